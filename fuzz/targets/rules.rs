@@ -5,21 +5,21 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use wirelane::rules::{Error, PreciseRule, Reference, Room, Rule, RuleSet};
-use wirelane_bpf::judge::{Inserted, Packet, PreciseTable, judge};
+use wirelane::rules::{Error, ExactRule, Reference, Room, Rule, RuleSet};
+use wirelane_bpf::evaluate::{Inserted, Packet, ExactTable, evaluate};
 use wirelane_bpf::layout::LinkType;
 use wirelane_bpf::native;
-use wirelane_bpf::rules::{Facts, LiveCounts, Precise, PreciseKey, judged_flags};
+use wirelane_bpf::rules::{Facts, LiveCounts, ExactValue, ExactKey, evaluated_flags};
 
-/// Precise rules, one after the other.
-struct Table(Vec<(PreciseKey, Precise)>);
+/// Exact-match rules, one after the other.
+struct Table(Vec<(ExactKey, ExactValue)>);
 
-impl PreciseTable for Table {
-    fn find(&mut self, key: &PreciseKey) -> Option<&mut Precise> {
+impl ExactTable for Table {
+    fn find(&mut self, key: &ExactKey) -> Option<&mut ExactValue> {
         self.0.iter_mut().find(|(known, _)| known == key).map(|(_, value)| value)
     }
 
-    fn insert(&mut self, key: &PreciseKey, value: &Precise) -> Inserted {
+    fn insert(&mut self, key: &ExactKey, value: &ExactValue) -> Inserted {
         self.0.retain(|(known, _)| known != key);
         self.0.push((*key, *value));
         Inserted::Yes
@@ -46,21 +46,21 @@ fuzz_target!(|data: &[u8]| {
     if let Err(error) = Rule::from_words(text) {
         told(text, &error);
     }
-    if let Ok(rule) = PreciseRule::from_words(text).map_err(|error| told(text, &error)) {
-        let set = RuleSet { precise: vec![rule], ..RuleSet::default() };
+    if let Ok(rule) = ExactRule::from_words(text).map_err(|error| told(text, &error)) {
+        let set = RuleSet { exact: vec![rule], ..RuleSet::default() };
         set.check().expect("what was read can be used");
     }
     let set = match RuleSet::parse(text) {
         Ok(set) => set,
         Err(error) => return told(text, &error),
     };
-    let exits = set.exits();
+    let egress_devices = set.egress_devices();
     let room = set.room().expect("what was read can be used");
     let flat = set.compile("eth0", &[], Room::UNLIMITED).expect("what was read compiles");
     assert!(flat.nodes.len() <= room.nodes && flat.classes.len() <= room.classes);
 
     let counts: Vec<LiveCounts> = (0..flat.set.slots).map(|_| LiveCounts::default()).collect();
-    let mut table = Table(set.precise.iter().map(|rule| rule.entry(0, &exits)).collect());
+    let mut table = Table(set.exact.iter().map(|rule| rule.entry(0, &egress_devices)).collect());
     let mut reference = Reference::new(&set, 0);
     for (turn, link) in [LinkType::Ethernet, LinkType::Raw, LinkType::Ethernet].into_iter().enumerate() {
         let parsed = native::parse(link, &packet, true);
@@ -74,19 +74,19 @@ fuzz_target!(|data: &[u8]| {
         };
         for inner in [false, true] {
             let packet = Packet { parsed: &parsed, data: &packet, inner };
-            let ours = judge(&flat, &counts, &mut table, packet, &facts);
-            let expected = reference.judge(packet, &facts, "eth0");
-            let decided = |judged: wirelane_bpf::rules::Judged| {
-                let tagged = judged.flags & judged_flags::TAGGED != 0;
+            let ours = evaluate(&flat, &counts, &mut table, packet, &facts);
+            let expected = reference.evaluate(packet, &facts, "eth0");
+            let decided = |evaluated: wirelane_bpf::rules::Evaluated| {
+                let tagged = evaluated.flags & evaluated_flags::TAGGED != 0;
                 (
-                    judged.verdict,
-                    judged.rule_id,
-                    judged.truncate,
-                    judged.flags,
-                    judged.hits,
-                    judged.pattern,
-                    (judged.exits, judged.to),
-                    tagged.then_some(judged.tag),
+                    evaluated.verdict,
+                    evaluated.rule_id,
+                    evaluated.truncate,
+                    evaluated.flags,
+                    evaluated.hits,
+                    evaluated.pattern,
+                    (evaluated.egress_devices, evaluated.to),
+                    tagged.then_some(evaluated.tag),
                 )
             };
             assert_eq!(decided(ours), decided(expected), "{set:?}, {parsed:?}");

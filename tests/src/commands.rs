@@ -26,7 +26,7 @@ pub fn capturing(folder: &Path) -> Result<Vec<Vec<String>>> {
     let commands: [&[&str]; 13] = [
         &["count"],
         &["count", "--workers", "2", "--engine", "packet"],
-        &["count", "--engine", "xsk", "--take"],
+        &["count", "--engine", "xsk", "--exclusive"],
         &["packets"],
         &["record", "-w", &recording, "--overwrite"],
         &["flows"],

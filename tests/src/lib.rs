@@ -17,7 +17,7 @@
 //! numbers    numbered packets sent and captured, and the ledger of the capture
 //! paths      the built binary, the corpus
 //! programs   steering programs and plug-ins, compiled
-//! ruled      captures by rules, by everything that judges
+//! ruled      captures by rules, by everything that evaluates
 //! recordings captures made to be recorded, recordings read back by others and by us, small disks
 //! ```
 //!

@@ -9,7 +9,7 @@ use wirelane::{Builder, Capture, Direction, Engine, Error, HookChoice, Record, R
 use crate::Lab;
 use crate::numbers::LIMIT;
 
-/// Everything that judges in the kernel: the ring engine's program at each hook.
+/// Everything that evaluates in the kernel: the ring engine's program at each hook.
 pub const KERNEL: [(Engine, HookChoice); 4] = [
     (Engine::Ring, HookChoice::Native),
     (Engine::Ring, HookChoice::Generic),
@@ -17,7 +17,7 @@ pub const KERNEL: [(Engine, HookChoice); 4] = [
     (Engine::Ring, HookChoice::Clsact),
 ];
 
-/// Everything that judges in the worker, but for files.
+/// Everything that evaluates in the worker, but for files.
 pub const WORKER: [(Engine, HookChoice); 3] = [
     (Engine::Packet, HookChoice::Auto),
     (Engine::Xsk, HookChoice::Native),

@@ -315,7 +315,7 @@ impl XskSocket {
     /// Takes the error that the device left, as when it was set down: poll(2) would go on reporting it.
     pub fn take_error(&self) {
         let mut error = 0i32;
-        // The keeper tells about devices; there is nothing to do with the number.
+        // The maintenance thread tells about devices; there is nothing to do with the number.
         let _ = get_at(&self.fd, libc::SOL_SOCKET, libc::SO_ERROR, &mut error);
     }
 }

@@ -33,7 +33,7 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_endian.h>
 #include "offer.h"
-#include "room.h"
+#include "prog_padding.h"
 
 /* Since Linux 6.8, on device-bound programs (Documentation/networking/xdp-rx-metadata.rst). */
 extern int bpf_xdp_metadata_rx_vlan_tag(const struct xdp_md *ctx, __be16 *vlan_proto,
@@ -74,7 +74,7 @@ int wirelane_xdp_md(struct xdp_md *ctx)
 	__be16 proto;
 	__u16 tci;
 
-	wl_keep_room();
+	wl_reserve_prog_pages();
 	if (!bpf_xdp_metadata_rx_vlan_tag(ctx, &proto, &tci)) {
 		packet.vlan = 1;
 		packet.vlan_tag = proto | (__u32)bpf_htons(tci) << 16;

@@ -11,7 +11,7 @@
 #include "hook.h"
 #include "http.h"
 #include "instance.h"
-#include "judge.h"
+#include "evaluate.h"
 #include "load.h"
 #include "maps.h"
 #include "ring.h"
@@ -91,8 +91,8 @@ __noinline int wl_put_found(struct wl_packet *packet, struct wl_found *found)
 	if (!work)
 		return 0;
 	for (i = 0; i < WL_SEARCH_FOUND; i++)
-		found->id[i] = work->judged.pattern[i];
-	if (work->judged.flags & WL_JUDGED_FOUND)
+		found->id[i] = work->evaluated.pattern[i];
+	if (work->evaluated.flags & WL_EVALUATED_FOUND)
 		found->id[WL_SEARCH_FOUND - 1] |= WL_FOUND_MORE;
 	if (packet->found > sizeof(struct wl_found))
 		found->id[0] |= WL_FOUND_NOTE;
@@ -224,7 +224,7 @@ __noinline int wl_copy_skb(struct __sk_buff *ctx, struct wl_packet *packet, stru
 				: WL_LOST;
 }
 
-/* Copies the packet to a worker, adds it to a flow, or leaves it below, and adds it to the column that it
+/* Copies the packet to a worker, adds it to a flow, or offloads it, and adds it to the column that it
  * belongs to. */
 static __always_inline void wl_deliver(void *ctx, enum wl_hook hook, struct wl_packet *packet,
 				       struct wl_parsed *parsed, const struct wl_group *group,
@@ -244,8 +244,8 @@ static __always_inline void wl_deliver(void *ctx, enum wl_hook hook, struct wl_p
 		}
 		if (fate == WL_ABSORBED) {
 			tally->absorbed += packet->segments;
-			tally->kept += packet->segments;
-			tally->kept_bytes += packet->wire_bytes;
+			tally->offloaded += packet->segments;
+			tally->offloaded_bytes += packet->wire_bytes;
 			return;
 		}
 		if (fate == WL_LOST) {
@@ -264,8 +264,8 @@ static __always_inline void wl_deliver(void *ctx, enum wl_hook hook, struct wl_p
 			fate = WL_ABSORBED;
 		}
 		if (fate == WL_ABSORBED) {
-			tally->kept += packet->segments;
-			tally->kept_bytes += packet->wire_bytes;
+			tally->offloaded += packet->segments;
+			tally->offloaded_bytes += packet->wire_bytes;
 		}
 	} else if (hook == WL_HOOK_XDP) {
 		fate = wl_copy_xdp(ctx, packet, parsed, target);

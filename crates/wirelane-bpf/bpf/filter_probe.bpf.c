@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Judges one packet by one filter. It is attached nowhere: tests drive it with BPF_PROG_TEST_RUN, to compare
+ * Evaluates one packet by one filter. It is attached nowhere: tests drive it with BPF_PROG_TEST_RUN, to compare
  * the kernel's compilation of the interpreter with the native one.
  */
 #include <linux/bpf.h>
@@ -49,5 +49,5 @@ int wl_filter_probe(struct xdp_md *ctx)
 	lane->run.tagged = lane->tagged;
 	lane->run.wire_len = bpf_xdp_get_buff_len(ctx) + (lane->tagged ? WL_VLAN_TAG : 0);
 	lane->run.direction = lane->outgoing ? WL_FILTER_GONE_OUT : 0;
-	return wl_filter_judge(filter, &packet) ? XDP_PASS : XDP_DROP;
+	return wl_filter_evaluate(filter, &packet) ? XDP_PASS : XDP_DROP;
 }

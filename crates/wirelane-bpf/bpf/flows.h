@@ -137,7 +137,7 @@ __noinline int wl_keep_flow(struct wl_packet *packet, struct wl_parsed *parsed, 
 			ring->skip--;
 			ring->unsampled += packet->segments;
 			ring->unsampled_bytes += packet->wire_bytes;
-			ring->kept += packet->segments;
+			ring->offloaded += packet->segments;
 			return WL_ABSORBED;
 		}
 		ring->skip = group->flow_sampling - 1;
@@ -176,7 +176,7 @@ __noinline int wl_keep_flow(struct wl_packet *packet, struct wl_parsed *parsed, 
 	    !wl_list_place(flows, half_at, sets, epoch, place * WL_FLOW_WAYS + (chosen & WL_FLOW_WAY)))
 		goto lost;
 	wl_flow_put(set, chosen, epoch, hash, &lane->flow_key, ip, about);
-	ring->kept += packet->segments;
+	ring->offloaded += packet->segments;
 	/* Of a digest a worker would have no bytes. */
 	if (packet->digest || !wl_flow_is_nameless(set, chosen) || !wl_may_speak(ip, packet->wire_len))
 		return WL_ABSORBED;

@@ -31,7 +31,7 @@ struct wl_packet {
 	__u16 headers;	    /* of an aggregate: bytes before the payload, which each of its packets has */
 	__u16 found;	    /* bytes of struct wl_found, and of struct wl_note, in the record */
 	__u16 half;	    /* WL_REC_HALF_SEARCHED, or 0 */
-	__u16 exits;	    /* bit per exit: where the group at hand sends the packet */
+	__u16 egress_devices;	    /* bit per egress device: where the group at hand sends the packet */
 	__u16 senders;	    /* bit per group that sends it anywhere (send.h) */
 	__u8 vlan;	    /* 1: vlan_tag was taken out of the packet, by the card or the stack */
 	__u8 tagged;	    /* 1: `tag` goes into the record */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * What stays below of HTTP: lib/http_way.h over the maps of an instance. Of a group with WL_GROUP_HTTP,
- * what is not TCP stays below, and so do segments without payload that neither begin nor end a connection,
+ * What has been skipped of HTTP: lib/http_way.h over the maps of an instance. Of a group with WL_GROUP_HTTP,
+ * what is not TCP is offloaded, and so do segments without payload that neither begin nor end a connection,
  * what is no HTTP, and bodies. It is `absorbed`.
  *
  * The directions that are followed are in a map of the group's that its lanes share, as lanes that are CPUs
@@ -26,7 +26,7 @@
 #define WL_HTTP_BLOCKS 160
 
 #define WL_HTTP_READ   0x10 /* beside an enum wl_fate */
-#define WL_HTTP_RECORD (WL_RECORD_HEADER + sizeof(struct wl_http_told))
+#define WL_HTTP_RECORD (WL_RECORD_HEADER + sizeof(struct wl_skipped_bytes))
 
 _Static_assert(WL_HTTP_RECORD % 8 == 0, "records are multiples of 8 bytes");
 
@@ -116,13 +116,13 @@ __noinline int wl_http_read_skb(struct __sk_buff *ctx, struct wl_packet *packet,
 	return packet && wl_has(WL_HAS_HTTP) ? wl_http_read(ctx, WL_HOOK_SKB, packet, target) : 0;
 }
 
-/* Tells the worker what has stayed below of this direction. False: there is no room. */
+/* Tells the worker what has been skipped of this direction. False: there is no room. */
 static __always_inline bool wl_http_tell(const struct wl_group *group, struct wl_ring *ring, void *data,
 					 const struct wl_packet *packet, const struct wl_flow_key *key,
 					 const struct wl_http_way *way, __u32 target)
 {
 	__u32 worker = target >> 8, ring_index = packet->lane * group->workers + worker;
-	struct wl_http_told *told;
+	struct wl_skipped_bytes *told;
 	struct wl_record *record;
 	__u8 *room;
 
@@ -134,7 +134,7 @@ static __always_inline bool wl_http_tell(const struct wl_group *group, struct wl
 	record->ts_ns = packet->ts_ns;
 	record->cap_len = sizeof(*told);
 	record->kind = WL_RECORD_HTTP;
-	told = (struct wl_http_told *)(room + WL_RECORD_HEADER);
+	told = (struct wl_skipped_bytes *)(room + WL_RECORD_HEADER);
 	told->key = *key;
 	told->last_ns = way->last_ns;
 	told->from = way->from;
@@ -159,7 +159,7 @@ static __always_inline __u64 wl_http_load(void *ctx, enum wl_hook hook, __u32 fr
 
 /*
  * What becomes of the packet, for one worker of group g: WL_ABSORBED, WL_LOST where there is no room to tell
- * what has stayed below before it, or WL_DELIVERED: it is to be copied. WL_HTTP_READ beside it: its segment
+ * what has been skipped before it, or WL_DELIVERED: it is to be copied. WL_HTTP_READ beside it: its segment
  * is to be read, which takes more stack than is left here.
  */
 static __always_inline int wl_http_choose(void *ctx, enum wl_hook hook, struct wl_packet *packet,
@@ -250,7 +250,7 @@ static __always_inline int wl_http_choose(void *ctx, enum wl_hook hook, struct w
 	wl_http_came(way, length, flags & WL_TCP_ACK, ip->tcp_ack, packet->ts_ns);
 	return WL_DELIVERED | read;
 stays:
-	ring->kept += packet->segments;
+	ring->offloaded += packet->segments;
 	return WL_ABSORBED;
 lost:
 	ring->lost += packet->segments;

@@ -30,8 +30,8 @@
  *                per group and set: the automata that search payloads (inner maps)
  *   wl_rule_counts
  *                per group: what each wildcard rule has done in each lane (inner map, written by the lane)
- *   wl_precises  per group: precise rules                            (inner map, a hash table)
- *   wl_exits     per group and lane: the devices that its rules send packets to, and how many were sent
+ *   wl_exact_rules  per group: exact-match rules                            (inner map, a hash table)
+ *   wl_egress_devices     per group and lane: the devices that its rules send packets to, and how many were sent
  *                (devices written by its owner before it is active, counters by the lane)
  *   wl_batches   per CPU: when the batch at hand began         (clock.h)
  *   wl_lanes     per lane: where the packet at hand is parsed to     (used by the lane only)
@@ -86,14 +86,14 @@ struct wl_instance {
 };
 
 /* wl_group.flags */
-#define WL_GROUP_TAKE	    0x1	 /* what the group gets does not go on to the host stack */
+#define WL_GROUP_EXCLUSIVE	    0x1	 /* what the group gets does not go on to the host stack */
 #define WL_GROUP_INNER	    0x2	 /* steer by, and report, the headers inside tunnels */
 #define WL_GROUP_CARD_CLOCK 0x4	 /* the card's timestamp where there is one */
 #define WL_GROUP_ADAPTIVE   0x8	 /* buckets are counted, and may move (balance.h) */
 #define WL_GROUP_WIDE	    0x10 /* what its rules drop, nobody else gets (wide.h) */
 #define WL_GROUP_FLOWS	    0x20 /* packets become flows in the lane (flows.h) */
-#define WL_GROUP_TAKE_REST  0x40 /* what the group refuses does not go on to the host stack either */
-#define WL_GROUP_HTTP	    0x80 /* bodies of HTTP, and all that is none, stay below (http.h) */
+#define WL_GROUP_EXCLUSIVE_ALL  0x40 /* what the group refuses does not go on to the host stack either */
+#define WL_GROUP_HTTP	    0x80 /* bodies of HTTP, and all that is none, are offloaded (http.h) */
 
 struct wl_group {
 	__u64 queues[WL_MAX_QUEUES / 64]; /* the RX queues it wants */
@@ -106,7 +106,7 @@ struct wl_group {
 	__u32 owner_pid;     /* for people; nothing rests on it */
 	__u32 filter;	     /* 1 or 2: its first or second entry in wl_filters; 0: all packets are wanted */
 	__u32 program;	     /* WL_STEER_PROGRAM: the place of its program (program.h) */
-	__u32 rules;	     /* 1 or 2: its first or second set of rules; 0: packets are not judged */
+	__u32 rules;	     /* 1 or 2: its first or second set of rules; 0: packets are not evaluated */
 	char owner[16];	     /* the same: the owner's command */
 	__u64 joined_ns;     /* CLOCK_MONOTONIC */
 	__u32 shed_low;	     /* congestion control (shed.h): unread bytes of a ring; 0 and 0: off */
@@ -129,7 +129,7 @@ struct wl_group {
  * A group has two filters, so that one is written while the other is in use: its owner writes the idle one,
  * puts its number into wl_group.filter, and writes the other again only after the kernel has waited for all
  * programs that ran at that moment (crates/wirelane/src/engine/ring/group.rs). So no run meets a filter that
- * is half written, and every packet is judged by the one or by the other.
+ * is half written, and every packet is evaluated by the one or by the other.
  */
 #define WL_GROUP_FILTERS 2
 
@@ -138,13 +138,13 @@ struct wl_group {
  * g * WL_RULE_SETS + set in wl_rule_heads, wl_rule_nodes and wl_rule_classes; test t of a named set asks the
  * maps at (g * WL_RULE_SETS + set) * WL_RULE_MEMBERS + t in wl_blooms and, to be sure, wl_exacts; a set that
  * asks about payloads has its automata in wl_search_pages and wl_search_ends, where it has itself. Counters
- * and precise rules are the group's and outlive a change of sets: inner maps at g in wl_rule_counts, whose
- * elements are lane * wl_rule_set.slots + wl_rule.slot, and in wl_precises. All of a group that has rules are
+ * and exact-match rules are the group's and outlive a change of sets: inner maps at g in wl_rule_counts, whose
+ * elements are lane * wl_rule_set.slots + wl_rule.slot, and in wl_exact_rules. All of a group that has rules are
  * there before wl_group.rules is set.
  *
- * What a rule absorbs counts as what the group gets: with WL_GROUP_TAKE it does not go on to the host stack.
+ * What a rule absorbs counts as what the group gets: with WL_GROUP_EXCLUSIVE it does not go on to the host stack.
  * What a rule drops goes on, as what a filter refuses does, but with WL_GROUP_WIDE. What one redirects does
- * not, also without WL_GROUP_TAKE. With WL_GROUP_TAKE_REST nothing goes on, whatever is said of it.
+ * not, also without WL_GROUP_EXCLUSIVE. With WL_GROUP_EXCLUSIVE_ALL nothing goes on, whatever is said of it.
  */
 
 /* One line of the ledger. Written by one lane, read by anybody; its own two cache lines. */
@@ -158,9 +158,9 @@ struct wl_tally {
 	__u64 seen_bytes; /* wire bytes */
 	__u64 turn;	  /* of round-robin steering */
 	__u64 blocked;	  /* of `filtered`: what another group's rules have dropped (wide.h) */
-	__u64 kept; /* of `absorbed`: what became flows in the lane (flows.h), or was left out by sampling; or
-		       what has stayed below of HTTP (http.h); or was added to RTP streams (streams.h) */
-	__u64 kept_bytes; /* their wire bytes */
+	__u64 offloaded; /* of `absorbed`: what became flows in the lane (flows.h), or was left out by sampling; or
+		       what has been skipped of HTTP (http.h); or was added to RTP streams (streams.h) */
+	__u64 offloaded_bytes; /* their wire bytes */
 	__u64 aggregates; /* GRO and GSO packets among `seen`, each of which counts as its packets on the wire
 			   */
 	__u64 pad[4];
@@ -184,7 +184,7 @@ struct wl_ring {
 	__u64 shed;	  /* records that were refused */
 	__u64 shed_level; /* of 256 parts of the flow-hash space, how many are refused now */
 	/* And the flow cache (flows.h), or HTTP (http.h). */
-	__u64 kept;	       /* packets that went into it, were left out by sampling, or stayed below */
+	__u64 offloaded;	       /* packets that went into it, were left out by sampling, or were offloaded */
 	__u64 parts;	       /* of flows that were written to the ring */
 	__u64 unsampled;       /* packets that sampling has left out */
 	__u64 unsampled_bytes; /* their wire bytes */
@@ -208,11 +208,11 @@ struct wl_balance {
 };
 
 /* Where the rules of a group send packets, as one lane has it. Three cache lines. */
-struct wl_exits {
-	__u32 ifindex[WL_EXITS]; /* 0 behind the last exit */
+struct wl_egress_devices {
+	__u32 ifindex[WL_EGRESS_DEVICES]; /* 0 behind the last egress device */
 	__u64 pad[4];
-	__u64 sent[WL_EXITS];	/* packets and copies that the kernel took for the device */
-	__u64 unsent[WL_EXITS]; /* that it did not: the device is gone or down, or there was no room */
+	__u64 sent[WL_EGRESS_DEVICES];	/* packets and copies that the kernel took for the device */
+	__u64 unsent[WL_EGRESS_DEVICES]; /* that it did not: the device is gone or down, or there was no room */
 };
 
 /* What a plug-in has done for a group, in one lane. Two cache lines. */
@@ -299,7 +299,7 @@ struct wl_lane {
 	__u64 seen_bytes;
 	struct wl_filter_run filter; /* of the group at hand (verdict.h) */
 	__u8 head[WL_FILTER_HEAD];
-	__u64 exits[WL_MAX_GROUPS * WL_EXITS / 64]; /* of the groups in wl_packet.senders */
+	__u64 egress_devices[WL_MAX_GROUPS * WL_EGRESS_DEVICES / 64]; /* of the groups in wl_packet.senders */
 	struct wirelane_packet shown;		    /* what users' functions are shown (show.h) */
 	struct plugin_answer answer;		    /* of a plug-in */
 	struct wl_note note;			    /* of the first that left one */
@@ -324,7 +324,7 @@ _Static_assert(sizeof(struct wl_lane) % 64 == 0, "lanes share no cache line");
  * of all others. A group that needs another one replaces the program before it joins.
  */
 #define WL_HAS_FILTERS 0x1  /* expressions (lib/filter.h) */
-#define WL_HAS_RULES   0x2  /* rules, sets, patterns and exits (judge.h, send.h) */
+#define WL_HAS_RULES   0x2  /* rules, sets, patterns and egress devices (evaluate.h, send.h) */
 #define WL_HAS_STREAMS 0x4  /* rules that measure RTP (streams.h) */
 #define WL_HAS_FLOWS   0x8  /* WL_GROUP_FLOWS */
 #define WL_HAS_HTTP    0x10 /* WL_GROUP_HTTP */
@@ -339,7 +339,7 @@ struct wl_config {
 	__u32 link;	  /* enum wl_link of the device's packets */
 	__u32 batches;	  /* 1: the kernel lets programs tell batches apart (clock.h) */
 	__u32 batch_mark; /* a number of this instance's own, for that */
-	__u32 never;	  /* 0, which the verifier knows (room.h) */
+	__u32 never;	  /* 0, which the verifier knows (prog_padding.h) */
 	__u32 programs;	  /* 1: steering programs are linked in (program.h) */
 	__u32 plugins;	  /* 1: plug-ins are (plugin.h) */
 	__u32 features;	  /* WL_HAS_*, which the verifier knows */

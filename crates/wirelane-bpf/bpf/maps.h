@@ -136,20 +136,20 @@ struct {
 } wl_rule_counts SEC(".maps");
 
 /* BPF_F_NO_PREALLOC: it takes memory for the rules that there are, and not for all that there may be. */
-struct wl_precise_map {
+struct wl_exact_map {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, 1);
-	__uint(key_size, sizeof(struct wl_precise_key));
-	__uint(value_size, sizeof(struct wl_precise));
+	__uint(key_size, sizeof(struct wl_exact_key));
+	__uint(value_size, sizeof(struct wl_exact_value));
 };
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
 	__uint(max_entries, WL_MAX_GROUPS);
 	__type(key, __u32);
-	__array(values, struct wl_precise_map);
-} wl_precises SEC(".maps");
+	__array(values, struct wl_exact_map);
+} wl_exact_rules SEC(".maps");
 
 /*
  * Named sets, which differ in size and in their number of hash functions. The kernel compares neither when it
@@ -306,8 +306,8 @@ struct {
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct wl_exits);
-} wl_exits SEC(".maps");
+	__type(value, struct wl_egress_devices);
+} wl_egress_devices SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

@@ -12,7 +12,7 @@
 #include "copy.h"
 #include "hook.h"
 #include "instance.h"
-#include "judge.h"
+#include "evaluate.h"
 #include "load.h"
 #include "maps.h"
 #include "order.h"
@@ -50,7 +50,7 @@ __noinline int wl_parse_skb(struct __sk_buff *ctx, struct wl_parsed *parsed)
  */
 static __always_inline int wl_accepts(void *ctx, enum wl_hook hook, const struct wl_packet *packet, __u32 key)
 {
-	struct wl_filter_packet judged = {.ctx = ctx, .hook = hook};
+	struct wl_filter_packet evaluated = {.ctx = ctx, .hook = hook};
 	__u32 lane_key = packet->lane, behind = 0;
 	struct wl_filter *filter;
 	struct wl_lane *lane;
@@ -59,8 +59,8 @@ static __always_inline int wl_accepts(void *ctx, enum wl_hook hook, const struct
 	filter = bpf_map_lookup_elem(&wl_filters, &key);
 	if (!lane || !filter)
 		return 0;
-	judged.run = &lane->filter;
-	judged.head = lane->head;
+	evaluated.run = &lane->filter;
+	evaluated.head = lane->head;
 	lane->filter.wire_len = packet->wire_len;
 	lane->filter.direction = packet->flags & WL_REC_EGRESS ? WL_FILTER_GONE_OUT : 0;
 	lane->filter.tagged = packet->vlan;
@@ -75,7 +75,7 @@ static __always_inline int wl_accepts(void *ctx, enum wl_hook hook, const struct
 		wl_load_most(ctx, hook, WL_MACS, lane->head + WL_PUT_BACK, behind,
 			     WL_FILTER_HEAD - WL_PUT_BACK);
 	}
-	return wl_filter_judge(filter, &judged);
+	return wl_filter_evaluate(filter, &evaluated);
 }
 
 __noinline int wl_accepts_xdp(struct xdp_md *ctx, struct wl_packet *packet, __u32 key)
@@ -105,7 +105,7 @@ static __always_inline bool wl_rules_pass(void *ctx, enum wl_hook hook, struct w
 	packet->found = 0;
 	packet->half = 0;
 	packet->digest = 0;
-	packet->exits = 0;
+	packet->egress_devices = 0;
 	if (!wl_has(WL_HAS_RULES) || !rules)
 		return true;
 	target = g + ((rules - 1) & (WL_RULE_SETS - 1)) * WL_RULE_TARGET_SET;
@@ -119,13 +119,13 @@ static __always_inline bool wl_rules_pass(void *ctx, enum wl_hook hook, struct w
 			wl_plugins_ask(ctx, hook, packet, parsed, target);
 		verdict = wl_rules_of(packet, target, WL_RULES_SEARCHED);
 	}
-	if (hook == WL_HOOK_SKB && packet->exits)
+	if (hook == WL_HOOK_SKB && packet->egress_devices)
 		wl_send_later(packet, g);
 	if (wl_has(WL_HAS_STREAMS) && verdict == WL_VERDICT_MEASURE) {
 		if (!(hook == WL_HOOK_XDP ? wl_measure_xdp(ctx, packet, g) : wl_measure_skb(ctx, packet, g)))
 			return true;
-		tally->kept += packet->segments;
-		tally->kept_bytes += packet->wire_bytes;
+		tally->offloaded += packet->segments;
+		tally->offloaded_bytes += packet->wire_bytes;
 		verdict = WL_VERDICT_ABSORB;
 	}
 	packet->digest = verdict == WL_VERDICT_DIGEST;
@@ -134,8 +134,8 @@ static __always_inline bool wl_rules_pass(void *ctx, enum wl_hook hook, struct w
 	wl_account_seen(tally, packet);
 	if (verdict == WL_VERDICT_ABSORB || verdict == WL_VERDICT_REDIRECT) {
 		tally->absorbed += packet->segments;
-		if (verdict == WL_VERDICT_REDIRECT || group->flags & WL_GROUP_TAKE)
-			*goes = WL_TAKEN;
+		if (verdict == WL_VERDICT_REDIRECT || group->flags & WL_GROUP_EXCLUSIVE)
+			*goes = WL_CONSUMED;
 	} else {
 		tally->filtered += packet->segments;
 		if (verdict == WL_VERDICT_DROP && group->flags & WL_GROUP_WIDE && wl_is_owned(g))
@@ -144,7 +144,7 @@ static __always_inline bool wl_rules_pass(void *ctx, enum wl_hook hook, struct w
 	return false;
 }
 
-/* Offers the packet to one group. Who else does not get it: WL_TAKEN, WL_BLOCKED, or 0. */
+/* Offers the packet to one group. Who else does not get it: WL_CONSUMED, WL_BLOCKED, or 0. */
 static __always_inline __u32 wl_offer_to(void *ctx, enum wl_hook hook, struct wl_packet *packet,
 					 struct wl_parsed *parsed, __u32 g)
 {

@@ -16,7 +16,7 @@
 #ifndef WL_PLUGIN_H
 #define WL_PLUGIN_H
 
-#include "judge.h"
+#include "evaluate.h"
 #include "maps.h"
 #include "show.h"
 #include "lib/hash.h"

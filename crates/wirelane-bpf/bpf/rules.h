@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Evaluation of rules in the kernel: lib/judge.h over maps.
+ * Evaluation of rules in the kernel: lib/evaluate.h over maps.
  *
  * Whoever includes this file has defined where things are. `target` is the number of a group, and
  * WL_RULE_TARGET_SET times which of its sets:
  *
  *	wl_rules_lane(lane, &parsed): the lane's struct wl_rule_work, and its packet
  *	wl_rules_set(target), wl_rules_nodes(target), wl_rules_classes(target), wl_rules_counts(target),
- *	wl_rules_precises(target): the set, and maps; NULL where there are none
+ *	wl_rules_exact_rules(target): the set, and maps; NULL where there are none
  *	wl_rules_blooms(target, test), wl_rules_exacts(target, test): the named set of a test, the same way
  *	wl_rules_pages(target), wl_rules_outputs(target): the automata that search payloads, the same way
  *
@@ -29,7 +29,7 @@ static __always_inline struct wl_rule_set *wl_rules_set(__u32 target);
 static __always_inline void *wl_rules_nodes(__u32 target);
 static __always_inline void *wl_rules_classes(__u32 target);
 static __always_inline void *wl_rules_counts(__u32 target);
-static __always_inline void *wl_rules_precises(__u32 target);
+static __always_inline void *wl_rules_exact_rules(__u32 target);
 static __always_inline void *wl_rules_blooms(__u32 target, __u32 test);
 static __always_inline void *wl_rules_exacts(__u32 target, __u32 test);
 static __always_inline void *wl_rules_pages(__u32 target);
@@ -40,7 +40,7 @@ struct wl_rule_env {
 	void *nodes;
 	void *classes;
 	void *counts;
-	void *precises;
+	void *exact_rules;
 	void *bloom; /* of the test at hand */
 	void *pages;
 	void *outputs;
@@ -48,7 +48,7 @@ struct wl_rule_env {
 	__u32 lane;
 };
 
-#include "lib/judge.h"
+#include "lib/evaluate.h"
 
 static __always_inline const struct wl_rule_node *wl_rules_node(const struct wl_rule_env *env, __u32 at)
 {
@@ -60,16 +60,16 @@ static __always_inline const struct wl_rule_class *wl_rules_class(const struct w
 	return bpf_map_lookup_elem(env->classes, &at);
 }
 
-static __always_inline struct wl_precise *wl_precise_find(const struct wl_rule_env *env,
-							  const struct wl_precise_key *key)
+static __always_inline struct wl_exact_value *wl_exact_find(const struct wl_rule_env *env,
+							  const struct wl_exact_key *key)
 {
-	return bpf_map_lookup_elem(env->precises, key);
+	return bpf_map_lookup_elem(env->exact_rules, key);
 }
 
-static __always_inline int wl_precise_insert(const struct wl_rule_env *env, const struct wl_precise_key *key,
-					     const struct wl_precise *value, int there)
+static __always_inline int wl_exact_insert(const struct wl_rule_env *env, const struct wl_exact_key *key,
+					     const struct wl_exact_value *value, int there)
 {
-	long error = bpf_map_update_elem(env->precises, key, value, there ? BPF_ANY : BPF_NOEXIST);
+	long error = bpf_map_update_elem(env->exact_rules, key, value, there ? BPF_ANY : BPF_NOEXIST);
 
 	if (!error)
 		return WL_INSERTED;
@@ -199,16 +199,16 @@ static __always_inline int wl_rules_act(const struct wl_rule_env *env, const str
 	return wl_rule_act((struct wl_rule *)rule, counts, (struct wl_parsed *)parsed, work);
 }
 
-/* Precise rules. Not 0: wildcard rules come next. */
+/* Exact-match rules. Not 0: wildcard rules come next. */
 __noinline int wl_rules_by_key(struct wl_rule_set *set, __u32 lane, __u32 target)
 {
-	struct wl_rule_env env = {.precises = wl_rules_precises(target)};
+	struct wl_rule_env env = {.exact_rules = wl_rules_exact_rules(target)};
 	struct wl_parsed *parsed;
 	struct wl_rule_work *work = wl_rules_lane(lane, &parsed);
 
-	if (!set || !work || !env.precises)
+	if (!set || !work || !env.exact_rules)
 		return 1;
-	return wl_rules_precise(&env, set, parsed, wl_rule_headers(work, parsed), work);
+	return wl_rules_exact(&env, set, parsed, wl_rule_headers(work, parsed), work);
 }
 
 /* Wildcard rules. */
@@ -226,19 +226,19 @@ __noinline int wl_rules_by_class(struct wl_rule_set *set, struct wl_parsed *pars
 	return 0;
 }
 
-/* Makes a precise rule of the lane's packet. */
+/* Makes an exact-match rule of the lane's packet. */
 __noinline int wl_rule_make(struct wl_rule *rule, struct wl_rule_counts *counts, __u32 lane, __u32 target)
 {
-	struct wl_rule_env env = {.precises = wl_rules_precises(target)};
+	struct wl_rule_env env = {.exact_rules = wl_rules_exact_rules(target)};
 	struct wl_parsed *parsed;
 	struct wl_rule_work *work = wl_rules_lane(lane, &parsed);
 
-	if (rule && work && env.precises)
+	if (rule && work && env.exact_rules)
 		wl_rule_insert(&env, rule, counts, parsed, wl_rule_headers(work, parsed), work);
 	return 0;
 }
 
-/* Makes the precise rules that wildcard rules have asked for. */
+/* Makes the exact-match rules that wildcard rules have asked for. */
 __noinline int wl_rules_make_all(struct wl_rule_set *set, struct wl_rule_work *work, __u32 lane, __u32 target)
 {
 	void *counts = wl_rules_counts(target);
@@ -282,11 +282,11 @@ __noinline int wl_rules_searched(struct wl_rule_set *set, struct wl_rule_work *w
 }
 
 /*
- * Judges the lane's packet: work->facts is what is known of it, work->judged the result. `inner`: by the
+ * Evaluates the lane's packet: work->facts is what is known of it, work->evaluated the result. `inner`: by the
  * headers inside a tunnel, where there is one. The verdict; 0 where there is no such set. WL_VERDICT_SEARCH:
  * whoever has the packet calls wl_search_payload(), and this again with `searched`.
  */
-static __always_inline __u32 wl_rules_judge(__u32 lane, __u32 target, int inner, int searched)
+static __always_inline __u32 wl_rules_evaluate(__u32 lane, __u32 target, int inner, int searched)
 {
 	struct wl_rule_set *set = wl_rules_set(target);
 	struct wl_parsed *parsed;
@@ -315,7 +315,7 @@ static __always_inline __u32 wl_rules_judge(__u32 lane, __u32 target, int inner,
 	if (wl_rule_fresh(work->makes))
 		wl_rules_make_all(set, work, lane, target);
 	wl_rules_end(set, work);
-	return work->judged.verdict;
+	return work->evaluated.verdict;
 }
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Judges one packet by one rule set. It is attached nowhere: tests drive it with BPF_PROG_TEST_RUN, to
- * compare the kernel's compilation of the judge with the native one, and benchmarks measure what it costs.
+ * Evaluates one packet by one rule set. It is attached nowhere: tests drive it with BPF_PROG_TEST_RUN, to
+ * compare the kernel's compilation of the evaluator with the native one, and benchmarks measure what it costs.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
@@ -40,9 +40,9 @@ struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, 1);
-	__type(key, struct wl_precise_key);
-	__type(value, struct wl_precise);
-} probe_precises SEC(".maps");
+	__type(key, struct wl_exact_key);
+	__type(value, struct wl_exact_value);
+} probe_exact_rules SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -117,11 +117,11 @@ __noinline int wl_probe_parse(struct xdp_md *ctx, struct wl_parsed *parsed, __u3
 	return 0;
 }
 
-__noinline int wl_probe_judge(__u32 lane_key, __u32 searched)
+__noinline int wl_probe_evaluate(__u32 lane_key, __u32 searched)
 {
 	struct probe_lane *lane = bpf_map_lookup_elem(&probe_lane, &lane_key);
 
-	return lane ? wl_rules_judge(lane_key, 0, lane->inner, searched) : 0;
+	return lane ? wl_rules_evaluate(lane_key, 0, lane->inner, searched) : 0;
 }
 
 __noinline int wl_probe_search(struct xdp_md *ctx, __u32 lane_key)
@@ -164,10 +164,10 @@ static __always_inline void *wl_rules_counts(__u32 target)
 	return &probe_counts;
 }
 
-static __always_inline void *wl_rules_precises(__u32 target)
+static __always_inline void *wl_rules_exact_rules(__u32 target)
 {
 	wl_keep(target);
-	return &probe_precises;
+	return &probe_exact_rules;
 }
 
 static __always_inline void *wl_rules_blooms(__u32 target, __u32 test)
@@ -205,14 +205,14 @@ int wl_rules_probe(struct xdp_md *ctx)
 		return XDP_ABORTED;
 	wl_probe_parse(ctx, &lane->parsed, lane->link);
 	lane->work.search.captured = bpf_xdp_get_buff_len(ctx);
-	verdict = wl_probe_judge(key, 0);
+	verdict = wl_probe_evaluate(key, 0);
 	if (verdict != WL_VERDICT_SEARCH)
 		return verdict;
 	wl_probe_search(ctx, key);
-	return wl_probe_judge(key, 1);
+	return wl_probe_evaluate(key, 1);
 }
 
-/* The same without the judge, to subtract what the rest of a test run costs. */
+/* The same without the evaluator, to subtract what the rest of a test run costs. */
 SEC("xdp.frags")
 int wl_rules_cost(struct xdp_md *ctx)
 {

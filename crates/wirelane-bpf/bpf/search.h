@@ -75,7 +75,7 @@ static __always_inline void wl_search_payload(void *ctx, enum wl_hook hook, __u3
 			from -= WL_VLAN_TAG;
 		if (wl_load_most(ctx, hook, from, work->search.block, length, WL_SEARCH_BLOCK)) {
 			/* Cannot be: the packet has as many bytes. */
-			work->judged.flags |= WL_JUDGED_HALF;
+			work->evaluated.flags |= WL_EVALUATED_HALF;
 			return;
 		}
 		wl_search_block(lane, target, 0);

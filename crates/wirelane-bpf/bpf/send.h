@@ -2,8 +2,8 @@
 /*
  * Sending packets to other devices, as rules say: tc only, where the kernel says what became of each copy.
  *
- * A group that sends the packet leaves the exits in its lane; once every group has been offered it, they all
- * go out. Sending may move the packet in memory, and runs whatever is on the exit's way out, at once: if that
+ * A group that sends the packet leaves the egress devices in its lane; once every group has been offered it, they all
+ * go out. Sending may move the packet in memory, and runs whatever is on the egress device's way out, at once: if that
  * sends to this device again, its capture sees a packet in the midst of ours, in the same lane. Such a packet
  * is captured and not sent on (it counts as unsent), so that it cannot go round.
  */
@@ -16,32 +16,32 @@
 #include "instance.h"
 #include "maps.h"
 
-#define WL_GROUPS_A_WORD (64 / WL_EXITS) /* in wl_lane.exits */
+#define WL_GROUPS_A_WORD (64 / WL_EGRESS_DEVICES) /* in wl_lane.egress_devices */
 
-/* The packet goes to packet->exits of group g, once all groups have been offered it. */
+/* The packet goes to packet->egress_devices of group g, once all groups have been offered it. */
 static __always_inline void wl_send_later(struct wl_packet *packet, __u32 g)
 {
-	__u32 key = packet->lane, shift = g % WL_GROUPS_A_WORD * WL_EXITS;
+	__u32 key = packet->lane, shift = g % WL_GROUPS_A_WORD * WL_EGRESS_DEVICES;
 	struct wl_lane *lane = bpf_map_lookup_elem(&wl_lanes, &key);
 	__u64 *word;
 
 	if (!lane)
 		return;
-	word = &lane->exits[g / WL_GROUPS_A_WORD % (WL_MAX_GROUPS / WL_GROUPS_A_WORD)];
-	*word = (*word & ~(0xffULL << shift)) | (__u64)(packet->exits & 0xff) << shift;
+	word = &lane->egress_devices[g / WL_GROUPS_A_WORD % (WL_MAX_GROUPS / WL_GROUPS_A_WORD)];
+	*word = (*word & ~(0xffULL << shift)) | (__u64)(packet->egress_devices & 0xff) << shift;
 	packet->senders |= 1 << (g & (WL_MAX_GROUPS - 1));
 }
 
-/* Sends the packet to these exits of group g, and counts. `refuse`: it sends nothing. */
-__noinline int wl_send_of(struct __sk_buff *skb, __u32 lane, __u32 g, __u32 exits, __u32 refuse)
+/* Sends the packet to these egress devices of group g, and counts. `refuse`: it sends nothing. */
+__noinline int wl_send_of(struct __sk_buff *skb, __u32 lane, __u32 g, __u32 egress_devices, __u32 refuse)
 {
 	__u32 key = g * wl_config.lanes + lane, e;
-	struct wl_exits *of = bpf_map_lookup_elem(&wl_exits, &key);
+	struct wl_egress_devices *of = bpf_map_lookup_elem(&wl_egress_devices, &key);
 
 	if (!of)
 		return 0;
-	for (e = 0; e < WL_EXITS; e++) {
-		if (!(exits & 1 << e))
+	for (e = 0; e < WL_EGRESS_DEVICES; e++) {
+		if (!(egress_devices & 1 << e))
 			continue;
 		/* Not 0 is also NET_XMIT_CN: what a device that is down says. */
 		if (refuse || bpf_clone_redirect(skb, of->ifindex[e], 0))
@@ -59,18 +59,18 @@ __noinline int wl_send(struct __sk_buff *skb, __u32 lane_key, __u32 senders)
 	__u64 low, high, inside;
 	__u32 g;
 
-	_Static_assert(sizeof(lane->exits) == 16, "two words");
+	_Static_assert(sizeof(lane->egress_devices) == 16, "two words");
 	if (!lane)
 		return 0;
 	/* Before anything is sent: a packet in the midst of this one writes its own there. */
-	low = *(volatile __u64 *)&lane->exits[0];
-	high = *(volatile __u64 *)&lane->exits[1];
+	low = *(volatile __u64 *)&lane->egress_devices[0];
+	high = *(volatile __u64 *)&lane->egress_devices[1];
 	inside = *(volatile __u64 *)&lane->sending;
 	*(volatile __u64 *)&lane->sending = 1;
 	for (g = 0; g < WL_MAX_GROUPS; g++) {
 		if (senders & 1 << g)
 			wl_send_of(skb, lane_key, g, low & 0xff, !!inside);
-		low >>= WL_EXITS;
+		low >>= WL_EGRESS_DEVICES;
 		if (g == WL_GROUPS_A_WORD - 1)
 			low = high;
 	}

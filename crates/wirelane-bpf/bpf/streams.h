@@ -45,7 +45,7 @@
 
 #include "hook.h"
 #include "instance.h"
-#include "judge.h"
+#include "evaluate.h"
 #include "maps.h"
 #include "lib/stream.h"
 

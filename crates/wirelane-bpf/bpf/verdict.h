@@ -24,7 +24,7 @@
  */
 #define wl_filter_fresh(field) (*(volatile __u32 *)&(field))
 
-/* The packet that is judged; its length, direction and whether a tag is put back are in `run`. */
+/* The packet that is evaluated; its length, direction and whether a tag is put back are in `run`. */
 struct wl_filter_packet {
 	void *ctx;
 	struct wl_filter_run *run;
@@ -127,7 +127,7 @@ static long wl_filter_next_skb(__u64 turn, struct wl_filter_rest *rest)
  * Whether the filter accepts the packet. packet->run is memory of a map's, which nobody else uses meanwhile,
  * and has what is known of the packet.
  */
-static __always_inline int wl_filter_judge(const struct wl_filter *filter,
+static __always_inline int wl_filter_evaluate(const struct wl_filter *filter,
 					   const struct wl_filter_packet *packet)
 {
 	struct wl_filter_rest rest = {.packet = *packet, .filter = filter};
@@ -156,7 +156,7 @@ static __always_inline int wl_filter_judge(const struct wl_filter *filter,
 	run->result = 0;
 	/* The flags are 0, which the verifier must not know: it would put the loop in the place of the call
 	 * (optimize_bpf_loop()), before it removes what is never reached, and a program that grows then has
-	 * no room to (room.h).
+	 * no room to (prog_padding.h).
 	 */
 	bpf_loop(WL_FILTER_STEPS,
 		 packet->hook == WL_HOOK_XDP ? (void *)wl_filter_next_xdp : (void *)wl_filter_next_skb, &rest,

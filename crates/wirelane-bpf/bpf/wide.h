@@ -3,7 +3,7 @@
  * Rules of a whole device: what a group with WL_GROUP_WIDE drops reaches neither the host nor another group.
  *
  * Such groups are asked before the others, in the order of their places. Once one has dropped the packet, all
- * that would have been offered it count it as `filtered` and `blocked`, unasked. Exits get what the rules
+ * that would have been offered it count it as `filtered` and `blocked`, unasked. Egress devices get what the rules
  * said that were asked.
  *
  * A group outlives a killed owner until another process of the instance clears its place, which may be
@@ -22,18 +22,18 @@
 #include "maps.h"
 
 /* Who does not get a packet: bits. */
-#define WL_TAKEN   0x1 /* the host */
+#define WL_CONSUMED   0x1 /* the host */
 #define WL_BLOCKED 0x2 /* the host, and groups that are still to be asked */
 
 static __always_inline __u32 wl_takes(const struct wl_group *group)
 {
-	return group->flags & WL_GROUP_TAKE ? WL_TAKEN : 0;
+	return group->flags & WL_GROUP_EXCLUSIVE ? WL_CONSUMED : 0;
 }
 
 /* The same of what it refuses. */
 static __always_inline __u32 wl_takes_rest(const struct wl_group *group)
 {
-	return group->flags & WL_GROUP_TAKE_REST ? WL_TAKEN : 0;
+	return group->flags & WL_GROUP_EXCLUSIVE_ALL ? WL_CONSUMED : 0;
 }
 
 /* The group, if it wants packets of this RX queue. */

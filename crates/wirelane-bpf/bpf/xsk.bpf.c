@@ -82,7 +82,7 @@ struct {
 	__array(values, struct wl_xsk_filter_map);
 } wl_xsk_filter SEC(".maps");
 
-/* Where a CPU judges. */
+/* Where a CPU evaluates. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -109,7 +109,7 @@ __noinline int wl_xsk_accepts(struct xdp_md *ctx)
 	packet.run->wire_len = bpf_xdp_get_buff_len(ctx);
 	packet.run->direction = 0;
 	packet.run->tagged = 0;
-	return wl_filter_judge(filter, &packet);
+	return wl_filter_evaluate(filter, &packet);
 }
 
 SEC("xdp.frags")

@@ -56,7 +56,7 @@ int wl_native_is_in_share(__u32 hash, __u32 share, __u32 shares)
 	return wl_is_in_share(hash, share, shares);
 }
 
-/* The packet that a filter judges, natively. */
+/* The packet that a filter evaluates, natively. */
 struct wl_filter_packet {
 	const __u8 *data;
 	size_t length;

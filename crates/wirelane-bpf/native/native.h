@@ -15,14 +15,14 @@ struct wl_flow_set;
 struct wl_flow_splits;
 struct wl_flow_timeouts;
 struct wl_http_half;
-struct wl_http_told;
+struct wl_skipped_bytes;
 struct wl_http_way;
 struct wl_ip;
-struct wl_judged;
+struct wl_evaluated;
 struct wl_member;
 struct wl_parsed;
-struct wl_precise;
-struct wl_precise_key;
+struct wl_exact_value;
+struct wl_exact_key;
 struct wl_record;
 struct wl_rtp_packet;
 struct wl_rtp_stream;
@@ -45,7 +45,7 @@ struct wl_native_segment {
 	__u32 length;
 };
 
-/* What rules are judged with. Tables are slices of the caller's. */
+/* What rules are evaluated with. Tables are slices of the caller's. */
 struct wl_rule_env {
 	const struct wl_rule_node *nodes;
 	const struct wl_rule_class *classes;
@@ -54,11 +54,11 @@ struct wl_rule_env {
 	__u32 class_count;
 	__u32 count_count;
 	__u32 pad;
-	/* The table of precise rules, and its functions. An entry that was found stays until the next call.
+	/* The table of exact-match rules, and its functions. An entry that was found stays until the next call.
 	 */
-	void *precises;
-	struct wl_precise *(*find)(void *precises, const struct wl_precise_key *key);
-	int (*insert)(void *precises, const struct wl_precise_key *key, const struct wl_precise *value,
+	void *exact_rules;
+	struct wl_exact_value *(*find)(void *exact_rules, const struct wl_exact_key *key);
+	int (*insert)(void *exact_rules, const struct wl_exact_key *key, const struct wl_exact_value *value,
 		      int there);
 	/* The named sets of the tests. */
 	const void *members;
@@ -103,14 +103,14 @@ size_t wl_native_http_line(__u8 *line, const __u8 *bytes, size_t length);
 __u32 wl_native_http_packet(struct wl_http_half *half, __u32 seq, __u32 stated, const __u8 *bytes,
 			    size_t length);
 __u32 wl_native_http_way(struct wl_http_way *way, const struct wl_native_segment *segment, const __u8 *bytes,
-			 struct wl_http_told *told);
+			 struct wl_skipped_bytes *told);
 void wl_native_http_way_begin(struct wl_http_way *way, __u32 seq, __u64 now);
 __u32 wl_native_rtp_read(const __u8 *data, __u32 captured, __u32 off, __u32 len, struct wl_rtp_packet *out);
 void wl_native_rtp_update(struct wl_rtp_stream *stream, const struct wl_rtp_packet *packet, __u64 ts_ns);
 void wl_native_rtp_finish(struct wl_rtp_stream *stream);
-void wl_native_judge(const struct wl_rule_env *env, const struct wl_rule_set *set,
+void wl_native_evaluate(const struct wl_rule_env *env, const struct wl_rule_set *set,
 		     const struct wl_parsed *parsed, int inner, const struct wl_rule_facts *facts,
-		     struct wl_judged *judged);
+		     struct wl_evaluated *evaluated);
 __u64 wl_native_key_hash(const __u64 *key, __u64 seed);
 void wl_native_hll_add(__u8 *registers, __u32 bits, __u64 hash);
 void wl_native_top_add(struct wl_top_entry *set, const __u64 *key, __u64 weight);

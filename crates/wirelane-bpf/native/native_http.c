@@ -38,9 +38,9 @@ __u32 wl_native_http_packet(struct wl_http_half *half, __u32 seq, __u32 stated, 
 }
 
 /* What http.h does with a segment, of which all bytes are there. 1: it comes up, and *told is what
- * has stayed below before it, if told->bytes is not 0. */
+ * has been skipped before it, if told->bytes is not 0. */
 __u32 wl_native_http_way(struct wl_http_way *way, const struct wl_native_segment *segment, const __u8 *bytes,
-			 struct wl_http_told *told)
+			 struct wl_skipped_bytes *told)
 {
 	__u32 ends = segment->flags & (WL_TCP_FIN | WL_TCP_RST), acks = segment->flags & WL_TCP_ACK;
 	__u32 length = segment->length, fate = WL_HTTP_STAYS, at = 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The judge compiled natively: what crates/wirelane-bpf/src/judge.rs calls. Tables are slices of the
+/* The evaluator compiled natively: what crates/wirelane-bpf/src/evaluate.rs calls. Tables are slices of the
  * caller's. */
 #include <stddef.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 #include "native.h"
 #include "lib/rules.h"
 
-#include "lib/judge.h"
+#include "lib/evaluate.h"
 
 static __always_inline const struct wl_rule_node *wl_rules_node(const struct wl_rule_env *env, __u32 at)
 {
@@ -59,16 +59,16 @@ static __always_inline void wl_rules_make(const struct wl_rule_env *env, const s
 	wl_rule_insert(env, rule, counts, parsed, chosen, work);
 }
 
-static __always_inline struct wl_precise *wl_precise_find(const struct wl_rule_env *env,
-							  const struct wl_precise_key *key)
+static __always_inline struct wl_exact_value *wl_exact_find(const struct wl_rule_env *env,
+							  const struct wl_exact_key *key)
 {
-	return env->find(env->precises, key);
+	return env->find(env->exact_rules, key);
 }
 
-static __always_inline int wl_precise_insert(const struct wl_rule_env *env, const struct wl_precise_key *key,
-					     const struct wl_precise *value, int there)
+static __always_inline int wl_exact_insert(const struct wl_rule_env *env, const struct wl_exact_key *key,
+					     const struct wl_exact_value *value, int there)
 {
-	return env->insert(env->precises, key, value, there);
+	return env->insert(env->exact_rules, key, value, there);
 }
 
 static __always_inline const struct wl_search_page *wl_search_page(const struct wl_rule_env *env, __u32 at)
@@ -107,9 +107,9 @@ static void wl_native_search(const struct wl_rule_env *env, const struct wl_rule
 }
 
 /* *env and *set are only read; counts are written as one lane writes them. */
-void wl_native_judge(const struct wl_rule_env *env, const struct wl_rule_set *set,
+void wl_native_evaluate(const struct wl_rule_env *env, const struct wl_rule_set *set,
 		     const struct wl_parsed *parsed, int inner, const struct wl_rule_facts *facts,
-		     struct wl_judged *judged)
+		     struct wl_evaluated *evaluated)
 {
 	const struct wl_ip *chosen = wl_choose(parsed, inner);
 	struct wl_rule_work work;
@@ -117,12 +117,12 @@ void wl_native_judge(const struct wl_rule_env *env, const struct wl_rule_set *se
 	work.facts = *facts;
 	work.search.captured = env->length;
 	wl_rules_begin(&work);
-	if (wl_rules_precise(env, set, parsed, chosen, &work))
+	if (wl_rules_exact(env, set, parsed, chosen, &work))
 		wl_rules_wildcard(env, set, parsed, chosen, &work);
 	if (work.search.phase == WL_SEARCH_ASKED) {
 		wl_native_search(env, set, parsed, chosen, &work);
 		wl_rules_wildcard(env, set, parsed, chosen, &work);
 	}
 	wl_rules_end(set, &work);
-	*judged = work.judged;
+	*evaluated = work.evaluated;
 }

@@ -1,6 +1,6 @@
 //! Recognising HTTP/1 as `bpf/lib/http.h` does, compiled natively; the C header is the source of these structs.
 
-pub use crate::abi::{HttpHalf, HttpTold, HttpWay};
+pub use crate::abi::{HttpHalf, SkippedBytes, HttpWay};
 use crate::abi::{
     NativeSegment, wl_native_http_first, wl_native_http_line, wl_native_http_packet, wl_native_http_way,
     wl_native_http_way_begin,
@@ -98,10 +98,10 @@ impl HttpWay {
         way
     }
 
-    /// What a lane does with the next segment. `None`: it stays below. Else it comes up, and what has stayed below before
-    /// it is told, if [`HttpTold::bytes`] is not 0; its key is empty. (`wl_http_look()` and what it stands before.)
-    pub fn segment(&mut self, segment: &WholeSegment<'_>) -> Option<HttpTold> {
-        let mut told = HttpTold::default();
+    /// What a lane does with the next segment. `None`: it is offloaded. Else it comes up, and what has been skipped before
+    /// it is told, if [`SkippedBytes::bytes`] is not 0; its key is empty. (`wl_http_look()` and what it stands before.)
+    pub fn segment(&mut self, segment: &WholeSegment<'_>) -> Option<SkippedBytes> {
+        let mut told = SkippedBytes::default();
         let WholeSegment { now_ns, seq, ack, flags, payload } = *segment;
         // What is longer is no segment of TCP.
         let length = u32::try_from(payload.len()).unwrap_or(u32::MAX);

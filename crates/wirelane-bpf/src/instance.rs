@@ -3,7 +3,7 @@
 //! Structs and constants are generated from the C header, as in [`crate::layout`]. Fields that a lane writes
 //! while user space reads are read through atomics made from raw pointers (see [`Ring`] and [`Tally`]).
 
-pub use crate::abi::{Balance, Exits, FlowHalf, Group, Instance, Mark, Plugin, Plugins, Reader, Ring, Tally};
+pub use crate::abi::{Balance, EgressDevices, FlowHalf, Group, Instance, Mark, Plugin, Plugins, Reader, Ring, Tally};
 use crate::flow_cache::FlowSet;
 
 /// `WL_INTERFACE_VERSION`: instances of different versions do not mix.
@@ -61,7 +61,7 @@ pub const MARK_UNSTAMPED: u64 = 1;
 /// Bits of [`Group::flags`].
 pub mod group_flags {
     /// What the group gets does not go on to the host stack.
-    pub const TAKE: u32 = crate::abi::WL_GROUP_TAKE;
+    pub const EXCLUSIVE: u32 = crate::abi::WL_GROUP_EXCLUSIVE;
     /// Steer by, and report, the headers inside tunnels.
     pub const INNER: u32 = crate::abi::WL_GROUP_INNER;
     /// The card's timestamp where there is one.
@@ -73,8 +73,8 @@ pub mod group_flags {
     /// Packets become flows in the lane.
     pub const FLOWS: u32 = crate::abi::WL_GROUP_FLOWS;
     /// What the group refuses does not go on to the host stack either.
-    pub const TAKE_REST: u32 = crate::abi::WL_GROUP_TAKE_REST;
-    /// Bodies of HTTP, and all that is none, stay below.
+    pub const EXCLUSIVE_ALL: u32 = crate::abi::WL_GROUP_EXCLUSIVE_ALL;
+    /// Bodies of HTTP, and all that is none, are offloaded.
     pub const HTTP: u32 = crate::abi::WL_GROUP_HTTP;
 }
 
@@ -82,7 +82,7 @@ pub mod group_flags {
 pub mod features {
     /// Expressions of groups.
     pub const FILTERS: u32 = crate::abi::WL_HAS_FILTERS;
-    /// Rules, sets, patterns and exits.
+    /// Rules, sets, patterns and egress devices.
     pub const RULES: u32 = crate::abi::WL_HAS_RULES;
     /// Rules that measure RTP.
     pub const STREAMS: u32 = crate::abi::WL_HAS_STREAMS;

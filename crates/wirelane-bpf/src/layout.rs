@@ -183,7 +183,7 @@ pub mod record_kind {
     pub const DIGEST: u8 = crate::abi::WL_RECORD_DIGEST as u8;
     /// Not a packet: a part of a flow follows ([`crate::flow_cache::FlowPart`]). `hash` is its epoch.
     pub const FLOW: u8 = crate::abi::WL_RECORD_FLOW as u8;
-    /// Not a packet: what has stayed below of HTTP follows ([`crate::http::HttpTold`]).
+    /// Not a packet: what has been skipped of HTTP follows ([`crate::http::SkippedBytes`]).
     pub const HTTP: u8 = crate::abi::WL_RECORD_HTTP as u8;
 }
 

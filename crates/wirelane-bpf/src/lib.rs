@@ -5,7 +5,7 @@
 //! * [`flow_cache`]: the first-level flow cache.
 //! * [`http`]: which packets have heads of HTTP in them.
 //! * [`instance`]: what a capture program and its users share.
-//! * [`judge`]: rules, judged natively.
+//! * [`evaluate`]: rules, evaluated natively.
 //! * [`kernel`]: which kernel runs here.
 //! * [`layout`]: the structs that kernel and user space share.
 //! * [`linktype`]: link types by the numbers of capture files.
@@ -36,7 +36,7 @@ pub mod flow;
 pub mod flow_cache;
 pub mod http;
 pub mod instance;
-pub mod judge;
+pub mod evaluate;
 pub mod kernel;
 pub mod layout;
 pub mod linktype;

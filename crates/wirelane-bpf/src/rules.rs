@@ -3,7 +3,7 @@
 //! Structs and constants are generated from the C header, as in [`crate::layout`].
 
 pub use crate::abi::{
-    Judged, Precise, PreciseKey, Rule, RuleClass as Class, RuleCounts as Counts, RuleFacts as Facts,
+    Evaluated, ExactValue, ExactKey, Rule, RuleClass as Class, RuleCounts as Counts, RuleFacts as Facts,
     RuleField as Field, RuleNode as Node, RuleSet as Set,
 };
 use std::alloc::Layout;
@@ -17,9 +17,9 @@ use crate::search::{self, Search};
 pub const MAX_RULES: usize = crate::abi::WL_RULES_MAX as usize;
 /// Words of a set of clauses (`WL_RULE_WORDS`).
 pub const WORDS: usize = crate::abi::WL_RULE_WORDS as usize;
-/// Most shapes of precise rules in one set (`WL_RULE_SHAPES`).
+/// Most shapes of exact-match rules in one set (`WL_RULE_SHAPES`).
 pub const MAX_SHAPES: usize = crate::abi::WL_RULE_SHAPES as usize;
-/// Wildcard rules that one packet can hit (`WL_RULE_HITS`); beyond, [`judged_flags::MORE`] is set.
+/// Wildcard rules that one packet can hit (`WL_RULE_HITS`); beyond, [`evaluated_flags::MORE`] is set.
 pub const MAX_HITS: u32 = crate::abi::WL_RULE_HITS;
 /// Marks a class's number in [`Node::next`] and in roots (`WL_RULE_LEAF`).
 pub const LEAF: u32 = crate::abi::WL_RULE_LEAF;
@@ -31,8 +31,8 @@ pub const NO_VLAN: u16 = crate::abi::WL_RULE_NO_VLAN as u16;
 pub const DIMS: usize = crate::abi::WL_RULE_DIMS as usize;
 /// Dimensions that there are (`WL_RULE_DIMS_USED`).
 pub const DIMS_USED: usize = crate::abi::WL_RULE_DIMS_USED as usize;
-/// Devices that the rules of a group may send packets to (`WL_EXITS`).
-pub const MAX_EXITS: usize = crate::abi::WL_EXITS as usize;
+/// Devices that the rules of a group may send packets to (`WL_EGRESS_DEVICES`).
+pub const MAX_EGRESS_DEVICES: usize = crate::abi::WL_EGRESS_DEVICES as usize;
 /// Tests of named sets, in one set of rules (`WL_RULE_MEMBERS`).
 pub const MAX_MEMBERS: usize = crate::abi::WL_RULE_MEMBERS as usize;
 /// Names of patterns and of plug-ins that one set of rules asks for (`WL_RULE_PATTERNS`).
@@ -99,13 +99,13 @@ pub mod kind {
 
 impl Class {
     /// No clause.
-    pub const EMPTY: Class = Class { summary: 0, home: 0, words: [0; WORDS], pad: [0; 6] };
+    pub const EMPTY: Class = Class { summary: 0, pivot: 0, words: [0; WORDS], pad: [0; 6] };
 
-    /// Puts a clause, below [`MAX_RULES`], into the class. It is at home there, as it may be in several.
+    /// Puts a clause, below [`MAX_RULES`], into the class. It is at pivot there, as it may be in several.
     pub fn add(&mut self, clause: usize) {
         self.words[clause / 64] |= 1 << (clause % 64);
         self.summary |= 1 << (clause / 64);
-        self.home |= 1 << (clause / 64);
+        self.pivot |= 1 << (clause / 64);
     }
 }
 
@@ -121,7 +121,7 @@ pub mod verdict {
     pub const ABSORB: u8 = crate::abi::WL_VERDICT_ABSORB as u8;
     /// Delivered as a digest ([`crate::layout::record_kind::DIGEST`]).
     pub const DIGEST: u8 = crate::abi::WL_VERDICT_DIGEST as u8;
-    /// Sent to an exit in the place of the host: `absorbed` in the ledger.
+    /// Sent to an egress device in the place of the host: `absorbed` in the ledger.
     pub const REDIRECT: u8 = crate::abi::WL_VERDICT_REDIRECT as u8;
     /// What the first of [`super::Rule::plugin`] says that matches.
     pub const PLUGIN: u8 = crate::abi::WL_VERDICT_PLUGIN as u8;
@@ -129,7 +129,7 @@ pub mod verdict {
     pub const MEASURE: u8 = crate::abi::WL_VERDICT_MEASURE as u8;
 }
 
-/// Bits of [`Rule::flags`] and [`Precise::flags`].
+/// Bits of [`Rule::flags`] and [`ExactValue::flags`].
 pub mod rule_flags {
     /// The rules behind it are looked at too.
     pub const CONTINUE: u8 = crate::abi::WL_RULE_CONTINUE as u8;
@@ -137,13 +137,13 @@ pub mod rule_flags {
     pub const SAMPLE_PACKET: u8 = crate::abi::WL_RULE_SAMPLE_PACKET as u8;
     /// `tag` goes into the record.
     pub const TAG: u8 = crate::abi::WL_RULE_TAG as u8;
-    /// A hit makes a precise rule (wildcard rules only).
+    /// A hit makes an exact-match rule (wildcard rules only).
     pub const INSERT: u8 = crate::abi::WL_RULE_INSERT as u8;
-    /// Made by the wildcard rule whose id it has (precise rules only).
+    /// Made by the wildcard rule whose id it has (exact-match rules only).
     pub const MADE: u8 = crate::abi::WL_RULE_MADE as u8;
 }
 
-/// Which fields of a packet a precise rule has: [`PreciseKey::shape`] and [`Set::shape`].
+/// Which fields of a packet an exact-match rule has: [`ExactKey::shape`] and [`Set::shape`].
 pub mod shape {
     /// Source address.
     pub const SRC: u32 = crate::abi::WL_SHAPE_SRC;
@@ -237,21 +237,21 @@ impl LiveCounts {
         }
     }
 
-    /// Sets them to 0. Nobody judges with them meanwhile.
+    /// Sets them to 0. Nobody evaluates with them meanwhile.
     pub fn clear(&self) {
         // Relaxed: as in `read`.
         self.0.iter().for_each(|field| field.store(0, Ordering::Relaxed));
     }
 }
 
-/// Bits of [`Judged::flags`].
-pub mod judged_flags {
+/// Bits of [`Evaluated::flags`].
+pub mod evaluated_flags {
     /// `tag` is valid.
-    pub const TAGGED: u32 = crate::abi::WL_JUDGED_TAGGED;
+    pub const TAGGED: u32 = crate::abi::WL_EVALUATED_TAGGED;
     /// There were more hits than [`super::MAX_HITS`]: the rules behind were not looked at.
-    pub const MORE: u32 = crate::abi::WL_JUDGED_MORE;
+    pub const MORE: u32 = crate::abi::WL_EVALUATED_MORE;
     /// Not all of the payload was searched that should have been.
-    pub const HALF: u32 = crate::abi::WL_JUDGED_HALF;
+    pub const HALF: u32 = crate::abi::WL_EVALUATED_HALF;
     /// More patterns were found than there are in `pattern`.
-    pub const FOUND: u32 = crate::abi::WL_JUDGED_FOUND;
+    pub const FOUND: u32 = crate::abi::WL_EVALUATED_FOUND;
 }

@@ -10,7 +10,7 @@ use wirelane::{Capture, HookPoint, LinkType, Record};
 
 use crate::source::SourceArgs;
 
-/// Time from the first packet to the judgement.
+/// Time from the first packet to the advice.
 const AFTER: Duration = Duration::from_secs(4);
 /// Packets that are looked at, at most.
 const PACKETS: usize = 50_000;
@@ -23,13 +23,13 @@ const LEAST: usize = 20;
 
 /// Prints the advice that needs no traffic.
 pub fn at_start(capture: &Capture, args: &SourceArgs) {
-    if args.take {
+    if args.exclusive {
         return;
     }
     for device in capture.devices().iter().filter(|device| device.hook == Some(HookPoint::NativeXdp)) {
         tracing::warn!(
             "{}: native XDP switches off what joins received packets (LRO; on veth also GRO and TSO), which slows the \
-             host's own TCP; capture the whole device by tc ('--hook tc', the default), or say '--take' where the \
+             host's own TCP; capture the whole device by tc ('--hook tc', the default), or say '--exclusive' where the \
              device is the capture's own",
             device.name
         );
@@ -68,7 +68,7 @@ impl Advisor {
     pub fn new(capture: &Capture, args: &SourceArgs) -> Advisor {
         let mut seen: Vec<Seen> = Vec::new();
         let devices = capture.devices().into_iter().map(|device| {
-            let mac = device.mac.filter(|_| device.link_type == LinkType::Ethernet && !args.take)?;
+            let mac = device.mac.filter(|_| device.link_type == LinkType::Ethernet && !args.exclusive)?;
             let known = seen.iter().position(|seen| seen.name == device.name);
             Some(known.unwrap_or_else(|| {
                 seen.push(Seen { name: device.name, mac, foreign: 0, own: 0 });
@@ -85,7 +85,7 @@ impl Advisor {
         self.packets += 1;
         if self.packets >= PACKETS || (self.packets.is_multiple_of(64) || self.packets < 64) && self.is_over()
         {
-            for line in self.judgement() {
+            for line in self.advice_lines() {
                 tracing::warn!("{line}");
             }
             return false;
@@ -121,14 +121,14 @@ impl Advisor {
         self.since.get_or_insert_with(Instant::now).elapsed() >= AFTER
     }
 
-    fn judgement(&self) -> Vec<String> {
+    fn advice_lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
         for Seen { name, foreign, .. } in
             self.seen.iter().filter(|seen| seen.own == 0 && seen.foreign >= LEAST)
         {
             lines.push(format!(
                 "{name} looks like a mirror port: {foreign} packets were for other hosts and none for this one; with \
-                 --take they are captured before the host's network stack, which saves its work for them"
+                 --exclusive they are captured before the host's network stack, which saves its work for them"
             ));
         }
         let counted = || self.conversations.values().filter(|(packets, _)| *packets >= LEAST_PACKETS);

@@ -72,7 +72,7 @@ fn none(which: &Which, all: &[Instance], purpose: Purpose) -> String {
     };
     match purpose {
         Purpose::Rules => format!(
-            "no capture{asked} whose rules can be changed{sudo}; start one with --rules FILE, or with --rules-room{others}"
+            "no capture{asked} whose rules can be changed{sudo}; start one with --rules FILE, or with --rules-capacity{others}"
         ),
         Purpose::Probe => format!("no probe{asked} is running{sudo}{others}"),
     }

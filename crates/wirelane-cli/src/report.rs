@@ -6,7 +6,7 @@ use anyhow::Result;
 use serde::Serialize;
 use wirelane::escape::to_json;
 use wirelane::ledger::Counters;
-use wirelane::{BalanceReport, Capture, ExitLine, HookPoint, Ledger, RuleStats};
+use wirelane::{BalanceReport, Capture, EgressLine, HookPoint, Ledger, RuleStats};
 use wirelane_export::recorder::RecordingCounts;
 
 use crate::flows::FlowsReport;
@@ -352,7 +352,7 @@ fn ledger_text(ledger: &Ledger, elapsed: Duration, engine: &str) -> String {
         ),
         None => String::new(),
     };
-    let exits = exits_text(ledger);
+    let egress_devices = egress_text(ledger);
     let blocked = match ledger.total.blocked {
         0 => String::new(),
         blocked => format!(
@@ -377,7 +377,7 @@ fn ledger_text(ledger: &Ledger, elapsed: Duration, engine: &str) -> String {
         if causes.is_empty() { String::new() } else { format!("lost by cause: {}; ", causes.join(", ")) };
     let balance = if ledger.balances() { "the ledger balances" } else { "THE LEDGER DOES NOT BALANCE" };
     format!(
-        "\n{table}{} packets analysed in {:.3} s by engine {engine}: {} packets/s, {} bit/s\n{moved}{exits}{blocked}{aggregates}{causes}{missed}{balance}\n",
+        "\n{table}{} packets analysed in {:.3} s by engine {engine}: {} packets/s, {} bit/s\n{moved}{egress_devices}{blocked}{aggregates}{causes}{missed}{balance}\n",
         amount(ledger.total.analysed),
         elapsed.as_secs_f64(),
         rate(pps),
@@ -385,12 +385,12 @@ fn ledger_text(ledger: &Ledger, elapsed: Duration, engine: &str) -> String {
     )
 }
 
-/// What was sent to each exit.
-fn exits_text(ledger: &Ledger) -> String {
-    let line = |line: &ExitLine| {
-        format!("to {}: {} sent, {} unsent\n", printable(&line.exit), amount(line.sent), amount(line.unsent))
+/// What was sent to each egress device.
+fn egress_text(ledger: &Ledger) -> String {
+    let line = |line: &EgressLine| {
+        format!("to {}: {} sent, {} unsent\n", printable(&line.device), amount(line.sent), amount(line.unsent))
     };
-    ledger.exits.iter().map(line).collect()
+    ledger.egress_devices.iter().map(line).collect()
 }
 
 /// A virtual device as a table shows it. An interface of a file that names none has the file's path: its end is
@@ -423,7 +423,7 @@ fn since(now: &Ledger, before: Option<&Ledger>) -> Ledger {
     for (cause, packets) in &mut since.lost_by {
         *packets -= before.lost_by.get(cause).copied().unwrap_or(0);
     }
-    for (line, same) in since.exits.iter_mut().zip(&before.exits) {
+    for (line, same) in since.egress_devices.iter_mut().zip(&before.egress_devices) {
         line.sent -= same.sent;
         line.unsent -= same.unsent;
     }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use wirelane::rules::RuleSet;
-use wirelane::{Builder, Error, RulesRoom};
+use wirelane::{Builder, Error, RulesCapacity};
 
 use crate::source::CAPTURE;
 use crate::table::printable;
@@ -17,16 +17,16 @@ pub struct RuleArgs {
     #[arg(long, value_name = "FILE", help_heading = CAPTURE)]
     pub rules: Option<PathBuf>,
 
-    /// Capacity for rules that are added while the capture runs, also without --rules: a number of precise rules, or
-    /// any of precise=N,rules=N,nodes=N,classes=N, and sets=MIB for named sets. Default: twice what FILE needs, and
+    /// Capacity for rules that are added while the capture runs, also without --rules: a number of exact-match rules, or
+    /// any of exact=N,rules=N,nodes=N,classes=N, and sets=MIB for named sets. Default: twice what FILE needs, and
     /// enough for ordinary rules; for named sets up to a quarter of the memory
-    #[arg(long, value_name = "N|NAME=N,...", value_parser = rules_room, conflicts_with = "read", help_heading = CAPTURE)]
-    pub rules_room: Option<RulesRoom>,
+    #[arg(long, value_name = "N|NAME=N,...", value_parser = rules_capacity, conflicts_with = "read", help_heading = CAPTURE)]
+    pub rules_capacity: Option<RulesCapacity>,
 
     /// The devices that rules may send packets to (mirror = "DEV", or action = "redirect" and to = "DEV"), at most 8 with
     /// commas, also rules that come while the capture runs. Takes tc ('--hook auto' is 'tc' then)
-    #[arg(long, value_name = "DEV,...", value_delimiter = ',', conflicts_with = "read", help_heading = CAPTURE)]
-    pub exits: Vec<String>,
+    #[arg(long = "mirror-to", value_name = "DEV,...", value_delimiter = ',', conflicts_with = "read", help_heading = CAPTURE)]
+    pub egress_devices: Vec<String>,
 
     /// Apply the rules to the device: packets that they drop reach neither the host nor other captures, as long as this
     /// one runs. EXPRESSION only selects the packets that the rules see. What counts passes on
@@ -69,20 +69,20 @@ fn plugin(text: &str) -> std::result::Result<PluginArg, String> {
     }
 }
 
-/// The value of --rules-room.
-fn rules_room(text: &str) -> std::result::Result<RulesRoom, String> {
-    let mut room = RulesRoom::default();
+/// The value of --rules-capacity.
+fn rules_capacity(text: &str) -> std::result::Result<RulesCapacity, String> {
+    let mut room = RulesCapacity::default();
     for part in text.split(',') {
-        let (name, number) = part.split_once('=').unwrap_or(("precise", part));
+        let (name, number) = part.split_once('=').unwrap_or(("exact", part));
         let number = number.trim().parse().ok().filter(|number| *number > 0);
         let number = number.ok_or_else(|| format!("'{part}' has no number of at least 1"))?;
         match name.trim() {
-            "precise" => room.precise = number,
+            "exact" => room.exact = number,
             "rules" => room.rules = number,
             "nodes" => room.nodes = number,
             "classes" => room.classes = number,
             "sets" => room.sets = number,
-            other => return Err(format!("'{other}' is not one of precise, rules, nodes, classes and sets")),
+            other => return Err(format!("'{other}' is not one of exact, rules, nodes, classes and sets")),
         }
     }
     Ok(room)
@@ -120,7 +120,7 @@ impl RuleArgs {
             return Ok(());
         };
         let names: Vec<String> = self.plugins.iter().map(|plugin| plugin.name.clone()).collect();
-        let asked = RuleSet::read_for(file, Some(&self.exits), Some(&names))?.plugins();
+        let asked = RuleSet::read_for(file, Some(&self.egress_devices), Some(&names))?.plugins();
         let Some((name, _)) = plugins.iter().find(|(name, _)| !asked.contains(name)) else { return Ok(()) };
         let file = printable(&file.display().to_string()).into_owned();
         let reason = format!(
@@ -160,19 +160,19 @@ impl RuleArgs {
     pub fn apply(&self, mut builder: Builder) -> Result<Builder> {
         let names: Vec<String> = self.plugins.iter().map(|plugin| plugin.name.clone()).collect();
         if let Some(file) = &self.rules {
-            builder = builder.rules(RuleSet::read_for(file, Some(&self.exits), Some(&names))?);
+            builder = builder.rules(RuleSet::read_for(file, Some(&self.egress_devices), Some(&names))?);
         } else if let Some(rules) = &self.own {
             builder = builder.rules(rules.clone());
         }
-        if !self.exits.is_empty() {
-            builder = builder.exits(&self.exits);
+        if !self.egress_devices.is_empty() {
+            builder = builder.egress_devices(&self.egress_devices);
         }
         for PluginArg { name, file } in &self.plugins {
             builder = builder.plugin(name, file);
         }
         builder = builder.plugin_budget(self.plugin_budget).device_wide(self.device_wide);
-        if let Some(room) = self.rules_room {
-            builder = builder.rules_room(room);
+        if let Some(room) = self.rules_capacity {
+            builder = builder.rules_capacity(room);
         }
         Ok(builder)
     }

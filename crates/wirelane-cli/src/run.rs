@@ -17,8 +17,8 @@ use anyhow::{Context, Result, bail};
 pub struct Args {
     /// Keep all packets received on the captured devices from the host's network stack, wanted or not: for devices that
     /// only capture (a login over one would hang). Transmitted packets are not captured then
-    #[arg(long)]
-    take: bool,
+    #[arg(long, alias = "take")]
+    exclusive: bool,
 
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
@@ -37,7 +37,7 @@ Devices:
 Environment:
   WIRELANE_PCAP=named         only eth1@2, eth1:ids/4 and the like are captured
                               by Wirelane, other devices by the system's libpcap
-  WIRELANE_TAKE=1             like --take
+  WIRELANE_EXCLUSIVE=1        like --exclusive
   WIRELANE_SYSTEM_LIBPCAP     the file of the system's libpcap, if not found
 
 Programs with file capabilities or the set-user-id bit do not load libraries
@@ -66,8 +66,8 @@ pub fn run(args: &Args) -> Result<()> {
     if std::env::var_os("WIRELANE_PCAP").is_none() {
         command.env("WIRELANE_PCAP", "all");
     }
-    if args.take {
-        command.env("WIRELANE_TAKE", "1");
+    if args.exclusive {
+        command.env("WIRELANE_EXCLUSIVE", "1");
     }
     Err(command.exec()).with_context(|| format!("starting {}", program.to_string_lossy()))
 }

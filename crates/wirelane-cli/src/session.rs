@@ -91,12 +91,12 @@ where
                 }
             }
         }
-        let mut course = Course { capture: &capture, stopped: None, failure };
-        if course.failure.is_some() {
-            course.stop();
+        let mut run_loop = RunLoop { capture: &capture, stopped: None, failure };
+        if run_loop.failure.is_some() {
+            run_loop.stop();
         }
-        course.follow(running, start, args, &inbox, reporter);
-        (course.stopped.unwrap_or_else(Instant::now) - start, course.failure)
+        run_loop.follow(running, start, args, &inbox, reporter);
+        (run_loop.stopped.unwrap_or_else(Instant::now) - start, run_loop.failure)
     });
     for (device, ending) in capture.ended() {
         failure.get_or_insert_with(|| anyhow!("device {device} {ending}"));
@@ -190,7 +190,7 @@ impl Controlling {
 }
 
 /// The main thread's part of a run.
-struct Course<'a> {
+struct RunLoop<'a> {
     capture: &'a Capture,
     /// Since when the capture is being brought to its end.
     stopped: Option<Instant>,
@@ -198,7 +198,7 @@ struct Course<'a> {
     failure: Option<anyhow::Error>,
 }
 
-impl Course<'_> {
+impl RunLoop<'_> {
     fn stop(&mut self) {
         self.stopped.get_or_insert_with(Instant::now);
         if let Err(error) = self.capture.stop() {

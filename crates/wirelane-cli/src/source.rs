@@ -11,7 +11,7 @@ use wirelane::sandbox::Work;
 use wirelane::tune::Polling;
 use wirelane::{
     Balance, Builder, Capture, Clock, Direction, Engine, Error, FileInput, HookChoice, KernelFlows,
-    KernelHttp, RulesRoom, Selector, Steering, Watermarks, ZeroCopy,
+    KernelHttp, RulesCapacity, Selector, Steering, Watermarks, ZeroCopy,
 };
 
 use crate::rights::{Output, RightsArgs};
@@ -70,8 +70,8 @@ pub struct SourceArgs {
     pub polling: Option<PollingArg>,
 
     /// Keep captured packets from the host's network stack. Default: they go on to it
-    #[arg(long, help_heading = CAPTURE)]
-    pub take: bool,
+    #[arg(long, alias = "take", help_heading = CAPTURE)]
+    pub exclusive: bool,
 
     /// Deliver each packet immediately instead of in batches: less delay, lower rate
     #[arg(long, help_heading = CAPTURE)]
@@ -168,7 +168,7 @@ pub enum EngineArg {
     Auto,
     /// Wirelane's own rings, filled by a program in the kernel
     Ring,
-    /// AF_XDP sockets, one per RX queue: needs the device for itself (--take)
+    /// AF_XDP sockets, one per RX queue: needs the device for itself (--exclusive)
     Xsk,
     /// AF_PACKET sockets with rings: needs CAP_NET_RAW only
     Packet,
@@ -179,7 +179,7 @@ pub enum EngineArg {
 /// Values of --hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum HookArg {
-    /// 'tc'; with --take, and for RX queues (eth1@2), 'native' if the driver supports it, else 'generic'
+    /// 'tc'; with --exclusive, and for RX queues (eth1@2), 'native' if the driver supports it, else 'generic'
     Auto,
     /// XDP in the driver: the fastest; many drivers disable offloads for it, which slows the host's own traffic
     Native,
@@ -194,8 +194,8 @@ pub enum HookArg {
 /// Values of --direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum DirectionArg {
-    /// 'both' of a device; 'rx' of an RX queue (eth1@2), of the loopback device, and with --take, --device-wide,
-    /// --exits, --clock card or --engine xsk
+    /// 'both' of a device; 'rx' of an RX queue (eth1@2), of the loopback device, and with --exclusive, --device-wide,
+    /// --mirror-to, --clock card or --engine xsk
     Auto,
     /// Received packets
     Rx,
@@ -306,7 +306,7 @@ impl SourceArgs {
         let queues = |list: &String| list.contains('@');
         match self.direction {
             DirectionArg::Both => true,
-            DirectionArg::Auto => !self.take && !self.interface.iter().all(queues),
+            DirectionArg::Auto => !self.exclusive && !self.interface.iter().all(queues),
             DirectionArg::Rx | DirectionArg::Tx => false,
         }
     }
@@ -441,7 +441,7 @@ impl SourceArgs {
             })
             .congestion_control(self.congestion_control.0)
             .filter(expression)
-            .take(self.take)
+            .exclusive(self.exclusive)
             .immediate(self.immediate)
             .in_order(!self.any_order)
             .inner_headers(self.inner)
@@ -487,9 +487,9 @@ impl SourceArgs {
         builder = self.ruled.apply(builder)?;
         if let Some(streams) = self.kernel_streams {
             // A call has a place for media and one for RTCP on both sides, and two streams.
-            let room = self.ruled.rules_room.unwrap_or_default();
-            let precise = if room.precise == 0 { (2 * streams).max(1 << 16) } else { room.precise };
-            builder = builder.kernel_streams(streams).rules_room(RulesRoom { precise, ..room });
+            let room = self.ruled.rules_capacity.unwrap_or_default();
+            let exact = if room.exact == 0 { (2 * streams).max(1 << 16) } else { room.exact };
+            builder = builder.kernel_streams(streams).rules_capacity(RulesCapacity { exact, ..room });
         }
         builder = builder.control(self.ruled.are_changeable()).service(self.service);
         Ok(match self.rights.confinement(Work::Capture, output)? {

@@ -31,7 +31,7 @@ fn wrong_usage_exits_with_2_and_says_what_would_be_right() {
         ("count -i lo --cores 4000", "--cores: this process may not run on 4000, only on "),
         ("count -i lo --snap-length 999999", "--snap-length: 999999 is more than 131008"),
         ("count -i lo --engine packet --hook tc", "--hook: engine packet has no hooks"),
-        ("count -i lo --engine xsk", "add --take to agree"),
+        ("count -i lo --engine xsk", "add --exclusive to agree"),
         ("count -i lo --filter-file expression tcp", "cannot be used with"),
         ("count -i lo --engine file", "name it with -r"),
         ("count -r file.pcap --engine ring", "leave the option out"),

@@ -12,7 +12,7 @@ use super::place::{Purpose, files, folders};
 use super::protocol::{Answer, Ask, LONGEST, Position, Reply, Request, Status, VERSION, line};
 use crate::{Error, Result};
 use wirelane_netdev::sys;
-use wirelane_rules::{Changed, PreciseFields, PreciseLine, PreciseRule, Rule, RuleSet, RuleStats};
+use wirelane_rules::{Changed, ExactFields, ExactLine, ExactRule, Rule, RuleSet, RuleStats};
 
 /// A capture that can be asked something.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -119,19 +119,19 @@ impl Client {
     ///
     /// # Errors
     /// As [`Client::load`].
-    pub fn add(&mut self, rules: Vec<Rule>, precise: Vec<PreciseRule>) -> Result<Changed> {
-        self.change(Ask::Add { rules, precise })
+    pub fn add(&mut self, rules: Vec<Rule>, exact: Vec<ExactRule>) -> Result<Changed> {
+        self.change(Ask::Add { rules, exact })
     }
 
-    /// Removes rules by their ids, and precise ones by their fields.
+    /// Removes rules by their ids, and exact ones by their fields.
     ///
     /// # Errors
     /// As [`Client::load`].
-    pub fn remove(&mut self, ids: Vec<u32>, precise: Vec<PreciseFields>) -> Result<Changed> {
-        self.change(Ask::Remove { ids, precise })
+    pub fn remove(&mut self, ids: Vec<u32>, exact: Vec<ExactFields>) -> Result<Changed> {
+        self.change(Ask::Remove { ids, exact })
     }
 
-    /// Removes all precise rules, and with `all` the others too.
+    /// Removes all exact-match rules, and with `all` the others too.
     ///
     /// # Errors
     /// As [`Client::load`].
@@ -150,13 +150,13 @@ impl Client {
         }
     }
 
-    /// Some of the precise rules from a position on, and the position of the next ones.
+    /// Some of the exact-match rules from a position on, and the position of the next ones.
     ///
     /// # Errors
     /// [`Error::Control`].
-    pub fn precise(&mut self, from: Position) -> Result<(Vec<PreciseLine>, Option<Position>)> {
-        match self.ask(Ask::Precise { from })? {
-            Answer::Precise { rules, next } => Ok((rules, next)),
+    pub fn exact(&mut self, from: Position) -> Result<(Vec<ExactLine>, Option<Position>)> {
+        match self.ask(Ask::ExactValue { from })? {
+            Answer::ExactValue { rules, next } => Ok((rules, next)),
             other => Err(self.odd(&other)),
         }
     }
@@ -183,7 +183,7 @@ impl Client {
         let question = line(&Request { version: VERSION, ask });
         if question.len() > LONGEST {
             return Err(self.failed(format!(
-                "these rules take {} bytes, and {LONGEST} is the most in one go: add precise rules by 'wirelane rules add'",
+                "these rules take {} bytes, and {LONGEST} is the most in one go: add exact-match rules by 'wirelane rules add'",
                 question.len()
             )));
         }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   wirelane rules          the capturing process
-//!     Client -- socket -->    wl-rules: one thread serves all who are connected, and sweeps precise rules
+//!     Client -- socket -->    wl-rules: one thread serves all who are connected, and sweeps exact-match rules
 //!        one JSON object a line, each way (protocol.rs)
 //! ```
 //! A capture that is started with `Builder::control` has a socket in `/run/wirelane` (of a user who is not

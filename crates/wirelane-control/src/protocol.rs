@@ -3,11 +3,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use wirelane_rules::{Changed, PreciseFields, PreciseLine, PreciseRule, Rule, RuleSet, RuleStats};
+use wirelane_rules::{Changed, ExactFields, ExactLine, ExactRule, Rule, RuleSet, RuleStats};
 
 /// The version of the protocol: who hears another one says so and does nothing.
 pub(super) const VERSION: u32 = 1;
-/// Most bytes of a line: a set with a million precise rules and more, which comes in one piece because it takes the place
+/// Most bytes of a line: a set with a million exact-match rules and more, which comes in one piece because it takes the place
 /// of the old one as a whole. One connection at a time may have so much (`connections.rs`).
 pub(super) const LONGEST: usize = 256 << 20;
 
@@ -31,26 +31,26 @@ pub(super) enum Ask {
         #[serde(default)]
         rules: Vec<Rule>,
         #[serde(default)]
-        precise: Vec<PreciseRule>,
+        exact: Vec<ExactRule>,
     },
     /// These are to go.
     Remove {
         #[serde(default)]
         ids: Vec<u32>,
         #[serde(default)]
-        precise: Vec<PreciseFields>,
+        exact: Vec<ExactFields>,
     },
-    /// All precise rules are to go, and with `all` the others too.
+    /// All exact-match rules are to go, and with `all` the others too.
     Flush { all: bool },
     /// What have the rules counted?
     Stats,
-    /// What precise rules are there, from here on?
-    Precise { from: Position },
+    /// What exact-match rules are there, from here on?
+    ExactValue { from: Position },
     /// What the program that captures answers by itself.
     Program(serde_json::Value),
 }
 
-/// A place among the precise rules of a capture, which is shown a part at a time. The default is the beginning.
+/// A place among the exact-match rules of a capture, which is shown a part at a time. The default is the beginning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Position {
     pub(super) device: usize,
@@ -71,8 +71,8 @@ pub(super) enum Answer {
     Status(Status),
     Changed(Changed),
     Stats(Box<RuleStats>),
-    Precise {
-        rules: Vec<PreciseLine>,
+    ExactValue {
+        rules: Vec<ExactLine>,
         next: Option<Position>,
     },
     /// What the program says.
@@ -94,7 +94,7 @@ pub struct Status {
     pub devices: Vec<String>,
     /// The devices that its rules may send packets to.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub exits: Vec<String>,
+    pub egress_devices: Vec<String>,
     /// The plug-ins that its rules may ask.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub plugins: Vec<String>,
@@ -150,11 +150,11 @@ mod tests {
         let asks = [
             Ask::Status,
             Ask::Load(RuleSet::default()),
-            Ask::Add { rules: Vec::new(), precise: Vec::new() },
-            Ask::Remove { ids: vec![7, u32::MAX], precise: vec![PreciseFields::default()] },
+            Ask::Add { rules: Vec::new(), exact: Vec::new() },
+            Ask::Remove { ids: vec![7, u32::MAX], exact: vec![ExactFields::default()] },
             Ask::Flush { all: true },
             Ask::Stats,
-            Ask::Precise { from: Position { device: 3, at: Some(9) } },
+            Ask::ExactValue { from: Position { device: 3, at: Some(9) } },
             Ask::Program(serde_json::json!({"set": ["interval=5s"]})),
         ];
         for ask in asks {

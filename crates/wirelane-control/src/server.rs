@@ -1,18 +1,18 @@
-//! The capturing process's side of changing rules: a thread that serves whoever is connected, and sweeps precise rules
+//! The capturing process's side of changing rules: a thread that serves whoever is connected, and sweeps exact-match rules
 //! that have expired.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use wirelane_rules::{Changed, PreciseFields, PreciseLine, PreciseRule, Rule, RuleSet, RuleStats};
+use wirelane_rules::{Changed, ExactFields, ExactLine, ExactRule, Rule, RuleSet, RuleStats};
 
 use super::connections::{Connections, Thread};
 use super::place::Listener;
 use super::protocol::{Answer, Ask, LONGEST, Position, Status};
 use crate::Result;
 
-/// How long after a page of precise rules the next one is swept.
+/// How long after a page of exact-match rules the next one is swept.
 const BETWEEN_PAGES: Duration = Duration::from_millis(100);
 /// How long after the last page it begins anew.
 const BETWEEN_SWEEPS: Duration = Duration::from_secs(1);
@@ -22,16 +22,16 @@ pub trait Rules: Send + Sync + 'static {
     /// Puts these rules in the place of all that are in force.
     fn replace(&self, rules: &RuleSet) -> Answered<Changed>;
     /// Adds rules to those in force.
-    fn extend(&self, rules: Vec<Rule>, precise: Vec<PreciseRule>) -> Answered<Changed>;
-    /// Removes rules by their ids, and precise ones by their fields.
-    fn remove(&self, ids: &[u32], precise: &[PreciseFields]) -> Answered<Changed>;
-    /// Removes all precise rules, and with `all` the others too.
+    fn extend(&self, rules: Vec<Rule>, exact: Vec<ExactRule>) -> Answered<Changed>;
+    /// Removes rules by their ids, and exact ones by their fields.
+    fn remove(&self, ids: &[u32], exact: &[ExactFields]) -> Answered<Changed>;
+    /// Removes all exact-match rules, and with `all` the others too.
     fn flush(&self, all: bool) -> Answered<Changed>;
     /// What the rules have counted.
     fn stats(&self) -> Answered<RuleStats>;
-    /// Some of the precise rules from a position on, and the position of the next ones.
-    fn precise(&self, from: Cursor) -> Answered<(Vec<PreciseLine>, Option<Cursor>)>;
-    /// Removes some precise rules that have expired. True: there may be more.
+    /// Some of the exact-match rules from a position on, and the position of the next ones.
+    fn exact(&self, from: Cursor) -> Answered<(Vec<ExactLine>, Option<Cursor>)>;
+    /// Removes some exact-match rules that have expired. True: there may be more.
     fn sweep(&self) -> Answered<bool>;
 }
 
@@ -51,7 +51,7 @@ pub struct About {
     /// The devices that it captures on.
     pub devices: Vec<String>,
     /// The devices that its rules may send packets to.
-    pub exits: Vec<String>,
+    pub egress_devices: Vec<String>,
     /// The plug-ins that its rules may ask.
     pub plugins: Vec<String>,
     /// The cookie of its network namespace (SO_NETNS_COOKIE).
@@ -66,7 +66,7 @@ impl About {
             command: self.command,
             engine: self.engine.to_owned(),
             devices: self.devices,
-            exits: self.exits,
+            egress_devices: self.egress_devices,
             plugins: self.plugins,
             namespace: self.namespace,
         }
@@ -104,7 +104,7 @@ fn serve(mut connections: Connections, rules: &dyn Rules, status: &Status, stop:
         }
         if Instant::now() >= next_sweep {
             let more = rules.sweep().unwrap_or_else(|e| {
-                tracing::warn!("removing precise rules that have expired: {e}");
+                tracing::warn!("removing exact-match rules that have expired: {e}");
                 false
             });
             next_sweep = Instant::now() + if more { BETWEEN_PAGES } else { BETWEEN_SWEEPS };
@@ -118,11 +118,11 @@ fn answer(ask: Ask, rules: &dyn Rules, status: &Status) -> Answer {
     let done = match ask {
         Ask::Status => Ok(Answer::Status(status.clone())),
         Ask::Load(set) => rules.replace(&set).map(Answer::Changed),
-        Ask::Add { rules: more, precise } => rules.extend(more, precise).map(Answer::Changed),
-        Ask::Remove { ids, precise } => rules.remove(&ids, &precise).map(Answer::Changed),
+        Ask::Add { rules: more, exact } => rules.extend(more, exact).map(Answer::Changed),
+        Ask::Remove { ids, exact } => rules.remove(&ids, &exact).map(Answer::Changed),
         Ask::Flush { all } => rules.flush(all).map(Answer::Changed),
         Ask::Stats => rules.stats().map(|stats| Answer::Stats(Box::new(stats))),
-        Ask::Precise { from } => rules.precise((from.device, from.at)).map(|(rules, next)| Answer::Precise {
+        Ask::ExactValue { from } => rules.exact((from.device, from.at)).map(|(rules, next)| Answer::ExactValue {
             rules,
             next: next.map(|(device, at)| Position { device, at }),
         }),

@@ -61,7 +61,7 @@ impl Service {
         };
         let (command, namespace) = whereabouts()?;
         let (engine, devices) = ("", Vec::new());
-        let about = About { engine, command, devices, exits: Vec::new(), plugins: Vec::new(), namespace };
+        let about = About { engine, command, devices, egress_devices: Vec::new(), plugins: Vec::new(), namespace };
         Ok(Some(Service { listener, about }))
     }
 

@@ -109,7 +109,7 @@ impl FileInUse {
         FileInUse { changes: AtomicU64::new(0), filter: Mutex::new(filter) }
     }
 
-    /// The reader judges by this one from its next batch on.
+    /// The reader evaluates by this one from its next batch on.
     pub fn set(&self, filter: FileFilter) {
         *self.filter.lock().unwrap_or_else(PoisonError::into_inner) = filter;
         // Release: pairs with the Acquire in FileView::refresh.

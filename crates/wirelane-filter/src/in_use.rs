@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::Filter;
 
-/// A filter that may be changed while workers judge by it.
+/// A filter that may be changed while workers evaluate by it.
 #[derive(Debug, Default)]
 pub struct InUse {
     /// How often it was changed: all that a worker looks at for a packet.
@@ -19,7 +19,7 @@ impl InUse {
         InUse { changes: AtomicU64::new(0), filter: Mutex::new(filter.map(Arc::new)) }
     }
 
-    /// Workers judge by this one from their next batch on.
+    /// Workers evaluate by this one from their next batch on.
     pub fn set(&self, filter: Option<Filter>) {
         let mut current = self.filter.lock().unwrap_or_else(PoisonError::into_inner);
         *current = filter.map(Arc::new);

@@ -4,7 +4,7 @@
 //!  expression -> libpcap.rs: classic BPF -> translate.rs: steps -.-> the kernel: bpf/verdict.h
 //!       |                                                        `-> natively: Filter::accepts
 //!       `-> locate.rs: where the mistake is, if there is one
-//!  in_use.rs   filters of a running capture by the engines that judge natively, which can be changed
+//!  in_use.rs   filters of a running capture by the engines that evaluate natively, which can be changed
 //!  file.rs     the same for files, with a filter for each link type
 //! ```
 //!

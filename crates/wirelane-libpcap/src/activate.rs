@@ -95,16 +95,16 @@ fn status(error: &Error) -> c_int {
 }
 
 /// The variable that says that no packet which comes by the devices that we capture goes on to the host's stack.
-const TAKE: &str = "WIRELANE_TAKE";
+const EXCLUSIVE: &str = "WIRELANE_EXCLUSIVE";
 
-fn takes() -> Result<bool, Error> {
-    match std::env::var_os(TAKE) {
+fn exclusive() -> Result<bool, Error> {
+    match std::env::var_os(EXCLUSIVE) {
         None => Ok(false),
         Some(value) if value.is_empty() || value == "0" => Ok(false),
         Some(value) if value == "1" => Ok(true),
         Some(value) => {
             let reason = format!("'{}' is neither 0 nor 1", value.display());
-            Err(Error::BadOption { option: TAKE, reason })
+            Err(Error::BadOption { option: EXCLUSIVE, reason })
         }
     }
 }
@@ -129,14 +129,14 @@ fn open(options: &Options, wanted: &Wanted) -> Result<(Live, Option<String>), Er
         1..abi::LONGEST => options.snap_len,
         _ => abi::LONGEST,
     };
-    let take = takes()?;
+    let exclusive = exclusive()?;
     // 0: whole packets, however long they may be.
     let kept = if snap_len >= 131_008 { 0 } else { snap_len as usize };
     let mut builder = Builder::new([wanted.selector.clone()])
         .promiscuous(options.promiscuous)
         .filter_later(true)
         .immediate(options.immediate)
-        .take_all(take)
+        .exclusive_all(exclusive)
         .snap_len(kept);
     if options.timeout > 0 && !options.immediate {
         builder = builder.patience(Duration::from_millis(options.timeout as u64).min(SLICE));

@@ -337,7 +337,7 @@ impl Live {
         }
     }
 
-    /// Judges by this program from now on: in the kernel, or where that does not take it, here.
+    /// Evaluates by this program from now on: in the kernel, or where that does not take it, here.
     pub(crate) fn set_filter(&self, handle: &Handle, program: &[Classic]) -> c_int {
         // SAFETY: a live program of this length, which is only read.
         let valid = !program.is_empty()
@@ -355,13 +355,13 @@ impl Live {
                 Err(error) => return handle.fail(abi::ERROR, &error.to_string()),
             },
             Ok(filter) => match self.capture().set_compiled_filter(&filter) {
-                // What was captured until now was not judged by it.
+                // What was captured until now was not evaluated by it.
                 Ok(()) => Sieve::Until(filter, self.now()),
                 Err(error) => return handle.fail(abi::ERROR, &error.to_string()),
             },
             Err(refusal) => {
                 tracing::info!("filtering outside of the kernel: {refusal}");
-                // Everything comes here from now on, where whoever reads must judge it already.
+                // Everything comes here from now on, where whoever reads must evaluate it already.
                 let before = self.put_sieve(Arc::new(Sieve::Always(program.to_vec())));
                 if let Err(error) = self.capture().set_filter("") {
                     self.put_sieve(before);

@@ -86,7 +86,7 @@ impl Watch {
         let silent: Vec<Key> = self.tracks.keys().filter(|key| !now.contains_key(*key)).copied().collect();
         for (key, value) in values.iter().copied().chain(silent.into_iter().map(|key| (key, 0.0))) {
             let mean = self.mean(&key, alone);
-            let (exceeds, calm) = judged(alarm.threshold, value, mean);
+            let (exceeds, calm) = evaluated(alarm.threshold, value, mean);
             let known = self.tracks.get(&key).copied();
             let mut track = known.unwrap_or_default();
             let (speaks, times) =
@@ -152,7 +152,7 @@ impl Watch {
 }
 
 /// Whether a value speaks for raising an alarm, and whether for clearing it.
-fn judged(threshold: Threshold, value: f64, mean: Option<f64>) -> (bool, bool) {
+fn evaluated(threshold: Threshold, value: f64, mean: Option<f64>) -> (bool, bool) {
     let change = |least: f64, beyond: &dyn Fn(f64) -> bool, level: f64| {
         let exceeds = level >= least && mean.is_some_and(beyond);
         (exceeds, !exceeds)
@@ -190,7 +190,7 @@ mod tests {
     }
 
     /// What becomes of an alarm at each value: `+` raised, `-` cleared, `.` nothing.
-    fn course(alarm: &Alarm, values: &[f64]) -> String {
+    fn timeline(alarm: &Alarm, values: &[f64]) -> String {
         let mut watch = Watch::default();
         let mut sign = |value: f64| match watch.look(alarm, &[(Key::default(), value)], true)[..] {
             [] => '.',
@@ -203,20 +203,20 @@ mod tests {
     #[test]
     fn thresholds_have_hysteresis_and_patience() {
         let above = alarm(Threshold::Above(10.0, 5.0), 1, 1, 1);
-        assert_eq!(course(&above, &[10.0, 11.0, 12.0, 8.0, 6.0, 5.0, 8.0, 11.0]), ".+...-.+");
+        assert_eq!(timeline(&above, &[10.0, 11.0, 12.0, 8.0, 6.0, 5.0, 8.0, 11.0]), ".+...-.+");
         let patient = alarm(Threshold::Above(10.0, 5.0), 2, 3, 1);
-        assert_eq!(course(&patient, &[11.0, 1.0, 11.0, 12.0, 1.0, 1.0, 7.0, 1.0, 1.0, 1.0]), "...+.....-");
+        assert_eq!(timeline(&patient, &[11.0, 1.0, 11.0, 12.0, 1.0, 1.0, 7.0, 1.0, 1.0, 1.0]), "...+.....-");
         let below = alarm(Threshold::Below(3.0, 6.0), 1, 1, 1);
-        assert_eq!(course(&below, &[3.0, 2.0, 5.0, 6.0, 0.0]), ".+.-+");
+        assert_eq!(timeline(&below, &[3.0, 2.0, 5.0, 6.0, 0.0]), ".+.-+");
     }
 
     #[test]
     fn changes_are_against_the_mean_of_what_was_before() {
         let rises = alarm(Threshold::Rises(100.0, 50.0), 1, 1, 2);
         // The first value has nothing before it; 30 is too little to be told.
-        assert_eq!(course(&rises, &[10.0, 30.0, 90.0, 60.0, 500.0, 500.0]), "..+-+-");
+        assert_eq!(timeline(&rises, &[10.0, 30.0, 90.0, 60.0, 500.0, 500.0]), "..+-+-");
         let falls = alarm(Threshold::Falls(50.0, 10.0), 1, 1, 1);
-        assert_eq!(course(&falls, &[100.0, 60.0, 20.0, 20.0, 9.0, 1.0]), "..+-+-");
+        assert_eq!(timeline(&falls, &[100.0, 60.0, 20.0, 20.0, 9.0, 1.0]), "..+-+-");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::alarm::AlarmEvent;
-use crate::caught::Wanted;
+use crate::packet_buffer::Wanted;
 use crate::config::Recording;
 use crate::result::Shown;
 

@@ -5,7 +5,7 @@
 //!
 //!  worker.rs, one per worker:  record -> rules -> key.rs -> table.rs: Cell (cell.rs)     nobody else writes there
 //!        at the end of an interval the tables are handed over, and new ones begun
-//!  reader.rs, one:  tables of all workers -> merged -> course.rs: result.rs, alarm.rs, schedule.rs -> events for who shows them
+//!  reader.rs, one:  tables of all workers -> merged -> timeline.rs: result.rs, alarm.rs, schedule.rs -> events for who shows them
 //!
 //!  config/set.rs: what is set while it runs -> the same text with that in it -> a plan that follows the one in force
 //! ```
@@ -13,13 +13,13 @@
 //! Nothing here knows of files, devices or terminals: records come in, events go out, and time is that of the packets.
 
 mod alarm;
-mod caught;
+mod packet_buffer;
 mod cell;
 pub mod config;
-mod course;
+mod timeline;
 mod entry;
 mod event;
-mod growing;
+mod plugin_counters;
 mod key;
 pub mod placed;
 mod plan;
@@ -32,7 +32,7 @@ mod table;
 mod worker;
 
 pub use alarm::{AlarmEvent, State};
-pub use caught::{Caught, Head, Orders, Sink, Wanted};
+pub use packet_buffer::{Caught, Head, Orders, Sink, Wanted};
 pub use config::{Changed, Changes, Config, Mistakes};
 pub use entry::{Entry, Growth, LedgerPart};
 pub use event::{Event, Recorded, Totals};

@@ -53,7 +53,7 @@ pub struct Plan {
     pub(crate) of_parts: u64,
     pub(crate) all: u64,
     /// Whether any is by what speaks.
-    pub(crate) speaking: bool,
+    pub(crate) applications: bool,
     /// What is kept of packets for recordings, where there are any.
     pub(crate) kept: Option<Kept>,
     /// Of sketches.
@@ -115,7 +115,7 @@ impl Plan {
             rules,
             tcp: shapes.iter().any(|shape| shape.tcp),
             macs: shapes.iter().any(|shape| shape.macs),
-            speaking: config.measurements.iter().any(|one| one.key.contains(&Field::Application)),
+            applications: config.measurements.iter().any(|one| one.key.contains(&Field::Application)),
             shapes,
             kept: Kept::of(&config),
             config,

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use wirelane::PluginLine;
 
-use crate::course::Course;
+use crate::timeline::Timeline;
 use crate::event::{Event, Totals};
-use crate::growing::{self, Growing};
+use crate::plugin_counters::{self, PluginCounterDeltas};
 use crate::plan::Plan;
 use crate::state::Conditions;
 use crate::table::Table;
@@ -43,7 +43,7 @@ impl Part {
                 _ => {}
             }
         }
-        growing::later(&mut self.counted, other.counted);
+        plugin_counters::later(&mut self.counted, other.counted);
     }
 }
 
@@ -53,13 +53,13 @@ pub struct Reader {
     /// Up to where each worker has handed over everything.
     reached: Vec<(u64, u64)>,
     pending: BTreeMap<(u64, u64), Pending>,
-    course: Option<Course>,
+    timeline: Option<Timeline>,
     /// By intervals: what was counted of each by a plan, where the plan that follows it counts the rest.
     parts: BTreeMap<u64, Part>,
     /// The number of the plan of which all parts are kept from now on, as another goes on with their intervals.
     awaited: Option<u64>,
     totals: Totals,
-    growth: Growing,
+    growth: PluginCounterDeltas,
 }
 
 impl Reader {
@@ -68,11 +68,11 @@ impl Reader {
         Reader {
             reached: vec![(0, 0); workers],
             pending: BTreeMap::new(),
-            course: None,
+            timeline: None,
             parts: BTreeMap::new(),
             awaited: None,
             totals: Totals::default(),
-            growth: Growing::default(),
+            growth: PluginCounterDeltas::default(),
         }
     }
 
@@ -119,14 +119,14 @@ impl Reader {
             self.interval(at, pending, &mut events);
         }
         self.look_until(u64::MAX, &mut events);
-        if let Some(mut course) = self.course.take() {
+        if let Some(mut timeline) = self.timeline.take() {
             // What came behind the last packet that was analysed.
             let growth = self.growth.of(counted);
             if growth.iter().any(|one| one.values().any(|number| *number > 0)) {
-                course.behind(&growth, &mut events);
+                timeline.behind(&growth, &mut events);
             }
-            course.flush(&mut events);
-            course.add(&mut self.totals);
+            timeline.flush(&mut events);
+            timeline.add(&mut self.totals);
         }
         (events, self.totals)
     }
@@ -136,29 +136,29 @@ impl Reader {
         let (generation, number) = at;
         let Pending { plan, part, goes_on } = pending;
         let start_ns = number.saturating_mul(plan.config.interval_ns);
-        if let Some(course) = self.course.as_ref().filter(|course| course.generation != generation)
-            && !plan.is_of_line(&course.plan)
+        if let Some(timeline) = self.timeline.as_ref().filter(|timeline| timeline.generation != generation)
+            && !plan.is_of_line(&timeline.plan)
         {
             // What was measured by another configuration is another sum.
             self.look_until(u64::MAX, events);
-            if let Some(mut course) = self.course.take() {
-                course.flush(events);
-                course.all_off(events);
-                course.add(&mut self.totals);
+            if let Some(mut timeline) = self.timeline.take() {
+                timeline.flush(events);
+                timeline.all_off(events);
+                timeline.add(&mut self.totals);
                 self.totals.reloads += 1;
             }
         }
-        let course =
-            self.course.get_or_insert_with(|| Course::new(Arc::clone(&plan), generation, start_ns, number));
-        if course.generation != generation {
-            course.follow(plan, generation, events);
+        let timeline =
+            self.timeline.get_or_insert_with(|| Timeline::new(Arc::clone(&plan), generation, start_ns, number));
+        if timeline.generation != generation {
+            timeline.follow(plan, generation, events);
         }
         match self.parts.get_mut(&number) {
             Some(known) => known.merge(part),
             None => drop(self.parts.insert(number, part)),
         }
         // What is left of this interval, and of those behind it, is counted by the plan that follows.
-        if course.plan.is_followed() && (goes_on || self.awaited == Some(generation)) {
+        if timeline.plan.is_followed() && (goes_on || self.awaited == Some(generation)) {
             self.awaited = Some(generation);
             return;
         }
@@ -167,11 +167,11 @@ impl Reader {
 
     /// Looks at what there is of intervals before this one, and at those between in which there was nothing.
     fn look_until(&mut self, end: u64, events: &mut Vec<Event>) {
-        let Some(course) = &mut self.course else { return };
+        let Some(timeline) = &mut self.timeline else { return };
         let later = self.parts.split_off(&end);
         let mut parts = std::mem::replace(&mut self.parts, later);
         let Some(highest) = parts.last_key_value().map(|(number, _)| *number) else { return };
-        let between = course.last.saturating_add(1)..highest;
+        let between = timeline.last.saturating_add(1)..highest;
         let gap = between.end.saturating_sub(between.start);
         let mut numbers: BTreeSet<u64> = between.clone().take(MOST_EMPTY as usize).collect();
         numbers.extend(parts.keys());
@@ -179,8 +179,8 @@ impl Reader {
         self.totals.skipped_intervals += gap - looked_at;
         for number in numbers {
             let nothing = || {
-                let active = course.plan.active();
-                let of = course.plan.config.measurements.iter().zip(&course.plan.shapes).enumerate();
+                let active = timeline.plan.active();
+                let of = timeline.plan.config.measurements.iter().zip(&timeline.plan.shapes).enumerate();
                 let tables = of.map(|(place, (measurement, shape))| {
                     (active & 1 << place != 0).then(|| Table::new(shape, measurement.keys))
                 });
@@ -188,21 +188,21 @@ impl Reader {
             };
             let tables = match parts.remove(&number) {
                 Some(Part { mut tables, counted }) => {
-                    course.put_growth(&self.growth.of(&counted), &mut tables);
+                    timeline.put_growth(&self.growth.of(&counted), &mut tables);
                     tables
                 }
                 None => nothing(),
             };
             self.totals.intervals += 1;
-            course.look(number, tables, events);
+            timeline.look(number, tables, events);
         }
     }
 
     /// What is active, and what is raised, where this plan is in force; `now_ns`: UTC, for schedules before the first
     /// interval has ended.
     pub fn state(&self, plan: &Plan, now_ns: u64) -> Conditions {
-        let course = self.course.as_ref().filter(|course| plan.is_of_line(&course.plan));
-        let watches = course.map_or(&[][..], |course| &course.watches);
-        Conditions::new(plan, watches, course.map_or(now_ns, |course| course.until_ns))
+        let timeline = self.timeline.as_ref().filter(|timeline| plan.is_of_line(&timeline.plan));
+        let watches = timeline.map_or(&[][..], |timeline| &timeline.watches);
+        Conditions::new(plan, watches, timeline.map_or(now_ns, |timeline| timeline.until_ns))
     }
 }

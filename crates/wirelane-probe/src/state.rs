@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::alarm::Watch;
-use crate::config::{deed, threshold, when};
+use crate::config::{kind, threshold, when};
 use crate::plan::Plan;
 use crate::{key, result, schedule};
 
@@ -95,7 +95,7 @@ impl Conditions {
             ScheduleCondition {
                 schedule: one.name.clone(),
                 when: when(times),
-                what: deed(config, one),
+                what: kind(config, one),
                 next: result::seconds(next_ns),
                 next_ns,
             }

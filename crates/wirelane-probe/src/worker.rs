@@ -10,12 +10,12 @@ use std::sync::Arc;
 
 use wirelane::{Ip, PluginCounts, PluginLine, Record, flags, ip_flags, l3};
 use wirelane_bpf::flow::{Flow, FlowKey, KEY_EGRESS, KEY_PORTS, NO_VLAN};
-use wirelane_bpf::judge::{self, NoPrecise};
+use wirelane_bpf::evaluate::{self, NoExact};
 use wirelane_bpf::layout::{NO_OFFSET, Parsed, RecordHeader};
 use wirelane_bpf::native;
 use wirelane_bpf::rules::{Facts, LiveCounts};
 
-use crate::caught::{Catching, Head, Orders};
+use crate::packet_buffer::{Catching, Head, Orders};
 use crate::cell::Counted;
 use crate::key::Seen;
 use crate::plan::{Plan, Switches};
@@ -23,11 +23,11 @@ use crate::table::Table;
 
 mod parts;
 mod segments;
-mod speaking;
+mod app_detect;
 
 use parts::{Common, Part, Parts};
 use segments::Followed;
-use speaking::Speaking;
+use app_detect::AppDetection;
 
 /// What one worker has counted in one interval.
 #[derive(Debug)]
@@ -97,7 +97,7 @@ pub struct Worker {
     followed: Followed,
     /// Packets of the last open interval that its tables do not have yet.
     parts: Parts,
-    speaking: Speaking,
+    applications: AppDetection,
     plugins: Option<PluginCounts>,
     catching: Option<Catching>,
 }
@@ -119,7 +119,7 @@ impl Worker {
             parsed: Parsed::default(),
             followed: Followed::default(),
             parts: Parts::new(),
-            speaking: Speaking::default(),
+            applications: AppDetection::default(),
             plugins: None,
             catching: None,
         }
@@ -349,8 +349,8 @@ impl Worker {
                 vlan,
                 queue: header.queue,
                 device,
-                application: if plan.speaking {
-                    self.speaking.of(record.data(), header.wire_len, ip)
+                application: if plan.applications {
+                    self.applications.of(record.data(), header.wire_len, ip)
                 } else {
                     None
                 },
@@ -372,7 +372,7 @@ impl Worker {
             more_bytes: (bytes - u64::from(header.wire_len)) as u32,
             seed: 0,
         };
-        let seen = judge::Packet { parsed: &self.parsed, data: record.data(), inner: self.inner };
+        let seen = evaluate::Packet { parsed: &self.parsed, data: record.data(), inner: self.inner };
         let recorded = plan.kept.map_or(0, |kept| kept.rules);
         let fits = add(plan, open, &self.hits, (seen, &facts), &packet, (!plan.of_parts, recorded));
         if let (Some(catching), Some(kept)) = (&mut self.catching, &plan.kept) {
@@ -414,7 +414,7 @@ fn add_part(plan: &Plan, open: &mut Open, hits: &[LiveCounts; 1], part: &Part, o
     let egress = u32::from(part.common.is_egress);
     let facts =
         Facts { now_ns: start_ns, wire_len: 0, queue: part.common.queue.into(), egress, ..Facts::default() };
-    let seen = judge::Packet { parsed: &parsed, data: &[], inner: false };
+    let seen = evaluate::Packet { parsed: &parsed, data: &[], inner: false };
     add(plan, open, hits, (seen, &facts), &packet, (of, 0));
 }
 
@@ -425,7 +425,7 @@ fn add(
     plan: &Plan,
     open: &mut Open,
     hits: &[LiveCounts; 1],
-    (seen, facts): (judge::Packet<'_>, &Facts),
+    (seen, facts): (evaluate::Packet<'_>, &Facts),
     packet: &Counted<'_>,
     (wanted, mut recorded): (u64, u32),
 ) -> u32 {
@@ -435,8 +435,8 @@ fn add(
         let bit = 1 << rule;
         if asked & bit == 0 {
             asked |= bit;
-            let judged = judge::judge(&plan.rules[rule], hits, &mut NoPrecise, seen, facts);
-            *fits |= if judged.hits > 0 { bit } else { 0 };
+            let evaluated = evaluate::evaluate(&plan.rules[rule], hits, &mut NoExact, seen, facts);
+            *fits |= if evaluated.hits > 0 { bit } else { 0 };
         }
         *fits & bit != 0
     };

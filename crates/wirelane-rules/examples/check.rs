@@ -11,7 +11,7 @@ fn main() -> ExitCode {
             Ok(set) => println!(
                 "{path}: {} wildcard rules, {} exact-match rules",
                 set.rules.len(),
-                set.precise.len()
+                set.exact.len()
             ),
             Err(error) => {
                 println!("{error}");

@@ -3,15 +3,15 @@
 use std::collections::HashMap;
 
 use super::compile::clauses;
-use super::exits;
+use super::egress_devices;
 use super::named;
 use super::names::shown;
 use super::patterns;
 use super::plugins;
 use super::possible::contradiction;
-use super::precise::{own_shapes, too_many_shapes};
+use super::exact::{own_shapes, too_many_shapes};
 use super::{
-    Action, Insert, MOST_RULES, Mistake, PreciseFields, PreciseRule, Rule, RuleSet, Shape, Test, Vlan,
+    Action, Insert, MOST_RULES, Mistake, ExactFields, ExactRule, Rule, RuleSet, Shape, Test, Vlan,
 };
 use crate::{Error, Result};
 
@@ -23,8 +23,8 @@ const LONGEST_NAME: usize = 64;
 pub(super) enum Which {
     /// Of `RuleSet::rules`.
     Wildcard(usize),
-    /// Of `RuleSet::precise`.
-    Precise(usize),
+    /// Of `RuleSet::exact`.
+    Exact(usize),
     /// A named set, of `RuleSet::sets`.
     Named(usize),
     /// Patterns, of `RuleSet::patterns`.
@@ -56,7 +56,7 @@ impl RuleSet {
     pub(super) fn mistakes(&self, faults: Vec<Fault>) -> Vec<Mistake> {
         let named = |which: Which| match which {
             Which::Wildcard(index) => format!("rule {}", self.rules[index].id),
-            Which::Precise(index) => format!("precise rule {}", self.precise[index].id),
+            Which::Exact(index) => format!("exact-match rule {}", self.exact[index].id),
             Which::Named(index) => format!("set {}", shown(&self.sets[index].name)),
             Which::Patterns(index) => format!("patterns {}", shown(&self.patterns[index].name)),
         };
@@ -88,7 +88,7 @@ impl RuleSet {
         if shapes > wirelane_bpf::rules::MAX_SHAPES {
             of_set(too_many_shapes(shapes));
         }
-        exits::too_many(self.exits().len()).into_iter().for_each(&mut of_set);
+        egress_devices::too_many(self.egress_devices().len()).into_iter().for_each(&mut of_set);
         self.too_many_plugins().into_iter().for_each(&mut of_set);
         self.same(&mut faults);
         self.named_faults(elsewhere, &mut faults);
@@ -106,25 +106,25 @@ impl RuleSet {
                     .for_each(|reason| of_rule(Which::Wildcard(index), reason));
             }
         }
-        for (index, rule) in self.precise.iter().enumerate() {
-            rule.faults(&mut |reason| of_rule(Which::Precise(index), reason));
+        for (index, rule) in self.exact.iter().enumerate() {
+            rule.faults(&mut |reason| of_rule(Which::Exact(index), reason));
         }
         faults
     }
 
-    /// Ids that two rules have, and fields that two precise rules have.
+    /// Ids that two rules have, and fields that two exact-match rules have.
     fn same(&self, faults: &mut Vec<Fault>) {
         let wildcard = self.rules.iter().enumerate().map(|(index, rule)| (rule.id, Which::Wildcard(index)));
-        let precise = self.precise.iter().enumerate().map(|(index, rule)| (rule.id, Which::Precise(index)));
-        let mut ids = HashMap::with_capacity(self.rules.len() + self.precise.len());
-        for (id, which) in wildcard.chain(precise) {
+        let exact = self.exact.iter().enumerate().map(|(index, rule)| (rule.id, Which::Exact(index)));
+        let mut ids = HashMap::with_capacity(self.rules.len() + self.exact.len());
+        for (id, which) in wildcard.chain(exact) {
             if let Some(other) = ids.insert(id, which) {
                 let reason = format!("id {id} is taken");
                 faults.push(Fault { rule: Some(which), reason, other: Some(other) });
             }
         }
-        let mut fields = HashMap::with_capacity(self.precise.len());
-        for (index, rule) in self.precise.iter().enumerate() {
+        let mut fields = HashMap::with_capacity(self.exact.len());
+        for (index, rule) in self.exact.iter().enumerate() {
             // A rule for both ways is the same, whichever way it is written.
             let exchanged = rule.fields.exchanged();
             let one = if rule.fields.both_ways && exchanged.key() < rule.fields.key() {
@@ -133,7 +133,7 @@ impl RuleSet {
                 rule.fields
             };
             if let Some(other) = fields.insert(one, index) {
-                let (rule, other) = (Some(Which::Precise(index)), Some(Which::Precise(other)));
+                let (rule, other) = (Some(Which::Exact(index)), Some(Which::Exact(other)));
                 faults.push(Fault { rule, reason: "exactly these packets are taken".to_owned(), other });
             }
         }
@@ -173,18 +173,18 @@ impl Rule {
     }
 }
 
-impl PreciseRule {
+impl ExactRule {
     /// What is wrong with the rule on its own.
     fn faults(&self, fault: &mut dyn FnMut(String)) {
         numbers(self.id, self.truncate, self.sample.map(|sample| sample.one_in), fault);
         self.sends().faults(fault);
         if self.action == Action::Plugin {
             fault(
-                "action = \"plugin\" is for rules with the condition plugin = \"NAME\", not for precise ones"
+                "action = \"plugin\" is for rules with the condition plugin = \"NAME\", not for exact ones"
                     .to_owned(),
             );
         }
-        let PreciseFields { src, dst, src_port, dst_port, protocol, vlan, mpls, .. } = self.fields;
+        let ExactFields { src, dst, src_port, dst_port, protocol, vlan, mpls, .. } = self.fields;
         shape_faults(self.fields.shape(), "it", fault);
         if let (Some(src), Some(dst)) = (src, dst)
             && src.is_ipv4() != dst.is_ipv4()
@@ -197,7 +197,7 @@ impl PreciseRule {
         {
             fault(format!("packets of protocol {protocol} have no ports"));
         }
-        if let Some(super::PreciseVlan::Id(id)) = vlan
+        if let Some(super::ExactVlan::Id(id)) = vlan
             && id > 4095
         {
             fault(format!("no VLAN has the id {id}; they end at 4095"));

@@ -11,7 +11,7 @@
 //!     `-> other rule files, lists of addresses
 //! ```
 //!
-//! A packet meets the **precise** rules first: exact values, found by hash. Then the **wildcard** rules in the order of
+//! A packet meets the **exact-match** rules first: exact values, found by hash. Then the **wildcard** rules in the order of
 //! their ids. Each rule that it hits is counted. A rule with [`Then::Stop`] ends the search, and its action is what
 //! becomes of the packet; with [`Then::Continue`] the action is provisional, and that of a later hit replaces it.
 //! Where no action was hit, the set's default decides.
@@ -22,7 +22,7 @@ mod check;
 mod compile;
 mod condition;
 mod error;
-pub mod exits;
+pub mod egress_devices;
 mod file;
 mod mistake;
 mod named;
@@ -30,7 +30,7 @@ mod names;
 mod patterns;
 pub mod plugins;
 mod possible;
-mod precise;
+mod exact;
 mod reference;
 mod stats;
 #[cfg(any(test, feature = "testing"))]
@@ -53,11 +53,11 @@ pub use self::mistake::Mistake;
 pub use self::named::exact_bytes;
 pub use self::named::{Entries, Flows, NamedSet, SetLine};
 pub use self::patterns::{Application, Pattern, PatternLine, Patterns};
-pub use self::precise::shapes;
-pub use self::precise::{PreciseFields, PreciseRule, PreciseVlan, Shape};
-pub use self::reference::{Explanation, Finding, Found, FoundPattern, PreciseEntry, Reference, SetTest};
+pub use self::exact::shapes;
+pub use self::exact::{ExactFields, ExactRule, ExactVlan, Shape};
+pub use self::reference::{Explanation, Finding, Found, FoundPattern, ExactEntry, Reference, SetTest};
 pub use self::stats::{
-    Changed, Hits, PluginLine, PreciseLine, RuleLine, RuleStats, Searches, add as add_counts,
+    Changed, Hits, PluginLine, ExactLine, RuleLine, RuleStats, Searches, add as add_counts,
 };
 
 /// The most wildcard rules of a set, and the most clauses that they are made of (`WL_RULES_MAX`). A rule is one clause,
@@ -76,9 +76,9 @@ pub struct RuleSet {
     /// Wildcard rules. Their order is that of their ids, whatever it is here.
     #[serde(default)]
     pub rules: Vec<Rule>,
-    /// Precise rules, met before the others.
+    /// Exact-match rules, met before the others.
     #[serde(default)]
-    pub precise: Vec<PreciseRule>,
+    pub exact: Vec<ExactRule>,
     /// Sets that rules ask by their names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sets: Vec<NamedSet>,
@@ -102,7 +102,7 @@ pub enum Policy {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Rule {
-    /// From 1; no two rules of a set have the same, precise rules included. The lowest is met first.
+    /// From 1; no two rules of a set have the same, exact-match rules included. The lowest is met first.
     pub id: u32,
     /// For people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -123,14 +123,14 @@ pub struct Rule {
     /// A number for the record. Of several rules hit, the last counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tag: Option<u32>,
-    /// Make a precise rule of the packet.
+    /// Make an exact-match rule of the packet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub insert: Option<Insert>,
-    /// Send a copy of the packet to this exit (`Builder::exits` of the library). Of several rules hit, each does; an exit
+    /// Send a copy of the packet to this egress device (`Builder::egress_devices` of the library). Of several rules hit, each does; an egress device
     /// gets a packet once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mirror: Option<String>,
-    /// With [`Action::Redirect`]: the exit that the packet is sent to.
+    /// With [`Action::Redirect`]: the egress device that the packet is sent to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
 }
@@ -155,8 +155,8 @@ impl Rule {
     }
 
     /// What it sends, and where to.
-    fn sends(&self) -> exits::Sends<'_> {
-        exits::Sends { action: self.action, mirror: self.mirror.as_deref(), to: self.to.as_deref() }
+    fn sends(&self) -> egress_devices::Sends<'_> {
+        egress_devices::Sends { action: self.action, mirror: self.mirror.as_deref(), to: self.to.as_deref() }
     }
 
     /// Its action, with the devices that it sends packets to: `redirect to eth2`.
@@ -179,13 +179,13 @@ pub enum Action {
     Digest,
     /// The rule says nothing about it, and only counts and applies its modifiers.
     None,
-    /// It goes to the exit that the rule names ([`Rule::to`]), and not to the host: `absorbed` in the ledger.
+    /// It goes to the egress device that the rule names ([`Rule::to`]), and not to the host: `absorbed` in the ledger.
     Redirect,
     /// What the plug-in says that matches it, of several the one that the rule names first ([`Test::Plugin`]): that it
     /// is delivered, dropped, counted, or delivered as a digest.
     Plugin,
     /// It is added to its RTP stream, where that is measured in the kernel ([`crate::Meter`]): `absorbed` in the
-    /// ledger. Else it is delivered. For precise rules, which a meter makes; rule files have no word for it.
+    /// ledger. Else it is delivered. For exact-match rules, which a meter makes; rule files have no word for it.
     Measure,
 }
 
@@ -236,7 +236,7 @@ pub enum SampleBy {
     Packet,
 }
 
-/// The precise rule that a wildcard rule makes of a packet.
+/// The exact-match rule that a wildcard rule makes of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Insert {

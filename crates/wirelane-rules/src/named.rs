@@ -430,7 +430,7 @@ pub struct SetLine {
     pub entries: u64,
     /// Some rule asks it.
     pub in_use: bool,
-    /// Bytes that it takes in the kernel, where that judges.
+    /// Bytes that it takes in the kernel, where that evaluates.
     pub bytes: u64,
     /// Hash functions of its bloom filter.
     pub hash_functions: u32,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use wirelane_bpf::rules::Counts;
 
-use crate::{PatternLine, Policy, PreciseRule, Rule, SetLine};
+use crate::{PatternLine, Policy, ExactRule, Rule, SetLine};
 
 /// The packets that hit a rule, or several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,9 +40,9 @@ pub struct Changed {
     pub version: u64,
     /// Wildcard rules that are in force.
     pub rules: usize,
-    /// Precise rules that were added.
+    /// Exact-match rules that were added.
     pub added: u64,
-    /// Rules that were removed, of both kinds; a precise rule counts once for each device that had it.
+    /// Rules that were removed, of both kinds; an exact-match rule counts once for each device that had it.
     pub removed: u64,
 }
 
@@ -53,19 +53,19 @@ pub struct RuleLine {
     pub rule: Rule,
     /// Packets that hit it.
     pub hits: Hits,
-    /// Precise rules that it has made.
+    /// Exact-match rules that it has made.
     pub inserted: u64,
-    /// Precise rules that it could not make: there was no room for more.
+    /// Exact-match rules that it could not make: there was no room for more.
     pub refused: u64,
 }
 
-/// A precise rule with what it has done, on one device.
+/// An exact-match rule with what it has done, on one device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct PreciseLine {
+pub struct ExactLine {
     /// The device, as in [`RuleStats::devices`].
     pub device: usize,
     /// The rule.
-    pub rule: PreciseRule,
+    pub rule: ExactRule,
     /// Whether a packet made it: its id is that of the wildcard rule.
     pub made: bool,
     /// Seconds since it was made.
@@ -77,26 +77,26 @@ pub struct PreciseLine {
 /// Everything that the rules of a capture have counted.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RuleStats {
-    /// The number of the set that is in force, from 1. Adding precise rules makes a new one only where none had these
+    /// The number of the set that is in force, from 1. Adding exact-match rules makes a new one only where none had these
     /// fields.
     pub version: u64,
-    /// The devices that packets are judged on.
+    /// The devices that packets are evaluated on.
     pub devices: Vec<String>,
     /// What becomes of a packet that no rule decided about.
     pub default: Policy,
     /// Wildcard rules, in the order of their ids.
     pub rules: Vec<RuleLine>,
-    /// Precise rules that are in force, each once for every device that has it.
-    pub precise: u64,
+    /// Exact-match rules that are in force, each once for every device that has it.
+    pub exact: u64,
     /// Packets that hit those.
-    pub precise_hits: Hits,
-    /// Packets that hit precise rules which were removed, or have ended by their age. Without those of a rule that has
+    pub exact_hits: Hits,
+    /// Packets that hit exact-match rules which were removed, or have ended by their age. Without those of a rule that has
     /// ended and was made anew by a packet before it was removed: that counts from 0.
-    pub precise_gone: Hits,
+    pub exact_gone: Hits,
     /// Packets that hit wildcard rules which were removed or replaced.
     pub rules_gone: Hits,
-    /// Room for precise rules, on each device.
-    pub precise_room: u64,
+    /// Room for exact-match rules, on each device.
+    pub exact_room: u64,
     /// Named sets.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sets: Vec<SetLine>,

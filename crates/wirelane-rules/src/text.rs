@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 
 use super::names::{self, name_of, shown};
 use super::{
-    Action, Condition, Policy, PreciseFields, PreciseVlan, Sample, SampleBy, TcpTest, Test, Vlan, Way,
+    Action, Condition, Policy, ExactFields, ExactVlan, Sample, SampleBy, TcpTest, Test, Vlan, Way,
 };
 
 /// The most values of a condition that are shown.
@@ -180,12 +180,12 @@ impl fmt::Display for Sample {
     }
 }
 
-/// As words that [`super::PreciseRule::from_words`] reads: `src=192.0.2.1 dst-port=53 both-ways=true`.
-impl fmt::Display for PreciseFields {
+/// As words that [`super::ExactRule::from_words`] reads: `src=192.0.2.1 dst-port=53 both-ways=true`.
+impl fmt::Display for ExactFields {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let vlan = self.vlan.map(|vlan| match vlan {
-            PreciseVlan::Untagged => "none".to_owned(),
-            PreciseVlan::Id(id) => id.to_string(),
+            ExactVlan::Untagged => "none".to_owned(),
+            ExactVlan::Id(id) => id.to_string(),
         });
         let words = [
             ("src", self.src.map(|address| address.to_string())),

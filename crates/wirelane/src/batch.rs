@@ -4,11 +4,11 @@ use std::cell::{Cell, UnsafeCell};
 use std::ptr::NonNull;
 
 use wirelane_bpf::flow_cache::FlowPart;
-use wirelane_bpf::http::HttpTold;
+use wirelane_bpf::http::SkippedBytes;
 use wirelane_bpf::layout::{
     FOUND_NOTE, Found, Ip, NOTE, Note, Parsed, RECORD_HEADER, RecordHeader, Tail, flags, record_kind,
 };
-use wirelane_bpf::rules::Judged;
+use wirelane_bpf::rules::Evaluated;
 
 use crate::engine::ring::flows::Half;
 use crate::record::{FoundBytes, Record};
@@ -64,14 +64,14 @@ impl Slot {
     }
 
     /// The same with what rules have said of the packet.
-    pub(crate) fn judged(mut self, judged: &Judged) -> Slot {
-        self.header.rule_id = judged.rule_id;
-        self.said = Said::of(judged);
+    pub(crate) fn evaluated(mut self, evaluated: &Evaluated) -> Slot {
+        self.header.rule_id = evaluated.rule_id;
+        self.said = Said::of(evaluated);
         self.header.flags |= self.said.flags;
         self
     }
 
-    /// Marks the slot as an aggregate (GRO, GSO) with these sizes ([`Tail`]); call it after [`Slot::judged`].
+    /// Marks the slot as an aggregate (GRO, GSO) with these sizes ([`Tail`]); call it after [`Slot::evaluated`].
     pub(crate) fn aggregated(mut self, segment_size: u16, headers: u16) -> Slot {
         self.said = self.said.of_aggregate(segment_size, headers);
         self.header.flags |= flags::GSO;
@@ -227,12 +227,12 @@ pub(crate) fn flow_in(data: &[u8]) -> Option<&FlowPart> {
     whole.then(|| unsafe { &*data.as_ptr().cast::<FlowPart>() })
 }
 
-/// What lies behind the header of a record of what has stayed below of HTTP.
-fn http_in(data: &[u8]) -> Option<&HttpTold> {
-    let whole = data.len() == size_of::<HttpTold>() && data.as_ptr().cast::<HttpTold>().is_aligned();
-    // SAFETY: as long and as aligned as an HttpTold, which is plain integers without padding, so that every bit pattern is
+/// What lies behind the header of a record of what has been skipped of HTTP.
+fn http_in(data: &[u8]) -> Option<&SkippedBytes> {
+    let whole = data.len() == size_of::<SkippedBytes>() && data.as_ptr().cast::<SkippedBytes>().is_aligned();
+    // SAFETY: as long and as aligned as an SkippedBytes, which is plain integers without padding, so that every bit pattern is
     // valid; borrowed for as long as `data`.
-    whole.then(|| unsafe { &*data.as_ptr().cast::<HttpTold>() })
+    whole.then(|| unsafe { &*data.as_ptr().cast::<SkippedBytes>() })
 }
 
 impl<'a> Batch<'a> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use wirelane_bpf::instance::MAX_SNAP;
 
-use crate::active_rules::RulesRoom;
+use crate::active_rules::RulesCapacity;
 use crate::capture::Capture;
 use crate::error::Result;
 use crate::flow_cache::KernelFlows;
@@ -118,8 +118,8 @@ impl Builder {
 
     /// Keeps captured packets from the host stack. Default: they go on to it.
     #[must_use]
-    pub fn take(mut self, take: bool) -> Builder {
-        self.0.take = take;
+    pub fn exclusive(mut self, exclusive: bool) -> Builder {
+        self.0.exclusive = exclusive;
         self
     }
 
@@ -128,9 +128,9 @@ impl Builder {
     /// costs several times what a capture does. Other captures on the device get theirs as always. Engine `ring`, and `xsk`,
     /// which has it so anyway. Default: no.
     #[must_use]
-    pub fn take_all(mut self, take_all: bool) -> Builder {
-        self.0.take |= take_all;
-        self.0.take_rest = take_all;
+    pub fn exclusive_all(mut self, exclusive_all: bool) -> Builder {
+        self.0.exclusive |= exclusive_all;
+        self.0.exclusive_all = exclusive_all;
         self
     }
 
@@ -223,7 +223,7 @@ impl Builder {
     /// [`filtered`](crate::ledger::Counters::filtered), those that one only counts
     /// [`absorbed`](crate::ledger::Counters::absorbed), before they are steered or copied. What a rule drops goes on to
     /// the host stack unless they are [`Builder::device_wide`]; what one counts is taken from it as what is delivered,
-    /// with [`Builder::take`]. Default: none.
+    /// with [`Builder::exclusive`]. Default: none.
     #[must_use]
     pub fn rules(mut self, rules: RuleSet) -> Builder {
         self.0.rules = Some(Arc::new(rules));
@@ -233,8 +233,8 @@ impl Builder {
     /// Sets room aside for rules that come while the capture runs ([`Capture::set_rules`]), also where it starts with
     /// none. Default: twice what the first rules need, and enough for ordinary sets.
     #[must_use]
-    pub fn rules_room(mut self, room: RulesRoom) -> Builder {
-        self.0.rules_room = room;
+    pub fn rules_capacity(mut self, room: RulesCapacity) -> Builder {
+        self.0.rules_capacity = room;
         self.0.rules.get_or_insert_default();
         self
     }
@@ -243,7 +243,7 @@ impl Builder {
     /// reaches neither the host stack nor another capture's workers, where it is
     /// [`blocked`](crate::ledger::Counters::blocked). That goes for the RX queues and the direction that are captured;
     /// of several such captures on a device, what the first one drops the next ones are not asked about. Packets that
-    /// [`Builder::filter`] does not want are not judged and go on. It ends with the process, however that ends. Takes
+    /// [`Builder::filter`] does not want are not evaluated and go on. It ends with the process, however that ends. Takes
     /// engine `ring`. Default: no, rules are about what this capture gets.
     #[must_use]
     pub fn device_wide(mut self, wide: bool) -> Builder {
@@ -253,11 +253,11 @@ impl Builder {
 
     /// The devices that rules may send packets to ([`crate::rules::Rule::mirror`], [`crate::rules::Rule::to`]), at most 8,
     /// also of rules that come while the capture runs. They are looked up when it starts. What the kernel has sent
-    /// there, and what it could not send, is in [`crate::Ledger::exits`]. Takes engine `ring` and tc, which is
+    /// there, and what it could not send, is in [`crate::Ledger::egress_devices`]. Takes engine `ring` and tc, which is
     /// [`HookChoice::Auto`] then. Default: none.
     #[must_use]
-    pub fn exits(mut self, devices: impl IntoIterator<Item = impl Into<String>>) -> Builder {
-        self.0.exits = devices.into_iter().map(Into::into).collect();
+    pub fn egress_devices(mut self, devices: impl IntoIterator<Item = impl Into<String>>) -> Builder {
+        self.0.egress_devices = devices.into_iter().map(Into::into).collect();
         self.0.rules.get_or_insert_default();
         self
     }
@@ -332,9 +332,9 @@ impl Builder {
 
     /// Picks heads of HTTP out in the kernel, on any port: packets with some of a head in them come up, and with them
     /// the last packet of each body, what begins and ends connections, what was sent again or out of order, and what is
-    /// in doubt. All else stays below, `absorbed` in the ledger: bodies, what is no HTTP, what is no TCP. What stays
+    /// in doubt. All else is offloaded, `absorbed` in the ledger: bodies, what is no HTTP, what is no TCP. What stays
     /// below of a connection is told by records that are no packets ([`crate::Record::http`]) before its next packet, and
-    /// at its end by [`crate::Worker::http_below`]. Engine `ring` only. Default: not.
+    /// at its end by [`crate::Worker::http_offload`]. Engine `ring` only. Default: not.
     #[must_use]
     pub fn kernel_http(mut self, http: KernelHttp) -> Builder {
         self.0.http = Some(http);

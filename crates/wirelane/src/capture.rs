@@ -20,7 +20,7 @@ use wirelane_control::Service;
 use wirelane_filter::{FileFilter, Filter};
 use wirelane_netdev::Selected;
 use wirelane_privsep::Sandbox;
-use wirelane_rules::{PreciseFields, PreciseRule, Rule, RuleSet};
+use wirelane_rules::{ExactFields, ExactRule, Rule, RuleSet};
 
 /// A running capture: ask it for its workers once, and for its ledger at any time.
 ///
@@ -99,8 +99,8 @@ impl Capture {
     }
 
     /// Changes which packets are wanted (see [`crate::Builder::filter`]); an empty expression wants all. Every packet is
-    /// judged by the one or by the other expression, and none is lost for the change. On return engines `ring` and
-    /// `xsk` judge by this one only; the workers of the others do from their next batch on.
+    /// evaluated by the one or by the other expression, and none is lost for the change. On return engines `ring` and
+    /// `xsk` evaluate by this one only; the workers of the others do from their next batch on.
     ///
     /// Names in the expression are looked up, which takes the right to open sockets: after
     /// [`crate::Builder::open_confined`] use addresses and numbers.
@@ -122,8 +122,8 @@ impl Capture {
     }
 
     /// Puts these rules in the place of all that are in force ([`crate::Builder::rules`]), those that packets have made
-    /// included. Every packet is judged by the ones or by the others, and none is lost for the change; on return none is
-    /// judged by those before. Wildcard rules that stay as they were go on counting.
+    /// included. Every packet is evaluated by the ones or by the others, and none is lost for the change; on return none is
+    /// evaluated by those before. Wildcard rules that stay as they were go on counting.
     ///
     /// # Errors
     /// [`crate::Error::Rules`] for what is wrong with them, and [`crate::Error::BadOption`] where there is no room for
@@ -132,25 +132,25 @@ impl Capture {
         self.active_rules()?.replace(rules)
     }
 
-    /// Adds rules to those in force, precise ones at some hundred thousand a second.
+    /// Adds rules to those in force, exact ones at some hundred thousand a second.
     ///
     /// # Errors
     /// As [`Capture::set_rules`]; also where an id is in use. Then none has been added.
-    pub fn add_rules(&self, rules: Vec<Rule>, precise: Vec<PreciseRule>) -> Result<Changed> {
-        self.active_rules()?.extend(rules, precise)
+    pub fn add_rules(&self, rules: Vec<Rule>, exact: Vec<ExactRule>) -> Result<Changed> {
+        self.active_rules()?.extend(rules, exact)
     }
 
-    /// Removes the rules with these ids, with the precise rules that they have made, and the precise rules of these
+    /// Removes the rules with these ids, with the exact-match rules that they have made, and the exact-match rules of these
     /// fields. What is not there is not an error.
     ///
     /// # Errors
     /// [`crate::Error::BadOption`] where there can be no rules; what the kernel said.
-    pub fn remove_rules(&self, ids: &[u32], precise: &[PreciseFields]) -> Result<Changed> {
-        self.active_rules()?.remove(ids, precise)
+    pub fn remove_rules(&self, ids: &[u32], exact: &[ExactFields]) -> Result<Changed> {
+        self.active_rules()?.remove(ids, exact)
     }
 
     /// What the rules have counted; `None` where the capture has none. Of wildcard rules it is read where the lanes
-    /// write it, without a system call; of precise rules by some thousand at a time.
+    /// write it, without a system call; of exact-match rules by some thousand at a time.
     ///
     /// # Errors
     /// What the kernel said.

@@ -8,7 +8,7 @@ use wirelane_privsep::{Capability, Error as Privsep, Sandbox};
 use crate::backend::Backend;
 use crate::engine::{packet, xsk};
 use crate::error::{Error, Result};
-use crate::exits;
+use crate::egress_devices;
 use crate::kernel;
 use crate::live::LiveCapture;
 use crate::settings::{Engine, Settings, ZeroCopy};
@@ -45,8 +45,8 @@ const FEATURES: [Feature; 8] = [
         refusal: "only --engine xsk has this",
     },
     Feature {
-        option: "--exits",
-        asked: |settings| !settings.exits.is_empty(),
+        option: "--mirror-to",
+        asked: |settings| !settings.egress_devices.is_empty(),
         engines: ONLY_RING,
         refusal: "only --engine ring sends packets on: the others evaluate rules after packets have passed",
     },
@@ -106,7 +106,7 @@ pub(crate) fn start(
     // The best engine is tried first, and the others only where they can do all that is asked for.
     let first = if settings.engine == Engine::Auto { Engine::Ring } else { settings.engine };
     check(settings, first)?;
-    exits::look_up(&settings.exits, &selected)?;
+    egress_devices::look_up(&settings.egress_devices, &selected)?;
     // A mistake in the expression is said before anything is put on a device.
     for one in &selected {
         filter::for_device(&settings.filter, one.device.link_type, &one.device.name)?;

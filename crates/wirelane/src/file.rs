@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::engine::Source;
 use wirelane_pcapng::{FileInput, FileInterface, FileProgress};
 
-use crate::active_rules::{ActiveRuleset, Judge, NativeRules, RulesRoom, Target, Times};
+use crate::active_rules::{ActiveRuleset, Evaluator, NativeRules, RulesCapacity, Target, Times};
 use crate::backend::Backend;
 use crate::batch::Batch;
 use crate::engine::file::{Disorder, FileOptions, FileSource, InterfaceLines};
@@ -78,8 +78,8 @@ impl FileCapture {
         let filter = Arc::new(FileInUse::new(filter));
         source.filter_by(FileView::new(Arc::clone(&filter)));
         let active_rules = rules.map(|(rules, inner)| {
-            let native = NativeRules::new("", 1, RulesRoom::default().for_rules(rules)?);
-            source.judge_by(Judge::new(Arc::clone(&native), 0), inner);
+            let native = NativeRules::new("", 1, RulesCapacity::default().for_rules(rules)?);
+            source.evaluate_by(Evaluator::new(Arc::clone(&native), 0), inner);
             let targets: Vec<Arc<dyn Target>> = vec![native];
             ActiveRuleset::new(targets, Times::Utc, rules).map(Arc::new)
         });
@@ -179,7 +179,7 @@ impl Backend for FileCapture {
             balance: None,
             lost_by: BTreeMap::new(),
             flow_cache: None,
-            exits: Vec::new(),
+            egress_devices: Vec::new(),
         })
     }
 

@@ -55,7 +55,7 @@ pub struct Group {
     /// The tcpdump expression of the packets that it wants; `None`: all.
     pub filter: Option<String>,
     /// Whether its packets are kept from the host stack.
-    pub take: bool,
+    pub exclusive: bool,
     /// Whether what its rules drop is kept from the host stack and from all other groups.
     pub device_wide: bool,
     /// Its ledger, as far as the kernel side knows it: what was analysed is known to the owner only, and is 0 here.
@@ -130,7 +130,7 @@ fn of(device: &Device, instance: &Instance, groups: &mut Vec<Group>) -> Result<(
             snap_len: number(offset_of!(Layout, snap_len)),
             ring_size: u64::from(number(offset_of!(Layout, segments))) * SEGMENT as u64,
             filter: filters::expression(instance, place)?,
-            take: flags & group_flags::TAKE != 0,
+            exclusive: flags & group_flags::EXCLUSIVE != 0,
             device_wide: flags & group_flags::WIDE != 0,
             counters: counters(instance, place),
         });

@@ -1,4 +1,4 @@
-//! Heads of HTTP picked out in the kernel: what a capture asks for, and how it learns what has stayed below.
+//! Heads of HTTP picked out in the kernel: what a capture asks for, and how it learns what has been skipped.
 
 use std::mem::offset_of;
 use std::sync::Arc;
@@ -24,9 +24,9 @@ impl KernelHttp {
     pub const LEAST_DIRECTIONS: usize = 1 << 10;
 }
 
-/// What has stayed below of a direction and has not been told by a record, where nothing has come up behind it.
+/// What has been skipped of a direction and has not been told by a record, where nothing has come up behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HttpUntold {
+pub struct PendingSkips {
     /// Sequence number of the first byte.
     pub from: u32,
     /// How many there are.
@@ -37,18 +37,18 @@ pub struct HttpUntold {
 
 /// The directions that lanes follow, of all devices of a capture.
 #[derive(Clone, Debug)]
-pub struct HttpBelow(Arc<[Arc<MapHandle>]>);
+pub struct HttpOffload(Arc<[Arc<MapHandle>]>);
 
-impl HttpBelow {
+impl HttpOffload {
     /// Of these maps; `None`: there are none.
-    pub(crate) fn of(maps: impl Iterator<Item = Arc<MapHandle>>) -> Option<HttpBelow> {
+    pub(crate) fn of(maps: impl Iterator<Item = Arc<MapHandle>>) -> Option<HttpOffload> {
         let maps: Arc<[_]> = maps.collect();
-        (!maps.is_empty()).then_some(HttpBelow(maps))
+        (!maps.is_empty()).then_some(HttpOffload(maps))
     }
 
-    /// What has stayed below of the direction with this key, which has no device and no flags, and was not told. While
+    /// What has been skipped of the direction with this key, which has no device and no flags, and was not told. While
     /// packets come it may be told right then. A system call for each device: for connections that end.
-    pub fn untold(&self, key: &FlowKey) -> impl Iterator<Item = HttpUntold> + use<'_> {
+    pub fn untold(&self, key: &FlowKey) -> impl Iterator<Item = PendingSkips> + use<'_> {
         let key = key_bytes(key);
         self.0.iter().filter_map(move |map| {
             // What cannot be read is as good as not there: whoever asks goes on without.
@@ -56,7 +56,7 @@ impl HttpBelow {
             let from = u32::from_ne_bytes(field(&way, offset_of!(HttpWay, from))?);
             let bytes = u32::from_ne_bytes(field(&way, offset_of!(HttpWay, bytes))?);
             let last_ns = u64::from_ne_bytes(field(&way, offset_of!(HttpWay, last_ns))?);
-            (bytes > 0).then_some(HttpUntold { from, bytes, last_ns })
+            (bytes > 0).then_some(PendingSkips { from, bytes, last_ns })
         })
     }
 }

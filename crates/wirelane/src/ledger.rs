@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::balance::BalanceReport;
-use crate::exits::ExitLine;
+use crate::egress_devices::EgressLine;
 use crate::flow_cache::FlowCacheLine;
 
 /// One line of the ledger, in packets unless a field says otherwise.
@@ -24,13 +24,13 @@ pub struct Counters {
     /// Only counted, by a rule that says so ([`crate::Builder::rules`]).
     pub absorbed: u64,
     /// Of `absorbed`: what became flows in the kernel, or was left out by their sampling
-    /// ([`crate::Builder::kernel_flows`]), of which [`Ledger::flow_cache`] has the sum; what has stayed below of HTTP
+    /// ([`crate::Builder::kernel_flows`]), of which [`Ledger::flow_cache`] has the sum; what has been skipped of HTTP
     /// ([`crate::Builder::kernel_http`]); or was measured there ([`crate::Capture::meter`]).
     #[serde(skip)]
-    pub kept: u64,
+    pub offloaded: u64,
     /// Wire bytes of that.
     #[serde(skip)]
-    pub kept_bytes: u64,
+    pub offloaded_bytes: u64,
     /// Refused by congestion control.
     pub shed: u64,
     /// Found no room in the ring.
@@ -65,8 +65,8 @@ impl Counters {
             filtered: self.filtered.wrapping_sub(earlier.filtered),
             blocked: self.blocked.wrapping_sub(earlier.blocked),
             absorbed: self.absorbed.wrapping_sub(earlier.absorbed),
-            kept: self.kept.wrapping_sub(earlier.kept),
-            kept_bytes: self.kept_bytes.wrapping_sub(earlier.kept_bytes),
+            offloaded: self.offloaded.wrapping_sub(earlier.offloaded),
+            offloaded_bytes: self.offloaded_bytes.wrapping_sub(earlier.offloaded_bytes),
             shed: self.shed.wrapping_sub(earlier.shed),
             lost: self.lost.wrapping_sub(earlier.lost),
             delivered,
@@ -89,8 +89,8 @@ impl std::ops::AddAssign for Counters {
         self.filtered += other.filtered;
         self.blocked += other.blocked;
         self.absorbed += other.absorbed;
-        self.kept += other.kept;
-        self.kept_bytes += other.kept_bytes;
+        self.offloaded += other.offloaded;
+        self.offloaded_bytes += other.offloaded_bytes;
         self.shed += other.shed;
         self.lost += other.lost;
         self.delivered += other.delivered;
@@ -159,9 +159,9 @@ pub struct Ledger {
     /// The parts of `lost`, by cause, where the engine can lose for several: `packet` and `xsk`. They add up to it.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub lost_by: BTreeMap<&'static str, u64>,
-    /// What rules have sent to each exit ([`crate::Builder::exits`]), over all devices.
+    /// What rules have sent to each egress device ([`crate::Builder::egress_devices`]), over all devices.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub exits: Vec<ExitLine>,
+    pub egress_devices: Vec<EgressLine>,
     /// What flow caches in the kernel have done ([`crate::Builder::kernel_flows`]).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub flow_cache: Option<FlowCacheLine>,

@@ -24,7 +24,7 @@
 //!   Nothing on this way takes a lock, allocates, or makes a system call per packet.
 //! * **Steering** chooses the worker, by flow (both directions of a conversation meet) or by RX queue, so the number
 //!   of workers is free of the number of queues.
-//! * Packets go on to the host's stack as always, unless [`Builder::take`] keeps them from it.
+//! * Packets go on to the host's stack as always, unless [`Builder::exclusive`] keeps them from it.
 //! * The **[`Ledger`]** says where every packet went, for each virtual device and each worker. Its sums hold exactly
 //!   at every close, under any load. A worker that is too slow loses packets, and they are counted.
 //!
@@ -55,7 +55,7 @@ mod clock;
 mod engine;
 mod error;
 pub mod escape;
-mod exits;
+mod egress_devices;
 mod file;
 mod flow_cache;
 pub mod groups;
@@ -80,7 +80,7 @@ mod watch;
 mod worker;
 
 pub use active_rules::{
-    Changed, Hits, PacketToExplain, PluginLine, PreciseLine, RuleLine, RuleStats, RulesRoom, Searches,
+    Changed, Hits, PacketToExplain, PluginLine, ExactLine, RuleLine, RuleStats, RulesCapacity, Searches,
 };
 pub use balance::BalanceReport;
 pub use batch::Batch;
@@ -91,11 +91,11 @@ pub use device::{Device, Selector, XdpMode};
 pub use engine::file::{FileOptions, FileSource, InterfaceCounters};
 pub use engine::ring::memory::keep_over_fork as keep_captures_over_fork;
 pub use error::{Error, Result};
-pub use exits::ExitLine;
+pub use egress_devices::EgressLine;
 pub use flow_cache::{FlowCacheLine, Intervals, KernelFlows};
 pub use headers::Headers;
 pub use hook::HookPoint;
-pub use http_heads::{HttpBelow, HttpUntold, KernelHttp};
+pub use http_heads::{HttpOffload, PendingSkips, KernelHttp};
 pub use interfaces::{CaptureDevice, Interface, Interfaces};
 pub use kernel::{Feature, KernelFeatures};
 pub use ledger::Ledger;
@@ -108,7 +108,7 @@ pub use settings::{
 pub use watch::Ending;
 pub use wirelane_bpf::flow::Timeouts as FlowTimeouts;
 pub use wirelane_bpf::flow_cache::FlowPart;
-pub use wirelane_bpf::http::HttpTold;
+pub use wirelane_bpf::http::SkippedBytes;
 pub use wirelane_bpf::layout::{Ip, LinkType, RecordHeader, flags, ip_flags, l3};
 pub use wirelane_bpf::linktype;
 pub use wirelane_control as control;

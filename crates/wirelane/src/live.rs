@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use self::part::Part;
-use crate::active_rules::{ActiveRuleset, RulesRoom, Target, Times};
+use crate::active_rules::{ActiveRuleset, RulesCapacity, Target, Times};
 use crate::backend::Backend;
 use crate::balance::queues::{Counts, TableBalancer};
 use crate::balance::{Balancer, Controller, Moved};
@@ -26,11 +26,11 @@ use crate::engine::ring::rules::KernelSets;
 use crate::engine::ring::source::{RingSource, Shared, highest_watermark};
 use crate::engine::ring::stamps;
 use crate::engine::ring::streams::Streams;
-use crate::exits::{self, Exit, ExitLine};
+use crate::egress_devices::{self, EgressDevice, EgressLine};
 use crate::flow_cache::FlowCacheLine;
 use crate::hook::Hook;
 use crate::hook::HookPoint;
-use crate::http_heads::HttpBelow;
+use crate::http_heads::HttpOffload;
 use crate::interfaces::{CaptureDevice, Interfaces};
 use crate::ledger::{Counters, Ledger, VirtualDeviceLine, WorkerLine};
 use crate::maintenance::{self, Maintenance};
@@ -69,7 +69,7 @@ pub(crate) struct LiveCapture {
     snap_len: usize,
     /// Of each part, where load moves.
     moved: Vec<Arc<Moved>>,
-    exits: Vec<Exit>,
+    egress_devices: Vec<EgressDevice>,
     plugins: Arc<Watches>,
     stopped: AtomicBool,
     monitor: Mutex<Monitor>,
@@ -90,13 +90,13 @@ impl LiveCapture {
             .transpose()?;
         let plugins: Vec<Plugin> = Plugin::read(&settings.plugins)?;
         let room = rules_startup::room(settings)?;
-        let with_sets = |room: RulesRoom| {
+        let with_sets = |room: RulesCapacity| {
             Ok::<_, Error>((room, KernelSets::new(confinement.is_some(), room.set_bytes())?))
         };
         let room = room.map(with_sets);
-        let room: Option<(RulesRoom, Arc<KernelSets>)> = room.transpose()?;
+        let room: Option<(RulesCapacity, Arc<KernelSets>)> = room.transpose()?;
         let streams = settings.streams.map(Streams::new).transpose()?.map(Arc::new);
-        let exits = exits::look_up(&settings.exits, &selected)?;
+        let egress_devices = egress_devices::look_up(&settings.egress_devices, &selected)?;
         let mut monitor = Monitor::open()?;
         let mut cards = Vec::new();
         let count = settings.workers;
@@ -114,7 +114,7 @@ impl LiveCapture {
             let index = parts.len();
             let device = &selected.device;
             // tc cannot take the place of XDP where RX queues are told apart, nor XDP that of tc for sending.
-            let ours = settings.hook == HookChoice::Auto && settings.exits.is_empty() && !selected.by_queue;
+            let ours = settings.hook == HookChoice::Auto && settings.egress_devices.is_empty() && !selected.by_queue;
             let hook = if ours { beside_others(device, hook, cleanup)? } else { hook };
             let opened = match hook {
                 Some(hook) => Instance::open(device, hook, settings.tc(), features, cleanup),
@@ -134,11 +134,11 @@ impl LiveCapture {
             cards.push(stamps::card_clock(settings.clock, device, instance.hook)?);
             let config =
                 GroupConfig::of(settings, selected, (instance.lanes, instance.queues), instance.hook)?;
-            let (program, rules, exits) = (program.clone(), room.clone(), exits.clone());
+            let (program, rules, egress_devices) = (program.clone(), room.clone(), egress_devices.clone());
             let many = asked > 1 || instance.lanes_of(&config.queues).len() > 1;
             let ordered = settings.in_order && many;
             let (plugins, streams) = (plugins.clone(), streams.clone());
-            let config = GroupConfig { program, plugins, rules, exits, streams, ordered, ..config };
+            let config = GroupConfig { program, plugins, rules, egress_devices, streams, ordered, ..config };
             ring_size = ring_size.min(config.ring_size as u64);
             let membership = Membership::join(&instance, device, &config)?;
             let mut tallies = Vec::new();
@@ -221,7 +221,7 @@ impl LiveCapture {
         let maintenance =
             Maintenance::start(watcher, watched, time, told, controllers, looked, flows_of(&parts))?;
         let rules = ruled.map(StartedRules::serve).transpose()?;
-        let below = HttpBelow::of(parts.iter().filter_map(|part| part.membership.http()));
+        let below = HttpOffload::of(parts.iter().filter_map(|part| part.membership.http()));
         let workers = ends
             .into_iter()
             .enumerate()
@@ -237,7 +237,7 @@ impl LiveCapture {
                     merge,
                     settings.patience,
                 )
-                .spinning(settings.take);
+                .spinning(settings.exclusive);
                 Worker::new(worker, cores[worker], Box::new(source), Some(clock.clone())).over(below.clone())
             })
             .collect();
@@ -256,7 +256,7 @@ impl LiveCapture {
             cores,
             snap_len: settings.snap_len,
             moved,
-            exits,
+            egress_devices,
             plugins,
             stopped: AtomicBool::new(false),
             monitor: Mutex::new(monitor),
@@ -404,12 +404,12 @@ impl Backend for LiveCapture {
             }
         }
         let balance = Moved::report(&self.moved);
-        let exits = self.exits.iter().enumerate().map(|(at, exit)| {
+        let egress_devices = self.egress_devices.iter().enumerate().map(|(at, device)| {
             let (sent, unsent): (Vec<u64>, Vec<u64>) =
                 parts.iter().map(|part| part.membership.sent(at)).unzip();
-            ExitLine { exit: exit.name.clone(), sent: sent.iter().sum(), unsent: unsent.iter().sum() }
+            EgressLine { device: device.name.clone(), sent: sent.iter().sum(), unsent: unsent.iter().sum() }
         });
-        let exits = exits.collect();
+        let egress_devices = egress_devices.collect();
         let mut flow_cache: Option<FlowCacheLine> = None;
         for part in parts.iter() {
             if let Some(flows) = part.membership.flows() {
@@ -417,9 +417,9 @@ impl Backend for LiveCapture {
             }
         }
         if let Some(line) = &mut flow_cache {
-            (line.packets, line.bytes) = (total.kept, total.kept_bytes);
+            (line.packets, line.bytes) = (total.offloaded, total.offloaded_bytes);
         }
-        Ok(Ledger { total, virtual_devices, workers, balance, lost_by: BTreeMap::new(), exits, flow_cache })
+        Ok(Ledger { total, virtual_devices, workers, balance, lost_by: BTreeMap::new(), egress_devices, flow_cache })
     }
 
     fn engine(&self) -> &'static str {

@@ -43,7 +43,7 @@ impl Maintenance {
         let signal = Arc::clone(&stop);
         let mut watches: Vec<Watch> = devices.iter().map(Watch::new).collect();
         let thread = std::thread::Builder::new()
-            .name("wl-keeper".into())
+            .name("wl-maintenance".into())
             .spawn(move || {
                 while !sleep(&signal) {
                     clock.follow();

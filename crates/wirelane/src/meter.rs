@@ -12,9 +12,9 @@ use wirelane_bpf::stream::StreamKey;
 use crate::active_rules::ActiveRuleset;
 use crate::engine::ring::streams::{Place, Streams};
 use crate::error::Result;
-use wirelane_rules::{Action, PreciseFields, PreciseRule};
+use wirelane_rules::{Action, ExactFields, ExactRule};
 
-/// The first id of a meter's rules. Ids of other rules are below.
+/// The first id of a meter's rules. Ids of other rules are offloaded.
 const FIRST_RULE: u32 = 1 << 30;
 /// Most packets that are on their way up at a time, of one stream.
 const UNDER_WAY: u32 = 1 << 15;
@@ -49,7 +49,7 @@ pub struct Hand {
     /// The number of the last packet that was added here.
     number: u64,
     /// Whether lanes may be adding packets.
-    below: bool,
+    offloaded: bool,
 }
 
 fn octets(address: IpAddr) -> [u8; 16] {
@@ -85,7 +85,7 @@ impl Hand {
     }
 
     /// Whether lanes may be adding packets: the statistics are theirs then.
-    pub fn is_below(&self) -> bool {
+    pub fn is_offloaded(&self) -> bool {
         self.below
     }
 }
@@ -105,7 +105,7 @@ impl Meter {
         self.stopped = true;
     }
 
-    /// Adds the precise rule of a place: what goes there is measured where its stream is, or, if it is for RTCP alone,
+    /// Adds the exact-match rule of a place: what goes there is measured where its stream is, or, if it is for RTCP alone,
     /// delivered. A rule that it has is replaced.
     ///
     /// # Errors
@@ -119,7 +119,7 @@ impl Meter {
         // Two thirds of all ids, after which they begin anew: the first are free by then.
         self.next_rule = self.next_rule.checked_add(1).unwrap_or(FIRST_RULE);
         let action = if rtcp { Action::Pass } else { Action::Measure };
-        self.rules.extend(Vec::new(), vec![PreciseRule::new(id, fields(place), action)])?;
+        self.rules.extend(Vec::new(), vec![ExactRule::new(id, fields(place), action)])?;
         self.places.insert(place, id);
         Ok(())
     }
@@ -143,7 +143,7 @@ impl Meter {
     pub fn open(&mut self, ends: &StreamEnds) -> Result<Option<Hand>> {
         let key = ends.key();
         let opened = self.streams.open(&key)?;
-        Ok(opened.map(|(place, number)| Hand { place, key, number, below: false }))
+        Ok(opened.map(|(place, number)| Hand { place, key, number, offloaded: false }))
     }
 
     /// What the stream has come to, with packets that did not come up, and how many these are since it was opened. It may
@@ -159,7 +159,7 @@ impl Meter {
         let ahead = tag.map(|tag| tag.wrapping_sub(hand.number as u32));
         let Some(ahead) = ahead.filter(|ahead| (1..=UNDER_WAY).contains(ahead)) else { return false };
         hand.number += u64::from(ahead);
-        hand.below = true;
+        hand.offloaded = true;
         self.streams.give(hand.place, rtp, hand.number, until_ns);
         true
     }
@@ -179,11 +179,11 @@ impl Meter {
 }
 
 /// What a place's rule asks.
-fn fields(place: (IpAddr, u16)) -> PreciseFields {
-    PreciseFields {
+fn fields(place: (IpAddr, u16)) -> ExactFields {
+    ExactFields {
         dst: Some(place.0),
         dst_port: Some(place.1),
         protocol: Some(17),
-        ..PreciseFields::default()
+        ..ExactFields::default()
     }
 }

@@ -1,7 +1,7 @@
 //! A record, as an application sees it.
 
 use wirelane_bpf::flow_cache::FlowPart;
-use wirelane_bpf::http::HttpTold;
+use wirelane_bpf::http::SkippedBytes;
 use wirelane_bpf::layout::{FOUND_MORE, Found, Ip, LinkType, NO_OFFSET, RecordHeader, Tail, flags};
 
 use crate::headers::Headers;
@@ -25,7 +25,7 @@ pub struct Record<'a> {
     note: Option<&'a [u8]>,
     digest: Option<&'a Ip>,
     flow: Option<&'a FlowPart>,
-    http: Option<&'a HttpTold>,
+    http: Option<&'a SkippedBytes>,
 }
 
 impl<'a> Record<'a> {
@@ -50,8 +50,8 @@ impl<'a> Record<'a> {
         Record { flow: Some(flow), ..Record::new(header, &[], device) }
     }
 
-    /// What has stayed below of HTTP on this device.
-    pub(crate) fn of_http(header: &'a RecordHeader, http: &'a HttpTold, device: u16) -> Record<'a> {
+    /// What has been skipped of HTTP on this device.
+    pub(crate) fn of_http(header: &'a RecordHeader, http: &'a SkippedBytes, device: u16) -> Record<'a> {
         Record { http: Some(http), ..Record::new(header, &[], device) }
     }
 
@@ -146,9 +146,9 @@ impl<'a> Record<'a> {
         self.flow
     }
 
-    /// What has stayed below of a connection of HTTP before what comes next of it, where the record is that and no packet
+    /// What has been skipped of a connection of HTTP before what comes next of it, where the record is that and no packet
     /// ([`crate::Builder::kernel_http`]). Its time is that of [`crate::Timebase::steady_ns`].
-    pub fn http(&self) -> Option<&'a HttpTold> {
+    pub fn http(&self) -> Option<&'a SkippedBytes> {
         self.http
     }
 

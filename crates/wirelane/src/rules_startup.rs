@@ -3,16 +3,16 @@
 
 use std::sync::Arc;
 
-use crate::active_rules::{ActiveRuleset, RulesRoom, Target, Times};
+use crate::active_rules::{ActiveRuleset, RulesCapacity, Target, Times};
 use crate::settings::Settings;
 use wirelane_control::{About, Cursor, Listener, Purpose, Server};
-use wirelane_rules::{Changed, PreciseFields, PreciseLine, PreciseRule, Rule, RuleSet, RuleStats};
+use wirelane_rules::{Changed, ExactFields, ExactLine, ExactRule, Rule, RuleSet, RuleStats};
 
 type Result<T, E = crate::error::Error> = std::result::Result<T, E>;
 use wirelane_privsep::Sandbox;
 use wirelane_privsep::cleanup::CleanupProcess;
 
-/// Rules that are in force before the first packet is judged, and what is needed to change them.
+/// Rules that are in force before the first packet is evaluated, and what is needed to change them.
 pub(crate) struct StartedRules {
     active_rules: Arc<ActiveRuleset>,
     listener: Option<Listener>,
@@ -23,8 +23,8 @@ pub(crate) struct StartedRules {
 ///
 /// # Errors
 /// [`Error::Rules`] for what is wrong with the rules.
-pub(crate) fn room(settings: &Settings) -> Result<Option<RulesRoom>> {
-    settings.rules.as_ref().map(|rules| settings.rules_room.for_rules(rules)).transpose()
+pub(crate) fn room(settings: &Settings) -> Result<Option<RulesCapacity>> {
+    settings.rules.as_ref().map(|rules| settings.rules_capacity.for_rules(rules)).transpose()
 }
 
 /// Puts the rules of a capture in force on its devices; `None` where it has none. Takes the rights that making a socket
@@ -42,7 +42,7 @@ pub(crate) fn start(
     let Some(rules) = &settings.rules else { return Ok(None) };
     let mut devices: Vec<String> = targets.iter().map(|target| target.device().to_owned()).collect();
     devices.dedup();
-    let exits = settings.exits.clone();
+    let egress_devices = settings.egress_devices.clone();
     let plugins = settings.plugins.iter().map(|(name, _)| name.clone()).collect();
     let (command, namespace) = wirelane_control::whereabouts()?;
     let active_rules = Arc::new(ActiveRuleset::new(targets, times, rules)?);
@@ -56,7 +56,7 @@ pub(crate) fn start(
     Ok(Some(StartedRules {
         active_rules,
         listener,
-        about: About { engine, command, devices, exits, plugins, namespace },
+        about: About { engine, command, devices, egress_devices, plugins, namespace },
     }))
 }
 
@@ -96,12 +96,12 @@ impl wirelane_control::Rules for Served {
         answered(self.0.replace(rules))
     }
 
-    fn extend(&self, rules: Vec<Rule>, precise: Vec<PreciseRule>) -> Result<Changed, String> {
-        answered(self.0.extend(rules, precise))
+    fn extend(&self, rules: Vec<Rule>, exact: Vec<ExactRule>) -> Result<Changed, String> {
+        answered(self.0.extend(rules, exact))
     }
 
-    fn remove(&self, ids: &[u32], precise: &[PreciseFields]) -> Result<Changed, String> {
-        answered(self.0.remove(ids, precise))
+    fn remove(&self, ids: &[u32], exact: &[ExactFields]) -> Result<Changed, String> {
+        answered(self.0.remove(ids, exact))
     }
 
     fn flush(&self, all: bool) -> Result<Changed, String> {
@@ -112,8 +112,8 @@ impl wirelane_control::Rules for Served {
         answered(self.0.stats())
     }
 
-    fn precise(&self, from: Cursor) -> Result<(Vec<PreciseLine>, Option<Cursor>), String> {
-        answered(self.0.precise(from))
+    fn exact(&self, from: Cursor) -> Result<(Vec<ExactLine>, Option<Cursor>), String> {
+        answered(self.0.exact(from))
     }
 
     fn sweep(&self) -> Result<bool, String> {

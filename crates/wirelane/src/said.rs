@@ -1,7 +1,7 @@
 //! Rule results, and sizes of aggregates, which follow the bytes of a record.
 
 use wirelane_bpf::layout::{FOUND_MORE, Found, Tail, flags};
-use wirelane_bpf::rules::{Judged, judged_flags};
+use wirelane_bpf::rules::{Evaluated, evaluated_flags};
 
 use crate::batch::said_size;
 use crate::record::FoundBytes;
@@ -21,21 +21,21 @@ pub(crate) struct Said {
 
 impl Said {
     /// What was decided.
-    pub(crate) fn of(judged: &Judged) -> Said {
+    pub(crate) fn of(evaluated: &Evaluated) -> Said {
         let flag = |there: bool, flag: u16| if there { flag } else { 0 };
-        let is = |flag: u32| judged.flags & flag != 0;
-        let flags = flag(is(judged_flags::TAGGED), flags::TAGGED)
-            | flag(judged.pattern[0] != 0, flags::FOUND)
-            | flag(is(judged_flags::HALF), flags::HALF_SEARCHED);
+        let is = |flag: u32| evaluated.flags & flag != 0;
+        let flags = flag(is(evaluated_flags::TAGGED), flags::TAGGED)
+            | flag(evaluated.pattern[0] != 0, flags::FOUND)
+            | flag(is(evaluated_flags::HALF), flags::HALF_SEARCHED);
         let mut found = FoundBytes::default();
-        for (place, id) in found.chunks_exact_mut(4).zip(judged.pattern) {
+        for (place, id) in found.chunks_exact_mut(4).zip(evaluated.pattern) {
             place.copy_from_slice(&id.to_ne_bytes());
         }
-        if let (true, Some(last)) = (is(judged_flags::FOUND), judged.pattern.last()) {
+        if let (true, Some(last)) = (is(evaluated_flags::FOUND), evaluated.pattern.last()) {
             let place = size_of::<Found>() - size_of::<u32>();
             found[place..].copy_from_slice(&(last | FOUND_MORE).to_ne_bytes());
         }
-        Said { flags, tag: judged.tag, found, ..Said::default() }
+        Said { flags, tag: evaluated.tag, found, ..Said::default() }
     }
 
     /// The same of an aggregate.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use wirelane_bpf::instance::{MAX_SNAP, MAX_WORKERS};
 use wirelane_bpf::rules::MAX_PLUGINS;
 
-use crate::active_rules::RulesRoom;
+use crate::active_rules::RulesCapacity;
 use crate::error::{Error, Result};
 use crate::flow_cache::KernelFlows;
 use crate::hook::{Hook, Tc};
@@ -48,9 +48,9 @@ pub(crate) struct Settings {
     pub(crate) steering_program: Option<PathBuf>,
     /// Which part of all flows; `None`: all of them.
     pub(crate) share: Option<Share>,
-    pub(crate) take: bool,
-    /// So is what is refused; with `take` only.
-    pub(crate) take_rest: bool,
+    pub(crate) exclusive: bool,
+    /// So is what is refused; with `exclusive` only.
+    pub(crate) exclusive_all: bool,
     pub(crate) inner: bool,
     pub(crate) immediate: bool,
     /// How long packets may gather before a worker looks.
@@ -69,11 +69,11 @@ pub(crate) struct Settings {
     pub(crate) filter: String,
     /// What becomes of packets that the filter wants; `None`: there are no rules.
     pub(crate) rules: Option<Arc<RuleSet>>,
-    pub(crate) rules_room: RulesRoom,
+    pub(crate) rules_capacity: RulesCapacity,
     /// What they drop, nobody else on the device gets.
     pub(crate) device_wide: bool,
     /// The devices that they may send packets to.
-    pub(crate) exits: Vec<String>,
+    pub(crate) egress_devices: Vec<String>,
     /// What they may ask: names and object files.
     pub(crate) plugins: Vec<(String, PathBuf)>,
     /// Nanoseconds that each of these may take on the average.
@@ -108,8 +108,8 @@ impl Settings {
             steering: Steering::Flow,
             steering_program: None,
             share: None,
-            take: false,
-            take_rest: false,
+            exclusive: false,
+            exclusive_all: false,
             inner: false,
             immediate: false,
             patience: None,
@@ -123,9 +123,9 @@ impl Settings {
             congestion_control: None,
             filter: String::new(),
             rules: None,
-            rules_room: RulesRoom::default(),
+            rules_capacity: RulesCapacity::default(),
             device_wide: false,
-            exits: Vec::new(),
+            egress_devices: Vec::new(),
             plugins: Vec::new(),
             plugin_budget: PLUGIN_BUDGET,
             control: false,
@@ -162,9 +162,9 @@ impl Settings {
         if self.snap_len > MAX_SNAP {
             return bad("--snap-length", format!("{} is more than {MAX_SNAP}, the longest", self.snap_len));
         }
-        if self.take_rest && !matches!(self.direction, Direction::Auto | Direction::Rx) {
+        if self.exclusive_all && !matches!(self.direction, Direction::Auto | Direction::Rx) {
             return bad(
-                "take_all",
+                "exclusive_all",
                 "is for received packets: what the host sends would not leave the device".into(),
             );
         }
@@ -197,15 +197,15 @@ impl Settings {
                 format!("{of} parts of all flows have no number {number}: numbers begin at 0"),
             );
         }
-        self.rules_room.check()?;
+        self.rules_capacity.check()?;
         if self.device_wide && self.rules.is_none() {
             return bad(
                 "--device-wide",
-                "no rules: pass --rules, or reserve capacity with --rules-room".into(),
+                "no rules: pass --rules, or reserve capacity with --rules-capacity".into(),
             );
         }
-        if !self.exits.is_empty() && matches!(self.hook, HookChoice::Native | HookChoice::Generic) {
-            return bad("--exits", "packets are sent on by tc, not by XDP: use --hook tc".into());
+        if !self.egress_devices.is_empty() && matches!(self.hook, HookChoice::Native | HookChoice::Generic) {
+            return bad("--mirror-to", "packets are sent on by tc, not by XDP: use --hook tc".into());
         }
         self.check_plugins()?;
         self.flows.map_or(Ok(()), |flows| kernel::check_flows(&flows, self))?;
@@ -256,10 +256,10 @@ impl Settings {
     /// # Errors
     /// [`Error::BadOption`] where an RX queue shall give transmitted packets.
     pub(crate) fn direction_of(&self, selected: &Selected) -> Result<Direction> {
-        let received = self.take
-            || self.take_rest
+        let received = self.exclusive
+            || self.exclusive_all
             || self.device_wide
-            || !self.exits.is_empty()
+            || !self.egress_devices.is_empty()
             || self.clock == Clock::Card
             || self.engine == Engine::Xsk;
         match self.direction {
@@ -286,8 +286,8 @@ impl Settings {
             // throughput. A kernel with PREEMPT_RT has no tc for us (engine/ring/lanes.rs).
             // Of a veth's RX queues, tc knows nothing.
             HookChoice::Auto
-                if self.exits.is_empty()
-                    && (self.take
+                if self.egress_devices.is_empty()
+                    && (self.exclusive
                         || is_realtime()
                         || selected.by_queue && selected.device.max_rx_queues > 1) =>
             {

@@ -258,7 +258,7 @@ impl Backend for SocketCapture {
             balance: Moved::report(&self.moved),
             lost_by: BTreeMap::new(),
             flow_cache: None,
-            exits: Vec::new(),
+            egress_devices: Vec::new(),
         };
         for (index, device) in devices.iter_mut().enumerate() {
             if let Some(ifindex) = self.kept[index].whereabouts.index_here() {

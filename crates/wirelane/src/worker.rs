@@ -12,7 +12,7 @@ use crate::batch::Batch;
 use crate::clock::{Clock, monotonic_ns};
 use crate::engine::Source;
 use crate::error::{Error, Result};
-use crate::http_heads::HttpBelow;
+use crate::http_heads::HttpOffload;
 use crate::record::Record;
 
 /// One consumer of a capture. Give each its own thread; it reads its rings without a lock, an allocation or a
@@ -22,7 +22,7 @@ pub struct Worker {
     core: Option<usize>,
     source: Box<dyn Source>,
     clock: Option<Arc<Clock>>,
-    below: Option<HttpBelow>,
+    offloaded: Option<HttpOffload>,
 }
 
 impl std::fmt::Debug for Worker {
@@ -39,12 +39,12 @@ impl Worker {
         source: Box<dyn Source>,
         clock: Option<Arc<Clock>>,
     ) -> Worker {
-        Worker { index, core, source, clock, below: None }
+        Worker { index, core, source, clock, offloaded: None }
     }
 
     /// Attaches the kernel-side HTTP state to the worker.
-    pub(crate) fn over(mut self, below: Option<HttpBelow>) -> Worker {
-        self.below = below;
+    pub(crate) fn over(mut self, offloaded: Option<HttpOffload>) -> Worker {
+        self.offloaded = below;
         self
     }
 
@@ -106,11 +106,11 @@ impl Worker {
         self.source.settled()
     }
 
-    /// What has stayed below of connections, where HTTP is looked at in the kernel ([`crate::Builder::kernel_http`]): for
+    /// What has been skipped of connections, where HTTP is looked at in the kernel ([`crate::Builder::kernel_http`]): for
     /// those that end without another packet. It may be kept beside the worker, and is right too when the capture has
     /// stopped.
-    pub fn http_below(&self) -> Option<HttpBelow> {
-        self.below.clone()
+    pub fn http_offload(&self) -> Option<HttpOffload> {
+        self.offloaded.clone()
     }
 
     /// What turns the records' time into UTC, to keep beside the worker while its batches are borrowed.

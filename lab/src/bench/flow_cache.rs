@@ -66,7 +66,7 @@ impl Point {
 /// with none.
 fn open(lab: &Lab, flows: Option<(usize, Option<Intervals>, &RuleSet)>) -> Result<Driven> {
     Driven::open(lab, |builder| {
-        let builder = builder.ring_size(64 << 20).take(true);
+        let builder = builder.ring_size(64 << 20).exclusive(true);
         let Some((entries, intervals, whole)) = flows else { return builder.filter("less 1") };
         let (active_ns, idle_ns, ended_ns) = (60_000_000_000, 15_000_000_000, 2_000_000_000);
         let timeouts = FlowTimeouts { active_ns, idle_ns, ended_ns };

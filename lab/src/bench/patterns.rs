@@ -24,7 +24,7 @@ use crate::summary::Spread;
 
 /// Numbers of patterns.
 const PATTERNS: [usize; 4] = [10, 100, 1000, 10_000];
-/// Packets that are judged, and how often each in one go.
+/// Packets that are evaluated, and how often each in one go.
 const PACKETS: usize = 1500;
 const REPEAT: u32 = 40;
 /// Frames that BPF_PROG_TEST_RUN takes in one piece, without the padding of short ones.

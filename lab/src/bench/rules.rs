@@ -46,7 +46,7 @@ enum Kind {
     SetHit,
     /// The same, confirmed in the table of entries
     SetSure,
-    /// An exact rule for each of 4096 flows: one of 256 passes, the others are counted and taken from the host's stack
+    /// An exact-match rule for each of 4096 flows: one of 256 passes, the others are counted and taken from the host's stack
     ForwardTaken,
     /// The same, but the others are dropped, and so left to the stack
     ForwardLeft,
@@ -105,7 +105,7 @@ fn named_set(list: &str, confirm: bool) -> String {
     )
 }
 
-/// The destinations of these flows, as a table of exact rules.
+/// The destinations of these flows, as a table of exact-match rules.
 fn flows_csv(flows: impl Iterator<Item = u32>) -> String {
     let mut text = "dst\n".to_owned();
     for flow in flows {
@@ -114,11 +114,11 @@ fn flows_csv(flows: impl Iterator<Item = u32>) -> String {
     text
 }
 
-/// The exact rules of a table, with what else is the same in all packets.
+/// The exact-match rules of a table, with what else is the same in all packets.
 fn exact_table(id: u32, table: &str, action: &str) -> String {
     let Traffic { src, src_port, dst_port, .. } = Traffic::default();
     format!(
-        "[[precise]]\nid = {id}\nfile = \"{table}\"\nsrc = \"{src}\"\nsrc-port = {src_port}\ndst-port = {dst_port}\n\
+        "[[exact]]\nid = {id}\nfile = \"{table}\"\nsrc = \"{src}\"\nsrc-port = {src_port}\ndst-port = {dst_port}\n\
          protocol = \"udp\"\naction = \"{action}\"\n\n"
     )
 }
@@ -196,12 +196,12 @@ mod tests {
         }
         assert_eq!(read(Kind::Near, 1).rules.len(), 1);
         let set = read(Kind::Exact, 300);
-        assert_eq!((set.precise.len(), set.precise[299].id), (300, 300));
-        assert_eq!(set.precise[299].fields.dst, Some(Ipv4Addr::new(10, 1, 1, 43).into()));
+        assert_eq!((set.exact.len(), set.exact[299].id), (300, 300));
+        assert_eq!(set.exact[299].fields.dst, Some(Ipv4Addr::new(10, 1, 1, 43).into()));
         let set = read(Kind::ForwardLeft, 0);
         let passed: Vec<u32> =
-            set.precise.iter().filter(|rule| rule.action == Action::Pass).map(|rule| rule.id).collect();
-        assert_eq!((set.precise.len(), passed), (4096, (1..=16).collect::<Vec<_>>()));
+            set.exact.iter().filter(|rule| rule.action == Action::Pass).map(|rule| rule.id).collect();
+        assert_eq!((set.exact.len(), passed), (4096, (1..=16).collect::<Vec<_>>()));
         for (kind, dst, confirm) in
             [(Kind::SetMiss, [100, 64, 1, 43], false), (Kind::SetSure, [10, 1, 1, 43], true)]
         {

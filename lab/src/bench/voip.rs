@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use wirelane::RulesRoom;
+use wirelane::RulesCapacity;
 use wirelane_analysis::voip::{Monitor, Settings};
 use wirelane_tests::Lab;
 use wirelane_tests::calls::{description, message};
@@ -38,7 +38,7 @@ struct Point {
     analysis: &'static str,
     /// Streams, of half as many calls.
     streams: u32,
-    /// Precise rules that were in force.
+    /// Exact-match rules that were in force.
     rules: u64,
     /// Packets of RTP.
     packets: u64,
@@ -116,10 +116,10 @@ fn ran_ns() -> Result<u64> {
 
 fn open(lab: &Lab, streams: Option<usize>) -> Result<Driven> {
     Driven::open(lab, |builder| {
-        let builder = builder.ring_size(256 << 20).take(true);
+        let builder = builder.ring_size(256 << 20).exclusive(true);
         let Some(streams) = streams else { return builder };
-        let room = RulesRoom { precise: 3 * streams + 1024, ..RulesRoom::default() };
-        builder.kernel_streams(streams).rules_room(room)
+        let room = RulesCapacity { exact: 3 * streams + 1024, ..RulesCapacity::default() };
+        builder.kernel_streams(streams).rules_capacity(room)
     })
 }
 
@@ -200,7 +200,7 @@ fn point(
     let mut running = open(lab, kernel.then_some(streams as usize))?;
     let mut monitor = Monitor::new(Settings { memory: 2 << 30, ..Settings::default() });
     if let Some(meter) = running.capture.meter() {
-        monitor.measure_below(meter);
+        monitor.measure_offloaded(meter);
     }
     let workers = running.capture.workers();
     // The worker has its own core, and says how long it ran for what was sent while `counted`.
@@ -249,7 +249,7 @@ fn point(
             let total = running.capture.ledger()?.total;
             wait(total.delivered)?;
         }
-        let rules = running.capture.rule_stats()?.map_or(0, |stats| stats.precise);
+        let rules = running.capture.rule_stats()?.map_or(0, |stats| stats.exact);
         let before = running.capture.ledger()?.total;
         counted.store(true, Ordering::Relaxed);
         std::thread::sleep(4 * LOOK);
@@ -272,7 +272,7 @@ fn point(
             }
             let total = running.capture.ledger()?.total;
             ensure!(
-                monitor.counts().packets() == total.analysed + total.kept,
+                monitor.counts().packets() == total.analysed + total.offloaded,
                 "packets are missing: {:?} of {total:?}",
                 monitor.counts()
             );

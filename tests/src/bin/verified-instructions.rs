@@ -31,7 +31,7 @@ use wirelane_tests::{Lab, kernel_version, require_root};
 
 /// Queues of the capture programs' device, or CPUs where lanes are CPUs; more would only scale indices.
 const LANES: u32 = 4;
-/// Programs that are loaded with places for users' programs as well: none that is bound to a device (`crates/wirelane-bpf/bpf/room.h`).
+/// Programs that are loaded with places for users' programs as well: none that is bound to a device (`crates/wirelane-bpf/bpf/prog_padding.h`).
 const STEERED: [&str; 2] = ["wirelane_xdp", "wirelane_in"];
 /// Sets of features that captures ask for.
 const FEATURES: [(&str, u32); 6] = [

@@ -52,7 +52,7 @@ fn a_mirror_port_and_a_missing_direction_are_told() {
     let text = said(&lab, &["http"], true);
     assert!(text.contains(port) && !text.contains("only one direction"), "{text}");
     // It is known already, or was asked for.
-    let text = said(&lab, &["flows", "--take"], false);
+    let text = said(&lab, &["flows", "--exclusive"], false);
     assert!(!text.contains(port) && text.contains(direction), "{text}");
     let text = said(&lab, &["flows", "--direction", "rx"], false);
     assert!(text.contains(port) && !text.contains("only one direction"), "{text}");
@@ -65,7 +65,7 @@ fn native_xdp_on_a_shared_device_is_told() {
     }
     let lab = Lab::with(&LabOptions::default()).unwrap();
     for (words, told) in
-        [(&["--hook", "native"][..], true), (&["--hook", "native", "--take"], false), (&[], false)]
+        [(&["--hook", "native"][..], true), (&["--hook", "native", "--exclusive"], false), (&[], false)]
     {
         let child =
             capture(&lab, &[&["count", "-i", &lab.receiver().device, "--json"], words].concat()).unwrap();

@@ -128,7 +128,7 @@ fn what_nobody_removed_does_nothing_and_is_healed() {
     let lab = alone();
     let before = settled_bpf_objects();
     for next in [["--hook", "native"], ["--hook", "clsact"]] {
-        let victim = count(&lab, &["--hook", "clsact", "--take"]);
+        let victim = count(&lab, &["--hook", "clsact", "--exclusive"]);
         assert!(!ping(&lab), "the capture takes all packets");
         for guardian in guardians(&lab) {
             lab.exec(&lab.receiver().namespace, &["kill", "-KILL", &guardian.to_string()]).unwrap();

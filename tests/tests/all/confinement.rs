@@ -113,7 +113,7 @@ fn every_thread_of_a_capture_has_no_rights() {
         let child = capture(&lab, &words).unwrap();
         // What follows 'ready' is only the start of threads.
         std::thread::sleep(Duration::from_millis(200));
-        // The main thread, the keeper, the one for signals, and a worker.
+        // The main thread, the maintenance thread, the one for signals, and a worker.
         assert_confined(child.pid(), NOBODY, NOBODY, capabilities, 4);
         send(&lab, 100, &[]).unwrap();
         // Leaving the instance, and the last look at the counters, need no rights either.

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use wirelane_tests::numbers::{self, LIMIT, capture, column, send, spread_by_hash};
 use wirelane_tests::{Child, Finished, Lab, Signal, cpu_time, kernel_version, require_root};
 
-/// Long enough for the keeper, which looks five times a second, to have seen what there is; twice that.
+/// Long enough for the maintenance thread, which looks five times a second, to have seen what there is; twice that.
 const NOTICED: Duration = Duration::from_millis(800);
 
 /// The hooks that stay with a device wherever it goes.
@@ -313,7 +313,7 @@ fn traffic_flows_on_after_kill() {
         let lab = Lab::new(1).unwrap();
         let device = lab.receiver().device.clone();
         // It takes the packets: while it lives, nobody else gets any.
-        let child = capture(&lab, &["count", "-i", &device, "--hook", hook, "--take", "--json"]).unwrap();
+        let child = capture(&lab, &["count", "-i", &device, "--hook", hook, "--exclusive", "--json"]).unwrap();
         send(&lab, 100, &[]).unwrap();
         child.signal(Signal::Kill).unwrap();
         child.finish(LIMIT).unwrap();

@@ -49,7 +49,7 @@ fn auto_takes_packet_sockets_where_bpf_is_not_allowed_and_says_why() {
     assert_eq!(finished.last_json().unwrap()["engine"], "packet");
 
     // What packet sockets cannot do is not silently left out, and engine ring is not replaced where it is named.
-    for more in [&["--take"][..], &["--hook", "native"], &["--engine", "ring"]] {
+    for more in [&["--exclusive"][..], &["--hook", "native"], &["--engine", "ring"]] {
         let finished = unprivileged(more).finish(LIMIT).unwrap();
         assert_eq!(finished.status.code(), Some(1), "{more:?}");
         assert!(finished.stderr.contains("missing CAP_BPF"), "{more:?}: {}", finished.stderr);
@@ -72,7 +72,7 @@ fn what_an_engine_lacks_is_refused() {
         assert_eq!(finished.status.code(), Some(status), "{words:?}: {}", finished.stderr);
         assert!(finished.stderr.contains(said), "{words:?}: {}", finished.stderr);
     };
-    refused("packet", &["--take"], 2, "--take");
+    refused("packet", &["--exclusive"], 2, "--exclusive");
     refused("packet", &["--hook", "tc"], 2, "--hook");
     refused("packet", &["--clock", "batch"], 2, "--clock");
     refused("packet", &["--clock", "card"], 2, "--clock");
@@ -80,26 +80,26 @@ fn what_an_engine_lacks_is_refused() {
     refused("packet", &["--zero-copy", "auto"], 2, "--zero-copy");
     refused("ring", &["--zero-copy", "require"], 2, "--zero-copy");
     refused("auto", &["--busy-poll", "50"], 2, "--busy-poll");
-    refused("xsk", &[], 2, "--take");
-    refused("xsk", &["--take", "--hook", "tc"], 2, "--hook");
-    refused("xsk", &["--take", "--clock", "card"], 2, "--clock");
-    refused("xsk", &["--take", "--direction", "both"], 2, "--direction");
-    refused("xsk", &["--take", "--workers", "2"], 2, "--steering queue");
-    refused("xsk", &["--take", "--workers", "3", "--steering", "queue"], 2, "2 RX queue(s)");
-    refused("xsk", &["--take", "--zero-copy", "require"], 1, "zero copy");
+    refused("xsk", &[], 2, "--exclusive");
+    refused("xsk", &["--exclusive", "--hook", "tc"], 2, "--hook");
+    refused("xsk", &["--exclusive", "--clock", "card"], 2, "--clock");
+    refused("xsk", &["--exclusive", "--direction", "both"], 2, "--direction");
+    refused("xsk", &["--exclusive", "--workers", "2"], 2, "--steering queue");
+    refused("xsk", &["--exclusive", "--workers", "3", "--steering", "queue"], 2, "2 RX queue(s)");
+    refused("xsk", &["--exclusive", "--zero-copy", "require"], 1, "zero copy");
     refused("file", &[], 2, "-r");
     refused("xsk", &["-r", "some.pcap"], 2, "the argument");
 
     // xsk shares with nobody.
     let child = capture(&lab, &["count", "-i", &device, "--json", "--hook", "native"]).unwrap();
-    refused("xsk", &["--take"], 2, "being captured by engine ring");
+    refused("xsk", &["--exclusive"], 2, "being captured by engine ring");
     finish(child).unwrap();
-    let child = capture(&lab, &["count", "-i", &device, "--json", "--engine", "xsk", "--take"]).unwrap();
-    refused("xsk", &["--take"], 2, "engine xsk");
+    let child = capture(&lab, &["count", "-i", &device, "--json", "--engine", "xsk", "--exclusive"]).unwrap();
+    refused("xsk", &["--exclusive"], 2, "engine xsk");
     refused("ring", &["--hook", "native"], 2, "engine xsk");
     assert_eq!(column(&finish(child).unwrap(), "lost"), 0);
     let foreign = ForeignXdp::attach(&lab, lab.receiver(), true).unwrap();
-    refused("xsk", &["--take"], 1, "other_program");
+    refused("xsk", &["--exclusive"], 1, "other_program");
     assert!(foreign.is_attached().unwrap());
 }
 
@@ -111,7 +111,7 @@ fn zero_copy_is_reported_as_it_is() {
     }
     let lab = Lab::new(1).unwrap();
     let device = lab.receiver().device.clone();
-    let words = ["count", "-i", &device, "--json", "--engine", "xsk", "--take", "--zero-copy", "auto"];
+    let words = ["count", "-i", &device, "--json", "--engine", "xsk", "--exclusive", "--zero-copy", "auto"];
     let mut child =
         wirelane(&lab, &lab.receiver().namespace, &[&words[..], &["--busy-poll", "20"]].concat()).unwrap();
     let ready = child.next_json(LIMIT).unwrap().unwrap();

@@ -196,7 +196,7 @@ fn captured_packets_go_on_to_the_stack_unless_taken() {
         for (take, arrive) in [(false, true), (true, false)] {
             let mut words = vec!["count", "-i", &to.device, "--json", "--hook", hook];
             if take {
-                words.push("--take");
+                words.push("--exclusive");
             }
             let child = numbers::capture(&lab, &words).unwrap();
             let arrived = lab

@@ -15,7 +15,7 @@ fn joins() -> usize {
 const GUESTS: [&[&str]; 5] = [
     &["count", "udp dst port 9"],
     &["count", "--balance", "adaptive", "--workers", "2"],
-    &["count", "--rules-room", "10"],
+    &["count", "--rules-capacity", "10"],
     &["flows", "--cache", "kernel"],
     &["count", "--congestion-control", "on"],
 ];

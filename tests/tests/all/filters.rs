@@ -261,7 +261,7 @@ fn udp(port: u16) -> Vec<u8> {
 
 /// Each interface of a file has the filter for its own link type.
 #[test]
-fn interfaces_of_several_link_types_are_each_judged_as_their_own() {
+fn interfaces_of_several_link_types_are_each_evaluated_as_their_own() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("several.pcapng");
     let ethernet = |packet: Vec<u8>| [&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0][..], &packet].concat();
@@ -305,7 +305,7 @@ fn interfaces_of_several_link_types_are_each_judged_as_their_own() {
     );
 }
 
-/// A file's filter can be changed while it is read: each packet is judged by the one or the other.
+/// A file's filter can be changed while it is read: each packet is evaluated by the one or the other.
 #[test]
 fn a_files_filter_can_be_changed() {
     let folder = tempfile::tempdir().unwrap();
@@ -315,7 +315,7 @@ fn a_files_filter_can_be_changed() {
         (0..PACKETS).map(|number| (0, udp(1000 + (number % 4) as u16))).collect();
     pcapng(&path, &[101], &packets);
     let filter = FileFilter::compile("dst port 1000 or dst port 1001").unwrap();
-    // Sorted records were judged a window ahead.
+    // Sorted records were evaluated a window ahead.
     let input = FileInput::open(&path).unwrap().any_order(true);
     let mut capture = Capture::read_file(input, filter).unwrap();
     let mut worker = capture.workers().remove(0);
@@ -338,7 +338,7 @@ fn a_files_filter_can_be_changed() {
     // One class is accepted by both, one by neither, and two by one at a time.
     assert_eq!((by_port[0], by_port[3]), (PACKETS / 4, 0));
     assert!(by_port[1] > 0 && by_port[2] > 0, "{by_port:?}");
-    assert_eq!(by_port[1] + by_port[2], PACKETS / 4, "each packet of the two was judged by one of them");
+    assert_eq!(by_port[1] + by_port[2], PACKETS / 4, "each packet of the two was evaluated by one of them");
     assert_eq!((ledger.total.seen, ledger.total.analysed), (PACKETS, by_port.iter().sum()));
     assert_eq!(ledger.total.filtered, PACKETS - ledger.total.analysed);
 }

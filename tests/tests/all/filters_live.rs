@@ -11,7 +11,7 @@ use wirelane::{Builder, Capture, Direction, Engine, Error, HookChoice, Record, S
 use wirelane_tests::numbers::{LIMIT, capture, column, finish, in_file, number_of, send, wirelane};
 use wirelane_tests::{Child, Lab, LabOptions, require_root};
 
-/// Everything that judges: the ring engine's program at each hook, and the other engines.
+/// Everything that evaluates: the ring engine's program at each hook, and the other engines.
 const ALL: [(Engine, HookChoice); 7] = [
     (Engine::Ring, HookChoice::Native),
     (Engine::Ring, HookChoice::Generic),
@@ -81,7 +81,7 @@ fn every_hook_and_engine_accepts_exactly_what_was_sent() {
     ];
     for at in ALL {
         let lab = Lab::new(1).unwrap();
-        // The snap length cuts what is kept, and not what is judged.
+        // The snap length cuts what is kept, and not what is evaluated.
         let mut capture = open(&lab, at, |builder| builder.filter(cases[0].0).snap_len(60)).unwrap();
         let mut worker = capture.workers().remove(0);
         let (mut seen, mut accepted) = (0, 0);
@@ -196,10 +196,10 @@ fn a_recording_has_the_packets_that_tcpdump_has() {
     }
 }
 
-/// A tag that the device has put beside the packet is judged where it was.
+/// A tag that the device has put beside the packet is evaluated where it was.
 #[test]
-fn vlan_tags_beside_the_packet_are_judged_in_it() {
-    if !require_root("vlan_tags_beside_the_packet_are_judged_in_it") {
+fn vlan_tags_beside_the_packet_are_evaluated_in_it() {
+    if !require_root("vlan_tags_beside_the_packet_are_evaluated_in_it") {
         return;
     }
     const SENT: u64 = 40;
@@ -294,7 +294,7 @@ fn groups_have_filters_of_their_own() {
     }
 }
 
-/// A change while packets flow: each is judged by the expression before or by the one behind, and none is lost.
+/// A change while packets flow: each is evaluated by the expression before or by the one behind, and none is lost.
 /// Battery: L1
 #[test]
 fn a_change_under_load_loses_no_packet() {
@@ -403,7 +403,7 @@ fn a_wrong_expression_stops_a_capture_before_it_starts() {
     }
     let lab = Lab::new(1).unwrap();
     let end = lab.receiver();
-    for options in [&["--engine", "ring"][..], &["--engine", "packet"], &["--engine", "xsk", "--take"]] {
+    for options in [&["--engine", "ring"][..], &["--engine", "packet"], &["--engine", "xsk", "--exclusive"]] {
         for (expression, message) in [
             ("tcp prot 80", "tcp prot 80\n      ^"),
             ("ip6 protochain 6", "takes a loop"),

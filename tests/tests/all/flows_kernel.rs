@@ -181,7 +181,7 @@ fn what_the_kernel_cannot_do_is_refused() {
     for (words, message) in [
         (vec!["--packets", "5"], "use --duration"),
         (vec!["--engine", "packet"], "only --engine ring"),
-        (vec!["--engine", "xsk", "--take"], "only --engine ring"),
+        (vec!["--engine", "xsk", "--exclusive"], "only --engine ring"),
         (vec!["--clock", "card"], "use 'packet' or 'batch'"),
         (vec!["--steering", "copy"], "'flow' keeps them together"),
         (vec!["--cache-entries", "0"], "0 is not in 1..=1048576"),

@@ -43,7 +43,7 @@ fn each_group_is_listed_with_its_own_ledger() {
     .unwrap();
     let one =
         capture(&lab, &["count", "-i", &format!("{device}@1"), "--steering", "queue", "--json"]).unwrap();
-    let out = capture(&lab, &["count", "-i", &device, "--direction", "tx", "--take", "--json"]).unwrap();
+    let out = capture(&lab, &["count", "-i", &device, "--direction", "tx", "--exclusive", "--json"]).unwrap();
     send(&lab, 2000, &[]).unwrap();
 
     let listed = groups(&lab, &namespace);
@@ -67,7 +67,7 @@ fn each_group_is_listed_with_its_own_ledger() {
     assert_eq!((&group["queues"], &group["steering"]), (&serde_json::json!([1]), &"queue".into()));
     let seen_by_one = column(&group["counters"], "seen");
     let group = of(out.pid());
-    assert_eq!((&group["hook"], &group["take"]), (&"tc_egress".into(), &true.into()));
+    assert_eq!((&group["hook"], &group["exclusive"]), (&"tc_egress".into(), &true.into()));
 
     // What was listed is what their owners say at the end.
     assert_eq!(seen_by_all, 2000);

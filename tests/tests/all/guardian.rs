@@ -130,7 +130,7 @@ fn everything_is_put_back_however_the_capture_ends() {
         &["--hook", "native"],
         &["--hook", "clsact", "--direction", "both"],
         &["--engine", "packet"],
-        &["--engine", "xsk", "--take"],
+        &["--engine", "xsk", "--exclusive"],
     ];
     for options in kinds {
         let options = [options, &POLLED].concat();
@@ -188,7 +188,7 @@ fn a_capture_that_sets_polling_has_no_rights_in_any_thread() {
         return;
     }
     let lab = lab_with_gro(1);
-    for options in [&["--workers", "2"][..], &["--engine", "packet"], &["--engine", "xsk", "--take"]] {
+    for options in [&["--workers", "2"][..], &["--engine", "packet"], &["--engine", "xsk", "--exclusive"]] {
         let child = count(&lab, "rx0", &[options, &POLLED].concat());
         // What follows 'ready' is only the start of threads.
         std::thread::sleep(Duration::from_millis(200));
@@ -479,7 +479,7 @@ fn a_capture_that_changes_nothing_lasting_has_no_guardian() {
         &["--hook", "native"][..],
         &["--hook", "generic", "--direction", "both"],
         &["--engine", "packet", "--workers", "2"],
-        &["--engine", "xsk", "--take"],
+        &["--engine", "xsk", "--exclusive"],
         &["--cores", "auto"],
     ] {
         let child = count(&lab, "rx0", options);

@@ -18,11 +18,11 @@ fn http(lab: &Lab, options: &[&str]) -> Child {
 fn assert_sums(last: &Value) {
     let sum = |names: &[&str]| names.iter().map(|name| column(last, name)).sum::<u64>();
     assert_eq!(column(last, "seen"), sum(&["filtered", "absorbed", "shed", "lost", "delivered"]), "{last}");
-    assert_eq!(column(last, "absorbed"), column(last, "packets_below"), "{last}");
+    assert_eq!(column(last, "absorbed"), column(last, "packets_offloaded"), "{last}");
     assert_eq!(column(&last["workers"][0], "absorbed"), column(last, "absorbed"), "{last}");
 }
 
-/// Packets that are no HTTP stay below, those of other captures on the device do not; and what a killed process leaves is
+/// Packets that are no HTTP are offloaded, those of other captures on the device do not; and what a killed process leaves is
 /// nothing.
 #[test]
 fn what_is_no_http_stays_below_and_a_killed_capture_leaves_nothing() {
@@ -62,7 +62,7 @@ fn serve(listener: &TcpListener, bytes: usize) {
     }
 }
 
-/// A capture that is told to stop in the midst of a body logs what it has seen of it, also of what stayed below.
+/// A capture that is told to stop in the midst of a body logs what it has seen of it, also of what were offloaded.
 /// Battery: I10
 #[test]
 fn what_is_not_whole_is_marked_and_the_sums_are_exact() {
@@ -116,7 +116,7 @@ fn what_the_kernel_cannot_do_is_refused() {
     for (words, message) in [
         (vec!["--packets", "5"], "use --duration"),
         (vec!["--engine", "packet"], "only --engine ring"),
-        (vec!["--engine", "xsk", "--take"], "only --engine ring"),
+        (vec!["--engine", "xsk", "--exclusive"], "only --engine ring"),
         (vec!["--clock", "card"], "use 'packet' or 'batch'"),
         (vec!["--kernel-directions", "1000"], "1000 is not in 1024..=4194304"),
     ] {

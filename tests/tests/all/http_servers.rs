@@ -1,7 +1,7 @@
 //! `wirelane http` beside real servers: nginx, Apache and Squid with real clients. What it logs is what they log, line by
 //! line, but for what the wire cannot know: when a server took a request in hand (times), and what Squid's cache did.
 
-mod below;
+mod offloaded;
 mod servers;
 
 use std::collections::BTreeMap;
@@ -197,7 +197,7 @@ fn logs_are_those_of_the_servers() {
     let words = ["http", "-i", &device, "--direction", "both", "--json", "--quiet", "--ring-size", "64"];
     let words: Vec<&str> = [&words[..], &["--output-rate", "0"]].concat();
     let words: Vec<&str> = words.into_iter().chain(logs.iter().map(String::as_str)).collect();
-    let below = below::start(&lab, &at("below.json"));
+    let offloaded = offloaded::start(&lab, &at("offloaded.json"));
     let child = capture(&lab, &words).unwrap();
 
     ask(&lab, folder.path(), servers.nginx);
@@ -216,7 +216,7 @@ fn logs_are_those_of_the_servers() {
     std::thread::sleep(Duration::from_millis(500));
     let last = finish(child).unwrap();
     assert_eq!(column(&last, "lost"), 0, "{last}");
-    below::assert_same(&at("json.log"), &last, &at("below.json"), &finish(below).unwrap());
+    offloaded::assert_same(&at("json.log"), &last, &at("offloaded.json"), &finish(offloaded).unwrap());
 
     let json = fs::read_to_string(at("json.log")).unwrap();
     let combined = fs::read_to_string(at("combined.log")).unwrap();
@@ -239,7 +239,7 @@ fn logs_are_those_of_the_servers() {
         line.replace("\"\\x01\\x1b[2J\\x7f\\xe9\"", "\"-\"")
     };
     assert_same("Apache", &lines(&of_apache, normal), &lines(&apache, normal));
-    // Excepted: the bytes of chunks, compared below.
+    // Excepted: the bytes of chunks, compared offloaded.
     let is_plain = |line: &&str| !line.contains("GET /page.html");
     // nginx writes 0 where Apache writes a dash. And whom it takes a client for by its Authorization, which nobody has asked us to log.
     let normal =

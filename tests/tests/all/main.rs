@@ -94,7 +94,7 @@ mod rules_command;
 mod rules_cost;
 mod rules_files;
 mod rules_patterns;
-mod rules_precise;
+mod rules_exact;
 mod rules_wide;
 mod segments;
 mod shipped;

@@ -107,7 +107,7 @@ fn one_that_comes_while_tc_captures() {
         let child = capture(&lab, &["count", "-i", "rx0", "--hook", "tc", "--json"]).unwrap();
         send(&lab, 300, &[]).unwrap();
         let foreign = ForeignXdp::attach_by(&lab, lab.receiver(), native, AttachBy::Link).unwrap();
-        // The keeper looks five times a second.
+        // The maintenance thread looks five times a second.
         std::thread::sleep(Duration::from_millis(500));
         send(&lab, 300, &["--rate", "50k"]).unwrap();
         assert!(foreign.is_attached().unwrap());

@@ -30,7 +30,7 @@ fn a_captured_device_transmits_nothing() {
         vec!["count"],
         vec!["count", "--direction", "both"],
         vec!["count", "--hook", "generic"],
-        vec!["count", "--hook", "tc", "--take"],
+        vec!["count", "--hook", "tc", "--exclusive"],
         record.to_vec(),
         [&record[..], &["--direction", "both"]].concat(),
     ];

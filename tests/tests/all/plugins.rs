@@ -242,7 +242,7 @@ fn plug_ins_harm_nobody_else() {
         (&["--plugin", &format!("a b={number_at}")], &["'a b' cannot name a plug-in"]),
         (&five, &["--plugin", "too many: 5 (at most 4)"]),
         (&["--plugin", &number, "--engine", "packet"], &["--plugin", "only --engine ring"]),
-        (&["--plugin", &number, "--engine", "xsk", "--take"], &["--plugin", "only --engine ring"]),
+        (&["--plugin", &number, "--engine", "xsk", "--exclusive"], &["--plugin", "only --engine ring"]),
     ] {
         assert_refused(&start(&lab, words).finish(LIMIT).unwrap(), 2, parts);
     }

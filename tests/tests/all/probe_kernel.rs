@@ -1,4 +1,4 @@
-//! `wirelane probe` with measurements in the kernel: the same results as in the workers, of packets that stay below.
+//! `wirelane probe` with measurements in the kernel: the same results as in the workers, of packets that are offloaded.
 
 use std::fs;
 use std::path::Path;

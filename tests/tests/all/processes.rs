@@ -54,7 +54,7 @@ fn the_last_process_takes_everything_with_it_also_when_killed() {
     for (options, hook) in
         [(["--hook", "native"], "xdp"), (["--hook", "generic"], "xdpgeneric"), (["--hook", "tc"], "")]
     {
-        let victim = count(&lab, &[&options[..], &["--take", "--direction", "rx"]].concat());
+        let victim = count(&lab, &[&options[..], &["--exclusive", "--direction", "rx"]].concat());
         let shown =
             lab.exec(&lab.receiver().namespace, &["ip", "-d", "link", "show", &lab.receiver().device]);
         assert!(shown.unwrap().contains(hook), "{hook}");

@@ -34,7 +34,7 @@ fn a_device_without_a_table_is_refused_by_every_engine() {
     let file = folder.path().join("nothing.pcapng");
     let record = ["record", "-w", file.to_str().unwrap()];
     for command in [&["count"][..], &record] {
-        for engine in [&["ring"][..], &["packet"], &["xsk", "--take"]] {
+        for engine in [&["ring"][..], &["packet"], &["xsk", "--exclusive"]] {
             let words = ["-i", &end.device, "--steering", "queue", "--balance", "adaptive", "--engine"];
             let words = [command, &words, engine].concat();
             let refused = wirelane(&lab, &end.namespace, &words).unwrap().finish(LIMIT).unwrap();

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use wirelane::rules::{Action, PreciseFields, PreciseRule, RuleSet};
-use wirelane::{Capture, Direction, Engine, Error, HookChoice, Ip, Record, RulesRoom, ip_flags, l3};
+use wirelane::rules::{Action, ExactFields, ExactRule, RuleSet};
+use wirelane::{Capture, Direction, Engine, Error, HookChoice, Ip, Record, RulesCapacity, ip_flags, l3};
 use wirelane_send::Traffic;
 use wirelane_tests::numbers::{LIMIT, number_of, send};
 use wirelane_tests::ruled::{KERNEL, PORTS, SENT, TURNS, WORKER, drain, hits, open, rules};
@@ -53,19 +53,19 @@ const EVERYTHING: &str = r#"
     action = "digest"
     tag = 11
 
-    [[precise]]
+    [[exact]]
     id = 100
     src-port = 1200
     protocol = "udp"
     action = "drop"
 
-    [[precise]]
+    [[exact]]
     id = 101
     src-port = 1201
     protocol = "udp"
     action = "count"
 
-    [[precise]]
+    [[exact]]
     id = 102
     src-port = 1001
     protocol = "udp"
@@ -134,7 +134,7 @@ fn every_verdict_is_carried_out(at: (Engine, HookChoice)) {
     let expected = [(10, 63), (20, 32), (30, 32), (40, 64), (50, 12), (60, 0), (70, 10)];
     let expected: BTreeMap<u32, u64> = expected.into_iter().map(|(id, ports)| (id, ports * TURNS)).collect();
     assert_eq!(hits(&stats), expected, "{at:?}");
-    assert_eq!((stats.precise, stats.precise_hits.packets), (3, 3 * TURNS), "{at:?}");
+    assert_eq!((stats.exact, stats.exact_hits.packets), (3, 3 * TURNS), "{at:?}");
     for line in &stats.rules {
         assert_eq!(line.hits.bytes, line.hits.packets * 100, "{at:?}");
         let (first, last) = (line.hits.first_ns, line.hits.last_ns);
@@ -165,12 +165,12 @@ fn one_of_two(turn: u32) -> RuleSet {
     rules(&format!(
         "default = \"drop\"\n[[rule]]\nid = {id}\nsrc-port = [1000, {pass}]\naction = \"pass\"\n\
          [[rule]]\nid = 3\nsrc-port = {count}\naction = \"count\"\n\
-         [[precise]]\nid = {}\nsrc-port = {pass}\nprotocol = \"tcp\"\naction = \"drop\"\n",
+         [[exact]]\nid = {}\nsrc-port = {pass}\nprotocol = \"tcp\"\naction = \"drop\"\n",
         turn + 10
     ))
 }
 
-/// A change while packets flow: each is judged by the set before or by the one behind, none is lost, and all hits are
+/// A change while packets flow: each is evaluated by the set before or by the one behind, none is lost, and all hits are
 /// where they belong.
 fn a_set_is_replaced_as_a_whole(at: (Engine, HookChoice)) {
     const SENT: u64 = 24_000;
@@ -220,7 +220,7 @@ fn a_set_is_replaced_as_a_whole(at: (Engine, HookChoice)) {
     assert!(by_rule.keys().all(|key| [(0, 1), (0, 2), (1, 1), (2, 2)].contains(key)), "{at:?} {by_rule:?}");
     let counted = stats.rules_gone.packets + hits(&stats).values().sum::<u64>();
     assert_eq!(counted, total.analysed + total.absorbed, "{at:?}");
-    assert_eq!((stats.version, stats.precise), (u64::from(changes) + 1, 1), "{at:?}");
+    assert_eq!((stats.version, stats.exact), (u64::from(changes) + 1, 1), "{at:?}");
 }
 
 /// Battery: L1
@@ -243,12 +243,12 @@ fn a_set_is_replaced_as_a_whole_in_the_worker() {
 fn what_is_refused_changes_nothing(at: (Engine, HookChoice)) {
     let lab = Lab::new(1).unwrap();
     let first = "[[rule]]\nid = 1\nsrc-port = \"1000-1127\"\naction = \"drop\"\n";
-    let room = RulesRoom { rules: 2, precise: 4, nodes: 16, classes: 16, sets: 1 };
-    let mut capture = open(&lab, at, |builder| builder.rules(rules(first)).rules_room(room)).unwrap();
+    let room = RulesCapacity { rules: 2, exact: 4, nodes: 16, classes: 16, sets: 1 };
+    let mut capture = open(&lab, at, |builder| builder.rules(rules(first)).rules_capacity(room)).unwrap();
     let mut worker = capture.workers().remove(0);
-    let of = |ports: std::ops::Range<u16>| -> Vec<PreciseRule> {
-        let fields = |port| PreciseFields { src_port: Some(port), ..PreciseFields::default() };
-        ports.map(|port| PreciseRule::new(port.into(), fields(port), Action::Drop)).collect()
+    let of = |ports: std::ops::Range<u16>| -> Vec<ExactRule> {
+        let fields = |port| ExactFields { src_port: Some(port), ..ExactFields::default() };
+        ports.map(|port| ExactRule::new(port.into(), fields(port), Action::Drop)).collect()
     };
     let many =
         "[[rule]]\nid = 2\naction = \"pass\"\n[[rule]]\nid = 3\naction = \"pass\"\n".to_owned() + first;
@@ -259,8 +259,8 @@ fn what_is_refused_changes_nothing(at: (Engine, HookChoice)) {
         (capture.set_rules(&rules(&many)), "rules=3"),
         (capture.set_rules(&rules(&wide)), "nodes"),
         (capture.set_rules(&twice), "id 1 is taken"),
-        (capture.set_rules(&RuleSet { precise: of(1200..1205), ..RuleSet::default() }), "precise=8"),
-        (capture.add_rules(Vec::new(), of(1200..1205)), "precise=8"),
+        (capture.set_rules(&RuleSet { exact: of(1200..1205), ..RuleSet::default() }), "exact=8"),
+        (capture.add_rules(Vec::new(), of(1200..1205)), "exact=8"),
         (capture.add_rules(rules(first).rules, Vec::new()), "in use"),
     ];
     for (refused, reason) in refusals {
@@ -272,7 +272,7 @@ fn what_is_refused_changes_nothing(at: (Engine, HookChoice)) {
     let total = capture.ledger().unwrap().total;
     assert_eq!((total.filtered, total.analysed), (SENT / 2, SENT / 2), "{at:?}");
     let stats = capture.rule_stats().unwrap().unwrap();
-    assert_eq!((stats.version, stats.precise, hits(&stats)[&1]), (1, 0, SENT / 2), "{at:?}");
+    assert_eq!((stats.version, stats.exact, hits(&stats)[&1]), (1, 0, SENT / 2), "{at:?}");
     // All room is still there.
     assert_eq!(capture.add_rules(Vec::new(), of(1200..1204)).unwrap().added, 4, "{at:?}");
     send(&lab, SENT, &PORTS).unwrap();
@@ -403,7 +403,7 @@ fn both_directions_have_the_same_rules() {
         let text = "[[rule]]\nid = 1\ndirection = \"tx\"\naction = \"count\"\n\
                     [[rule]]\nid = 2\nsrc-port = \"1000-1127\"\naction = \"drop\"\n";
         let mut capture =
-            open(&lab, at, |builder| builder.direction(Direction::Both).rules_room(RulesRoom::default()))
+            open(&lab, at, |builder| builder.direction(Direction::Both).rules_capacity(RulesCapacity::default()))
                 .unwrap();
         capture.set_rules(&rules(text)).unwrap();
         let mut worker = capture.workers().remove(0);
@@ -421,12 +421,12 @@ fn both_directions_have_the_same_rules() {
         let stats = capture.rule_stats().unwrap().unwrap();
         assert_eq!(hits(&stats), BTreeMap::from([(1, OUT), (2, SENT / 2)]), "{at:?}");
         // One rule on two groups is one rule.
-        let fields = PreciseFields { src_port: Some(1255), ..PreciseFields::default() };
-        capture.add_rules(Vec::new(), vec![PreciseRule::new(9, fields, Action::Drop)]).unwrap();
-        assert_eq!(capture.rule_stats().unwrap().unwrap().precise, 2, "{at:?}");
+        let fields = ExactFields { src_port: Some(1255), ..ExactFields::default() };
+        capture.add_rules(Vec::new(), vec![ExactRule::new(9, fields, Action::Drop)]).unwrap();
+        assert_eq!(capture.rule_stats().unwrap().unwrap().exact, 2, "{at:?}");
         assert_eq!(capture.remove_rules(&[9], &[]).unwrap().removed, 2, "{at:?}");
         assert!(capture.remove_rules(&[9], &[]).unwrap().removed == 0);
-        let again = vec![PreciseRule::new(9, fields, Action::Drop)];
+        let again = vec![ExactRule::new(9, fields, Action::Drop)];
         capture.add_rules(Vec::new(), again).unwrap();
     }
 }

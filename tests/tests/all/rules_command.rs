@@ -25,7 +25,7 @@ name = "the lower half"
 src-port = "1000-1127"
 action = "drop"
 
-[[precise]]
+[[exact]]
 id = 100
 src-port = 1255
 protocol = "udp"
@@ -57,7 +57,7 @@ fn hits(stats: &Value, id: u64) -> u64 {
     line.map_or(0, |line| column(&line["hits"], "packets"))
 }
 
-/// Sends, and waits until all of it has been judged.
+/// Sends, and waits until all of it has been evaluated.
 fn send_all(lab: &Lab, child: &Child, seen: u64) {
     send(lab, SENT, &PORTS).unwrap();
     let deadline = Instant::now() + LIMIT;
@@ -111,29 +111,29 @@ fn a_capture_is_managed(options: &[&str]) {
     let by_device = ["rules", "list", "-i", &device, "--json"];
     let list = wirelane(&lab, &lab.receiver().namespace, &by_device).unwrap().finish(LIMIT).unwrap();
     assert!(list.status.success(), "{}", list.stderr);
-    assert_eq!(list.last_json().unwrap()["precise"], 1);
+    assert_eq!(list.last_json().unwrap()["exact"], 1);
     let elsewhere = wirelane(&lab, &lab.sender().namespace, &by_device).unwrap().finish(LIMIT).unwrap();
     assert_eq!(elsewhere.status.code(), Some(1));
     assert!(elsewhere.stderr.contains(&format!("no capture on {device}")), "{}", elsewhere.stderr);
 
     send_all(&lab, &child, SENT);
     let now = stats(&lab, &child);
-    assert_eq!((hits(&now, 10), column(&now["precise_hits"], "packets")), (SENT / 2, 8), "{options:?}");
-    let table = done(&lab, &child, &["list", "--precise"]).lines.join("\n");
+    assert_eq!((hits(&now, 10), column(&now["exact_hits"], "packets")), (SENT / 2, 8), "{options:?}");
+    let table = done(&lab, &child, &["list", "--exact"]).lines.join("\n");
     assert!(
-        table.contains("10 the lower half") && table.contains("1,024") && table.contains("100 precise"),
+        table.contains("10 the lower half") && table.contains("1,024") && table.contains("100 exact"),
         "{table}"
     );
 
     // Rules come one by one, in words and from a file.
     done(&lab, &child, &["add", "id=20", "src-port=1128-1191", "action=pass", "truncate=64"]);
-    done(&lab, &child, &["add", "--precise", "id=101", "src-port=1254", "protocol=udp", "action=drop"]);
+    done(&lab, &child, &["add", "--exact", "id=101", "src-port=1254", "protocol=udp", "action=drop"]);
     let more = file(folder.path(), "more.toml", "[[rule]]\nid = 30\nsrc-port = 1253\naction = \"count\"\n");
     done(&lab, &child, &["add", "--file", &more]);
     send_all(&lab, &child, SENT);
     let now = stats(&lab, &child);
     assert_eq!([10, 20, 30].map(|id| hits(&now, id)), [SENT, 512, 8], "{options:?}");
-    assert_eq!((column(&now, "precise"), column(&now["precise_hits"], "packets")), (2, 24));
+    assert_eq!((column(&now, "exact"), column(&now["exact_hits"], "packets")), (2, 24));
 
     // What is faulty changes nothing, and says where it is faulty.
     let faulty = file(folder.path(), "faulty.toml", "[[rule]]\nid = 1\nsrc-prot = 80\naction = \"drop\"\n");
@@ -143,7 +143,7 @@ fn a_capture_is_managed(options: &[&str]) {
         (&["load", "/no/such/file.toml"], "/no/such/file.toml"),
         (&["add", "id=20", "action=drop"], "rule 20: this id is in use"),
         (&["add", "id=21", "action=explode"], "explode"),
-        (&["add", "--precise", "id=102", "src-port=1254", "protocol=udp", "action=drop"], "rule 101"),
+        (&["add", "--exact", "id=102", "src-port=1254", "protocol=udp", "action=drop"], "rule 101"),
         (&["del", "77"], "no such rule"),
     ] {
         let refused = rules(&lab, &child, words);
@@ -156,15 +156,15 @@ fn a_capture_is_managed(options: &[&str]) {
 
     // And go: by id, by fields, all of them, or by another set.
     done(&lab, &child, &["del", "20", "101"]);
-    done(&lab, &child, &["del", "--precise", "src-port=1255", "protocol=udp"]);
+    done(&lab, &child, &["del", "--exact", "src-port=1255", "protocol=udp"]);
     let now = stats(&lab, &child);
-    assert_eq!((column(&now, "precise"), now["rules"].as_array().unwrap().len()), (0, 2));
-    assert_eq!((column(&now["precise_gone"], "packets"), column(&now["rules_gone"], "packets")), (24, 512));
+    assert_eq!((column(&now, "exact"), now["rules"].as_array().unwrap().len()), (0, 2));
+    assert_eq!((column(&now["exact_gone"], "packets"), column(&now["rules_gone"], "packets")), (24, 512));
     done(&lab, &child, &["load", &first]);
     let now = stats(&lab, &child);
-    assert_eq!((column(&now, "precise"), hits(&now, 10)), (1, SENT), "what stays goes on counting");
+    assert_eq!((column(&now, "exact"), hits(&now, 10)), (1, SENT), "what stays goes on counting");
     done(&lab, &child, &["flush"]);
-    assert_eq!(column(&stats(&lab, &child), "precise"), 0);
+    assert_eq!(column(&stats(&lab, &child), "exact"), 0);
     done(&lab, &child, &["flush", "--all"]);
     send_all(&lab, &child, SENT);
 
@@ -196,7 +196,7 @@ fn a_capture_of_sockets_is_managed() {
     }
     for options in [
         &["--engine", "packet"][..],
-        &["--engine", "xsk", "--take"],
+        &["--engine", "xsk", "--exclusive"],
         &["--engine", "packet", "--keep-rights"],
     ] {
         a_capture_is_managed(options);
@@ -213,7 +213,7 @@ fn no_socket_stays_behind() {
     let lab = Lab::new(1).unwrap();
     let device = lab.receiver().device.clone();
     let start = || {
-        capture(&lab, &["count", "-i", &device, "--engine", "packet", "--json", "--rules-room", "100"])
+        capture(&lab, &["count", "-i", &device, "--engine", "packet", "--json", "--rules-capacity", "100"])
             .unwrap()
     };
     let gone = |socket: &Path, how: &str| {
@@ -263,7 +263,7 @@ fn hostile_connections_harm_nobody() {
     let lab = Lab::new(1).unwrap();
     let device = lab.receiver().device.clone();
     let words =
-        ["count", "-i", &device, "--engine", "packet", "--json", "--interval", "0.1", "--rules-room", "10"];
+        ["count", "-i", &device, "--engine", "packet", "--json", "--interval", "0.1", "--rules-capacity", "10"];
     let child = capture(&lab, &words).unwrap();
     let socket = socket_of(&child).unwrap();
     let deep = ["[".repeat(200_000), "\n".to_owned()].concat();
@@ -279,8 +279,8 @@ fn hostile_connections_harm_nobody() {
         (r#"{"version":1,"ask":"reboot"}"#, "invalid request"),
         (rule, "ids begin at 1"),
         (range, "ends before it begins"),
-        (r#"{"version":1,"ask":{"precise":{"from":{"device":99,"at":4294967295}}}}"#, r#""rules":[]"#),
-        (r#"{"version":1,"ask":{"precise":{"from":{"device":0,"at":4294967295}}}}"#, r#""rules":[]"#),
+        (r#"{"version":1,"ask":{"exact":{"from":{"device":99,"at":4294967295}}}}"#, r#""rules":[]"#),
+        (r#"{"version":1,"ask":{"exact":{"from":{"device":0,"at":4294967295}}}}"#, r#""rules":[]"#),
     ] {
         let mut stream = UnixStream::connect(&socket).unwrap();
         stream.set_read_timeout(Some(LIMIT)).unwrap();
@@ -325,7 +325,7 @@ fn others_are_told_that_they_may_not() {
     }
     let lab = Lab::new(1).unwrap();
     let device = lab.receiver().device.clone();
-    let child = capture(&lab, &["count", "-i", &device, "--engine", "packet", "--json", "--rules-room", "1"])
+    let child = capture(&lab, &["count", "-i", &device, "--engine", "packet", "--json", "--rules-capacity", "1"])
         .unwrap();
     // A copy that others can run.
     let folder = tempfile::tempdir().unwrap();
@@ -341,7 +341,7 @@ fn others_are_told_that_they_may_not() {
     finish(child).unwrap();
 }
 
-/// A set with tens of thousands of precise rules is loaded in one go, and takes effect at once.
+/// A set with tens of thousands of exact-match rules is loaded in one go, and takes effect at once.
 #[test]
 fn a_large_set_is_loaded_at_once() {
     if !require_root("a_large_set_is_loaded_at_once") {
@@ -354,7 +354,7 @@ fn a_large_set_is_loaded_at_once() {
         rows += &format!("{},{},drop\n", number + 1, std::net::Ipv4Addr::from_bits(0x0b00_0000 + number));
     }
     file(folder.path(), "rules.csv", &rows);
-    let large = file(folder.path(), "large.toml", "[[precise]]\nfile = \"rules.csv\"\n");
+    let large = file(folder.path(), "large.toml", "[[exact]]\nfile = \"rules.csv\"\n");
     let lab = Lab::new(1).unwrap();
     let device = lab.receiver().device.clone();
     let words = [
@@ -368,17 +368,17 @@ fn a_large_set_is_loaded_at_once() {
         "--json",
         "--interval",
         "0.1",
-        "--rules-room",
+        "--rules-capacity",
         "100000",
     ];
     let child = capture(&lab, &words).unwrap();
     done(&lab, &child, &["load", &large]);
-    assert_eq!(column(&stats(&lab, &child), "precise"), u64::from(RULES));
-    let listed = done(&lab, &child, &["list", "--precise", "--json"]);
+    assert_eq!(column(&stats(&lab, &child), "exact"), u64::from(RULES));
+    let listed = done(&lab, &child, &["list", "--exact", "--json"]);
     assert_eq!(listed.lines.len(), RULES as usize + 1);
     // Another one of this size has room beside it.
     done(&lab, &child, &["load", &large]);
     let now = stats(&lab, &child);
-    assert_eq!((column(&now, "precise"), column(&now, "version")), (u64::from(RULES), 3));
+    assert_eq!((column(&now, "exact"), column(&now, "version")), (u64::from(RULES), 3));
     finish(child).unwrap();
 }

@@ -4,8 +4,8 @@ use std::fs;
 use std::net::Ipv4Addr;
 
 use libbpf_rs::query::ProgInfoIter;
-use wirelane::rules::{Action, PreciseFields, PreciseRule};
-use wirelane::{Capture, Engine, HookChoice, RulesRoom, Worker};
+use wirelane::rules::{Action, ExactFields, ExactRule};
+use wirelane::{Capture, Engine, HookChoice, RulesCapacity, Worker};
 use wirelane_tests::numbers::send;
 use wirelane_tests::ruled::{drain, open, rules};
 use wirelane_tests::{Lab, LabOptions, require_root};
@@ -57,12 +57,12 @@ fn cost(lab: &Lab, capture: &Capture, worker: &mut Worker) -> f64 {
 /// The least cost of a packet with each of these sets of rules, measured in turns until it is as expected.
 fn costs(prepare: &[&dyn Fn(&mut Capture)], expected: impl Fn(&[f64]) -> bool) -> Vec<f64> {
     let lab = Lab::with(&LabOptions { alone: true, ..LabOptions::default() }).unwrap();
-    let room = RulesRoom { rules: 2000, precise: 20_000, ..RulesRoom::default() };
+    let room = RulesCapacity { rules: 2000, exact: 20_000, ..RulesCapacity::default() };
     let mut least = vec![f64::INFINITY; prepare.len()];
     for _ in 0..TIMES {
         for (prepare, least) in prepare.iter().zip(&mut least) {
             let at = (Engine::Ring, HookChoice::Native);
-            let mut capture = open(&lab, at, |builder| builder.rules_room(room).ring_size(16 << 20)).unwrap();
+            let mut capture = open(&lab, at, |builder| builder.rules_capacity(room).ring_size(16 << 20)).unwrap();
             let mut worker = capture.workers().remove(0);
             prepare(&mut capture);
             *least = least.min(cost(&lab, &capture, &mut worker));
@@ -80,7 +80,7 @@ fn costs(prepare: &[&dyn Fn(&mut Capture)], expected: impl Fn(&[f64]) -> bool) -
 fn exact(capture: &mut Capture, number: u32) {
     let rules = (0..number).map(|number| {
         let src = Some(Ipv4Addr::from_bits(0x0b00_0000 + number).into());
-        PreciseRule::new(number + 1, PreciseFields { src, ..PreciseFields::default() }, Action::Drop)
+        ExactRule::new(number + 1, ExactFields { src, ..ExactFields::default() }, Action::Drop)
     });
     capture.add_rules(Vec::new(), rules.collect()).unwrap();
 }
@@ -115,7 +115,7 @@ fn ten_thousand_exact_rules_cost_a_packet_little_more_than_one() {
     let costs = costs(&sets, |costs| costs[2] < 1.2 * costs[1] && costs[4] < 2.0 * costs[3]);
     println!("ns a packet: none, 1 exact, 10,000 exact, 1 wildcard, 1000 wildcard: {costs:.0?}");
     let [_, one, many, one_wildcard, many_wildcard] = costs[..] else { panic!("{costs:?}") };
-    assert!(many < 1.2 * one, "10,000 exact rules: {many:.0} ns, one: {one:.0} ns");
+    assert!(many < 1.2 * one, "10,000 exact-match rules: {many:.0} ns, one: {one:.0} ns");
     assert!(
         many_wildcard < 2.0 * one_wildcard,
         "1000 wildcard rules: {many_wildcard:.0} ns, one: {one_wildcard:.0} ns"

@@ -151,7 +151,7 @@ fn device_wide_rules_change_under_traffic() {
     let lab = Lab::new(1).unwrap();
     let (namespace, device) = (&lab.receiver().namespace, &lab.receiver().device);
     let other = count(&lab, namespace, device, &[]);
-    let wide = count(&lab, namespace, device, &["--device-wide", "--rules-room", "100"]);
+    let wide = count(&lab, namespace, device, &["--device-wide", "--rules-capacity", "100"]);
     let (mut steady, mut traffic) = (Traffic::of(&lab, 3000, 10), Traffic::of(&lab, FIRST, SINK));
     let stop = AtomicBool::new(false);
     let mut changes = 0;
@@ -200,8 +200,8 @@ fn device_wide_is_refused_where_it_cannot_be() {
     let only_ring = "--device-wide: only --engine ring keeps packets from others";
     for (options, expected) in [
         (&["-i", "rx0"][..], "--device-wide: no rules: pass --rules, or reserve capacity"),
-        (&["-i", "rx0", "--rules-room", "1", "--engine", "packet"], only_ring),
-        (&["-i", "rx0", "--rules-room", "1", "--engine", "xsk", "--take"], only_ring),
+        (&["-i", "rx0", "--rules-capacity", "1", "--engine", "packet"], only_ring),
+        (&["-i", "rx0", "--rules-capacity", "1", "--engine", "xsk", "--exclusive"], only_ring),
         (&["-r", "nosuch.pcap", "--rules", "nosuch.toml"], "cannot be used with"),
     ] {
         let words = [&["count", "--device-wide"], options].concat();

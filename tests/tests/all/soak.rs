@@ -174,7 +174,7 @@ fn every_byte_survives_full_wrapping_and_empty_rings() {
         .enter(&receiver.namespace, || {
             let selectors = Selector::parse_list(&receiver.device).unwrap();
             // Taken from the stack: no process listens there.
-            Builder::new(selectors).workers(2).ring_size(RING as usize).take(true).open().unwrap()
+            Builder::new(selectors).workers(2).ring_size(RING as usize).exclusive(true).open().unwrap()
         })
         .unwrap();
     let workers = capture.workers();

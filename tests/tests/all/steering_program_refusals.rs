@@ -239,7 +239,7 @@ fn other_engines_and_other_steering_refuse_a_program() {
     let lab = Lab::new(1).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let program = program_file(folder.path(), "number").unwrap();
-    for options in [["--engine", "packet"].as_slice(), &["--engine", "xsk", "--take"]] {
+    for options in [["--engine", "packet"].as_slice(), &["--engine", "xsk", "--exclusive"]] {
         let parts = ["--steering-program", &format!("engine {}", options[1]), "--engine ring"];
         assert_refused(&lab, &program, options, &parts);
     }

@@ -131,7 +131,7 @@ fn each_packet_reaches_the_worker_that_the_program_names() {
     }
 }
 
-/// Also with `--take`: what the program does not want goes on to the host, and nothing else does.
+/// Also with `--exclusive`: what the program does not want goes on to the host, and nothing else does.
 #[test]
 fn what_a_program_does_not_want_is_filtered_and_left_to_the_host() {
     if !require_root("what_a_program_does_not_want_is_filtered_and_left_to_the_host") {
@@ -146,7 +146,7 @@ fn what_a_program_does_not_want_is_filtered_and_left_to_the_host() {
     let packets =
         ["--src", &source, "--dst", &target, "--dst-mac", &mac, "--flows", "1", "--dst-port", "4000"];
     for hook in HOOKS {
-        let child = bench.count("even", &["--hook", hook, "--take"]);
+        let child = bench.count("even", &["--hook", hook, "--exclusive"]);
         let socket = bench.lab.enter(&to.namespace, || UdpSocket::bind((to.address, 4000)).unwrap()).unwrap();
         bench.send(SENT, &packets);
         let mut datagram = [0; 64];
@@ -407,7 +407,7 @@ fn killed_at_any_moment_of_joining() {
 }
 
 /// A filter is asked first. Short ones and long ones are walked differently, and where the program is bound to its
-/// device, all of it has to fit into the pages that it was given (`crates/wirelane-bpf/bpf/room.h`).
+/// device, all of it has to fit into the pages that it was given (`crates/wirelane-bpf/bpf/prog_padding.h`).
 #[test]
 fn filters_go_with_programs_and_the_program_is_not_moved() {
     if !require_root("filters_go_with_programs_and_the_program_is_not_moved") {

@@ -72,10 +72,10 @@ fn nothing_is_allocated_after_the_start() {
     });
 }
 
-/// Rules that a worker judges by, wildcard and precise, cost it no allocation either, also while they are changed.
+/// Rules that a worker evaluates by, wildcard and exact, cost it no allocation either, also while they are changed.
 #[test]
-fn judging_in_the_worker_allocates_nothing() {
-    if !require_root("judging_in_the_worker_allocates_nothing") {
+fn evaluating_in_the_worker_allocates_nothing() {
+    if !require_root("evaluating_in_the_worker_allocates_nothing") {
         return;
     }
     const SENT: u64 = 20_000;
@@ -85,7 +85,7 @@ fn judging_in_the_worker_allocates_nothing() {
             "[[rule]]\nid = 1\nport = 9999\naction = \"drop\"\n\
              [[rule]]\nid = 2\nprotocol = \"udp\"\naction = \"pass\"\ntag = {tag}\n\
              insert = {{ fields = [\"src\", \"src-port\"], action = \"pass\" }}\n\
-             [[precise]]\nid = 3\nsrc = \"192.0.2.1\"\naction = \"drop\"\n"
+             [[exact]]\nid = 3\nsrc = \"192.0.2.1\"\naction = \"drop\"\n"
         );
         RuleSet::parse(&text).unwrap()
     };

@@ -132,7 +132,7 @@ impl Connection {
 
     /// Bytes of a direction that were captured, and stayed in the kernel: from this sequence number on, the last of them at
     /// this time.
-    pub fn below(&mut self, dir: usize, seq: u32, len: u32, ts_ns: u64, order: u64, extra: &[Box<str>]) {
+    pub fn offloaded(&mut self, dir: usize, seq: u32, len: u32, ts_ns: u64, order: u64, extra: &[Box<str>]) {
         let stream = &self.streams[dir];
         // Of what is not known, the next packet is the beginning.
         if self.over || !stream.seen {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use ahash::RandomState;
 use hashbrown::HashTable;
-use wirelane::{HttpBelow, HttpTold, Ip, Record, Timebase, ip_flags};
+use wirelane::{HttpOffload, SkippedBytes, Ip, Record, Timebase, ip_flags};
 use wirelane_bpf::flow::{FlowKey, FlowPacket};
 use wirelane_bpf::http::HttpHalf;
 
@@ -53,7 +53,7 @@ pub struct HttpTable {
     finished: Outbox<Transaction>,
     totals: Totals,
     /// Where packets stay in the kernel: what was not told of a connection that ends.
-    below: Option<(HttpBelow, Timebase)>,
+    offloaded: Option<(HttpOffload, Timebase)>,
 }
 
 impl HttpTable {
@@ -81,14 +81,14 @@ impl HttpTable {
             looked_ns: 0,
             finished: Outbox::default(),
             totals: Totals::default(),
-            below: None,
+            offloaded: None,
             settings,
         }
     }
 
     /// Asks the kernel what it has kept of a connection that ends without another packet, where heads are picked out there.
-    pub fn ask(&mut self, below: HttpBelow, time: Timebase) {
-        self.below = Some((below, time));
+    pub fn ask(&mut self, offloaded: HttpOffload, time: Timebase) {
+        self.offloaded = Some((below, time));
     }
 
     /// Transactions that are over and were not taken yet: take them after each packet once a batch is full.
@@ -152,7 +152,7 @@ impl HttpTable {
 
     /// Bytes of a direction that have stayed in the kernel, the last of them at this time in UTC. They are no packets of
     /// ours, and those that are told twice count once.
-    pub fn below(&mut self, told: &HttpTold, last_ns: u64) {
+    pub fn offloaded(&mut self, told: &SkippedBytes, last_ns: u64) {
         let key = FlowKey { device: 0, flags: 0, ..told.key };
         let Some(reverse) = reverse_key(&key) else { return };
         let dir = usize::from((key.src, key.src_port) > (reverse.src, reverse.src_port));
@@ -165,7 +165,7 @@ impl HttpTable {
         let entry = &mut self.entries[at as usize];
         entry.last_ns = entry.last_ns.max(last_ns);
         let order = self.totals.packets;
-        entry.connection.below(dir, told.from, told.bytes, last_ns, order, &self.settings.extra);
+        entry.connection.offloaded(dir, told.from, told.bytes, last_ns, order, &self.settings.extra);
         self.after(at);
     }
 
@@ -402,10 +402,10 @@ impl HttpTable {
         }
         let Some(reverse) = reverse_key(&entry.key) else { return };
         for (dir, key) in [entry.key, reverse].iter().enumerate() {
-            for untold in below.untold(key) {
+            for untold in offloaded.untold(key) {
                 let last_ns = time.utc_of_steady_ns(untold.last_ns);
                 let connection = &mut entry.connection;
-                connection.below(dir, untold.from, untold.bytes, last_ns, order, &self.settings.extra);
+                connection.offloaded(dir, untold.from, untold.bytes, last_ns, order, &self.settings.extra);
             }
         }
     }

@@ -76,7 +76,7 @@ pub struct Counts {
     /// RTP packets that came up out of turn, and waited.
     pub rtp_held: u64,
     /// Streams that were measured in the kernel, in part at least.
-    pub streams_below: u64,
+    pub streams_offloaded: u64,
     /// Streams of calls that found no room there, and were measured in user space.
     pub streams_without_room: u64,
     /// Places of media without a rule in the kernel, as it had no room; their packets came up.

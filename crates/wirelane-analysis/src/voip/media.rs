@@ -196,7 +196,7 @@ impl Monitor {
             return Some(());
         }
         for at in self.calls.get(call)?.streams.clone() {
-            self.look_below(at);
+            self.look_offloaded(at);
         }
         let streams = &self.calls.get(call)?.streams;
         let packets = |at: &u32| self.streams.get(*at).map_or(0, |stream| stream.rtp.packets);
@@ -274,7 +274,7 @@ impl Monitor {
 
     /// Takes a stream out, with its account closed.
     pub(super) fn take_stream(&mut self, at: u32) -> Option<Stream> {
-        self.close_below(at);
+        self.close_offloaded(at);
         let mut stream = self.streams.remove(at)?;
         self.used -= Stream::cost();
         stream.finish();

@@ -18,7 +18,7 @@
 //! A monitor takes what it is given and no more. Where that is full, these go first: RTP without signalling that has not proved
 //! to be any, calls that are over, calls that nobody has answered; then what has been silent longest
 //! ([`Ending::Resources`]). So a flood of INVITEs costs each other their places.
-mod below;
+mod offloaded;
 mod call;
 mod calls;
 pub mod counts;

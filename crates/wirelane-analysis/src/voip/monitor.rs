@@ -9,7 +9,7 @@ use wirelane::{Ip, LinkType, Record, flags, l3};
 use wirelane_bpf::layout::{NO_OFFSET, ip_flags};
 use wirelane_bpf::native;
 
-use super::below::Kernel;
+use super::offloaded::Kernel;
 use super::call::{Call, CallRecord, Ending, Way};
 use super::calls::Early;
 use super::counts::Counts;
@@ -378,7 +378,7 @@ impl Monitor {
                 if self.now_ns.saturating_sub(call.touched_ns) <= patience_ns {
                     break;
                 }
-                if list != OVER && self.is_heard_below(at, patience_ns) {
+                if list != OVER && self.is_heard_offloaded(at, patience_ns) {
                     continue;
                 }
                 self.end_call(at, Ending::Ended);

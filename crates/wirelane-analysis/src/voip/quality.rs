@@ -39,7 +39,7 @@ pub struct Measured {
     pub round_trip_ms: Option<f64>,
 }
 
-/// A judgement.
+/// A rating.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Quality {
     /// The rating factor, 0 to 93.2.
@@ -52,7 +52,7 @@ pub struct Quality {
 pub fn impairment(codec: &str) -> Option<Impairment> {
     // G.113, Appendix I. Both factors are of table I.4, which has five rows: G.711 without concealment (0, 4.3) and with it
     // (0, 25.1), G.729A with VAD (11, 19.0), G.723.1 with VAD (15, 16.1) and GSM-EFR (5, 10.0). G.729 of any kind is
-    // judged as the first of these that it can be, though without VAD its Ie is 10. Ie of the others is of table I.1 (G.726: 2, 7, 25
+    // rated as the first of these that it can be, though without VAD its Ie is 10. Ie of the others is of table I.1 (G.726: 2, 7, 25
     // and 50; G.728: 7; GSM full rate: 20); they have no Bpl there, and get that of a codec without concealment. AMR at
     // 12.2 kbit/s is GSM-EFR. Checked against tables of others that cite the edition of 2024; GSM full rate alone against
     // one that cites none.
@@ -86,8 +86,8 @@ pub fn mos(r: f64) -> f64 {
     }
 }
 
-/// The judgement of a stream, or of a part of it; `None` where nothing was to come.
-pub fn judge(codec: &Impairment, measured: &Measured) -> Option<Quality> {
+/// The rating of a stream, or of a part of it; `None` where nothing was to come.
+pub fn evaluate(codec: &Impairment, measured: &Measured) -> Option<Quality> {
     if measured.expected == 0 {
         return None;
     }
@@ -112,7 +112,7 @@ mod tests {
 
     fn quality(codec: &str, lost: u64, bursts: u64) -> Quality {
         let measured = Measured { expected: 1000, lost, bursts, jitter_ms: 0.0, round_trip_ms: None };
-        judge(&impairment(codec).unwrap(), &measured).unwrap()
+        evaluate(&impairment(codec).unwrap(), &measured).unwrap()
     }
 
     #[test]
@@ -135,7 +135,7 @@ mod tests {
         let with = |round_trip_ms| {
             let measured =
                 Measured { expected: 1, round_trip_ms: Some(round_trip_ms), ..Measured::default() };
-            judge(&impairment("PCMU").unwrap(), &measured).unwrap().r
+            evaluate(&impairment("PCMU").unwrap(), &measured).unwrap().r
         };
         assert!((with(200.0) - (93.2 - 2.4)).abs() < 1e-9);
         assert!((with(400.0) - (93.2 - 4.8 - 0.11 * 22.7)).abs() < 1e-9);

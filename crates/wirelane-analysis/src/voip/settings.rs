@@ -27,7 +27,7 @@ pub struct Settings {
     pub talking_ns: u64,
     /// A stream of no call is over after this silence.
     pub stream_ns: u64,
-    /// Quality is judged for parts of this length.
+    /// Quality is evaluated for parts of this length.
     pub interval_ns: u64,
     /// Only calls whose From has one of these in it, whatever the case of ASCII letters; empty: any.
     pub from: Vec<String>,

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use wirelane_bpf::rtp::{NO_TYPE, RtpPacket, RtpPayload, RtpStream, kind};
 
-use super::below::Below;
+use super::offloaded::Offloaded;
 use super::quality::{self, Measured, Quality};
 use super::rtcp::Received;
 use super::sdp::Payload;
@@ -152,7 +152,7 @@ pub struct Stream {
     pub(super) touched_ns: u64,
     pub(super) confirmed: bool,
     /// Where it is measured in the kernel.
-    pub(super) below: Option<Box<Below>>,
+    pub(super) offloaded: Option<Box<Offloaded>>,
     /// It is measured there, or was, or there was no room.
     pub(super) stays_here: bool,
 }
@@ -178,14 +178,14 @@ impl Stream {
             call: None,
             touched_ns: now_ns,
             confirmed: false,
-            below: None,
+            offloaded: None,
             stays_here: false,
         }
     }
 
     /// Bytes that a stream takes at most.
     pub fn cost() -> usize {
-        size_of::<Stream>() + size_of::<Below>() + MOST_INTERVALS * size_of::<Interval>() + 16 * 40
+        size_of::<Stream>() + size_of::<Offloaded>() + MOST_INTERVALS * size_of::<Interval>() + 16 * 40
     }
 
     /// Knows payload types as a description has them. What was known before goes where there is no room.
@@ -310,21 +310,21 @@ impl Stream {
         let rtp = &self.rtp;
         let mean = rtp.jitter_sum_ns.checked_div(rtp.jitters).unwrap_or(0);
         let expected = rtp.expected();
-        self.judge(expected, expected.saturating_sub(rtp.received()), u64::from(rtp.bursts), mean)
+        self.evaluate(expected, expected.saturating_sub(rtp.received()), u64::from(rtp.bursts), mean)
     }
 
     /// How a part of it sounds: with the length of bursts of the whole.
     pub fn quality_of(&self, interval: &Interval) -> Option<Quality> {
         let lost = interval.lost();
         let bursts = (lost * u64::from(self.rtp.bursts)).checked_div(self.rtp.lost).unwrap_or(lost);
-        self.judge(interval.expected, lost, bursts.max(u64::from(lost > 0)), interval.jitter_ns)
+        self.evaluate(interval.expected, lost, bursts.max(u64::from(lost > 0)), interval.jitter_ns)
     }
 
-    fn judge(&self, expected: u64, lost: u64, bursts: u64, jitter_ns: u64) -> Option<Quality> {
+    fn evaluate(&self, expected: u64, lost: u64, bursts: u64, jitter_ns: u64) -> Option<Quality> {
         let codec = quality::impairment(self.codec())?;
         let jitter_ms = jitter_ns as f64 / 1e6;
         let round_trip_ms = self.reported.round_trip_ms();
-        quality::judge(&codec, &Measured { expected, lost, bursts, jitter_ms, round_trip_ms })
+        quality::evaluate(&codec, &Measured { expected, lost, bursts, jitter_ms, round_trip_ms })
     }
 }
 

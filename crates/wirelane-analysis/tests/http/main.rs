@@ -3,7 +3,7 @@
 
 mod accounts;
 mod any_order;
-mod below;
+mod offloaded;
 mod cases;
 mod corpus;
 mod hostile;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use wirelane::{FileOptions, FileSource, Record};
 use wirelane_analysis::http::{HttpSettings, HttpTable, Message, Totals, Transaction};
 
-use crate::below;
+use crate::offloaded;
 
 pub const FIN: u8 = 1;
 pub const SYN: u8 = 2;
@@ -147,7 +147,7 @@ pub fn ok(body: &str) -> String {
 /// The log of all packets; that of what a lane would send up is the same.
 pub fn run(packets: &[Packet]) -> (Vec<Transaction>, Totals) {
     let (transactions, totals) = run_with(packets, HttpSettings::default());
-    below::assert_same(packets, &transactions);
+    offloaded::assert_same(packets, &transactions);
     (transactions, totals)
 }
 

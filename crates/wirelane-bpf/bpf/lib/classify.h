@@ -151,14 +151,14 @@ static __always_inline int wl_rule_meet(const struct wl_rule_env *env, struct wl
 		return 0;
 	work->of[dim] = leaf ^ WL_RULE_LEAF;
 	wl_rule_fresh(work->live) &= class->summary;
-	wl_rule_fresh(work->home) |= class->home;
+	wl_rule_fresh(work->pivot) |= class->pivot;
 	return wl_rule_fresh(work->live) != 0;
 }
 
-/* All classes are found: leaves the words to which some clause's home leads. Whether there are any. */
+/* All classes are found: leaves the words to which some clause's pivot leads. Whether there are any. */
 static __always_inline int wl_rule_at_home(struct wl_rule_work *work)
 {
-	wl_rule_fresh(work->live) &= wl_rule_fresh(work->home);
+	wl_rule_fresh(work->live) &= wl_rule_fresh(work->pivot);
 	return wl_rule_fresh(work->live) != 0;
 }
 
@@ -181,7 +181,7 @@ static __always_inline int wl_rules_classify(const struct wl_rule_env *env, cons
 	if (!all)
 		return 0;
 	wl_rule_fresh(work->live) = all->summary;
-	wl_rule_fresh(work->home) = all->home;
+	wl_rule_fresh(work->pivot) = all->pivot;
 
 	/* The order is free; what decides most comes first, as many packets then meet no more than that. */
 	if (WL_RULE_USED(set, WL_DIM_SRC)) {

@@ -93,7 +93,7 @@ struct wl_filter_run {
 	__u32 at;     /* the step that is next */
 	__u32 result; /* 1: accepted */
 	__u32 zero;   /* see the head of this file */
-	/* Of the packet that is judged. */
+	/* Of the packet that is evaluated. */
 	__u32 wire_len;
 	__u32 direction;
 	__u32 tagged; /* not 0: a tag is put back into it */

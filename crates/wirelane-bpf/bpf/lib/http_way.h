@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * HTTP/1: which segments of a connection whoever writes a log of it has to see. All that is neither a head
- * nor the framing of a body is only counted, and stays below; what is in doubt comes up.
+ * nor the framing of a body is only counted, and is offloaded; what is in doubt comes up.
  *
  * struct wl_http_way is one direction, as far as it has been followed: its heads with what they say of the
  * body behind them (Content-Length, chunks, the end of the connection; RFC 9112, 6.3), and the sizes of
@@ -15,9 +15,9 @@
  *	ADRIFT: no HTTP has been seen; a segment that begins with a head is looked at
  *	ALL: something was not as expected, and everything comes up from here on
  *
- * A segment stays below if it comes next in its direction, lies within a run, and does not reach its end: so
+ * A segment is offloaded if it comes next in its direction, lies within a run, and does not reach its end: so
  * every message's last segment comes up, when it comes. So does one in WL_HTTP_BEAT_NS, and everything that
- * is out of order or was sent again. What has stayed below is way->bytes from way->from on, the last of it at
+ * is out of order or was sent again. What has been skipped is way->bytes from way->from on, the last of it at
  * way->last_ns, and is told before the next segment that comes up.
  *
  * What one direction cannot know is what was asked: an answer to HEAD has a length and no body. So the
@@ -50,7 +50,7 @@ static __always_inline __u32 wl_http_is(__u64 word, __u32 count)
 
 /* So often a segment of a run comes up at least: whoever waits for it sees that it goes on. */
 #define WL_HTTP_BEAT_NS 200000000ULL
-/* As many bytes stay below at most before one segment comes up: sequence numbers are compared. */
+/* As many bytes are offloaded at most before one segment comes up: sequence numbers are compared. */
 #define WL_HTTP_UNTOLD (1u << 29)
 /* A run that ends with the connection. */
 #define WL_HTTP_EVER (~0ULL)
@@ -102,11 +102,11 @@ struct wl_http_way {
 	__u64 word;    /* OPEN, PROBE: what has been gathered, the first byte lowest */
 	__u64 left;    /* RUN: content that is left of it, or WL_HTTP_EVER. SIZE: the number */
 	__u64 length;  /* HEAD: Content-Length */
-	__u64 last_ns; /* when the last byte of what has stayed below came */
+	__u64 last_ns; /* when the last byte of what has been skipped came */
 	__u64 told_ns; /* when the last segment came up */
 	__u32 next;    /* sequence number behind all that has come */
 	__u32 begin;   /* the first sequence number, with begun */
-	__u32 from;    /* what has stayed below, and was not told */
+	__u32 from;    /* what has been skipped, and was not told */
 	__u32 bytes;
 	__u32 head; /* HEAD: bytes of it */
 	__u32 ack;  /* the last acknowledgement that came up */
@@ -122,8 +122,8 @@ struct wl_http_way {
 	__u8 pad[3];
 };
 
-/* What has stayed below, as user space is told: WL_RECORD_HTTP. 72 bytes. */
-struct wl_http_told {
+/* What has been skipped, as user space is told: WL_RECORD_HTTP. 72 bytes. */
+struct wl_skipped_bytes {
 	struct wl_flow_key key; /* without device and flags */
 	__u64 last_ns;		/* when the last byte came; CLOCK_MONOTONIC */
 	__u32 from;		/* sequence number of the first one */
@@ -173,7 +173,7 @@ static __always_inline void wl_http_way_open(struct wl_http_way *way, __u32 sync
 	way->count = 0;
 }
 
-/* A segment that stays below. */
+/* A segment that is offloaded. */
 static __always_inline void wl_http_way_keep(struct wl_http_way *way, __u32 seq, __u32 length, __u64 now)
 {
 	if (!way->bytes || seq != way->from + way->bytes) {

@@ -218,7 +218,7 @@ WL_RTP_PART int wl_rtp_burst(struct wl_rtp_stream *s)
 }
 
 /*
- * Judges the numbers below `upto`: they leave the window, and have come or are lost. Each turn reads where it
+ * Evaluates the numbers below `upto`: they leave the window, and have come or are lost. Each turn reads where it
  * is from memory: what the verifier knows of that would differ by the way through all turns before.
  */
 WL_RTP_PART int wl_rtp_leave(struct wl_rtp_stream *s, __u64 upto)

@@ -2,8 +2,8 @@
 /*
  * Rules: what a group does with a packet, decided before anything is copied.
  *
- * There are two kinds. A precise rule is an entry of a hash table, found by fields of the packet as they are
- * (struct wl_precise_key). Wildcard rules are conditions of any shape; a rule set has up to WL_RULES_MAX of
+ * There are two kinds. An exact-match rule is an entry of a hash table, found by fields of the packet as they are
+ * (struct wl_exact_key). Wildcard rules are conditions of any shape; a rule set has up to WL_RULES_MAX of
  * them, compiled in user space to the tables below.
  *
  * Each field that a set asks for (a dimension) has a tree of nodes, which a byte of the field walks by one
@@ -20,24 +20,24 @@
  * (Lakshman and Stiliadis, SIGCOMM 1998; the summary over the words is Baboescu and Varghese, SIGCOMM 2001.)
  *
  * Where some rules miss by one field and others by another, nearly every word has a bit in each class, and
- * none that is in all. So each clause has a home: of the dimensions that it asks about, that which the fewest
- * packets satisfy, as far as the compiler can tell. Only words in which a class has clauses that are at home
+ * none that is in all. So each clause has a pivot: of the dimensions that it asks about, that which the fewest
+ * packets satisfy, as far as the compiler can tell. Only words in which a class has clauses that are at pivot
  * in its dimension are looked at, be they in one of the classes or in another: those of all other clauses are
  * never the reason.
  *
  * What happens to a packet:
- *  - precise rules first: each shape in order, the first entry that is there and has not expired;
+ *  - exact-match rules first: each shape in order, the first entry that is there and has not expired;
  *  - unless that says stop, wildcard rules in the order of their clauses, until one says stop;
  *  - every hit is counted, whether its packet is then sampled away or not;
  *  - sampling: a packet that is not chosen is dropped by that rule, and nothing more is looked at, also where
  *    the rule says continue; none of the rule's other modifiers apply then;
- *  - truncation: the smallest of all hits; a tag: the last hit's; copies: to the exits of all hits, one each;
+ *  - truncation: the smallest of all hits; a tag: the last hit's; copies: to the egress devices of all hits, one each;
  *  - an action other than `none` sets the verdict, in the place of what an earlier hit has set;
  *  - no verdict by then: the set's default.
  *  The rule that is named is the one whose verdict holds, else the first that was hit, else 0.
  *
  * One dimension is met last, and seldom: the payload (WL_DIM_PAYLOAD), which has to be searched for patterns
- * first (search.h). Its classes do not choose the words that are looked at, and it is no clause's home. Only
+ * first (search.h). Its classes do not choose the words that are looked at, and it is no clause's pivot. Only
  * where the first clause that is left asks about it (the class wl_rule_field.absent has all that do) is the
  * packet searched, once, and plug-ins are asked; then its class is ANDed to the others. So a packet is not
  * searched that a rule before has decided about, or that no such rule would fit anyway.
@@ -51,16 +51,16 @@
 
 #define WL_RULES_MAX	 4096 /* wildcard rules of a set, and clauses */
 #define WL_RULE_WORDS	 (WL_RULES_MAX / 64)
-#define WL_RULE_SHAPES	 8	     /* of precise rules, in one set */
-#define WL_RULE_HITS	 16	     /* wildcard rules that one packet can hit; beyond: WL_JUDGED_MORE */
+#define WL_RULE_SHAPES	 8	     /* of exact-match rules, in one set */
+#define WL_RULE_HITS	 16	     /* wildcard rules that one packet can hit; beyond: WL_EVALUATED_MORE */
 #define WL_RULE_LEAF	 0x80000000u /* of wl_rule_node.next and roots: a class's number, else a node's */
 #define WL_RULE_SETS	 2	     /* of a group, of which one is in use */
 #define WL_RULE_MEMBERS	 8	     /* tests of named sets, in one set of rules: bits of WL_DIM_SETS */
 #define WL_RULE_PATTERNS 8	/* names of patterns, and plug-ins, the same way: bits of WL_DIM_PAYLOAD */
 #define WL_RULE_PLUGINS	 4	/* users' functions that an instance has places for (plugin.h) */
 #define WL_RULE_NO_VLAN	 0x1000 /* the VLAN of a packet without a tag */
-#define WL_RULE_NO_LIMIT 0	/* wl_rule.truncate, wl_precise.truncate: the packet is not truncated */
-#define WL_EXITS	 8	/* devices that a group's rules may send packets to: bits of a mask */
+#define WL_RULE_NO_LIMIT 0	/* wl_rule.truncate, wl_exact.truncate: the packet is not truncated */
+#define WL_EGRESS_DEVICES	 8	/* devices that a group's rules may send packets to: bits of a mask */
 
 /*
  * The dimensions. What is taken of the packet is walked from its most significant byte on, and is absent
@@ -170,7 +170,7 @@ struct wl_search_outputs {
 /* The clauses that a value of one dimension satisfies. Class 0 has all clauses of its set. */
 struct wl_rule_class {
 	__u64 summary; /* bit w: words[w] is not 0. Beside the first words, which small sets make do with */
-	__u64 home;    /* bit w: words[w] has a clause whose home is the class's dimension; class 0: that has
+	__u64 pivot;    /* bit w: words[w] has a clause whose pivot is the class's dimension; class 0: that has
 			  none */
 	__u64 words[WL_RULE_WORDS];
 	__u64 pad[6]; /* whole cache lines */
@@ -183,7 +183,7 @@ enum wl_rule_verdict {
 	WL_VERDICT_DROP = 2,	 /* `filtered` in the ledger */
 	WL_VERDICT_ABSORB = 3,	 /* counted by the rule, and no more: `absorbed` in the ledger */
 	WL_VERDICT_DIGEST = 4,	 /* delivered as a record of kind WL_RECORD_DIGEST */
-	WL_VERDICT_REDIRECT = 5, /* sent to the exit `to`, not to the host: `absorbed` in the ledger */
+	WL_VERDICT_REDIRECT = 5, /* sent to the egress device `to`, not to the host: `absorbed` in the ledger */
 	WL_VERDICT_PLUGIN = 6,	 /* what the first of wl_rule.plugin says that matches: one of the above */
 	WL_VERDICT_MEASURE = 7,	 /* added to its RTP stream where that is measured in the kernel
 				    (streams.h): `absorbed` in the ledger; else delivered */
@@ -191,12 +191,12 @@ enum wl_rule_verdict {
 				    (never the last word) */
 };
 
-/* wl_rule.flags and wl_precise.flags */
+/* wl_rule.flags and wl_exact.flags */
 #define WL_RULE_CONTINUE      0x01 /* the rules behind it are looked at too */
 #define WL_RULE_SAMPLE_PACKET 0x02 /* sampled by packet, not by flow */
 #define WL_RULE_TAG	      0x04 /* `tag` goes into the record */
-#define WL_RULE_INSERT	      0x08 /* a hit makes a precise rule (wildcard rules only) */
-#define WL_RULE_MADE	      0x10 /* made by the wildcard rule whose id it has (precise rules only) */
+#define WL_RULE_INSERT	      0x08 /* a hit makes an exact-match rule (wildcard rules only) */
+#define WL_RULE_MADE	      0x10 /* made by the wildcard rule whose id it has (exact-match rules only) */
 
 /* A wildcard rule, less its conditions. 64 bytes. */
 struct wl_rule {
@@ -211,10 +211,10 @@ struct wl_rule {
 	__u32 insert_shape; /* WL_SHAPE_*: one of the set's */
 	__u32 insert_idle_s;
 	__u32 insert_hard_s;
-	__u8 insert_verdict;	      /* of the precise rule that is made */
+	__u8 insert_verdict;	      /* of the exact-match rule that is made */
 	__u8 insert_flags;	      /* WL_RULE_* of it: CONTINUE and TAG (with this rule's tag) */
-	__u8 mirror;		      /* bit per exit: a copy is sent there */
-	__u8 to;		      /* WL_VERDICT_REDIRECT: the bit of the exit; else 0 */
+	__u8 mirror;		      /* bit per egress device: a copy is sent there */
+	__u8 to;		      /* WL_VERDICT_REDIRECT: the bit of the egress device; else 0 */
 	__u8 plugin[WL_RULE_PLUGINS]; /* WL_VERDICT_PLUGIN: places, from 1 on, in order; 0 behind the last */
 	__u8 pad[20];
 };
@@ -228,7 +228,7 @@ struct wl_rule_field {
 	__u32 pad;
 };
 
-/* Which fields of a packet a precise rule has. The others are 0 in its key. */
+/* Which fields of a packet an exact-match rule has. The others are 0 in its key. */
 #define WL_SHAPE_SRC	  0x001
 #define WL_SHAPE_DST	  0x002
 #define WL_SHAPE_SRC_PORT 0x004
@@ -246,7 +246,7 @@ struct wl_rule_set {
 	__u32 rules;	       /* of the set */
 	__u32 default_verdict; /* WL_VERDICT_PASS or WL_VERDICT_DROP */
 	__u32 used;	   /* bit per dimension that some clause asks about; the others are not looked at */
-	__u32 shapes;	   /* of precise rules, in `shape` */
+	__u32 shapes;	   /* of exact-match rules, in `shape` */
 	__u32 slots;	   /* counters of each lane, of which a rule's slot is one */
 	__u32 search_slot; /* of them: what searching has done (wl_search_count()) */
 	struct wl_rule_field dims[WL_RULE_DIMS];
@@ -270,17 +270,17 @@ struct wl_rule_counts {
 	__u64 bytes; /* on the wire */
 	__u64 first_ns;
 	__u64 last_ns;
-	__u64 inserted; /* precise rules that it has made */
+	__u64 inserted; /* exact-match rules that it has made */
 	__u64 refused;	/* that it could not make: the table was full */
 	__u64 pad[2];
 };
 
 /*
- * What a precise rule is found by. 52 bytes. A shape is looked for only where the packet has its fields:
+ * What an exact-match rule is found by. 52 bytes. A shape is looked for only where the packet has its fields:
  * addresses and the protocol in IPv4 and IPv6, ports there too but in later fragments, a label or a tunnel
  * in packets that have one. A packet of a protocol without ports has 0 in their place.
  */
-struct wl_precise_key {
+struct wl_exact_key {
 	__u8 src[16];
 	__u8 dst[16];
 	__u16 src_port; /* network byte order */
@@ -294,11 +294,11 @@ struct wl_precise_key {
 };
 
 /*
- * A precise rule, with what it has done. 72 bytes. Several lanes hit one entry, so they add atomically.
+ * An exact-match rule, with what it has done. 72 bytes. Several lanes hit one entry, so they add atomically.
  * It has expired where nothing has hit it for idle_s, or hard_s after it was made (0: never): an entry that
  * has is not there, whether or not somebody has taken it out of the table.
  */
-struct wl_precise {
+struct wl_exact_value {
 	__u64 packets;
 	__u64 bytes;
 	__u64 first_ns;
@@ -317,26 +317,26 @@ struct wl_precise {
 	__u32 pad2;
 };
 
-/* wl_judged.flags */
-#define WL_JUDGED_TAGGED 0x1 /* `tag` is valid */
-#define WL_JUDGED_MORE	 0x2 /* there were more hits than WL_RULE_HITS: the rules behind were not looked at */
-#define WL_JUDGED_HALF	 0x4 /* not all of the payload was searched that should have been */
-#define WL_JUDGED_FOUND	 0x8 /* more patterns were found than there are in `pattern` */
+/* wl_evaluated.flags */
+#define WL_EVALUATED_TAGGED 0x1 /* `tag` is valid */
+#define WL_EVALUATED_MORE	 0x2 /* there were more hits than WL_RULE_HITS: the rules behind were not looked at */
+#define WL_EVALUATED_HALF	 0x4 /* not all of the payload was searched that should have been */
+#define WL_EVALUATED_FOUND	 0x8 /* more patterns were found than there are in `pattern` */
 
 /* What was decided. */
-struct wl_judged {
+struct wl_evaluated {
 	__u32 verdict;	/* enum wl_rule_verdict; not WL_VERDICT_NONE */
 	__u32 rule_id;	/* 0: no rule was hit */
 	__u32 truncate; /* WL_RULE_NO_LIMIT: not */
 	__u32 tag;
-	__u32 flags;			/* WL_JUDGED_* */
+	__u32 flags;			/* WL_EVALUATED_* */
 	__u32 hits;			/* wildcard rules */
 	__u32 pattern[WL_SEARCH_FOUND]; /* ids of patterns, as they were found; 0 behind the last */
-	__u32 exits;			/* bit per exit: the packet is sent there */
+	__u32 egress_devices;			/* bit per egress device: the packet is sent there */
 	__u32 to;			/* of these, the one that it is redirected to; 0: none */
 };
 
-/* What a packet is judged by beside what was parsed. */
+/* What a packet is evaluated by beside what was parsed. */
 struct wl_rule_facts {
 	__u64 now_ns; /* the packet's time */
 	__u32 wire_len;
@@ -349,7 +349,7 @@ struct wl_rule_facts {
 
 /* wl_search.phase */
 #define WL_SEARCH_UNASKED 0
-#define WL_SEARCH_ASKED	  1 /* judging goes on once the payload has been searched */
+#define WL_SEARCH_ASKED	  1 /* evaluating goes on once the payload has been searched */
 #define WL_SEARCH_DONE	  2
 
 /* Where a payload is searched. */
@@ -375,17 +375,17 @@ struct wl_search {
 };
 
 /*
- * Where a packet is judged: in BPF, memory of the lane's own, whose contents the verifier does not track.
+ * Where a packet is evaluated: in BPF, memory of the lane's own, whose contents the verifier does not track.
  * The caller fills `facts`.
  */
 struct wl_rule_work {
-	struct wl_judged judged;
+	struct wl_evaluated evaluated;
 	struct wl_rule_facts facts;
-	struct wl_precise made;
-	struct wl_precise_key key;
+	struct wl_exact_value made;
+	struct wl_exact_key key;
 	__u32 acts; /* sampling lets the rule at hand act */
 	__u64 live; /* words in which a wildcard rule may still be hit */
-	__u64 home; /* words in which some clause's home is satisfied */
+	__u64 pivot; /* words in which some clause's pivot is satisfied */
 	__u32 from; /* the first clause that is still looked at */
 	__u32 rule; /* the wildcard rule at hand: its place in wl_rule_set.rule */
 	/* For the includer's use. */
@@ -393,7 +393,7 @@ struct wl_rule_work {
 	__u32 first_count; /* of the lane's counters */
 	__u32 target;	   /* the group and its set */
 	__u32 makes;
-	__u16 make[WL_RULE_HITS]; /* rules that are to make precise ones */
+	__u16 make[WL_RULE_HITS]; /* rules that are to make exact ones */
 	__u32 of[15];		  /* by dimension: the class that was found, where the dimension is used */
 	__u32 lane;
 	__u64 bits; /* clauses of the word at hand that accept the packet */

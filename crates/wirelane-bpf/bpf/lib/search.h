@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Searching a payload for patterns: the byte of WL_DIM_PAYLOAD, and the ids in wl_judged.pattern.
+ * Searching a payload for patterns: the byte of WL_DIM_PAYLOAD, and the ids in wl_evaluated.pattern.
  *
  * All patterns are searched for at once, by an automaton (Aho and Corasick, CACM 1975): a state is what the
  * last bytes have in common with the beginnings of patterns, so that each byte is one step. There are two,
@@ -17,7 +17,7 @@
  * place, the longest comes first.
  *
  * It is bounded: so many bytes, and so many ends of patterns. A packet that has more is marked
- * (WL_JUDGED_HALF), as is one that was cut before it was searched, or a fragment that is not the first, as
+ * (WL_EVALUATED_HALF), as is one that was cut before it was searched, or a fragment that is not the first, as
  * its headers are elsewhere; its rules go by what was found.
  *
  * A payload is searched block by block, as whoever includes this file has put it into work->search.block:
@@ -76,7 +76,7 @@ static __always_inline void wl_search_begin(const struct wl_rule_set *set, const
 	if (from == WL_NO_OFFSET) {
 		/* Nobody knows where it begins. */
 		if (chosen->flags & WL_IP_LATER || parsed->flags & (WL_PKT_CUT | WL_PKT_DEEP))
-			work->judged.flags |= WL_JUDGED_HALF;
+			work->evaluated.flags |= WL_EVALUATED_HALF;
 		return;
 	}
 	if (from >= end)
@@ -86,29 +86,29 @@ static __always_inline void wl_search_begin(const struct wl_rule_set *set, const
 		left = set->search_reach;
 	if (left > WL_SEARCH_BYTES) {
 		left = WL_SEARCH_BYTES;
-		work->judged.flags |= WL_JUDGED_HALF;
+		work->evaluated.flags |= WL_EVALUATED_HALF;
 	}
 	if (from + left > captured) {
 		left = captured > from ? captured - from : 0;
-		work->judged.flags |= WL_JUDGED_HALF;
+		work->evaluated.flags |= WL_EVALUATED_HALF;
 	}
 	wl_rule_fresh(search->left) = left;
 }
 
 /* A pattern was found. */
-static __always_inline void wl_search_id(struct wl_judged *judged, __u32 id)
+static __always_inline void wl_search_id(struct wl_evaluated *evaluated, __u32 id)
 {
 	__u32 i;
 
 	for (i = 0; i < WL_SEARCH_FOUND; i++) {
-		if (wl_rule_fresh(judged->pattern[i]) == id)
+		if (wl_rule_fresh(evaluated->pattern[i]) == id)
 			return;
-		if (!wl_rule_fresh(judged->pattern[i])) {
-			wl_rule_fresh(judged->pattern[i]) = id;
+		if (!wl_rule_fresh(evaluated->pattern[i])) {
+			wl_rule_fresh(evaluated->pattern[i]) = id;
 			return;
 		}
 	}
-	judged->flags |= WL_JUDGED_FOUND;
+	evaluated->flags |= WL_EVALUATED_FOUND;
 }
 
 /* Whether a pattern that ends there counts, as far as gates go. If so, it opens and closes what it does. */
@@ -150,7 +150,7 @@ static __always_inline void wl_search_note(const struct wl_rule_env *env, struct
 	count = page->node[state & (WL_SEARCH_PAGE - 1)].count;
 	for (i = 0; i < WL_SEARCH_AT_ONCE && i < count; i++) {
 		if (wl_rule_fresh(search->outputs) >= WL_SEARCH_OUTPUTS) {
-			work->judged.flags |= WL_JUDGED_HALF;
+			work->evaluated.flags |= WL_EVALUATED_HALF;
 			return;
 		}
 		wl_rule_fresh(search->outputs)++;
@@ -164,7 +164,7 @@ static __always_inline void wl_search_note(const struct wl_rule_env *env, struct
 			continue;
 		wl_rule_fresh(search->held) |= output->bits;
 		if (output->id)
-			wl_search_id(&work->judged, output->id);
+			wl_search_id(&work->evaluated, output->id);
 	}
 }
 
@@ -231,7 +231,7 @@ static __always_inline void wl_search_count(struct wl_rule_counts *counts, const
 	wl_rule_fresh(counts->packets)++;
 	if (wl_rule_fresh(work->search.held))
 		wl_rule_fresh(counts->inserted)++;
-	if (wl_rule_fresh(work->judged.flags) & WL_JUDGED_HALF)
+	if (wl_rule_fresh(work->evaluated.flags) & WL_EVALUATED_HALF)
 		wl_rule_fresh(counts->refused)++;
 }
 

@@ -190,8 +190,8 @@ enum wl_record_kind {
 	   written.
 	 */
 	WL_RECORD_FLOW = 4,
-	/* Not a packet but what has stayed below of one direction of a connection of HTTP, before what came
-	   up of it next: struct wl_http_told follows. */
+	/* Not a packet but what has been skipped of one direction of a connection of HTTP, before what came
+	   up of it next: struct wl_skipped_bytes follows. */
 	WL_RECORD_HTTP = 5,
 };
 

@@ -19,7 +19,7 @@
  * What it returns
  *   0 or more        the worker; it counts modulo packet->workers: packet->hash can be returned as it is
  *   STEER_NOT_MINE   (or anything below 0) the group does not want the packet: `filtered` in its ledger, and
- *                    with --take it goes on to the host
+ *                    with --exclusive it goes on to the host
  *
  * What it is given
  *   A struct steer_packet: what Wirelane has found in the packet's headers, and its first STEER_BYTES bytes.

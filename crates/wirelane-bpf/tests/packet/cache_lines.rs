@@ -2,7 +2,7 @@
 
 use std::mem::offset_of;
 
-use wirelane_bpf::instance::{Balance, Exits, Group, Instance, Mark, Reader, Ring, Tally};
+use wirelane_bpf::instance::{Balance, EgressDevices, Group, Instance, Mark, Reader, Ring, Tally};
 use wirelane_bpf::rules;
 
 /// What lanes and workers write must not share a cache line: neither two rings nor the two sides of one.
@@ -16,7 +16,7 @@ fn writers_have_cache_lines_of_their_own() {
         size_of::<Instance>(),
         size_of::<Mark>(),
         size_of::<Balance>(),
-        size_of::<Exits>(),
+        size_of::<EgressDevices>(),
         size_of::<rules::Counts>(),
     ] {
         assert_eq!(size % LINE, 0);

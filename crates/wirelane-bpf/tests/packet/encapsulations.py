@@ -278,13 +278,13 @@ def serial_links():
     yield 104, "Cisco HDLC, IPv6", "outer", b"\x8f\0" + etype(ip6())
     yield 104, "Cisco HDLC, MPLS", "outer", b"\x0f\0\x88\x47" + bytes(MPLS(label=5, s=1, ttl=9)) + bytes(ip())
     yield 205, "Cisco HDLC with direction", "outer-alone", b"\1" + chdlc
-    for link, before, judged in ((107, b"", "outer"), (206, b"\1", "outer-alone")):
-        yield link, "frame relay, NLPID", judged, before + b"\x18\x41\x03\xcc" + bytes(ip())
-        yield link, "frame relay, NLPID of IPv6", judged, before + b"\x18\x41\x03\x8e" + bytes(ip6())
-        yield link, "frame relay, SNAP", judged, before + b"\x18\x41\x03\x00\x80\0\0\0" + etype(ip())
-        yield link, "frame relay, bridged", judged, before + b"\x18\x41\x03\x00\x80\0\x80\xc2\0\7" + bytes(eth())
-        yield link, "frame relay, Cisco", judged, before + b"\x18\x41" + etype(ip())
-        yield link, "frame relay, address of 4 bytes", judged, before + b"\x18\x40\x00\x41\x03\xcc" + bytes(ip())
+    for link, before, evaluated in ((107, b"", "outer"), (206, b"\1", "outer-alone")):
+        yield link, "frame relay, NLPID", evaluated, before + b"\x18\x41\x03\xcc" + bytes(ip())
+        yield link, "frame relay, NLPID of IPv6", evaluated, before + b"\x18\x41\x03\x8e" + bytes(ip6())
+        yield link, "frame relay, SNAP", evaluated, before + b"\x18\x41\x03\x00\x80\0\0\0" + etype(ip())
+        yield link, "frame relay, bridged", evaluated, before + b"\x18\x41\x03\x00\x80\0\x80\xc2\0\7" + bytes(eth())
+        yield link, "frame relay, Cisco", evaluated, before + b"\x18\x41" + etype(ip())
+        yield link, "frame relay, address of 4 bytes", evaluated, before + b"\x18\x40\x00\x41\x03\xcc" + bytes(ip())
 
 
 def radio_links():

@@ -165,7 +165,7 @@ Examples:
   wirelane http -i eth1 --quiet --export ipfix://192.0.2.1:4739
   wirelane http -i eth1,eth2            # a tap, with a device per direction
 
-Exit status: 0 done (also after Ctrl-C), 1 failed or a log could not be
+EgressDevice status: 0 done (also after Ctrl-C), 1 failed or a log could not be
 written, 2 wrong usage.";
 
 /// Batches of transactions on their way from the workers to the logs.
@@ -189,7 +189,7 @@ impl Args {
     }
 
     /// Has heads picked out in the kernel, if that was asked for.
-    fn look_below(&mut self) -> Result<()> {
+    fn look_offloaded(&mut self) -> Result<()> {
         if self.analysis == AnalysisArg::User {
             return match self.kernel_directions {
                 Some(_) => Err(wrong("--kernel-directions", "this is for --analysis kernel; leave it out")),
@@ -211,7 +211,7 @@ impl Args {
 
 /// Runs the command.
 pub fn run(mut args: Args) -> Result<()> {
-    args.look_below()?;
+    args.look_offloaded()?;
     if matches!(
         args.steering,
         SteeringArg::RoundRobin | SteeringArg::Copy | SteeringArg::Source | SteeringArg::Destination

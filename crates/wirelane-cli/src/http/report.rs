@@ -45,10 +45,10 @@ pub struct HttpReport {
     body_packets: u64,
     /// Packets that have stayed in the kernel, with --analysis kernel.
     #[serde(skip_serializing_if = "Option::is_none")]
-    packets_below: Option<u64>,
+    packets_offloaded: Option<u64>,
     /// Their wire bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
-    bytes_below: Option<u64>,
+    bytes_offloaded: Option<u64>,
     /// TCP without payload.
     empty_packets: u64,
     /// TCP with payload, of connections of which no head was seen by then.
@@ -127,8 +127,8 @@ impl HttpReport {
             evicted_connections: totals.evicted,
             head_packets: totals.head_packets,
             body_packets: totals.body_packets,
-            packets_below: below.map(|total| total.kept),
-            bytes_below: below.map(|total| total.kept_bytes),
+            packets_offloaded: below.map(|total| total.offloaded),
+            bytes_offloaded: below.map(|total| total.offloaded_bytes),
             empty_packets: totals.empty_packets,
             foreign_packets: totals.foreign_packets,
             other_packets: totals.other_packets,
@@ -164,7 +164,7 @@ impl HttpReport {
             amount(self.foreign_packets),
             amount(self.other_packets),
         );
-        if let (Some(packets), Some(bytes)) = (self.packets_below, self.bytes_below) {
+        if let (Some(packets), Some(bytes)) = (self.packets_offloaded, self.bytes_offloaded) {
             text += &format!("{} packets of {} bytes stayed in the kernel\n", amount(packets), amount(bytes));
         }
         let marks: Vec<String> =

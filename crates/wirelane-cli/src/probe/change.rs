@@ -11,7 +11,7 @@ use wirelane::control::{Service, Serving};
 use wirelane::rules::{Rule, RuleSet};
 use wirelane_probe::{Changes, Conditions, Config, Plan, Switches};
 
-use super::desk::{self, Desk};
+use super::controller::{self, Controller};
 use crate::table::printable;
 
 /// What is asked of a probe that runs.
@@ -37,7 +37,7 @@ pub struct Standing {
 }
 
 /// The configuration in force.
-struct InForce {
+struct ActiveConfig {
     text: String,
     /// What was set since it was read.
     set: Vec<String>,
@@ -55,7 +55,7 @@ pub struct Changer {
     /// Plug-ins that are loaded, by their places in the configuration.
     plugins: Vec<PluginLine>,
     /// One change at a time: the lock is held while one is made.
-    in_force: Mutex<InForce>,
+    active: Mutex<ActiveConfig>,
 }
 
 /// Most words that are remembered of what was set.
@@ -70,25 +70,25 @@ impl Changer {
         whole: Option<RuleSet>,
         plugins: Vec<PluginLine>,
     ) -> Changer {
-        let in_force = InForce { text: text.to_owned(), set: Vec::new() };
-        Changer { switches, path, seed, whole, plugins, in_force: Mutex::new(in_force) }
+        let active = ActiveConfig { text: text.to_owned(), set: Vec::new() };
+        Changer { switches, path, seed, whole, plugins, active: Mutex::new(active) }
     }
 
-    fn locked(&self) -> MutexGuard<'_, InForce> {
-        self.in_force.lock().unwrap_or_else(PoisonError::into_inner)
+    fn locked(&self) -> MutexGuard<'_, ActiveConfig> {
+        self.active.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Starts the thread that reads the configuration again at each SIGHUP.
-    pub fn watch(self: &Arc<Self>, desk: &Arc<Mutex<Desk>>) -> Result<()> {
+    pub fn watch(self: &Arc<Self>, controller: &Arc<Mutex<Controller>>) -> Result<()> {
         let mut signals =
             signal_hook::iterator::Signals::new([SIGHUP]).context("installing a signal handler")?;
-        let (changer, desk) = (Arc::clone(self), Arc::downgrade(desk));
+        let (changer, controller) = (Arc::clone(self), Arc::downgrade(controller));
         let watch = move || {
             for _ in &mut signals {
                 wirelane_export::append::reopen();
-                let Some(desk) = desk.upgrade() else { break };
-                // The desk is not held while it is waited for: results go on.
-                let asked = desk::locked(&desk).ask();
+                let Some(controller) = controller.upgrade() else { break };
+                // The controller is not held while it is waited for: results go on.
+                let asked = controller::locked(&controller).ask();
                 let text = match asked {
                     Some(answer) => answer.wait(),
                     None => Err("it is not a file that could be read again".to_owned()),
@@ -103,7 +103,7 @@ impl Changer {
                         );
                     }
                     Err(reason) => {
-                        desk::locked(&desk).changes().reloads_refused += 1;
+                        controller::locked(&controller).changes().reloads_refused += 1;
                         tracing::warn!("the configuration stays as it was: {reason}");
                     }
                 }
@@ -114,46 +114,46 @@ impl Changer {
     }
 
     /// Answers who asks, until what this returns is dropped.
-    pub fn serve(self: &Arc<Self>, service: Service, desk: &Arc<Mutex<Desk>>) -> Result<Serving> {
-        let (changer, desk) = (Arc::clone(self), Arc::downgrade(desk));
+    pub fn serve(self: &Arc<Self>, service: Service, controller: &Arc<Mutex<Controller>>) -> Result<Serving> {
+        let (changer, controller) = (Arc::clone(self), Arc::downgrade(controller));
         let serving = service.serve(move |question| {
             let question: Question =
                 serde_json::from_value(question).map_err(|error| format!("invalid request: {error}"))?;
-            let desk = desk.upgrade().ok_or("the probe has ended")?;
+            let controller = controller.upgrade().ok_or("the probe has ended")?;
             if let Question::Set(words) = question {
-                let told = changer.set(&words, &desk);
-                let mut desk = desk::locked(&desk);
-                let count = desk.changes();
+                let told = changer.set(&words, &controller);
+                let mut controller = controller::locked(&controller);
+                let count = controller.changes();
                 *(if told.is_ok() { &mut count.changes } else { &mut count.changes_refused }) += 1;
                 told?;
             }
-            serde_json::to_value(changer.standing(&desk)).map_err(|error| error.to_string())
+            serde_json::to_value(changer.standing(&controller)).map_err(|error| error.to_string())
         });
         serving.context("serving changes of the probe")
     }
 
     /// How things stand now.
-    fn standing(&self, desk: &Mutex<Desk>) -> Standing {
-        let in_force = self.locked();
+    fn standing(&self, controller: &Mutex<Controller>) -> Standing {
+        let active = self.locked();
         let (_, plan) = self.switches.now();
-        let conditions = desk::locked(desk).conditions(&plan);
-        Standing { config: self.path.display().to_string(), set: in_force.set.clone(), conditions }
+        let conditions = controller::locked(controller).conditions(&plan);
+        Standing { config: self.path.display().to_string(), set: active.set.clone(), conditions }
     }
 
     /// Sets this, all or nothing.
-    fn set(&self, words: &[String], desk: &Mutex<Desk>) -> std::result::Result<(), String> {
+    fn set(&self, words: &[String], controller: &Mutex<Controller>) -> std::result::Result<(), String> {
         let changes = Changes::parse(words)?;
-        let mut in_force = self.locked();
-        let changed = changes.apply(&in_force.text, &self.path)?;
+        let mut active = self.locked();
+        let changed = changes.apply(&active.text, &self.path)?;
         self.fits(&changed.config)?;
         // Meanwhile the reader switches nothing.
-        let holding = desk::locked(desk);
+        let holding = controller::locked(controller);
         self.switches.change(&changed).map_err(|error| error.to_string())?;
         drop(holding);
-        in_force.text = changed.text;
-        in_force.set.extend_from_slice(words);
-        let too_many = in_force.set.len().saturating_sub(MOST_WORDS);
-        in_force.set.drain(..too_many);
+        active.text = changed.text;
+        active.set.extend_from_slice(words);
+        let too_many = active.set.len().saturating_sub(MOST_WORDS);
+        active.set.drain(..too_many);
         tracing::warn!("set, and active: {}", printable(&words.join(" ")));
         Ok(())
     }
@@ -161,11 +161,11 @@ impl Changer {
     /// Puts another configuration in force; how many words were set in the one before.
     fn replace(&self, text: &str) -> std::result::Result<usize, String> {
         let config = Config::parse(text, &self.path).map_err(|mistakes| mistakes.to_string())?;
-        let mut in_force = self.locked();
+        let mut active = self.locked();
         self.fits(&config)?;
         let plan = Plan::new(config, self.seed).map_err(|error| error.to_string())?;
         self.switches.replace(plan);
-        let before = std::mem::replace(&mut *in_force, InForce { text: text.to_owned(), set: Vec::new() });
+        let before = std::mem::replace(&mut *active, ActiveConfig { text: text.to_owned(), set: Vec::new() });
         Ok(before.set.len())
     }
 

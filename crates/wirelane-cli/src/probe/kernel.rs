@@ -35,9 +35,9 @@ pub fn flows(args: &mut Args, config: &Config, steering: SteeringArg) -> Result<
         Some(("--packets", "packets that the kernel adds up are not counted one by one: use --duration"))
     } else if !matches!(steering, SteeringArg::Flow | SteeringArg::Queue) {
         Some(("--steering", "packets that the kernel adds up take one worker for each flow"))
-    } else if !whole.rules.is_empty() && (ruled.rules.is_some() || ruled.rules_room.is_some()) {
+    } else if !whole.rules.is_empty() && (ruled.rules.is_some() || ruled.rules_capacity.is_some()) {
         Some((
-            if ruled.rules.is_some() { "--rules" } else { "--rules-room" },
+            if ruled.rules.is_some() { "--rules" } else { "--rules-capacity" },
             "measurements in the workers beside those in the kernel use the rules of the capture: they decide which packets are delivered",
         ))
     } else {

@@ -21,7 +21,7 @@ use crate::source::{self, BalanceArg, SourceArgs, SteeringArg};
 use crate::store::{Store, StoreArgs};
 
 mod change;
-mod desk;
+mod controller;
 mod exporter;
 mod help;
 pub mod helper;
@@ -37,7 +37,7 @@ mod top;
 mod worker;
 
 use change::Changer;
-use desk::Desk;
+use controller::Controller;
 use exporter::Opened;
 pub use help::HELP;
 use helper::Helper;
@@ -46,7 +46,7 @@ use recorder::Folders;
 pub use report::ProbeReport;
 use settle::settle;
 use show::Show;
-use top::{Board, Top};
+use top::{TopModel, Top};
 use worker::Prober;
 
 /// Measure traffic and raise alarms, as a configuration says
@@ -222,7 +222,7 @@ fn probe(mut args: Args, origin: &Origin, config: Config) -> Result<()> {
     if live {
         (args.source.service, args.source.rights.serves) = (true, true);
     }
-    let board = args.top.then(|| Arc::new(Board::new(&config)));
+    let model = args.top.then(|| Arc::new(TopModel::new(&config)));
     let switches = Arc::new(Switches::new(Plan::new(config, seed)?));
     let capture = args.source.open(&expression, workers, steering, BalanceArg::Static, None)?;
     let counted = capture.plugins().as_ref().map(PluginCounts::read).unwrap_or_default();
@@ -239,18 +239,18 @@ fn probe(mut args: Args, origin: &Origin, config: Config) -> Result<()> {
     };
     let recorder = folders.map(|folders| folders.start(workers, capture.interfaces())).transpose()?;
     let exporter = targets.map(Opened::start).transpose()?;
-    let mut desk = Desk::new(Reader::new(workers), show, keep, helper, (recorder, exporter));
-    desk.screen(board.clone());
+    let mut controller = Controller::new(Reader::new(workers), show, keep, helper, (recorder, exporter));
+    controller.screen(model.clone());
     let whole = args.source.kernel_flows.and_then(|_| switches.now().1.config().whole());
     let changer =
         Changer::new(Arc::clone(&switches), (origin.path.clone(), &origin.text), seed, whole, counted);
     watch(
         &args,
         capture,
-        desk,
+        controller,
         switches,
         changer,
-        (numbers.as_ref().map(|numbers| numbers.ledger.clone()), board),
+        (numbers.as_ref().map(|numbers| numbers.ledger.clone()), model),
     )
 }
 
@@ -262,34 +262,34 @@ fn absolute(path: &Path) -> Result<PathBuf> {
 fn watch(
     args: &Args,
     mut capture: Capture,
-    desk: Desk,
+    controller: Controller,
     switches: Arc<Switches>,
     changer: Changer,
-    (numbers, board): (Option<LedgerMetrics>, Option<Arc<Board>>),
+    (numbers, model): (Option<LedgerMetrics>, Option<Arc<TopModel>>),
 ) -> Result<()> {
     let live = args.source.read.is_none();
-    let (plugins, orders) = (capture.plugins(), desk.orders());
+    let (plugins, orders) = (capture.plugins(), controller.orders());
     let intervals = args.source.kernel_flows.and_then(|flows| flows.intervals);
-    let desk = Arc::new(Mutex::new(desk));
+    let controller = Arc::new(Mutex::new(controller));
     let mut reporter = ProbeReporter {
         report: Report::new(args.source.json, capture.engine(), Stream::Stdout),
         json: args.source.json && !args.quiet,
         numbers,
-        desk: Arc::clone(&desk),
-        board,
+        controller: Arc::clone(&controller),
+        model,
         top: None,
     };
     let changer = Arc::new(changer);
-    changer.watch(&desk)?;
+    changer.watch(&controller)?;
     // Until the last packet is counted.
-    let serving = capture.service().map(|service| changer.serve(service, &desk)).transpose()?;
+    let serving = capture.service().map(|service| changer.serve(service, &controller)).transpose()?;
     let (sender, inbox) = mpsc::sync_channel::<Closed>(UNDER_WAY);
     let (outcome, joined) = std::thread::scope(|scope| {
-        let at_desk = Arc::clone(&desk);
+        let held = Arc::clone(&controller);
         let thread = std::thread::Builder::new().name("wl-results".into());
         let thread = thread.spawn_scoped(scope, move || {
             for closed in inbox {
-                if !desk::locked(&at_desk).take(closed) {
+                if !controller::locked(&held).take(closed) {
                     break;
                 }
             }
@@ -302,8 +302,8 @@ fn watch(
             } else {
                 // What is switched by what is shown has to be switched before the next packet is counted, which a file
                 // has at once.
-                let desk = Arc::clone(&desk);
-                Box::new(move |closed| desk::locked(&desk).take(closed))
+                let controller = Arc::clone(&controller);
+                Box::new(move |closed| controller::locked(&controller).take(closed))
             };
             let mut counting = Worker::new(worker.index(), Arc::clone(&switches), args.source.inner, outlet);
             counting.plugins(plugins.clone());
@@ -319,11 +319,11 @@ fn watch(
     drop(serving);
     // What comes now is printed, on the terminal as it was.
     drop(reporter.top.take());
-    desk::locked(&desk).screen(None);
+    controller::locked(&controller).screen(None);
     let counters = outcome.as_ref().ok().map(|outcome| &outcome.ledger.total);
     let rules = outcome.as_ref().ok().and_then(|outcome| outcome.rules.as_ref());
     let counted = rules.map_or(&[][..], |rules| &rules.plugins);
-    let (report, failed) = desk::locked(&desk).finish(counters, counted);
+    let (report, failed) = controller::locked(&controller).finish(counters, counted);
     let mut outcome = match (outcome, failed) {
         // A reader that has gone ends the workers, whose errors say less.
         (Ok(_), Some(error)) if error.is::<ReaderGone>() => return Err(error),
@@ -336,8 +336,8 @@ fn watch(
     };
     let total = &outcome.ledger.total;
     if outcome.failure.is_none()
-        && (report.totals.packets != total.analysed + total.kept
-            || report.totals.bytes != total.bytes + total.kept_bytes)
+        && (report.totals.packets != total.analysed + total.offloaded
+            || report.totals.bytes != total.bytes + total.offloaded_bytes)
     {
         let failure = anyhow!(
             "the sum of the measured packets differs from the ledger; this is a bug: please report it"
@@ -361,16 +361,16 @@ struct ProbeReporter {
     report: Report,
     json: bool,
     numbers: Option<LedgerMetrics>,
-    desk: Arc<Mutex<Desk>>,
+    controller: Arc<Mutex<Controller>>,
     /// What a screen shows, where one was asked for.
-    board: Option<Arc<Board>>,
+    model: Option<Arc<TopModel>>,
     top: Option<Top>,
 }
 
 impl Reporter for ProbeReporter {
     fn ready(&mut self, capture: &Capture) -> Result<()> {
-        if let Some(board) = &self.board {
-            self.top = Some(Top::begin(capture, board)?);
+        if let Some(model) = &self.model {
+            self.top = Some(Top::begin(capture, model)?);
             return Ok(());
         }
         self.report.ready(capture)
@@ -380,7 +380,7 @@ impl Reporter for ProbeReporter {
         if let Some(numbers) = &self.numbers {
             numbers.set(&ledger.total);
         }
-        desk::locked(&self.desk).ledger(&ledger.total);
+        controller::locked(&self.controller).ledger(&ledger.total);
         if let Some(top) = &mut self.top {
             return top.interval(ledger, elapsed);
         }

@@ -1,7 +1,7 @@
 //! Recordings of packets around an event: which are begun, what workers catch for them, and their files.
 //!
 //! ```text
-//!   desk: an event -> Recorder: within its bounds? -> Orders -> workers -> Caught -> a thread: by time -> file
+//!   controller: an event -> Recorder: within its bounds? -> Orders -> workers -> Caught -> a thread: by time -> file
 //! ```
 //!
 //! Nobody waits for the thread or the disk. What is caught is in memory until its file is written, so the number of
@@ -74,7 +74,7 @@ struct Job {
 
 /// What is known of an action.
 #[derive(Default)]
-struct Course {
+struct ActionState {
     busy: Arc<AtomicUsize>,
     begun: u64,
     /// Of each alarm the event that was recorded last.
@@ -90,7 +90,7 @@ pub struct Folders {
 pub struct Recorder {
     orders: Arc<Orders>,
     messages: mpsc::Sender<Message>,
-    courses: HashMap<usize, Course>,
+    states: HashMap<usize, ActionState>,
     counts: Arc<Counts>,
     thread: JoinHandle<()>,
     sums: Recordings,
@@ -142,9 +142,9 @@ impl Folders {
         };
         let thread = std::thread::Builder::new().name("wl-recordings".into());
         let thread = thread.spawn(move || writer.run(&inbox)).context("starting the recorder's thread")?;
-        let courses = HashMap::new();
+        let states = HashMap::new();
         let sums = Recordings { recordings_cleared: cleared, ..Recordings::default() };
-        Ok(Recorder { orders: Arc::new(orders), messages, courses, counts, thread, sums })
+        Ok(Recorder { orders: Arc::new(orders), messages, states, counts, thread, sums })
     }
 }
 
@@ -157,23 +157,23 @@ impl Recorder {
     /// Begins a recording, unless there are too many.
     pub fn record(&mut self, recorded: &Recorded) {
         let Recorded { action, recording, alarm, wanted } = recorded;
-        let course = self.courses.entry(*action).or_default();
-        let last = course.last_ns.get(&alarm.alarm);
+        let state = self.states.entry(*action).or_default();
+        let last = state.last_ns.get(&alarm.alarm);
         if last.is_some_and(|last| alarm.end_ns.saturating_sub(*last) < recording.cool_down_ns) {
             self.sums.recordings_cooling += 1;
             return;
         }
-        if course.begun >= recording.files || course.busy.load(Ordering::Relaxed) >= recording.at_once {
+        if state.begun >= recording.files || state.busy.load(Ordering::Relaxed) >= recording.at_once {
             if self.sums.recordings_refused == 0 {
                 tracing::warn!("an event is not recorded, as there are as many recordings as there may be");
             }
             self.sums.recordings_refused += 1;
             return;
         }
-        course.begun += 1;
-        course.busy.fetch_add(1, Ordering::Relaxed);
-        course.last_ns.insert(alarm.alarm.clone(), alarm.end_ns);
-        let job = Box::new(Job { recorded: recorded.clone(), busy: Arc::clone(&course.busy) });
+        state.begun += 1;
+        state.busy.fetch_add(1, Ordering::Relaxed);
+        state.last_ns.insert(alarm.alarm.clone(), alarm.end_ns);
+        let job = Box::new(Job { recorded: recorded.clone(), busy: Arc::clone(&state.busy) });
         let number = self.orders.post(*wanted);
         // What is caught before this comes is kept for it.
         let _ = self.messages.send(Message::Begun(number, job));

@@ -4,7 +4,7 @@ use anyhow::anyhow;
 use serde::Serialize;
 use wirelane_probe::Totals;
 
-use super::desk::Changes;
+use super::controller::Changes;
 use super::exporter::Exports;
 use super::helper::Commands;
 use super::recorder::Recordings;

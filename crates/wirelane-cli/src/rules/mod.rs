@@ -21,7 +21,7 @@ use crate::{out, values};
 
 /// Check and explain rule files, and change the rules of a running capture
 ///
-/// The rules of a capture that was started with --rules or --rules-room can be changed while it runs, without losing a
+/// The rules of a capture that was started with --rules or --rules-capacity can be changed while it runs, without losing a
 /// packet, by root and the user who started it.
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = HELP, arg_required_else_help = true)]
@@ -49,7 +49,7 @@ A rule file:
   truncate = 128
   tag = 7
 
-  [[precise]]                       # exact values, found by hash: a million
+  [[exact]]                       # exact values, found by hash: a million
   id = 1000
   src = \"192.0.2.1\"
   dst = \"198.51.100.2\"
@@ -62,11 +62,11 @@ Examples:
   sudo wirelane count -i eth1 --rules rules.toml
   sudo wirelane rules load other.toml            # while it runs
   sudo wirelane rules add id=30 host=203.0.113.0/24 action=drop
-  sudo wirelane rules add --precise id=1001 src=192.0.2.9 action=drop idle=60
+  sudo wirelane rules add --exact id=1001 src=192.0.2.9 action=drop idle=60
   sudo wirelane rules list --watch
   sudo wirelane rules del 30 1001
 
-Exit status: 0 done, 1 failed (the active rules do not change), 2 wrong usage.";
+EgressDevice status: 0 done, 1 failed (the active rules do not change), 2 wrong usage.";
 
 #[derive(clap::Subcommand, Debug)]
 enum What {
@@ -91,8 +91,8 @@ enum What {
     },
     /// Replace all rules by those of a file
     ///
-    /// All at once: a packet is judged by the rules before or by those of the file. Rules that stay as they were go on
-    /// counting. Precise rules that were added or made by packets are gone, unless they are in the file.
+    /// All at once: a packet is evaluated by the rules before or by those of the file. Rules that stay as they were go on
+    /// counting. Exact-match rules that were added or made by packets are gone, unless they are in the file.
     Load {
         /// The rule file
         file: PathBuf,
@@ -102,7 +102,7 @@ enum What {
     Add(running::Add),
     Del(running::Del),
     List(show::List),
-    /// Remove all precise rules
+    /// Remove all exact-match rules
     Flush {
         /// And the others: only the default stays
         #[arg(long)]
@@ -143,8 +143,8 @@ pub fn run(args: &Args) -> Result<()> {
 #[derive(Serialize)]
 struct Checked {
     rules: usize,
-    precise: usize,
-    /// For `--rules-room`.
+    exact: usize,
+    /// For `--rules-capacity`.
     nodes: usize,
     classes: usize,
     table_bytes: usize,
@@ -154,9 +154,9 @@ struct Checked {
     /// Patterns.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     patterns: Vec<PatternLine>,
-    /// The devices that they send packets to, for `--exits`.
+    /// The devices that they send packets to, for `--mirror-to`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    exits: Vec<String>,
+    egress_devices: Vec<String>,
     /// The plug-ins that they ask, for `--plugin`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     plugins: Vec<String>,
@@ -164,7 +164,7 @@ struct Checked {
 
 /// Reads a rule file for a capture that runs.
 fn read_for(file: &Path, status: &Status) -> Result<RuleSet> {
-    Ok(RuleSet::read_for(file, Some(&status.exits), Some(&status.plugins))?)
+    Ok(RuleSet::read_for(file, Some(&status.egress_devices), Some(&status.plugins))?)
 }
 
 fn check(file: &Path, plugins: &[String], json: bool) -> Result<()> {
@@ -172,13 +172,13 @@ fn check(file: &Path, plugins: &[String], json: bool) -> Result<()> {
     let room = rules.room()?;
     let checked = Checked {
         rules: rules.rules.len(),
-        precise: rules.precise.len(),
+        exact: rules.exact.len(),
         nodes: room.nodes,
         classes: room.classes,
         table_bytes: room.bytes(),
         sets: rules.set_lines(),
         patterns: rules.pattern_lines(),
-        exits: rules.exits(),
+        egress_devices: rules.egress_devices(),
         plugins: rules.plugins(),
     };
     if json {
@@ -188,8 +188,8 @@ fn check(file: &Path, plugins: &[String], json: bool) -> Result<()> {
     let lines = sets.chain(checked.patterns.iter().map(show::of_patterns));
     let mut more: String = lines.map(|line| line + "\n").collect();
     let mut options = Vec::new();
-    if !checked.exits.is_empty() {
-        options.push(format!("--exits {}", checked.exits.join(",")));
+    if !checked.egress_devices.is_empty() {
+        options.push(format!("--mirror-to {}", checked.egress_devices.join(",")));
     }
     options.extend(checked.plugins.iter().map(|name| format!("--plugin {name}=FILE.bpf.o")));
     if !options.is_empty() {
@@ -200,7 +200,7 @@ fn check(file: &Path, plugins: &[String], json: bool) -> Result<()> {
         "{}: {}, {}; look-up tables of up to {} nodes and {} classes ({} KiB)\n{more}",
         printable(&file.display().to_string()),
         counted(checked.rules as u64, "wildcard rule"),
-        counted(checked.precise as u64, "precise rule"),
+        counted(checked.exact as u64, "exact-match rule"),
         checked.nodes,
         checked.classes,
         checked.table_bytes.div_ceil(1024)
@@ -215,7 +215,7 @@ fn changed(changed: Changed, json: bool) -> Result<()> {
     out::print(format!(
         "{} in force; {} added, {} removed\n",
         counted(changed.rules as u64, "wildcard rule"),
-        counted(changed.added, "precise rule"),
+        counted(changed.added, "exact-match rule"),
         counted(changed.removed, "rule"),
     ))
 }

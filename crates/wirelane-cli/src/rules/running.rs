@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use anyhow::{Result, bail};
 use wirelane::Changed;
 use wirelane::control::{Client, Purpose};
-use wirelane::rules::{PreciseFields, PreciseRule, Rule, RuleSet};
+use wirelane::rules::{ExactFields, ExactRule, Rule, RuleSet};
 
 use super::changed;
 use crate::instance::Which;
 
-/// Precise rules that are sent in one go.
+/// Exact-match rules that are sent in one go.
 const AT_ONCE: usize = 4096;
 
 /// Connects to the capture whose rules are meant.
@@ -25,16 +25,16 @@ pub fn connect(which: &Which) -> Result<Client> {
 ///
 /// A rule is given in words, as in a rule file with commas between alternatives: id=7 src=192.0.2.0/24,198.51.100.1
 /// not.port=22 action=drop. Or all rules of a file are added (its default does not count). If one of them cannot be
-/// added, none is; but of precise rules of a large file those that have been added by then stay.
+/// added, none is; but of exact-match rules of a large file those that have been added by then stay.
 #[derive(clap::Args, Debug)]
 pub struct Add {
     /// The rule: id=N, conditions, action=pass|drop|count|redirect|none, and modifiers
     #[arg(value_name = "FIELD=VALUE", required_unless_present = "file", conflicts_with = "file")]
     words: Vec<String>,
 
-    /// It is a precise rule: found by hash, fit for a million
+    /// It is an exact-match rule: found by hash, fit for a million
     #[arg(long, conflicts_with = "file")]
-    precise: bool,
+    exact: bool,
 
     /// Add the rules of this rule file
     #[arg(short, long, value_name = "FILE")]
@@ -69,8 +69,8 @@ pub fn add(args: &Add) -> Result<()> {
         None => {
             let words = args.words.join(" ");
             let mut set = RuleSet::default();
-            if args.precise {
-                set.precise.push(PreciseRule::from_words(&words)?);
+            if args.exact {
+                set.exact.push(ExactRule::from_words(&words)?);
             } else {
                 set.rules.push(Rule::from_words(&words)?);
             }
@@ -80,25 +80,25 @@ pub fn add(args: &Add) -> Result<()> {
     let mut client = client.map_or_else(|| connect(&args.which), Ok)?;
     let mut sum: Option<Changed> = None;
     let mut rules = Some(set.rules);
-    let mut precise = set.precise.into_iter().peekable();
-    while rules.is_some() || precise.peek().is_some() {
-        let some = precise.by_ref().take(AT_ONCE).collect();
+    let mut exact = set.exact.into_iter().peekable();
+    while rules.is_some() || exact.peek().is_some() {
+        let some = exact.by_ref().take(AT_ONCE).collect();
         let change = client.add(rules.take().unwrap_or_default(), some)?;
         sum = Some(Changed { added: change.added + sum.map_or(0, |sum| sum.added), ..change });
     }
     changed(sum.unwrap_or_default(), args.which.json)
 }
 
-/// Remove rules, and the precise rules that they inserted
+/// Remove rules, and the exact-match rules that they inserted
 #[derive(clap::Args, Debug)]
 pub struct Del {
-    /// Ids of rules, precise or not; with --precise: the fields of a precise rule, as in src=192.0.2.1 dst-port=53
+    /// Ids of rules, exact or not; with --exact: the fields of an exact-match rule, as in src=192.0.2.1 dst-port=53
     #[arg(value_name = "ID", required = true)]
     ids: Vec<String>,
 
-    /// Remove the precise rule with these fields
+    /// Remove the exact-match rule with these fields
     #[arg(long)]
-    precise: bool,
+    exact: bool,
 
     #[command(flatten)]
     which: Which,
@@ -110,7 +110,7 @@ pub struct Del {
 /// Where what is given are no ids or fields, where there are no such rules, or what the capture says.
 pub fn del(args: &Del) -> Result<()> {
     let mut client = connect(&args.which)?;
-    let change = if args.precise {
+    let change = if args.exact {
         client.remove(Vec::new(), vec![fields(&args.ids.join(" "))?])?
     } else {
         client.remove(ids(&args.ids)?, Vec::new())?
@@ -127,7 +127,7 @@ fn ids(words: &[String]) -> Result<Vec<u32>> {
         _ => Err(wirelane::Error::BadOption {
             option: "ID",
             reason: format!(
-                "'{}' is not a rule's id; fields of a precise rule need --precise",
+                "'{}' is not a rule's id; fields of an exact-match rule need --exact",
                 word.escape_debug()
             ),
         }),
@@ -137,6 +137,6 @@ fn ids(words: &[String]) -> Result<Vec<u32>> {
 }
 
 /// The fields in these words. What else a rule must have does not matter.
-fn fields(words: &str) -> Result<PreciseFields> {
-    Ok(PreciseRule::from_words(&format!("{words} id=1 action=none"))?.fields)
+fn fields(words: &str) -> Result<ExactFields> {
+    Ok(ExactRule::from_words(&format!("{words} id=1 action=none"))?.fields)
 }

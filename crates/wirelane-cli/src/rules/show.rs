@@ -7,7 +7,7 @@ use serde::Serialize;
 use wirelane::control::{self, Client, Position, Purpose};
 use wirelane::escape::to_json;
 use wirelane::rules::{PatternLine, Policy, SetLine};
-use wirelane::{Hits, PluginLine, PreciseLine, RuleLine, RuleStats, Searches};
+use wirelane::{Hits, PluginLine, ExactLine, RuleLine, RuleStats, Searches};
 
 use super::running::connect;
 use crate::instance::Which;
@@ -25,9 +25,9 @@ pub struct List {
     #[arg(long, value_name = "SECONDS", value_parser = super::interval, default_value = "1", requires = "watch")]
     interval: Duration,
 
-    /// Show precise rules too, each on every device that has it
+    /// Show exact-match rules too, each on every device that has it
     #[arg(long)]
-    precise: bool,
+    exact: bool,
 
     #[command(flatten)]
     which: Which,
@@ -41,11 +41,11 @@ pub fn list(args: &List) -> Result<()> {
     let mut client = connect(&args.which)?;
     loop {
         let stats = client.stats()?;
-        let precise = if args.precise { all_precise(&mut client)? } else { Vec::new() };
+        let exact = if args.exact { all_exact(&mut client)? } else { Vec::new() };
         out::print(if args.which.json {
-            lines(&stats, &precise)?
+            lines(&stats, &exact)?
         } else {
-            table(&stats, &precise) + &summary(&stats)
+            table(&stats, &exact) + &summary(&stats)
         })?;
         if !args.watch {
             return Ok(());
@@ -57,11 +57,11 @@ pub fn list(args: &List) -> Result<()> {
     }
 }
 
-fn all_precise(client: &mut Client) -> Result<Vec<PreciseLine>> {
+fn all_exact(client: &mut Client) -> Result<Vec<ExactLine>> {
     let mut all = Vec::new();
     let mut from = Some(Position::default());
     while let Some(position) = from {
-        let (lines, next) = client.precise(position)?;
+        let (lines, next) = client.exact(position)?;
         all.extend(lines);
         from = next;
     }
@@ -72,13 +72,13 @@ fn all_precise(client: &mut Client) -> Result<Vec<PreciseLine>> {
 /// One rule of `--json`.
 #[derive(Serialize)]
 struct Line<'a> {
-    precise: bool,
+    exact: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     device: Option<&'a str>,
     #[serde(flatten)]
     wildcard: Option<&'a RuleLine>,
     #[serde(flatten)]
-    exact: Option<&'a PreciseLine>,
+    exact: Option<&'a ExactLine>,
 }
 
 /// The last object.
@@ -89,10 +89,10 @@ struct Last<'a> {
     devices: &'a [String],
     default: Policy,
     rules: usize,
-    precise: u64,
-    precise_room: u64,
-    precise_hits: Hits,
-    precise_gone: Hits,
+    exact: u64,
+    exact_room: u64,
+    exact_hits: Hits,
+    exact_gone: Hits,
     rules_gone: Hits,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     sets: &'a [SetLine],
@@ -111,10 +111,10 @@ impl<'a> Last<'a> {
             devices: &stats.devices,
             default: stats.default,
             rules: stats.rules.len(),
-            precise: stats.precise,
-            precise_room: stats.precise_room,
-            precise_hits: stats.precise_hits,
-            precise_gone: stats.precise_gone,
+            exact: stats.exact,
+            exact_room: stats.exact_room,
+            exact_hits: stats.exact_hits,
+            exact_gone: stats.exact_gone,
             rules_gone: stats.rules_gone,
             sets: &stats.sets,
             patterns: &stats.patterns,
@@ -124,25 +124,25 @@ impl<'a> Last<'a> {
     }
 }
 
-fn lines(stats: &RuleStats, precise: &[PreciseLine]) -> Result<String> {
+fn lines(stats: &RuleStats, exact: &[ExactLine]) -> Result<String> {
     let mut text = String::new();
-    for line in precise {
+    for line in exact {
         let device = stats.devices.get(line.device).map(String::as_str);
-        let line = Line { precise: true, device, wildcard: None, exact: Some(line) };
+        let line = Line { exact: true, device, wildcard: None, exact: Some(line) };
         text += &(to_json(&line)? + "\n");
     }
     for line in &stats.rules {
-        let line = Line { precise: false, device: None, wildcard: Some(line), exact: None };
+        let line = Line { exact: false, device: None, wildcard: Some(line), exact: None };
         text += &(to_json(&line)? + "\n");
     }
     Ok(text + &to_json(&Last::of(stats))? + "\n")
 }
 
 /// The rules as people read them.
-fn table(stats: &RuleStats, precise: &[PreciseLine]) -> String {
+fn table(stats: &RuleStats, exact: &[ExactLine]) -> String {
     let mut table =
         Table::new(["RULE", "packets", "bytes", "last hit", "action", "conditions"]).words_from(4);
-    for line in precise {
+    for line in exact {
         let device = match &stats.devices[..] {
             [] | [_] => "",
             all => all.get(line.device).map_or("", String::as_str),
@@ -150,7 +150,7 @@ fn table(stats: &RuleStats, precise: &[PreciseLine]) -> String {
         let made = if line.made { " made" } else { "" };
         let rule = &line.rule;
         table.row([
-            format!("{} precise{made} {}", rule.id, printable(device)).trim_end().to_owned(),
+            format!("{} exact{made} {}", rule.id, printable(device)).trim_end().to_owned(),
             amount(line.hits.packets),
             amount(line.hits.bytes),
             ago(&line.hits),
@@ -197,9 +197,9 @@ fn summary(stats: &RuleStats) -> String {
     let mut text = format!(
         "default: {default}; {}; {} (room for {}), hit by {}\n",
         counted(stats.rules.len() as u64, "wildcard rule"),
-        counted(stats.precise, "precise rule"),
-        amount(stats.precise_room),
-        counted(stats.precise_hits.packets, "packet"),
+        counted(stats.exact, "exact-match rule"),
+        amount(stats.exact_room),
+        counted(stats.exact_hits.packets, "packet"),
     );
     stats.sets.iter().for_each(|set| text += &(of_set(set) + "\n"));
     stats.patterns.iter().for_each(|patterns| text += &(of_patterns(patterns) + "\n"));
@@ -214,13 +214,13 @@ fn summary(stats: &RuleStats) -> String {
         );
     }
     stats.plugins.iter().for_each(|plugin| text += &of_plugin(plugin));
-    let gone = stats.rules_gone.and(stats.precise_gone);
+    let gone = stats.rules_gone.and(stats.exact_gone);
     if gone.packets > 0 {
         text += &format!("removed rules were hit by {}\n", counted(gone.packets, "packet"));
     }
     let refused: u64 = stats.rules.iter().map(|line| line.refused).sum();
     if refused > 0 {
-        text += &format!("{} precise rules were not inserted: the table was full\n", amount(refused));
+        text += &format!("{} exact-match rules were not inserted: the table was full\n", amount(refused));
     }
     text
 }

@@ -10,4 +10,4 @@ pub use page::drawn;
 pub use page::{Page, cut, header};
 use screen::Screen;
 pub use screen::{View, is_terminal, restore};
-pub use top::{Board, Shown, Taken, Top, title};
+pub use top::{TopModel, Shown, Taken, Top, title};

@@ -1,11 +1,11 @@
 //! `--top`: a capture on the screen, as it goes.
 //!
 //! ```text
-//! whoever counts -> Board -> Shown -> Screen
+//! whoever counts -> TopModel -> Shown -> Screen
 //! ledger -------------------->
-//! keys -----------> Board (what is chosen, and looked at)
+//! keys -----------> TopModel (what is chosen, and looked at)
 //! ```
-//! The board is read while it is drawn: at each interval, and when a key has changed what is shown.
+//! The model is read while it is drawn: at each interval, and when a key has changed what is shown.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use wirelane::{Capture, Ledger};
 use super::{Keys, Screen, View, arrows_as_letters, restore};
 
 /// What is to be shown, but for the capture itself: others tell it, and keys choose in it.
-pub trait Board: Send + Sync + 'static {
+pub trait TopModel: Send + Sync + 'static {
     /// These keys were typed, arrows as `k` and `j`. Returns whether the screen shows something else then.
     fn typed(&self, keys: &str) -> bool;
 }
@@ -33,7 +33,7 @@ pub struct Shown<B> {
     /// Whether the ledger balances.
     pub balances: bool,
     /// The rest.
-    pub board: Arc<B>,
+    pub model: Arc<B>,
     /// The last message of what would have gone to standard error.
     pub message: Option<String>,
 }
@@ -80,14 +80,14 @@ pub fn title(capture: &Capture) -> String {
     format!("{}  engine {}", names.join(" "), capture.engine())
 }
 
-/// The screen of a capture, and of a board.
+/// The screen of a capture, and of a model.
 pub struct Top<B> {
     terminal: Taken,
-    board: Arc<B>,
+    model: Arc<B>,
     title: String,
 }
 
-impl<B: Board> Top<B>
+impl<B: TopModel> Top<B>
 where
     Shown<B>: View,
 {
@@ -95,10 +95,10 @@ where
     ///
     /// # Errors
     /// What the terminal says.
-    pub fn begin(capture: &Capture, board: &Arc<B>) -> Result<Top<B>> {
-        let told = Arc::clone(board);
+    pub fn begin(capture: &Capture, model: &Arc<B>) -> Result<Top<B>> {
+        let told = Arc::clone(model);
         let terminal = Taken::over(move |keys| told.typed(keys))?;
-        let top = Top { terminal, board: Arc::clone(board), title: title(capture) };
+        let top = Top { terminal, model: Arc::clone(model), title: title(capture) };
         top.show(None, Duration::ZERO)?;
         Ok(top)
     }
@@ -109,7 +109,7 @@ where
             elapsed,
             ledger: ledger.map(|ledger| ledger.total).unwrap_or_default(),
             balances: ledger.is_none_or(Ledger::balances),
-            board: Arc::clone(&self.board),
+            model: Arc::clone(&self.model),
             message: crate::out::last_held(),
         })
     }

@@ -25,7 +25,7 @@ mod top;
 
 pub use report::VoipReport;
 use show::{Beside, Show, Shown};
-use top::{Board, Top};
+use top::{TopModel, Top};
 use wirelane_export::pipeline::voip::{
     CaptureLoss, Left, Outputs, VoipWorker, hand_on, lost as lost_by_capture,
 };
@@ -38,7 +38,7 @@ const EXPORT: &str = "Export";
 /// Follow VoIP calls: SIP, the RTP that it negotiates, quality
 ///
 /// Calls are followed by their SIP messages, over UDP and TCP. The descriptions in these tell where media goes: RTP to and
-/// from there is measured, packet by packet, and judged. A call is printed and exported, with its streams, some
+/// from there is measured, packet by packet, and evaluated. A call is printed and exported, with its streams, some
 /// seconds after its end. REGISTER, OPTIONS and other messages of no call are counted.
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = HELP)]
@@ -216,7 +216,7 @@ Examples:
   wirelane voip -i eth1 --store calls.db --store-max-age 90d --quiet
   wirelane voip -i eth1 --heuristic --export file:calls.json
 
-Exit status: 0 done (also after Ctrl-C), 1 failed or a file could not be
+EgressDevice status: 0 done (also after Ctrl-C), 1 failed or a file could not be
 written, 2 wrong usage. A receiver that is away does not change it.";
 
 /// Batches on their way from the worker to the exports.
@@ -354,7 +354,7 @@ fn listen(
     let numbers = endpoint.map(|endpoint| Numbers::serve(endpoint, VoipMetrics::new)).transpose()?;
     let metrics = numbers.as_ref().map(|numbers| numbers.own.clone());
     outputs.metrics = metrics.clone();
-    let board = args.top.then(|| Arc::new(Board::new(args.source.interval)));
+    let model = args.top.then(|| Arc::new(TopModel::new(args.source.interval)));
     let live = args.source.read.is_none();
     let style = match (args.quiet || args.top, args.csv, args.source.json) {
         (true, ..) => Show::Nothing,
@@ -371,27 +371,27 @@ fn listen(
         json: args.source.json,
         loss: Arc::clone(&loss),
         numbers: numbers.as_ref().map(|numbers| numbers.ledger.clone()),
-        board: board.clone(),
+        model: model.clone(),
         top: None,
     };
     let (sender, inbox) = sync_channel::<Vec<Finished>>(UNDER_WAY);
     let left = Left::default();
     let shown = Shown::new(style, args.dtmf_digits, args.shares().limit);
-    let beside = Beside { store, board: board.clone(), shown };
+    let beside = Beside { store, model: model.clone(), shown };
     let (outcome, counts, mut exported) = std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("wl-export".into());
         let thread = thread.spawn_scoped(scope, move || show::export(outputs, beside, &inbox))?;
         let begun = |worker: &wirelane::Worker| {
             let mut monitor = Monitor::new(settings(args, signals));
             if let Some(meter) = meter.take() {
-                monitor.measure_below(meter);
+                monitor.measure_offloaded(meter);
             }
             let (loss, left) = (Arc::clone(&loss), Arc::clone(&left));
             let calls = VoipWorker::new(monitor, worker.timebase(), sender.clone(), loss, left, live);
-            let look = |board: Arc<Board>| -> wirelane_export::pipeline::voip::Watcher {
-                Box::new(move |monitor| board.look(monitor))
+            let look = |model: Arc<TopModel>| -> wirelane_export::pipeline::voip::Watcher {
+                Box::new(move |monitor| model.look(monitor))
             };
-            Ok(calls.watched(metrics.clone(), board.clone().map(look)))
+            Ok(calls.watched(metrics.clone(), model.clone().map(look)))
         };
         let outcome = session::run(capture, &args.source, begun, &mut reporter);
         // What is said from here on is said in rows.
@@ -426,7 +426,7 @@ fn listen(
     };
     let total = &outcome.ledger.total;
     if outcome.failure.is_none()
-        && (counts.packets() != total.analysed + total.kept || counts.rtp_absorbed != total.kept)
+        && (counts.packets() != total.analysed + total.offloaded || counts.rtp_absorbed != total.offloaded)
     {
         let failure = anyhow!(
             "the sum of the measured packets differs from the ledger; this is a bug: please report it"
@@ -450,14 +450,14 @@ struct VoipReporter {
     loss: Arc<CaptureLoss>,
     numbers: Option<LedgerMetrics>,
     /// What a screen shows, where one was asked for.
-    board: Option<Arc<Board>>,
+    model: Option<Arc<TopModel>>,
     top: Option<Top>,
 }
 
 impl Reporter for VoipReporter {
     fn ready(&mut self, capture: &Capture) -> Result<()> {
-        if let Some(board) = &self.board {
-            self.top = Some(Top::begin(capture, board)?);
+        if let Some(model) = &self.model {
+            self.top = Some(Top::begin(capture, model)?);
             return Ok(());
         }
         self.report.ready(capture)

@@ -12,7 +12,7 @@ use wirelane_export::voip::{
 };
 use wirelane_export::{Limiter, OnWire, OutputLimit};
 
-use super::top::Board;
+use super::top::TopModel;
 use crate::out;
 use crate::shares::Printed;
 use crate::store::{Store, Stored};
@@ -110,7 +110,7 @@ pub struct Beside {
     /// A store.
     pub store: Option<Store<Finished>>,
     /// A screen.
-    pub board: Option<Arc<Board>>,
+    pub model: Option<Arc<TopModel>>,
     /// Standard output.
     pub shown: Shown,
 }
@@ -120,8 +120,8 @@ impl Sink<Finished> for Beside {
 
     fn take(&mut self, mut finished: Vec<Finished>) -> Result<()> {
         let result = self.shown.show(&finished);
-        if let Some(board) = &self.board {
-            board.take(&finished);
+        if let Some(model) = &self.model {
+            model.take(&finished);
         }
         if let Some(store) = &mut self.store {
             finished.retain(|one| matches!(one, Finished::Call(_) | Finished::Stream(..)));

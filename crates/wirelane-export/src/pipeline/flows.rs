@@ -46,8 +46,8 @@ impl WorkersTotals {
     /// sampling.
     pub fn are_those_of(&self, ledger: &Ledger) -> bool {
         let total = &ledger.total;
-        self.flows.packets + self.unsampled_packets == total.analysed + total.kept
-            && self.flows.wire_bytes + self.unsampled_bytes == total.bytes + total.kept_bytes
+        self.flows.packets + self.unsampled_packets == total.analysed + total.offloaded
+            && self.flows.wire_bytes + self.unsampled_bytes == total.bytes + total.offloaded_bytes
     }
 }
 

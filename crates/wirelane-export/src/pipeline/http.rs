@@ -47,7 +47,7 @@ impl HttpWorker {
     ) -> HttpWorker {
         let mut table = HttpTable::new(settings);
         let time = worker.timebase();
-        if let Some(below) = worker.http_below() {
+        if let Some(below) = worker.http_offload() {
             table.ask(below, time.clone());
         }
         HttpWorker { table, time, sender, totals: Arc::clone(totals), live }

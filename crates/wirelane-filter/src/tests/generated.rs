@@ -43,8 +43,8 @@ struct Tally {
     not_for_link: u64,
 }
 
-/// Judges packets of every capture by an expression, in both ways.
-fn judge(expression: &str, turn: usize, captures: &[Capture], tally: &mut Tally) -> bool {
+/// Evaluates packets of every capture by an expression, in both ways.
+fn evaluate(expression: &str, turn: usize, captures: &[Capture], tally: &mut Tally) -> bool {
     // There are some thirty link types: looking through a list is as good as anything.
     let mut compiled: Vec<(u32, Option<Both>)> = Vec::new();
     for capture in captures {
@@ -91,7 +91,7 @@ fn verdicts_on_generated_expressions_are_libpcaps() {
         // Half of them for Ethernet; the others for each link type that the corpus has, in turn.
         let link = if turn % 2 == 0 { linktype::ETHERNET } else { links[turn / 2 % links.len()] };
         let expression = generator::expression(&mut dice, &values, link);
-        compiled += usize::from(judge(&expression, turn, &captures, &mut tally));
+        compiled += usize::from(evaluate(&expression, turn, &captures, &mut tally));
     }
     let Tally { accepted, refused, not_for_link } = tally;
     println!(
@@ -187,7 +187,7 @@ fn verdicts_on_libpcaps_own_expressions_are_libpcaps() {
         turn += 1;
         let first = entry["aliases"][0].as_str().expect("a text");
         if !has_name(first) {
-            judge(first, turn, &captures, &mut tally);
+            evaluate(first, turn, &captures, &mut tally);
         }
     }
     println!(

@@ -75,7 +75,7 @@ fn cut_packets_and_lengths_that_lie_have_libpcaps_verdict() {
 
 /// A captured length of 0, of which some files are full.
 #[test]
-fn a_packet_without_bytes_is_judged_by_its_length() {
+fn a_packet_without_bytes_is_evaluated_by_its_length() {
     let accepts = |expression, wire_len| compiled(expression).0.accepts(&[], wire_len, false);
     assert!(accepts("len > 1000", 1500) && !accepts("len > 1000", 60));
     assert!(accepts("not tcp", 60) != accepts("not not tcp", 60) || !accepts("tcp", 60));
@@ -114,11 +114,11 @@ fn any_steps_end_in_a_verdict() {
 fn what_leads_nowhere_refuses() {
     let accept = Step { op: op::ACCEPT, yes: 1, no: 1, ..Step::default() };
     let go = |by| Step { op: op::GO, yes: by, no: by, ..Step::default() };
-    let judged = |steps: &[Step]| native::filter(steps, &[0; 64], 64, false);
-    assert!(judged(&[accept]) && judged(&[go(1), accept]) && judged(&[go(2), Step::default(), accept]));
+    let evaluated = |steps: &[Step]| native::filter(steps, &[0; 64], 64, false);
+    assert!(evaluated(&[accept]) && evaluated(&[go(1), accept]) && evaluated(&[go(2), Step::default(), accept]));
     // Nothing, a step that goes nowhere, one behind the end, and no end.
-    assert!(!judged(&[]));
-    assert!(!judged(&[go(0), accept]));
-    assert!(!judged(&[go(2), accept]) && !judged(&[go(65535), accept]));
-    assert!(!judged(&[go(1), go(1)]));
+    assert!(!evaluated(&[]));
+    assert!(!evaluated(&[go(0), accept]));
+    assert!(!evaluated(&[go(2), accept]) && !evaluated(&[go(65535), accept]));
+    assert!(!evaluated(&[go(1), go(1)]));
 }

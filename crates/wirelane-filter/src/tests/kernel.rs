@@ -47,7 +47,7 @@ impl Probe {
         }
     }
 
-    /// From now on, packets are judged by these steps.
+    /// From now on, packets are evaluated by these steps.
     fn use_filter(&self, filter: &Filter) {
         let bytes = filter.encode();
         self.0

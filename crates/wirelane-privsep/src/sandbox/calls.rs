@@ -156,7 +156,7 @@ const FOLDERS_OLDER: &[c_long] = &[];
 const BPF_MAP_LOOKUP_ELEM: u64 = 1;
 const BPF_MAP_UPDATE_ELEM: u64 = 2;
 const BPF_MAP_DELETE_ELEM: u64 = 3;
-/// The same of several entries at a time, or of one with what it was at the end: precise rules come and go.
+/// The same of several entries at a time, or of one with what it was at the end: exact-match rules come and go.
 const BPF_MAP_LOOKUP_AND_DELETE_ELEM: u64 = 21;
 const BPF_MAP_LOOKUP_BATCH: u64 = 24;
 const BPF_OBJ_GET_INFO_BY_FD: u64 = 15;

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use wirelane_bpf::sketch::Distinct;
 
 use super::{
-    Action, Alarm, Analysis, Config, Deed, Field, Measurement, Place, Recording, Schedule, Switch, Threshold,
+    Action, Alarm, Analysis, Config, ActionKind, Field, Measurement, Place, Recording, Schedule, Switch, Threshold,
     When,
 };
 use crate::cell::Shape;
@@ -61,7 +61,7 @@ pub fn describe(config: &Config) -> String {
     }
     for schedule in &config.schedules {
         let when = when(schedule.when);
-        let what = deed(config, schedule);
+        let what = kind(config, schedule);
         let _ = writeln!(text, "schedule {}: {when} {what}", schedule.name);
     }
     text
@@ -124,7 +124,7 @@ pub(crate) fn when(times: When) -> String {
 }
 
 /// What is done then.
-pub(crate) fn deed(config: &Config, schedule: &Schedule) -> String {
+pub(crate) fn kind(config: &Config, schedule: &Schedule) -> String {
     let mut what = switched(config, &schedule.switch);
     if schedule.flush {
         what.insert(0, "shows totals and begins them anew".into());
@@ -165,15 +165,15 @@ fn alarmed(config: &Config, alarm: &Alarm) -> String {
 }
 
 fn done(config: &Config, action: &Action) -> String {
-    let what = match &action.deed {
-        Deed::Log => "a line on standard error".to_owned(),
-        Deed::Run { words, timeout_ns } => {
+    let what = match &action.kind {
+        ActionKind::Log => "a line on standard error".to_owned(),
+        ActionKind::Run { words, timeout_ns } => {
             let words: Vec<String> = words.iter().map(|word| format!("{word:?}")).collect();
             format!("runs {}, for {} at most", words.join(" "), time((*timeout_ns).max(SECOND / 1000)))
         }
-        Deed::Switch(switch) => switched(config, switch).join(", "),
-        Deed::Record(recording) => recorded(config, recording),
-        Deed::Export(target) => format!("is exported to {}", target.name().escape_debug()),
+        ActionKind::Switch(switch) => switched(config, switch).join(", "),
+        ActionKind::Record(recording) => recorded(config, recording),
+        ActionKind::Export(target) => format!("is exported to {}", target.name().escape_debug()),
     };
     let on = match (action.on_raise, action.on_clear) {
         (true, true) => "raised or cleared",

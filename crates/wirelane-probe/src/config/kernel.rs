@@ -5,7 +5,7 @@
 
 use wirelane::rules::{Action, Kind, Rule, RuleSet, Test, Then};
 
-use super::{Action as DeedOf, Analysis, Config, Field, Measurement, Value, recordings};
+use super::{Action as ActionOf, Analysis, Config, Field, Measurement, Value, recordings};
 
 /// Where a measurement is made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,7 +86,7 @@ fn of_packets(all: &[Measurement]) -> impl Iterator<Item = &Measurement> {
 pub(super) fn obstacle(
     all: &[Measurement],
     rules: &RuleSet,
-    actions: &[DeedOf],
+    actions: &[ActionOf],
     one: &Measurement,
 ) -> Option<String> {
     alone(rules, one)

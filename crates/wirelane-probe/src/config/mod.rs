@@ -1,11 +1,11 @@
 //! Configuration of a probe, from its TOML file.
 //!
-//! `raw.rs` is what serde reads of it (by way of `placed.rs`), refusing what there is not; `check.rs` and `deeds.rs` make of it
+//! `raw.rs` is what serde reads of it (by way of `placed.rs`), refusing what there is not; `check.rs` and `actions.rs` make of it
 //! what can be done, or say with line and column what is wrong; `set.rs` puts into the text what is set while a probe runs; `describe.rs` says in words what will be done. Rules are
 //! read by the reader of rule files.
 
 mod check;
-mod deeds;
+mod actions;
 mod describe;
 mod kernel;
 mod plugins;
@@ -22,7 +22,7 @@ use serde::Deserialize;
 use wirelane::rules::{Mistake, RuleSet};
 
 pub use describe::describe;
-pub(crate) use describe::{deed, threshold, when};
+pub(crate) use describe::{kind, threshold, when};
 pub use kernel::Place;
 pub use recordings::Recording;
 pub use schedules::{Schedule, Switch, When};
@@ -290,7 +290,7 @@ pub struct Alarm {
 
 /// What is done about an alarm.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Deed {
+pub enum ActionKind {
     /// A line on standard error.
     Log,
     /// A program with these arguments is run, for so many nanoseconds at most.
@@ -314,7 +314,7 @@ pub struct Action {
     /// Its name.
     pub name: String,
     /// What is done.
-    pub deed: Deed,
+    pub kind: ActionKind,
     /// It is done when an alarm is raised.
     pub on_raise: bool,
     /// It is done when an alarm is cleared.
@@ -353,7 +353,7 @@ impl Config {
 
     /// Whether any action runs programs.
     pub fn runs_programs(&self) -> bool {
-        self.actions.iter().any(|action| matches!(action.deed, Deed::Run { .. }))
+        self.actions.iter().any(|action| matches!(action.kind, ActionKind::Run { .. }))
     }
 }
 

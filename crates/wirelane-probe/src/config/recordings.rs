@@ -2,7 +2,7 @@
 
 use super::check::{Check, SECOND};
 use super::raw::{self, Size, Time};
-use super::{Action, Config, Deed, Measurement};
+use super::{Action, Config, ActionKind, Measurement};
 use crate::placed::At;
 
 const HOUR: u64 = 3600 * SECOND;
@@ -45,8 +45,8 @@ impl Recording {
 impl Action {
     /// What it records, where it does.
     pub fn recording(&self) -> Option<&Recording> {
-        match &self.deed {
-            Deed::Record(recording) => Some(recording),
+        match &self.kind {
+            ActionKind::Record(recording) => Some(recording),
             _ => None,
         }
     }

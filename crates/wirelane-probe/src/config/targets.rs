@@ -1,7 +1,7 @@
 //! Export targets of events.
 
 use super::check::Check;
-use super::{Action, Config, Deed};
+use super::{Action, Config, ActionKind};
 use crate::placed::At;
 
 /// Who an event is sent to, as the user writes it.
@@ -60,8 +60,8 @@ fn is_remote(place: &str, has_port: bool) -> bool {
 impl Action {
     /// Who it exports to, where it does.
     pub fn target(&self) -> Option<&Target> {
-        match &self.deed {
-            Deed::Export(target) => Some(target),
+        match &self.kind {
+            ActionKind::Export(target) => Some(target),
             _ => None,
         }
     }

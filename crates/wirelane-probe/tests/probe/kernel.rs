@@ -10,7 +10,7 @@ use wirelane::rules::{Action, Room, RuleSet, Then};
 use wirelane::{FileOptions, FileSource, Record};
 use wirelane_analysis::flows::{FlowReader, Timeouts};
 use wirelane_bpf::flow_cache::{FirstLevel, FlowPart, Splits};
-use wirelane_bpf::judge::{self, NoPrecise};
+use wirelane_bpf::evaluate::{self, NoExact};
 use wirelane_bpf::native;
 use wirelane_bpf::rules::{Facts, LiveCounts};
 use wirelane_probe::config::Place;
@@ -53,10 +53,10 @@ fn comes_up(whole: RuleSet) -> impl Fn(&Record<'_>) -> bool {
     let most = whole.rules.len() as u32;
     move |record| {
         let parsed = native::parse(record.link_type(), record.data(), false);
-        let packet = judge::Packet { parsed: &parsed, data: record.data(), inner: false };
+        let packet = evaluate::Packet { parsed: &parsed, data: record.data(), inner: false };
         let facts = Facts { wire_len: record.wire_len(), ..Facts::default() };
-        let judged = judge::judge(&compiled, &counts, &mut NoPrecise, packet, &facts);
-        (1..=most).contains(&judged.rule_id)
+        let evaluated = evaluate::evaluate(&compiled, &counts, &mut NoExact, packet, &facts);
+        (1..=most).contains(&evaluated.rule_id)
     }
 }
 

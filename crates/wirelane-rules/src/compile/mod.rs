@@ -2,14 +2,14 @@
 //!
 //! ```text
 //!  Rule -> clauses.rs: Clause, what it asks of each dimension, as ranges.rs: Ranges
-//!            |-> homes.rs: which of its demands leads to a clause
-//!            `-> sweep: from where on which values mean which clauses -> tables.rs: classes, and a tree of nodes
+//!            |-> pivots.rs: which of its demands leads to a clause
+//!            `-> intervals: from where on which values mean which clauses -> tables.rs: classes, and a tree of nodes
 //! ```
 
 pub(super) mod clauses;
-mod homes;
+mod pivots;
 pub(super) mod ranges;
-mod sweep;
+mod intervals;
 mod tables;
 
 use wirelane_bpf::members::{Members, of};
@@ -17,10 +17,10 @@ use wirelane_bpf::rules as flat;
 use wirelane_bpf::rules::{DIMS_USED, FlatSet, Node, Set, dim, rule_flags, verdict};
 
 use self::clauses::{Clause, Clauses};
-use self::homes::Homes;
+use self::pivots::Pivots;
 use self::tables::{Full, Tables, set};
 use super::plugins::Placed;
-use super::precise::shapes;
+use super::exact::shapes;
 use super::{Action, Policy, Rule, RuleSet, SampleBy, Shape, Then};
 use crate::{Error, Result};
 
@@ -50,28 +50,28 @@ impl Room {
 }
 
 impl RuleSet {
-    /// Compiles the set for the packets of this device, to tables of at most this size. Precise rules are no part of
+    /// Compiles the set for the packets of this device, to tables of at most this size. Exact-match rules are no part of
     /// them, but their shapes are, and those of others that may be added while the set is in use.
     ///
     /// Rules are in the order of their ids, and the slot of each is its index in that order, on every device. Where
-    /// rules ask about payloads, the slot behind the last one is that of searching them ([`Set::search_slot`]). Exits are
-    /// numbered as [`RuleSet::exits`] has them.
+    /// rules ask about payloads, the slot behind the last one is that of searching them ([`Set::search_slot`]). Egress devices are
+    /// numbered as [`RuleSet::egress_devices`] has them.
     ///
     /// # Errors
     /// [`Error::Rules`]: the set is not one that can be used ([`RuleSet::check`]). [`Error::BadOption`]: the tables would
     /// be larger; it says how large.
     pub fn compile(&self, device: &str, others: &[Shape], most: Room) -> Result<FlatSet> {
-        self.compile_for(device, &self.exits(), &[], others, most)
+        self.compile_for(device, &self.egress_devices(), &[], others, most)
     }
 
-    /// The same for a capture with these exits, and with these plug-ins on this device.
+    /// The same for a capture with these egress devices, and with these plug-ins on this device.
     ///
     /// # Errors
     /// As [`RuleSet::compile`].
     pub fn compile_for(
         &self,
         device: &str,
-        exits: &[String],
+        egress_devices: &[String],
         plugins: &[Placed],
         others: &[Shape],
         most: Room,
@@ -98,7 +98,7 @@ impl RuleSet {
             *place = shape.0;
         }
         for (slot, (flat, rule)) in head.rule.iter_mut().zip(&rules).enumerate() {
-            *flat = flat::Rule { slot: slot as u32, ..flat_rule(rule, exits, plugins) };
+            *flat = flat::Rule { slot: slot as u32, ..flat_rule(rule, egress_devices, plugins) };
         }
         for (number, clause) in clauses.iter().enumerate() {
             head.rule_of[number] = clause.rule as u16;
@@ -142,7 +142,7 @@ impl RuleSet {
 fn room(clauses: &[Clause]) -> Room {
     match build(clauses, Room { nodes: MOST_BUILT, classes: usize::MAX }) {
         Ok(built) => Room { nodes: built.nodes.len(), classes: built.classes.len() },
-        Err(Full) => sweep::room(clauses),
+        Err(Full) => intervals::room(clauses),
     }
 }
 
@@ -177,7 +177,7 @@ struct Built {
 }
 
 fn build(clauses: &[Clause], most: Room) -> std::result::Result<Built, Full> {
-    let mut tables = Tables::new(clauses.len(), Homes::new(clauses), most.classes, most.nodes)?;
+    let mut tables = Tables::new(clauses.len(), Pivots::new(clauses), most.classes, most.nodes)?;
     let (mut used, mut dims) = (0, [flat::Field::default(); flat::DIMS]);
     for (dim, place) in dims.iter_mut().enumerate().take(DIMS_USED) {
         if clauses.iter().any(|clause| clause.demands[dim].is_some()) {
@@ -204,8 +204,8 @@ fn field(tables: &mut Tables, clauses: &[Clause], dim: usize) -> std::result::Re
     }
     let absent = tables.class(dim, &absent)?;
     let mut roots = [0; 2];
-    for (root, tree) in roots.iter_mut().zip(sweep::trees(dim)) {
-        let segments = sweep::segments(clauses, dim, tree, |bits| tables.class(dim, bits))?;
+    for (root, tree) in roots.iter_mut().zip(intervals::trees(dim)) {
+        let segments = intervals::segments(clauses, dim, tree, |bits| tables.class(dim, bits))?;
         *root = tables.tree(&segments, tree.1)?;
     }
     Ok(flat::Field { root: roots[0], root6: roots[1], absent, pad: 0 })
@@ -256,8 +256,8 @@ pub(super) fn flag_of(then: Then) -> u8 {
 }
 
 /// What the kernel has to know of a rule, less its conditions.
-fn flat_rule(rule: &Rule, exits: &[String], plugins: &[Placed]) -> flat::Rule {
-    let (mirror, to) = rule.sends().bits(exits);
+fn flat_rule(rule: &Rule, egress_devices: &[String], plugins: &[Placed]) -> flat::Rule {
+    let (mirror, to) = rule.sends().bits(egress_devices);
     let flag = |there: bool, flag: u8| if there { flag } else { 0 };
     let tag = flag(rule.tag.is_some(), rule_flags::TAG);
     let by_packet = rule.sample.is_some_and(|sample| sample.by == SampleBy::Packet);

@@ -8,7 +8,7 @@ use std::hash::{BuildHasher, RandomState};
 
 use wirelane_bpf::rules::{Class, LEAF, Node, WORDS};
 
-use super::homes::Homes;
+use super::pivots::Pivots;
 
 /// Bits of clauses.
 pub(super) type Bits = [u64; WORDS];
@@ -57,32 +57,32 @@ impl<T: PartialEq> Interned<T> {
 
 /// The classes and nodes of a set.
 pub(super) struct Tables {
-    homes: Homes,
+    pivots: Pivots,
     classes: Interned<Class>,
     nodes: Interned<Node>,
 }
 
 impl Tables {
     /// With at most so many of each, of which class 0 has the first so many `clauses`.
-    pub fn new(clauses: usize, homes: Homes, most_classes: usize, most_nodes: usize) -> Result<Tables, Full> {
+    pub fn new(clauses: usize, pivots: Pivots, most_classes: usize, most_nodes: usize) -> Result<Tables, Full> {
         let mut tables =
-            Tables { homes, classes: Interned::new(most_classes), nodes: Interned::new(most_nodes) };
+            Tables { pivots, classes: Interned::new(most_classes), nodes: Interned::new(most_nodes) };
         let mut all = [0; WORDS];
         for clause in 0..clauses {
             set(&mut all, clause);
         }
-        let home = summary(&tables.homes.none);
+        let pivot = summary(&tables.pivots.none);
         let summary = summary(&all);
-        tables.classes.number(all, Class { summary, home, words: all, pad: [0; 6] })?;
+        tables.classes.number(all, Class { summary, pivot, words: all, pad: [0; 6] })?;
         Ok(tables)
     }
 
     /// The class of these clauses in a dimension. No two dimensions share one: how many there are then depends on what
-    /// each dimension tells apart, and not on where clauses are at home.
+    /// each dimension tells apart, and not on where clauses are at pivot.
     pub fn class(&mut self, dim: usize, bits: &Bits) -> Result<u32, Full> {
         let mut at_home = *bits;
-        at_home.iter_mut().zip(&self.homes.of[dim]).for_each(|(bits, home)| *bits &= home);
-        let class = Class { summary: summary(bits), home: summary(&at_home), words: *bits, pad: [0; 6] };
+        at_home.iter_mut().zip(&self.pivots.of[dim]).for_each(|(bits, pivot)| *bits &= pivot);
+        let class = Class { summary: summary(bits), pivot: summary(&at_home), words: *bits, pad: [0; 6] };
         self.classes.number((dim, bits), class)
     }
 

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// The most bytes of a rule file, each of which takes several times as much memory while it is read. Many precise rules
+/// The most bytes of a rule file, each of which takes several times as much memory while it is read. Many exact-match rules
 /// belong into CSV.
 pub(super) const LARGEST_RULES: u64 = 16 << 20;
 /// The most bytes of a list of addresses or rules: some million.

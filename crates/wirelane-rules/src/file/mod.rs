@@ -5,7 +5,7 @@
 //!                                                           |-> rule.rs    [[rule]]
 //!                                                           |-> sets.rs    [[sets]], also from files
 //!                                                           |-> patterns.rs  [[patterns]], the same way
-//!                                                           `-> precise.rs [[precise]], also from CSV
+//!                                                           `-> exact.rs [[exact]], also from CSV
 //!                                                                 `-> values.rs: numbers, ranges, names, flags
 //! ```
 //!
@@ -18,7 +18,7 @@ mod lists;
 mod node;
 mod patterns;
 mod place;
-mod precise;
+mod exact;
 mod rule;
 mod sets;
 mod table;
@@ -33,14 +33,14 @@ use self::node::{Entry, Node, Value};
 use self::place::{Lines, Mistakes, Place};
 use super::check::Which;
 use super::names::{nearest, shown};
-use super::{Addresses, Policy, PreciseRule, Rule, RuleSet};
+use super::{Addresses, Policy, ExactRule, Rule, RuleSet};
 use crate::{Error, Result};
 
 /// The most rule files that are read for one.
 const MOST_FILES: usize = 256;
 
 /// What a rule file has at its top.
-const TOP: &[&str] = &["default", "include", "lists", "rule", "precise", "sets", "patterns"];
+const TOP: &[&str] = &["default", "include", "lists", "rule", "exact", "sets", "patterns"];
 
 impl RuleSet {
     /// Reads a rule file, with the files that it names.
@@ -53,7 +53,7 @@ impl RuleSet {
         reader.finish()
     }
 
-    /// Reads a rule file for a capture with these exits ([`crate::Builder::exits`]), and these plug-ins
+    /// Reads a rule file for a capture with these egress devices ([`crate::Builder::egress_devices`]), and these plug-ins
     /// ([`crate::Builder::plugin`]): a rule that sends packets elsewhere, or asks another plug-in, is a mistake, with its
     /// place. `None`: any will do.
     ///
@@ -61,11 +61,11 @@ impl RuleSet {
     /// As [`RuleSet::read`].
     pub fn read_for(
         path: impl AsRef<Path>,
-        exits: Option<&[String]>,
+        egress_devices: Option<&[String]>,
         plugins: Option<&[String]>,
     ) -> Result<RuleSet> {
-        let (exits, plugins) = (exits.map(<[String]>::to_vec), plugins.map(<[String]>::to_vec));
-        let mut reader = Reader { exits, plugins, ..Reader::default() };
+        let (egress_devices, plugins) = (egress_devices.map(<[String]>::to_vec), plugins.map(<[String]>::to_vec));
+        let mut reader = Reader { egress_devices, plugins, ..Reader::default() };
         reader.load(path.as_ref().to_owned(), None);
         reader.finish()
     }
@@ -125,15 +125,15 @@ impl Rule {
     }
 }
 
-impl PreciseRule {
+impl ExactRule {
     /// Reads a rule from words, as in `id=7 src=192.0.2.1 dst=198.51.100.2 protocol=udp action=drop idle=60`: the fields
-    /// of `[[precise]]`.
+    /// of `[[exact]]`.
     ///
     /// # Errors
     /// [`Error::Rules`], with line 1 and the columns of the mistakes.
-    pub fn from_words(words: &str) -> Result<PreciseRule> {
-        let set = of_words(words, |reader, document, node| reader.precise(document, node))?;
-        one(set.precise)
+    pub fn from_words(words: &str) -> Result<ExactRule> {
+        let set = of_words(words, |reader, document, node| reader.exact(document, node))?;
+        one(set.exact)
     }
 }
 
@@ -173,7 +173,7 @@ struct Reader {
     set: RuleSet,
     /// Where each rule of `set` stands.
     rules_at: Vec<Place>,
-    precise_at: Vec<Place>,
+    exact_at: Vec<Place>,
     sets_at: Vec<Place>,
     patterns_at: Vec<Place>,
     /// The names of sets and patterns that have mistakes.
@@ -181,7 +181,7 @@ struct Reader {
     /// The rules are for a capture that has sets and patterns of its own.
     sets_elsewhere: bool,
     /// The devices that rules may send packets to; `None`: any.
-    exits: Option<Vec<String>>,
+    egress_devices: Option<Vec<String>>,
     /// The plug-ins that rules may ask; `None`: any.
     plugins: Option<Vec<String>>,
     /// Rules say which packets, and no more; what else is in the text is read by others.
@@ -278,7 +278,7 @@ impl Reader {
                 "include" => {}
                 "default" => self.policy(document, node),
                 "rule" => self.tables(document, key, node, Reader::rule),
-                "precise" => self.tables(document, key, node, Reader::precise),
+                "exact" => self.tables(document, key, node, Reader::exact),
                 // A header that cannot be read leaves its fields here.
                 _ => {
                     let reason = unknown(key, TOP);
@@ -357,7 +357,7 @@ impl Reader {
     fn at(&self, which: Which) -> Place {
         match which {
             Which::Wildcard(index) => self.rules_at[index],
-            Which::Precise(index) => self.precise_at[index],
+            Which::Exact(index) => self.exact_at[index],
             Which::Named(index) => self.sets_at[index],
             Which::Patterns(index) => self.patterns_at[index],
         }

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use super::node::{Entry, Node, Value};
 use super::values::{self, number, range8, range16, text, word};
 use super::{Document, Reader};
-use crate::exits::no_exit;
+use crate::egress_devices::unknown_egress_device;
 use crate::names::{self, look_up, shown};
 use crate::patterns::{OF_TEXTS, RTP_TYPE};
 use crate::plugins::{may_be_named, no_plugin};
@@ -74,7 +74,7 @@ pub(super) const ACTIONS: &[(&str, Action)] = &[
 
 const THEN: &[(&str, Then)] = &[("stop", Then::Stop), ("continue", Then::Continue)];
 
-/// The fields that wildcard and precise rules have in common, as they are read.
+/// The fields that wildcard and exact-match rules have in common, as they are read.
 #[derive(Clone, Default)]
 pub(super) struct Common {
     pub id: Option<u32>,
@@ -98,8 +98,8 @@ impl Common {
             "then" => word(node, THEN).map(|then| self.then = Some(then)),
             "truncate" => number(node, all).map(|bytes| self.truncate = Some(bytes)),
             "tag" => number(node, 0..=u32::MAX).map(|tag| self.tag = Some(tag)),
-            "mirror" => values::device(node).map(|exit| self.mirror = Some(exit)),
-            "to" => values::device(node).map(|exit| self.to = Some(exit)),
+            "mirror" => values::device(node).map(|device| self.mirror = Some(device)),
+            "to" => values::device(node).map(|device| self.to = Some(device)),
             "sample" => number(node, all).map(|one_in| self.one_in = Some(one_in)),
             "sample-by" => word(node, &[("flow", SampleBy::Flow), ("packet", SampleBy::Packet)])
                 .map(|by| self.by = Some(by)),
@@ -136,7 +136,7 @@ impl Reader {
         for Entry { key, at, node } in node.entries() {
             let here = document.place(node);
             if let Some(read) = common.read(key, node) {
-                let read = read.and_then(|()| self.exit(key, node));
+                let read = read.and_then(|()| self.egress_device(key, node));
                 self.mistakes.take(here, read);
             } else if CONDITIONS.contains(&key.as_str()) {
                 conditions.extend(self.test(document, key, node).map(Condition::is));
@@ -219,12 +219,12 @@ impl Reader {
         self.rules_at.push(place);
     }
 
-    /// Whether a field that names an exit names one that the capture has, where that is known.
-    pub(super) fn exit(&self, key: &str, node: &Node) -> values::Read<()> {
-        let (Some(exits), "mirror" | "to") = (&self.exits, key) else { return Ok(()) };
+    /// Whether a field that names an egress device names one that the capture has, where that is known.
+    pub(super) fn egress_device(&self, key: &str, node: &Node) -> values::Read<()> {
+        let (Some(egress_devices), "mirror" | "to") = (&self.egress_devices, key) else { return Ok(()) };
         match text(node)? {
-            name if exits.iter().any(|exit| exit == name) => Ok(()),
-            name => Err(no_exit(name, exits)),
+            name if egress_devices.iter().any(|device| device == name) => Ok(()),
+            name => Err(unknown_egress_device(name, egress_devices)),
         }
     }
 
@@ -313,7 +313,7 @@ impl Reader {
         whole.then_some(read_all)
     }
 
-    /// `insert`: the precise rule that is made of a packet.
+    /// `insert`: the exact-match rule that is made of a packet.
     fn insert(&mut self, document: &Document, node: &Node, action: Action) -> Option<Insert> {
         const KNOWN: &[&str] = &["fields", "both-ways", "action", "then", "idle", "hard"];
         let flow =
@@ -363,7 +363,7 @@ fn plugin(node: &Node, known: Option<&[String]>) -> values::Read<String> {
     }
 }
 
-/// Fields of a precise rule.
+/// Fields of an exact-match rule.
 pub(super) const FIELDS: &[(&str, Shape)] = &[
     ("src", Shape::SRC),
     ("dst", Shape::DST),

@@ -3,9 +3,9 @@
 use std::ops::RangeInclusive;
 
 use super::node::{Node, Value};
-use crate::exits::is_device_name;
+use crate::egress_devices::is_device_name;
 use crate::names::{self, shown};
-use crate::{Kind, PreciseVlan, TcpTest, Vlan, Way};
+use crate::{Kind, ExactVlan, TcpTest, Vlan, Way};
 
 /// What is wrong with a value.
 pub(super) type Read<T> = Result<T, String>;
@@ -136,10 +136,10 @@ pub(super) fn vlan(node: &Node) -> Read<Vlan> {
 }
 
 /// A VLAN id or `none`.
-pub(super) fn precise_vlan(node: &Node) -> Read<PreciseVlan> {
+pub(super) fn exact_vlan(node: &Node) -> Read<ExactVlan> {
     match &node.value {
-        Value::Text(text) if text == "none" => Ok(PreciseVlan::Untagged),
-        _ => number(node, 0..=4095).map(|id| PreciseVlan::Id(id as u16)).map_err(or_none),
+        Value::Text(text) if text == "none" => Ok(ExactVlan::Untagged),
+        _ => number(node, 0..=4095).map(|id| ExactVlan::Id(id as u16)).map_err(or_none),
     }
 }
 

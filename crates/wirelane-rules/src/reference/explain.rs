@@ -4,16 +4,16 @@ use std::cell::{Cell, OnceCell};
 use std::fmt;
 
 use serde::Serialize;
-use wirelane_bpf::judge::Packet;
-use wirelane_bpf::rules::{Facts, judged_flags};
+use wirelane_bpf::evaluate::Packet;
+use wirelane_bpf::rules::{Facts, evaluated_flags};
 
 use super::{FoundPattern, Reference, Seen, Watch};
 use crate::compile::action_of;
-use crate::exits::named as named_exits;
+use crate::egress_devices::named as named_egress_devices;
 use crate::named;
 use crate::names::shown;
 use crate::patterns;
-use crate::{Action, Condition, PreciseRule, Rule, RuleSet, Sample, Test, Then};
+use crate::{Action, Condition, ExactRule, Rule, RuleSet, Sample, Test, Then};
 
 /// The most patterns that are shown as text.
 const SHOWN: usize = 16;
@@ -23,9 +23,9 @@ const SHOWN: usize = 16;
 pub struct Explanation {
     /// The packet's fields, as rules see them.
     pub packet: String,
-    /// How many precise rules there are.
-    pub precise_rules: usize,
-    /// Each rule in the order in which it is asked: of the precise ones only that which is hit.
+    /// How many exact-match rules there are.
+    pub exact_rules: usize,
+    /// Each rule in the order in which it is asked: of the exact ones only that which is hit.
     pub findings: Vec<Finding>,
     /// What becomes of the packet; not [`Action::None`].
     pub action: Action,
@@ -37,10 +37,10 @@ pub struct Explanation {
     pub truncate: Option<u32>,
     /// What its record is tagged with.
     pub tag: Option<u32>,
-    /// The exits that get a copy of it.
+    /// The egress devices that get a copy of it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub mirror: Vec<String>,
-    /// The exit that it is redirected to.
+    /// The egress device that it is redirected to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
     /// It hits more rules than are looked at; those behind were not asked.
@@ -80,8 +80,8 @@ pub struct Finding {
     /// Its name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// It is a precise rule.
-    pub precise: bool,
+    /// It is an exact-match rule.
+    pub exact: bool,
     /// Whether it is hit.
     pub found: Found,
     /// Its conditions, each with what the packet has: of a rule that is not hit those that do not hold.
@@ -105,32 +105,32 @@ pub enum Found {
 
 impl RuleSet {
     /// What the set says of a packet that comes now, and why. The set has to be one that can be used
-    /// ([`RuleSet::check`]). Nothing is counted, and no precise rule is made.
+    /// ([`RuleSet::check`]). Nothing is counted, and no exact-match rule is made.
     pub fn explain(&self, packet: Packet<'_>, facts: &Facts, device: &str) -> Explanation {
         let patterns = self.patterns_in_use();
         let (sets, searched) = (&self.sets[..], OnceCell::new());
         let plugged = Cell::new(false);
         let seen = &Seen { packet, facts, device, sets, patterns: &patterns, searched, plugged };
         let mut watch = Explainer { seen, findings: Vec::new(), decided: false };
-        let judged = Reference::new(self, seen.facts.now_ns).judge_watched(seen, &mut watch);
-        let action = action_of(judged.verdict as u8);
-        let exits = self.exits();
+        let evaluated = Reference::new(self, seen.facts.now_ns).evaluate_watched(seen, &mut watch);
+        let action = action_of(evaluated.verdict as u8);
+        let egress_devices = self.egress_devices();
         Explanation {
-            mirror: named_exits(&exits, judged.exits & !judged.to),
-            to: named_exits(&exits, judged.to).pop(),
+            mirror: named_egress_devices(&egress_devices, evaluated.egress_devices & !evaluated.to),
+            to: named_egress_devices(&egress_devices, evaluated.to).pop(),
             packet: seen.words(),
-            precise_rules: self.precise.len(),
+            exact_rules: self.exact.len(),
             action,
-            rule_id: judged.rule_id,
+            rule_id: evaluated.rule_id,
             by_default: !watch.decided,
-            truncate: Some(judged.truncate).filter(|bytes| *bytes > 0),
-            tag: (judged.flags & judged_flags::TAGGED != 0).then_some(judged.tag),
-            more: judged.flags & judged_flags::MORE != 0,
+            truncate: Some(evaluated.truncate).filter(|bytes| *bytes > 0),
+            tag: (evaluated.flags & evaluated_flags::TAGGED != 0).then_some(evaluated.tag),
+            more: evaluated.flags & evaluated_flags::MORE != 0,
             sets: self.set_tests(seen),
             searched: seen.searched.get().is_some(),
             patterns: seen.searched.get().map(|searched| searched.found.clone()).unwrap_or_default(),
             plugins: if seen.asks_plugins() { self.plugins() } else { Vec::new() },
-            half_searched: judged.flags & judged_flags::HALF != 0,
+            half_searched: evaluated.flags & evaluated_flags::HALF != 0,
             findings: watch.findings,
         }
     }
@@ -156,7 +156,7 @@ struct Explainer<'p, 'q> {
 }
 
 impl Watch for Explainer<'_, '_> {
-    fn precise(&mut self, rule: &PreciseRule, exchanged: bool, chosen: bool) {
+    fn exact(&mut self, rule: &ExactRule, exchanged: bool, chosen: bool) {
         let mut does = does(&rule.does(), rule.then, rule.sample, chosen);
         if exchanged {
             does.push_str(", in the other direction");
@@ -165,7 +165,7 @@ impl Watch for Explainer<'_, '_> {
         self.findings.push(Finding {
             id: rule.id,
             name: None,
-            precise: true,
+            exact: true,
             found: Found::Hit,
             why: vec![rule.fields.to_string()],
             does: Some(does),
@@ -186,8 +186,8 @@ impl Watch for Explainer<'_, '_> {
             let inserted =
                 rule.insert.map(|insert| self.seen.fields(insert.shape).map(|fields| (insert, fields)));
             also(inserted.map(|inserted| match inserted {
-                Some((insert, fields)) => format!("makes a precise rule: {fields}: {}", insert.action),
-                None => "makes no precise rule, as the packet lacks a field of it".to_owned(),
+                Some((insert, fields)) => format!("makes an exact-match rule: {fields}: {}", insert.action),
+                None => "makes no exact-match rule, as the packet lacks a field of it".to_owned(),
             }));
         }
         self.decided |= rule.action != Action::None || !chosen;
@@ -215,7 +215,7 @@ impl Watch for Explainer<'_, '_> {
 impl Explainer<'_, '_> {
     fn wildcard(&mut self, rule: &Rule, found: Found, why: Vec<String>, does: Option<String>) {
         let (id, name) = (rule.id, rule.name.clone());
-        self.findings.push(Finding { id, name, precise: false, found, why, does });
+        self.findings.push(Finding { id, name, exact: false, found, why, does });
     }
 }
 
@@ -246,8 +246,8 @@ fn why(seen: &Seen<'_>, condition: &Condition) -> String {
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "packet: {}", self.packet)?;
-        if self.precise_rules > 0 && !self.findings.iter().any(|finding| finding.precise) {
-            writeln!(f, "precise rules: none of {} is hit", self.precise_rules)?;
+        if self.exact_rules > 0 && !self.findings.iter().any(|finding| finding.exact) {
+            writeln!(f, "exact-match rules: none of {} is hit", self.exact_rules)?;
         }
         if !self.sets.is_empty() {
             let test = |test: &SetTest| {
@@ -274,7 +274,7 @@ impl fmt::Display for Explanation {
             writeln!(f, "plug-ins: {} would be asked", self.plugins.join(", "))?;
         }
         for finding in &self.findings {
-            let kind = if finding.precise { "precise rule" } else { "rule" };
+            let kind = if finding.exact { "exact-match rule" } else { "rule" };
             write!(f, "{kind} {}", finding.id)?;
             if let Some(name) = &finding.name {
                 write!(f, " ({})", shown(name))?;

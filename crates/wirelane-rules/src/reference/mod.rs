@@ -12,18 +12,18 @@ use std::cell::{Cell, OnceCell};
 use std::sync::Arc;
 use std::time::Duration;
 
-use wirelane_bpf::judge::Packet;
-use wirelane_bpf::rules::{Counts, Facts, Judged, MAX_HITS, judged_flags};
+use wirelane_bpf::evaluate::Packet;
+use wirelane_bpf::rules::{Counts, Facts, Evaluated, MAX_HITS, evaluated_flags};
 
 pub use self::explain::{Explanation, Finding, Found, SetTest};
 pub use self::search::FoundPattern;
 use self::seen::Seen;
 use super::compile::{default_of, verdict_of};
 use super::patterns::Sought;
-use super::precise::own_shapes;
-use super::{Action, Insert, PreciseFields, PreciseRule, Rule, RuleSet, Sample, Shape, Then};
+use super::exact::own_shapes;
+use super::{Action, Insert, ExactFields, ExactRule, Rule, RuleSet, Sample, Shape, Then};
 
-/// A rule set at work, with the precise rules that came of it and the counts.
+/// A rule set at work, with the exact-match rules that came of it and the counts.
 #[derive(Clone, Debug)]
 pub struct Reference<'s> {
     set: &'s RuleSet,
@@ -31,19 +31,19 @@ pub struct Reference<'s> {
     rules: Vec<&'s Rule>,
     shapes: Vec<Shape>,
     /// The numbers of the devices that its rules send packets to.
-    exits: Vec<String>,
+    egress_devices: Vec<String>,
     counts: Vec<Counts>,
-    precise: Vec<PreciseEntry>,
+    exact: Vec<ExactEntry>,
     /// The patterns that rules ask for.
     patterns: Arc<[Sought]>,
     searched: Counts,
 }
 
-/// A precise rule at work.
+/// An exact-match rule at work.
 #[derive(Clone, Debug, PartialEq)]
-pub struct PreciseEntry {
+pub struct ExactEntry {
     /// The rule.
-    pub rule: PreciseRule,
+    pub rule: ExactRule,
     /// It was made by the wildcard rule whose id it has.
     pub made: bool,
     /// When it was made, in nanoseconds of the packets' clock.
@@ -52,21 +52,21 @@ pub struct PreciseEntry {
     pub counts: Counts,
 }
 
-/// What a rule does once a packet has hit it: what wildcard and precise rules have in common.
+/// What a rule does once a packet has hit it: what wildcard and exact-match rules have in common.
 struct Effect {
     id: u32,
     action: Action,
     then: Then,
     truncate: Option<u32>,
     tag: Option<u32>,
-    /// Bits of exits: of its copy, and of that which it redirects to.
+    /// Bits of egress devices: of its copy, and of that which it redirects to.
     sends: (u8, u8),
 }
 
-/// What is asked while a packet is judged.
+/// What is asked while a packet is evaluated.
 trait Watch {
-    /// A precise rule is hit; a sample has the packet, or not.
-    fn precise(&mut self, _rule: &PreciseRule, _exchanged: bool, _chosen: bool) {}
+    /// An exact-match rule is hit; a sample has the packet, or not.
+    fn exact(&mut self, _rule: &ExactRule, _exchanged: bool, _chosen: bool) {}
     /// A wildcard rule is hit.
     fn hit(&mut self, _rule: &Rule, _chosen: bool) {}
     /// A wildcard rule is not hit.
@@ -85,7 +85,7 @@ impl<'s> Reference<'s> {
     pub fn new(set: &'s RuleSet, now_ns: u64) -> Reference<'s> {
         let mut rules: Vec<&Rule> = set.rules.iter().collect();
         rules.sort_by_key(|rule| rule.id);
-        let entry = |rule: &PreciseRule| PreciseEntry {
+        let entry = |rule: &ExactRule| ExactEntry {
             rule: rule.clone(),
             made: false,
             made_ns: now_ns,
@@ -96,8 +96,8 @@ impl<'s> Reference<'s> {
             counts: vec![Counts::default(); rules.len()],
             rules,
             shapes: own_shapes(set),
-            exits: set.exits(),
-            precise: set.precise.iter().map(entry).collect(),
+            egress_devices: set.egress_devices(),
+            exact: set.exact.iter().map(entry).collect(),
             patterns: set.patterns_in_use().into(),
             searched: Counts::default(),
         }
@@ -108,9 +108,9 @@ impl<'s> Reference<'s> {
         &self.counts
     }
 
-    /// The precise rules: the set's, and those that were made since. Those that have expired are still there.
-    pub fn precise(&self) -> &[PreciseEntry] {
-        &self.precise
+    /// The exact-match rules: the set's, and those that were made since. Those that have expired are still there.
+    pub fn exact(&self) -> &[ExactEntry] {
+        &self.exact
     }
 
     /// What searching payloads has done ([`wirelane_bpf::rules::Set::search_slot`]).
@@ -118,25 +118,25 @@ impl<'s> Reference<'s> {
         self.searched
     }
 
-    /// Judges a packet, and counts it.
-    pub fn judge(&mut self, packet: Packet<'_>, facts: &Facts, device: &str) -> Judged {
+    /// Evaluates a packet, and counts it.
+    pub fn evaluate(&mut self, packet: Packet<'_>, facts: &Facts, device: &str) -> Evaluated {
         let patterns = Arc::clone(&self.patterns);
         let (sets, searched) = (&self.set.sets[..], OnceCell::new());
         let seen =
             Seen { packet, facts, device, sets, patterns: &patterns, searched, plugged: Cell::new(false) };
-        self.judge_watched(&seen, &mut Unwatched)
+        self.evaluate_watched(&seen, &mut Unwatched)
     }
 
-    fn judge_watched(&mut self, seen: &Seen<'_>, watch: &mut dyn Watch) -> Judged {
-        let mut judged = Judged::default();
-        let goes_on = match self.precise_hit(seen) {
+    fn evaluate_watched(&mut self, seen: &Seen<'_>, watch: &mut dyn Watch) -> Evaluated {
+        let mut evaluated = Evaluated::default();
+        let goes_on = match self.exact_hit(seen) {
             None => true,
             Some((index, exchanged)) => {
-                let entry = &mut self.precise[index];
+                let entry = &mut self.exact[index];
                 count(&mut entry.counts, seen.facts);
                 let chosen = is_chosen(seen, entry.rule.sample);
-                watch.precise(&entry.rule, exchanged, chosen);
-                apply(&mut judged, &entry.rule.effect(&self.exits), chosen) == Then::Continue
+                watch.exact(&entry.rule, exchanged, chosen);
+                apply(&mut evaluated, &entry.rule.effect(&self.egress_devices), chosen) == Then::Continue
             }
         };
         let mut asked = goes_on;
@@ -150,38 +150,38 @@ impl<'s> Reference<'s> {
                 watch.missed(rule);
                 continue;
             }
-            if judged.hits == MAX_HITS {
-                judged.flags |= judged_flags::MORE;
+            if evaluated.hits == MAX_HITS {
+                evaluated.flags |= evaluated_flags::MORE;
                 asked = false;
                 watch.unasked(rule);
                 continue;
             }
-            judged.hits += 1;
+            evaluated.hits += 1;
             count(&mut self.counts[index], seen.facts);
             let chosen = is_chosen(seen, rule.sample);
             watch.hit(rule, chosen);
-            asked = apply(&mut judged, &rule.effect(&self.exits), chosen) == Then::Continue;
+            asked = apply(&mut evaluated, &rule.effect(&self.egress_devices), chosen) == Then::Continue;
             if let (true, Some(insert)) = (chosen, rule.insert) {
                 self.counts[index].inserted += u64::from(self.insert(seen, rule, insert));
             }
         }
         if let Some(searched) = seen.searched.get() {
-            judged.pattern = searched.ids;
-            judged.flags |= if searched.half { judged_flags::HALF } else { 0 };
-            judged.flags |= if searched.more { judged_flags::FOUND } else { 0 };
+            evaluated.pattern = searched.ids;
+            evaluated.flags |= if searched.half { evaluated_flags::HALF } else { 0 };
+            evaluated.flags |= if searched.more { evaluated_flags::FOUND } else { 0 };
             count(&mut self.searched, &Facts { wire_len: searched.bytes as u32, ..*seen.facts });
             self.searched.inserted += u64::from(!searched.found.is_empty());
             self.searched.refused += u64::from(searched.half);
         }
-        if judged.verdict == 0 {
-            judged.verdict = default_of(self.set.default).into();
+        if evaluated.verdict == 0 {
+            evaluated.verdict = default_of(self.set.default).into();
         }
-        judged.exits |= judged.to;
-        judged
+        evaluated.egress_devices |= evaluated.to;
+        evaluated
     }
 
-    /// The precise rule that the packet hits, and whether it does so in the other direction.
-    fn precise_hit(&self, seen: &Seen<'_>) -> Option<(usize, bool)> {
+    /// The exact-match rule that the packet hits, and whether it does so in the other direction.
+    fn exact_hit(&self, seen: &Seen<'_>) -> Option<(usize, bool)> {
         self.shapes.iter().find_map(|shape| {
             let fields = seen.fields(*shape)?;
             let found = |fields| self.live(&fields, seen.facts.now_ns);
@@ -191,35 +191,35 @@ impl<'s> Reference<'s> {
         })
     }
 
-    /// The precise rule with these fields that has not expired.
-    fn live(&self, fields: &PreciseFields, now_ns: u64) -> Option<usize> {
-        self.precise.iter().position(|entry| entry.rule.fields == *fields && !entry.has_expired(now_ns))
+    /// The exact-match rule with these fields that has not expired.
+    fn live(&self, fields: &ExactFields, now_ns: u64) -> Option<usize> {
+        self.exact.iter().position(|entry| entry.rule.fields == *fields && !entry.has_expired(now_ns))
     }
 
-    /// Makes a precise rule of a packet, unless it is there. Whether one was made.
+    /// Makes an exact-match rule of a packet, unless it is there. Whether one was made.
     fn insert(&mut self, seen: &Seen<'_>, rule: &Rule, insert: Insert) -> bool {
         let Some(fields) = seen.fields(insert.shape) else { return false };
         let now_ns = seen.facts.now_ns;
-        let there = |fields: PreciseFields| self.live(&fields, now_ns).is_some();
+        let there = |fields: ExactFields| self.live(&fields, now_ns).is_some();
         let back = fields.both_ways && seen.fields_back(insert.shape).is_some_and(there);
         if back || self.live(&fields, now_ns).is_some() {
             return false;
         }
-        self.precise.retain(|entry| entry.rule.fields != fields);
-        let made = PreciseRule {
+        self.exact.retain(|entry| entry.rule.fields != fields);
+        let made = ExactRule {
             then: insert.then,
             tag: rule.tag,
             idle_s: insert.idle_s,
             hard_s: insert.hard_s,
-            ..PreciseRule::new(rule.id, fields, insert.action)
+            ..ExactRule::new(rule.id, fields, insert.action)
         };
         let counts = Counts::default();
-        self.precise.push(PreciseEntry { rule: made, made: true, made_ns: now_ns, counts });
+        self.exact.push(ExactEntry { rule: made, made: true, made_ns: now_ns, counts });
         true
     }
 }
 
-impl PreciseEntry {
+impl ExactEntry {
     /// Whether it is over by this time.
     pub fn has_expired(&self, now_ns: u64) -> bool {
         let over = |since_ns: u64, seconds: u32| {
@@ -231,16 +231,16 @@ impl PreciseEntry {
 }
 
 impl Rule {
-    fn effect(&self, exits: &[String]) -> Effect {
+    fn effect(&self, egress_devices: &[String]) -> Effect {
         let Rule { id, action, then, truncate, tag, .. } = *self;
-        Effect { id, action, then, truncate, tag, sends: self.sends().bits(exits) }
+        Effect { id, action, then, truncate, tag, sends: self.sends().bits(egress_devices) }
     }
 }
 
-impl PreciseRule {
-    fn effect(&self, exits: &[String]) -> Effect {
-        let PreciseRule { id, action, then, truncate, tag, .. } = *self;
-        Effect { id, action, then, truncate, tag, sends: self.sends().bits(exits) }
+impl ExactRule {
+    fn effect(&self, egress_devices: &[String]) -> Effect {
+        let ExactRule { id, action, then, truncate, tag, .. } = *self;
+        Effect { id, action, then, truncate, tag, sends: self.sends().bits(egress_devices) }
     }
 }
 
@@ -249,28 +249,28 @@ fn is_chosen(seen: &Seen<'_>, sample: Option<Sample>) -> bool {
 }
 
 /// What a hit changes, and whether later rules are asked.
-fn apply(judged: &mut Judged, effect: &Effect, chosen: bool) -> Then {
+fn apply(evaluated: &mut Evaluated, effect: &Effect, chosen: bool) -> Then {
     if !chosen {
-        judged.verdict = verdict_of(Action::Drop).into();
-        judged.to = 0;
-        judged.rule_id = effect.id;
+        evaluated.verdict = verdict_of(Action::Drop).into();
+        evaluated.to = 0;
+        evaluated.rule_id = effect.id;
         return Then::Stop;
     }
     if let Some(bytes) = effect.truncate {
-        judged.truncate = if judged.truncate == 0 { bytes } else { judged.truncate.min(bytes) };
+        evaluated.truncate = if evaluated.truncate == 0 { bytes } else { evaluated.truncate.min(bytes) };
     }
     if let Some(tag) = effect.tag {
-        judged.tag = tag;
-        judged.flags |= judged_flags::TAGGED;
+        evaluated.tag = tag;
+        evaluated.flags |= evaluated_flags::TAGGED;
     }
     let (mirror, to) = effect.sends;
-    judged.exits |= u32::from(mirror);
+    evaluated.egress_devices |= u32::from(mirror);
     if effect.action != Action::None {
-        judged.verdict = verdict_of(effect.action).into();
-        judged.to = to.into();
-        judged.rule_id = effect.id;
-    } else if judged.rule_id == 0 {
-        judged.rule_id = effect.id;
+        evaluated.verdict = verdict_of(effect.action).into();
+        evaluated.to = to.into();
+        evaluated.rule_id = effect.id;
+    } else if evaluated.rule_id == 0 {
+        evaluated.rule_id = effect.id;
     }
     effect.then
 }

@@ -3,7 +3,7 @@
 use std::cell::{Cell, OnceCell};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use wirelane_bpf::judge::Packet;
+use wirelane_bpf::evaluate::Packet;
 use wirelane_bpf::layout::{Ip, flags, ip_flags, l3};
 use wirelane_bpf::members::{Member, Membership as _};
 use wirelane_bpf::native;
@@ -14,7 +14,7 @@ use crate::named::Flow;
 use crate::patterns::{self, Sought};
 use crate::text::{direction, dscp, ethertype, protocol, tcp_flags};
 use crate::{
-    Condition, Entries, Kind, NamedSet, PreciseFields, PreciseVlan, Rule, SampleBy, Shape, Test, Vlan, Way,
+    Condition, Entries, Kind, NamedSet, ExactFields, ExactVlan, Rule, SampleBy, Shape, Test, Vlan, Way,
 };
 
 /// A packet with all that rules may ask of it.
@@ -198,7 +198,7 @@ impl<'p> Seen<'p> {
     fn flow(&self) -> Option<Member> {
         let fields =
             Shape::SRC.with(Shape::DST).with(Shape::SRC_PORT).with(Shape::DST_PORT).with(Shape::PROTOCOL);
-        let PreciseFields { src, dst, src_port, dst_port, protocol, .. } = self.fields(fields)?;
+        let ExactFields { src, dst, src_port, dst_port, protocol, .. } = self.fields(fields)?;
         Member::flow((src?, src_port?), (dst?, dst_port?), protocol?)
     }
 
@@ -255,10 +255,10 @@ impl<'p> Seen<'p> {
     }
 
     /// Its fields of a shape, if it has all of them.
-    pub(super) fn fields(&self, shape: Shape) -> Option<PreciseFields> {
+    pub(super) fn fields(&self, shape: Shape) -> Option<ExactFields> {
         let ip = self.ip();
         let (addresses, is_ip, later) = (self.addresses(), self.is_ip(), ip.flags & ip_flags::LATER != 0);
-        let mut fields = PreciseFields { both_ways: shape.has(Shape::BOTH_WAYS), ..Default::default() };
+        let mut fields = ExactFields { both_ways: shape.has(Shape::BOTH_WAYS), ..Default::default() };
         if shape.has(Shape::SRC) {
             fields.src = Some(addresses?.0);
         }
@@ -278,7 +278,7 @@ impl<'p> Seen<'p> {
             fields.protocol = Some(self.protocol()?);
         }
         if shape.has(Shape::VLAN) {
-            fields.vlan = Some(self.vlan().map_or(PreciseVlan::Untagged, PreciseVlan::Id));
+            fields.vlan = Some(self.vlan().map_or(ExactVlan::Untagged, ExactVlan::Id));
         }
         if shape.has(Shape::MPLS) {
             fields.mpls =
@@ -293,15 +293,15 @@ impl<'p> Seen<'p> {
     }
 
     /// The fields that the packet would have in the other direction, of a shape.
-    pub(super) fn fields_back(&self, shape: Shape) -> Option<PreciseFields> {
+    pub(super) fn fields_back(&self, shape: Shape) -> Option<ExactFields> {
         let (sources, destinations) = (Shape::SRC.0 | Shape::SRC_PORT.0, Shape::DST.0 | Shape::DST_PORT.0);
         // Each bit of a destination's lies behind the source's.
         let exchanged = (shape.0 & sources) << 1 | (shape.0 & destinations) >> 1;
         let asked = Shape(shape.0 & !(sources | destinations) | exchanged);
-        self.fields(asked).map(PreciseFields::exchanged)
+        self.fields(asked).map(ExactFields::exchanged)
     }
 
-    /// Whether a sample of one in so many has the packet (`wl_rule_chooses()`, `bpf/lib/judge.h`).
+    /// Whether a sample of one in so many has the packet (`wl_rule_chooses()`, `bpf/lib/evaluate.h`).
     pub(super) fn is_chosen(&self, one_in: u32, by: SampleBy) -> bool {
         let mix = |value: u64| {
             let value = value.wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -9,7 +9,7 @@ use wirelane_bpf::layout::{Parsed, l3};
 pub use super::packets::{facts, parsed, payload};
 use crate::{
     Action, Addresses, Application, Condition, Entries, Flows, Insert, Kind, NamedSet, Pattern, Patterns,
-    Policy, PreciseFields, PreciseRule, PreciseVlan, Rule, RuleSet, Sample, SampleBy, Shape, TcpTest, Test,
+    Policy, ExactFields, ExactRule, ExactVlan, Rule, RuleSet, Sample, SampleBy, Shape, TcpTest, Test,
     Then, Vlan, Way,
 };
 use wirelane_testing::Dice;
@@ -29,7 +29,7 @@ pub struct Values {
     pub words: Vec<Vec<u8>>,
 }
 
-/// All but redirect, which precise rules that packets make do not have.
+/// All but redirect, which exact-match rules that packets make do not have.
 const ACTIONS: [Action; 5] = [Action::Pass, Action::Drop, Action::Count, Action::Digest, Action::None];
 
 /// The named sets that tests ask: of addresses, and of flows. Each asked in every way there can be makes eight tests.
@@ -137,11 +137,11 @@ pub fn set(dice: &mut Dice, values: &Values, rules: usize) -> RuleSet {
         }
     }
     for _ in 0..dice.below(20) {
-        let Some(rule) = precise(dice, values, id, &shapes) else { continue };
+        let Some(rule) = exact(dice, values, id, &shapes) else { continue };
         id += 1;
-        set.precise.push(rule);
+        set.exact.push(rule);
         if set.check().is_err() {
-            set.precise.pop();
+            set.exact.pop();
         }
     }
     // Rules stand in any order.
@@ -226,7 +226,7 @@ fn shape(dice: &mut Dice) -> Shape {
 pub fn rule(dice: &mut Dice, values: &Values, id: u32, shapes: &[Shape]) -> Rule {
     let action = action(dice);
     let mut rule = Rule::new(id, action);
-    (rule.mirror, rule.to) = exits(dice, action);
+    (rule.mirror, rule.to) = egress_devices(dice, action);
     rule.conditions = (0..dice.below(4)).map(|_| condition(dice, values)).collect();
     if dice.once_in(3) {
         rule.then = Then::Continue;
@@ -250,8 +250,8 @@ fn action(dice: &mut Dice) -> Action {
     if dice.once_in(5) { Action::Redirect } else { *dice.pick(&ACTIONS) }
 }
 
-/// The exits of a rule with this action: for a copy, and for the packet itself.
-fn exits(dice: &mut Dice, action: Action) -> (Option<String>, Option<String>) {
+/// The egress devices of a rule with this action: for a copy, and for the packet itself.
+fn egress_devices(dice: &mut Dice, action: Action) -> (Option<String>, Option<String>) {
     let names = ["eth2", "eth3", "eth10", "tap0", "wan", "x", "y", "zz"];
     let mirror = dice.once_in(4).then(|| dice.one(&names).to_owned());
     (mirror, (action == Action::Redirect).then(|| dice.one(&names).to_owned()))
@@ -386,29 +386,29 @@ fn ranges<T: Copy + Into<u128> + TryFrom<u128>>(
     several(dice, |dice| range(dice, values, most))
 }
 
-fn precise(dice: &mut Dice, values: &Values, id: u32, shapes: &[Shape]) -> Option<PreciseRule> {
+fn exact(dice: &mut Dice, values: &Values, id: u32, shapes: &[Shape]) -> Option<ExactRule> {
     let shape = *dice.pick(shapes);
     let src = *dice.pick(&values.addresses);
     let near: Vec<IpAddr> =
         values.addresses.iter().copied().filter(|address| address.is_ipv4() == src.is_ipv4()).collect();
     let value = |bit: Shape, number: u32| shape.has(bit).then_some(number);
-    let fields = PreciseFields {
+    let fields = ExactFields {
         src: shape.has(Shape::SRC).then_some(src),
         dst: shape.has(Shape::DST).then_some(*dice.pick(&near)),
         src_port: value(Shape::SRC_PORT, (*dice.pick(&values.ports)).into()).map(|port| port as u16),
         dst_port: value(Shape::DST_PORT, (*dice.pick(&values.ports)).into()).map(|port| port as u16),
         protocol: value(Shape::PROTOCOL, (*dice.pick(&values.protocols)).into()).map(|number| number as u8),
         vlan: shape.has(Shape::VLAN).then(|| match dice.once_in(2) {
-            true => PreciseVlan::Untagged,
-            false => PreciseVlan::Id(*dice.pick(&values.vlans)),
+            true => ExactVlan::Untagged,
+            false => ExactVlan::Id(*dice.pick(&values.vlans)),
         }),
         mpls: value(Shape::MPLS, dice.below(3) as u32),
         tunnel: value(Shape::TUNNEL, dice.below(3) as u32),
         both_ways: shape.has(Shape::BOTH_WAYS),
     };
     let action = action(dice);
-    let (mirror, to) = exits(dice, action);
-    Some(PreciseRule {
+    let (mirror, to) = egress_devices(dice, action);
+    Some(ExactRule {
         mirror,
         to,
         then: *dice.pick(&[Then::Stop, Then::Continue]),
@@ -417,6 +417,6 @@ fn precise(dice: &mut Dice, values: &Values, id: u32, shapes: &[Shape]) -> Optio
         tag: dice.once_in(3).then(|| dice.word()),
         idle_s: dice.below(3) as u32,
         hard_s: dice.below(4) as u32,
-        ..PreciseRule::new(id, fields, action)
+        ..ExactRule::new(id, fields, action)
     })
 }

@@ -87,8 +87,8 @@ fn application_fields_are_found_where_they_stand() {
         let shown = set.rules[0].conditions[0].to_string();
         for (payloads, expected) in [(found, 1), (others, 0)] {
             for payload in payloads {
-                let judged = decided(&set, payload, payload.len());
-                assert_eq!((judged.rule_id, judged.pattern), (expected, [0; 4]), "{shown}: {payload:?}");
+                let evaluated = decided(&set, payload, payload.len());
+                assert_eq!((evaluated.rule_id, evaluated.pattern), (expected, [0; 4]), "{shown}: {payload:?}");
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Why a set says what it says of a packet.
 
-use wirelane_bpf::judge::Packet;
+use wirelane_bpf::evaluate::Packet;
 use wirelane_bpf::layout::{LinkType, Parsed};
 use wirelane_bpf::native;
 use wirelane_bpf::rules::Facts;
@@ -26,7 +26,7 @@ fn query() -> (Parsed, Facts) {
 fn each_rule_says_what_it_has_to_do_with_the_packet() {
     let set = super::set(
         r#"
-        [[precise]]
+        [[exact]]
         id = 900
         src = "198.51.100.7"
         src-port = 53
@@ -76,15 +76,15 @@ fn each_rule_says_what_it_has_to_do_with_the_packet() {
         explained.to_string(),
         "packet: src 192.0.2.1, dst 198.51.100.7, src-port 5353, dst-port 53, protocol udp, kind ipv4, dscp ef, \
          length 28, queue 2, direction rx\n\
-         precise rule 900: hit: none, then continue, in the other direction (src=198.51.100.7 src-port=53 \
+         exact-match rule 900: hit: none, then continue, in the other direction (src=198.51.100.7 src-port=53 \
          both-ways=true)\n\
          rule 10 (web): not hit: protocol = tcp: the packet has udp; port = 80, 443: the packet has 5353 and 53\n\
          rule 20: not hit: not.dscp = ef, cs0: the packet has ef; tcp-flags = S/SA: the packet has none; \
          vlan = 7: the packet has none\n\
-         rule 30: hit: none, then continue, truncated to 96 bytes, makes no precise rule, as the packet lacks a field \
+         rule 30: hit: none, then continue, truncated to 96 bytes, makes no exact-match rule, as the packet lacks a field \
          of it (host = 198.51.100.0/24: the packet has 192.0.2.1 and 198.51.100.7; not.vlan = 4-9: the packet has \
          none)\n\
-         rule 40: hit: count, makes a precise rule: dst=198.51.100.7 dst-port=53 both-ways=true: drop (dst-port = 53: \
+         rule 40: hit: count, makes an exact-match rule: dst=198.51.100.7 dst-port=53 both-ways=true: drop (dst-port = 53: \
          the packet has 53; length = 0-100: the packet has 28)\n\
          rule 50: not asked\n\
          => count, by rule 40, truncated to 96 bytes, tagged 3"
@@ -102,12 +102,12 @@ fn without_a_rule_it_is_the_default() {
     let (parsed, facts) = query();
     let packet = Packet { parsed: &parsed, data: &[], inner: false };
     let set = super::set(
-        "default = \"drop\"\n[[precise]]\nid = 1\nvlan = 3\naction = \"drop\"\n[[rule]]\nid = 3\ndevice = \"eth0\"\naction = \"pass\"\n",
+        "default = \"drop\"\n[[exact]]\nid = 1\nvlan = 3\naction = \"drop\"\n[[rule]]\nid = 3\ndevice = \"eth0\"\naction = \"pass\"\n",
     );
     let explained = set.explain(packet, &facts, "").to_string();
     assert!(
         explained.contains(
-            "precise rules: none of 1 is hit\nrule 3: not hit: device = eth0: the packet has none\n"
+            "exact-match rules: none of 1 is hit\nrule 3: not hit: device = eth0: the packet has none\n"
         ),
         "{explained}"
     );
@@ -149,12 +149,12 @@ fn what_is_explained_is_what_is_decided() {
             let facts = generator::facts(&mut dice, &values, 5);
             let data = generator::payload(&mut dice, &values);
             let packet = Packet { parsed: &parsed, data: &data, inner: dice.once_in(2) };
-            let judged = Reference::new(&set, 5).judge(packet, &facts, "eth0");
+            let evaluated = Reference::new(&set, 5).evaluate(packet, &facts, "eth0");
             let explained = set.explain(packet, &facts, "eth0");
-            assert_eq!(explained.rule_id, judged.rule_id);
-            let wildcard = explained.findings.iter().filter(|finding| !finding.precise);
+            assert_eq!(explained.rule_id, evaluated.rule_id);
+            let wildcard = explained.findings.iter().filter(|finding| !finding.exact);
             let hits = wildcard.filter(|finding| matches!(finding.found, Found::Hit)).count();
-            assert_eq!(hits as u32, judged.hits, "{explained}");
+            assert_eq!(hits as u32, evaluated.hits, "{explained}");
             // A rule that is not hit says why; one that is, does not.
             assert!(explained.findings.iter().all(|finding| match finding.found {
                 Found::Missed => !finding.why.is_empty() && finding.does.is_none(),

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
-use wirelane_bpf::judge::{NoPrecise, Packet, judge};
+use wirelane_bpf::evaluate::{NoExact, Packet, evaluate};
 use wirelane_bpf::layout::Parsed;
 use wirelane_bpf::native;
 use wirelane_bpf::rules::{Facts, LiveCounts};
@@ -55,7 +55,7 @@ impl Told {
         let hit = |(number, (parsed, data, wire_len)): (u64, &(Parsed, Vec<u8>, u32))| {
             let facts = Facts { wire_len: *wire_len, ..Facts::default() };
             let packet = Packet { parsed, data, inner: false };
-            (judge(&flat, &counts, &mut NoPrecise, packet, &facts).rule_id == 1).then_some(number)
+            (evaluate(&flat, &counts, &mut NoExact, packet, &facts).rule_id == 1).then_some(number)
         };
         (1..).zip(&self.packets).filter_map(hit).collect()
     }

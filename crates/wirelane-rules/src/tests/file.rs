@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use super::set;
 use crate::{
-    Action, Addresses, Condition, Insert, Kind, Policy, PreciseFields, PreciseRule, PreciseVlan, Rule,
+    Action, Addresses, Condition, Insert, Kind, Policy, ExactFields, ExactRule, ExactVlan, Rule,
     RuleSet, Sample, SampleBy, Shape, TcpTest, Test, Then, Vlan, Way,
 };
 
@@ -55,7 +55,7 @@ fn every_field_of_a_rule() {
         insert = { fields = ["src", "vlan"], both-ways = true, action = "drop", idle = "1m", hard = 3600 }
     "#);
     assert_eq!(set.default, Policy::Drop);
-    assert!(set.precise.is_empty());
+    assert!(set.exact.is_empty());
     let [rule] = set.rules.as_slice() else { panic!("one rule") };
     let is = [
         Test::Src(addresses(&["10.0.0.0/8", "2001:db8::/32"])),
@@ -141,9 +141,9 @@ fn what_is_not_said() {
 }
 
 #[test]
-fn every_field_of_a_precise_rule() {
+fn every_field_of_a_exact_rule() {
     let set = set(r#"
-        [[precise]]
+        [[exact]]
         id = 1
         src = "192.0.2.1"
         dst = "198.51.100.1"
@@ -162,28 +162,28 @@ fn every_field_of_a_precise_rule() {
         idle = "2h"
         hard = "1d"
 
-        [[precise]]
+        [[exact]]
         id = 2
         src = "2001:db8::1"
         vlan = "none"
         action = "drop"
     "#);
-    let full = PreciseRule {
+    let full = ExactRule {
         then: Then::Continue,
         truncate: Some(64),
         sample: Some(Sample { one_in: 2, by: SampleBy::Flow }),
         tag: Some(0),
         idle_s: 7200,
         hard_s: 86400,
-        ..PreciseRule::new(
+        ..ExactRule::new(
             1,
-            PreciseFields {
+            ExactFields {
                 src: Some(address("192.0.2.1")),
                 dst: Some(address("198.51.100.1")),
                 src_port: Some(0),
                 dst_port: Some(53),
                 protocol: Some(17),
-                vlan: Some(PreciseVlan::Id(7)),
+                vlan: Some(ExactVlan::Id(7)),
                 mpls: Some(0xf_ffff),
                 tunnel: Some(u32::MAX),
                 both_ways: true,
@@ -191,12 +191,12 @@ fn every_field_of_a_precise_rule() {
             Action::Pass,
         )
     };
-    let fields = PreciseFields {
+    let fields = ExactFields {
         src: Some(address("2001:db8::1")),
-        vlan: Some(PreciseVlan::Untagged),
-        ..PreciseFields::default()
+        vlan: Some(ExactVlan::Untagged),
+        ..ExactFields::default()
     };
-    assert_eq!(set.precise, [full, PreciseRule::new(2, fields, Action::Drop)]);
+    assert_eq!(set.exact, [full, ExactRule::new(2, fields, Action::Drop)]);
 }
 
 #[test]
@@ -217,7 +217,7 @@ fn words_are_the_same_fields() {
     assert_eq!(Rule::from_words(words).expect("a rule"), of_file.rules[0]);
     let words = "id=3 src=192.0.2.1 dst-port=53 protocol=udp vlan=none both-ways=true action=count idle=5m";
     let of_file = set(r#"
-        [[precise]]
+        [[exact]]
         id = 3
         src = "192.0.2.1"
         dst-port = 53
@@ -227,11 +227,11 @@ fn words_are_the_same_fields() {
         action = "count"
         idle = 300
     "#);
-    let rule = PreciseRule::from_words(words).expect("a rule");
-    assert_eq!(rule, of_file.precise[0]);
+    let rule = ExactRule::from_words(words).expect("a rule");
+    assert_eq!(rule, of_file.exact[0]);
     // Fields are shown as the words that they come of.
     let again = format!("id=3 action=count idle=300 {}", rule.fields);
-    assert_eq!(PreciseRule::from_words(&again).expect("a rule"), rule);
+    assert_eq!(ExactRule::from_words(&again).expect("a rule"), rule);
 }
 
 #[test]
@@ -253,7 +253,7 @@ fn wrong_words_say_in_which_column() {
         of("id=1 action=drop src=@a/b"),
         ["1:22: rules that are not in a file cannot name other files"]
     );
-    let of = |words: &str| super::listed(PreciseRule::from_words(words).expect_err("a mistake"));
+    let of = |words: &str| super::listed(ExactRule::from_words(words).expect_err("a mistake"));
     assert_eq!(of("id=1 src=10.0.0.0/8 action=drop").len(), 1);
     assert_eq!(of("id=1 file=x action=drop"), ["1:11: rules that are not in a file cannot name other files"]);
 }
@@ -269,7 +269,7 @@ fn sets_go_through_json() {
         vlan = ["none", 3]
         action = "none"
         insert = { idle = 3 }
-        [[precise]]
+        [[exact]]
         id = 2
         dst = "2001:db8::1"
         vlan = "none"

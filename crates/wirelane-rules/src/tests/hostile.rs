@@ -1,7 +1,7 @@
 //! Hostile rule files: each is a valid set, or has mistakes with positions.
 
 use crate::Error;
-use crate::{PreciseRule, Room, Rule, RuleSet};
+use crate::{ExactRule, Room, Rule, RuleSet};
 use wirelane_testing::Dice;
 
 /// A bit of everything.
@@ -29,7 +29,7 @@ sample = 3
 sample-by = "packet"
 insert = { fields = ["src", "vlan"], action = "drop", idle = "1m", hard = 3600 }
 
-[[precise]]
+[[exact]]
 id = 30
 src = "192.0.2.1"
 dst-port = 53
@@ -76,7 +76,7 @@ const PARTS: [&str; 40] = [
     "id = 1",
     "[[rule]]",
     "[rule]",
-    "[[precise]]",
+    "[[exact]]",
     "[lists]",
     "include = \"/etc/passwd\"",
     "file = \"x\"",
@@ -153,9 +153,9 @@ fn spoilt_words_are_rules_or_have_mistakes() {
     let mut right = 0;
     for _ in 0..1500 {
         let text = spoilt(&mut dice, WORDS);
-        match PreciseRule::from_words(&text) {
+        match ExactRule::from_words(&text) {
             Ok(rule) => {
-                RuleSet { precise: vec![rule], ..RuleSet::default() }.check().expect("it was read");
+                RuleSet { exact: vec![rule], ..RuleSet::default() }.check().expect("it was read");
                 right += 1;
             }
             Err(error) => told(&text, error),

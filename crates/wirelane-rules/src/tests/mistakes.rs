@@ -1,7 +1,7 @@
 //! Mistakes in rule files, with their positions.
 
 use super::mistakes;
-use crate::{Action, Condition, PreciseFields, PreciseRule, Rule, RuleSet, Sample, SampleBy, Shape, Test};
+use crate::{Action, Condition, ExactFields, ExactRule, Rule, RuleSet, Sample, SampleBy, Shape, Test};
 
 /// A text has exactly these mistakes, of which the beginnings are given.
 fn has(text: &str, expected: &[&str]) {
@@ -159,12 +159,12 @@ fn values_that_are_wrong() {
 }
 
 #[test]
-fn precise_rules_that_are_wrong() {
-    let precise = |fields: &str| format!("[[precise]]\nid = 1\naction = \"drop\"\n{fields}\n");
+fn exact_rules_that_are_wrong() {
+    let exact = |fields: &str| format!("[[exact]]\nid = 1\naction = \"drop\"\n{fields}\n");
     for (fields, expected) in [
         ("", "1:1: it has no field to find a packet by"),
         ("both-ways = true\nvlan = 3", "1:1: it is for both ways, and has no field of one side"),
-        ("src = \"10.0.0.0/8\"", "4:7: '10.0.0.0/8' is not an address; a precise rule has no prefixes"),
+        ("src = \"10.0.0.0/8\"", "4:7: '10.0.0.0/8' is not an address; an exact-match rule has no prefixes"),
         ("src = [\"10.0.0.1\"]", "4:7: this is an array"),
         ("src = \"@x\"", "4:7: '@x' is not an address"),
         ("src = \"10.0.0.1\"\ndst = \"::1\"", "1:1: no packet goes from 10.0.0.1 to ::1"),
@@ -178,7 +178,7 @@ fn precise_rules_that_are_wrong() {
         ("src = \"10.0.0.1\"\nnot.src = \"10.0.0.1\"", "5:1: unknown field 'not'"),
         ("file = \"x.csv\"", "4:8: rules that are not in a file cannot name other files"),
     ] {
-        has(&precise(fields), &[expected]);
+        has(&exact(fields), &[expected]);
     }
 }
 
@@ -210,10 +210,10 @@ fn things_at_the_wrong_place() {
 #[test]
 fn what_is_there_twice() {
     let text = "[[rule]]\nid = 5\naction = \"drop\"\n[[rule]]\nid = 5\naction = \"pass\"\n\
-                [[precise]]\nid = 5\nsrc = \"10.0.0.1\"\naction = \"drop\"\n";
+                [[exact]]\nid = 5\nsrc = \"10.0.0.1\"\naction = \"drop\"\n";
     has(text, &["4:1: id 5 is taken by the rule at 1:1", "7:1: id 5 is taken by the rule at 4:1"]);
-    let text = "[[precise]]\nid = 1\nsrc = \"10.0.0.1\"\ndst = \"10.0.0.2\"\nboth-ways = true\naction = \"drop\"\n\
-                [[precise]]\nid = 2\nsrc = \"10.0.0.2\"\ndst = \"10.0.0.1\"\nboth-ways = true\naction = \"pass\"\n";
+    let text = "[[exact]]\nid = 1\nsrc = \"10.0.0.1\"\ndst = \"10.0.0.2\"\nboth-ways = true\naction = \"drop\"\n\
+                [[exact]]\nid = 2\nsrc = \"10.0.0.2\"\ndst = \"10.0.0.1\"\nboth-ways = true\naction = \"pass\"\n";
     has(text, &["7:1: exactly these packets are taken by the rule at 1:1"]);
     // One way each, they are two.
     super::set(&text.replace("both-ways = true", "both-ways = false"));
@@ -242,8 +242,8 @@ fn too_many() {
         })
         .collect();
     super::set(&shapes);
-    shapes.push_str("[[precise]]\nid = 9\nsrc = \"10.0.0.1\"\nvlan = 3\naction = \"drop\"\n");
-    has(&shapes, &["0:0: the precise rules have 9 different sets of fields, more than 8"]);
+    shapes.push_str("[[exact]]\nid = 9\nsrc = \"10.0.0.1\"\nvlan = 3\naction = \"drop\"\n");
+    has(&shapes, &["0:0: the exact-match rules have 9 different sets of fields, more than 8"]);
 }
 
 #[test]
@@ -281,10 +281,10 @@ fn sets_that_come_from_no_file_are_checked_too() {
         ),
         (
             RuleSet {
-                precise: vec![PreciseRule::new(4, PreciseFields::default(), Action::Drop)],
+                exact: vec![ExactRule::new(4, ExactFields::default(), Action::Drop)],
                 ..RuleSet::default()
             },
-            "rules: precise rule 4: it has no field",
+            "rules: exact-match rule 4: it has no field",
         ),
     ] {
         let error = set.check().expect_err("a mistake").to_string();
@@ -298,7 +298,7 @@ fn sets_that_come_from_no_file_are_checked_too() {
     let ninth = Shape::SRC.with(Shape::VLAN);
     let shapes: Vec<Shape> = (0..8).map(|bit| Shape(1 << bit)).chain([ninth]).collect();
     let error = RuleSet::default().compile("eth0", &shapes, crate::Room::UNLIMITED).expect_err("nine");
-    assert!(error.to_string().starts_with("rules: the precise rules have 9 different sets"), "{error}");
+    assert!(error.to_string().starts_with("rules: the exact-match rules have 9 different sets"), "{error}");
 }
 
 #[test]

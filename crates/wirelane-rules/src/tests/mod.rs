@@ -6,10 +6,10 @@
 //! others        files that they name: other rule files, lists, CSV
 //! hostile       texts that nobody would write
 //! possible      rules that no packet can hit
-//! judge         compiled sets against the reference, over made-up packets and the corpus
+//! evaluate         compiled sets against the reference, over made-up packets and the corpus
 //! kernel        the same in the kernel
 //! tables        how large compiled sets are, and what is refused
-//! exits         rules that send packets to other devices
+//! egress devices         rules that send packets to other devices
 //! explain       why
 //! sets          named sets: as they are written, what is wrong with them, and what they answer
 //! applications  fields of application protocols, in payloads made for them
@@ -21,12 +21,12 @@
 //! ```
 
 mod applications;
-mod exits;
+mod egress_devices;
 mod explain;
 mod fields;
 mod file;
 mod hostile;
-mod judge;
+mod evaluate;
 mod mistakes;
 mod others;
 mod patterns;

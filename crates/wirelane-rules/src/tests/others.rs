@@ -1,4 +1,4 @@
-//! Files that a rule file names: other rule files, lists of addresses, precise rules in CSV.
+//! Files that a rule file names: other rule files, lists of addresses, exact-match rules in CSV.
 
 use std::fs;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use tempfile::TempDir;
 
 use crate::Error;
-use crate::{PreciseFields, RuleSet, Test};
+use crate::{ExactFields, RuleSet, Test};
 
 /// A folder with files, of which the first is read.
 fn read(files: &[(&str, &str)]) -> (TempDir, crate::Result<RuleSet>) {
@@ -197,11 +197,11 @@ fn mistakes_in_lists_are_told_where_they_are() {
 }
 
 #[test]
-fn precise_rules_from_csv() {
+fn exact_rules_from_csv() {
     let set = set(&[
         (
             "a.toml",
-            "[[precise]]\nfile = \"flows.csv\"\nid = 1000\naction = \"drop\"\nprotocol = \"udp\"\nidle = \"1m\"\n",
+            "[[exact]]\nfile = \"flows.csv\"\nid = 1000\naction = \"drop\"\nprotocol = \"udp\"\nidle = \"1m\"\n",
         ),
         (
             "flows.csv",
@@ -209,7 +209,7 @@ fn precise_rules_from_csv() {
         ),
     ]);
     let told: Vec<String> = set
-        .precise
+        .exact
         .iter()
         .map(|rule| format!("{} {} {} {}", rule.id, rule.fields, rule.action, rule.idle_s))
         .collect();
@@ -221,7 +221,7 @@ fn precise_rules_from_csv() {
             "2001 src=2001:db8::1 dst-port=55 protocol=udp count 60",
         ]
     );
-    let main = "[[precise]]\nfile = \"x.csv\"\nid = 1\naction = \"drop\"\n";
+    let main = "[[exact]]\nfile = \"x.csv\"\nid = 1\naction = \"drop\"\n";
     has(
         &[
             ("a.toml", main),
@@ -252,26 +252,26 @@ fn precise_rules_from_csv() {
     has(&[("a.toml", main), ("x.csv", &long)], &["x.csv:2:10: there is no column for this"]);
     has(&[("a.toml", main), ("x.csv", "# nothing\n")], &["x.csv: is empty: the first row"]);
     has(
-        &[("a.toml", "[[precise]]\nfile = \"x.csv\"\n"), ("x.csv", "src\n::1\n")],
+        &[("a.toml", "[[exact]]\nfile = \"x.csv\"\n"), ("x.csv", "src\n::1\n")],
         &["x.csv:2:1: the rule has no id"],
     );
 }
 
 #[test]
-fn a_hundred_thousand_precise_rules() {
+fn a_hundred_thousand_exact_rules() {
     let mut csv = String::from("src,dst\n");
     for number in 0..100_000u32 {
         csv.push_str(&format!("10.{}.{}.{},192.0.2.1\n", number >> 16, number >> 8 & 0xff, number & 0xff));
     }
     let set =
-        set(&[("a.toml", "[[precise]]\nfile = \"x.csv\"\nid = 1\naction = \"drop\"\n"), ("x.csv", &csv)]);
-    assert_eq!(set.precise.len(), 100_000);
-    let last = PreciseFields {
+        set(&[("a.toml", "[[exact]]\nfile = \"x.csv\"\nid = 1\naction = \"drop\"\n"), ("x.csv", &csv)]);
+    assert_eq!(set.exact.len(), 100_000);
+    let last = ExactFields {
         src: Some("10.1.134.159".parse().expect("an address")),
         dst: Some("192.0.2.1".parse().expect("an address")),
-        ..PreciseFields::default()
+        ..ExactFields::default()
     };
-    assert_eq!((set.precise[99_999].id, set.precise[99_999].fields), (100_000, last));
+    assert_eq!((set.exact[99_999].id, set.exact[99_999].fields), (100_000, last));
 }
 
 #[test]

@@ -2,9 +2,9 @@
 
 use std::fs;
 
-use wirelane_bpf::judge::{NoPrecise, Packet, judge};
+use wirelane_bpf::evaluate::{NoExact, Packet, evaluate};
 use wirelane_bpf::layout::{Ip, NO_OFFSET, Parsed, flags, ip_flags, l3};
-use wirelane_bpf::rules::{Facts, Judged, LiveCounts, dim, judged_flags, verdict};
+use wirelane_bpf::rules::{Facts, Evaluated, LiveCounts, dim, evaluated_flags, verdict};
 use wirelane_bpf::search::{BLOCK, MAX_BYTES, MAX_OUTPUTS};
 
 use super::{listed, mistakes};
@@ -18,28 +18,28 @@ fn asked(fields: &str, condition: &str) -> String {
 }
 
 /// What is decided of a packet of this payload, of which so many bytes were captured: natively, and by the reference.
-pub(super) fn decided(set: &RuleSet, payload: &[u8], captured: usize) -> Judged {
+pub(super) fn decided(set: &RuleSet, payload: &[u8], captured: usize) -> Evaluated {
     let ip = Ip { l3: l3::IPV4, l3_len: 28 + payload.len() as u32, payload_off: 28, ..Ip::default() };
     let parsed = Parsed { outer: ip, ..Parsed::default() };
     let data = [&[b'/'; 28], payload].concat();
     by_both(set, &parsed, &data[..captured.min(payload.len()) + 28], data.len())
 }
 
-fn by_both(set: &RuleSet, parsed: &Parsed, data: &[u8], wire_len: usize) -> Judged {
+fn by_both(set: &RuleSet, parsed: &Parsed, data: &[u8], wire_len: usize) -> Evaluated {
     let flat = set.compile("eth0", &[], Room::UNLIMITED).expect("it fits");
     let counts: Vec<LiveCounts> = (0..flat.set.slots).map(|_| LiveCounts::default()).collect();
     let packet = Packet { parsed, data, inner: false };
     let facts = Facts { now_ns: 7, wire_len: wire_len as u32, ..Facts::default() };
-    let judged = judge(&flat, &counts, &mut NoPrecise, packet, &facts);
+    let evaluated = evaluate(&flat, &counts, &mut NoExact, packet, &facts);
     let mut reference = Reference::new(set, 0);
-    assert_eq!(judged, reference.judge(packet, &facts, "eth0"));
+    assert_eq!(evaluated, reference.evaluate(packet, &facts, "eth0"));
     let searched = counts.get(set.rules.len()).map(LiveCounts::read).unwrap_or_default();
     assert_eq!(searched, reference.searched());
-    judged
+    evaluated
 }
 
-fn is_half(judged: &Judged) -> bool {
-    judged.flags & judged_flags::HALF != 0
+fn is_half(evaluated: &Evaluated) -> bool {
+    evaluated.flags & evaluated_flags::HALF != 0
 }
 
 #[test]
@@ -224,21 +224,21 @@ fn a_pattern_is_found_wherever_it_lies() {
         payload.extend(b"needle");
         for behind in [0, 1, 200] {
             payload.resize(at + 6 + behind, b'n');
-            let judged = decided(&set, &payload, usize::MAX);
-            assert_eq!((judged.verdict, judged.pattern), (verdict::DROP.into(), [1, 0, 0, 0]), "at {at}");
-            assert_eq!(is_half(&judged), payload.len() > MAX_BYTES, "at {at}");
+            let evaluated = decided(&set, &payload, usize::MAX);
+            assert_eq!((evaluated.verdict, evaluated.pattern), (verdict::DROP.into(), [1, 0, 0, 0]), "at {at}");
+            assert_eq!(is_half(&evaluated), payload.len() > MAX_BYTES, "at {at}");
         }
         // Its last byte is missing.
-        let judged = decided(&set, &payload[..at + 5], usize::MAX);
-        assert_eq!((judged.verdict, is_half(&judged)), (verdict::PASS.into(), false), "at {at}");
+        let evaluated = decided(&set, &payload[..at + 5], usize::MAX);
+        assert_eq!((evaluated.verdict, is_half(&evaluated)), (verdict::PASS.into(), false), "at {at}");
     }
     // What lies before the payload, or behind the datagram, is no part of it.
     assert_eq!(decided(&set, b"", usize::MAX).pattern, [0; 4]);
     let ip = Ip { l3: l3::IPV4, l3_len: 28 + 5, payload_off: 28, ..Ip::default() };
     let parsed = Parsed { outer: ip, ..Parsed::default() };
     let data = [&[b'/'; 28][..], b"needle and padding"].concat();
-    let judged = by_both(&set, &parsed, &data, data.len());
-    assert_eq!((judged.pattern, is_half(&judged)), ([0; 4], false));
+    let evaluated = by_both(&set, &parsed, &data, data.len());
+    assert_eq!((evaluated.pattern, is_half(&evaluated)), ([0; 4], false));
 }
 
 #[test]
@@ -246,12 +246,12 @@ fn what_is_not_searched_to_the_end_is_marked() {
     let set = super::set(&asked("text = \"needle\"", "payload = \"shells\""));
     let mut payload = vec![0; MAX_BYTES];
     payload.extend(b"needle");
-    let judged = decided(&set, &payload, usize::MAX);
-    assert_eq!((judged.verdict, is_half(&judged)), (verdict::PASS.into(), true), "too long");
-    let judged = decided(&set, b"a needle", 7);
-    assert_eq!((judged.verdict, is_half(&judged)), (verdict::PASS.into(), true), "cut");
-    let judged = decided(&set, b"a needle", 0);
-    assert!(is_half(&judged), "cut before");
+    let evaluated = decided(&set, &payload, usize::MAX);
+    assert_eq!((evaluated.verdict, is_half(&evaluated)), (verdict::PASS.into(), true), "too long");
+    let evaluated = decided(&set, b"a needle", 7);
+    assert_eq!((evaluated.verdict, is_half(&evaluated)), (verdict::PASS.into(), true), "cut");
+    let evaluated = decided(&set, b"a needle", 0);
+    assert!(is_half(&evaluated), "cut before");
     // A pattern that has to lie in the first bytes asks for no more than these.
     let near = super::set(&asked("text = \"needle\"\ndepth = 7", "payload = \"shells\""));
     assert!(!is_half(&decided(&near, &payload, usize::MAX)) && !is_half(&decided(&near, &payload, 7)));
@@ -312,11 +312,11 @@ fn ids_are_in_the_order_in_which_patterns_end() {
         "text = [\"she\", \"he\", \"hers\", \"his\", \"er\", \"sh\"]",
         "payload = \"shells\"",
     ));
-    let judged = decided(&set, b"ushers his", usize::MAX);
+    let evaluated = decided(&set, b"ushers his", usize::MAX);
     // sh, she and he, er, and then more than there is room for.
-    assert_eq!((judged.pattern, judged.flags), ([6, 1, 2, 5], judged_flags::FOUND));
-    let judged = decided(&set, b"he he he", usize::MAX);
-    assert_eq!((judged.pattern, judged.flags), ([2, 0, 0, 0], 0));
+    assert_eq!((evaluated.pattern, evaluated.flags), ([6, 1, 2, 5], evaluated_flags::FOUND));
+    let evaluated = decided(&set, b"he he he", usize::MAX);
+    assert_eq!((evaluated.pattern, evaluated.flags), ([2, 0, 0, 0], 0));
 }
 
 /// A packet that another rule has decided about, or that the rest of the rule does not fit, is not searched.
@@ -334,7 +334,7 @@ fn only_what_is_asked_is_searched() {
         ("payload = \"a\"\naction = \"none\"", "action = \"drop\"", true),
     ] {
         let set = super::set(&text(first, second));
-        let judged = decided(&set, b"a", usize::MAX);
-        assert_eq!(judged.pattern[0] == 1, searched, "{first}, {second}");
+        let evaluated = decided(&set, b"a", usize::MAX);
+        assert_eq!(evaluated.pattern[0] == 1, searched, "{first}, {second}");
     }
 }

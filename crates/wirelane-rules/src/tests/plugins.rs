@@ -1,7 +1,7 @@
 //! Rules that ask plug-ins: as they are written, what is wrong with them, what they are compiled to, and what can be said
 //! of them where no plug-in runs.
 
-use wirelane_bpf::judge::Packet;
+use wirelane_bpf::evaluate::Packet;
 use wirelane_bpf::layout::Parsed;
 use wirelane_bpf::rules::{Facts, verdict};
 
@@ -105,10 +105,10 @@ fn what_no_plug_in_can_say_is_a_mistake() {
     ] {
         assert_eq!(mistakes(&format!("[[rule]]\nid = 1\n{fields}\n")), [expected]);
     }
-    let precise = mistakes("[[precise]]\nid = 1\nsrc = \"192.0.2.1\"\naction = \"plugin\"\n");
+    let exact = mistakes("[[exact]]\nid = 1\nsrc = \"192.0.2.1\"\naction = \"plugin\"\n");
     assert_eq!(
-        precise,
-        ["1:1: action = \"plugin\" is for rules with the condition plugin = \"NAME\", not for precise ones"]
+        exact,
+        ["1:1: action = \"plugin\" is for rules with the condition plugin = \"NAME\", not for exact ones"]
     );
     // With patterns there are eight names.
     let patterns: String = (1..=5)

@@ -1,6 +1,6 @@
 //! Rules that no packet can hit.
 
-use wirelane_bpf::judge::Packet;
+use wirelane_bpf::evaluate::Packet;
 use wirelane_bpf::layout::l3;
 
 use super::generator::{self, Values};
@@ -111,8 +111,8 @@ fn no_packet_hits_a_rule_that_none_can() {
             let facts = generator::facts(&mut dice, &values, 0);
             let data = generator::payload(&mut dice, &values);
             let packet = Packet { parsed: &parsed, data: &data, inner: dice.once_in(2) };
-            let judged = reference.judge(packet, &facts, "eth0");
-            assert_eq!(judged.hits, 0, "{parsed:#?} {facts:?} {set:#?}");
+            let evaluated = reference.evaluate(packet, &facts, "eth0");
+            assert_eq!(evaluated.hits, 0, "{parsed:#?} {facts:?} {set:#?}");
         }
     }
     assert!(impossible > 30, "{impossible}");

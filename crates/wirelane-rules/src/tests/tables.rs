@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use wirelane_bpf::judge::{NoPrecise, Packet, judge};
+use wirelane_bpf::evaluate::{NoExact, Packet, evaluate};
 use wirelane_bpf::layout::{Parsed, l3};
 use wirelane_bpf::rules::{Facts, LEAF, dim, verdict};
 
@@ -140,7 +140,7 @@ fn long_lists_of_addresses() {
         parsed.outer.src[..4].copy_from_slice(&number.to_be_bytes());
         let facts = Facts { wire_len: 60, ..Facts::default() };
         let packet = Packet { parsed: &parsed, data: &[], inner: false };
-        judge(&flat, &[], &mut NoPrecise, packet, &facts).verdict == u32::from(verdict::DROP)
+        evaluate(&flat, &[], &mut NoExact, packet, &facts).verdict == u32::from(verdict::DROP)
     };
     for number in &numbers {
         assert!(dropped(*number), "{number:#x}");

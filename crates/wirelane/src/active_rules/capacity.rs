@@ -7,14 +7,14 @@ use wirelane_rules::{MOST_RULES, RuleSet};
 /// enough for ordinary sets.
 ///
 /// Engine `ring` sets the memory aside when the capture starts; the other engines take what they need when they need
-/// it, but for precise rules.
+/// it, but for exact-match rules.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RulesRoom {
+pub struct RulesCapacity {
     /// Wildcard rules. Each takes 128 bytes of counters per lane (RX queue or CPU).
     pub rules: usize,
-    /// Precise rules, those that packets make included. Replacing a whole set takes room for the old and the new ones.
+    /// Exact-match rules, those that packets make included. Replacing a whole set takes room for the old and the new ones.
     /// Each takes about 200 bytes once it is there, and 16 before.
-    pub precise: usize,
+    pub exact: usize,
     /// Nodes of look-up tables, 2 KiB each.
     pub nodes: usize,
     /// Classes of look-up tables, 1,152 bytes each.
@@ -25,12 +25,12 @@ pub struct RulesRoom {
 }
 
 /// The most that can be asked for.
-const MOST: RulesRoom =
-    RulesRoom { rules: MOST_RULES, precise: 1 << 26, nodes: 1 << 20, classes: 1 << 20, sets: 1 << 20 };
+const MOST: RulesCapacity =
+    RulesCapacity { rules: MOST_RULES, exact: 1 << 26, nodes: 1 << 20, classes: 1 << 20, sets: 1 << 20 };
 /// The least that is set aside unasked: sets of some hundred rules.
-const FLOOR: RulesRoom = RulesRoom { rules: 512, precise: 1 << 16, nodes: 2048, classes: 2048, sets: 0 };
+const FLOOR: RulesCapacity = RulesCapacity { rules: 512, exact: 1 << 16, nodes: 2048, classes: 2048, sets: 0 };
 
-impl RulesRoom {
+impl RulesCapacity {
     /// Refuses what is more than there can be.
     ///
     /// # Errors
@@ -38,14 +38,14 @@ impl RulesRoom {
     pub(crate) fn check(&self) -> Result<()> {
         for (name, asked, most) in [
             ("rules", self.rules, MOST.rules),
-            ("precise", self.precise, MOST.precise),
+            ("exact", self.exact, MOST.exact),
             ("nodes", self.nodes, MOST.nodes),
             ("classes", self.classes, MOST.classes),
             ("sets", self.sets, MOST.sets),
         ] {
             if asked > most {
                 let reason = format!("{name}={asked} is more than {most}, the most that there can be");
-                return Err(Error::BadOption { option: "--rules-room", reason });
+                return Err(Error::BadOption { option: "--rules-capacity", reason });
             }
         }
         Ok(())
@@ -55,27 +55,27 @@ impl RulesRoom {
     ///
     /// # Errors
     /// As [`RuleSet::check`].
-    pub(crate) fn for_rules(&self, rules: &RuleSet) -> Result<RulesRoom> {
+    pub(crate) fn for_rules(&self, rules: &RuleSet) -> Result<RulesCapacity> {
         let tables = rules.room()?;
-        let need = RulesRoom {
+        let need = RulesCapacity {
             rules: rules.rules.len(),
-            precise: rules.precise.len(),
+            exact: rules.exact.len(),
             nodes: tables.nodes,
             classes: tables.classes,
             sets: 0,
         };
         let sets = if self.sets == 0 { quarter_of_memory() } else { self.sets };
-        Ok(RulesRoom { sets, ..self.for_need(need) })
+        Ok(RulesCapacity { sets, ..self.for_need(need) })
     }
 
-    fn for_need(&self, need: RulesRoom) -> RulesRoom {
+    fn for_need(&self, need: RulesCapacity) -> RulesCapacity {
         let of = |asked: usize, need: usize, floor: usize, most: usize| match asked {
             0 => (2 * need).max(floor).min(most),
             asked => asked,
         };
-        RulesRoom {
+        RulesCapacity {
             rules: of(self.rules, need.rules, FLOOR.rules, MOST.rules),
-            precise: of(self.precise, need.precise, FLOOR.precise, MOST.precise),
+            exact: of(self.exact, need.exact, FLOOR.exact, MOST.exact),
             nodes: of(self.nodes, need.nodes, FLOOR.nodes, MOST.nodes),
             classes: of(self.classes, need.classes, FLOOR.classes, MOST.classes),
             sets: self.sets,
@@ -113,12 +113,12 @@ mod tests {
 
     #[test]
     fn room_is_twice_what_is_needed_or_what_was_asked_for() {
-        let need = RulesRoom { rules: 3000, precise: 100, nodes: 5000, classes: 10, sets: 0 };
-        let room = RulesRoom { classes: 7, ..RulesRoom::default() }.for_need(need);
-        assert_eq!(room, RulesRoom { rules: 4096, precise: 65536, nodes: 10_000, classes: 7, sets: 0 });
+        let need = RulesCapacity { rules: 3000, exact: 100, nodes: 5000, classes: 10, sets: 0 };
+        let room = RulesCapacity { classes: 7, ..RulesCapacity::default() }.for_need(need);
+        assert_eq!(room, RulesCapacity { rules: 4096, exact: 65536, nodes: 10_000, classes: 7, sets: 0 });
         assert!(quarter_of_memory() > 16, "what the machine has");
         assert!(room.check().is_ok());
-        let refusal = RulesRoom { rules: 4097, ..RulesRoom::default() }.check().unwrap_err().to_string();
+        let refusal = RulesCapacity { rules: 4097, ..RulesCapacity::default() }.check().unwrap_err().to_string();
         assert!(refusal.contains("rules=4097 is more than 4096"), "{refusal}");
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A rule that a new set has as the old one had it keeps its slot, and with it what it has counted. A rule that is new
 //! gets a slot that nobody has counted in since it was cleared; so none that the old set uses, by which packets are
-//! still judged while the new one takes over. There are twice as many slots as a set can have rules, so there always
+//! still evaluated while the new one takes over. There are twice as many slots as a set can have rules, so there always
 //! is one.
 
 use std::collections::BTreeMap;

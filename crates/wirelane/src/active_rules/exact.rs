@@ -1,15 +1,15 @@
-//! Precise rules of a capture: put into the tables of all its devices, taken out, and swept when they have expired.
+//! Exact-match rules of a capture: put into the tables of all its devices, taken out, and swept when they have expired.
 
-use wirelane_bpf::rules::{Precise, PreciseKey};
+use wirelane_bpf::rules::{ExactValue, ExactKey};
 
 use super::target::{InsertOutcome, Page, Target};
 use super::{ActiveRuleset, State, entry, refused};
 use crate::error::{Error, Result};
-use wirelane_rules::{PreciseRule, RuleSet};
+use wirelane_rules::{ExactRule, RuleSet};
 
 impl ActiveRuleset {
-    /// Puts precise rules into the tables of all devices, or of none.
-    pub(super) fn put_all(&self, state: &mut State, rules: &[PreciseRule], epoch: u32) -> Result<u64> {
+    /// Puts exact-match rules into the tables of all devices, or of none.
+    pub(super) fn put_all(&self, state: &mut State, rules: &[ExactRule], epoch: u32) -> Result<u64> {
         for (done, rule) in rules.iter().enumerate() {
             let key = entry::key(&rule.fields, epoch);
             for (at, target) in self.targets.iter().enumerate() {
@@ -23,23 +23,23 @@ impl ActiveRuleset {
         Ok(rules.len() as u64)
     }
 
-    /// Takes out what [`ActiveRuleset::put_all`] has put in. Nobody has been judged by them, or they are not to be.
-    pub(super) fn take_back(&self, rules: &[PreciseRule], epoch: u32) {
+    /// Takes out what [`ActiveRuleset::put_all`] has put in. Nobody has been evaluated by them, or they are not to be.
+    pub(super) fn take_back(&self, rules: &[ExactRule], epoch: u32) {
         for rule in rules {
             let key = entry::key(&rule.fields, epoch);
             for target in &self.targets {
                 if let Err(e) = target.take(&key) {
-                    tracing::warn!("{}: taking back precise rule {}: {e}", target.device(), rule.id);
+                    tracing::warn!("{}: taking back exact-match rule {}: {e}", target.device(), rule.id);
                 }
             }
         }
     }
 
-    /// Removes all precise rules that `ends` says have ended; gives how many.
+    /// Removes all exact-match rules that `ends` says have ended; gives how many.
     pub(super) fn purge(
         &self,
         state: &mut State,
-        ends: impl Fn(&PreciseKey, &Precise) -> bool,
+        ends: impl Fn(&ExactKey, &ExactValue) -> bool,
     ) -> Result<u64> {
         let mut removed = 0;
         for target in &self.targets {
@@ -48,7 +48,7 @@ impl ActiveRuleset {
         Ok(removed)
     }
 
-    /// Removes what has expired from the next page of precise rules. Whether there are more pages in this round.
+    /// Removes what has expired from the next page of exact-match rules. Whether there are more pages in this round.
     ///
     /// # Errors
     /// What the kernel said.
@@ -74,8 +74,8 @@ impl ActiveRuleset {
 }
 
 /// Puts a rule into the table of a device. One that a packet has made is replaced.
-fn put(state: &mut State, target: &dyn Target, key: &PreciseKey, rule: &PreciseRule) -> Result<()> {
-    let (_, value) = rule.entry(target.now_ns(), target.exits());
+fn put(state: &mut State, target: &dyn Target, key: &ExactKey, rule: &ExactRule) -> Result<()> {
+    let (_, value) = rule.entry(target.now_ns(), target.egress_devices());
     let mut swept = false;
     if let Some(back) = entry::turned(key) {
         make_way(state, target, &back, rule.id)?;
@@ -89,12 +89,12 @@ fn put(state: &mut State, target: &dyn Target, key: &PreciseKey, rule: &PreciseR
                 purge(state, target, |_, value, now| entry::has_expired(value, now))?;
             }
             InsertOutcome::Full => {
-                let room = target.room().precise;
+                let room = target.room().exact;
                 return Err(Error::BadOption {
-                    option: "--rules-room",
+                    option: "--rules-capacity",
                     reason: format!(
-                        "{} has room for {room} precise rules, which is full (replacing a set takes room for the old and \
-                         the new one): start the capture with --rules-room precise={}",
+                        "{} has room for {room} exact-match rules, which is full (replacing a set takes room for the old and \
+                         the new one): start the capture with --rules-capacity exact={}",
                         target.device(),
                         2 * room
                     ),
@@ -104,8 +104,8 @@ fn put(state: &mut State, target: &dyn Target, key: &PreciseKey, rule: &PreciseR
     }
 }
 
-/// Sees to it that there is no precise rule with this key, for that of rule `id`.
-fn make_way(state: &mut State, target: &dyn Target, key: &PreciseKey, id: u32) -> Result<()> {
+/// Sees to it that there is no exact-match rule with this key, for that of rule `id`.
+fn make_way(state: &mut State, target: &dyn Target, key: &ExactKey, id: u32) -> Result<()> {
     match target.get(key)? {
         None => Ok(()),
         Some(other) if entry::is_made(&other) || entry::has_expired(&other, target.now_ns()) => {
@@ -115,16 +115,16 @@ fn make_way(state: &mut State, target: &dyn Target, key: &PreciseKey, id: u32) -
             Ok(())
         }
         Some(other) => {
-            Err(refused(format!("rule {id}: precise rule {} is for exactly these packets", other.id)))
+            Err(refused(format!("rule {id}: exact-match rule {} is for exactly these packets", other.id)))
         }
     }
 }
 
-/// Removes all precise rules of a device that `ends` says have ended; gives how many.
+/// Removes all exact-match rules of a device that `ends` says have ended; gives how many.
 fn purge(
     state: &mut State,
     target: &dyn Target,
-    ends: impl Fn(&PreciseKey, &Precise, u64) -> bool,
+    ends: impl Fn(&ExactKey, &ExactValue, u64) -> bool,
 ) -> Result<u64> {
     let (mut removed, mut from) = (0, None);
     loop {
@@ -142,7 +142,7 @@ fn sweep_page(
     state: &mut State,
     target: &dyn Target,
     page: &Page,
-    ends: impl Fn(&PreciseKey, &Precise, u64) -> bool,
+    ends: impl Fn(&ExactKey, &ExactValue, u64) -> bool,
 ) -> Result<u64> {
     let mut removed = 0;
     let now = target.now_ns();
@@ -161,6 +161,6 @@ fn sweep_page(
 
 /// Whether rules of a set end by themselves, or make such.
 pub(super) fn age(rules: &RuleSet) -> bool {
-    rules.precise.iter().any(|rule| rule.idle_s != 0 || rule.hard_s != 0)
+    rules.exact.iter().any(|rule| rule.idle_s != 0 || rule.hard_s != 0)
         || rules.rules.iter().any(|rule| rule.insert.is_some())
 }

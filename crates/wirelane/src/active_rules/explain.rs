@@ -1,6 +1,6 @@
 //! Why rules say what they say of a packet that somebody has.
 
-use wirelane_bpf::judge::Packet;
+use wirelane_bpf::evaluate::Packet;
 use wirelane_bpf::native;
 use wirelane_bpf::rules::Facts;
 
@@ -27,7 +27,7 @@ pub struct PacketToExplain<'a> {
 }
 
 impl PacketToExplain<'_> {
-    /// What these rules say of it, and why. Precise rules count as just made, and nothing is counted. (Where a rule
+    /// What these rules say of it, and why. Exact-match rules count as just made, and nothing is counted. (Where a rule
     /// samples, a running capture may choose others, since it hashes by a number of its own.)
     pub fn explain(&self, rules: &RuleSet) -> Explanation {
         let parsed = native::parse(self.link_type, self.data, true);

@@ -1,19 +1,19 @@
-//! The rules of a capture that are in force: what is judged by, what it has counted, and how it is changed while
+//! The rules of a capture that are in force: what is evaluated by, what it has counted, and how it is changed while
 //! packets flow.
 //!
 //! ```text
 //!   RuleSet -> PendingRuleset -- prepare: compile, for each device; switch, settle --> Target: the kernel's tables
 //!      ^                                                                        |      (engine/ring/rules/), or those
-//!      |                                                                        |      that workers judge by (native/)
+//!      |                                                                        |      that workers evaluate by (native/)
 //!   Capture::set_rules, control/ (wirelane rules)        stats, list <--counts--'
 //! ```
 //!
 //! A change is all or nothing. Everything that can be refused is done first, beside the rules in force: the new set is
-//! checked and compiled for each device, its precise rules are put into the tables in an epoch of their own (`entry.rs`),
-//! and its tables are written. Then each device switches, by one store; a packet is judged by the one set or by the
-//! other. What the old rules have counted is final once no packet is judged by them any more (`counter_slots.rs`).
+//! checked and compiled for each device, its exact-match rules are put into the tables in an epoch of their own (`entry.rs`),
+//! and its tables are written. Then each device switches, by one store; a packet is evaluated by the one set or by the
+//! other. What the old rules have counted is final once no packet is evaluated by them any more (`counter_slots.rs`).
 //!
-//! Precise rules that have expired do nothing, whether or not they are still in the table; [`ActiveRuleset::sweep`] removes
+//! Exact-match rules that have expired do nothing, whether or not they are still in the table; [`ActiveRuleset::sweep`] removes
 //! them, a part at a time.
 
 mod capacity;
@@ -33,20 +33,20 @@ use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use wirelane_bpf::rules::{Counts, Precise, PreciseKey};
+use wirelane_bpf::rules::{Counts, ExactValue, ExactKey};
 
-pub use self::capacity::RulesRoom;
+pub use self::capacity::RulesCapacity;
 use self::counter_slots::CounterSlots;
 pub use self::explain::PacketToExplain;
-pub(crate) use self::native::{Fate, Judge, NativeRules, fate};
+pub(crate) use self::native::{Fate, Evaluator, NativeRules, fate};
 pub(crate) use self::pending::PendingRuleset;
 pub(crate) use self::target::{InsertOutcome, Page, Target};
 use crate::error::{Error, Result};
 pub(crate) use wirelane_rules::add_counts as add;
 use wirelane_rules::{
-    self, Mistake, NamedSet, Patterns, Policy, PreciseFields, PreciseRule, Rule, RuleSet, Shape,
+    self, Mistake, NamedSet, Patterns, Policy, ExactFields, ExactRule, Rule, RuleSet, Shape,
 };
-pub use wirelane_rules::{Changed, Hits, PluginLine, PreciseLine, RuleLine, RuleStats, Searches};
+pub use wirelane_rules::{Changed, Hits, PluginLine, ExactLine, RuleLine, RuleStats, Searches};
 
 /// How the times of packets relate to UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,9 +70,9 @@ struct State {
     default: Policy,
     /// The wildcard rules.
     slots: CounterSlots,
-    /// Shapes of precise rules, in the order in which they are looked for.
+    /// Shapes of exact-match rules, in the order in which they are looked for.
     shapes: Vec<Shape>,
-    /// Of the precise rules.
+    /// Of the exact-match rules.
     epoch: u32,
     version: u64,
     /// Named sets, also those that no rule asks so far.
@@ -81,11 +81,11 @@ struct State {
     patterns: Vec<Patterns>,
     /// There are rules that end by themselves, or may be.
     ages: bool,
-    /// Ids of precise rules that were not made by packets, and how many devices have them.
+    /// Ids of exact-match rules that were not made by packets, and how many devices have them.
     ids: HashMap<u32, u32>,
     rules_gone: Counts,
-    precise_gone: Counts,
-    /// How far precise rules have been swept: the target, and where its next page begins.
+    exact_gone: Counts,
+    /// How far exact-match rules have been swept: the target, and where its next page begins.
     swept: (usize, Option<u32>),
 }
 
@@ -112,12 +112,12 @@ impl ActiveRuleset {
         let epoch = entry::after(state.epoch);
         let shapes = wirelane_rules::shapes(rules, &[])?;
         let draft = self.draft(&state, rules, shapes, epoch)?;
-        let added = self.put_all(&mut state, &rules.precise, epoch)?;
+        let added = self.put_all(&mut state, &rules.exact, epoch)?;
         if let Err(e) = self.install(&mut state, draft) {
-            self.take_back(&rules.precise, epoch);
+            self.take_back(&rules.exact, epoch);
             return Err(e);
         }
-        state.ids = rules.precise.iter().map(|rule| (rule.id, self.targets.len() as u32)).collect();
+        state.ids = rules.exact.iter().map(|rule| (rule.id, self.targets.len() as u32)).collect();
         state.ages = exact::age(rules);
         let removed = self.purge(&mut state, |key, _| entry::epoch_of(key) != epoch)?;
         Ok(state.changed(added, removed))
@@ -127,21 +127,21 @@ impl ActiveRuleset {
     ///
     /// # Errors
     /// As [`ActiveRuleset::replace`]; an id that is taken is a mistake.
-    pub(crate) fn extend(&self, rules: Vec<Rule>, precise: Vec<PreciseRule>) -> Result<Changed> {
+    pub(crate) fn extend(&self, rules: Vec<Rule>, exact: Vec<ExactRule>) -> Result<Changed> {
         let mut state = self.lock();
         let (sets, patterns) = (state.sets.clone(), state.patterns.clone());
-        let new = RuleSet { default: Policy::Pass, rules, precise, sets, patterns };
+        let new = RuleSet { default: Policy::Pass, rules, exact, sets, patterns };
         new.check()?;
         self.check_names(&new)?;
-        let RuleSet { rules, precise, .. } = &new;
-        let mut ids = rules.iter().map(|rule| rule.id).chain(precise.iter().map(|rule| rule.id));
+        let RuleSet { rules, exact, .. } = &new;
+        let mut ids = rules.iter().map(|rule| rule.id).chain(exact.iter().map(|rule| rule.id));
         if let Some(id) = ids.find(|id| state.ids.contains_key(id) || state.slots.of(*id).is_some()) {
             return Err(refused(format!("rule {id}: this id is in use; remove the rule that has it first")));
         }
         let shapes = wirelane_rules::shapes(&new, &state.shapes)?;
         let added = {
             let epoch = state.epoch;
-            self.put_all(&mut state, precise, epoch)?
+            self.put_all(&mut state, exact, epoch)?
         };
         if !rules.is_empty() || shapes != state.shapes {
             let all = state.set(state.rules().chain(rules).cloned().collect());
@@ -149,22 +149,22 @@ impl ActiveRuleset {
                 .draft(&state, &all, shapes, state.epoch)
                 .and_then(|draft| self.install(&mut state, draft));
             if let Err(e) = installed {
-                self.take_back(precise, state.epoch);
+                self.take_back(exact, state.epoch);
                 return Err(e);
             }
         }
         state.ages |= exact::age(&new);
         let devices = self.targets.len() as u32;
-        state.ids.extend(precise.iter().map(|rule| (rule.id, devices)));
+        state.ids.extend(exact.iter().map(|rule| (rule.id, devices)));
         Ok(state.changed(added, 0))
     }
 
-    /// Removes the rules with these ids, those that they have made included, and precise rules with these fields.
+    /// Removes the rules with these ids, those that they have made included, and exact-match rules with these fields.
     /// What is not there is not an error.
     ///
     /// # Errors
     /// What the kernel said.
-    pub(crate) fn remove(&self, ids: &[u32], precise: &[PreciseFields]) -> Result<Changed> {
+    pub(crate) fn remove(&self, ids: &[u32], exact: &[ExactFields]) -> Result<Changed> {
         let ids: HashSet<u32> = ids.iter().copied().collect();
         let mut state = self.lock();
         let before = state.rules().count();
@@ -177,7 +177,7 @@ impl ActiveRuleset {
         if !ids.is_empty() {
             removed += self.purge(&mut state, |_, value| ids.contains(&value.id))?;
         }
-        for fields in precise {
+        for fields in exact {
             let key = entry::key(fields, state.epoch);
             for key in [Some(key), entry::turned(&key)].into_iter().flatten() {
                 for target in &self.targets {
@@ -191,7 +191,7 @@ impl ActiveRuleset {
         Ok(state.changed(0, removed))
     }
 
-    /// Removes all precise rules, and with `all` the others too. The default stays.
+    /// Removes all exact-match rules, and with `all` the others too. The default stays.
     ///
     /// # Errors
     /// What the kernel said.
@@ -225,9 +225,9 @@ impl ActiveRuleset {
         let room = self.targets.iter().map(|target| target.room().rules).min().unwrap_or(0);
         if rules.len() > room {
             return Err(Error::BadOption {
-                option: "--rules-room",
+                option: "--rules-capacity",
                 reason: format!(
-                    "{} wildcard rules, and the capture has room for {room}: start it with --rules-room rules={}",
+                    "{} wildcard rules, and the capture has room for {room}: start it with --rules-capacity rules={}",
                     rules.len(),
                     rules.len()
                 ),
@@ -240,14 +240,14 @@ impl ActiveRuleset {
         let set = RuleSet {
             default: set.default,
             rules: rules.clone(),
-            precise: Vec::new(),
+            exact: Vec::new(),
             sets: set.sets.clone(),
             patterns: set.patterns.clone(),
         };
         Ok((PendingRuleset { set, shapes, epoch, version: state.version + 1, slots, _search: search }, fresh))
     }
 
-    /// Packets are judged by this set on return, and by no other. After an error nothing has changed.
+    /// Packets are evaluated by this set on return, and by no other. After an error nothing has changed.
     fn install(&self, state: &mut State, (draft, fresh): (PendingRuleset, Vec<usize>)) -> Result<()> {
         for target in &self.targets {
             target.prepare(&draft)?;
@@ -260,7 +260,7 @@ impl ActiveRuleset {
         for target in &self.targets {
             if let Err(e) = target.settle() {
                 tracing::warn!(
-                    "{}: waiting for packets that are judged by the rules before: {e}",
+                    "{}: waiting for packets that are evaluated by the rules before: {e}",
                     target.device()
                 );
             }
@@ -287,12 +287,12 @@ impl ActiveRuleset {
         sum
     }
 
-    /// Whether rules send packets to exits only, and ask plug-ins that there are.
+    /// Whether rules send packets to egress devices only, and ask plug-ins that there are.
     fn check_names(&self, rules: &RuleSet) -> Result<()> {
         // All devices of a capture have the same.
-        let (exits, plugins) =
-            self.targets.first().map_or((&[][..], &[][..]), |target| (target.exits(), target.plugins()));
-        rules.check_exits(exits)?;
+        let (egress_devices, plugins) =
+            self.targets.first().map_or((&[][..], &[][..]), |target| (target.egress_devices(), target.plugins()));
+        rules.check_egress_devices(egress_devices)?;
         let plugins: Vec<String> = plugins.iter().map(|one| one.name.clone()).collect();
         Ok(rules.check_plugins(&plugins)?)
     }
@@ -324,7 +324,7 @@ impl State {
     /// These wildcard rules with the default, the named sets and the patterns in force.
     fn set(&self, rules: Vec<Rule>) -> RuleSet {
         let (sets, patterns) = (self.sets.clone(), self.patterns.clone());
-        RuleSet { default: self.default, rules, precise: Vec::new(), sets, patterns }
+        RuleSet { default: self.default, rules, exact: Vec::new(), sets, patterns }
     }
 
     /// The wildcard rules in force.
@@ -332,9 +332,9 @@ impl State {
         self.slots.all().map(|(_, rule)| rule)
     }
 
-    /// A precise rule has gone from one device.
-    fn has_gone(&mut self, key: &PreciseKey, value: &Precise) {
-        add(&mut self.precise_gone, &show::counts_of(value));
+    /// An exact-match rule has gone from one device.
+    fn has_gone(&mut self, key: &ExactKey, value: &ExactValue) {
+        add(&mut self.exact_gone, &show::counts_of(value));
         // The ids are those of the set in force.
         if entry::is_made(value) || entry::epoch_of(key) != self.epoch {
             return;

@@ -44,10 +44,10 @@ pub(super) fn fit(new: &RuleSet, old: &RuleSet, room: usize) -> Result<Arc<Searc
         bytes => format!(" beside {} MiB of those in force, which go only then", mib(bytes)),
     };
     Err(Error::BadOption {
-        option: "--rules-room",
+        option: "--rules-capacity",
         reason: format!(
             "the named sets and patterns are too large for memory: they need {} MiB ({}){beside}, and there is room for \
-             {room}: start the capture with --rules-room sets={}, or ask for more false positives, for no confirmation, or \
+             {room}: start the capture with --rules-capacity sets={}, or ask for more false positives, for no confirmation, or \
              for fewer patterns",
             mib(wanted_bytes),
             each.join(", "),
@@ -85,7 +85,7 @@ mod tests {
         assert!(fit(&million, &none, 2).is_ok());
         let refusal = fit(&million, &none, 1).unwrap_err().to_string();
         assert!(refusal.contains("too large for memory: they need 2 MiB (threats 2 MiB)"), "{refusal}");
-        assert!(refusal.contains("room for 1: start the capture with --rules-room sets=2"), "{refusal}");
+        assert!(refusal.contains("room for 1: start the capture with --rules-capacity sets=2"), "{refusal}");
         // Twice the same is there once; another one beside the first.
         assert!(fit(&million, &million.clone(), 2).is_ok());
         let refusal = fit(&set(1 << 20, "false-positives = 0.0009"), &million, 3).unwrap_err().to_string();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use wirelane_bpf::rules::{FlatSet, rule_flags};
 use wirelane_bpf::search::Search;
 
-use super::capacity::RulesRoom;
+use super::capacity::RulesCapacity;
 use super::counter_slots::CounterSlots;
 use super::entry;
 use crate::error::Result;
@@ -15,9 +15,9 @@ use wirelane_rules::{Condition, NamedSet, Room, RuleSet, Shape, Test};
 /// See the head of this file.
 #[derive(Debug)]
 pub(crate) struct PendingRuleset {
-    /// Its wildcard rules. Precise rules are put into the tables on their own.
+    /// Its wildcard rules. Exact-match rules are put into the tables on their own.
     pub(super) set: RuleSet,
-    /// Shapes that precise rules in force have.
+    /// Shapes that exact-match rules in force have.
     pub(super) shapes: Vec<Shape>,
     pub(super) epoch: u32,
     pub(super) version: u64,
@@ -28,19 +28,19 @@ pub(crate) struct PendingRuleset {
 }
 
 impl PendingRuleset {
-    /// Compiles it for the packets of a device, in a capture with these exits, and with these plug-ins there.
+    /// Compiles it for the packets of a device, in a capture with these egress devices, and with these plug-ins there.
     ///
     /// # Errors
     /// [`crate::Error::Rules`] for what is wrong with it, [`crate::Error::BadOption`] where there is no room for it.
     pub(crate) fn compile(
         &self,
         device: &str,
-        exits: &[String],
+        egress_devices: &[String],
         plugins: &[Placed],
-        room: &RulesRoom,
+        room: &RulesCapacity,
     ) -> Result<FlatSet> {
         let most = Room { nodes: room.nodes, classes: room.classes };
-        let mut flat = self.set.compile_for(device, exits, plugins, &self.shapes, most)?;
+        let mut flat = self.set.compile_for(device, egress_devices, plugins, &self.shapes, most)?;
         let set = &mut *flat.set;
         set.version = self.version as u32;
         set.slots = room.slots() as u32;
@@ -77,7 +77,7 @@ impl PendingRuleset {
         names
     }
 
-    /// Whether a packet can make a precise rule.
+    /// Whether a packet can make an exact-match rule.
     pub(super) fn inserts(&self) -> bool {
         self.set.rules.iter().any(|rule| rule.insert.is_some())
     }

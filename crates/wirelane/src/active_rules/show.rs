@@ -1,14 +1,14 @@
 //! Counters of rules of a capture.
 
-use wirelane_bpf::rules::{Counts, Precise, PreciseKey};
+use wirelane_bpf::rules::{Counts, ExactValue, ExactKey};
 
-use wirelane_rules::{Hits, PluginLine, PreciseLine, RuleLine, RuleStats, Searches, add_counts as add};
+use wirelane_rules::{Hits, PluginLine, ExactLine, RuleLine, RuleStats, Searches, add_counts as add};
 
 use super::target::Target;
 use super::{ActiveRuleset, Times, entry};
 use crate::error::Result;
 
-/// A place among the precise rules of a capture: a device, and where its next page begins.
+/// A place among the exact-match rules of a capture: a device, and where its next page begins.
 type Place = (usize, Option<u32>);
 
 impl ActiveRuleset {
@@ -31,11 +31,11 @@ impl ActiveRuleset {
                 devices: self.targets.iter().map(|target| target.device().to_owned()).collect(),
                 default: state.default,
                 rules: rules.collect(),
-                precise: 0,
-                precise_hits: Hits::default(),
-                precise_gone: hits(&state.precise_gone, offset),
+                exact: 0,
+                exact_hits: Hits::default(),
+                exact_gone: hits(&state.exact_gone, offset),
                 rules_gone: hits(&state.rules_gone, offset),
-                precise_room: self.targets.iter().map(|target| target.room().precise).min().unwrap_or(0)
+                exact_room: self.targets.iter().map(|target| target.room().exact).min().unwrap_or(0)
                     as u64,
                 sets: active_rules.set_lines(),
                 patterns: active_rules.pattern_lines(),
@@ -49,13 +49,13 @@ impl ActiveRuleset {
             let now = target.now_ns();
             each(target.as_ref(), |_, value| {
                 if !entry::has_expired(value, now) {
-                    stats.precise += 1;
+                    stats.exact += 1;
                 }
                 add(&mut sum, &counts_of(value));
                 Ok(())
             })?;
         }
-        stats.precise_hits = hits(&sum, offset);
+        stats.exact_hits = hits(&sum, offset);
         Ok(stats)
     }
 
@@ -71,12 +71,12 @@ impl ActiveRuleset {
         sum
     }
 
-    /// Some of the precise rules that are in force, from the beginning or from where another call has ended; and where
+    /// Some of the exact-match rules that are in force, from the beginning or from where another call has ended; and where
     /// the next one begins, if there are more.
     ///
     /// # Errors
     /// What the kernel said.
-    pub(crate) fn precise(&self, from: Place) -> Result<(Vec<PreciseLine>, Option<Place>)> {
+    pub(crate) fn exact(&self, from: Place) -> Result<(Vec<ExactLine>, Option<Place>)> {
         let (device, position) = from;
         let Some(target) = self.targets.get(device) else { return Ok((Vec::new(), None)) };
         let epoch = self.lock().epoch;
@@ -85,9 +85,9 @@ impl ActiveRuleset {
             .rules
             .iter()
             .filter(|(key, value)| entry::epoch_of(key) == epoch && !entry::has_expired(value, now))
-            .map(|(key, value)| PreciseLine {
+            .map(|(key, value)| ExactLine {
                 device,
-                rule: entry::rule(key, value, target.exits()),
+                rule: entry::rule(key, value, target.egress_devices()),
                 made: entry::is_made(value),
                 age_s: now.saturating_sub(value.made_ns) / 1_000_000_000,
                 hits: hits(&counts_of(value), offset),
@@ -109,8 +109,8 @@ impl ActiveRuleset {
     }
 }
 
-/// Calls `then` for every precise rule of a device.
-fn each(target: &dyn Target, mut then: impl FnMut(&PreciseKey, &Precise) -> Result<()>) -> Result<()> {
+/// Calls `then` for every exact-match rule of a device.
+fn each(target: &dyn Target, mut then: impl FnMut(&ExactKey, &ExactValue) -> Result<()>) -> Result<()> {
     let mut from = None;
     loop {
         let page = target.page(from)?;
@@ -122,8 +122,8 @@ fn each(target: &dyn Target, mut then: impl FnMut(&PreciseKey, &Precise) -> Resu
     }
 }
 
-/// What a precise rule has counted.
-pub(super) fn counts_of(value: &Precise) -> Counts {
+/// What an exact-match rule has counted.
+pub(super) fn counts_of(value: &ExactValue) -> Counts {
     Counts {
         packets: value.packets,
         bytes: value.bytes,

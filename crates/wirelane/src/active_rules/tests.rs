@@ -4,10 +4,10 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use wirelane_bpf::judge::Packet;
+use wirelane_bpf::evaluate::Packet;
 use wirelane_bpf::layout::LinkType;
 use wirelane_bpf::native;
-use wirelane_bpf::rules::{Facts, Judged};
+use wirelane_bpf::rules::{Facts, Evaluated};
 
 use super::*;
 use wirelane_rules::RuleSet;
@@ -25,24 +25,24 @@ fn packet(from: [u8; 4]) -> Vec<u8> {
 }
 
 /// Rules in force on these devices, and a view for one worker of each.
-fn active_rules(devices: &[&str], rules: &str) -> (ActiveRuleset, Vec<Judge>) {
+fn active_rules(devices: &[&str], rules: &str) -> (ActiveRuleset, Vec<Evaluator>) {
     let rules = RuleSet::parse(rules).unwrap();
-    let room = RulesRoom { rules: 4, precise: 8, ..RulesRoom::default() }.for_rules(&rules).unwrap();
+    let room = RulesCapacity { rules: 4, exact: 8, ..RulesCapacity::default() }.for_rules(&rules).unwrap();
     let native: Vec<_> = devices.iter().map(|device| NativeRules::new(device, 1, room)).collect();
-    let judges = native.iter().map(|native| Judge::new(Arc::clone(native), 0)).collect();
+    let evaluates = native.iter().map(|native| Evaluator::new(Arc::clone(native), 0)).collect();
     let targets = native.into_iter().map(|native| -> Arc<dyn Target> { native }).collect();
-    (ActiveRuleset::new(targets, Times::Utc, &rules).unwrap(), judges)
+    (ActiveRuleset::new(targets, Times::Utc, &rules).unwrap(), evaluates)
 }
 
 /// What becomes of a packet from this address, at this time.
-fn judge(judge: &mut Judge, device: &str, from: [u8; 4], now_ns: u64) -> Judged {
+fn evaluate(evaluate: &mut Evaluator, device: &str, from: [u8; 4], now_ns: u64) -> Evaluated {
     let data = packet(from);
     let parsed = native::parse(LinkType::Ethernet, &data, true);
     let facts = Facts { now_ns, wire_len: data.len() as u32, ..Facts::default() };
-    let set = judge.begin(device).unwrap();
-    let judged = judge.judge(&set, Packet { parsed: &parsed, data: &data, inner: false }, &facts);
-    judge.end();
-    judged
+    let set = evaluate.begin(device).unwrap();
+    let evaluated = evaluate.evaluate(&set, Packet { parsed: &parsed, data: &data, inner: false }, &facts);
+    evaluate.end();
+    evaluated
 }
 
 fn set(text: &str) -> RuleSet {
@@ -66,18 +66,18 @@ const FIRST: &str = r#"
 
 #[test]
 fn a_rule_that_stays_goes_on_counting_through_a_change() {
-    let (rules, mut judges) = active_rules(&[""], FIRST);
-    let judge_one = |judges: &mut Vec<Judge>, from| judge(&mut judges[0], "", from, SECOND);
-    assert_eq!(fate(&judge_one(&mut judges, [192, 0, 2, 1])), Fate::Filtered);
-    assert_eq!(fate(&judge_one(&mut judges, [192, 0, 2, 2])), Fate::Absorbed);
+    let (rules, mut evaluates) = active_rules(&[""], FIRST);
+    let evaluate_one = |evaluates: &mut Vec<Evaluator>, from| evaluate(&mut evaluates[0], "", from, SECOND);
+    assert_eq!(fate(&evaluate_one(&mut evaluates, [192, 0, 2, 1])), Fate::Filtered);
+    assert_eq!(fate(&evaluate_one(&mut evaluates, [192, 0, 2, 2])), Fate::Absorbed);
     assert_eq!(hits(&rules), [(1, 1), (2, 1)]);
     // 1 stays, 2 passes from now on, 3 comes before neither.
     let next = FIRST.replace("count", "pass") + "[[rule]]\nid = 3\naction = \"drop\"\n";
     let changed = rules.replace(&set(&next)).unwrap();
     assert_eq!((changed.version, changed.rules), (2, 3));
     assert_eq!(hits(&rules), [(1, 1), (2, 0), (3, 0)]);
-    assert_eq!(fate(&judge_one(&mut judges, [192, 0, 2, 2])), Fate::Delivered { at_most: usize::MAX });
-    assert_eq!(fate(&judge_one(&mut judges, [192, 0, 2, 1])), Fate::Filtered);
+    assert_eq!(fate(&evaluate_one(&mut evaluates, [192, 0, 2, 2])), Fate::Delivered { at_most: usize::MAX });
+    assert_eq!(fate(&evaluate_one(&mut evaluates, [192, 0, 2, 1])), Fate::Filtered);
     assert_eq!(hits(&rules), [(1, 2), (2, 1), (3, 0)]);
     let stats = rules.stats().unwrap();
     assert_eq!((stats.rules_gone.packets, stats.rules_gone.first_ns), (1, Some(SECOND)));
@@ -85,21 +85,21 @@ fn a_rule_that_stays_goes_on_counting_through_a_change() {
 
 #[test]
 fn what_is_refused_changes_nothing() {
-    let (rules, mut judges) = active_rules(&[""], FIRST);
-    judge(&mut judges[0], "", [192, 0, 2, 1], SECOND);
+    let (rules, mut evaluates) = active_rules(&[""], FIRST);
+    evaluate(&mut evaluates[0], "", [192, 0, 2, 1], SECOND);
     let many: String = (1..=5).map(|id| format!("[[rule]]\nid = {id}\naction = \"drop\"\n")).collect();
-    let precise = |id: u32, from: u32| {
+    let exact = |id: u32, from: u32| {
         let fields =
-            PreciseFields { src: Some(Ipv4Addr::from_bits(from).into()), ..PreciseFields::default() };
-        PreciseRule::new(id, fields, wirelane_rules::Action::Drop)
+            ExactFields { src: Some(Ipv4Addr::from_bits(from).into()), ..ExactFields::default() };
+        ExactRule::new(id, fields, wirelane_rules::Action::Drop)
     };
-    let too_many: Vec<_> = (0..9).map(|number| precise(10 + number, number)).collect();
-    let same = vec![precise(10, 1), precise(11, 1)];
-    let taken = vec![precise(10, 1), precise(2, 2)];
+    let too_many: Vec<_> = (0..9).map(|number| exact(10 + number, number)).collect();
+    let same = vec![exact(10, 1), exact(11, 1)];
+    let taken = vec![exact(10, 1), exact(2, 2)];
     let refusals = [
         (rules.replace(&set(&many)), "rules=5"),
-        (rules.replace(&RuleSet { precise: too_many.clone(), ..RuleSet::default() }), "precise=16"),
-        (rules.extend(Vec::new(), too_many), "precise=16"),
+        (rules.replace(&RuleSet { exact: too_many.clone(), ..RuleSet::default() }), "exact=16"),
+        (rules.extend(Vec::new(), too_many), "exact=16"),
         (rules.extend(Vec::new(), same), "exactly these packets"),
         (rules.extend(Vec::new(), taken), "rule 2: this id is in use"),
         (rules.extend(set(&many).rules[..1].to_vec(), Vec::new()), "rule 1: this id is in use"),
@@ -108,23 +108,23 @@ fn what_is_refused_changes_nothing() {
         let refusal = refused.unwrap_err().to_string();
         assert!(refusal.contains(reason), "{refusal}");
     }
-    assert_eq!(fate(&judge(&mut judges[0], "", [192, 0, 2, 1], SECOND)), Fate::Filtered);
+    assert_eq!(fate(&evaluate(&mut evaluates[0], "", [192, 0, 2, 1], SECOND)), Fate::Filtered);
     let stats = rules.stats().unwrap();
-    assert_eq!((stats.version, stats.precise, hits(&rules)), (1, 0, vec![(1, 2), (2, 0)]));
+    assert_eq!((stats.version, stats.exact, hits(&rules)), (1, 0, vec![(1, 2), (2, 0)]));
     // What was put in until the refusal is out again: there is room for it.
-    assert_eq!(rules.extend(Vec::new(), (0..8).map(|n| precise(20 + n, n)).collect()).unwrap().added, 8);
-    let refusal = rules.extend(Vec::new(), vec![precise(40, 3)]).unwrap_err().to_string();
-    assert!(refusal.contains("precise rule 23 is for exactly these packets"), "{refusal}");
+    assert_eq!(rules.extend(Vec::new(), (0..8).map(|n| exact(20 + n, n)).collect()).unwrap().added, 8);
+    let refusal = rules.extend(Vec::new(), vec![exact(40, 3)]).unwrap_err().to_string();
+    assert!(refusal.contains("exact-match rule 23 is for exactly these packets"), "{refusal}");
 }
 
 /// Of two devices, the second one is swept too.
 #[test]
 fn every_device_is_swept() {
-    let (rules, _judges) = active_rules(&["eth1", "eth2"], "");
-    let mut rule = set(PRECISE).precise.remove(0);
+    let (rules, _evaluates) = active_rules(&["eth1", "eth2"], "");
+    let mut rule = set(EXACT).exact.remove(0);
     rule.hard_s = 1;
     rules.extend(Vec::new(), vec![rule.clone()]).unwrap();
-    assert_eq!(rules.stats().unwrap().precise, 2);
+    assert_eq!(rules.stats().unwrap().exact, 2);
     std::thread::sleep(std::time::Duration::from_millis(1001));
     while rules.sweep().unwrap() {}
     assert_eq!(rules.targets.iter().map(|target| target.page(None).unwrap().rules.len()).sum::<usize>(), 0);
@@ -132,51 +132,51 @@ fn every_device_is_swept() {
     rules.extend(Vec::new(), vec![rule]).unwrap();
 }
 
-/// A set that follows one with the same precise rules: what goes with the old ones takes no id from the new.
+/// A set that follows one with the same exact-match rules: what goes with the old ones takes no id from the new.
 #[test]
 fn ids_are_those_of_the_set_in_force() {
-    let (rules, _judges) = active_rules(&[""], PRECISE);
-    rules.replace(&set(PRECISE)).unwrap();
-    let taken = rules.extend(Vec::new(), set(&PRECISE.replace("192.0.2.", "192.0.3.")).precise);
+    let (rules, _evaluates) = active_rules(&[""], EXACT);
+    rules.replace(&set(EXACT)).unwrap();
+    let taken = rules.extend(Vec::new(), set(&EXACT.replace("192.0.2.", "192.0.3.")).exact);
     assert!(taken.unwrap_err().to_string().contains("rule 1: this id is in use"));
 }
 
-const PRECISE: &str = r#"
+const EXACT: &str = r#"
     default = "drop"
 
-    [[precise]]
+    [[exact]]
     id = 1
     src = "192.0.2.1"
     action = "pass"
 
-    [[precise]]
+    [[exact]]
     id = 2
     src = "192.0.2.2"
     action = "count"
 "#;
 
 #[test]
-fn a_new_set_has_its_own_precise_rules_and_no_others() {
-    let (rules, mut judges) = active_rules(&[""], PRECISE);
+fn a_new_set_has_its_own_exact_rules_and_no_others() {
+    let (rules, mut evaluates) = active_rules(&[""], EXACT);
     let mut fates = |rules: &ActiveRuleset| {
-        let judge = &mut judges[0];
+        let evaluate = &mut evaluates[0];
         let verdicts: Vec<u32> =
-            [1, 2, 3].map(|last| super::tests::judge(judge, "", [192, 0, 2, last], SECOND).rule_id).to_vec();
-        (verdicts, rules.stats().unwrap().precise)
+            [1, 2, 3].map(|last| super::tests::evaluate(evaluate, "", [192, 0, 2, last], SECOND).rule_id).to_vec();
+        (verdicts, rules.stats().unwrap().exact)
     };
     assert_eq!(fates(&rules), (vec![1, 2, 0], 2));
     // The same fields in both: for a moment, both are in the table.
     let changed =
-        rules.replace(&set(&PRECISE.replace("id = 1", "id = 7").replace("192.0.2.2", "192.0.2.3"))).unwrap();
+        rules.replace(&set(&EXACT.replace("id = 1", "id = 7").replace("192.0.2.2", "192.0.2.3"))).unwrap();
     assert_eq!((changed.added, changed.removed), (2, 2));
     assert_eq!(fates(&rules), (vec![7, 0, 2], 2));
     let stats = rules.stats().unwrap();
-    assert_eq!((stats.precise_gone.packets, stats.precise_hits.packets), (2, 2));
+    assert_eq!((stats.exact_gone.packets, stats.exact_hits.packets), (2, 2));
     // Its id is free again.
     rules.extend(set(FIRST).rules[..1].to_vec(), Vec::new()).unwrap();
     assert_eq!(rules.remove(&[7], &[]).unwrap().removed, 1);
     assert_eq!(fates(&rules), (vec![1, 0, 2], 1));
-    let fields = PreciseFields { src: Some("192.0.2.3".parse().unwrap()), ..PreciseFields::default() };
+    let fields = ExactFields { src: Some("192.0.2.3".parse().unwrap()), ..ExactFields::default() };
     assert_eq!(rules.remove(&[], &[fields, fields]).unwrap().removed, 1);
     assert_eq!(fates(&rules), (vec![1, 0, 0], 0));
     assert_eq!(rules.remove(&[99], &[]).unwrap().removed, 0, "one that is not there is no error");
@@ -191,54 +191,54 @@ fn rules_age_by_the_time_of_packets_and_are_swept() {
         action = "pass"
         insert = { fields = ["src"], action = "count", idle = 10 }
 
-        [[precise]]
+        [[exact]]
         id = 6
         src = "198.51.100.7"
         action = "drop"
         hard = 30
     "#;
-    let (rules, mut judges) = active_rules(&[""], text);
-    let mut at = |seconds: u64, from: [u8; 4]| fate(&judge(&mut judges[0], "", from, seconds * SECOND));
+    let (rules, mut evaluates) = active_rules(&[""], text);
+    let mut at = |seconds: u64, from: [u8; 4]| fate(&evaluate(&mut evaluates[0], "", from, seconds * SECOND));
     let delivered = Fate::Delivered { at_most: usize::MAX };
     assert_eq!(at(100, [192, 0, 2, 1]), delivered, "the first one makes a rule");
     assert_eq!(at(101, [192, 0, 2, 1]), Fate::Absorbed);
     assert_eq!(at(110, [192, 0, 2, 1]), Fate::Absorbed);
     assert_eq!(at(120, [192, 0, 2, 1]), delivered, "the rule has ended, swept or not, and is made anew");
     let stats = rules.stats().unwrap();
-    assert_eq!((stats.rules[0].hits.packets, stats.rules[0].inserted, stats.precise), (2, 2, 2));
+    assert_eq!((stats.rules[0].hits.packets, stats.rules[0].inserted, stats.exact), (2, 2, 2));
     at(131, [203, 0, 113, 1]);
     while rules.sweep().unwrap() {}
     let stats = rules.stats().unwrap();
-    assert_eq!(stats.precise, 0, "both have ended");
+    assert_eq!(stats.exact, 0, "both have ended");
     // Those of the first time went with the rule that replaced it.
-    assert_eq!((stats.precise_hits.packets, stats.precise_gone.packets), (0, 0));
+    assert_eq!((stats.exact_hits.packets, stats.exact_gone.packets), (0, 0));
     // The id of the rule that has ended can be used again.
-    rules.extend(Vec::new(), set(text).precise).unwrap();
+    rules.extend(Vec::new(), set(text).exact).unwrap();
     assert_eq!(at(132, [198, 51, 100, 7]), Fate::Filtered);
     // With the rule go those that it has made.
     at(133, [192, 0, 2, 9]);
-    assert_eq!(rules.stats().unwrap().precise, 2);
+    assert_eq!(rules.stats().unwrap().exact, 2);
     assert_eq!(rules.remove(&[5], &[]).unwrap().removed, 2);
     assert_eq!(at(134, [192, 0, 2, 9]), delivered);
-    assert_eq!(rules.stats().unwrap().precise, 1);
+    assert_eq!(rules.stats().unwrap().exact, 1);
     assert_eq!(rules.flush(true).unwrap().removed, 1);
     assert_eq!(at(135, [198, 51, 100, 7]), delivered);
 }
 
 #[test]
-fn precise_rules_are_shown_a_page_at_a_time_on_each_device() {
-    let (rules, mut judges) = active_rules(&["eth1", "eth2"], PRECISE);
-    judge(&mut judges[1], "", [192, 0, 2, 1], SECOND);
+fn exact_rules_are_shown_a_page_at_a_time_on_each_device() {
+    let (rules, mut evaluates) = active_rules(&["eth1", "eth2"], EXACT);
+    evaluate(&mut evaluates[1], "", [192, 0, 2, 1], SECOND);
     let mut shown = Vec::new();
     let mut from = Some((0, None));
     while let Some(position) = from {
-        let (lines, next) = rules.precise(position).unwrap();
+        let (lines, next) = rules.exact(position).unwrap();
         shown.extend(lines.into_iter().map(|line| (line.device, line.rule.id, line.hits.packets, line.made)));
         from = next;
     }
     shown.sort_unstable();
     assert_eq!(shown, [(0, 1, 0, false), (0, 2, 0, false), (1, 1, 1, false), (1, 2, 0, false)]);
-    assert_eq!(rules.precise((7, Some(3))).unwrap().0.len(), 0, "a position that there is not");
+    assert_eq!(rules.exact((7, Some(3))).unwrap().0.len(), 0, "a position that there is not");
 }
 
 #[test]
@@ -256,32 +256,32 @@ fn conditions_on_a_device_are_about_that_device() {
     "#;
     let expected = [("eth1", 1), ("eth2", 0), ("eth3", 2)];
     // Each on its own, and interfaces of a file.
-    let (_rules, mut judges) = active_rules(&["eth1", "eth2", "eth3"], text);
-    for ((_, id), its) in expected.iter().zip(&mut judges) {
-        assert_eq!(judge(its, "", [192, 0, 2, 1], SECOND).rule_id, *id);
+    let (_rules, mut evaluates) = active_rules(&["eth1", "eth2", "eth3"], text);
+    for ((_, id), its) in expected.iter().zip(&mut evaluates) {
+        assert_eq!(evaluate(its, "", [192, 0, 2, 1], SECOND).rule_id, *id);
     }
-    let (_rules, mut judges) = active_rules(&[""], text);
+    let (_rules, mut evaluates) = active_rules(&[""], text);
     for (device, id) in expected {
-        assert_eq!(judge(&mut judges[0], device, [192, 0, 2, 1], SECOND).rule_id, id, "{device}");
+        assert_eq!(evaluate(&mut evaluates[0], device, [192, 0, 2, 1], SECOND).rule_id, id, "{device}");
     }
 }
 
-/// While a worker judges, sets follow one another: each packet is judged by one of them, and hits are where they
+/// While a worker evaluates, sets follow one another: each packet is evaluated by one of them, and hits are where they
 /// belong.
 #[test]
-fn every_packet_is_judged_by_one_set_and_counted_there() {
+fn every_packet_is_evaluated_by_one_set_and_counted_there() {
     let text = |id: u32| format!("[[rule]]\nid = {id}\naction = \"count\"\n");
-    let (rules, mut judges) = active_rules(&[""], &text(1));
+    let (rules, mut evaluates) = active_rules(&[""], &text(1));
     let over = AtomicBool::new(false);
-    let judged = std::thread::scope(|scope| {
-        let mut its = judges.remove(0);
+    let evaluated = std::thread::scope(|scope| {
+        let mut its = evaluates.remove(0);
         let over = &over;
         let worker = scope.spawn(move || {
             let mut by_rule = [0u64; 2];
             while !over.load(Ordering::Relaxed) {
-                let judged = judge(&mut its, "", [192, 0, 2, 1], SECOND);
-                assert_eq!(fate(&judged), Fate::Absorbed);
-                by_rule[judged.rule_id as usize - 1] += 1;
+                let evaluated = evaluate(&mut its, "", [192, 0, 2, 1], SECOND);
+                assert_eq!(fate(&evaluated), Fate::Absorbed);
+                by_rule[evaluated.rule_id as usize - 1] += 1;
             }
             by_rule
         });
@@ -291,10 +291,10 @@ fn every_packet_is_judged_by_one_set_and_counted_there() {
         over.store(true, Ordering::Relaxed);
         worker.join().unwrap()
     });
-    assert!(judged.iter().all(|count| *count > 0), "{judged:?}");
+    assert!(evaluated.iter().all(|count| *count > 0), "{evaluated:?}");
     let stats = rules.stats().unwrap();
     let counted = stats.rules_gone.packets + stats.rules[0].hits.packets;
-    assert_eq!(counted, judged.iter().sum::<u64>());
+    assert_eq!(counted, evaluated.iter().sum::<u64>());
 }
 
 /// Patterns in force can be asked for by a rule that comes later, and go when all rules do.
@@ -303,12 +303,12 @@ fn patterns_stay_for_rules_that_come_later() {
     const PATTERNS: &str = "[[patterns]]\nname = \"zeros\"\nid = 4\nhex = \"0000\"\n\n";
     let text =
         format!("{PATTERNS}[[rule]]\nid = 9\nsrc = \"192.0.2.9\"\npayload = \"zeros\"\naction = \"drop\"\n");
-    let (active_rules, mut judges) = active_rules(&[""], &text);
-    let mut judge = |from| judge(&mut judges[0], "", from, SECOND);
-    assert_eq!(judge([192, 0, 2, 9]).rule_id, 0, "there is no payload");
+    let (active_rules, mut evaluates) = active_rules(&[""], &text);
+    let mut evaluate = |from| evaluate(&mut evaluates[0], "", from, SECOND);
+    assert_eq!(evaluate([192, 0, 2, 9]).rule_id, 0, "there is no payload");
     let rule = |words: &str| Rule::from_words(words).unwrap();
     active_rules.extend(vec![rule("id=5 not.payload=zeros action=count")], Vec::new()).unwrap();
-    assert_eq!(judge([192, 0, 2, 1]).rule_id, 5);
+    assert_eq!(evaluate([192, 0, 2, 1]).rule_id, 5);
     let refusal = active_rules.extend(vec![rule("id=6 payload=zero action=count")], Vec::new()).unwrap_err();
     assert!(refusal.to_string().contains("there are no patterns 'zero'; did you mean 'zeros'?"), "{refusal}");
     let stats = active_rules.stats().unwrap();

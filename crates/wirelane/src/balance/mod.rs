@@ -40,7 +40,7 @@ pub struct BalanceReport {
     pub entries: Option<u64>,
 }
 
-/// [`BalanceReport`], shared between the keeper, which writes, and whoever asks.
+/// [`BalanceReport`], shared between the maintenance thread, which writes, and whoever asks.
 #[derive(Debug, Default)]
 pub(crate) struct Moved {
     moves: AtomicU64,

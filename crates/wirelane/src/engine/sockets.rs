@@ -35,7 +35,7 @@ pub(crate) trait Part: Send + Sync + fmt::Debug {
     fn accept(&self) -> Result<()>;
     /// From the next packet on, nothing is accepted. What is being accepted just now may still be.
     fn refuse(&self) -> Result<()>;
-    /// Judges by this filter; `None` accepts everything.
+    /// Evaluates by this filter; `None` accepts everything.
     fn set_filter(&self, filter: Option<Filter>) -> Result<()>;
     /// As `MonitoredDevice::attached_to`.
     fn attached_to(&self) -> Result<Option<u32>>;

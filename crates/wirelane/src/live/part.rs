@@ -57,8 +57,8 @@ impl Part {
             line.blocked += tally.blocked;
             line.aggregates += tally.aggregates;
             line.absorbed += tally.absorbed;
-            line.kept += tally.kept;
-            line.kept_bytes += tally.kept_bytes;
+            line.offloaded += tally.offloaded;
+            line.offloaded_bytes += tally.offloaded_bytes;
             line.shed += tally.shed;
             line.lost += tally.lost;
             line.delivered += tally.delivered;
@@ -99,9 +99,9 @@ impl Part {
         let (lost, shed) = (tally.lost, tally.shed);
         let delivered = tally.delivered.max(analysed);
         Counters {
-            seen: delivered + lost + shed + tally.kept,
-            absorbed: tally.kept,
-            kept: tally.kept,
+            seen: delivered + lost + shed + tally.offloaded,
+            absorbed: tally.offloaded,
+            offloaded: tally.offloaded,
             shed,
             lost,
             delivered,

@@ -100,7 +100,7 @@ pub(crate) struct Share {
 /// Where packets are taken from the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HookChoice {
-    /// tc, which leaves the device's offloads to the host. With [`crate::Builder::take`], whose packets the host does
+    /// tc, which leaves the device's offloads to the host. With [`crate::Builder::exclusive`], whose packets the host does
     /// not get, and for RX queues (`eth1@2`): native XDP where the driver can, else generic XDP, with a warning.
     #[default]
     Auto,
@@ -119,7 +119,7 @@ pub enum HookChoice {
 pub enum Direction {
     /// Received and transmitted packets of a device; received packets of an RX queue (`eth1@2`), of the loopback device
     /// (which receives all that it transmits), and where only received packets are possible: with
-    /// [`crate::Builder::take`], [`crate::Builder::device_wide`], [`crate::Builder::exits`], the card's clock and engine
+    /// [`crate::Builder::exclusive`], [`crate::Builder::device_wide`], [`crate::Builder::egress_devices`], the card's clock and engine
     /// `xsk`.
     #[default]
     Auto,

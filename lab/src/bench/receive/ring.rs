@@ -54,10 +54,10 @@ pub struct RingArgs {
     /// Rules in force from the first packet on
     #[arg(long)]
     rules: Option<PathBuf>,
-    /// Which packets are wanted, as a tcpdump expression that the kernel judges by
+    /// Which packets are wanted, as a tcpdump expression that the kernel evaluates by
     #[arg(long, default_value = "")]
     filter: String,
-    /// The same judged by in the worker, once the packet is there
+    /// The same evaluated by in the worker, once the packet is there
     #[arg(long, conflicts_with = "arrangement")]
     sieve: Option<String>,
     /// Leave packets to the host's stack too

@@ -11,7 +11,7 @@ use super::{Bench as _, Guest, LIMIT, field};
 
 /// Of each part.
 const PACKETS: u64 = 300;
-/// From one second of the kernel's to the next, when it slews anew, and the keeper has looked since.
+/// From one second of the kernel's to the next, when it slews anew, and the maintenance thread has looked since.
 const SLEWED: Duration = Duration::from_secs(2);
 /// What an emulated machine's readings of its own clocks may be apart.
 const APART_NS: i64 = 20_000_000;

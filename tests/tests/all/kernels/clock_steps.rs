@@ -11,7 +11,7 @@ use super::{Bench as _, Guest, LIMIT, field};
 const HOUR_NS: i64 = 3_600_000_000_000;
 /// Of each part.
 const PACKETS: u64 = 200;
-/// The keeper follows the clock five times a second; an emulated machine may oversleep.
+/// The maintenance thread follows the clock five times a second; an emulated machine may oversleep.
 const FOLLOWED: Duration = Duration::from_secs(2);
 /// What an emulated machine's readings of its own clocks may be apart.
 const APART_NS: i64 = 20_000_000;

@@ -149,7 +149,7 @@ pub(crate) fn change(lab: &Lab, capture: &Child, words: &[&str]) {
 }
 
 pub(crate) const BLOCK: &str = "[[rule]]\nid = 1\nsrc-port = \"2000-2001\"\naction = \"drop\"\n\
-                     [[precise]]\nid = 100\nsrc-port = 2002\nprotocol = \"udp\"\naction = \"drop\"\n\
+                     [[exact]]\nid = 100\nsrc-port = 2002\nprotocol = \"udp\"\naction = \"drop\"\n\
                      [[rule]]\nid = 2\nsrc-port = 2003\naction = \"count\"\n";
 
 /// Blocked is what the rules in force drop, and nothing else; of all captures each counts it. A killed one blocks nothing
@@ -195,7 +195,7 @@ pub(crate) fn block(hook: &str, changes: bool) {
 fn come_and_go(lab: &Lab, wide: &Child, traffic: &mut Traffic, folder: &Path) -> [u64; 2] {
     change(lab, wide, &["add", "id=5", "src-port=2005", "action=drop"]);
     traffic.only_passes("one more", &[2000, 2001, 2002, 2005]);
-    change(lab, wide, &["add", "--precise", "id=6", "src-port=2006", "protocol=udp", "action=drop"]);
+    change(lab, wide, &["add", "--exact", "id=6", "src-port=2006", "protocol=udp", "action=drop"]);
     change(lab, wide, &["del", "5", "100"]);
     traffic.only_passes("two less, one more", &[2000, 2001, 2006]);
     let wrong = rule_file(folder, "wrong.toml", "default = \"drop\"\n[[rule]]\nid = 1\nport = 70000\n");

@@ -20,16 +20,16 @@ pub(super) fn on_veth(test: &str, decide: impl Fn(&Lab, &str)) {
 }
 
 /// See the head of this file.
-pub(super) struct Judged<'a> {
+pub(super) struct Evaluated<'a> {
     bench: &'a (dyn Bench + Sync),
     child: Child,
     seen: u64,
 }
 
-impl<'a> Judged<'a> {
+impl<'a> Evaluated<'a> {
     /// Starts it by the rules of a file.
-    pub(super) fn start(bench: &'a (dyn Bench + Sync), hook: &str, rules: &str) -> Judged<'a> {
-        Judged::start_with(bench, hook, rules, &[])
+    pub(super) fn start(bench: &'a (dyn Bench + Sync), hook: &str, rules: &str) -> Evaluated<'a> {
+        Evaluated::start_with(bench, hook, rules, &[])
     }
 
     /// The same with further options.
@@ -38,7 +38,7 @@ impl<'a> Judged<'a> {
         hook: &str,
         rules: &str,
         options: &[&str],
-    ) -> Judged<'a> {
+    ) -> Evaluated<'a> {
         let words = [
             "count",
             "-i",
@@ -53,7 +53,7 @@ impl<'a> Judged<'a> {
         ];
         let mut child = bench.wirelane(&[&words[..], &["--rules", rules], options].concat());
         child.wait_ready(LIMIT).unwrap();
-        Judged { bench, child, seen: 0 }
+        Evaluated { bench, child, seen: 0 }
     }
 
     /// Waits until so many packets have found their place since the start.

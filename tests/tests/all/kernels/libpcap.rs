@@ -83,8 +83,8 @@ fn what_a_program_takes_reaches_other_captures_and_no_socket() {
         child
     };
     let everything = format!("udp dst port {ANSWERS}");
-    let beside = begin("WIRELANE_TAKE=0", &(PORTS + 2).to_string(), &everything);
-    let taking = begin("WIRELANE_TAKE=1", "2", &format!("udp src port {FIRST}"));
+    let beside = begin("WIRELANE_EXCLUSIVE=0", &(PORTS + 2).to_string(), &everything);
+    let taking = begin("WIRELANE_EXCLUSIVE=1", "2", &format!("udp src port {FIRST}"));
     // What it does not want comes first: it ends with the second one that it wants.
     (1..=PORTS).map(|port| FIRST + port).for_each(send);
     (0..2).for_each(|_| send(FIRST));
@@ -98,9 +98,9 @@ fn what_a_program_takes_reaches_other_captures_and_no_socket() {
     assert_eq!(arrived().unwrap(), FIRST + PORTS + 1);
     // What cannot be meant is not taken for something else.
     let words =
-        ["env", "WIRELANE_TAKE=eth1", program.to_str().unwrap(), "loop", &lab.receiver().device, "1", ""];
+        ["env", "WIRELANE_EXCLUSIVE=eth1", program.to_str().unwrap(), "loop", &lab.receiver().device, "1", ""];
     let refused = start(&lab, Library::DropIn, folder.path(), &words).unwrap().finish(LIMIT).unwrap();
-    assert!(refused.lines.join(" ").contains("WIRELANE_TAKE: 'eth1' is neither 0 nor 1"), "{refused:?}");
+    assert!(refused.lines.join(" ").contains("WIRELANE_EXCLUSIVE: 'eth1' is neither 0 nor 1"), "{refused:?}");
 }
 
 /// From each port two datagrams, and as many answers.

@@ -1,7 +1,7 @@
 //! Rules that decide in the kernel: exact in every column on each hook, made of packets, and replaced while the capture
 //! runs.
 
-use super::judged::{Judged, on_veth};
+use super::evaluated::{Evaluated, on_veth};
 use super::{Bench, Guest, field};
 
 /// Packets from source ports 1000 to 1255, in turn: 16 of each.
@@ -34,7 +34,7 @@ id = 5
 src-port = "1208-1215"
 action = "digest"
 
-[[precise]]
+[[exact]]
 id = 100
 src-port = 1200
 protocol = "udp"
@@ -64,25 +64,25 @@ fn decide(bench: &(dyn Bench + Sync), hook: &str) {
         path.to_str().unwrap().to_owned()
     };
     let (first, second) = (file("first.toml", FIRST), file("second.toml", SECOND));
-    let mut judged = Judged::start(bench, hook, &first);
+    let mut evaluated = Evaluated::start(bench, hook, &first);
     bench.send_with(PACKETS, "socket", PORTS);
-    judged.all_of(PACKETS);
-    let stats = judged.ask(&["stats"]);
+    evaluated.all_of(PACKETS);
+    let stats = evaluated.ask(&["stats"]);
     let hits = |at: usize| field(&stats["rules"][at]["hits"], "packets");
     assert_eq!([0, 1, 2, 3].map(hits), [64 * EACH, 32 * EACH, 8, 8 * EACH], "{stats}");
-    assert_eq!((field(&stats["rules"][2], "inserted"), field(&stats, "precise")), (8, 9), "{stats}");
-    assert_eq!(field(&stats["precise_hits"], "packets"), EACH + 8 * (EACH - 1), "{stats}");
-    judged.ask(&["load", &second]);
+    assert_eq!((field(&stats["rules"][2], "inserted"), field(&stats, "exact")), (8, 9), "{stats}");
+    assert_eq!(field(&stats["exact_hits"], "packets"), EACH + 8 * (EACH - 1), "{stats}");
+    evaluated.ask(&["load", &second]);
     bench.send_with(PACKETS, "socket", PORTS);
-    judged.all_of(2 * PACKETS);
-    let last = judged.end();
+    evaluated.all_of(2 * PACKETS);
+    let last = evaluated.end();
     assert_eq!((field(&last, "seen"), field(&last, "lost")), (2 * PACKETS, 0), "{last}");
     assert_eq!(field(&last, "absorbed"), 33 * EACH, "{last}");
     assert_eq!(field(&last, "filtered"), 64 * EACH + 8 * (EACH - 1) + 128 * EACH, "{last}");
     let sum = ["filtered", "absorbed", "analysed"].map(|column| field(&last, column)).iter().sum::<u64>();
     assert_eq!(sum, 2 * PACKETS, "{last}");
-    // A new set has its own precise rules, and its own counters.
-    let gone = field(&last["rule_stats"]["precise_gone"], "packets");
+    // A new set has its own exact-match rules, and its own counters.
+    let gone = field(&last["rule_stats"]["exact_gone"], "packets");
     assert_eq!(gone, EACH + 8 * (EACH - 1), "{last}");
     let hits = |at: usize| field(&last["rule_stats"]["rules"][at]["hits"], "packets");
     assert_eq!([0, 1].map(hits), [64 * EACH; 2], "{last}");

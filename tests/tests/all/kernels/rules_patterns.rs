@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::judged::{Judged, on_veth};
+use super::evaluated::{Evaluated, on_veth};
 use super::{Bench, Guest, field};
 
 /// Numbered packets: each last byte of the number 16 times, each last but one, up to 15, 256 times.
@@ -94,13 +94,13 @@ fn all(folder: &Path, name: &str, patterns: &str, more: usize) -> String {
 fn decide(bench: &(dyn Bench + Sync), hook: &str) {
     let folder = tempfile::tempdir().unwrap();
     let first = rules(folder.path(), "first", 1000);
-    let mut judged = Judged::start(bench, hook, &first);
+    let mut evaluated = Evaluated::start(bench, hook, &first);
     // Without a tag and with one, which the stack takes out of a packet before tc sees it.
     for (turn, options) in [OPTIONS.to_owned(), format!("{OPTIONS} --vlan 7")].iter().enumerate() {
         let turns = turn as u64 + 1;
         bench.send_with(PACKETS, "socket", options);
-        judged.all_of(turns * PACKETS);
-        let stats = judged.ask(&["stats"]);
+        evaluated.all_of(turns * PACKETS);
+        let stats = evaluated.ask(&["stats"]);
         let hits = [0, 1, 2].map(|at| field(&stats["rules"][at]["hits"], "packets"));
         let expected = [256, 64 * (EACH - 1), PACKETS - 256 - 64 * (EACH - 1)];
         assert_eq!(hits, expected.map(|packets| turns * packets), "{stats}");
@@ -112,22 +112,22 @@ fn decide(bench: &(dyn Bench + Sync), hook: &str) {
     }
     // A mistake, and the rules stay.
     let wrong = all(folder.path(), "wrong", &"x".repeat(129), 0);
-    let finished = judged.try_to(&["load", &wrong]);
+    let finished = evaluated.try_to(&["load", &wrong]);
     assert!(
         !finished.status.success() && finished.stderr.contains("the pattern has 129 bytes, more than 128"),
         "{}",
         finished.stderr
     );
-    assert_eq!(judged.ask(&["stats"])["rules"].as_array().unwrap().len(), 3);
+    assert_eq!(evaluated.ask(&["stats"])["rules"].as_array().unwrap().len(), 3);
 
     // Under traffic: whatever else is searched for, all that is sent has one of them.
     let whole = [all(folder.path(), "all", "WLn1\n", 1), all(folder.path(), "more", "WLn\nn1\n", 3000)];
-    judged.ask(&["load", &whole[0]]);
-    let before = judged.ask(&["stats"]);
+    evaluated.ask(&["load", &whole[0]]);
+    let before = evaluated.ask(&["stats"]);
     let packets = 4 * PACKETS;
-    let loads = judged.load_under_traffic(&whole, packets, OPTIONS);
-    judged.all_of(2 * PACKETS + packets);
-    let last = judged.end();
+    let loads = evaluated.load_under_traffic(&whole, packets, OPTIONS);
+    evaluated.all_of(2 * PACKETS + packets);
+    let last = evaluated.end();
     println!("{hook}: {loads} sets of patterns under traffic");
     let dropped = |stats: &Value| field(&stats["rules"][0]["hits"], "packets");
     assert_eq!(dropped(&last["rule_stats"]) - dropped(&before), packets, "none slipped through: {last}");

@@ -1,6 +1,6 @@
 //! Plug-ins in the kernel: linked in, asked on each hook by a capture without rights, and counted.
 
-use super::judged::{Judged, on_veth};
+use super::evaluated::{Evaluated, on_veth};
 use super::{Bench, Guest, field};
 use wirelane_tests::program_file;
 
@@ -41,13 +41,13 @@ fn decide(bench: &(dyn Bench + Sync), hook: &str) {
         "--plugin",
         &object("odd-one-out", "plugin_even"),
     ];
-    let mut judged = Judged::start_with(bench, hook, rules.to_str().unwrap(), &words);
+    let mut evaluated = Evaluated::start_with(bench, hook, rules.to_str().unwrap(), &words);
     // Without a tag and with one, which the stack takes out of a packet before tc sees it.
     for (turn, options) in ["--size 300", "--size 300 --vlan 7"].into_iter().enumerate() {
         let packets = (turn as u64 + 1) * PACKETS;
         bench.send_with(PACKETS, "socket", options);
-        judged.all_of(packets);
-        let stats = judged.ask(&["stats"]);
+        evaluated.all_of(packets);
+        let stats = evaluated.ask(&["stats"]);
         let hits = [0, 1].map(|at| field(&stats["rules"][at]["hits"], "packets"));
         assert_eq!(hits, [packets / 2, packets / 4], "{hook}: {stats}");
         let plugins = &stats["plugins"];
@@ -65,7 +65,7 @@ fn decide(bench: &(dyn Bench + Sync), hook: &str) {
         assert_eq!(counted, [packets / 2, packets / 8 * 28, packets / 8], "{hook}: {stats}");
         assert_eq!(field(&plugins[1]["counters"], "odd"), packets / 2, "{hook}: {stats}");
     }
-    let last = judged.end();
+    let last = evaluated.end();
     assert_eq!((field(&last, "seen"), field(&last, "lost")), (2 * PACKETS, 0), "{hook}: {last}");
     // Of eight numbers two are passed by the first rule, one as it is, and two by default; one is dropped, and three are
     // counted, one of them by the plug-in's word.

@@ -7,7 +7,7 @@ use std::path::Path;
 use serde_json::Value;
 use wirelane_send::Traffic;
 
-use super::judged::{Judged, on_veth};
+use super::evaluated::{Evaluated, on_veth};
 use super::{Bench, Guest, field};
 
 /// Packets to 256 addresses, in turn: 16 of each.
@@ -74,10 +74,10 @@ fn decide(bench: &(dyn Bench + Sync), hook: &str) {
     let folder = tempfile::tempdir().unwrap();
     let first = rules(folder.path(), "first", (0, 64), (60, 96), "");
     let second = rules(folder.path(), "second", (32, 128), (0, 200), "confirm = true");
-    let mut judged = Judged::start(bench, hook, &first);
+    let mut evaluated = Evaluated::start(bench, hook, &first);
     bench.send_with(PACKETS, "socket", HOSTS);
-    judged.all_of(PACKETS);
-    let stats = judged.ask(&["stats"]);
+    evaluated.all_of(PACKETS);
+    let stats = evaluated.ask(&["stats"]);
     let hits = |stats: &Value| [0, 1].map(|at| field(&stats["rules"][at]["hits"], "packets") / EACH);
     assert_eq!(hits(&stats), [64, 32], "{stats}");
     assert_eq!(
@@ -87,13 +87,13 @@ fn decide(bench: &(dyn Bench + Sync), hook: &str) {
     );
 
     // Other lists: the rules stay as they were, and go on counting.
-    judged.ask(&["load", &second]);
+    evaluated.ask(&["load", &second]);
     bench.send_with(PACKETS, "socket", HOSTS);
-    judged.all_of(2 * PACKETS);
-    assert_eq!(hits(&judged.ask(&["stats"])), [64 + 96, 32 + 104]);
+    evaluated.all_of(2 * PACKETS);
+    assert_eq!(hits(&evaluated.ask(&["stats"])), [64 + 96, 32 + 104]);
     // A set that is in force can be asked by another rule.
-    judged.ask(&["add", "id=3", "dst-in=threats", "action=none", "tag=7"]);
-    let finished = judged.try_to(&["add", "id=4", "dst-in=threads", "action=drop"]);
+    evaluated.ask(&["add", "id=3", "dst-in=threats", "action=none", "tag=7"]);
+    let finished = evaluated.try_to(&["add", "id=4", "dst-in=threads", "action=drop"]);
     assert!(
         !finished.status.success() && finished.stderr.contains("there is no set 'threads'"),
         "{}",
@@ -105,12 +105,12 @@ fn decide(bench: &(dyn Bench + Sync), hook: &str) {
         rules(folder.path(), "all", (0, 256), (0, 1), ""),
         rules(folder.path(), "more", (0, 300), (0, 1), "confirm = true"),
     ];
-    judged.ask(&["load", &whole[0]]);
-    let before = judged.ask(&["stats"]);
+    evaluated.ask(&["load", &whole[0]]);
+    let before = evaluated.ask(&["stats"]);
     let packets = 4 * PACKETS;
-    let loads = judged.load_under_traffic(&whole, packets, HOSTS);
-    judged.all_of(2 * PACKETS + packets);
-    let last = judged.end();
+    let loads = evaluated.load_under_traffic(&whole, packets, HOSTS);
+    evaluated.all_of(2 * PACKETS + packets);
+    let last = evaluated.end();
     println!("{hook}: {loads} lists under traffic");
     let dropped = |stats: &Value| field(&stats["rules"][0]["hits"], "packets");
     assert_eq!(dropped(&last["rule_stats"]) - dropped(&before), packets, "none slipped through: {last}");

@@ -18,7 +18,7 @@ fn has_it() -> bool {
 
 /// Starts a capture by engine xsk and gives what it says of its device when it is ready.
 fn start(guest: &Guest, words: &[&str], zero_copy: &str) -> (Child, Value) {
-    let options = ["-i", guest.device(), "--engine", "xsk", "--take", "--hook", "native", "--json"];
+    let options = ["-i", guest.device(), "--engine", "xsk", "--exclusive", "--hook", "native", "--json"];
     let child = guest.wirelane(&[words, &options, &["--zero-copy", zero_copy]].concat());
     match child.next_json(LIMIT).unwrap() {
         Some(ready) if ready["ready"] == true => (child, ready["devices"][0].clone()),
@@ -78,7 +78,7 @@ fn virtio_net_without_it_is_refused_by_name() {
         println!("left out: virtio_net_without_it_is_refused_by_name (this kernel has zero copy)");
         return;
     }
-    let words = ["count", "-i", guest.device(), "--engine", "xsk", "--take", "--zero-copy", "require"];
+    let words = ["count", "-i", guest.device(), "--engine", "xsk", "--exclusive", "--zero-copy", "require"];
     let refused = guest.wirelane(&words).finish(LIMIT).unwrap();
     assert_eq!(refused.status.code(), Some(1), "{}", refused.stderr);
     for part in [&*format!("zero copy on {}", guest.device()), "a driver that can", "--zero-copy auto"] {

@@ -138,7 +138,7 @@ fn the_commands_of_the_guide_work() {
     let commands = commands();
     let start = |(number, line): (usize, &String)| Running::start(&lab, folder.path(), number, line.clone());
     // What is taken does not reach the host, which is to answer here.
-    let takes = |(_, line): &(usize, &String)| line.contains("--take");
+    let takes = |(_, line): &(usize, &String)| line.contains("--exclusive");
     let running: Vec<Running> = commands.iter().enumerate().filter(|each| !takes(each)).map(start).collect();
 
     browse(&lab);

@@ -43,7 +43,7 @@ fn rules(count: u32) -> Vec<ModelRule> {
 }
 
 #[test]
-fn judging_is_measured() {
+fn evaluating_is_measured() {
     let Some(probe) = Probe::load("cost of rules", [16384, 16384, 1]) else { return };
     let packet = ethernet(0x0800, &ipv4(17, &udp(1000, 443, b"payload of a packet")));
     let facts = Facts { now_ns: 1, wire_len: packet.len() as u32, ..Facts::default() };
@@ -51,8 +51,8 @@ fn judging_is_measured() {
     for count in [1, 100, 1000, 4096] {
         let flat = flatten(&rules(count), verdict::PASS, &[]);
         probe.use_set(&flat);
-        let judged = probe.judge(LinkType::Ethernet, &packet, false, &facts);
-        assert_eq!(judged.rule_id, count, "the packet meets the last rule");
+        let evaluated = probe.evaluate(LinkType::Ethernet, &packet, false, &facts);
+        assert_eq!(evaluated.rule_id, count, "the packet meets the last rule");
         let (parse, all) = (
             median(&probe.skel.progs.wl_rules_cost, &packet),
             median(&probe.skel.progs.wl_rules_probe, &packet),

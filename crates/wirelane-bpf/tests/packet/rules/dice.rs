@@ -2,7 +2,7 @@
 
 use wirelane_bpf::layout::LinkType;
 use wirelane_bpf::rules::{
-    DIMS_USED, Facts, MAX_EXITS, Precise, PreciseKey, Rule, dim, rule_flags, shape, verdict,
+    DIMS_USED, Facts, MAX_EGRESS_DEVICES, ExactValue, ExactKey, Rule, dim, rule_flags, shape, verdict,
 };
 
 use super::model::{Condition, ModelRule, width};
@@ -179,7 +179,7 @@ pub const SHAPES: [u32; 6] = [
     shape::VLAN,
 ];
 
-/// What a rule does, by chance. Without `shapes`, it makes no precise rules.
+/// What a rule does, by chance. Without `shapes`, it makes no exact-match rules.
 pub fn action(dice: &mut Dice, id: u32, slot: u32, shapes: &[u32]) -> Rule {
     let mut rule = Rule {
         id,
@@ -210,7 +210,7 @@ pub fn action(dice: &mut Dice, id: u32, slot: u32, shapes: &[u32]) -> Rule {
         rule.tag = dice.next() as u32;
     }
     if rule.verdict == verdict::REDIRECT {
-        rule.to = 1 << dice.below(MAX_EXITS);
+        rule.to = 1 << dice.below(MAX_EGRESS_DEVICES);
     }
     if dice.once_in(4) {
         rule.mirror = dice.next() as u8 & dice.next() as u8;
@@ -249,11 +249,11 @@ pub fn rules(dice: &mut Dice, count: usize, shapes: &[u32]) -> Vec<ModelRule> {
         .collect()
 }
 
-/// A precise rule that somebody has put there.
-pub fn entry(dice: &mut Dice, now_ns: u64) -> Precise {
+/// An exact-match rule that somebody has put there.
+pub fn entry(dice: &mut Dice, now_ns: u64) -> ExactValue {
     let id = 1_000_000 + dice.below(1000) as u32;
     let rule = action(dice, id, 0, &[]);
-    Precise {
+    ExactValue {
         made_ns: now_ns,
         id: rule.id,
         verdict: rule.verdict,
@@ -265,13 +265,13 @@ pub fn entry(dice: &mut Dice, now_ns: u64) -> Precise {
         to: rule.to,
         idle_s: *dice.pick(&[0, 0, 1, 2]),
         hard_s: *dice.pick(&[0, 0, 4]),
-        ..Precise::default()
+        ..ExactValue::default()
     }
 }
 
 /// A key of a shape, of values that packets have.
-pub fn keyed(dice: &mut Dice, shape: u32) -> PreciseKey {
-    let mut key = PreciseKey { shape, ..PreciseKey::default() };
+pub fn keyed(dice: &mut Dice, shape: u32) -> ExactKey {
+    let mut key = ExactKey { shape, ..ExactKey::default() };
     let six = dice.once_in(2);
     let address = |dice: &mut Dice| {
         let mut bytes = [0; 16];

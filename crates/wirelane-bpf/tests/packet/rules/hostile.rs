@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use wirelane_bpf::judge::{Packet, judge};
+use wirelane_bpf::evaluate::{Packet, evaluate};
 use wirelane_bpf::members::Members;
 use wirelane_bpf::native;
 use wirelane_bpf::rules::{
@@ -84,7 +84,7 @@ fn tables(dice: &mut Dice) -> FlatSet {
             let mut class = Class { words: [0; WORDS], ..Class::EMPTY };
             class.words.iter_mut().for_each(|bits| *bits = word(dice));
             class.summary = word(dice) | 1;
-            class.home = word(dice) | 1;
+            class.pivot = word(dice) | 1;
             class
         })
         .collect();
@@ -156,13 +156,13 @@ fn any_tables_have_one_result() {
             let facts = dice::facts(&mut dice, &mut now, 1_000_000);
             let inner = dice.once_in(2);
             let parsed = native::parse(LINK, &packet, true);
-            let judged =
-                judge(&flat, &counts, &mut entries, Packet { parsed: &parsed, data: &packet, inner }, &facts);
-            hits += judged.hits;
-            none += u32::from(judged.hits == 0);
+            let evaluated =
+                evaluate(&flat, &counts, &mut entries, Packet { parsed: &parsed, data: &packet, inner }, &facts);
+            hits += evaluated.hits;
+            none += u32::from(evaluated.hits == 0);
             if let Some(probe) = &probe {
-                let kernel = probe.judge(LINK, &packet, inner, &facts);
-                assert_eq!(kernel, judged, "kernel left, native right: {packet:02x?}");
+                let kernel = probe.evaluate(LINK, &packet, inner, &facts);
+                assert_eq!(kernel, evaluated, "kernel left, native right: {packet:02x?}");
             }
         }
         if let Some(probe) = &probe {

@@ -1,4 +1,4 @@
-//! Rules: what the kernel's compilation of the judge decides, what the native one does, and what a plain walk over
+//! Rules: what the kernel's compilation of the evaluator decides, what the native one does, and what a plain walk over
 //! the rules says.
 
 mod cost;
@@ -8,11 +8,11 @@ mod model;
 mod probe;
 mod reference;
 
-use wirelane_bpf::judge::{Packet, judge};
+use wirelane_bpf::evaluate::{Packet, evaluate};
 use wirelane_bpf::layout::LinkType;
 use wirelane_bpf::native;
 use wirelane_bpf::rules::{
-    Counts, Facts, FlatSet, Judged, LiveCounts, MAX_HITS, MAX_RULES, Rule, dim, judged_flags, rule_flags,
+    Counts, Facts, FlatSet, Evaluated, LiveCounts, MAX_HITS, MAX_RULES, Rule, dim, evaluated_flags, rule_flags,
     verdict,
 };
 
@@ -68,32 +68,32 @@ impl<'a> Trio<'a> {
         Trio { flat, reference, counts, entries, probe }
     }
 
-    fn judge(&mut self, link: LinkType, data: &[u8], inner: bool, facts: &Facts, said: &mut Said) -> Judged {
+    fn evaluate(&mut self, link: LinkType, data: &[u8], inner: bool, facts: &Facts, said: &mut Said) -> Evaluated {
         let parsed = native::parse(link, data, true);
         let context = || format!("inner {inner}, {facts:?}, {data:02x?}, {parsed:?}");
-        let expected = self.reference.judge(&parsed, inner, facts);
-        let judged = judge(
+        let expected = self.reference.evaluate(&parsed, inner, facts);
+        let evaluated = evaluate(
             &self.flat,
             &self.counts,
             &mut self.entries,
             Packet { parsed: &parsed, data, inner },
             facts,
         );
-        assert_eq!(judged, expected, "native left, reference right: {}", context());
+        assert_eq!(evaluated, expected, "native left, reference right: {}", context());
         if let Some(probe) = self.probe {
-            let kernel = probe.judge(link, data, inner, facts);
+            let kernel = probe.evaluate(link, data, inner, facts);
             assert_eq!(kernel, expected, "kernel left, reference right: {}", context());
             said.in_kernel += 1;
         }
         said.verdicts[expected.verdict as usize] += 1;
         said.hits += u64::from(expected.hits);
-        said.more += u64::from(expected.flags & judged_flags::MORE != 0);
-        said.tagged += u64::from(expected.flags & judged_flags::TAGGED != 0);
+        said.more += u64::from(expected.flags & evaluated_flags::MORE != 0);
+        said.tagged += u64::from(expected.flags & evaluated_flags::TAGGED != 0);
         said.truncated += u64::from(expected.truncate != 0);
         expected
     }
 
-    /// Counters of rules and the precise rules that there are.
+    /// Counters of rules and the exact-match rules that there are.
     fn compare_counts(&self) {
         assert_eq!(self.entries.of, self.reference.entries.of, "native left, reference right");
         for slot in 0..self.counts.len() as u32 {
@@ -127,7 +127,7 @@ fn kernel_native_and_reference_agree_on_wildcard_rules() {
             let packet = dice::packet(&mut dice);
             let facts = dice::facts(&mut dice, &mut now, 1_000_000);
             let inner = dice.once_in(2);
-            trio.judge(LINK, &packet, inner, &facts, &mut said);
+            trio.evaluate(LINK, &packet, inner, &facts, &mut said);
         }
         trio.compare_counts();
     }
@@ -136,8 +136,8 @@ fn kernel_native_and_reference_agree_on_wildcard_rules() {
 }
 
 #[test]
-fn kernel_native_and_reference_agree_on_precise_rules() {
-    let probe = Probe::load("kernel side of precise rules", ROOM);
+fn kernel_native_and_reference_agree_on_exact_rules() {
+    let probe = Probe::load("kernel side of exact-match rules", ROOM);
     let (mut dice, mut said) = (Dice(2), Said::default());
     let (mut expired, mut refused, mut made) = (0, 0, 0);
     for round in 0..150 {
@@ -159,7 +159,7 @@ fn kernel_native_and_reference_agree_on_precise_rules() {
             let packet = dice::packet(&mut dice);
             let facts = dice::facts(&mut dice, &mut now, 200_000_000);
             let inner = dice.once_in(2);
-            trio.judge(LINK, &packet, inner, &facts, &mut said);
+            trio.evaluate(LINK, &packet, inner, &facts, &mut said);
         }
         trio.compare_counts();
         expired += trio
@@ -172,7 +172,7 @@ fn kernel_native_and_reference_agree_on_precise_rules() {
         made += trio.reference.counts.values().map(|counts| counts.inserted).sum::<u64>();
     }
     println!(
-        "precise rules: {said:?}, {made} made by rules, {refused} refused, {expired} expired at the end"
+        "exact-match rules: {said:?}, {made} made by rules, {refused} refused, {expired} expired at the end"
     );
     assert!(made > 200 && refused > 50 && expired > 50);
 }
@@ -191,7 +191,7 @@ fn kernel_native_and_reference_agree_on_the_corpus() {
             let mut facts = dice::facts(&mut dice, &mut now, 10_000_000);
             facts.wire_len = packet.wire_len;
             if (SHORTEST..=LONGEST).contains(&packet.data.len()) && packet.link.is_of_devices() {
-                trio.judge(packet.link, &packet.data, true, &facts, &mut said);
+                trio.evaluate(packet.link, &packet.data, true, &facts, &mut said);
             }
         }
         trio.compare_counts();
@@ -225,10 +225,10 @@ fn hits_beyond_the_limit_are_said_to_be_there() {
     let packet = dice::packet(&mut Dice(4));
     for (rules, more) in [(15, false), (16, false), (17, true), (200, true)] {
         let mut trio = Trio::new(going_on(rules), verdict::DROP, &[], probe.as_ref());
-        let judged = trio.judge(LINK, &packet, false, &facts, &mut said);
+        let evaluated = trio.evaluate(LINK, &packet, false, &facts, &mut said);
         let last = (rules as u32).min(MAX_HITS);
-        assert_eq!((judged.verdict, judged.rule_id, judged.tag), (verdict::DROP.into(), 1, last - 1));
-        assert_eq!((judged.hits, judged.flags & judged_flags::MORE != 0), (last, more), "{rules} rules");
+        assert_eq!((evaluated.verdict, evaluated.rule_id, evaluated.tag), (verdict::DROP.into(), 1, last - 1));
+        assert_eq!((evaluated.hits, evaluated.flags & evaluated_flags::MORE != 0), (last, more), "{rules} rules");
         trio.compare_counts();
     }
 }
@@ -252,9 +252,9 @@ fn the_largest_set_works_to_its_last_rule() {
         let packet =
             crate::build::ethernet(0x0800, &crate::build::ipv4(17, &crate::build::udp(1, port, b"")));
         let facts = Facts { now_ns: u64::from(port) + 1, wire_len: 60, ..Facts::default() };
-        let judged = trio.judge(LINK, &packet, false, &facts, &mut said);
+        let evaluated = trio.evaluate(LINK, &packet, false, &facts, &mut said);
         let rule = if port % 2 == 0 && port < 8192 { u32::from(port / 2) + 1 } else { 0 };
-        assert_eq!(judged.rule_id, rule, "port {port}");
+        assert_eq!(evaluated.rule_id, rule, "port {port}");
     }
     trio.compare_counts();
     let last = trio.counts[MAX_RULES - 1].read();
@@ -277,8 +277,8 @@ fn sampling_takes_its_share_and_whole_flows() {
                 udp[6..8].copy_from_slice(&(dice.next() as u16).to_be_bytes());
                 let packet = crate::build::ethernet(0x0800, &crate::build::ipv4(17, &udp));
                 let facts = Facts { now_ns: 1, wire_len: 60, ..Facts::default() };
-                let judged = trio.judge(LINK, &packet, false, &facts, &mut Said::default());
-                of_flow += u32::from(judged.verdict == u32::from(verdict::PASS));
+                let evaluated = trio.evaluate(LINK, &packet, false, &facts, &mut Said::default());
+                of_flow += u32::from(evaluated.verdict == u32::from(verdict::PASS));
             }
             assert!(by_packet || of_flow == 0 || of_flow == each, "a flow is taken whole or not");
             passed += of_flow;

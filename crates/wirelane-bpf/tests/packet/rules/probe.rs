@@ -1,4 +1,4 @@
-//! `bpf/rules_probe.bpf.c`, loaded: the kernel's compilation of the judge, driven by BPF_PROG_TEST_RUN.
+//! `bpf/rules_probe.bpf.c`, loaded: the kernel's compilation of the evaluator, driven by BPF_PROG_TEST_RUN.
 
 use std::mem::{MaybeUninit, offset_of};
 use std::{ptr, slice};
@@ -8,7 +8,7 @@ use libbpf_rs::{MapCore, MapFlags, OpenObject, ProgramInput};
 use wirelane_bpf::layout::{LinkType, Parsed};
 use wirelane_bpf::members::Member;
 use wirelane_bpf::rules::{
-    Counts, DIMS_USED, Facts, FlatSet, Judged, MAX_HITS, MAX_RULES, Precise, PreciseKey,
+    Counts, DIMS_USED, Facts, FlatSet, Evaluated, MAX_HITS, MAX_RULES, ExactValue, ExactKey,
 };
 use wirelane_bpf::search;
 use wirelane_bpf::skel::rules_probe::{RulesProbeSkel, RulesProbeSkelBuilder};
@@ -18,13 +18,13 @@ use wirelane_bpf::skel::rules_probe::{RulesProbeSkel, RulesProbeSkelBuilder};
 #[derive(Clone, Copy, Default)]
 struct Lane {
     parsed: Parsed,
-    judged: Judged,
+    evaluated: Evaluated,
     facts: Facts,
-    made: Precise,
-    key: PreciseKey,
+    made: ExactValue,
+    key: ExactKey,
     acts: u32,
     live: u64,
-    home: u64,
+    pivot: u64,
     from: u32,
     rule: u32,
     at: u32,
@@ -74,9 +74,9 @@ fn update<T>(map: &impl MapCore, key: &[u8], value: &T) {
 }
 
 impl Probe {
-    /// Loads the program, with room for so many nodes, classes and precise rules. None where the caller said
+    /// Loads the program, with room for so many nodes, classes and exact-match rules. None where the caller said
     /// WIRELANE_UNPRIVILEGED=1.
-    pub fn load(what: &str, [nodes, classes, precises]: [usize; 3]) -> Option<Probe> {
+    pub fn load(what: &str, [nodes, classes, exact_rules]: [usize; 3]) -> Option<Probe> {
         if std::env::var_os("WIRELANE_UNPRIVILEGED").is_some_and(|value| value == "1") {
             println!("left out: {what} (WIRELANE_UNPRIVILEGED=1: no kernel program is loaded)");
             return None;
@@ -87,7 +87,7 @@ impl Probe {
             RulesProbeSkelBuilder::default().open(object).expect("the embedded BPF object is valid");
         open.maps.probe_nodes.set_max_entries(nodes.max(1) as u32).expect("a size that maps can have");
         open.maps.probe_classes.set_max_entries(classes.max(1) as u32).expect("a size that maps can have");
-        open.maps.probe_precises.set_max_entries(precises.max(1) as u32).expect("a size that maps can have");
+        open.maps.probe_exact_rules.set_max_entries(exact_rules.max(1) as u32).expect("a size that maps can have");
         open.maps.probe_pages.set_max_entries(PAGES as u32).expect("a size that maps can have");
         open.maps.probe_outputs.set_max_entries(PAGES as u32).expect("a size that maps can have");
         match open.load() {
@@ -99,7 +99,7 @@ impl Probe {
         }
     }
 
-    /// From now on, packets are judged by this set, whose rules have done nothing yet.
+    /// From now on, packets are evaluated by this set, whose rules have done nothing yet.
     pub fn use_set(&self, rules: &FlatSet) {
         let maps = &self.skel.maps;
         for (at, node) in rules.nodes.iter().enumerate() {
@@ -116,8 +116,8 @@ impl Probe {
         }
         update(&maps.probe_set, &0u32.to_ne_bytes(), &*rules.set);
         (0..rules.set.rules.min(MAX_RULES as u32)).for_each(|slot| self.clear_counts(slot));
-        for key in maps.probe_precises.keys().collect::<Vec<_>>() {
-            maps.probe_precises.delete(&key).expect("an entry can be deleted");
+        for key in maps.probe_exact_rules.keys().collect::<Vec<_>>() {
+            maps.probe_exact_rules.delete(&key).expect("an entry can be deleted");
         }
     }
 
@@ -125,12 +125,12 @@ impl Probe {
         update(&self.skel.maps.probe_counts, &slot.to_ne_bytes(), &Counts::default());
     }
 
-    pub fn add(&self, key: &PreciseKey, entry: &Precise) {
-        update(&self.skel.maps.probe_precises, bytes(key), entry);
+    pub fn add(&self, key: &ExactKey, entry: &ExactValue) {
+        update(&self.skel.maps.probe_exact_rules, bytes(key), entry);
     }
 
-    pub fn entries(&self) -> Vec<(PreciseKey, Precise)> {
-        let map = &self.skel.maps.probe_precises;
+    pub fn entries(&self) -> Vec<(ExactKey, ExactValue)> {
+        let map = &self.skel.maps.probe_exact_rules;
         map.keys().map(|key| (value(&key), lookup(map, &key).expect("nobody deletes it meanwhile"))).collect()
     }
 
@@ -140,14 +140,14 @@ impl Probe {
     }
 
     /// What the kernel decides of a packet.
-    pub fn judge(&self, link: LinkType, data: &[u8], inner: bool, facts: &Facts) -> Judged {
+    pub fn evaluate(&self, link: LinkType, data: &[u8], inner: bool, facts: &Facts) -> Evaluated {
         self.prepare(link, inner, facts);
         let input = ProgramInput { data_in: Some(data), ..Default::default() };
         let output = self.skel.progs.wl_rules_probe.test_run(input).expect("BPF_PROG_TEST_RUN works");
         let lane: Lane =
             lookup(&self.skel.maps.probe_lane, &0u32.to_ne_bytes()).expect("an array has all its entries");
-        assert_eq!(output.return_value, lane.judged.verdict, "the probe returns the verdict");
-        lane.judged
+        assert_eq!(output.return_value, lane.evaluated.verdict, "the probe returns the verdict");
+        lane.evaluated
     }
 
     pub fn prepare(&self, link: LinkType, inner: bool, facts: &Facts) {

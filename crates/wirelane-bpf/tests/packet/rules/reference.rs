@@ -2,28 +2,28 @@
 
 use std::collections::BTreeMap;
 
-use wirelane_bpf::judge::{Inserted, PreciseTable};
+use wirelane_bpf::evaluate::{Inserted, ExactTable};
 use wirelane_bpf::layout::{Parsed, flags, ip_flags, l3};
 use wirelane_bpf::native;
 use wirelane_bpf::rules::{
-    Counts, Facts, Judged, MAX_HITS, Precise, PreciseKey, Rule, judged_flags, rule_flags, shape, verdict,
+    Counts, Facts, Evaluated, MAX_HITS, ExactValue, ExactKey, Rule, evaluated_flags, rule_flags, shape, verdict,
 };
 
 use super::model::{self, ModelRule};
 
-/// A table of precise rules with room for so many.
+/// A table of exact-match rules with room for so many.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Entries {
-    pub of: BTreeMap<PreciseKey, Precise>,
+    pub of: BTreeMap<ExactKey, ExactValue>,
     pub room: usize,
 }
 
-impl PreciseTable for Entries {
-    fn find(&mut self, key: &PreciseKey) -> Option<&mut Precise> {
+impl ExactTable for Entries {
+    fn find(&mut self, key: &ExactKey) -> Option<&mut ExactValue> {
         self.of.get_mut(key)
     }
 
-    fn insert(&mut self, key: &PreciseKey, value: &Precise) -> Inserted {
+    fn insert(&mut self, key: &ExactKey, value: &ExactValue) -> Inserted {
         if self.of.len() == self.room && !self.of.contains_key(key) {
             return Inserted::Full;
         }
@@ -50,21 +50,21 @@ struct Packet<'a> {
 }
 
 impl Reference {
-    pub fn judge(&mut self, parsed: &Parsed, inner: bool, facts: &Facts) -> Judged {
+    pub fn evaluate(&mut self, parsed: &Parsed, inner: bool, facts: &Facts) -> Evaluated {
         let packet = Packet { parsed, inner, facts };
-        let mut judged = Judged::default();
-        if self.precise(&packet, &mut judged) {
-            self.wildcard(&packet, &mut judged);
+        let mut evaluated = Evaluated::default();
+        if self.exact(&packet, &mut evaluated) {
+            self.wildcard(&packet, &mut evaluated);
         }
-        if judged.verdict == u32::from(verdict::NONE) {
-            judged.verdict = self.default_verdict.into();
+        if evaluated.verdict == u32::from(verdict::NONE) {
+            evaluated.verdict = self.default_verdict.into();
         }
-        judged.exits |= judged.to;
-        judged
+        evaluated.egress_devices |= evaluated.to;
+        evaluated
     }
 
     /// Whether wildcard rules come next.
-    fn precise(&mut self, packet: &Packet<'_>, judged: &mut Judged) -> bool {
+    fn exact(&mut self, packet: &Packet<'_>, evaluated: &mut Evaluated) -> bool {
         for shape in &self.shapes {
             let Some(key) = packet.key(*shape) else { continue };
             let back = || packet.turned(key);
@@ -91,13 +91,13 @@ impl Reference {
                     to: entry.to,
                     ..Rule::default()
                 };
-                return packet.apply(&rule, judged) && entry.flags & rule_flags::CONTINUE != 0;
+                return packet.apply(&rule, evaluated) && entry.flags & rule_flags::CONTINUE != 0;
             }
         }
         true
     }
 
-    fn wildcard(&mut self, packet: &Packet<'_>, judged: &mut Judged) {
+    fn wildcard(&mut self, packet: &Packet<'_>, evaluated: &mut Evaluated) {
         for at in 0..self.rules.len() {
             let ModelRule { rule, clauses } = &self.rules[at];
             let hit = clauses.iter().any(|clause| {
@@ -109,11 +109,11 @@ impl Reference {
             if !hit {
                 continue;
             }
-            if judged.hits == MAX_HITS {
-                judged.flags |= judged_flags::MORE;
+            if evaluated.hits == MAX_HITS {
+                evaluated.flags |= evaluated_flags::MORE;
                 return;
             }
-            judged.hits += 1;
+            evaluated.hits += 1;
             let rule = *rule;
             let counts = self.counts.entry(rule.slot).or_default();
             if counts.packets == 0 {
@@ -122,7 +122,7 @@ impl Reference {
             counts.last_ns = packet.facts.now_ns;
             counts.packets += 1;
             counts.bytes += u64::from(packet.facts.wire_len);
-            if !packet.apply(&rule, judged) {
+            if !packet.apply(&rule, evaluated) {
                 return;
             }
             if rule.flags & rule_flags::INSERT != 0 {
@@ -137,11 +137,11 @@ impl Reference {
     fn insert(&mut self, rule: &Rule, packet: &Packet<'_>) {
         let Some(key) = packet.key(rule.insert_shape) else { return };
         let now = packet.facts.now_ns;
-        let there = |key: &PreciseKey| self.entries.of.get(key).is_some_and(|entry| !expired(entry, now));
+        let there = |key: &ExactKey| self.entries.of.get(key).is_some_and(|entry| !expired(entry, now));
         if there(&key) || rule.insert_shape & shape::BOTH != 0 && there(&packet.turned(key)) {
             return;
         }
-        let made = Precise {
+        let made = ExactValue {
             made_ns: now,
             id: rule.id,
             verdict: rule.insert_verdict,
@@ -149,7 +149,7 @@ impl Reference {
             tag: rule.tag,
             idle_s: rule.insert_idle_s,
             hard_s: rule.insert_hard_s,
-            ..Precise::default()
+            ..ExactValue::default()
         };
         let counts = self.counts.entry(rule.slot).or_default();
         match self.entries.insert(&key, &made) {
@@ -160,7 +160,7 @@ impl Reference {
     }
 }
 
-fn expired(entry: &Precise, now: u64) -> bool {
+fn expired(entry: &ExactValue, now: u64) -> bool {
     let over = |since: u64, seconds: u32| {
         seconds != 0 && now > since && now - since >= u64::from(seconds) * 1_000_000_000
     };
@@ -169,10 +169,10 @@ fn expired(entry: &Precise, now: u64) -> bool {
 
 impl Packet<'_> {
     /// The key of the packet as it would be in the other direction, in the shape of this one.
-    fn turned(&self, key: PreciseKey) -> PreciseKey {
+    fn turned(&self, key: ExactKey) -> ExactKey {
         let ip = model::chosen(self.parsed, self.inner);
         let asks = |bits: u32| key.shape & bits != 0;
-        PreciseKey {
+        ExactKey {
             src: if asks(shape::SRC) { ip.dst } else { [0; 16] },
             dst: if asks(shape::DST) { ip.src } else { [0; 16] },
             src_port: if asks(shape::SRC_PORT) { ip.dst_port } else { 0 },
@@ -181,7 +181,7 @@ impl Packet<'_> {
         }
     }
 
-    fn key(&self, shape: u32) -> Option<PreciseKey> {
+    fn key(&self, shape: u32) -> Option<ExactKey> {
         let ip = model::chosen(self.parsed, self.inner);
         let asks = |bits: u32| shape & bits != 0;
         let ports = shape::SRC_PORT | shape::DST_PORT;
@@ -194,7 +194,7 @@ impl Packet<'_> {
         {
             return None;
         }
-        Some(PreciseKey {
+        Some(ExactKey {
             src: if asks(shape::SRC) { ip.src } else { [0; 16] },
             dst: if asks(shape::DST) { ip.dst } else { [0; 16] },
             src_port: if asks(shape::SRC_PORT) { ip.src_port } else { 0 },
@@ -209,28 +209,28 @@ impl Packet<'_> {
     }
 
     /// Whether sampling lets the rule act; then it has.
-    fn apply(&self, rule: &Rule, judged: &mut Judged) -> bool {
+    fn apply(&self, rule: &Rule, evaluated: &mut Evaluated) -> bool {
         if !self.is_chosen(rule) {
-            judged.verdict = verdict::DROP.into();
-            judged.to = 0;
-            judged.rule_id = rule.id;
+            evaluated.verdict = verdict::DROP.into();
+            evaluated.to = 0;
+            evaluated.rule_id = rule.id;
             return false;
         }
         if rule.truncate != 0 {
-            judged.truncate =
-                if judged.truncate == 0 { rule.truncate } else { judged.truncate.min(rule.truncate) };
+            evaluated.truncate =
+                if evaluated.truncate == 0 { rule.truncate } else { evaluated.truncate.min(rule.truncate) };
         }
         if rule.flags & rule_flags::TAG != 0 {
-            judged.tag = rule.tag;
-            judged.flags |= judged_flags::TAGGED;
+            evaluated.tag = rule.tag;
+            evaluated.flags |= evaluated_flags::TAGGED;
         }
-        judged.exits |= u32::from(rule.mirror);
+        evaluated.egress_devices |= u32::from(rule.mirror);
         if rule.verdict != verdict::NONE {
-            judged.verdict = rule.verdict.into();
-            judged.to = rule.to.into();
-            judged.rule_id = rule.id;
-        } else if judged.rule_id == 0 {
-            judged.rule_id = rule.id;
+            evaluated.verdict = rule.verdict.into();
+            evaluated.to = rule.to.into();
+            evaluated.rule_id = rule.id;
+        } else if evaluated.rule_id == 0 {
+            evaluated.rule_id = rule.id;
         }
         true
     }

@@ -1,14 +1,14 @@
 //! `wirelane probe --top`: measurements with their past, the rows of one, and what is raised, on a terminal's screen.
 //!
 //! ```text
-//! Desk (results, alarms) -> Board -> terminal::Top
-//! keys   -> Board (which measurement, by what its rows are sorted, whether time stands still)
+//! Controller (results, alarms) -> TopModel -> terminal::Top
+//! keys   -> TopModel (which measurement, by what its rows are sorted, whether time stands still)
 //! ```
 
-mod board;
+mod model;
 mod view;
 
-pub use board::Board;
+pub use model::TopModel;
 
 /// The screen.
-pub type Top = crate::terminal::Top<Board>;
+pub type Top = crate::terminal::Top<TopModel>;

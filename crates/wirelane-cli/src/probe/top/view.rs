@@ -7,20 +7,20 @@ use ratatui::widgets::{Paragraph, Sparkline};
 use wirelane_export::clock;
 use wirelane_probe::{Row, Shown};
 
-use super::board::{Board, Measured, Now, Told};
+use super::model::{TopModel, Measured, Now, Told};
 use crate::probe::show::{cell, list};
 use crate::table::{amount, printable, rate};
 use crate::terminal::{self, Page, cut};
 
 /// Everything that is shown.
-type View = terminal::Shown<Board>;
+type View = terminal::Shown<TopModel>;
 
 /// Columns of a number.
 const NUMBER: usize = 8;
 
 impl terminal::View for View {
     fn draw(&self, frame: &mut Frame<'_>) {
-        let told = self.board.told();
+        let told = self.model.told();
         let now = told.now();
         let mut page = Page::new(frame);
         let paused = if told.stands_still() { "PAUSED  " } else { "" };
@@ -231,7 +231,7 @@ mod tests {
     use wirelane_probe::{AlarmEvent, Config, Event, Interval, State};
 
     use super::*;
-    use crate::terminal::{Board as _, drawn};
+    use crate::terminal::{TopModel as _, drawn};
 
     const SECOND: u64 = 1_000_000_000;
 
@@ -289,23 +289,23 @@ mod tests {
         let text = "[[measurement]]\nname = \"all\"\nvalues = [\"packets\"]\n\
             [[measurement]]\nname = \"keyed\"\nkey = [\"dst\"]\nvalues = [\"pps\"]\n\
             [[measurement]]\nname = \"never\"\nvalues = [\"pps\"]\nactive = false\n";
-        let board = Board::new(&Config::parse(text, std::path::Path::new("p.toml")).unwrap());
+        let model = TopModel::new(&Config::parse(text, std::path::Path::new("p.toml")).unwrap());
         for second in 0..300 {
             let packets = if second % 2 == 0 { 1_000 } else { 8_000 };
-            board.take(&[shown("all", second, packets, None, Vec::new())]);
+            model.take(&[shown("all", second, packets, None, Vec::new())]);
         }
-        board.take(&[keyed(
+        model.take(&[keyed(
             299,
             &[("192.0.2.1", 900, 5), ("192.0.2.2", 20, 70), ("\u{1b}[2J\u{9b}31m", 3, 1)],
         )]);
-        board.take(&[alarm("192.0.2.1", State::Raised), alarm("192.0.2.9", State::Raised)]);
-        board.take(&[alarm("192.0.2.9", State::Cleared)]);
+        model.take(&[alarm("192.0.2.1", State::Raised), alarm("192.0.2.9", State::Raised)]);
+        model.take(&[alarm("192.0.2.9", State::Cleared)]);
         View {
             title: "eth1  engine ring".into(),
             elapsed: Duration::from_secs(3723),
             ledger: Counters { seen: 5000, analysed: 4990, lost: 10, ..Counters::default() },
             balances: true,
-            board: Arc::new(board),
+            model: Arc::new(model),
             message: None,
         }
     }
@@ -314,7 +314,7 @@ mod tests {
     fn measurements_rows_alarms_and_losses_are_on_a_small_terminal() {
         let view = view();
         for (columns, rows) in [(60, 16), (80, 24), (120, 40)] {
-            assert!(view.board.typed("j"), "the keyed one");
+            assert!(view.model.typed("j"), "the keyed one");
             let screen = drawn(&view, columns, rows);
             println!("{}", screen.join("\n"));
             let row = |begin: &str| {
@@ -344,7 +344,7 @@ mod tests {
             assert!(
                 row("alarms").ends_with("1 raised") && row("01:00:00").ends_with("flood 192.0.2.1 pps 1,234")
             );
-            view.board.typed("k");
+            view.model.typed("k");
         }
         assert!(drawn(&view, 80, 24).iter().any(|row| row.starts_with("all: 8,000 packets")));
     }
@@ -352,24 +352,24 @@ mod tests {
     #[test]
     fn rows_are_sorted_and_the_picture_is_stopped() {
         let view = view();
-        view.board.typed("j");
+        view.model.typed("j");
         let order = |view: &View| -> Vec<String> {
             let rows = drawn(view, 80, 24).into_iter().filter(|row| row.starts_with("192.0.2."));
             rows.filter_map(|row| row.split_whitespace().next().map(str::to_owned)).take(2).collect()
         };
         assert_eq!(order(&view), ["192.0.2.1", "192.0.2.2"]);
-        view.board.typed("ss");
+        view.model.typed("ss");
         assert_eq!(order(&view), ["192.0.2.2", "192.0.2.1"]);
         assert!(drawn(&view, 80, 24).iter().any(|row| row.ends_with("by distinct_src")));
-        view.board.typed("ss");
+        view.model.typed("ss");
         assert_eq!(order(&view), ["192.0.2.1", "192.0.2.2"]);
-        assert!(!view.board.typed("x?"), "no key of ours");
-        view.board.typed("p");
-        view.board.take(&[keyed(300, &[("192.0.2.7", 1, 1)]), alarm("192.0.2.8", State::Raised)]);
+        assert!(!view.model.typed("x?"), "no key of ours");
+        view.model.typed("p");
+        view.model.take(&[keyed(300, &[("192.0.2.7", 1, 1)]), alarm("192.0.2.8", State::Raised)]);
         let still = drawn(&view, 80, 24);
         assert!(still[0].contains("PAUSED") && still.join("\n").contains("1 raised"), "{still:#?}");
         assert_eq!(order(&view), ["192.0.2.1", "192.0.2.2"]);
-        view.board.typed("p");
+        view.model.typed("p");
         let goes_on = drawn(&view, 80, 24).join("\n");
         assert!(goes_on.contains("2 raised") && goes_on.contains("192.0.2.7 "), "{goes_on}");
         // What was not there in the last interval is not active.
@@ -382,11 +382,11 @@ mod tests {
         view.title = "e\u{1b}[2J".into();
         view.message = Some("\u{9b}31m".into());
         for number in 0..1000 {
-            view.board.take(&[shown(&format!("more{number}"), 299, number, None, Vec::new())]);
-            view.board.take(&[alarm(&format!("k{number}\u{1b}"), State::Raised)]);
+            view.model.take(&[shown(&format!("more{number}"), 299, number, None, Vec::new())]);
+            view.model.take(&[alarm(&format!("k{number}\u{1b}"), State::Raised)]);
         }
         for typed in ["", "j", "jjjjs", "kkk"] {
-            view.board.typed(typed);
+            view.model.typed(typed);
             for columns in (1..140).step_by(9) {
                 for rows in (1..40).step_by(3) {
                     let text = drawn(&view, columns, rows).join("\n");
@@ -396,7 +396,7 @@ mod tests {
         }
         let none =
             Config::parse("[[measurement]]\nname = \"a\"\nvalues = [\"pps\"]\n", std::path::Path::new("p"));
-        view.board = Arc::new(Board::new(&none.unwrap()));
+        view.model = Arc::new(TopModel::new(&none.unwrap()));
         assert!(drawn(&view, 80, 24).join("\n").contains("no interval has ended"));
     }
 }

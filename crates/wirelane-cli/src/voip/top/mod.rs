@@ -1,15 +1,15 @@
 //! `wirelane voip --top`: calls, the ladder of one, and how its streams sound, on a terminal's screen.
 //!
 //! ```text
-//! worker  -> Board (calls that go on, counts)   -> terminal::Top
-//! exports -> Board (messages, calls that are over)
-//! keys    -> Board (which call is looked at)
+//! worker  -> TopModel (calls that go on, counts)   -> terminal::Top
+//! exports -> TopModel (messages, calls that are over)
+//! keys    -> TopModel (which call is looked at)
 //! ```
 
-mod board;
+mod model;
 mod view;
 
-pub use board::Board;
+pub use model::TopModel;
 
 /// The screen.
-pub type Top = crate::terminal::Top<Board>;
+pub type Top = crate::terminal::Top<TopModel>;

@@ -9,12 +9,12 @@ use ratatui::widgets::{Paragraph, Sparkline};
 use wirelane_analysis::voip::{CallRecord, Stream};
 use wirelane_export::clock;
 
-use super::board::{Board, Step, Told};
+use super::model::{TopModel, Step, Told};
 use crate::table::{amount, printable};
 use crate::terminal::{self, Page, cut};
 
 /// Everything that is shown.
-type View = terminal::Shown<Board>;
+type View = terminal::Shown<TopModel>;
 
 /// Rows of calls that are there before the ladder takes more than its first.
 const LEAST_CALLS: usize = 5;
@@ -23,7 +23,7 @@ const MOST_STREAMS: usize = 4;
 
 impl terminal::View for View {
     fn draw(&self, frame: &mut Frame<'_>) {
-        let told = self.board.told();
+        let told = self.model.told();
         let area = frame.area();
         let looked_at = told.looked_at();
         let record = told.calls().nth(looked_at);
@@ -245,7 +245,7 @@ mod tests {
     /// A call with a stream of 40 s of which the second quarter loses every tenth packet, and one that only rings.
     fn view() -> View {
         let mut monitor = Monitor::new(Settings { signals: true, ..Settings::default() });
-        let board = Board::new(Duration::ZERO);
+        let model = TopModel::new(Duration::ZERO);
         let at = |monitor: &mut Monitor, ms: u64, from: (u8, u16), to: (u8, u16), payload: &[u8]| {
             monitor.packet(LinkType::Raw, &datagram(from, to, payload), 1_000_000_000 + ms * 1_000_000);
         };
@@ -267,8 +267,8 @@ mod tests {
             at(&mut monitor, 1000 + u64::from(number) * 20, (1, 6000), (2, 7000), &rtp);
         }
         at(&mut monitor, 42_000, alice, bob, &message("INVITE sip:bob SIP/2.0", "y", "INVITE", ""));
-        board.take(&monitor.finished().drain().collect::<Vec<_>>());
-        board.look(&monitor);
+        model.take(&monitor.finished().drain().collect::<Vec<_>>());
+        model.look(&monitor);
         let ledger = Counters { seen: 1955, analysed: 1955, ..Counters::default() };
         let title = "eth1  engine ring".into();
         View {
@@ -276,7 +276,7 @@ mod tests {
             elapsed: Duration::from_secs(3723),
             ledger,
             balances: true,
-            board: Arc::new(board),
+            model: Arc::new(model),
             message: None,
         }
     }
@@ -284,7 +284,7 @@ mod tests {
     #[test]
     fn calls_ladder_and_streams_are_on_a_small_terminal() {
         let view = view();
-        view.board.told().step_by(1);
+        view.model.told().step_by(1);
         let rows = drawn(&view, 80, 24);
         let has = |text: &str| assert!(rows.iter().any(|row| row.contains(text)), "no {text:?} in {rows:#?}");
         assert!(
@@ -310,7 +310,7 @@ mod tests {
         has("   +0.090  │◀");
         has("   +0.950    ACK  192.0.2.1:5060 -> 192.0.2.3:5060");
         // The other call has a ladder of its own.
-        view.board.told().step_by(-1);
+        view.model.told().step_by(-1);
         let rows = drawn(&view, 80, 24).join("\n");
         assert!(!rows.contains("+0.950") && rows.contains("+0.000"), "{rows}");
     }
@@ -321,15 +321,15 @@ mod tests {
         let mut view = view();
         view.title = "e\u{1b}[2J".into();
         view.message = Some("\u{9b}31m".into());
-        view.board.told().step_by(1);
+        view.model.told().step_by(1);
         for columns in (1..140).step_by(9) {
             for rows in (1..40).step_by(4) {
                 let text = drawn(&view, columns, rows).join("\n");
                 assert!(!text.chars().any(|c| c.is_control() && c != '\n'), "{text:?}");
             }
         }
-        view.board = Arc::new(Board::new(Duration::ZERO));
-        view.board.told().step_by(1);
+        view.model = Arc::new(TopModel::new(Duration::ZERO));
+        view.model.told().step_by(1);
         assert!(drawn(&view, 80, 24).join("\n").contains("no call yet"));
     }
 }

@@ -1,12 +1,12 @@
 //! Rules of engines that evaluate them in the worker: `xsk`, `packet` and `file`.
 //!
 //! ```text
-//!  mod.rs    the sets that workers judge by, and their counters; a worker's view of them: Judge
-//!  table.rs  the table of precise rules
+//!  mod.rs    the sets that workers evaluate by, and their counters; a worker's view of them: Evaluator
+//!  table.rs  the table of exact-match rules
 //! ```
 //!
-//! A worker takes a change up with its next batch, and says which set it judges by as long as it does: so whoever has
-//! made a change waits until nobody judges by the set before, as the kernel waits for its programs.
+//! A worker takes a change up with its next batch, and says which set it evaluates by as long as it does: so whoever has
+//! made a change waits until nobody evaluates by the set before, as the kernel waits for its programs.
 
 mod table;
 
@@ -15,18 +15,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use wirelane_bpf::judge::{Inserted, Packet, PreciseTable, judge};
-use wirelane_bpf::rules::{Counts, Facts, FlatSet, Judged, LiveCounts, Precise, PreciseKey, verdict};
+use wirelane_bpf::evaluate::{Inserted, Packet, ExactTable, evaluate};
+use wirelane_bpf::rules::{Counts, Facts, FlatSet, Evaluated, LiveCounts, ExactValue, ExactKey, verdict};
 
 use self::table::{Pinned, Table};
-use super::capacity::RulesRoom;
+use super::capacity::RulesCapacity;
 use super::entry;
 use super::pending::PendingRuleset;
 use super::target::{InsertOutcome, Page, Target};
 use crate::error::Result;
 use wirelane_rules::add_counts as add;
 
-/// What [`Worker::judging`] says of a worker that judges by no set.
+/// What [`Worker::evaluating`] says of a worker that evaluates by no set.
 const NONE: u64 = 0;
 
 /// The sets of one version, by the name of the device; the empty name stands for all that rules do not name.
@@ -37,7 +37,7 @@ type Sets = BTreeMap<String, Arc<FlatSet>>;
 pub(crate) struct NativeRules {
     /// The device; empty where packets are of several, as in a file.
     device: String,
-    room: RulesRoom,
+    room: RulesCapacity,
     sets: Mutex<Arc<Sets>>,
     prepared: Mutex<Arc<Sets>>,
     /// How often sets were switched: all that a worker looks at.
@@ -48,31 +48,31 @@ pub(crate) struct NativeRules {
     packet_time: Option<AtomicU64>,
 }
 
-/// One worker that judges.
+/// One worker that evaluates.
 #[derive(Debug)]
 struct Worker {
     counts: Box<[LiveCounts]>,
-    /// The number of switches by whose set it judges at the moment, and one; [`NONE`]: by none.
-    judging: AtomicU64,
+    /// The number of switches by whose set it evaluates at the moment, and one; [`NONE`]: by none.
+    evaluating: AtomicU64,
 }
 
 impl NativeRules {
-    /// For a device whose packets so many workers judge; an empty name: for all interfaces of a file, whose packets bring
+    /// For a device whose packets so many workers evaluate; an empty name: for all interfaces of a file, whose packets bring
     /// their own time.
-    pub(crate) fn new(device: &str, workers: usize, room: RulesRoom) -> Arc<NativeRules> {
+    pub(crate) fn new(device: &str, workers: usize, room: RulesCapacity) -> Arc<NativeRules> {
         let worker = || Worker {
             counts: (0..room.slots()).map(|_| LiveCounts::default()).collect(),
-            judging: AtomicU64::new(NONE),
+            evaluating: AtomicU64::new(NONE),
         };
         Arc::new(NativeRules {
             device: device.to_owned(),
             // Natively a set is asked as it was read: it takes nothing in the kernel.
-            room: RulesRoom { sets: usize::MAX, ..room },
+            room: RulesCapacity { sets: usize::MAX, ..room },
             sets: Mutex::default(),
             prepared: Mutex::default(),
             switched: AtomicU64::new(0),
             workers: (0..workers).map(|_| worker()).collect(),
-            table: Table::new(room.precise),
+            table: Table::new(room.exact),
             packet_time: device.is_empty().then(AtomicU64::default),
         })
     }
@@ -87,7 +87,7 @@ impl Target for NativeRules {
         &self.device
     }
 
-    fn room(&self) -> RulesRoom {
+    fn room(&self) -> RulesCapacity {
         self.room
     }
 
@@ -109,7 +109,7 @@ impl Target for NativeRules {
 
     fn switch(&self) {
         *locked(&self.sets) = Arc::clone(&locked(&self.prepared));
-        // SeqCst: pairs with Judge::begin. Either the worker sees this, or its `judging` is seen by `settle`.
+        // SeqCst: pairs with Evaluator::begin. Either the worker sees this, or its `evaluating` is seen by `settle`.
         self.switched.fetch_add(1, Ordering::SeqCst);
     }
 
@@ -117,7 +117,7 @@ impl Target for NativeRules {
         let now = self.switched.load(Ordering::SeqCst) + 1;
         for worker in &self.workers {
             // SeqCst: as above. A batch takes microseconds, and of a file some milliseconds.
-            while ![NONE, now].contains(&worker.judging.load(Ordering::SeqCst)) {
+            while ![NONE, now].contains(&worker.evaluating.load(Ordering::SeqCst)) {
                 std::thread::sleep(Duration::from_micros(50));
             }
         }
@@ -135,15 +135,15 @@ impl Target for NativeRules {
         self.workers.iter().filter_map(|worker| worker.counts.get(slot)).for_each(LiveCounts::clear);
     }
 
-    fn put(&self, key: &PreciseKey, rule: &Precise) -> Result<InsertOutcome> {
+    fn put(&self, key: &ExactKey, rule: &ExactValue) -> Result<InsertOutcome> {
         Ok(self.table.put(key, rule, |_| false))
     }
 
-    fn take(&self, key: &PreciseKey) -> Result<Option<Precise>> {
+    fn take(&self, key: &ExactKey) -> Result<Option<ExactValue>> {
         Ok(self.table.take(key))
     }
 
-    fn get(&self, key: &PreciseKey) -> Result<Option<Precise>> {
+    fn get(&self, key: &ExactKey) -> Result<Option<ExactValue>> {
         Ok(self.table.get(key))
     }
 
@@ -159,7 +159,7 @@ impl Target for NativeRules {
 
 /// A worker's view of the rules of one device.
 #[derive(Debug)]
-pub(crate) struct Judge {
+pub(crate) struct Evaluator {
     of: Arc<NativeRules>,
     worker: usize,
     /// The number of switches that `sets` is of.
@@ -168,14 +168,14 @@ pub(crate) struct Judge {
     found: Found,
 }
 
-/// The precise rule that a packet has hit: a copy, which the judge changes, until it is let go.
+/// The exact-match rule that a packet has hit: a copy, which the evaluator changes, until it is let go.
 #[derive(Debug, Default)]
 struct Found {
-    pinned: Option<(Pinned, Precise)>,
-    copy: Precise,
+    pinned: Option<(Pinned, ExactValue)>,
+    copy: ExactValue,
 }
 
-/// The table as the judge asks it, for one packet.
+/// The table as the evaluator asks it, for one packet.
 struct Asked<'a> {
     table: &'a Table,
     found: &'a mut Found,
@@ -191,8 +191,8 @@ impl Found {
     }
 }
 
-impl PreciseTable for Asked<'_> {
-    fn find(&mut self, key: &PreciseKey) -> Option<&mut Precise> {
+impl ExactTable for Asked<'_> {
+    fn find(&mut self, key: &ExactKey) -> Option<&mut ExactValue> {
         self.found.let_go(self.table);
         let (pinned, value) = self.table.pin(key)?;
         self.found.pinned = Some((pinned, value));
@@ -200,7 +200,7 @@ impl PreciseTable for Asked<'_> {
         Some(&mut self.found.copy)
     }
 
-    fn insert(&mut self, key: &PreciseKey, value: &Precise) -> Inserted {
+    fn insert(&mut self, key: &ExactKey, value: &ExactValue) -> Inserted {
         // Whoever has the table's lock may wait for what we have pinned.
         self.found.let_go(self.table);
         match self.table.put(key, value, |other| entry::has_expired(other, self.now_ns)) {
@@ -211,21 +211,21 @@ impl PreciseTable for Asked<'_> {
     }
 }
 
-impl Judge {
-    /// A view of the worker with this number. It may have several, and judges by one at a time.
-    pub(crate) fn new(of: Arc<NativeRules>, worker: usize) -> Judge {
-        Judge { of, worker, seen: u64::MAX, sets: Arc::default(), found: Found::default() }
+impl Evaluator {
+    /// A view of the worker with this number. It may have several, and evaluates by one at a time.
+    pub(crate) fn new(of: Arc<NativeRules>, worker: usize) -> Evaluator {
+        Evaluator { of, worker, seen: u64::MAX, sets: Arc::default(), found: Found::default() }
     }
 
-    /// Packets are judged from now on, by the set that this gives, until [`Judge::end`]; of a file, those of this
+    /// Packets are evaluated from now on, by the set that this gives, until [`Evaluator::end`]; of a file, those of this
     /// interface. Nothing is waited for in between.
     pub(crate) fn begin(&mut self, interface: &str) -> Option<Arc<FlatSet>> {
-        let Judge { of, worker, seen, sets, .. } = self;
-        let judging = &of.workers[*worker].judging;
+        let Evaluator { of, worker, seen, sets, .. } = self;
+        let evaluating = &of.workers[*worker].evaluating;
         loop {
             let switched = of.switched.load(Ordering::SeqCst);
             // SeqCst, all three: pairs with NativeRules::switch and settle.
-            judging.store(switched + 1, Ordering::SeqCst);
+            evaluating.store(switched + 1, Ordering::SeqCst);
             if of.switched.load(Ordering::SeqCst) == switched {
                 if *seen != switched {
                     // Once for each change.
@@ -241,11 +241,11 @@ impl Judge {
     /// That was all for now.
     pub(crate) fn end(&mut self) {
         // Release: pairs with the SeqCst in NativeRules::settle, so that what was counted is seen there.
-        self.of.workers[self.worker].judging.store(NONE, Ordering::Release);
+        self.of.workers[self.worker].evaluating.store(NONE, Ordering::Release);
     }
 
-    /// Judges a packet by this set. Between [`Judge::begin`] and [`Judge::end`].
-    pub(crate) fn judge(&mut self, set: &FlatSet, packet: Packet<'_>, facts: &Facts) -> Judged {
+    /// Evaluates a packet by this set. Between [`Evaluator::begin`] and [`Evaluator::end`].
+    pub(crate) fn evaluate(&mut self, set: &FlatSet, packet: Packet<'_>, facts: &Facts) -> Evaluated {
         if let Some(time) = &self.of.packet_time
             // Files may go back in time, and rules do not.
             && time.fetch_max(facts.now_ns, Ordering::Relaxed) == 0
@@ -255,9 +255,9 @@ impl Judge {
         }
         let mut asked = Asked { table: &self.of.table, found: &mut self.found, now_ns: facts.now_ns };
         let counts = &self.of.workers[self.worker].counts;
-        let judged = judge(set, counts, &mut asked, packet, facts);
+        let evaluated = evaluate(set, counts, &mut asked, packet, facts);
         self.found.let_go(&self.of.table);
-        judged
+        evaluated
     }
 }
 
@@ -274,14 +274,14 @@ pub(crate) enum Fate {
     Absorbed,
 }
 
-/// What the judge has decided.
-pub(crate) fn fate(judged: &Judged) -> Fate {
-    match judged.verdict as u8 {
+/// What the evaluator has decided.
+pub(crate) fn fate(evaluated: &Evaluated) -> Fate {
+    match evaluated.verdict as u8 {
         verdict::DROP => Fate::Filtered,
-        // Without exits, no rule redirects.
+        // Without egress devices, no rule redirects.
         verdict::ABSORB | verdict::REDIRECT => Fate::Absorbed,
         verdict::DIGEST => Fate::Digested,
-        _ if judged.truncate == 0 => Fate::Delivered { at_most: usize::MAX },
-        _ => Fate::Delivered { at_most: judged.truncate as usize },
+        _ if evaluated.truncate == 0 => Fate::Delivered { at_most: usize::MAX },
+        _ => Fate::Delivered { at_most: evaluated.truncate as usize },
     }
 }

@@ -9,7 +9,7 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use wirelane_bpf::rules::{Precise, PreciseKey};
+use wirelane_bpf::rules::{ExactValue, ExactKey};
 
 use crate::active_rules::{InsertOutcome as Outcome, Page};
 
@@ -61,7 +61,7 @@ pub(super) struct Table {
 }
 
 /// Words of a key.
-fn words(key: &PreciseKey) -> [u64; 7] {
+fn words(key: &ExactKey) -> [u64; 7] {
     let (src, dst) = (key.src.as_chunks::<8>().0, key.dst.as_chunks::<8>().0);
     let word = |bytes: Option<&[u8; 8]>| bytes.map_or(0, |bytes| u64::from_ne_bytes(*bytes));
     [
@@ -80,7 +80,7 @@ fn words(key: &PreciseKey) -> [u64; 7] {
 }
 
 /// The key of these words.
-fn key_of(words: [u64; 7]) -> PreciseKey {
+fn key_of(words: [u64; 7]) -> ExactKey {
     let address = |first: u64, second: u64| {
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&first.to_ne_bytes());
@@ -88,7 +88,7 @@ fn key_of(words: [u64; 7]) -> PreciseKey {
         bytes
     };
     let [src, src2, dst, dst2, small, ids, shape] = words;
-    PreciseKey {
+    ExactKey {
         src: address(src, src2),
         dst: address(dst, dst2),
         src_port: small as u16,
@@ -108,10 +108,10 @@ impl Entry {
         self.key.each_ref().map(|word| word.load(Ordering::Relaxed))
     }
 
-    fn value(&self) -> Precise {
+    fn value(&self) -> ExactValue {
         let [made_ns, small, sample, tag, ages] =
             self.fixed.each_ref().map(|word| word.load(Ordering::Relaxed));
-        Precise {
+        ExactValue {
             packets: self.packets.load(Ordering::Relaxed),
             bytes: self.bytes.load(Ordering::Relaxed),
             first_ns: self.first_ns.load(Ordering::Relaxed),
@@ -125,11 +125,11 @@ impl Entry {
             tag: tag as u32,
             idle_s: ages as u32,
             hard_s: (ages >> 32) as u32,
-            ..Precise::default()
+            ..ExactValue::default()
         }
     }
 
-    fn set(&self, key: &[u64; 7], value: &Precise) {
+    fn set(&self, key: &[u64; 7], value: &ExactValue) {
         for (word, to) in self.key.iter().zip(key) {
             word.store(*to, Ordering::Relaxed);
         }
@@ -155,7 +155,7 @@ impl Entry {
         // SeqCst: pairs with `pin`. Either the worker's pin is seen here, or the worker sees this.
         self.version.store(next | CHANGING, Ordering::SeqCst);
         while self.pins.load(Ordering::SeqCst) != 0 {
-            // For as long as a packet is judged.
+            // For as long as a packet is evaluated.
             std::thread::yield_now();
         }
         change(self);
@@ -231,7 +231,7 @@ impl Table {
     }
 
     /// The entry of a key as it is now, pinned.
-    pub(super) fn pin(&self, key: &PreciseKey) -> Option<(Pinned, Precise)> {
+    pub(super) fn pin(&self, key: &ExactKey) -> Option<(Pinned, ExactValue)> {
         let buckets = self.buckets.get()?;
         let words = words(key);
         let (places, tag) = self.places(buckets, &words);
@@ -247,7 +247,7 @@ impl Table {
     }
 
     /// Lets an entry go, after adding what `hit`, which was its value, has counted since `before`.
-    pub(super) fn let_go(&self, pinned: Pinned, before: &Precise, hit: &Precise) {
+    pub(super) fn let_go(&self, pinned: Pinned, before: &ExactValue, hit: &ExactValue) {
         let Some(buckets) = self.buckets.get() else { return };
         let entry = &buckets[pinned.bucket].entries[pinned.way];
         if hit.packets != before.packets {
@@ -277,7 +277,7 @@ impl Table {
     }
 
     /// Adds a rule. One with the same key that `yields` is replaced.
-    pub(super) fn put(&self, key: &PreciseKey, rule: &Precise, yields: impl Fn(&Precise) -> bool) -> Outcome {
+    pub(super) fn put(&self, key: &ExactKey, rule: &ExactValue, yields: impl Fn(&ExactValue) -> bool) -> Outcome {
         let buckets = self.reserve();
         let words = words(key);
         let _lock = self.lock();
@@ -310,7 +310,7 @@ impl Table {
     }
 
     /// Removes a rule; gives what it was at the end.
-    pub(super) fn take(&self, key: &PreciseKey) -> Option<Precise> {
+    pub(super) fn take(&self, key: &ExactKey) -> Option<ExactValue> {
         let buckets = self.buckets.get()?;
         let words = words(key);
         let _lock = self.lock();
@@ -337,7 +337,7 @@ impl Table {
     }
 
     /// A rule as it is now.
-    pub(super) fn get(&self, key: &PreciseKey) -> Option<Precise> {
+    pub(super) fn get(&self, key: &ExactKey) -> Option<ExactValue> {
         let buckets = self.buckets.get()?;
         let _lock = self.lock();
         self.find(buckets, &words(key)).map(|(bucket, way)| buckets[bucket].entries[way].value())
@@ -365,19 +365,19 @@ mod tests {
     use super::Outcome::{Done, Exists, Full};
     use super::*;
 
-    fn key(number: u32) -> PreciseKey {
+    fn key(number: u32) -> ExactKey {
         let mut src = [0; 16];
         src[..4].copy_from_slice(&number.to_be_bytes());
-        PreciseKey { src, dst_port: number as u16, l3: 4, shape: 9, ..PreciseKey::default() }
+        ExactKey { src, dst_port: number as u16, l3: 4, shape: 9, ..ExactKey::default() }
     }
 
-    fn rule(id: u32) -> Precise {
-        Precise { id, verdict: 2, made_ns: id.into(), ..Precise::default() }
+    fn rule(id: u32) -> ExactValue {
+        ExactValue { id, verdict: 2, made_ns: id.into(), ..ExactValue::default() }
     }
 
     #[test]
     fn words_keep_every_field() {
-        let key = PreciseKey {
+        let key = ExactKey {
             src: std::array::from_fn(|at| at as u8),
             dst: std::array::from_fn(|at| 0xff - at as u8),
             src_port: 0x1234,
@@ -390,7 +390,7 @@ mod tests {
             shape: 0x7fff_01ff,
         };
         assert_eq!(key_of(words(&key)), key);
-        let value = Precise {
+        let value = ExactValue {
             packets: 1,
             bytes: 2,
             first_ns: 3,
@@ -404,7 +404,7 @@ mod tests {
             tag: u32::MAX,
             idle_s: u32::MAX,
             hard_s: 9,
-            ..Precise::default()
+            ..ExactValue::default()
         };
         let entry = Entry::default();
         entry.set(&words(&key), &value);
@@ -437,7 +437,7 @@ mod tests {
         assert_eq!((seen.len(), seen[&key(3)], seen[&key(4)]), (ROOM as usize, 99, 5));
         for number in 0..ROOM {
             let (pinned, value) = table.pin(&key(number)).unwrap();
-            let hit = Precise { packets: 1, bytes: 60, first_ns: 7, last_ns: 7, ..value };
+            let hit = ExactValue { packets: 1, bytes: 60, first_ns: 7, last_ns: 7, ..value };
             table.let_go(pinned, &value, &hit);
             let last = table.take(&key(number)).unwrap();
             assert_eq!((last.packets, last.bytes, last.first_ns, last.last_ns), (1, 60, 7, 7));
@@ -465,7 +465,7 @@ mod tests {
                             for number in 0..KEYS {
                                 let Some((pinned, value)) = table.pin(&key(number)) else { continue };
                                 assert_eq!(value.id, number + 1);
-                                let hit = Precise { packets: value.packets + 1, last_ns: 1, ..value };
+                                let hit = ExactValue { packets: value.packets + 1, last_ns: 1, ..value };
                                 table.let_go(pinned, &value, &hit);
                                 hits[number as usize] += 1;
                             }

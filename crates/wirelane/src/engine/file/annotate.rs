@@ -1,12 +1,12 @@
 //! The one place where a packet of a file gets the fields that the kernel program fills in live capture: by the
 //! same C functions, compiled natively.
 
-use wirelane_bpf::judge::Packet;
+use wirelane_bpf::evaluate::Packet;
 use wirelane_bpf::layout::{Parsed, RecordHeader, flags};
 use wirelane_bpf::native;
-use wirelane_bpf::rules::{Facts, Judged};
+use wirelane_bpf::rules::{Facts, Evaluated};
 
-use crate::active_rules::Judge;
+use crate::active_rules::Evaluator;
 use wirelane_bpf::layout::LinkType;
 
 /// Files are hashed alike in every run, so that results compare; nobody floods a worker through a file.
@@ -23,7 +23,7 @@ pub(super) fn annotate(header: &mut RecordHeader, data: &[u8]) -> Parsed {
 }
 
 /// What the rules in force decide of a packet of an interface of this device.
-pub(super) fn judge(judge: &mut Judge, device: &str, packet: Packet<'_>, header: &RecordHeader) -> Judged {
+pub(super) fn evaluate(evaluate: &mut Evaluator, device: &str, packet: Packet<'_>, header: &RecordHeader) -> Evaluated {
     let facts = Facts {
         now_ns: header.ts_ns,
         wire_len: header.wire_len,
@@ -32,8 +32,8 @@ pub(super) fn judge(judge: &mut Judge, device: &str, packet: Packet<'_>, header:
         seed: SEED,
         ..Facts::default()
     };
-    let set = judge.begin(device);
-    let judged = set.map_or_else(Judged::default, |set| judge.judge(&set, packet, &facts));
-    judge.end();
-    judged
+    let set = evaluate.begin(device);
+    let evaluated = set.map_or_else(Evaluated::default, |set| evaluate.evaluate(&set, packet, &facts));
+    evaluate.end();
+    evaluated
 }

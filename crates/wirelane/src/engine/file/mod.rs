@@ -21,11 +21,11 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use wirelane_bpf::judge;
+use wirelane_bpf::evaluate;
 use wirelane_bpf::layout::{Ip, RecordHeader, flags, record_kind};
 use wirelane_pcapng::{FileInput, FileInterface, FileProgress, MAX_ITEM, Packet, Reached, Reader};
 
-use crate::active_rules::{Fate, Judge, fate};
+use crate::active_rules::{Fate, Evaluator, fate};
 use crate::batch::Batch;
 use crate::batch::{self, Progress, Said};
 use crate::engine::Source;
@@ -92,7 +92,7 @@ pub struct FileSource {
     progress: Progress,
     filter: FileView,
     /// What becomes of the packets that the filter accepts, where there are rules.
-    judge: Option<Judge>,
+    evaluate: Option<Evaluator>,
     /// Rules look at the headers inside tunnels.
     inner: bool,
     /// The error that ends the file, once what lies before it has been delivered.
@@ -153,7 +153,7 @@ impl FileSource {
             device: 0,
             progress: Progress::default(),
             filter: FileView::default(),
-            judge: None,
+            evaluate: None,
             inner: false,
             failure: None,
             ended: false,
@@ -176,9 +176,9 @@ impl FileSource {
         self.filter = filter;
     }
 
-    /// Judges what the filter accepts, by the headers inside tunnels with `inner`.
-    pub(crate) fn judge_by(&mut self, judge: Judge, inner: bool) {
-        (self.judge, self.inner) = (Some(judge), inner);
+    /// Evaluates what the filter accepts, by the headers inside tunnels with `inner`.
+    pub(crate) fn evaluate_by(&mut self, evaluate: Evaluator, inner: bool) {
+        (self.evaluate, self.inner) = (Some(evaluate), inner);
     }
 
     /// The interfaces and their counters, for the ledger.
@@ -273,7 +273,7 @@ impl FileSource {
         }
         // Of a short packet the digest is longer.
         if !self.arena.has_room(data.len().max(size_of::<Ip>())) {
-            // Judged when it comes again.
+            // Evaluated when it comes again.
             return Ok(Taken::Later);
         }
         let egress = if packet.egress { flags::EGRESS } else { 0 };
@@ -289,17 +289,17 @@ impl FileSource {
         };
         let parsed = annotate::annotate(&mut header, data);
         let (mut said, mut digested) = (Said::default(), false);
-        if let Some(judge) = &mut self.judge {
-            let seen = judge::Packet { parsed: &parsed, data, inner: self.inner };
-            let judged = annotate::judge(judge, interface.device(), seen, &header);
-            match fate(&judged) {
+        if let Some(evaluate) = &mut self.evaluate {
+            let seen = evaluate::Packet { parsed: &parsed, data, inner: self.inner };
+            let evaluated = annotate::evaluate(evaluate, interface.device(), seen, &header);
+            match fate(&evaluated) {
                 Fate::Delivered { at_most } => header.cap_len = cap_len.min(at_most as u32),
                 Fate::Digested => digested = true,
                 Fate::Filtered => return Ok(self.refuse(packet, Became::Filtered)),
                 Fate::Absorbed => return Ok(self.refuse(packet, Became::Absorbed)),
             }
-            header.rule_id = judged.rule_id;
-            said = Said::of(&judged);
+            header.rule_id = evaluated.rule_id;
+            said = Said::of(&evaluated);
         }
         if let Some(aggregate) = packet.aggregate {
             said = said.of_aggregate(aggregate.segment_size, aggregate.headers);

@@ -31,7 +31,7 @@ use self::classic::{Demux, Filter};
 use self::record::Recipe;
 use self::socket::{MOST_SOCKETS, RingShape, Socket};
 use self::source::{End, PacketSource};
-use crate::active_rules::{Judge, NativeRules};
+use crate::active_rules::{Evaluator, NativeRules};
 use crate::engine::Source;
 use crate::engine::ring::source::Shared;
 use crate::engine::sockets::{Account, Opened, Part, SocketLine, Started};
@@ -64,8 +64,8 @@ pub(crate) fn check(settings: &Settings) -> Result<()> {
     if settings.congestion_control.is_some() {
         return cannot("--congestion-control", "engine packet cannot refuse flows: use --engine ring");
     }
-    if settings.take {
-        return cannot("--take", "engine packet gets copies and cannot take packets: use --engine ring");
+    if settings.exclusive {
+        return cannot("--exclusive", "engine packet gets copies and cannot take packets: use --engine ring");
     }
     if settings.hook != HookChoice::Auto {
         return cannot("--hook", "engine packet has no hooks: leave the option out, or use --engine ring");
@@ -109,7 +109,7 @@ struct Sockets {
     /// With the queue's number and the worker's.
     sockets: Vec<(u32, usize, Arc<Socket>)>,
     filter: Filter,
-    /// The expression, by which workers judge.
+    /// The expression, by which workers evaluate.
     wanted: Arc<InUse>,
     /// Set for good once there was one, and where there are rules: then packets are captured whole, since it may look
     /// anywhere, and rules at headers that lie far behind.
@@ -150,11 +150,11 @@ pub(crate) fn open(settings: &Settings, selected: Vec<Selected>) -> Result<Start
                     seed,
                 };
                 let wanted = View::new(Arc::clone(&sockets.wanted));
-                let judge = rules.as_ref().map(|rules| Judge::new(Arc::clone(rules), *worker));
+                let evaluate = rules.as_ref().map(|rules| Evaluator::new(Arc::clone(rules), *worker));
                 let blocks = Blocks::new(Arc::clone(socket));
                 let device = parts.len() as u16;
                 let tally = Arc::clone(&tallies[*worker]);
-                ends[*worker].push(End::new(blocks, recipe, device, tally, wanted, judge));
+                ends[*worker].push(End::new(blocks, recipe, device, tally, wanted, evaluate));
             }
             parts.push(Opened { selected: selected.clone(), part: Arc::new(sockets), tallies, rules });
         }

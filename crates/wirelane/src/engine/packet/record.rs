@@ -1,12 +1,12 @@
 //! Records made of packets where they lie.
 
-use wirelane_bpf::judge;
+use wirelane_bpf::evaluate;
 use wirelane_bpf::layout::{LinkType, NO_OFFSET, Parsed, RecordHeader, Tail, flags, record_kind};
 use wirelane_bpf::native;
 use wirelane_bpf::rules::{Facts, FlatSet};
 
 use super::block::{self, Packet};
-use crate::active_rules::{Fate, Judge, fate};
+use crate::active_rules::{Fate, Evaluator, fate};
 use crate::batch::{Digests, Slot};
 use wirelane_filter::View;
 
@@ -71,7 +71,7 @@ pub(super) unsafe fn record(
     mut packet: Packet,
     recipe: &Recipe,
     wanted: &View,
-    judge: Option<(&mut Judge, &FlatSet)>,
+    evaluate: Option<(&mut Evaluator, &FlatSet)>,
     now_ns: u64,
     digests: &mut Digests,
 ) -> (Made, u32) {
@@ -93,7 +93,7 @@ pub(super) unsafe fn record(
         return (Made::Refused, segments);
     }
     let mut captured = data.len().min(recipe.snap_len);
-    let judged = judge.map(|(judge, set)| {
+    let evaluated = evaluate.map(|(evaluate, set)| {
         let facts = Facts {
             now_ns,
             wire_len: packet.length,
@@ -103,11 +103,11 @@ pub(super) unsafe fn record(
             more_packets: segments - 1,
             more_bytes: aggregate.map_or(0, |aggregate| aggregate.more_bytes),
         };
-        judge.judge(set, judge::Packet { parsed: &parsed, data, inner: recipe.inner }, &facts)
+        evaluate.evaluate(set, evaluate::Packet { parsed: &parsed, data, inner: recipe.inner }, &facts)
     });
     let mut digested = false;
-    if let Some(judged) = &judged {
-        match fate(judged) {
+    if let Some(evaluated) = &evaluated {
+        match fate(evaluated) {
             Fate::Delivered { at_most } => captured = captured.min(at_most),
             Fate::Digested => digested = true,
             Fate::Filtered => return (Made::Refused, segments),
@@ -136,7 +136,7 @@ pub(super) unsafe fn record(
         // SAFETY: `captured` bytes are there, and stay (the caller's part).
         unsafe { Slot::new(header, packet.data) }
     };
-    let slot = judged.map_or(slot, |judged| slot.judged(&judged));
+    let slot = evaluated.map_or(slot, |evaluated| slot.evaluated(&evaluated));
     let slot = match aggregate {
         Some(Aggregate { segment_size, headers, .. }) => slot.aggregated(segment_size, headers),
         None => slot,

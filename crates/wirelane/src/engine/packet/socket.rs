@@ -246,7 +246,7 @@ impl Socket {
     /// Takes the error that the device left, as when it was set down: poll(2) would go on reporting it.
     pub(super) fn take_error(&self) {
         let mut error = 0i32;
-        // The keeper tells about devices; there is nothing to do with the number.
+        // The maintenance thread tells about devices; there is nothing to do with the number.
         let _ = get(&self.fd, libc::SOL_SOCKET, libc::SO_ERROR, &mut error);
     }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 use super::block::Blocks;
 use super::order::{self, Merge, Next, Run};
 use super::record::{Made, Recipe, record};
-use crate::active_rules::Judge;
+use crate::active_rules::Evaluator;
 use crate::batch::{Batch, Digests, Progress, Slot};
 use crate::clock::monotonic_ns;
 use crate::engine::Source;
@@ -36,7 +36,7 @@ pub(super) struct End {
     /// Which packets are wanted.
     wanted: View,
     /// What becomes of those, where there are rules.
-    judge: Option<Judge>,
+    evaluate: Option<Evaluator>,
     /// Packets that were taken.
     taken: u64,
     /// How many there will have been, once the capture has stopped.
@@ -53,9 +53,9 @@ impl End {
         device: u16,
         tally: Arc<DeviceTally>,
         wanted: View,
-        judge: Option<Judge>,
+        evaluate: Option<Evaluator>,
     ) -> End {
-        End { blocks, recipe, device, tally, wanted, judge, taken: 0, total: None, heeded: true }
+        End { blocks, recipe, device, tally, wanted, evaluate, taken: 0, total: None, heeded: true }
     }
 
     /// Whether everything has been taken that will ever come. Asked once the capture has stopped.
@@ -229,8 +229,8 @@ impl PacketSource {
     fn take(&mut self, at: usize, run: Option<Run>) {
         let end = &mut self.ends[at];
         end.wanted.refresh();
-        let now_ns = end.judge.as_ref().map_or(0, |_| monotonic_ns());
-        let set = end.judge.as_mut().and_then(|judge| judge.begin(""));
+        let now_ns = end.evaluate.as_ref().map_or(0, |_| monotonic_ns());
+        let set = end.evaluate.as_mut().and_then(|evaluate| evaluate.begin(""));
         let within = |stamp: u64| run.is_none_or(|run| run.has(stamp));
         while self.slots.len() < BATCH {
             let Ok(packet) = end.blocks.take(&within) else {
@@ -242,12 +242,12 @@ impl PacketSource {
             if let Some(merge) = &mut self.merge {
                 merge.took(packet.ns);
             }
-            let judge = end.judge.as_mut().zip(set.as_deref());
+            let evaluate = end.evaluate.as_mut().zip(set.as_deref());
             let queue = end.recipe.queue;
             // SAFETY: the packet's block stays ours until `hand_back`, which `release` calls when no slot of it is left,
             // and `fill` where there is none. Nobody has seen the packet yet.
             let (made, packets) =
-                unsafe { record(packet, &end.recipe, &end.wanted, judge, now_ns, &mut self.digests) };
+                unsafe { record(packet, &end.recipe, &end.wanted, evaluate, now_ns, &mut self.digests) };
             if packets > 1 {
                 end.tally.aggregate(queue, packets);
             }
@@ -257,7 +257,7 @@ impl PacketSource {
                 Made::Absorbed => end.tally.absorb(queue, packets),
             }
         }
-        end.judge.iter_mut().for_each(Judge::end);
+        end.evaluate.iter_mut().for_each(Evaluator::end);
         if let Some(merge) = &mut self.merge {
             merge.goes_on(at, end.blocks.head());
         } else if !end.blocks.has_packets() {

@@ -31,10 +31,10 @@ use crate::flow_cache::{FlowCacheLine, KernelFlows};
 
 /// The first epoch: what was never filled is of epoch 0.
 pub(super) const FIRST_EPOCH: u32 = 1;
-/// How long parts stay below at most, where flows are not to be ended sooner.
+/// How long parts are offloaded at most, where flows are not to be ended sooner.
 const LONGEST: Duration = Duration::from_secs(2);
 
-/// What the keeper and the workers tell each other.
+/// What the maintenance thread and the workers tell each other.
 #[derive(Debug, Default)]
 pub(crate) struct Turns {
     /// Nobody fills a half of an epoch below this one any more.

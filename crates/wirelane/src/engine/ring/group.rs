@@ -22,7 +22,7 @@ use wirelane_bpf::instance::{
 use super::bell::Bell;
 use super::data::{RingMemory, create_data};
 use super::describe::{first_table, write_balance, write_group};
-use super::exits;
+use super::egress_devices;
 use super::filters::{self, FIRST_FILTER, NO_FILTER};
 use super::flows::{GroupFlows, LaneFlows};
 use super::group_config::GroupConfig;
@@ -272,10 +272,10 @@ impl Membership {
                 write_balance(instance, place.group, lane, &buckets);
             }
         }
-        exits::write(instance, place.group, &config.exits);
+        egress_devices::write(instance, place.group, &config.egress_devices);
         let token = Arc::clone(&place.token);
         let named = |room| {
-            GroupRules::new((instance, place.group), &device.name, room, &config.exits, plugins, token)
+            GroupRules::new((instance, place.group), &device.name, room, &config.egress_devices, plugins, token)
         };
         let rules = config.rules.clone().map(named).transpose()?.map(Arc::new);
         if let Some(rules) = &rules {
@@ -311,7 +311,7 @@ impl Membership {
         Ok(membership)
     }
 
-    /// From its next packet on, each lane judges by this filter; `None` accepts everything. On return none judges by
+    /// From its next packet on, each lane evaluates by this filter; `None` accepts everything. On return none evaluates by
     /// the one before.
     ///
     /// # Errors
@@ -337,7 +337,7 @@ impl Membership {
         let number = match filter {
             None => NO_FILTER,
             Some(filter) => {
-                // The one that is not in use; whoever judged by it has done (below).
+                // The one that is not in use; whoever evaluated by it has done (below).
                 let number = if filters::in_use(&self.instance, group) == FIRST_FILTER { 2 } else { 1 };
                 filters::write(&self.instance, group, number, filter)?;
                 number
@@ -452,8 +452,8 @@ impl Membership {
     }
 
     /// How many packets and copies were sent to the exit with this number, and how many could not be.
-    pub(crate) fn sent(&self, exit: usize) -> (u64, u64) {
-        exits::read(&self.instance, self.place.group, exit)
+    pub(crate) fn sent(&self, index: usize) -> (u64, u64) {
+        egress_devices::read(&self.instance, self.place.group, index)
     }
 
     /// How far a worker has read its ring of this lane.

@@ -9,9 +9,9 @@ use wirelane_netdev::Selected;
 use super::program::{Plugin, UserProgram};
 use super::rules::KernelSets;
 use super::streams::Streams;
-use crate::active_rules::RulesRoom;
+use crate::active_rules::RulesCapacity;
 use crate::error::Result;
-use crate::exits::Exit;
+use crate::egress_devices::EgressDevice;
 use crate::flow_cache::KernelFlows;
 use crate::hook::Hook;
 use crate::settings::{Clock, Settings, Share};
@@ -49,9 +49,9 @@ pub(crate) struct GroupConfig {
     pub(crate) plugins: Vec<Plugin>,
     pub(crate) plugin_budget: u32,
     /// Room for rules, and whoever makes named sets; `None`: there will be none.
-    pub(crate) rules: Option<(RulesRoom, Arc<KernelSets>)>,
+    pub(crate) rules: Option<(RulesCapacity, Arc<KernelSets>)>,
     /// Where they may send packets.
-    pub(crate) exits: Vec<Exit>,
+    pub(crate) egress_devices: Vec<EgressDevice>,
     /// Whether packets become flows in the lanes, or heads of HTTP are picked out there.
     pub(crate) flows: Option<KernelFlows>,
     pub(crate) http: Option<crate::http_heads::KernelHttp>,
@@ -111,8 +111,8 @@ impl GroupConfig {
                 None => settings.steering.code(),
             },
             share: settings.share,
-            flags: if settings.take { group_flags::TAKE } else { 0 }
-                | if settings.take_rest { group_flags::TAKE_REST } else { 0 }
+            flags: if settings.exclusive { group_flags::EXCLUSIVE } else { 0 }
+                | if settings.exclusive_all { group_flags::EXCLUSIVE_ALL } else { 0 }
                 | if settings.inner { group_flags::INNER } else { 0 }
                 | if settings.clock == Clock::Card { group_flags::CARD_CLOCK } else { 0 }
                 | if settings.moves_buckets() { group_flags::ADAPTIVE } else { 0 }
@@ -127,7 +127,7 @@ impl GroupConfig {
             plugins: Vec::new(),
             plugin_budget: settings.plugin_budget,
             rules: None,
-            exits: Vec::new(),
+            egress_devices: Vec::new(),
             flows: settings.flows,
             http: settings.http,
             streams: None,

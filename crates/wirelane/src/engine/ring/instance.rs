@@ -48,8 +48,8 @@ pub(crate) struct Instance {
     pub(crate) rings: Mapping,
     /// `struct wl_balance`, one per group and lane: see [`Instance::balance`].
     pub(crate) balances: Mapping,
-    /// `struct wl_exits`, one per group and lane.
-    pub(crate) exits: Mapping,
+    /// `struct wl_egress_devices`, one per group and lane.
+    pub(crate) egress_devices: Mapping,
     /// `struct wl_plugins`, one per group and lane.
     pub(crate) plugins: Mapping,
     /// The same as `rings`, read-only: for workers.
@@ -282,7 +282,7 @@ fn join(device: &Device, program: u32, hook: Hook, hold: Hold) -> Result<Option<
         tallies: take("wl_tallies")?,
         rings: take("wl_rings")?,
         balances: take("wl_balances")?,
-        exits: take("wl_exits")?,
+        egress_devices: take("wl_egress_devices")?,
         plugins: take("wl_plugins")?,
         data: take("wl_data")?,
         bells: take("wl_bells")?,
@@ -299,7 +299,7 @@ fn join(device: &Device, program: u32, hook: Hook, hold: Hold) -> Result<Option<
             nodes: take("wl_rule_nodes")?,
             classes: take("wl_rule_classes")?,
             counts: take("wl_rule_counts")?,
-            precises: take("wl_precises")?,
+            exact_rules: take("wl_exact_rules")?,
             blooms: take("wl_blooms")?,
             exacts: take("wl_exacts")?,
             pages: take("wl_search_pages")?,
@@ -395,7 +395,7 @@ fn load_as(
     sized(open.maps.wl_tallies.set_max_entries((MAX_GROUPS * slots) as u32))?;
     sized(open.maps.wl_rings.set_max_entries((MAX_GROUPS * lanes * MAX_WORKERS) as u32))?;
     sized(open.maps.wl_balances.set_max_entries((MAX_GROUPS * lanes) as u32))?;
-    sized(open.maps.wl_exits.set_max_entries((MAX_GROUPS * lanes) as u32))?;
+    sized(open.maps.wl_egress_devices.set_max_entries((MAX_GROUPS * lanes) as u32))?;
     sized(open.maps.wl_plugins.set_max_entries((MAX_GROUPS * lanes) as u32))?;
     sized(open.maps.wl_lanes.set_max_entries(lanes as u32))?;
     sized(open.maps.wl_marks.set_max_entries(lanes as u32))?;
@@ -419,7 +419,7 @@ fn load_as(
         tracing::debug!("{}: {given} instructions given, {now} loaded", device.name);
     }
     // Not looked at by every program: bound to it, they are found by whoever finds the program.
-    for map in [skel.maps.wl_owners.as_fd(), skel.maps.wl_programs.as_fd(), skel.maps.wl_exits.as_fd()] {
+    for map in [skel.maps.wl_owners.as_fd(), skel.maps.wl_programs.as_fd(), skel.maps.wl_egress_devices.as_fd()] {
         attach::bind(program, map).map_err(|e| Error::kernel(doing("binding a map"), e))?;
     }
     let handle = |map| MapHandle::try_from(map).map_err(|e| Error::bpf(doing("keeping a map"), e));
@@ -429,7 +429,7 @@ fn load_as(
         tallies: handle(&skel.maps.wl_tallies)?,
         rings: handle(&skel.maps.wl_rings)?,
         balances: handle(&skel.maps.wl_balances)?,
-        exits: handle(&skel.maps.wl_exits)?,
+        egress_devices: handle(&skel.maps.wl_egress_devices)?,
         plugins: handle(&skel.maps.wl_plugins)?,
         data: handle(&skel.maps.wl_data)?,
         bells: handle(&skel.maps.wl_bells)?,
@@ -446,7 +446,7 @@ fn load_as(
             nodes: handle(&skel.maps.wl_rule_nodes)?,
             classes: handle(&skel.maps.wl_rule_classes)?,
             counts: handle(&skel.maps.wl_rule_counts)?,
-            precises: handle(&skel.maps.wl_precises)?,
+            exact_rules: handle(&skel.maps.wl_exact_rules)?,
             blooms: handle(&skel.maps.wl_blooms)?,
             exacts: handle(&skel.maps.wl_exacts)?,
             pages: handle(&skel.maps.wl_search_pages)?,

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use libbpf_rs::{MapCore as _, MapHandle};
 use wirelane_bpf::instance::{
-    Balance, Exits, Group, INTERFACE_VERSION, Instance as Layout, MAX_GROUPS, MAX_WORKERS, Mark, Plugins,
+    Balance, EgressDevices, Group, INTERFACE_VERSION, Instance as Layout, MAX_GROUPS, MAX_WORKERS, Mark, Plugins,
     Ring, Tally,
 };
 
@@ -25,7 +25,7 @@ pub(super) struct Maps {
     pub(super) tallies: MapHandle,
     pub(super) rings: MapHandle,
     pub(super) balances: MapHandle,
-    pub(super) exits: MapHandle,
+    pub(super) egress_devices: MapHandle,
     pub(super) plugins: MapHandle,
     pub(super) data: MapHandle,
     pub(super) bells: MapHandle,
@@ -85,7 +85,7 @@ impl Maps {
             tallies: share(&self.tallies, MAX_GROUPS * slots * size_of::<Tally>())?,
             rings: share(&self.rings, rings)?,
             balances: share(&self.balances, MAX_GROUPS * lanes * size_of::<Balance>())?,
-            exits: share(&self.exits, MAX_GROUPS * lanes * size_of::<Exits>())?,
+            egress_devices: share(&self.egress_devices, MAX_GROUPS * lanes * size_of::<EgressDevices>())?,
             plugins: share(&self.plugins, MAX_GROUPS * lanes * size_of::<Plugins>())?,
             writers_ends: Arc::new(map(&self.rings, rings, false)?),
             marks: Arc::new(map(&self.marks, lanes * size_of::<Mark>(), false)?),

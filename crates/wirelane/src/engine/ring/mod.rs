@@ -9,13 +9,13 @@
 //!  masks.rs      which groups get packets, and how: a bit for each
 //!  group.rs      joining it as a group: a place, the rings' memory, the ledger's lines
 //!  describe.rs   what it wants, where the lanes read it
-//!  exits.rs      the devices that its rules send packets to
+//!  egress_devices.rs      the devices that its rules send packets to
 //!  data.rs       the memory of its rings
 //!  flows.rs      its flow caches: turned over, and read
 //!  http.rs       the directions of HTTP that its lanes follow
 //!  streams.rs    the RTP streams that its lanes measure
 //!  filters.rs    the two filters of a group, and the switch between them
-//!  rules/        the rules of a group: two sets, their counters, the table of precise rules
+//!  rules/        the rules of a group: two sets, their counters, the table of exact-match rules
 //!  program/      users' programs: linked into the capture program, and put in its place
 //!  plugins.rs    what plug-ins have done
 //!  log.rs        what libbpf and the verifier say
@@ -33,7 +33,7 @@ pub(crate) mod bell;
 pub(crate) mod clsact;
 pub(crate) mod data;
 mod describe;
-mod exits;
+mod egress_devices;
 pub(crate) mod filters;
 pub(crate) mod flows;
 pub(crate) mod group;

@@ -1,5 +1,5 @@
 //! Whether the kernel moved a program while it loaded it: for a program that is bound to a device, a fault of the kernel's
-//! that kills it when the device is deleted (`bpf/room.h` has the story).
+//! that kills it when the device is deleted (`bpf/prog_padding.h` has the story).
 //!
 //! The kernel gives a program whole pages for the instructions that it was given, moves it when it needs more, and never
 //! takes pages back. So a program that has more pages than it was given has been moved, whatever it grew by and shrank by

@@ -1,7 +1,7 @@
 //! Worker side of engine `ring`: its rings over all lanes and devices.
 //!
 //! While its rings have packets, the worker reads them without a system call. When they are empty it sleeps until a
-//! watermark of unread bytes rings its bell or a time-out is up. Where the capture owns the device (`take`), it spins first,
+//! watermark of unread bytes rings its bell or a time-out is up. Where the capture owns the device (`exclusive`), it spins first,
 //! for as long as spinning has paid off lately; on a device that the host uses, that would take a core from the host. A
 //! lone packet rings the bell (the lane publishes at once what comes after a millisecond
 //! without publication); the time-out bounds how long the last packets of a burst can wait.

@@ -14,7 +14,7 @@ pub(crate) struct WorkerTally {
     pub(crate) lost: u64,
     pub(crate) shed: u64,
     /// Packets that went into its flow caches, or were left out by sampling, and parts that came up through its rings.
-    pub(crate) kept: u64,
+    pub(crate) offloaded: u64,
     pub(crate) parts: u64,
     pub(crate) unsampled: u64,
     pub(crate) unsampled_bytes: u64,
@@ -32,7 +32,7 @@ pub(super) fn worker_tally(instance: &Instance, group: usize, worker: usize) -> 
         delivered: sum(offset_of!(Ring, delivered)),
         lost: sum(offset_of!(Ring, lost)),
         shed: sum(offset_of!(Ring, shed)),
-        kept: sum(offset_of!(Ring, kept)),
+        offloaded: sum(offset_of!(Ring, offloaded)),
         parts: sum(offset_of!(Ring, parts)),
         unsampled: sum(offset_of!(Ring, unsampled)),
         unsampled_bytes: sum(offset_of!(Ring, unsampled_bytes)),
@@ -53,8 +53,8 @@ pub(crate) fn read_tally(instance: &Instance, group: usize, slot: usize) -> Tall
         seen_bytes: read(offset_of!(Tally, seen_bytes)),
         turn: 0,
         blocked: read(offset_of!(Tally, blocked)),
-        kept: read(offset_of!(Tally, kept)),
-        kept_bytes: read(offset_of!(Tally, kept_bytes)),
+        offloaded: read(offset_of!(Tally, offloaded)),
+        offloaded_bytes: read(offset_of!(Tally, offloaded_bytes)),
         aggregates: read(offset_of!(Tally, aggregates)),
         pad: [0; 4],
     }

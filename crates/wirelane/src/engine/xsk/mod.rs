@@ -20,7 +20,7 @@ use wirelane_afxdp::{FRAME, Mode, Purpose, Umem, XskSocket};
 
 use self::program::{Config, MOST_QUEUES, Program};
 use self::source::{End, Lane, Recipe, XskSource};
-use crate::active_rules::{Judge, NativeRules};
+use crate::active_rules::{Evaluator, NativeRules};
 use crate::engine::Source;
 use crate::engine::ring::source::Shared;
 use crate::engine::seed::machine_seed;
@@ -49,10 +49,10 @@ pub(crate) fn check(settings: &Settings, selected: &[Selected]) -> Result<()> {
     if settings.congestion_control.is_some() {
         return cannot("--congestion-control", "engine xsk cannot refuse flows: use --engine ring");
     }
-    if !settings.take {
+    if !settings.exclusive {
         return cannot(
             "--engine",
-            "xsk takes the device's packets from the host's network stack (a login over it would hang): add --take to \
+            "xsk takes the device's packets from the host's network stack (a login over it would hang): add --exclusive to \
              agree, or use --engine ring",
         );
     }
@@ -143,7 +143,7 @@ pub(crate) fn open(settings: &Settings, selected: Vec<Selected>) -> Result<Start
                 },
                 device: parts.len() as u16,
                 tally: Arc::clone(&tallies[*worker]),
-                judge: rules.as_ref().map(|rules| Judge::new(Arc::clone(rules), *worker)),
+                evaluate: rules.as_ref().map(|rules| Evaluator::new(Arc::clone(rules), *worker)),
             });
         }
         parts.push(Opened { selected, part: Arc::new(sockets), tallies, rules });

@@ -167,7 +167,7 @@ impl Program {
             .map_err(|e| Error::bpf("telling the program of engine xsk whether to take packets", e))
     }
 
-    /// Judges by this filter from the next packet on; `None` accepts everything. On return no packet is judged by the
+    /// Evaluates by this filter from the next packet on; `None` accepts everything. On return no packet is evaluated by the
     /// one before.
     ///
     /// # Errors

@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use wirelane_afxdp::rings::{CONTINUES, Descriptor, Ring};
 use wirelane_afxdp::{FRAME, XskSocket};
-use wirelane_bpf::judge::Packet;
+use wirelane_bpf::evaluate::Packet;
 use wirelane_bpf::layout::{LinkType, RecordHeader, flags, record_kind};
 use wirelane_bpf::native;
 use wirelane_bpf::rules::{Facts, FlatSet};
 
-use crate::active_rules::{Fate, Judge, fate};
+use crate::active_rules::{Fate, Evaluator, fate};
 use crate::batch::{Batch, Digests, Progress, Slot};
 use crate::clock::monotonic_ns;
 use crate::engine::Source;
@@ -93,7 +93,7 @@ pub(super) struct End {
     pub(super) device: u16,
     pub(super) tally: Arc<DeviceTally>,
     /// What becomes of packets, where there are rules.
-    pub(super) judge: Option<Judge>,
+    pub(super) evaluate: Option<Evaluator>,
 }
 
 /// See the head of this file.
@@ -181,14 +181,14 @@ impl XskSource {
     /// Takes packets from one socket.
     fn take(&mut self, at: usize) -> Result<bool> {
         let XskSource { ends, slots, digests, frames, assembly, assembled, .. } = self;
-        let End { lane, recipe, tally, judge, .. } = &mut ends[at];
+        let End { lane, recipe, tally, evaluate, .. } = &mut ends[at];
         let Some(rx) = &lane.socket.rx else { return Ok(false) };
         let (start, end) = (rx.consumer(), rx.producer());
         if start == end {
             return Ok(false);
         }
         let now = monotonic_ns();
-        let set = judge.as_mut().and_then(|judge| judge.begin(""));
+        let set = evaluate.as_mut().and_then(|evaluate| evaluate.begin(""));
         let mut taken = 0;
         let mut position = start;
         while position != end && taken < BATCH as u64 {
@@ -210,10 +210,10 @@ impl XskSource {
                 }
             };
             let stamp = stamp(&lane.socket, first, now);
-            let judge = judge.as_mut().zip(set.as_deref());
+            let evaluate = evaluate.as_mut().zip(set.as_deref());
             // SAFETY: the bytes lie in frames that the kernel has given to us with their descriptors, or in the
             // assembly; both stay ours until `release`, when no slot is left.
-            match unsafe { record(data, length, stamp, recipe, judge, digests) } {
+            match unsafe { record(data, length, stamp, recipe, evaluate, digests) } {
                 Made::Slot(slot) => slots.push(slot),
                 Made::Refused => tally.refuse(recipe.queue, 1),
                 Made::Absorbed => tally.absorb(recipe.queue, 1),
@@ -221,7 +221,7 @@ impl XskSource {
             position = next;
             taken += 1;
         }
-        judge.iter_mut().for_each(Judge::end);
+        evaluate.iter_mut().for_each(Evaluator::end);
         lane.take(rx, taken, position);
         // Where rules have left none, the batch is empty, and its frames go back with the next call.
         Ok(taken > 0)
@@ -325,14 +325,14 @@ unsafe fn record(
     length: usize,
     stamp: (u64, u16),
     recipe: &Recipe,
-    judge: Option<(&mut Judge, &FlatSet)>,
+    evaluate: Option<(&mut Evaluator, &FlatSet)>,
     digests: &mut Digests,
 ) -> Made {
     // SAFETY: the caller's part.
     let bytes = unsafe { std::slice::from_raw_parts(data.as_ptr(), length) };
     let parsed = native::parse(recipe.link, bytes, true);
     let mut captured = length.min(recipe.snap_len);
-    let judged = judge.map(|(judge, set)| {
+    let evaluated = evaluate.map(|(evaluate, set)| {
         let facts = Facts {
             now_ns: stamp.0,
             wire_len: length as u32,
@@ -342,11 +342,11 @@ unsafe fn record(
             ..Facts::default()
         };
         let packet = Packet { parsed: &parsed, data: bytes, inner: recipe.inner };
-        judge.judge(set, packet, &facts)
+        evaluate.evaluate(set, packet, &facts)
     });
     let mut digested = false;
-    if let Some(judged) = &judged {
-        match fate(judged) {
+    if let Some(evaluated) = &evaluated {
+        match fate(evaluated) {
             Fate::Delivered { at_most } => captured = captured.min(at_most),
             Fate::Digested => digested = true,
             Fate::Filtered => return Made::Refused,
@@ -372,7 +372,7 @@ unsafe fn record(
         // SAFETY: `captured` bytes are there, and stay (the caller's part).
         unsafe { Slot::new(header, data) }
     };
-    Made::Slot(judged.map_or(slot, |judged| slot.judged(&judged)))
+    Made::Slot(evaluated.map_or(slot, |evaluated| slot.evaluated(&evaluated)))
 }
 
 fn damage() -> Error {

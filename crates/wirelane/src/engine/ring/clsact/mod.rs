@@ -5,7 +5,7 @@
 //!                  stays until somebody removes it                    empty once all descriptors are closed
 //! ```
 //!
-//! The kernel keeps a filter when its maker is killed. Ours does nothing then: `wl_entry` has been emptied by
+//! The kernel keeps a filter when its map_factory is killed. Ours does nothing then: `wl_entry` has been emptied by
 //! the kernel, so packets are neither copied nor taken. What is left, the empty step, is removed by
 //! the cleanup process of the killed one, or, where that was killed too, by the next Wirelane that
 //! opens the device ([`heal`]).

@@ -194,7 +194,7 @@ fn check(kind: Kind, bytes: &[u8]) -> std::result::Result<Vec<String>, String> {
             )
         } else if section.kind() == SectionKind::Text && section.data().is_ok_and(calls_loop) {
             "calls bpf_loop(), which is refused: the kernel would make the program longer than it may become \
-             (bpf/room.h); write the loop out, with a bound"
+             (bpf/prog_padding.h); write the loop out, with a bound"
                 .to_owned()
         } else {
             continue;

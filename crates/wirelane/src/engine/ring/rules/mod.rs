@@ -1,21 +1,21 @@
 //! The rules of a group in its instance: two sets with their tables, of which one is in use, the counters of each lane,
-//! and the table of precise rules (`bpf/instance.h`, `bpf/lib/rules.h`).
+//! and the table of exact-match rules (`bpf/instance.h`, `bpf/lib/rules.h`).
 //!
 //! ```text
 //!  mod.rs      the maps: made when the group joins; sets written, switched and waited for; counters read
-//!  precise.rs  the table of precise rules
-//!  named.rs    named sets, which are made when they come: maker.rs, the process that may make maps
+//!  exact.rs  the table of exact-match rules
+//!  named.rs    named sets, which are made when they come: map_factory.rs, the process that may make maps
 //!  patterns.rs the automata of patterns, the same way
 //! ```
 //!
 //! A confined process can make no maps, so they are made beforehand, with room for what may come. Sets are written and
-//! counters are read where they are shared with the kernel, without a system call; precise rules are added and removed
+//! counters are read where they are shared with the kernel, without a system call; exact-match rules are added and removed
 //! by one each.
 
-mod maker;
+mod map_factory;
 mod named;
 mod patterns;
-mod precise;
+mod exact;
 
 #[cfg(test)]
 mod tests;
@@ -28,7 +28,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use libbpf_rs::libbpf_sys as sys;
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle, MapType};
 use wirelane_bpf::instance::Group;
-use wirelane_bpf::rules::{Class, Counts, FlatSet, MAX_MEMBERS, Node, PER_GROUP, Precise, PreciseKey, Set};
+use wirelane_bpf::rules::{Class, Counts, FlatSet, MAX_MEMBERS, Node, PER_GROUP, ExactValue, ExactKey, Set};
 
 use self::named::KernelSet;
 pub(crate) use self::named::KernelSets;
@@ -39,12 +39,12 @@ use super::group::Token;
 use super::instance::Instance;
 use super::memory::Mapping;
 use super::plugins::GroupPlugins;
-use crate::active_rules::{InsertOutcome, Page, PendingRuleset, PluginLine, RulesRoom, Target, add};
+use crate::active_rules::{InsertOutcome, Page, PendingRuleset, PluginLine, RulesCapacity, Target, add};
 use crate::error::{Error, Result};
-use crate::exits::Exit;
+use crate::egress_devices::EgressDevice;
 use wirelane_rules::plugins::Placed;
 
-/// The number of no set: packets are not judged.
+/// The number of no set: packets are not evaluated.
 pub(super) const NO_RULES: u32 = 0;
 
 /// The maps of maps in which groups have their rules: of sets two per group, of named
@@ -59,8 +59,8 @@ pub(crate) struct RuleMaps {
     pub(crate) classes: MapHandle,
     /// `struct wl_rule_counts`, by lane and slot.
     pub(crate) counts: MapHandle,
-    /// `struct wl_precise`.
-    pub(crate) precises: MapHandle,
+    /// `struct wl_exact_value`.
+    pub(crate) exact_rules: MapHandle,
     /// Named sets, eight for each set: bloom filters, and tables of entries (`struct wl_member`).
     pub(crate) blooms: MapHandle,
     pub(crate) exacts: MapHandle,
@@ -76,13 +76,13 @@ pub(crate) struct GroupRules {
     group: usize,
     device: String,
     /// The names of the devices that rules may send packets to.
-    exits: Vec<String>,
+    egress_devices: Vec<String>,
     plugins: GroupPlugins,
-    room: RulesRoom,
+    room: RulesCapacity,
     sets: [SetMemory; PER_GROUP],
     counts: Mapping,
     counts_map: MapHandle,
-    precise: MapHandle,
+    exact: MapHandle,
     named: Arc<KernelSets>,
     /// Named sets by the tests that ask them, of both sets: they are there as long as somebody holds them.
     asked: Mutex<[Vec<Arc<KernelSet>>; PER_GROUP]>,
@@ -128,7 +128,7 @@ fn shared<T>(name: &str, count: usize, what: &str) -> Result<(MapHandle, Mapping
     let map = MapHandle::create(MapType::Array, Some(name), 4, size_of::<T>() as u32, count as u32, &opts)
         .map_err(|e| {
             let kib = bytes.div_ceil(1024);
-            Error::bpf(format!("allocating {kib} KiB for {what} (reduce it with a smaller --rules-room)"), e)
+            Error::bpf(format!("allocating {kib} KiB for {what} (reduce it with a smaller --rules-capacity)"), e)
         })?;
     let mapping =
         Mapping::new(map.as_fd(), 0, bytes, true).map_err(|e| Error::kernel(format!("mapping {what}"), e))?;
@@ -136,7 +136,7 @@ fn shared<T>(name: &str, count: usize, what: &str) -> Result<(MapHandle, Mapping
 }
 
 impl SetMemory {
-    fn new(room: &RulesRoom) -> Result<SetMemory> {
+    fn new(room: &RulesCapacity) -> Result<SetMemory> {
         Ok(SetMemory {
             head: shared::<Set>("wl_rule_head", 1, "a set of rules")?,
             nodes: shared::<Node>("wl_rule_node", room.nodes.max(1), "the nodes of rules' tables")?,
@@ -144,7 +144,7 @@ impl SetMemory {
         })
     }
 
-    /// Writes a set that nobody is judged by.
+    /// Writes a set that nobody is evaluated by.
     fn write(&self, set: &FlatSet) {
         // SAFETY: all three are plain integers without padding, their sizes multiples of 8 (the layout tests of
         // wirelane-bpf say so).
@@ -164,8 +164,8 @@ impl GroupRules {
     pub(super) fn new(
         (instance, group): (&Arc<Instance>, usize),
         device: &str,
-        (room, named): (RulesRoom, Arc<KernelSets>),
-        exits: &[Exit],
+        (room, named): (RulesCapacity, Arc<KernelSets>),
+        egress_devices: &[EgressDevice],
         plugins: GroupPlugins,
         place: Arc<Token>,
     ) -> Result<GroupRules> {
@@ -175,13 +175,13 @@ impl GroupRules {
             instance: Arc::clone(instance),
             group,
             device: device.to_owned(),
-            exits: exits.iter().map(|exit| exit.name.clone()).collect(),
+            egress_devices: egress_devices.iter().map(|device| device.name.clone()).collect(),
             plugins,
             room,
             sets: [SetMemory::new(&room)?, SetMemory::new(&room)?],
             counts,
             counts_map,
-            precise: precise::create(room.precise)?,
+            exact: exact::create(room.exact)?,
             named,
             asked: Mutex::default(),
             searched: Mutex::default(),
@@ -196,7 +196,7 @@ impl GroupRules {
     pub(super) fn entries(&self) -> Vec<(&MapHandle, [u8; 4], &MapHandle)> {
         let maps = &self.instance.rules;
         let own = (self.group as u32).to_ne_bytes();
-        let mut entries = vec![(&maps.counts, own, &self.counts_map), (&maps.precises, own, &self.precise)];
+        let mut entries = vec![(&maps.counts, own, &self.counts_map), (&maps.exact_rules, own, &self.exact)];
         for (set, memory) in (1..).zip(&self.sets) {
             let key = key(self.group, set);
             entries.push((&maps.heads, key, &memory.head.0));
@@ -206,7 +206,7 @@ impl GroupRules {
         entries
     }
 
-    /// Puts named sets where the tests of a set look for them that nobody is judged by, and takes out those that were
+    /// Puts named sets where the tests of a set look for them that nobody is evaluated by, and takes out those that were
     /// there.
     fn ask(&self, set: u32, sets: Vec<Arc<KernelSet>>) -> Result<()> {
         let joined = self.joined.lock().unwrap_or_else(PoisonError::into_inner);
@@ -261,12 +261,12 @@ impl Target for GroupRules {
         &self.device
     }
 
-    fn room(&self) -> RulesRoom {
+    fn room(&self) -> RulesCapacity {
         self.room
     }
 
-    fn exits(&self) -> &[String] {
-        &self.exits
+    fn egress_devices(&self) -> &[String] {
+        &self.egress_devices
     }
 
     fn plugins(&self) -> &[Placed] {
@@ -278,7 +278,7 @@ impl Target for GroupRules {
     }
 
     fn prepare(&self, draft: &PendingRuleset) -> Result<()> {
-        let set = draft.compile(&self.device, &self.exits, self.plugins.placed(), &self.room)?;
+        let set = draft.compile(&self.device, &self.egress_devices, self.plugins.placed(), &self.room)?;
         let asked = draft.named().into_iter().map(|set| self.named.of(set)).collect::<Result<Vec<_>>>()?;
         let search = self.named.search(&set.search)?;
         if self.unsettled.load(Ordering::Relaxed) {
@@ -347,20 +347,20 @@ impl Target for GroupRules {
         }
     }
 
-    fn put(&self, key: &PreciseKey, rule: &Precise) -> Result<InsertOutcome> {
-        precise::put(&self.precise, key, rule)
+    fn put(&self, key: &ExactKey, rule: &ExactValue) -> Result<InsertOutcome> {
+        exact::put(&self.exact, key, rule)
     }
 
-    fn take(&self, key: &PreciseKey) -> Result<Option<Precise>> {
-        precise::take(&self.precise, key)
+    fn take(&self, key: &ExactKey) -> Result<Option<ExactValue>> {
+        exact::take(&self.exact, key)
     }
 
-    fn get(&self, key: &PreciseKey) -> Result<Option<Precise>> {
-        precise::get(&self.precise, key)
+    fn get(&self, key: &ExactKey) -> Result<Option<ExactValue>> {
+        exact::get(&self.exact, key)
     }
 
     fn page(&self, from: Option<u32>) -> Result<Page> {
-        precise::page(&self.precise, from)
+        exact::page(&self.exact, from)
     }
 
     fn now_ns(&self) -> u64 {
@@ -395,5 +395,5 @@ pub(super) fn places(instance: &Instance, group: usize) -> Vec<(&MapHandle, usiz
     let of_sets = (0..PER_GROUP).flat_map(|set| sets.map(|map| (map, group * PER_GROUP + set)));
     let tests = group * PER_GROUP * MAX_MEMBERS..(group + 1) * PER_GROUP * MAX_MEMBERS;
     let of_tests = tests.flat_map(|test| [(&maps.blooms, test), (&maps.exacts, test)]);
-    of_sets.chain(of_tests).chain([(&maps.counts, group), (&maps.precises, group)]).collect()
+    of_sets.chain(of_tests).chain([(&maps.counts, group), (&maps.exact_rules, group)]).collect()
 }

@@ -9,7 +9,7 @@ use libbpf_rs::libbpf_sys as sys;
 use wirelane_bpf::members::Member;
 use wirelane_bpf::search::Search;
 
-use super::maker::{self, Maker, Wanted};
+use super::map_factory::{self, MapFactory, Wanted};
 use super::patterns::{KernelSearch, KernelSearches};
 use crate::error::{Error, Result};
 use wirelane_rules::NamedSet;
@@ -25,7 +25,7 @@ pub(crate) struct KernelSet {
 /// The named sets of a capture. They are the same on all of its devices, and through changes of other rules.
 #[derive(Debug)]
 pub(crate) struct KernelSets {
-    maker: Maker,
+    map_factory: MapFactory,
     /// Those that may still be there.
     made: Mutex<Vec<(NamedSet, Weak<KernelSet>)>>,
     searches: KernelSearches,
@@ -38,8 +38,8 @@ impl KernelSets {
     /// # Errors
     /// Where the process that makes maps cannot be started.
     pub(crate) fn new(confined: bool, most: u64) -> Result<Arc<KernelSets>> {
-        let maker = if confined { Maker::start(most)? } else { Maker::Here };
-        Ok(Arc::new(KernelSets { maker, made: Mutex::default(), searches: KernelSearches::default() }))
+        let map_factory = if confined { MapFactory::start(most)? } else { MapFactory::Here };
+        Ok(Arc::new(KernelSets { map_factory, made: Mutex::default(), searches: KernelSearches::default() }))
     }
 
     /// The set in the kernel, made and filled where it is not there yet.
@@ -63,13 +63,13 @@ impl KernelSets {
     /// # Errors
     /// What the kernel said.
     pub(crate) fn search(&self, search: &Arc<Search>) -> Result<Option<Arc<KernelSearch>>> {
-        self.searches.of(&self.maker, search)
+        self.searches.of(&self.map_factory, search)
     }
 
     fn make(&self, set: &NamedSet) -> Result<KernelSet> {
         let make = |wanted, what: &str, bytes: u64| {
-            self.maker.make(wanted).map_err(|e| {
-                let (mib, reason) = (bytes.div_ceil(1 << 20), maker::why(&e));
+            self.map_factory.make(wanted).map_err(|e| {
+                let (mib, reason) = (bytes.div_ceil(1 << 20), map_factory::why(&e));
                 Error::kernel(
                     format!("making {what} of up to {mib} MiB for the set '{}': {reason}", set.name),
                     e,

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use libbpf_rs::libbpf_sys as sys;
 use wirelane_bpf::search::Search;
 
-use super::maker::{Maker, Wanted};
+use super::map_factory::{MapFactory, Wanted};
 use crate::error::{Error, Result};
 
 /// Automata, written: no program looks at them before they are put into maps of maps.
@@ -28,7 +28,7 @@ impl KernelSearches {
     ///
     /// # Errors
     /// What the kernel said.
-    pub(super) fn of(&self, maker: &Maker, search: &Arc<Search>) -> Result<Option<Arc<KernelSearch>>> {
+    pub(super) fn of(&self, map_factory: &MapFactory, search: &Arc<Search>) -> Result<Option<Arc<KernelSearch>>> {
         if search.states == 0 {
             return Ok(None);
         }
@@ -39,19 +39,19 @@ impl KernelSearches {
         if let Some(kernel) = same {
             return Ok(Some(kernel));
         }
-        let kernel = Arc::new(make(maker, search)?);
+        let kernel = Arc::new(make(map_factory, search)?);
         made.push((of, Arc::downgrade(&kernel)));
         Ok(Some(kernel))
     }
 }
 
-fn make(maker: &Maker, search: &Arc<Search>) -> Result<KernelSearch> {
+fn make(map_factory: &MapFactory, search: &Arc<Search>) -> Result<KernelSearch> {
     let mib = search.bytes().div_ceil(1 << 20);
     let failed = |what: &str, e: io::Error| Error::kernel(format!("{what} ({mib} MiB)"), e);
     let count = |pages: usize| u32::try_from(pages).unwrap_or(u32::MAX);
     let make = |wanted| {
-        let made = maker.make(wanted);
-        made.map_err(|e| failed(&format!("making tables for patterns: {}", super::maker::why(&e)), e))
+        let made = map_factory.make(wanted);
+        made.map_err(|e| failed(&format!("making tables for patterns: {}", super::map_factory::why(&e)), e))
     };
     let kernel = KernelSearch {
         pages: make(Wanted::Pages(count(search.pages.len())))?,

@@ -1,4 +1,4 @@
-//! Compiled sets in the kernel: `bpf/rules_probe.bpf.c`, which has the capture programs' judge, driven by
+//! Compiled sets in the kernel: `bpf/rules_probe.bpf.c`, which has the capture programs' evaluator, driven by
 //! BPF_PROG_TEST_RUN with packets of the corpus, against the reference.
 
 use std::mem::MaybeUninit;
@@ -6,11 +6,11 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 use libbpf_rs::{MapCore as _, MapFlags, OpenObject, ProgramInput};
-use wirelane_bpf::judge::Packet;
+use wirelane_bpf::evaluate::Packet;
 use wirelane_bpf::layout::{LinkType, Parsed};
 use wirelane_bpf::native;
 use wirelane_bpf::rules::{
-    Counts, Facts, FlatSet, Judged, Precise, PreciseKey, Set, judged_flags, rule_flags,
+    Counts, Facts, FlatSet, Evaluated, ExactValue, ExactKey, Set, evaluated_flags, rule_flags,
 };
 use wirelane_bpf::skel::rules_probe::{RulesProbeSkel, RulesProbeSkelBuilder};
 
@@ -89,22 +89,22 @@ impl Bytes {
         bytes.0
     }
 
-    fn of_key(key: &PreciseKey) -> Vec<u8> {
+    fn of_key(key: &ExactKey) -> Vec<u8> {
         let mut bytes = Bytes(Vec::new());
         bytes.0.extend(key.src);
         bytes.0.extend(key.dst);
         bytes.u16(key.src_port).u16(key.dst_port).u16(key.vlan).u8(key.proto).u8(key.l3);
         bytes.u32s(&[key.mpls, key.tunnel, key.shape]);
-        assert_eq!(bytes.0.len(), size_of::<PreciseKey>());
+        assert_eq!(bytes.0.len(), size_of::<ExactKey>());
         bytes.0
     }
 
-    fn of_entry(entry: &Precise) -> Vec<u8> {
+    fn of_entry(entry: &ExactValue) -> Vec<u8> {
         let mut bytes = Bytes::default();
         bytes.u64s(&[entry.packets, entry.bytes, entry.first_ns, entry.last_ns, entry.made_ns]);
         bytes.u32s(&[entry.id]).u8(entry.verdict).u8(entry.flags).u8(entry.mirror).u8(entry.to);
         bytes.u32s(&[entry.truncate, entry.sample, entry.tag, entry.idle_s, entry.hard_s, 0]);
-        assert_eq!(bytes.0.len(), size_of::<Precise>());
+        assert_eq!(bytes.0.len(), size_of::<ExactValue>());
         bytes.0
     }
 
@@ -132,7 +132,7 @@ impl Probe {
         let sizes = [
             (&mut open.maps.probe_nodes, ROOM.nodes),
             (&mut open.maps.probe_classes, ROOM.classes),
-            (&mut open.maps.probe_precises, 1000),
+            (&mut open.maps.probe_exact_rules, 1000),
             (&mut open.maps.probe_pages, PAGES),
             (&mut open.maps.probe_outputs, PAGES),
         ];
@@ -148,8 +148,8 @@ impl Probe {
         }
     }
 
-    /// From now on, packets are judged by this set, whose rules have done nothing yet.
-    pub(super) fn use_set(&self, rules: &RuleSet, flat: &FlatSet, precise: &[(PreciseKey, Precise)]) {
+    /// From now on, packets are evaluated by this set, whose rules have done nothing yet.
+    pub(super) fn use_set(&self, rules: &RuleSet, flat: &FlatSet, exact: &[(ExactKey, ExactValue)]) {
         let maps = &self.0.maps;
         let kernel = KernelSets::new(false, u64::MAX).expect("nothing is started");
         for (test, (_, set)) in rules.named_tests().into_iter().enumerate() {
@@ -168,7 +168,7 @@ impl Probe {
         }
         for (at, class) in flat.classes.iter().enumerate() {
             let mut value = Bytes::default();
-            value.u64s(&[class.summary, class.home]).u64s(&class.words).u64s(&[0; 6]);
+            value.u64s(&[class.summary, class.pivot]).u64s(&class.words).u64s(&[0; 6]);
             maps.probe_classes.update(&number(at), &value.0, MapFlags::ANY).expect("the map is writable");
         }
         for (at, page) in flat.search.pages.iter().enumerate() {
@@ -183,20 +183,20 @@ impl Probe {
             let none = [0; size_of::<Counts>()];
             maps.probe_counts.update(&slot.to_ne_bytes(), &none, MapFlags::ANY).expect("the map is writable");
         }
-        for key in maps.probe_precises.keys().collect::<Vec<_>>() {
-            maps.probe_precises.delete(&key).expect("an entry can be deleted");
+        for key in maps.probe_exact_rules.keys().collect::<Vec<_>>() {
+            maps.probe_exact_rules.delete(&key).expect("an entry can be deleted");
         }
-        for (key, value) in precise {
+        for (key, value) in exact {
             let (key, value) = (Bytes::of_key(key), Bytes::of_entry(value));
-            maps.probe_precises.update(&key, &value, MapFlags::ANY).expect("the map is writable");
+            maps.probe_exact_rules.update(&key, &value, MapFlags::ANY).expect("the map is writable");
         }
     }
 
     /// What the kernel decides of a packet.
-    pub(super) fn judge(&self, link: LinkType, data: &[u8], inner: bool, facts: &Facts) -> Judged {
+    pub(super) fn evaluate(&self, link: LinkType, data: &[u8], inner: bool, facts: &Facts) -> Evaluated {
         let map = &self.0.maps.probe_lane;
-        // What was parsed, what is decided, the facts, what the judge keeps, and at the end what the run is told.
-        let mut lane = Bytes(vec![0; size_of::<Parsed>() + size_of::<Judged>()]);
+        // What was parsed, what is decided, the facts, what the evaluator keeps, and at the end what the run is told.
+        let mut lane = Bytes(vec![0; size_of::<Parsed>() + size_of::<Evaluated>()]);
         lane.u64s(&[facts.now_ns]).u32s(&[facts.wire_len, facts.queue, facts.egress, facts.seed]);
         lane.u32s(&[facts.more_packets, facts.more_bytes]);
         lane.0.resize(map.value_size() as usize - 8, 0xa5);
@@ -210,7 +210,7 @@ impl Probe {
             let at = size_of::<Parsed>() + 4 * at;
             u32::from_ne_bytes(lane[at..at + 4].try_into().expect("four bytes"))
         };
-        let judged = Judged {
+        let evaluated = Evaluated {
             verdict: word(0),
             rule_id: word(1),
             truncate: word(2),
@@ -218,15 +218,15 @@ impl Probe {
             flags: word(4),
             hits: word(5),
             pattern: [word(6), word(7), word(8), word(9)],
-            exits: word(10),
+            egress_devices: word(10),
             to: word(11),
         };
-        assert_eq!(output.return_value, judged.verdict, "the probe returns the verdict");
-        judged
+        assert_eq!(output.return_value, evaluated.verdict, "the probe returns the verdict");
+        evaluated
     }
 
     /// The kernel has counted the same, and made the same rules.
-    fn has_counted(&self, reference: &Reference<'_>, exits: &[String]) {
+    fn has_counted(&self, reference: &Reference<'_>, egress_devices: &[String]) {
         let maps = &self.0.maps;
         for (slot, expected) in reference.counts().iter().enumerate() {
             let ours = maps.probe_counts.lookup(&(slot as u32).to_ne_bytes(), MapFlags::ANY);
@@ -236,16 +236,16 @@ impl Probe {
         let searched = (reference.counts().len() as u32).to_ne_bytes();
         let ours = maps.probe_counts.lookup(&searched, MapFlags::ANY).expect("the map is readable");
         assert_eq!(ours, Some(Bytes::of_counts(&reference.searched())), "{:?}", reference.searched());
-        for entry in reference.precise() {
-            let (key, mut value) = entry.rule.entry(entry.made_ns, exits);
+        for entry in reference.exact() {
+            let (key, mut value) = entry.rule.entry(entry.made_ns, egress_devices);
             value.flags |= if entry.made { rule_flags::MADE } else { 0 };
             let counts = entry.counts;
             (value.packets, value.bytes) = (counts.packets, counts.bytes);
             (value.first_ns, value.last_ns) = (counts.first_ns, counts.last_ns);
-            let ours = maps.probe_precises.lookup(&Bytes::of_key(&key), MapFlags::ANY);
+            let ours = maps.probe_exact_rules.lookup(&Bytes::of_key(&key), MapFlags::ANY);
             assert_eq!(ours.expect("the map is readable"), Some(Bytes::of_entry(&value)), "{entry:?}");
         }
-        assert_eq!(maps.probe_precises.keys().count(), reference.precise().len());
+        assert_eq!(maps.probe_exact_rules.keys().count(), reference.exact().len());
     }
 }
 
@@ -264,7 +264,7 @@ fn the_kernel_decides_what_the_conditions_say() {
         .filter(|(link, ..)| link.is_of_devices())
         .collect();
     let mut dice = Dice(8);
-    let (mut hits, mut precise, mut made, mut found) = (0, 0, 0, 0);
+    let (mut hits, mut exact, mut made, mut found) = (0, 0, 0, 0);
     for turn in 0..60 {
         let mut values = Values::none();
         values.tcp_flags.push(0x10);
@@ -276,8 +276,8 @@ fn the_kernel_decides_what_the_conditions_say() {
         let rules = if turn % 20 == 0 { 200 } else { dice.below(40) };
         let set = generator::set(&mut dice, &values, rules);
         let flat = set.compile("eth0", &[], ROOM).unwrap_or_else(|error| panic!("{error}: {set:#?}"));
-        let exits = set.exits();
-        let entries: Vec<_> = set.precise.iter().map(|rule| rule.entry(START_NS, &exits)).collect();
+        let egress_devices = set.egress_devices();
+        let entries: Vec<_> = set.exact.iter().map(|rule| rule.entry(START_NS, &egress_devices)).collect();
         probe.use_set(&set, &flat, &entries);
         let mut reference = Reference::new(&set, START_NS);
         let mut now_ns = START_NS;
@@ -287,21 +287,21 @@ fn the_kernel_decides_what_the_conditions_say() {
             let facts = Facts { wire_len: *wire_len, ..generator::facts(&mut dice, &values, now_ns) };
             let inner = dice.once_in(2);
             let parsed = native::parse(*link, data, true);
-            let expected = reference.judge(Packet { parsed: &parsed, data, inner }, &facts, "eth0");
+            let expected = reference.evaluate(Packet { parsed: &parsed, data, inner }, &facts, "eth0");
             found += u64::from(expected.pattern[0] != 0);
-            let mut ours = probe.judge(*link, data, inner, &facts);
-            if ours.flags & judged_flags::TAGGED == 0 {
+            let mut ours = probe.evaluate(*link, data, inner, &facts);
+            if ours.flags & evaluated_flags::TAGGED == 0 {
                 ours.tag = 0;
             }
             assert_eq!(ours, expected, "inner {inner}, {facts:?}: {parsed:#?} and {set:#?}");
             hits += expected.hits;
         }
-        probe.has_counted(&reference, &exits);
-        precise += reference.precise().iter().map(|entry| entry.counts.packets).sum::<u64>();
-        made += reference.precise().iter().filter(|entry| entry.made).count();
+        probe.has_counted(&reference, &egress_devices);
+        exact += reference.exact().iter().map(|entry| entry.counts.packets).sum::<u64>();
+        made += reference.exact().iter().filter(|entry| entry.made).count();
     }
-    println!("{hits} hits, {precise} of precise rules, {made} made, {found} with patterns");
-    assert!(hits > 3000 && precise > 100 && made > 100 && found > 300);
+    println!("{hits} hits, {exact} of exact-match rules, {made} made, {found} with patterns");
+    assert!(hits > 3000 && exact > 100 && made > 100 && found > 300);
 }
 
 /// A UDP packet with this payload.
@@ -361,9 +361,9 @@ fn the_kernel_finds_patterns_wherever_they_lie() {
             let facts = Facts { now_ns: START_NS, wire_len: data.len() as u32, ..Facts::default() };
             let parsed = native::parse(LinkType::Ethernet, &data, true);
             let expected =
-                reference.judge(Packet { parsed: &parsed, data: &data, inner: false }, &facts, "eth0");
-            assert_eq!(probe.judge(LinkType::Ethernet, &data, false, &facts), expected, "at {at}");
-            half += u64::from(expected.flags & judged_flags::HALF != 0);
+                reference.evaluate(Packet { parsed: &parsed, data: &data, inner: false }, &facts, "eth0");
+            assert_eq!(probe.evaluate(LinkType::Ethernet, &data, false, &facts), expected, "at {at}");
+            half += u64::from(expected.flags & evaluated_flags::HALF != 0);
             found += u64::from(expected.pattern[0] != 0);
         }
     }
@@ -372,9 +372,9 @@ fn the_kernel_finds_patterns_wherever_they_lie() {
         let data = packet(&vec![b'z'; count]);
         let facts = Facts { now_ns: START_NS, wire_len: data.len() as u32, ..Facts::default() };
         let parsed = native::parse(LinkType::Ethernet, &data, true);
-        let expected = reference.judge(Packet { parsed: &parsed, data: &data, inner: false }, &facts, "eth0");
-        assert_eq!(probe.judge(LinkType::Ethernet, &data, false, &facts), expected, "{count}");
-        half += u64::from(expected.flags & judged_flags::HALF != 0);
+        let expected = reference.evaluate(Packet { parsed: &parsed, data: &data, inner: false }, &facts, "eth0");
+        assert_eq!(probe.evaluate(LinkType::Ethernet, &data, false, &facts), expected, "{count}");
+        half += u64::from(expected.flags & evaluated_flags::HALF != 0);
     }
     probe.has_counted(&reference, &[]);
     println!("{found} found, {half} not searched to the end");
@@ -398,7 +398,7 @@ fn searching_is_measured() {
         let flat = set.compile("eth0", &[], ROOM).expect("it fits");
         probe.use_set(&set, &flat, &[]);
         let facts = Facts { now_ns: START_NS, wire_len: data.len() as u32, ..Facts::default() };
-        probe.judge(LinkType::Ethernet, &data, false, &facts);
+        probe.evaluate(LinkType::Ethernet, &data, false, &facts);
         let mut runs: Vec<u128> = (0..9)
             .map(|_| {
                 let input = ProgramInput { data_in: Some(&data), repeat: 2000, ..Default::default() };

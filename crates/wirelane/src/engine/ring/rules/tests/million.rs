@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::sync::Arc;
 
-use wirelane_bpf::judge::Packet;
+use wirelane_bpf::evaluate::Packet;
 use wirelane_bpf::layout::LinkType;
 use wirelane_bpf::members::Member;
 use wirelane_bpf::native;
@@ -146,9 +146,9 @@ fn the_program_takes_few_others_for_entries_and_none_where_it_confirms() {
                 let facts = Facts { now_ns: 2, wire_len: data.len() as u32, ..Facts::default() };
                 let parsed = native::parse(LinkType::Ethernet, &data, true);
                 let packet = Packet { parsed: &parsed, data: &data, inner: false };
-                let expected = reference.judge(packet, &facts, "eth0").rule_id == 1;
-                let judged = probe.judge(LinkType::Ethernet, &data, false, &facts);
-                let ours = judged.verdict == u32::from(verdict::DROP);
+                let expected = reference.evaluate(packet, &facts, "eth0").rule_id == 1;
+                let evaluated = probe.evaluate(LinkType::Ethernet, &data, false, &facts);
+                let ours = evaluated.verdict == u32::from(verdict::DROP);
                 in_it += u32::from(expected);
                 others += u32::from(!expected);
                 wrong += u32::from(ours && !expected);

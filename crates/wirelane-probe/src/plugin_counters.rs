@@ -12,7 +12,7 @@ const MATCHED: &str = "matched";
 
 /// What has been counted so far. It is the kernel's, which begins with the capture and never goes back.
 #[derive(Debug, Default)]
-pub(crate) struct Growing {
+pub(crate) struct PluginCounterDeltas {
     before: Vec<BTreeMap<String, u64>>,
 }
 
@@ -31,7 +31,7 @@ pub(crate) fn later(counted: &mut Vec<PluginLine>, other: Vec<PluginLine>) {
     }
 }
 
-impl Growing {
+impl PluginCounterDeltas {
     /// What each plug-in, in the order of the configuration, has counted since it was asked for before.
     pub fn of(&mut self, counted: &[PluginLine]) -> Vec<BTreeMap<String, u64>> {
         let now: Vec<BTreeMap<String, u64>> = counted.iter().map(numbers).collect();
@@ -86,16 +86,16 @@ mod tests {
 
     #[test]
     fn growth_adds_up_to_what_was_counted_and_silence_is_none() {
-        let mut growing = Growing::default();
+        let mut deltas = PluginCounterDeltas::default();
         let mut sum = (0, 0);
         for (asked, queries) in [(5, 2), (5, 2), (9, 7)] {
-            let growth = growing.of(&[line(asked, queries)]);
+            let growth = deltas.of(&[line(asked, queries)]);
             let [one] = &growth[..] else { panic!() };
             sum = (sum.0 + one[ASKED], sum.1 + one["queries"]);
             assert_eq!(sum, (asked, queries));
         }
-        assert!(growing.of(&[]).is_empty(), "not read");
-        assert_eq!(growing.of(&[line(10, 7)])[0][ASKED], 1);
+        assert!(deltas.of(&[]).is_empty(), "not read");
+        assert_eq!(deltas.of(&[line(10, 7)])[0][ASKED], 1);
     }
 
     #[test]

@@ -18,12 +18,12 @@ type Talk = ([u8; 16], u16, [u8; 16], u16, u8, u8);
 /// The names of conversations. Those without one take no memory, which is bounded: where one half is full the other, in
 /// which nothing has been looked up for longer, is forgotten, and what it had is not known until it is said again.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Speaking {
+pub(super) struct AppDetection {
     young: HashMap<Talk, u8, ahash::RandomState>,
     old: HashMap<Talk, u8, ahash::RandomState>,
 }
 
-impl Speaking {
+impl AppDetection {
     /// What speaks in the conversation of this packet, of which this was captured: the first that has been certain; 0:
     /// nothing was so far. `None`: it is none of TCP or UDP, or a later fragment, which does not say of what.
     #[inline]
@@ -100,14 +100,14 @@ mod tests {
         ip
     }
 
-    fn told(speaking: &mut Speaking, ip: &Ip, data: &[u8]) -> Option<u8> {
-        speaking.of(data, data.len() as u32, ip)
+    fn told(applications: &mut AppDetection, ip: &Ip, data: &[u8]) -> Option<u8> {
+        applications.of(data, data.len() as u32, ip)
     }
 
     #[test]
     fn the_first_that_is_certain_is_kept_for_both_directions_and_a_new_connection_begins_anew() {
-        let mut speaking = Speaking::default();
-        let mut of = |flags, back, data: &[u8]| told(&mut speaking, &headers(6, 7, flags, back), data);
+        let mut applications = AppDetection::default();
+        let mut of = |flags, back, data: &[u8]| told(&mut applications, &headers(6, 7, flags, back), data);
         assert_eq!(of(SYN, false, b""), Some(0));
         assert_eq!(of(0x10, false, b"what?"), Some(0), "not known yet");
         assert_eq!(of(0x10, false, HTTP), Some(c::HTTP));
@@ -118,40 +118,40 @@ mod tests {
         assert_eq!(of(0x10, true, SSH), Some(c::SSH));
         assert_eq!(of(0x10, false, b""), Some(c::SSH));
         let other = headers(6, 8, 0x10, false);
-        assert_eq!(told(&mut speaking, &other, b"who?"), Some(0), "another conversation");
+        assert_eq!(told(&mut applications, &other, b"who?"), Some(0), "another conversation");
         // The same ends, of UDP.
-        assert_eq!(told(&mut speaking, &headers(UDP, 7, 0, false), b"who?"), Some(0));
-        assert_eq!(told(&mut speaking, &headers(UDP, 7, 0, false), DNS), Some(c::DNS));
+        assert_eq!(told(&mut applications, &headers(UDP, 7, 0, false), b"who?"), Some(0));
+        assert_eq!(told(&mut applications, &headers(UDP, 7, 0, false), DNS), Some(c::DNS));
     }
 
     #[test]
     fn what_has_no_ports_is_of_no_conversation() {
-        let mut speaking = Speaking::default();
+        let mut applications = AppDetection::default();
         let later = Ip { flags: ip_flags::FRAGMENT, payload_off: NO_OFFSET, ..headers(UDP, 1, 0, false) };
-        assert_eq!(told(&mut speaking, &later, DNS), None);
-        assert_eq!(told(&mut speaking, &headers(1, 1, 0, false), DNS), None, "ICMP");
-        assert_eq!(told(&mut speaking, &headers(132, 1, 0, false), DNS), None, "SCTP");
+        assert_eq!(told(&mut applications, &later, DNS), None);
+        assert_eq!(told(&mut applications, &headers(1, 1, 0, false), DNS), None, "ICMP");
+        assert_eq!(told(&mut applications, &headers(132, 1, 0, false), DNS), None, "SCTP");
     }
 
     #[test]
     fn a_flood_of_conversations_is_bounded_and_those_that_go_on_keep_their_names() {
-        let mut speaking = Speaking::default();
+        let mut applications = AppDetection::default();
         let steady = headers(6, 0xff00_0000, 0x10, false);
-        assert_eq!(told(&mut speaking, &steady, SSH), Some(c::SSH));
+        assert_eq!(told(&mut applications, &steady, SSH), Some(c::SSH));
         for number in 0..300_000u32 {
-            assert_eq!(told(&mut speaking, &headers(UDP, number, 0, false), DNS), Some(c::DNS));
+            assert_eq!(told(&mut applications, &headers(UDP, number, 0, false), DNS), Some(c::DNS));
             // One that says nothing takes no room.
-            assert_eq!(told(&mut speaking, &headers(6, number, 0x10, false), b"no name"), Some(0));
+            assert_eq!(told(&mut applications, &headers(6, number, 0x10, false), b"no name"), Some(0));
             if number % 10_000 == 0 {
-                assert_eq!(told(&mut speaking, &steady, b"sealed"), Some(c::SSH));
+                assert_eq!(told(&mut applications, &steady, b"sealed"), Some(c::SSH));
             }
-            assert!(speaking.young.len() <= HALF && speaking.old.len() <= HALF);
+            assert!(applications.young.len() <= HALF && applications.old.len() <= HALF);
         }
-        let names = |number| speaking.clone().known_by(number);
+        let names = |number| applications.clone().known_by(number);
         assert_eq!((names(0), names(299_999)), (0, c::DNS), "the oldest are forgotten");
     }
 
-    impl Speaking {
+    impl AppDetection {
         fn known_by(mut self, number: u32) -> u8 {
             told(&mut self, &headers(UDP, number, 0, false), b"sealed").unwrap()
         }

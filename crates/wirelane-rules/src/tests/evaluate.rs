@@ -1,13 +1,13 @@
-//! Compiled sets, judged by the code of the kernel, against the reference: the same verdict, rule, tag and counts for
+//! Compiled sets, evaluated by the code of the kernel, against the reference: the same verdict, rule, tag and counts for
 //! every packet.
 
 use std::collections::HashMap;
 
-use wirelane_bpf::judge::{Inserted, Packet, PreciseTable, judge};
+use wirelane_bpf::evaluate::{Inserted, Packet, ExactTable, evaluate};
 use wirelane_bpf::layout::Parsed;
 use wirelane_bpf::native;
 use wirelane_bpf::rules::{
-    Counts, Facts, FlatSet, Judged, LiveCounts, Precise, PreciseKey, judged_flags, rule_flags, verdict,
+    Counts, Facts, FlatSet, Evaluated, LiveCounts, ExactValue, ExactKey, evaluated_flags, rule_flags, verdict,
 };
 
 use super::generator::{self, Values};
@@ -19,16 +19,16 @@ use wirelane_testing::packets::captures;
 /// The time of the first packet.
 const START_NS: u64 = 1_000_000_000_000;
 
-/// Precise rules as any hash table has them.
+/// Exact-match rules as any hash table has them.
 #[derive(Default)]
-struct Table(HashMap<PreciseKey, Precise>);
+struct Table(HashMap<ExactKey, ExactValue>);
 
-impl PreciseTable for Table {
-    fn find(&mut self, key: &PreciseKey) -> Option<&mut Precise> {
+impl ExactTable for Table {
+    fn find(&mut self, key: &ExactKey) -> Option<&mut ExactValue> {
         self.0.get_mut(key)
     }
 
-    fn insert(&mut self, key: &PreciseKey, value: &Precise) -> Inserted {
+    fn insert(&mut self, key: &ExactKey, value: &ExactValue) -> Inserted {
         self.0.insert(*key, *value);
         Inserted::Yes
     }
@@ -40,7 +40,7 @@ struct Both<'s> {
     device: &'static str,
     flat: FlatSet,
     counts: Vec<LiveCounts>,
-    precise: Table,
+    exact: Table,
     reference: Reference<'s>,
 }
 
@@ -50,7 +50,7 @@ struct Said {
     verdicts: [u64; 6],
     sent: u64,
     hits: u64,
-    precise: u64,
+    exact: u64,
     made: u64,
     tagged: u64,
     truncated: u64,
@@ -66,19 +66,19 @@ impl<'s> Both<'s> {
         let flat =
             set.compile(device, &[], Room::UNLIMITED).unwrap_or_else(|error| panic!("{error}: {set:#?}"));
         let counts = (0..flat.set.slots).map(|_| LiveCounts::default()).collect();
-        let precise = Table(set.precise.iter().map(|rule| rule.entry(START_NS, &set.exits())).collect());
-        assert_eq!(precise.0.len(), set.precise.len(), "each precise rule has a key of its own");
-        Both { set, device, flat, counts, precise, reference: Reference::new(set, START_NS) }
+        let exact = Table(set.exact.iter().map(|rule| rule.entry(START_NS, &set.egress_devices())).collect());
+        assert_eq!(exact.0.len(), set.exact.len(), "each exact-match rule has a key of its own");
+        Both { set, device, flat, counts, exact, reference: Reference::new(set, START_NS) }
     }
 
-    /// Judges a packet in both ways.
-    fn judge(&mut self, packet: Packet<'_>, facts: &Facts, said: &mut Said) {
-        let ours = judge(&self.flat, &self.counts, &mut self.precise, packet, facts);
-        let expected = self.reference.judge(packet, facts, self.device);
-        let of = |judged: Judged| {
+    /// Evaluates a packet in both ways.
+    fn evaluate(&mut self, packet: Packet<'_>, facts: &Facts, said: &mut Said) {
+        let ours = evaluate(&self.flat, &self.counts, &mut self.exact, packet, facts);
+        let expected = self.reference.evaluate(packet, facts, self.device);
+        let of = |evaluated: Evaluated| {
             // Without the flag, the tag says nothing.
-            let tagged = judged.flags & judged_flags::TAGGED != 0;
-            Judged { tag: if tagged { judged.tag } else { 0 }, ..judged }
+            let tagged = evaluated.flags & evaluated_flags::TAGGED != 0;
+            Evaluated { tag: if tagged { evaluated.tag } else { 0 }, ..evaluated }
         };
         assert_eq!(
             of(ours),
@@ -89,13 +89,13 @@ impl<'s> Both<'s> {
         );
         said.verdicts[ours.verdict as usize] += 1;
         said.hits += u64::from(ours.hits);
-        said.tagged += u64::from(ours.flags & judged_flags::TAGGED != 0);
-        said.more += u64::from(ours.flags & judged_flags::MORE != 0);
+        said.tagged += u64::from(ours.flags & evaluated_flags::TAGGED != 0);
+        said.more += u64::from(ours.flags & evaluated_flags::MORE != 0);
         said.truncated += u64::from(ours.truncate > 0);
-        said.sent += u64::from(ours.exits & !ours.to > 0);
+        said.sent += u64::from(ours.egress_devices & !ours.to > 0);
         said.by_default += u64::from(ours.rule_id == 0);
         said.found += u64::from(ours.pattern[0] != 0);
-        said.half += u64::from(ours.flags & judged_flags::HALF != 0);
+        said.half += u64::from(ours.flags & evaluated_flags::HALF != 0);
     }
 
     /// Both have counted the same, and made the same rules.
@@ -105,36 +105,36 @@ impl<'s> Both<'s> {
         assert_eq!(ours, self.reference.counts(), "{:#?}", self.set);
         assert_eq!(searched, self.reference.searched(), "{:#?}", self.set);
         said.searched += searched.packets;
-        let exits = self.set.exits();
-        let expected: HashMap<PreciseKey, Precise> = self
+        let egress_devices = self.set.egress_devices();
+        let expected: HashMap<ExactKey, ExactValue> = self
             .reference
-            .precise()
+            .exact()
             .iter()
             .map(|entry| {
-                let (key, mut value) = entry.rule.entry(entry.made_ns, &exits);
+                let (key, mut value) = entry.rule.entry(entry.made_ns, &egress_devices);
                 if entry.made {
                     value.flags |= rule_flags::MADE;
                     said.made += 1;
                 }
                 let counts = entry.counts;
-                said.precise += counts.packets;
+                said.exact += counts.packets;
                 (value.packets, value.bytes) = (counts.packets, counts.bytes);
                 (value.first_ns, value.last_ns) = (counts.first_ns, counts.last_ns);
                 (key, value)
             })
             .collect();
-        assert_eq!(self.precise.0, expected, "{:#?}", self.set);
+        assert_eq!(self.exact.0, expected, "{:#?}", self.set);
     }
 }
 
 /// Everything that can be decided was, often.
 fn all_was_said(said: &Said) {
     println!("{said:?}");
-    let Said { verdicts, hits, precise, made, tagged, truncated, by_default, searched, found, sent, .. } =
+    let Said { verdicts, hits, exact, made, tagged, truncated, by_default, searched, found, sent, .. } =
         said;
     let [_, pass, drop, absorb, digest, redirect] = verdicts;
     assert_eq!(verdicts[usize::from(verdict::NONE)], 0);
-    let kinds = [pass, drop, absorb, digest, redirect, hits, precise, made];
+    let kinds = [pass, drop, absorb, digest, redirect, hits, exact, made];
     for often in kinds.into_iter().chain([tagged, truncated, by_default, searched, found, sent]) {
         assert!(*often > 500, "{said:?}");
     }
@@ -158,7 +158,7 @@ fn random_sets_and_packets() {
             let facts = generator::facts(&mut dice, &values, now_ns);
             let data = generator::payload(&mut dice, &values);
             let packet = Packet { parsed: &parsed, data: &data, inner: dice.once_in(2) };
-            both.judge(packet, &facts, &mut said);
+            both.evaluate(packet, &facts, &mut said);
         }
         both.same_counts(&mut said);
     }
@@ -198,7 +198,7 @@ fn random_sets_and_the_packets_of_the_corpus() {
             let (parsed, data, wire_len) = dice.pick(&packets);
             now_ns += dice.next() % 500_000_000;
             let facts = Facts { wire_len: *wire_len, ..generator::facts(&mut dice, &values, now_ns) };
-            both.judge(Packet { parsed, data, inner: dice.once_in(2) }, &facts, &mut said);
+            both.evaluate(Packet { parsed, data, inner: dice.once_in(2) }, &facts, &mut said);
         }
         both.same_counts(&mut said);
     }
@@ -213,7 +213,7 @@ fn more_hits_than_are_looked_at() {
     let mut both = Both::new(&set, "eth0");
     let mut said = Said::default();
     let packet = Packet { parsed: &Parsed::default(), data: &[], inner: false };
-    both.judge(packet, &Facts { wire_len: 60, ..Facts::default() }, &mut said);
+    both.evaluate(packet, &Facts { wire_len: 60, ..Facts::default() }, &mut said);
     both.same_counts(&mut said);
     assert_eq!((said.more, said.hits), (1, 16));
     let counted: Vec<u64> = both.reference.counts().iter().map(|counts| counts.packets).collect();
@@ -241,8 +241,8 @@ fn the_last_of_4096_rules_is_found_and_those_between_are_not_asked() {
     for (address, expected) in [([10, 15, 255, 9], 4095), ([10, 0, 1, 9], 1), ([10, 16, 0, 9], u32::MAX)] {
         parsed.outer.src[..4].copy_from_slice(&address);
         let packet = Packet { parsed: &parsed, data: &[], inner: false };
-        both.judge(packet, &facts, &mut said);
-        let judged = judge(&both.flat, &both.counts, &mut Table::default(), packet, &facts);
-        assert_eq!((judged.rule_id, judged.hits), (expected, 1));
+        both.evaluate(packet, &facts, &mut said);
+        let evaluated = evaluate(&both.flat, &both.counts, &mut Table::default(), packet, &facts);
+        assert_eq!((evaluated.rule_id, evaluated.hits), (expected, 1));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use wirelane::HttpTold;
+use wirelane::SkippedBytes;
 use wirelane_analysis::http::{HttpSettings, HttpTable, Transaction};
 use wirelane_bpf::flow::{FlowKey, NO_VLAN};
 use wirelane_bpf::http::{HttpWay, WholeSegment};
@@ -35,7 +35,7 @@ pub fn selected(packets: &[Packet], settings: HttpSettings) -> (Vec<Transaction>
     let mut ways: HashMap<FlowKey, HttpWay> = HashMap::new();
     let mut up: Vec<Packet> = Vec::new();
     // What is told before the packet with this number.
-    let mut told: VecDeque<(usize, HttpTold)> = VecDeque::new();
+    let mut told: VecDeque<(usize, SkippedBytes)> = VecDeque::new();
     for packet in packets {
         let key = key(packet);
         if !ways.contains_key(&key) && packet.payload.is_empty() && packet.flags & SYN == 0 {
@@ -55,13 +55,13 @@ pub fn selected(packets: &[Packet], settings: HttpSettings) -> (Vec<Transaction>
         };
         let Some(before) = way.segment(&segment) else { continue };
         if before.bytes > 0 {
-            told.push_back((up.len(), HttpTold { key, ..before }));
+            told.push_back((up.len(), SkippedBytes { key, ..before }));
         }
         up.push(packet.clone());
     }
     // What is asked for at the end.
     for (key, way) in ways.iter().filter(|(_, way)| way.bytes > 0) {
-        let rest = HttpTold { key: *key, last_ns: way.last_ns, from: way.from, bytes: way.bytes };
+        let rest = SkippedBytes { key: *key, last_ns: way.last_ns, from: way.from, bytes: way.bytes };
         told.push_back((up.len(), rest));
     }
     let mut table = HttpTable::new(settings);
@@ -69,14 +69,14 @@ pub fn selected(packets: &[Packet], settings: HttpSettings) -> (Vec<Transaction>
     each_record(&up, |record| {
         while told.front().is_some_and(|(at, _)| *at <= number) {
             if let Some((_, told)) = told.pop_front() {
-                table.below(&told, told.last_ns);
+                table.offloaded(&told, told.last_ns);
             }
         }
         number += 1;
         table.record(record, record.header().ts_ns);
     });
     for (_, told) in told {
-        table.below(&told, told.last_ns);
+        table.offloaded(&told, told.last_ns);
     }
     (flushed(&mut table), up.len())
 }

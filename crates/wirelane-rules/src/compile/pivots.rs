@@ -1,7 +1,7 @@
-//! The home of each clause: the dimension that decides whether the words it lies in are looked at.
+//! The pivot of each clause: the dimension that decides whether the words it lies in are looked at.
 //!
 //! Any of the dimensions that a clause asks about does, as a packet that it accepts satisfies all of them. The fewer
-//! packets satisfy its home, the fewer look at its word for nothing. What packets there will be nobody knows; the guess
+//! packets satisfy its pivot, the fewer look at its word for nothing. What packets there will be nobody knows; the guess
 //! is from two things. A demand that many clauses share tells little: they were written for the traffic that there is,
 //! and differ in something else. And a demand that few values satisfy is satisfied seldom, more so of addresses than of
 //! protocols, which nearly all packets have two of.
@@ -15,18 +15,18 @@ use super::clauses::{Clause, Demand, last};
 use super::ranges::Ranges;
 use super::tables::{Bits, set};
 
-/// The clauses that are at home in each dimension, and those that ask for nothing.
-pub(super) struct Homes {
+/// The clauses that are at pivot in each dimension, and those that ask for nothing.
+pub(super) struct Pivots {
     /// By dimension.
     pub of: [Bits; DIMS_USED],
     /// They accept every packet.
     pub none: Bits,
 }
 
-impl Homes {
+impl Pivots {
     /// Of clauses in their order.
-    pub fn new(clauses: &[Clause]) -> Homes {
-        let mut homes = Homes { of: [[0; WORDS]; DIMS_USED], none: [0; WORDS] };
+    pub fn new(clauses: &[Clause]) -> Pivots {
+        let mut pivots = Pivots { of: [[0; WORDS]; DIMS_USED], none: [0; WORDS] };
         let mut known = Known::default();
         let keys: Vec<Vec<Key>> =
             clauses.iter().map(|clause| demands(clause).map(|asked| known.key(asked)).collect()).collect();
@@ -37,10 +37,10 @@ impl Homes {
                 let shared = sharing[key] as f64 / clauses.len() as f64;
                 shared.max(known.satisfied(*key))
             };
-            let home = keys.iter().map(|key| (key.dim, guess(key))).min_by(|a, b| a.1.total_cmp(&b.1));
-            set(home.map_or(&mut homes.none, |(dim, _)| &mut homes.of[dim]), number);
+            let pivot = keys.iter().map(|key| (key.dim, guess(key))).min_by(|a, b| a.1.total_cmp(&b.1));
+            set(pivot.map_or(&mut pivots.none, |(dim, _)| &mut pivots.of[dim]), number);
         }
-        homes
+        pivots
     }
 }
 
@@ -105,18 +105,18 @@ mod tests {
     use crate::RuleSet;
     use crate::compile::clauses::Clauses;
 
-    /// The home of each clause of these rules.
-    fn homes(text: &str) -> Vec<Option<usize>> {
+    /// The pivot of each clause of these rules.
+    fn pivots(text: &str) -> Vec<Option<usize>> {
         let set = RuleSet::parse(text).expect("a set");
         let mut maker = Clauses::new(&set.rules);
         let clauses: Vec<Clause> =
             set.rules.iter().enumerate().flat_map(|(index, rule)| maker.of(index, rule, None)).collect();
-        let homes = Homes::new(&clauses);
+        let pivots = Pivots::new(&clauses);
         let has = |bits: &Bits, number: usize| bits[number / 64] >> (number % 64) & 1 == 1;
         (0..clauses.len())
             .map(|number| {
-                let of: Vec<usize> = (0..DIMS_USED).filter(|dim| has(&homes.of[*dim], number)).collect();
-                assert_eq!(of.len() + usize::from(has(&homes.none, number)), 1, "one home, or none");
+                let of: Vec<usize> = (0..DIMS_USED).filter(|dim| has(&pivots.of[*dim], number)).collect();
+                assert_eq!(of.len() + usize::from(has(&pivots.none, number)), 1, "one pivot, or none");
                 of.first().copied()
             })
             .collect()
@@ -131,7 +131,7 @@ mod tests {
             + &rule(4, "not.src = \"10.0.0.1\"\ndst-port = 80")
             + &rule(5, "host = \"2001:db8::1\"");
         let (src, dst) = (Some(dim::SRC), Some(dim::DST));
-        assert_eq!(homes(&text), [src, Some(dim::VLAN), None, Some(dim::DST_PORT), src, dst]);
+        assert_eq!(pivots(&text), [src, Some(dim::VLAN), None, Some(dim::DST_PORT), src, dst]);
     }
 
     #[test]
@@ -141,8 +141,8 @@ mod tests {
                 if id.is_multiple_of(2) { format!("src-port = {id}") } else { format!("dst-port = {id}") };
             format!("[[rule]]\nid = {id}\nsrc = \"10.0.0.1\"\n{own}\naction = \"drop\"\n")
         };
-        let homes = homes(&(1..101).map(one).collect::<String>());
+        let pivots = pivots(&(1..101).map(one).collect::<String>());
         let of = |id: usize| Some(if id.is_multiple_of(2) { dim::SRC_PORT } else { dim::DST_PORT });
-        assert_eq!(homes, (1..101).map(of).collect::<Vec<_>>());
+        assert_eq!(pivots, (1..101).map(of).collect::<Vec<_>>());
     }
 }

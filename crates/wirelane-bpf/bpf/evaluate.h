@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* What the rules of a group say of a packet: rules.h over the maps of an instance. */
-#ifndef WL_JUDGE_H
-#define WL_JUDGE_H
+#ifndef WL_EVALUATE_H
+#define WL_EVALUATE_H
 
 #include "hook.h"
 #include "maps.h"
@@ -62,11 +62,11 @@ static __always_inline void *wl_rules_counts(__u32 target)
 	return bpf_map_lookup_elem(&wl_rule_counts, &key);
 }
 
-static __always_inline void *wl_rules_precises(__u32 target)
+static __always_inline void *wl_rules_exact_rules(__u32 target)
 {
 	__u32 key = wl_target_group(target);
 
-	return bpf_map_lookup_elem(&wl_precises, &key);
+	return bpf_map_lookup_elem(&wl_exact_rules, &key);
 }
 
 /* A test's place in the maps that have a map for each test of each set. */
@@ -142,13 +142,13 @@ __noinline int wl_rules_of(struct wl_packet *packet, __u32 target, __u32 how)
 	work->facts.more_packets = packet->segments - 1;
 	work->facts.more_bytes = packet->wire_bytes - packet->wire_len;
 	work->search.captured = packet->wire_len;
-	verdict = wl_rules_judge(packet->lane, target, how & WL_RULES_INNER, how & WL_RULES_SEARCHED);
-	packet->rule_id = work->judged.rule_id;
-	packet->truncate = work->judged.truncate;
-	packet->tagged = work->judged.flags & WL_JUDGED_TAGGED;
-	packet->tag = work->judged.tag;
-	packet->found = wl_rule_fresh(work->judged.pattern[0]) ? sizeof(struct wl_found) : 0;
-	packet->half = wl_rule_fresh(work->judged.flags) & WL_JUDGED_HALF ? WL_REC_HALF_SEARCHED : 0;
+	verdict = wl_rules_evaluate(packet->lane, target, how & WL_RULES_INNER, how & WL_RULES_SEARCHED);
+	packet->rule_id = work->evaluated.rule_id;
+	packet->truncate = work->evaluated.truncate;
+	packet->tagged = work->evaluated.flags & WL_EVALUATED_TAGGED;
+	packet->tag = work->evaluated.tag;
+	packet->found = wl_rule_fresh(work->evaluated.pattern[0]) ? sizeof(struct wl_found) : 0;
+	packet->half = wl_rule_fresh(work->evaluated.flags) & WL_EVALUATED_HALF ? WL_REC_HALF_SEARCHED : 0;
 	packet->asks = work->search.asks;
 	if (wl_config.plugins && how & WL_RULES_SEARCHED) {
 		if (wl_rule_fresh(work->search.unasked))
@@ -156,7 +156,7 @@ __noinline int wl_rules_of(struct wl_packet *packet, __u32 target, __u32 how)
 		if (wl_rule_fresh(work->search.noted))
 			packet->found = sizeof(struct wl_found) + sizeof(struct wl_note);
 	}
-	packet->exits = work->judged.exits;
+	packet->egress_devices = work->evaluated.egress_devices;
 	return verdict;
 }
 

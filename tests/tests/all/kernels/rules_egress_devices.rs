@@ -6,7 +6,7 @@ use std::fs;
 use std::net::UdpSocket;
 
 use wirelane::rules::RuleSet;
-use wirelane::{Builder, Capture, Direction, Engine, ExitLine, HookChoice, Selector, Worker};
+use wirelane::{Builder, Capture, Direction, Engine, EgressLine, HookChoice, Selector, Worker};
 use wirelane_tests::numbers::{number_of, send};
 use wirelane_tests::ruled::{PORTS, SENT, TURNS, drain, rules};
 use wirelane_tests::{Child, End};
@@ -39,7 +39,7 @@ const SENDING: &str = r#"
     action = "count"
     mirror = "rx1"
 
-    [[precise]]
+    [[exact]]
     id = 100
     src-port = 1200
     protocol = "udp"
@@ -74,9 +74,9 @@ fn packets((capture, worker): &mut (Capture, Worker), seen: u64) -> BTreeMap<u64
     packets
 }
 
-fn sent(capture: &Capture) -> ExitLine {
-    let exits = capture.ledger().unwrap().exits;
-    let [exit] = exits.as_slice() else { panic!("one exit: {exits:?}") };
+fn sent(capture: &Capture) -> EgressLine {
+    let egress_devices = capture.ledger().unwrap().egress_devices;
+    let [exit] = egress_devices.as_slice() else { panic!("one exit: {egress_devices:?}") };
     exit.clone()
 }
 
@@ -96,7 +96,7 @@ fn go_where_rules_send_them(hook: HookChoice, vlan: bool) {
     let everything = |builder: Builder| builder.hook(hook);
     let mut all = capture(&lab, lab.receiver(), everything);
     let mut ruled =
-        capture(&lab, lab.receiver(), |builder| builder.hook(hook).rules(rules(SENDING)).exits(["rx1"]));
+        capture(&lab, lab.receiver(), |builder| builder.hook(hook).rules(rules(SENDING)).egress_devices(["rx1"]));
     let before = received_by_host(&lab);
     let (mac, address) =
         (lab.receiver().mac.map(|byte| format!("{byte:02x}")).join(":"), lab.receiver().address);
@@ -124,7 +124,7 @@ fn go_where_rules_send_them(hook: HookChoice, vlan: bool) {
         let stays = (1064..1096).contains(&port(&number)) || !goes(port(&number));
         assert_eq!(kept.contains_key(&number), stays, "{hook:?}: packet {number}");
     }
-    assert_eq!(sent(&ruled.0), ExitLine { exit: "rx1".into(), sent: copies, unsent: 0 });
+    assert_eq!(sent(&ruled.0), EgressLine { exit: "rx1".into(), sent: copies, unsent: 0 });
     let (capture, worker) = ruled;
     drop(worker);
     let ledger = capture.close().unwrap();
@@ -153,7 +153,7 @@ fn what_cannot_be_sent_is_counted() {
     for (text, absorbed) in [(MIRROR, 0), (REDIRECT, 1)] {
         let lab = lab();
         // Without a hook it is tc, as of the others.
-        let settings = |builder: Builder| builder.hook(HookChoice::Auto).rules(rules(text)).exits(["rx1"]);
+        let settings = |builder: Builder| builder.hook(HookChoice::Auto).rules(rules(text)).egress_devices(["rx1"]);
         let (capture, mut worker) = capture(&lab, lab.receiver(), settings);
         let near = &lab.links[1].receiver;
         for (turn, words) in [(1, ""), (2, "link set rx1 down"), (3, "link del rx1")] {
@@ -171,7 +171,7 @@ fn what_cannot_be_sent_is_counted() {
         assert!(ledger.balances(), "{ledger:?}");
         let total = ledger.total;
         assert_eq!((total.seen, total.absorbed), (3 * SENT, 3 * SENT * absorbed), "{total:?}");
-        assert_eq!(ledger.exits[0].unsent, 2 * SENT);
+        assert_eq!(ledger.egress_devices[0].unsent, 2 * SENT);
     }
 }
 
@@ -183,7 +183,7 @@ fn groups_send_each_for_itself() {
     let lab = lab();
     let mut arrivals = capture(&lab, &lab.links[1].sender, |builder| builder);
     let mut groups = [MIRROR, REDIRECT, MIRROR]
-        .map(|text| capture(&lab, lab.receiver(), |builder| builder.rules(rules(text)).exits(["rx1"])));
+        .map(|text| capture(&lab, lab.receiver(), |builder| builder.rules(rules(text)).egress_devices(["rx1"])));
     let before = received_by_host(&lab);
     send(&lab, SENT, &PORTS).unwrap();
     let arrived = packets(&mut arrivals, 3 * SENT);
@@ -203,7 +203,7 @@ fn rules_change_while_packets_are_sent_on() {
     const PACKETS: u64 = 4096;
     let lab = lab();
     let mut arrivals = capture(&lab, &lab.links[1].sender, |builder| builder);
-    let settings = |builder: Builder| builder.rules(RuleSet::default()).exits(["rx1"]);
+    let settings = |builder: Builder| builder.rules(RuleSet::default()).egress_devices(["rx1"]);
     let (capture, mut worker) = capture(&lab, lab.receiver(), settings);
     capture.set_rules(&rules(MIRROR)).unwrap();
     let mut changes = 0;
@@ -227,7 +227,7 @@ fn rules_change_while_packets_are_sent_on() {
     println!("{changes} changes; {} redirected, {} mirrored", total.absorbed, total.analysed);
     assert!(ledger.balances() && changes >= 2, "{ledger:?}");
     assert_eq!((total.seen, total.absorbed + total.analysed), (PACKETS, PACKETS), "{total:?}");
-    assert_eq!((ledger.exits[0].sent, ledger.exits[0].unsent), (PACKETS, 0));
+    assert_eq!((ledger.egress_devices[0].sent, ledger.egress_devices[0].unsent), (PACKETS, 0));
 }
 
 /// Datagrams from the sender's stack to the receiver, on the first link.
@@ -253,7 +253,7 @@ fn packets_that_leave_are_sent_on_and_do_not_go_round() {
     let [one, two] = [&lab.links[0], &lab.links[1]];
     let mirror = |exit: &str| rules(&MIRROR.replace("rx1", exit));
     let leaving = |end: &End, exit: &'static str| {
-        capture(&lab, end, |builder| builder.direction(Direction::Tx).rules(mirror(exit)).exits([exit]))
+        capture(&lab, end, |builder| builder.direction(Direction::Tx).rules(mirror(exit)).egress_devices([exit]))
     };
     let mut far = [&one.receiver, &two.receiver].map(|end| capture(&lab, end, |builder| builder));
     let mut first = leaving(&one.sender, "tx1");
@@ -289,31 +289,31 @@ fn what_can_be_no_exit_is_refused() {
     fs::write(&file, "[[rule]]\nid = 1\naction = \"redirect\"\nto = \"rx7\"\n").unwrap();
     let file = file.to_str().unwrap();
     for (options, expected) in [
-        (&["--exits", "nosuch"][..], "no device 'nosuch' in this network namespace; there are: "),
-        (&["--exits", "rx0"], "--exits: rx0 is captured"),
-        (&["--exits", "lo"], "--exits: lo is a loopback device"),
-        (&["--exits", "rx1,rx1"], "--exits: rx1 and rx1 are one device"),
-        (&["--exits", "a,b,c,d,e,f,g,h,i"], "--exits: too many devices: 9 (at most 8)"),
+        (&["--mirror-to", "nosuch"][..], "no device 'nosuch' in this network namespace; there are: "),
+        (&["--mirror-to", "rx0"], "--mirror-to: rx0 is captured"),
+        (&["--mirror-to", "lo"], "--mirror-to: lo is a loopback device"),
+        (&["--mirror-to", "rx1,rx1"], "--mirror-to: rx1 and rx1 are one device"),
+        (&["--mirror-to", "a,b,c,d,e,f,g,h,i"], "--mirror-to: too many devices: 9 (at most 8)"),
         (
-            &["--exits", "rx1", "--hook", "native"],
-            "--exits: packets are sent on by tc, not by XDP: use --hook tc",
+            &["--mirror-to", "rx1", "--hook", "native"],
+            "--mirror-to: packets are sent on by tc, not by XDP: use --hook tc",
         ),
-        (&["--exits", "rx1", "--hook", "generic"], "use --hook tc"),
-        (&["--exits", "rx1", "--engine", "packet"], "--exits: only --engine ring sends packets on"),
-        (&["--exits", "rx1", "--engine", "xsk", "--take"], "--exits: only --engine ring sends packets on"),
+        (&["--mirror-to", "rx1", "--hook", "generic"], "use --hook tc"),
+        (&["--mirror-to", "rx1", "--engine", "packet"], "--mirror-to: only --engine ring sends packets on"),
+        (&["--mirror-to", "rx1", "--engine", "xsk", "--exclusive"], "--mirror-to: only --engine ring sends packets on"),
         (
             &["--rules", file],
-            "rules.toml:4:6: 'rx7' is not an egress device of the capture: start it with --exits rx7",
+            "rules.toml:4:6: 'rx7' is not an egress device of the capture: start it with --mirror-to rx7",
         ),
         (
-            &["--rules", file, "--exits", "rx1"],
-            "'rx7' is not an egress device of the capture: start it with --exits rx1,rx7",
+            &["--rules", file, "--mirror-to", "rx1"],
+            "'rx7' is not an egress device of the capture: start it with --mirror-to rx1,rx7",
         ),
     ] {
         let said = refusal(&lab, &[&["count", "-i", "rx0"], options].concat());
         assert!(said.contains(expected), "{options:?}: {said}");
     }
-    let said = refusal(&lab, &["count", "-r", file, "--exits", "rx1"]);
+    let said = refusal(&lab, &["count", "-r", file, "--mirror-to", "rx1"]);
     assert!(said.contains("cannot be used with"), "{said}");
 }
 
@@ -332,7 +332,7 @@ fn exits_are_named_when_the_capture_starts_and_shown_at_its_end() {
     let namespace = lab.receiver().namespace.as_str();
     let run = |words: &[&str]| -> Child { start(&lab, namespace, words) };
     // Rules come later, and from a process without rights.
-    let mut child = run(&["count", "-i", "rx0", "--exits", "rx1", "--json", "--interval", "0.2"]);
+    let mut child = run(&["count", "-i", "rx0", "--mirror-to", "rx1", "--json", "--interval", "0.2"]);
     child.wait_ready(LIMIT).unwrap();
     let pid = child.pid().to_string();
     let said = refusal(
@@ -341,13 +341,13 @@ fn exits_are_named_when_the_capture_starts_and_shown_at_its_end() {
     );
     assert!(
         said.contains(
-            "wrong.toml:4:6: 'rx2' is not an egress device of the capture: start it with --exits rx1,rx2"
+            "wrong.toml:4:6: 'rx2' is not an egress device of the capture: start it with --mirror-to rx1,rx2"
         ),
         "{said}"
     );
     let said = refusal(&lab, &["rules", "add", "--pid", &pid, "id=5", "action=none", "mirror=rx2"]);
     assert!(
-        said.contains("rule 5: 'rx2' is not an egress device of the capture: start it with --exits rx1,rx2"),
+        said.contains("rule 5: 'rx2' is not an egress device of the capture: start it with --mirror-to rx1,rx2"),
         "{said}"
     );
     let done = |words: &[&str]| {
@@ -357,10 +357,10 @@ fn exits_are_named_when_the_capture_starts_and_shown_at_its_end() {
     };
     let right = file("right.toml", MIRROR);
     let checked = run(&["rules", "check", &right]).finish(LIMIT).unwrap().lines.join("\n");
-    assert!(checked.ends_with("for a capture that is started with --exits rx1"), "{checked}");
+    assert!(checked.ends_with("for a capture that is started with --mirror-to rx1"), "{checked}");
     done(&["rules", "load", &right]);
-    done(&["rules", "add", "--precise", "id=7", "src-port=1001", "action=redirect", "to=rx1", "mirror=rx1"]);
-    let shown = done(&["rules", "list", "--precise"]);
+    done(&["rules", "add", "--exact", "id=7", "src-port=1001", "action=redirect", "to=rx1", "mirror=rx1"]);
+    let shown = done(&["rules", "list", "--exact"]);
     assert!(
         shown.contains("redirect to rx1, mirror to rx1") && shown.contains("none, mirror to rx1"),
         "{shown}"
@@ -372,7 +372,7 @@ fn exits_are_named_when_the_capture_starts_and_shown_at_its_end() {
         seen += ["analysed", "absorbed"].map(|name| field(&interval, name)).iter().sum::<u64>();
     }
     let last = child.terminate(LIMIT).unwrap().last_json().unwrap();
-    assert_eq!(last["exits"][0]["exit"], "rx1", "{last}");
-    assert_eq!((field(&last["exits"][0], "sent"), field(&last["exits"][0], "unsent")), (SENT, 0), "{last}");
+    assert_eq!(last["egress_devices"][0]["exit"], "rx1", "{last}");
+    assert_eq!((field(&last["egress_devices"][0], "sent"), field(&last["egress_devices"][0], "unsent")), (SENT, 0), "{last}");
     assert_eq!((field(&last, "absorbed"), field(&last, "analysed")), (TURNS, SENT - TURNS), "{last}");
 }

@@ -1,29 +1,29 @@
-//! Precise rules: exact values of some fields.
+//! Exact-match rules: exact values of some fields.
 
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
 use wirelane_bpf::layout::l3;
-use wirelane_bpf::rules::{MAX_SHAPES, NO_VLAN, Precise, PreciseKey, rule_flags};
+use wirelane_bpf::rules::{MAX_SHAPES, NO_VLAN, ExactValue, ExactKey, rule_flags};
 
 use super::compile::{flag_of, verdict_of};
-use super::exits::Sends;
+use super::egress_devices::Sends;
 use super::{Action, RuleSet, Sample, SampleBy, Then};
 use crate::{Error, Result};
 
 /// A rule that asks for exact values. There may be a million of them, and they come and go while packets flow.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub struct PreciseRule {
+pub struct ExactRule {
     /// From 1; no two rules of a set have the same, wildcard rules included. (Rules that were made of packets have the
     /// id of the rule that made them.)
     pub id: u32,
     /// The values.
-    pub fields: PreciseFields,
+    pub fields: ExactFields,
     /// What becomes of a packet that fits.
     pub action: Action,
-    /// Whether wildcard rules are asked too. Precise rules of other shapes are not.
+    /// Whether wildcard rules are asked too. Exact-match rules of other shapes are not.
     pub then: Then,
     /// Deliver at most so many bytes of the packet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -40,19 +40,19 @@ pub struct PreciseRule {
     /// It ends so many seconds after it was made; 0: never.
     #[serde(default)]
     pub hard_s: u32,
-    /// Send a copy of the packet to this exit, as [`super::Rule::mirror`].
+    /// Send a copy of the packet to this egress device, as [`super::Rule::mirror`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mirror: Option<String>,
-    /// With [`Action::Redirect`]: the exit that the packet is sent to.
+    /// With [`Action::Redirect`]: the egress device that the packet is sent to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
 }
 
-impl PreciseRule {
+impl ExactRule {
     /// A rule without modifiers that never ends, which goes on to wildcard rules only if its action says nothing about
     /// the packet.
-    pub fn new(id: u32, fields: PreciseFields, action: Action) -> PreciseRule {
-        PreciseRule {
+    pub fn new(id: u32, fields: ExactFields, action: Action) -> ExactRule {
+        ExactRule {
             id,
             fields,
             action,
@@ -77,12 +77,12 @@ impl PreciseRule {
         self.sends().words()
     }
 
-    /// What the kernel keeps of it, made at this time, where these are the capture's exits.
-    pub fn entry(&self, made_ns: u64, exits: &[String]) -> (PreciseKey, Precise) {
-        let (mirror, to) = self.sends().bits(exits);
+    /// What the kernel keeps of it, made at this time, where these are the capture's egress devices.
+    pub fn entry(&self, made_ns: u64, egress_devices: &[String]) -> (ExactKey, ExactValue) {
+        let (mirror, to) = self.sends().bits(egress_devices);
         let flag = |there: bool, flag: u8| if there { flag } else { 0 };
         let by_packet = self.sample.is_some_and(|sample| sample.by == SampleBy::Packet);
-        let value = Precise {
+        let value = ExactValue {
             made_ns,
             id: self.id,
             verdict: verdict_of(self.action),
@@ -96,16 +96,16 @@ impl PreciseRule {
             hard_s: self.hard_s,
             mirror,
             to,
-            ..Precise::default()
+            ..ExactValue::default()
         };
         (self.fields.key(), value)
     }
 }
 
-/// What a precise rule asks. A field that is `None` may have any value; one that is not must be in the packet.
+/// What an exact-match rule asks. A field that is `None` may have any value; one that is not must be in the packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub struct PreciseFields {
+pub struct ExactFields {
     /// Source address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub src: Option<IpAddr>,
@@ -123,7 +123,7 @@ pub struct PreciseFields {
     pub protocol: Option<u8>,
     /// Outermost VLAN tag.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub vlan: Option<PreciseVlan>,
+    pub vlan: Option<ExactVlan>,
     /// MPLS label at the top of the stack, 20 bits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mpls: Option<u32>,
@@ -135,10 +135,10 @@ pub struct PreciseFields {
     pub both_ways: bool,
 }
 
-/// The outermost VLAN tag that a precise rule asks for.
+/// The outermost VLAN tag that an exact-match rule asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum PreciseVlan {
+pub enum ExactVlan {
     /// None.
     Untagged,
     /// One with this VLAN id, 0 to 4095.
@@ -157,7 +157,7 @@ fn octets(address: IpAddr) -> [u8; 16] {
     }
 }
 
-/// The shapes of a set's precise rules, of those that its rules make, and of `others`, in the order in which they are
+/// The shapes of a set's exact-match rules, of those that its rules make, and of `others`, in the order in which they are
 /// looked for: that with the most fields first.
 ///
 /// # Errors
@@ -171,10 +171,10 @@ pub fn shapes(set: &RuleSet, others: &[Shape]) -> Result<Vec<Shape>> {
     Ok(shapes)
 }
 
-/// The shapes of a set's precise rules and of those that its rules make.
+/// The shapes of a set's exact-match rules and of those that its rules make.
 pub(super) fn own_shapes(set: &RuleSet) -> Vec<Shape> {
     let made = set.rules.iter().filter_map(|rule| rule.insert.map(|insert| insert.shape));
-    in_order(set.precise.iter().map(|rule| rule.fields.shape()).chain(made).collect())
+    in_order(set.exact.iter().map(|rule| rule.fields.shape()).chain(made).collect())
 }
 
 fn in_order(mut shapes: Vec<Shape>) -> Vec<Shape> {
@@ -186,12 +186,12 @@ fn in_order(mut shapes: Vec<Shape>) -> Vec<Shape> {
 
 pub(super) fn too_many_shapes(there_are: usize) -> String {
     format!(
-        "the precise rules have {there_are} different sets of fields, more than {MAX_SHAPES}: give some of them more \
+        "the exact-match rules have {there_are} different sets of fields, more than {MAX_SHAPES}: give some of them more \
          or fewer fields, or write them as [[rule]]"
     )
 }
 
-/// Which fields a precise rule has: a set of bits, as the kernel side has them (`WL_SHAPE_*`).
+/// Which fields an exact-match rule has: a set of bits, as the kernel side has them (`WL_SHAPE_*`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Shape(pub u32);
@@ -228,23 +228,23 @@ impl Shape {
     }
 }
 
-impl PreciseFields {
+impl ExactFields {
     /// What the kernel finds a rule with these fields by.
-    pub fn key(&self) -> PreciseKey {
+    pub fn key(&self) -> ExactKey {
         let family = match self.src.or(self.dst) {
             None => 0,
             Some(IpAddr::V4(_)) => l3::IPV4,
             Some(IpAddr::V6(_)) => l3::IPV6,
         };
-        PreciseKey {
+        ExactKey {
             src: self.src.map_or([0; 16], octets),
             dst: self.dst.map_or([0; 16], octets),
             src_port: self.src_port.unwrap_or(0).to_be(),
             dst_port: self.dst_port.unwrap_or(0).to_be(),
             vlan: match self.vlan {
                 None => 0,
-                Some(PreciseVlan::Untagged) => NO_VLAN,
-                Some(PreciseVlan::Id(id)) => id,
+                Some(ExactVlan::Untagged) => NO_VLAN,
+                Some(ExactVlan::Id(id)) => id,
             },
             proto: self.protocol.unwrap_or(0),
             l3: family,
@@ -256,7 +256,7 @@ impl PreciseFields {
 
     /// The same fields of a packet in the other direction.
     #[must_use]
-    pub fn exchanged(mut self) -> PreciseFields {
+    pub fn exchanged(mut self) -> ExactFields {
         std::mem::swap(&mut self.src, &mut self.dst);
         std::mem::swap(&mut self.src_port, &mut self.dst_port);
         self

@@ -57,20 +57,20 @@ pub(super) enum Wanted {
 
 /// Whoever makes maps.
 #[derive(Debug)]
-pub(super) enum Maker {
+pub(super) enum MapFactory {
     /// This process.
     Here,
     /// The process that keeps the right to; `None`: it is gone, or did not answer in time.
     Process(Mutex<Option<OwnedFd>>),
 }
 
-impl Maker {
+impl MapFactory {
     /// Starts the process, for maps of at most so many bytes. To be called while all rights are there, and before memory is
     /// shared with the kernel, which a forked process would hold.
     ///
     /// # Errors
     /// [`Error::Kernel`] where it cannot be started.
-    pub(super) fn start(most: u64) -> Result<Maker> {
+    pub(super) fn start(most: u64) -> Result<MapFactory> {
         let failed = |source| Error::kernel("starting the process that makes named sets (wl-sets)", source);
         let rights = Rights::new(&[Capability::Bpf], &[])?;
         let start = || {
@@ -86,7 +86,7 @@ impl Maker {
             forked::start(c"wl-sets", rights, &keep, move || serve(&its, most))?;
             Ok(ours)
         };
-        start().map(|ours| Maker::Process(Mutex::new(Some(ours)))).map_err(failed)
+        start().map(|ours| MapFactory::Process(Mutex::new(Some(ours)))).map_err(failed)
     }
 
     /// Makes a map.
@@ -95,8 +95,8 @@ impl Maker {
     /// What the kernel said; `UnexpectedEof` where there is nobody who may.
     pub(super) fn make(&self, wanted: Wanted) -> io::Result<OwnedFd> {
         let socket = match self {
-            Maker::Here => return create(wanted),
-            Maker::Process(socket) => socket,
+            MapFactory::Here => return create(wanted),
+            MapFactory::Process(socket) => socket,
         };
         let mut socket = socket.lock().unwrap_or_else(PoisonError::into_inner);
         let asked = socket.as_ref().map(|socket| {
@@ -336,23 +336,23 @@ mod tests {
             println!("left out: the_process_makes_maps_and_no_others (needs root)");
             return;
         }
-        let maker = Maker::start(1 << 20).unwrap();
+        let map_factory = MapFactory::start(1 << 20).unwrap();
         let sizes = [Wanted::Bloom(BloomSize { hashes: 5, bits: 1 << 12 }), Wanted::Exact(100)];
         for wanted in sizes {
-            let map = maker.make(wanted).unwrap();
+            let map = map_factory.make(wanted).unwrap();
             let member = Member::address([192, 0, 2, 1].into());
             let key = Some(&member).filter(|_| wanted == sizes[1]);
             assert!(!has(&map, key, &member).unwrap(), "empty, and of its kind: {wanted:?}");
         }
-        let refused = maker.make(Wanted::Bloom(BloomSize { hashes: 5, bits: 1 << 32 })).unwrap_err();
+        let refused = map_factory.make(Wanted::Bloom(BloomSize { hashes: 5, bits: 1 << 32 })).unwrap_err();
         assert_eq!(refused.raw_os_error(), Some(libc::EINVAL));
         // One that does not answer is not asked again.
-        let Maker::Process(socket) = &maker else { unreachable!("it was started") };
+        let MapFactory::Process(socket) = &map_factory else { unreachable!("it was started") };
         let ours = socket.lock().unwrap().take().unwrap();
         rustix::net::shutdown(&ours, rustix::net::Shutdown::Both).unwrap();
         *socket.lock().unwrap() = Some(ours);
         for _ in 0..2 {
-            assert_eq!(maker.make(sizes[0]).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+            assert_eq!(map_factory.make(sizes[0]).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
         }
     }
 }

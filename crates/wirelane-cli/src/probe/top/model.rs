@@ -52,15 +52,15 @@ pub struct Told {
 
 /// See the head of this file.
 #[derive(Debug)]
-pub struct Board(Mutex<Told>);
+pub struct TopModel(Mutex<Told>);
 
-impl Board {
+impl TopModel {
     /// For a probe of this configuration.
-    pub fn new(config: &Config) -> Board {
+    pub fn new(config: &Config) -> TopModel {
         let none = |name: &String| Measured { name: name.clone(), last: None, past: VecDeque::new() };
         let measurements = config.measurements.iter().map(|one| none(&one.name)).collect();
         let live = Now { measurements, ..Now::default() };
-        Board(Mutex::new(Told { live, ..Told::default() }))
+        TopModel(Mutex::new(Told { live, ..Told::default() }))
     }
 
     /// All of it.
@@ -68,7 +68,7 @@ impl Board {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The desk's side.
+    /// The controller's side.
     pub fn take(&self, events: &[Event]) {
         let mut told = self.told();
         for event in events {
@@ -81,7 +81,7 @@ impl Board {
     }
 }
 
-impl terminal::Board for Board {
+impl terminal::Model for TopModel {
     fn typed(&self, keys: &str) -> bool {
         let mut told = self.told();
         let mut changed = false;

@@ -20,7 +20,7 @@
 
 #include "instance.h"
 
-static __always_inline void wl_keep_room(void)
+static __always_inline void wl_reserve_prog_pages(void)
 {
 	if (wl_config.never)
 		asm volatile(".rept 2048\n\tr0 = 0\n\t.endr" ::: "r0");

@@ -13,7 +13,7 @@ const MOST_HELD: usize = 64;
 
 /// The part of a stream that is in the kernel.
 #[derive(Clone, Debug)]
-pub(super) struct Below {
+pub(super) struct Offloaded {
     hand: Hand,
     /// UTC less the kernel's monotonic clock, for all of the stream's packets, in nanoseconds.
     shift_ns: i64,
@@ -47,7 +47,7 @@ fn shifted(mut rtp: RtpStream, by_ns: i64) -> RtpStream {
     rtp
 }
 
-impl Below {
+impl Offloaded {
     /// Statistics as lanes have left them become the stream's; what its payload types mean is known here. How many packets
     /// they have added.
     fn learn(&mut self, stream: &mut Stream, (rtp, taken): (RtpStream, u64)) -> u64 {
@@ -71,7 +71,7 @@ impl Below {
 
 impl Monitor {
     /// Has streams of calls measured in the kernel, before the first record.
-    pub fn measure_below(&mut self, meter: Meter) {
+    pub fn measure_offloaded(&mut self, meter: Meter) {
         self.kernel = Some(Kernel { meter, arrival: None });
     }
 
@@ -121,28 +121,28 @@ impl Monitor {
         let (Some(kernel), Some(stream)) = (&mut self.kernel, self.streams.get_mut(at)) else {
             return Some(ts_ns);
         };
-        let Some(mut below) = stream.below.take() else { return Some(ts_ns) };
+        let Some(mut offloaded) = stream.offloaded.take() else { return Some(ts_ns) };
         let arrival = kernel.arrival;
-        let ts_ns = arrival.map_or(ts_ns, |arrival| arrival.steady_ns.wrapping_add_signed(below.shift_ns));
-        if below.hand.is_next(arrival.and_then(|arrival| arrival.tag)) {
-            if below.hand.is_below() {
-                let more = below.learn(stream, kernel.meter.read(&below.hand));
+        let ts_ns = arrival.map_or(ts_ns, |arrival| arrival.steady_ns.wrapping_add_signed(offloaded.shift_ns));
+        if offloaded.hand.is_next(arrival.and_then(|arrival| arrival.tag)) {
+            if offloaded.hand.is_offloaded() {
+                let more = offloaded.learn(stream, kernel.meter.read(&offloaded.hand));
                 self.counts.rtp_packets += more;
                 self.counts.rtp_absorbed += more;
             }
-            below.release(stream);
-            stream.below = Some(below);
+            offloaded.release(stream);
+            stream.offloaded = Some(offloaded);
             return Some(ts_ns);
         }
-        below.held.push((packet.copied(), ts_ns));
+        offloaded.held.push((packet.copied(), ts_ns));
         self.counts.rtp_held += 1;
-        if below.held.len() < MOST_HELD {
-            kernel.meter.revoke(&below.hand);
-            stream.below = Some(below);
+        if offloaded.held.len() < MOST_HELD {
+            kernel.meter.revoke(&offloaded.hand);
+            stream.offloaded = Some(offloaded);
         } else {
             // Lanes give it no turn: its rule has gone.
-            stream.below = Some(below);
-            self.close_below(at);
+            stream.offloaded = Some(offloaded);
+            self.close_offloaded(at);
         }
         None
     }
@@ -152,10 +152,10 @@ impl Monitor {
         let (Some(kernel), Some(stream)) = (&mut self.kernel, self.streams.get_mut(at)) else { return };
         let Some(arrival) = kernel.arrival else { return };
         let closes_at_ns = stream.closes_at_ns();
-        if let Some(below) = &mut stream.below {
-            let until_ns = closes_at_ns.wrapping_add_signed(-below.shift_ns);
-            let rtp = shifted(stream.rtp, -below.shift_ns);
-            kernel.meter.give(&mut below.hand, &rtp, arrival.tag, until_ns);
+        if let Some(offloaded) = &mut stream.below {
+            let until_ns = closes_at_ns.wrapping_add_signed(-offloaded.shift_ns);
+            let rtp = shifted(stream.rtp, -offloaded.shift_ns);
+            kernel.meter.give(&mut offloaded.hand, &rtp, arrival.tag, until_ns);
             return;
         }
         if stream.call.is_none() || std::mem::replace(&mut stream.stays_here, true) {
@@ -165,8 +165,8 @@ impl Monitor {
         match kernel.meter.open(&ends) {
             Ok(Some(hand)) => {
                 let shift_ns = ts_ns.wrapping_sub(arrival.steady_ns) as i64;
-                stream.below = Some(Box::new(Below { hand, shift_ns, taken: 0, held: Vec::new() }));
-                self.counts.streams_below += 1;
+                stream.offloaded = Some(Box::new(Offloaded { hand, shift_ns, taken: 0, held: Vec::new() }));
+                self.counts.streams_offloaded += 1;
             }
             Ok(None) => self.counts.streams_without_room += 1,
             Err(e) => {
@@ -179,47 +179,47 @@ impl Monitor {
     /// What its payload types mean has changed: lanes are to learn that.
     pub(super) fn relearn(&mut self, at: u32) {
         if let (Some(kernel), Some(stream)) = (&mut self.kernel, self.streams.get(at))
-            && let Some(below) = &stream.below
+            && let Some(offloaded) = &stream.below
         {
-            kernel.meter.revoke(&below.hand);
+            kernel.meter.revoke(&offloaded.hand);
         }
     }
 
     /// A stream's statistics become what they are now. Lanes may go on.
-    pub(super) fn look_below(&mut self, at: u32) {
+    pub(super) fn look_offloaded(&mut self, at: u32) {
         let (Some(kernel), Some(stream)) = (&self.kernel, self.streams.get_mut(at)) else { return };
-        let Some(mut below) = stream.below.take() else { return };
-        if below.hand.is_below() {
-            let more = below.learn(stream, kernel.meter.read(&below.hand));
+        let Some(mut offloaded) = stream.offloaded.take() else { return };
+        if offloaded.hand.is_offloaded() {
+            let more = offloaded.learn(stream, kernel.meter.read(&offloaded.hand));
             self.counts.rtp_packets += more;
             self.counts.rtp_absorbed += more;
         }
-        stream.below = Some(below);
+        stream.offloaded = Some(offloaded);
     }
 
     /// A stream is not measured in the kernel any more.
-    pub(super) fn close_below(&mut self, at: u32) {
+    pub(super) fn close_offloaded(&mut self, at: u32) {
         let (Some(kernel), Some(stream)) = (&mut self.kernel, self.streams.get_mut(at)) else { return };
-        let Some(mut below) = stream.below.take() else { return };
-        let (rtp, taken, closed) = kernel.meter.close(&below.hand);
+        let Some(mut offloaded) = stream.offloaded.take() else { return };
+        let (rtp, taken, closed) = kernel.meter.close(&offloaded.hand);
         if let Err(e) = closed {
             tracing::warn!("{e}");
         }
-        if below.hand.is_below() {
-            let more = below.learn(stream, (rtp, taken));
+        if offloaded.hand.is_offloaded() {
+            let more = offloaded.learn(stream, (rtp, taken));
             self.counts.rtp_packets += more;
             self.counts.rtp_absorbed += more;
         }
-        below.release(stream);
+        offloaded.release(stream);
     }
 
     /// Whether a call's media goes on, of which nothing has come up for long.
-    pub(super) fn is_heard_below(&mut self, at: u32, patience_ns: u64) -> bool {
+    pub(super) fn is_heard_offloaded(&mut self, at: u32, patience_ns: u64) -> bool {
         let Some(call) = self.calls.get(at).filter(|_| self.kernel.is_some()) else { return false };
         let (before_ns, streams) = (call.touched_ns, call.streams.clone());
         let mut last_ns = 0;
         for stream in streams {
-            self.look_below(stream);
+            self.look_offloaded(stream);
             last_ns = last_ns.max(self.streams.get(stream).map_or(0, |stream| stream.rtp.last_ns));
         }
         self.heard(at, last_ns);

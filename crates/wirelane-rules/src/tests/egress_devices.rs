@@ -1,12 +1,12 @@
 //! Rules that send packets to other devices: as they are written, what is wrong with them, and what they say of a
 //! packet.
 
-use wirelane_bpf::judge::Packet;
+use wirelane_bpf::evaluate::Packet;
 use wirelane_bpf::layout::Parsed;
 use wirelane_bpf::rules::{Facts, verdict};
 
 use super::{listed, mistakes, set};
-use crate::{Action, PreciseRule, Reference, Rule, RuleSet, Then};
+use crate::{Action, ExactRule, Reference, Rule, RuleSet, Then};
 
 const SENDING: &str = r#"
     [[rule]]
@@ -28,7 +28,7 @@ const SENDING: &str = r#"
     action = "pass"
     mirror = "eth2"
 
-    [[precise]]
+    [[exact]]
     id = 4
     src = "192.0.2.1"
     action = "redirect"
@@ -36,24 +36,24 @@ const SENDING: &str = r#"
     mirror = "eth3"
 "#;
 
-fn exits(names: &[&str]) -> Vec<String> {
+fn egress_devices(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
 }
 
 #[test]
 fn rules_name_the_devices_that_they_send_to() {
     let set = set(SENDING);
-    assert_eq!(set.exits(), ["eth2", "eth3", "wan0"]);
+    assert_eq!(set.egress_devices(), ["eth2", "eth3", "wan0"]);
     let [one, two, three] = set.rules.as_slice() else { panic!("three rules") };
     assert_eq!((one.action, one.then, one.mirror.as_deref()), (Action::None, Then::Continue, Some("eth3")));
     assert_eq!((two.action, two.then, two.to.as_deref()), (Action::Redirect, Then::Continue, Some("eth2")));
     assert_eq!([one.does(), two.does()], ["none, mirror to eth3", "redirect to eth2"]);
     assert_eq!((three.does(), three.then), ("pass, mirror to eth2".to_owned(), Then::Stop));
-    assert_eq!(set.precise[0].does(), "redirect to wan0, mirror to eth3");
+    assert_eq!(set.exact[0].does(), "redirect to wan0, mirror to eth3");
     let words = Rule::from_words("id=2 vlan=none action=redirect to=eth2 then=continue").expect("a rule");
     assert_eq!(&words, two);
-    let words = PreciseRule::from_words("id=4 src=192.0.2.1 action=redirect to=wan0 mirror=eth3");
-    assert_eq!(words.expect("a rule"), set.precise[0]);
+    let words = ExactRule::from_words("id=4 src=192.0.2.1 action=redirect to=wan0 mirror=eth3");
+    assert_eq!(words.expect("a rule"), set.exact[0]);
     let json = serde_json::to_string(&set).expect("it can be written");
     assert_eq!(serde_json::from_str::<RuleSet>(&json).expect("it can be read"), set);
     assert_eq!(serde_json::to_value(two).expect("it can be written")["action"], "redirect");
@@ -62,27 +62,27 @@ fn rules_name_the_devices_that_they_send_to() {
 #[test]
 fn an_exit_gets_a_packet_once_and_the_last_action_counts() {
     let set = set(SENDING);
-    let judge = |wire_len: u32, vlan: u16| {
+    let evaluate = |wire_len: u32, vlan: u16| {
         let mut parsed = Parsed { vlan_tci: [vlan, 0], ..Parsed::default() };
         parsed.flags = if vlan > 0 { wirelane_bpf::layout::flags::VLAN } else { 0 };
         let facts = Facts { wire_len, ..Facts::default() };
         let packet = Packet { parsed: &parsed, data: &[], inner: false };
-        let judged = Reference::new(&set, 1).judge(packet, &facts, "eth0");
+        let evaluated = Reference::new(&set, 1).evaluate(packet, &facts, "eth0");
         let explained = set.explain(packet, &facts, "eth0");
         let why = explained.to_string().lines().last().expect("a line").to_owned();
-        ((judged.verdict as u8, judged.rule_id, judged.exits, judged.to), why)
+        ((evaluated.verdict as u8, evaluated.rule_id, evaluated.egress_devices, evaluated.to), why)
     };
     assert_eq!(
-        judge(60, 0),
+        evaluate(60, 0),
         ((verdict::REDIRECT, 2, 0b011, 0b001), "=> redirect to eth2, by rule 2, mirrored to eth3".to_owned())
     );
     // What rule 2 says is replaced, and not that rule 1 sends a copy.
     assert_eq!(
-        judge(100, 0),
+        evaluate(100, 0),
         ((verdict::PASS, 3, 0b011, 0), "=> pass, by rule 3, mirrored to eth2, eth3".to_owned())
     );
     assert_eq!(
-        judge(60, 7),
+        evaluate(60, 7),
         ((verdict::PASS, 1, 0b010, 0), "=> pass, by default, mirrored to eth3".to_owned())
     );
 }
@@ -105,8 +105,8 @@ fn a_redirect_that_says_not_where_to_is_a_mistake() {
         let found = mistakes(&format!("[[rule]]\nid = 1\n{fields}\n"));
         assert_eq!(found[0], expected, "{found:?}");
     }
-    let precise = mistakes("[[precise]]\nid = 1\nsrc = \"192.0.2.1\"\naction = \"redirect\"\n");
-    assert_eq!(precise, ["1:1: action = \"redirect\" needs to = \"DEVICE\""]);
+    let exact = mistakes("[[exact]]\nid = 1\nsrc = \"192.0.2.1\"\naction = \"redirect\"\n");
+    assert_eq!(exact, ["1:1: action = \"redirect\" needs to = \"DEVICE\""]);
     set("[[rule]]\nid = 1\naction = \"redirect\"\nto = \"eth2\"\ninsert = { action = \"drop\" }\n");
     let many: String =
         (1..=9).map(|id| format!("[[rule]]\nid = {id}\naction = \"none\"\nmirror = \"eth{id}\"\n")).collect();
@@ -121,26 +121,26 @@ fn a_device_that_is_no_exit_is_a_mistake_with_its_place() {
         .expect("a file");
     let text = "[[rule]]\nid = 1\naction = \"redirect\"\nto = \"eth2\"\n\
                 [[rule]]\nid = 2\naction = \"none\"\nmirror = \"eth3\"\n\
-                [[precise]]\nid = 3\nsrc = \"192.0.2.1\"\naction = \"none\"\nmirror = \"eth4\"\n\
-                [[precise]]\nid = 10\nfile = \"some.csv\"\naction = \"redirect\"\n";
+                [[exact]]\nid = 3\nsrc = \"192.0.2.1\"\naction = \"none\"\nmirror = \"eth4\"\n\
+                [[exact]]\nid = 10\nfile = \"some.csv\"\naction = \"redirect\"\n";
     std::fs::write(&path, text).expect("a file");
     // Where no capture is at hand, any device may be one.
     RuleSet::read(&path).expect("no mistake");
-    let exits = exits(&["eth3"]);
+    let egress_devices = egress_devices(&["eth3"]);
     assert_eq!(
-        listed(RuleSet::read_for(&path, Some(&exits), None).expect_err("mistakes")),
+        listed(RuleSet::read_for(&path, Some(&egress_devices), None).expect_err("mistakes")),
         [
-            "4:6: 'eth2' is not an egress device of the capture: start it with --exits eth3,eth2",
-            "13:10: 'eth4' is not an egress device of the capture: start it with --exits eth3,eth4",
-            "2:11: 'eth9' is not an egress device of the capture: start it with --exits eth3,eth9",
+            "4:6: 'eth2' is not an egress device of the capture: start it with --mirror-to eth3,eth2",
+            "13:10: 'eth4' is not an egress device of the capture: start it with --mirror-to eth3,eth4",
+            "2:11: 'eth9' is not an egress device of the capture: start it with --mirror-to eth3,eth9",
         ]
     );
     let set = RuleSet::read(&path).expect("no mistake");
-    set.check_exits(&set.exits()).expect("all are there");
-    let error = set.check_exits(&[]).expect_err("none is there").to_string();
+    set.check_egress_devices(&set.egress_devices()).expect("all are there");
+    let error = set.check_egress_devices(&[]).expect_err("none is there").to_string();
     assert!(
         error.starts_with(
-            "rules: rule 1: 'eth2' is not an egress device of the capture: start it with --exits eth2"
+            "rules: rule 1: 'eth2' is not an egress device of the capture: start it with --mirror-to eth2"
         ),
         "{error}"
     );

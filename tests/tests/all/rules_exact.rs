@@ -1,14 +1,14 @@
-//! Precise rules on devices: made by packets, ageing, and many of them.
+//! Exact-match rules on devices: made by packets, ageing, and many of them.
 
 use std::time::{Duration, Instant};
 
-use wirelane::rules::{Action, PreciseFields, PreciseRule};
-use wirelane::{Engine, HookChoice, RulesRoom};
+use wirelane::rules::{Action, ExactFields, ExactRule};
+use wirelane::{Engine, HookChoice, RulesCapacity};
 use wirelane_tests::numbers::{LIMIT, send};
 use wirelane_tests::ruled::{KERNEL, PORTS, SENT, WORKER, drain, open, rules};
 use wirelane_tests::{Lab, require_root};
 
-/// A wildcard rule makes precise rules of packets, which age and are made again.
+/// A wildcard rule makes exact-match rules of packets, which age and are made again.
 fn packets_make_rules_that_age(at: (Engine, HookChoice)) {
     let text = r#"
         [[rule]]
@@ -31,7 +31,7 @@ fn packets_make_rules_that_age(at: (Engine, HookChoice)) {
         let stats = capture.rule_stats().unwrap().unwrap();
         assert_eq!((stats.rules[0].inserted, stats.rules[0].refused), (256 * turn, 0), "{at:?}");
         let deadline = Instant::now() + LIMIT;
-        while capture.rule_stats().unwrap().unwrap().precise > 0 {
+        while capture.rule_stats().unwrap().unwrap().exact > 0 {
             assert!(Instant::now() < deadline, "{at:?}: they do not age");
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -40,7 +40,7 @@ fn packets_make_rules_that_age(at: (Engine, HookChoice)) {
     let deadline = Instant::now() + LIMIT;
     loop {
         let stats = capture.rule_stats().unwrap().unwrap();
-        let (gone, left) = (stats.precise_gone.packets, stats.precise_hits.packets);
+        let (gone, left) = (stats.exact_gone.packets, stats.exact_hits.packets);
         if left == 0 && gone > 0 {
             assert!(gone <= 2 * (SENT - 256), "{at:?}");
             break;
@@ -64,42 +64,42 @@ fn packets_make_rules_that_age_in_the_worker() {
     }
 }
 
-/// 200,000 precise rules added, found and removed while packets flow. How many a second is printed: `cargo test --release`
+/// 200,000 exact-match rules added, found and removed while packets flow. How many a second is printed: `cargo test --release`
 /// of this with `--nocapture` measures it, on a machine that does nothing else.
-fn precise_rules_come_and_go_at_speed(at: (Engine, HookChoice)) {
+fn exact_rules_come_and_go_at_speed(at: (Engine, HookChoice)) {
     const RULES: u32 = 200_000;
     let lab = Lab::new(1).unwrap();
-    let room = RulesRoom { precise: RULES as usize + 16, ..RulesRoom::default() };
-    let mut capture = open(&lab, at, |builder| builder.rules_room(room)).unwrap();
+    let room = RulesCapacity { exact: RULES as usize + 16, ..RulesCapacity::default() };
+    let mut capture = open(&lab, at, |builder| builder.rules_capacity(room)).unwrap();
     let mut worker = capture.workers().remove(0);
-    let fields = |number: u32| PreciseFields {
+    let fields = |number: u32| ExactFields {
         src: Some(std::net::Ipv4Addr::from_bits(0x0b00_0000 + number).into()),
-        ..PreciseFields::default()
+        ..ExactFields::default()
     };
     let of = |numbers: std::ops::Range<u32>| {
-        numbers.map(|number| PreciseRule::new(number + 1, fields(number), Action::Drop)).collect::<Vec<_>>()
+        numbers.map(|number| ExactRule::new(number + 1, fields(number), Action::Drop)).collect::<Vec<_>>()
     };
     let chunks: Vec<_> = (0..RULES).step_by(5000).map(|first| of(first..first + 5000)).collect();
     // That of the generator, so that one of them is hit.
-    let sender = PreciseFields { src: Some("10.0.0.1".parse().unwrap()), ..PreciseFields::default() };
+    let sender = ExactFields { src: Some("10.0.0.1".parse().unwrap()), ..ExactFields::default() };
     let start = Instant::now();
     for chunk in chunks {
         capture.add_rules(Vec::new(), chunk).unwrap();
     }
     let added = f64::from(RULES) / start.elapsed().as_secs_f64();
-    capture.add_rules(Vec::new(), vec![PreciseRule::new(RULES + 1, sender, Action::Drop)]).unwrap();
+    capture.add_rules(Vec::new(), vec![ExactRule::new(RULES + 1, sender, Action::Drop)]).unwrap();
     send(&lab, SENT, &PORTS).unwrap();
     drain(&capture, &mut worker, SENT, |_| panic!("all of it is dropped"));
     let stats = capture.rule_stats().unwrap().unwrap();
-    assert_eq!((stats.precise, stats.precise_hits.packets), (u64::from(RULES) + 1, SENT), "{at:?}");
-    let all: Vec<PreciseFields> = (0..RULES).map(fields).chain([sender]).collect();
+    assert_eq!((stats.exact, stats.exact_hits.packets), (u64::from(RULES) + 1, SENT), "{at:?}");
+    let all: Vec<ExactFields> = (0..RULES).map(fields).chain([sender]).collect();
     let start = Instant::now();
     let removed: u64 = all.chunks(5000).map(|chunk| capture.remove_rules(&[], chunk).unwrap().removed).sum();
     let gone = f64::from(RULES) / start.elapsed().as_secs_f64();
     assert_eq!(removed, u64::from(RULES) + 1);
     println!("{at:?}: {added:.0} rules added and {gone:.0} removed a second");
     let stats = capture.rule_stats().unwrap().unwrap();
-    assert_eq!((stats.precise, stats.precise_gone.packets), (0, SENT), "{at:?}");
+    assert_eq!((stats.exact, stats.exact_gone.packets), (0, SENT), "{at:?}");
     send(&lab, SENT, &PORTS).unwrap();
     let mut seen = 0;
     drain(&capture, &mut worker, 2 * SENT, |_| seen += 1);
@@ -107,15 +107,15 @@ fn precise_rules_come_and_go_at_speed(at: (Engine, HookChoice)) {
 }
 
 #[test]
-fn precise_rules_come_and_go_at_speed_in_the_kernel() {
-    if require_root("precise_rules_come_and_go_at_speed_in_the_kernel") {
-        precise_rules_come_and_go_at_speed(KERNEL[0]);
+fn exact_rules_come_and_go_at_speed_in_the_kernel() {
+    if require_root("exact_rules_come_and_go_at_speed_in_the_kernel") {
+        exact_rules_come_and_go_at_speed(KERNEL[0]);
     }
 }
 
 #[test]
-fn precise_rules_come_and_go_at_speed_in_the_worker() {
-    if require_root("precise_rules_come_and_go_at_speed_in_the_worker") {
-        precise_rules_come_and_go_at_speed(WORKER[0]);
+fn exact_rules_come_and_go_at_speed_in_the_worker() {
+    if require_root("exact_rules_come_and_go_at_speed_in_the_worker") {
+        exact_rules_come_and_go_at_speed(WORKER[0]);
     }
 }

@@ -47,16 +47,16 @@ pub struct Told {
 }
 
 /// See the head of this file.
-pub struct Board {
+pub struct TopModel {
     interval: Duration,
     told: Mutex<Told>,
     looked: Mutex<Option<Instant>>,
 }
 
-impl Board {
+impl TopModel {
     /// For a screen that is drawn at this interval.
-    pub fn new(interval: Duration) -> Board {
-        Board { interval, told: Mutex::default(), looked: Mutex::default() }
+    pub fn new(interval: Duration) -> TopModel {
+        TopModel { interval, told: Mutex::default(), looked: Mutex::default() }
     }
 
     /// All of it.
@@ -93,7 +93,7 @@ impl Board {
     }
 }
 
-impl terminal::Board for Board {
+impl terminal::Model for TopModel {
     fn typed(&self, keys: &str) -> bool {
         let count = |letter: char| keys.matches(letter).count() as isize;
         let rows = count('j') - count('k');

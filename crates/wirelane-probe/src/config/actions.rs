@@ -3,7 +3,7 @@
 use super::check::{Check, Names, SECOND};
 use super::raw::{self, On};
 use super::schedules::Known;
-use super::{Action, Alarm, Deed, Measurement, Threshold, Value};
+use super::{Action, Alarm, ActionKind, Measurement, Threshold, Value};
 use crate::placed::At;
 
 impl Check<'_> {
@@ -150,16 +150,16 @@ impl Check<'_> {
                 self.fault(at, "give \"10ms\" to \"1h\"");
             }
         }
-        let deed = if let Some(run) = &raw.run {
-            Deed::Run { words: self.words(run), timeout_ns }
+        let kind = if let Some(run) = &raw.run {
+            ActionKind::Run { words: self.words(run), timeout_ns }
         } else if let Some(record) = &raw.record {
-            Deed::Record(self.recording(record, raw.digest.is_some(), &known.rules))
+            ActionKind::Record(self.recording(record, raw.digest.is_some(), &known.rules))
         } else if let Some(export) = &raw.export {
-            Deed::Export(self.target(export))
+            ActionKind::Export(self.target(export))
         } else if switches {
-            Deed::Switch(self.switch((&raw.activate, &raw.deactivate), &raw.retime, known))
+            ActionKind::Switch(self.switch((&raw.activate, &raw.deactivate), &raw.retime, known))
         } else {
-            Deed::Log
+            ActionKind::Log
         };
         let on = raw.on.as_ref();
         if let Some(on) = on.filter(|on| on.get_ref().is_empty()) {
@@ -170,7 +170,7 @@ impl Check<'_> {
         let does = |what: On| on.map_or(by_default(what), |on| on.get_ref().contains(&what));
         Action {
             name: raw.name.get_ref().clone(),
-            deed,
+            kind,
             on_raise: does(On::Raise),
             on_clear: does(On::Clear),
         }

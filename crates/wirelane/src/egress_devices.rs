@@ -1,42 +1,42 @@
-//! Exits: the devices that the rules of a capture may send packets to ([`crate::Builder::exits`]). They are looked up
+//! Egress devices: the devices that the rules of a capture may send packets to ([`crate::Builder::egress_devices`]). They are looked up
 //! when the capture starts, in its network namespace and with its rights, since rules can be changed later by whoever
 //! may use its control socket.
 
 use serde::Serialize;
-use wirelane_bpf::rules::MAX_EXITS;
+use wirelane_bpf::rules::MAX_EGRESS_DEVICES;
 
 use crate::error::{Error, Result};
 use wirelane_netdev::{Device, Link, Selected};
 
-/// An exit that has been looked up.
+/// An egress device that has been looked up.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Exit {
+pub(crate) struct EgressDevice {
     /// As it was asked for, which is what rules call it.
     pub(crate) name: String,
     pub(crate) ifindex: u32,
 }
 
-/// The line of one exit: what was sent there, beside the ledger's columns.
+/// The line of one egress device: what was sent there, beside the ledger's columns.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct ExitLine {
+pub struct EgressLine {
     /// The device, as rules call it.
-    pub exit: String,
+    pub device: String,
     /// Packets and copies that the kernel took for it.
     pub sent: u64,
     /// Those that it did not take: the device was gone or down, or there was no room for more.
     pub unsent: u64,
 }
 
-/// Looks up exits of a capture on these devices.
+/// Looks up egress devices of a capture on these devices.
 ///
 /// # Errors
-/// [`wirelane_netdev::Error::UnknownDevice`], or [`Error::BadOption`] for a device that cannot be an exit.
-pub(crate) fn look_up(names: &[String], captured: &[Selected]) -> Result<Vec<Exit>> {
-    let bad = |reason: String| Err(Error::BadOption { option: "--exits", reason });
-    if names.len() > MAX_EXITS {
-        return bad(format!("too many devices: {} (at most {MAX_EXITS})", names.len()));
+/// [`wirelane_netdev::Error::UnknownDevice`], or [`Error::BadOption`] for a device that cannot be an egress device.
+pub(crate) fn look_up(names: &[String], captured: &[Selected]) -> Result<Vec<EgressDevice>> {
+    let bad = |reason: String| Err(Error::BadOption { option: "--mirror-to", reason });
+    if names.len() > MAX_EGRESS_DEVICES {
+        return bad(format!("too many devices: {} (at most {MAX_EGRESS_DEVICES})", names.len()));
     }
-    let mut exits: Vec<Exit> = Vec::new();
+    let mut egress_devices: Vec<EgressDevice> = Vec::new();
     for name in names {
         let Some(link) = Link::find(name)? else {
             // It says which there are.
@@ -49,10 +49,10 @@ pub(crate) fn look_up(names: &[String], captured: &[Selected]) -> Result<Vec<Exi
         if captured.iter().any(|one| one.device.ifindex == link.ifindex) {
             return bad(format!("{name} is captured itself: its packets would loop"));
         }
-        if let Some(same) = exits.iter().find(|exit| exit.ifindex == link.ifindex) {
+        if let Some(same) = egress_devices.iter().find(|device| device.ifindex == link.ifindex) {
             return bad(format!("{} and {name} are one device: name it once", same.name));
         }
-        exits.push(Exit { name: name.clone(), ifindex: link.ifindex });
+        egress_devices.push(EgressDevice { name: name.clone(), ifindex: link.ifindex });
     }
-    Ok(exits)
+    Ok(egress_devices)
 }

@@ -1,13 +1,13 @@
-//! The course of things under a plan: what intervals have come to, alarms, schedules, totals.
+//! The timeline of things under a plan: what intervals have come to, alarms, schedules, totals.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use crate::alarm::{AlarmEvent, State, Watch};
-use crate::caught::Wanted;
-use crate::config::{Alarm, Deed, Switch};
+use crate::packet_buffer::Wanted;
+use crate::config::{Alarm, ActionKind, Switch};
 use crate::event::{Event, Recorded, Totals, filled, log_line};
-use crate::growing::ASKED;
+use crate::plugin_counters::ASKED;
 use crate::key::{self, Key};
 use crate::plan::Plan;
 use crate::result::{self, Interval, Shown, entropy, number};
@@ -16,7 +16,7 @@ use crate::table::Table;
 
 /// What is known of the plan in force.
 #[derive(Debug)]
-pub(crate) struct Course {
+pub(crate) struct Timeline {
     pub plan: Arc<Plan>,
     pub generation: u64,
     /// By alarm.
@@ -32,10 +32,10 @@ pub(crate) struct Course {
     pub last: u64,
 }
 
-impl Course {
-    pub fn new(plan: Arc<Plan>, generation: u64, start_ns: u64, number: u64) -> Course {
+impl Timeline {
+    pub fn new(plan: Arc<Plan>, generation: u64, start_ns: u64, number: u64) -> Timeline {
         let config = &plan.config;
-        Course {
+        Timeline {
             watches: config.alarms.iter().map(|_| Watch::default()).collect(),
             totals: config.measurements.iter().map(|_| None).collect(),
             macs: config
@@ -181,15 +181,15 @@ impl Course {
             if !wanted {
                 continue;
             }
-            match &action.deed {
-                Deed::Log => events.push(Event::Log(log_line(&event))),
-                Deed::Run { words, timeout_ns } => {
+            match &action.kind {
+                ActionKind::Log => events.push(Event::Log(log_line(&event))),
+                ActionKind::Run { words, timeout_ns } => {
                     let words = words.iter().map(|word| filled(word, &event)).collect();
                     events.push(Event::Run { words, timeout_ns: *timeout_ns });
                 }
-                Deed::Switch(switch) => self.switch(switch, now_ns, events),
-                Deed::Export(_) => events.push(Event::Export(place, event.clone())),
-                Deed::Record(recording) => {
+                ActionKind::Switch(switch) => self.switch(switch, now_ns, events),
+                ActionKind::Export(_) => events.push(Event::Export(place, event.clone())),
+                ActionKind::Record(recording) => {
                     let measurement = &plan.config.measurements[alarm.measurement];
                     events.push(Event::Record(Box::new(Recorded {
                         action: place,

@@ -13,19 +13,19 @@ use super::keep::Keep;
 use super::recorder::Recorder;
 use super::report::ProbeReport;
 use super::show::Show;
-use super::top::Board;
+use super::top::TopModel;
 use super::worker::now_ns;
 use crate::out;
 use crate::table::printable;
 
 /// Takes what workers hand over.
-pub struct Desk {
+pub struct Controller {
     reader: Reader,
     show: Show,
     keep: Keep,
     helper: Option<Listening>,
     /// Where there is a screen everything goes there, and nothing is printed.
-    board: Option<Arc<Board>>,
+    model: Option<Arc<TopModel>>,
     recorder: Option<Recorder>,
     exporter: Option<Exporter>,
     failure: Option<anyhow::Error>,
@@ -43,12 +43,12 @@ pub struct Changes {
     pub changes_refused: u64,
 }
 
-/// The desk, whoever panicked at it.
-pub fn locked(desk: &Mutex<Desk>) -> MutexGuard<'_, Desk> {
-    desk.lock().unwrap_or_else(PoisonError::into_inner)
+/// The controller, whoever panicked at it.
+pub fn locked(controller: &Mutex<Controller>) -> MutexGuard<'_, Controller> {
+    controller.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Desk {
+impl Controller {
     /// Nothing has come yet.
     pub fn new(
         reader: Reader,
@@ -56,9 +56,9 @@ impl Desk {
         keep: Keep,
         helper: Option<Listening>,
         (recorder, exporter): (Option<Recorder>, Option<Exporter>),
-    ) -> Desk {
+    ) -> Controller {
         let changes = Changes::default();
-        Desk { reader, show, keep, helper, board: None, recorder, exporter, failure: None, changes }
+        Controller { reader, show, keep, helper, model: None, recorder, exporter, failure: None, changes }
     }
 
     /// Where workers find what is to be recorded; `None`: nothing ever is.
@@ -67,8 +67,8 @@ impl Desk {
     }
 
     /// The screen on which everything is shown; `None`: what comes is printed again.
-    pub fn screen(&mut self, board: Option<Arc<Board>>) {
-        self.board = board;
+    pub fn screen(&mut self, model: Option<Arc<TopModel>>) {
+        self.model = model;
     }
 
     /// Asks for the configuration; `None` where it is not a file that could be read again.
@@ -100,13 +100,13 @@ impl Desk {
 
     fn tell(&mut self, events: &[Event]) {
         self.keep.take(events);
-        if let Some(board) = &self.board {
-            board.take(events);
+        if let Some(model) = &self.model {
+            model.take(events);
         }
         let mut text = String::new();
         for event in events {
             let shown = match event {
-                Event::Shown(_) | Event::Alarm(_) if self.board.is_some() => Ok(String::new()),
+                Event::Shown(_) | Event::Alarm(_) if self.model.is_some() => Ok(String::new()),
                 Event::Shown(shown) => self.show.shown(shown),
                 Event::Alarm(alarm) => self.show.alarm(alarm, alarm.end_ns),
                 Event::Log(line) => {

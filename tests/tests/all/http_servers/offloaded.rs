@@ -47,7 +47,7 @@ fn read(log: &Path) -> Vec<(Value, [f64; 4])> {
     all
 }
 
-/// Both logs are the same, and what came up and what stayed below is what came.
+/// Both logs are the same, and what came up and what were offloaded is what came.
 pub fn assert_same(user: &Path, of_user: &Value, kernel: &Path, of_kernel: &Value) {
     let (user, kernel) = (read(user), read(kernel));
     for (user, kernel) in user.iter().zip(&kernel) {
@@ -58,14 +58,14 @@ pub fn assert_same(user: &Path, of_user: &Value, kernel: &Path, of_kernel: &Valu
     }
     assert_eq!(kernel.len(), user.len());
     assert_eq!(column(of_kernel, "lost"), 0, "{of_kernel}");
-    let (up, below) = (column(of_kernel, "delivered"), column(of_kernel, "absorbed"));
-    assert_eq!((up, column(of_kernel, "seen")), (column(of_kernel, "analysed"), up + below));
-    assert_eq!(column(of_kernel, "packets_below"), below);
+    let (up, offloaded) = (column(of_kernel, "delivered"), column(of_kernel, "absorbed"));
+    assert_eq!((up, column(of_kernel, "seen")), (column(of_kernel, "analysed"), up + offloaded));
+    assert_eq!(column(of_kernel, "packets_offloaded"), offloaded);
     assert_eq!(up + below, column(of_user, "analysed"), "they have seen the same packets");
-    assert_eq!(column(of_kernel, "bytes") + column(of_kernel, "bytes_below"), column(of_user, "bytes"));
+    assert_eq!(column(of_kernel, "bytes") + column(of_kernel, "bytes_offloaded"), column(of_user, "bytes"));
     for name in ["transactions", "requests", "responses", "informational", "lost_bytes"] {
         assert_eq!(column(of_kernel, name), column(of_user, name), "{name}");
     }
     assert_eq!(of_kernel["marks"], of_user["marks"]);
-    println!("--analysis kernel: {} lines are the same; {up} of {} packets came up", user.len(), up + below);
+    println!("--analysis kernel: {} lines are the same; {up} of {} packets came up", user.len(), up + offloaded);
 }

@@ -7,7 +7,7 @@ use wirelane_bpf::rules::{DIMS_USED, WORDS, dim};
 
 use super::Room;
 use super::clauses::{Clause, Demand, bytes};
-use super::homes::Homes;
+use super::pivots::Pivots;
 use super::ranges::Ranges;
 use super::tables::{Bits, Full, Segment, Tables, most_nodes, set};
 
@@ -99,7 +99,7 @@ fn grouped(clauses: &[Clause], dim: usize, of: Of) -> (Bits, Vec<Alike<'_>>) {
 /// At most how much room these clauses take, without making the nodes: each is counted, also those that are one.
 pub(super) fn room(clauses: &[Clause]) -> Room {
     // Classes are few beside nodes, and what they are decides where a segment ends: they are made.
-    let Ok(mut tables) = Tables::new(clauses.len(), Homes::new(clauses), usize::MAX, 0) else {
+    let Ok(mut tables) = Tables::new(clauses.len(), Pivots::new(clauses), usize::MAX, 0) else {
         return Room::UNLIMITED;
     };
     let mut nodes = 0;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Judging a packet by a set of rules. rules.h says what is decided; one code decides it in the kernel and
+ * Evaluating a packet by a set of rules. rules.h says what is decided; one code decides it in the kernel and
  * natively. It is in parts, which whoever includes this file puts together, as in the kernel they are
  * functions of their own, which the verifier walks once each:
  *
  *	wl_rules_begin(work)
- *	if (wl_rules_precise(...))	precise rules; not 0: wildcard rules come next
+ *	if (wl_rules_exact(...))	exact-match rules; not 0: wildcard rules come next
  *		wl_rules_wildcard(...)	finds the rules that are hit, and calls wl_rules_act() for each
  *	if work->search.phase is WL_SEARCH_ASKED then
  *		wl_search_begin(...)	and the rest of search.h; after wl_search_count()
@@ -17,21 +17,21 @@
  *	wl_rules_word(env, set, work, word): calls wl_rule_word(); returns what that returns
  *	wl_rules_act(env, rule, parsed, chosen, work): calls wl_rule_hit(); returns what that returns
  *	wl_rules_make(env, rule, counts, parsed, chosen, work): calls wl_rule_insert(), at once or later
- *	wl_precise_find(env, key): the entry, expired or not, or NULL
- *	wl_precise_insert(env, key, value, there): puts a copy into the table
+ *	wl_exact_find(env, key): the entry, expired or not, or NULL
+ *	wl_exact_insert(env, key, value, there): puts a copy into the table
  *		there: in the place of an entry that has expired
  *		returns WL_INSERTED, WL_INSERT_LATE where another lane was quicker, or WL_INSERT_FULL
  *
  * For the verifier, what one part leaves for a later one is in struct wl_rule_work; classify.h says why.
  */
-#ifndef WL_PACKET_JUDGE_H
-#define WL_PACKET_JUDGE_H
+#ifndef WL_PACKET_EVALUATE_H
+#define WL_PACKET_EVALUATE_H
 
 #include "lib/classify.h"
 #include "lib/members.h"
 #include "lib/search.h"
 
-/* What wl_precise_insert() returns. */
+/* What wl_exact_insert() returns. */
 #define WL_INSERTED    0
 #define WL_INSERT_LATE 1
 #define WL_INSERT_FULL 2
@@ -44,10 +44,10 @@ static __always_inline int wl_rules_act(const struct wl_rule_env *env, const str
 static __always_inline void wl_rules_make(const struct wl_rule_env *env, const struct wl_rule *rule,
 					  struct wl_rule_counts *counts, const struct wl_parsed *parsed,
 					  const struct wl_ip *chosen, struct wl_rule_work *work);
-static __always_inline struct wl_precise *wl_precise_find(const struct wl_rule_env *env,
-							  const struct wl_precise_key *key);
-static __always_inline int wl_precise_insert(const struct wl_rule_env *env, const struct wl_precise_key *key,
-					     const struct wl_precise *value, int there);
+static __always_inline struct wl_exact_value *wl_exact_find(const struct wl_rule_env *env,
+							  const struct wl_exact_key *key);
+static __always_inline int wl_exact_insert(const struct wl_rule_env *env, const struct wl_exact_key *key,
+					     const struct wl_exact_value *value, int there);
 
 /*
  * Whether sampling lets the packet go on to the action. By flow: the same for all packets of a conversation
@@ -94,34 +94,34 @@ static __always_inline int wl_rule_apply(struct wl_rule_work *work, const struct
 					 const struct wl_ip *chosen, __u32 id, __u32 verdict, __u32 flags,
 					 __u32 truncate, __u32 sample, __u32 tag, __u32 mirror, __u32 to)
 {
-	struct wl_judged *judged = &work->judged;
+	struct wl_evaluated *evaluated = &work->evaluated;
 
 	if (!wl_rule_chooses(parsed, chosen, &work->facts, sample, flags)) {
-		judged->verdict = WL_VERDICT_DROP;
-		judged->to = 0;
-		judged->rule_id = id;
+		evaluated->verdict = WL_VERDICT_DROP;
+		evaluated->to = 0;
+		evaluated->rule_id = id;
 		wl_rule_fresh(work->acts) = 0;
 		return 0;
 	}
-	if (truncate && truncate - 1 < wl_rule_fresh(judged->truncate) - 1)
-		judged->truncate = truncate;
+	if (truncate && truncate - 1 < wl_rule_fresh(evaluated->truncate) - 1)
+		evaluated->truncate = truncate;
 	if (flags & WL_RULE_TAG) {
-		judged->tag = tag;
-		judged->flags |= WL_JUDGED_TAGGED;
+		evaluated->tag = tag;
+		evaluated->flags |= WL_EVALUATED_TAGGED;
 	}
-	wl_rule_fresh(judged->exits) |= mirror;
+	wl_rule_fresh(evaluated->egress_devices) |= mirror;
 	if (verdict) {
-		judged->verdict = verdict;
-		judged->to = to;
+		evaluated->verdict = verdict;
+		evaluated->to = to;
 	}
-	if (verdict || !wl_rule_fresh(judged->rule_id))
-		judged->rule_id = id;
+	if (verdict || !wl_rule_fresh(evaluated->rule_id))
+		evaluated->rule_id = id;
 	wl_rule_fresh(work->acts) = 1;
 	return flags & WL_RULE_CONTINUE;
 }
 
 /* Whether an entry is not there any more. */
-static __always_inline int wl_precise_expired(const struct wl_precise *entry, __u64 now)
+static __always_inline int wl_exact_expired(const struct wl_exact_value *entry, __u64 now)
 {
 	const __u64 second = 1000000000;
 	__u64 used = entry->last_ns > entry->made_ns ? entry->last_ns : entry->made_ns;
@@ -133,7 +133,7 @@ static __always_inline int wl_precise_expired(const struct wl_precise *entry, __
 }
 
 /* The key of a packet in a shape. 0: the packet lacks a field of it. */
-static __always_inline int wl_precise_key(struct wl_precise_key *key, __u32 shape,
+static __always_inline int wl_exact_key(struct wl_exact_key *key, __u32 shape,
 					  const struct wl_parsed *parsed, const struct wl_ip *chosen)
 {
 	const __u32 addresses = WL_SHAPE_SRC | WL_SHAPE_DST, ports = WL_SHAPE_SRC_PORT | WL_SHAPE_DST_PORT;
@@ -173,7 +173,7 @@ static __always_inline int wl_precise_key(struct wl_precise_key *key, __u32 shap
  * From a packet's key to that of a packet in the other direction, in the same shape: what the one has as its
  * source is the other's destination, also where the shape asks for one of the two only.
  */
-static __always_inline void wl_precise_turn(struct wl_precise_key *key, const struct wl_ip *chosen)
+static __always_inline void wl_exact_turn(struct wl_exact_key *key, const struct wl_ip *chosen)
 {
 	__u32 shape = wl_rule_fresh(key->shape);
 
@@ -188,16 +188,16 @@ static __always_inline void wl_precise_turn(struct wl_precise_key *key, const st
 }
 
 /* The entry of work->key, unless it has expired. */
-static __always_inline struct wl_precise *wl_precise_live(const struct wl_rule_env *env,
+static __always_inline struct wl_exact_value *wl_exact_live(const struct wl_rule_env *env,
 							  const struct wl_rule_work *work)
 {
-	struct wl_precise *entry = wl_precise_find(env, &work->key);
+	struct wl_exact_value *entry = wl_exact_find(env, &work->key);
 
-	return entry && !wl_precise_expired(entry, work->facts.now_ns) ? entry : (struct wl_precise *)0;
+	return entry && !wl_exact_expired(entry, work->facts.now_ns) ? entry : (struct wl_exact_value *)0;
 }
 
-/* A precise rule was hit. Whether wildcard rules are looked at. */
-static __always_inline int wl_precise_hit(struct wl_precise *entry, const struct wl_parsed *parsed,
+/* An exact-match rule was hit. Whether wildcard rules are looked at. */
+static __always_inline int wl_exact_hit(struct wl_exact_value *entry, const struct wl_parsed *parsed,
 					  const struct wl_ip *chosen, struct wl_rule_work *work)
 {
 	__u64 now = work->facts.now_ns;
@@ -212,46 +212,46 @@ static __always_inline int wl_precise_hit(struct wl_precise *entry, const struct
 			     entry->sample, entry->tag, entry->mirror, entry->to);
 }
 
-/* Looks for the precise rule that the packet hits. Whether wildcard rules are looked at. */
-static __always_inline int wl_rules_precise(const struct wl_rule_env *env, const struct wl_rule_set *set,
+/* Looks for the exact-match rule that the packet hits. Whether wildcard rules are looked at. */
+static __always_inline int wl_rules_exact(const struct wl_rule_env *env, const struct wl_rule_set *set,
 					    const struct wl_parsed *parsed, const struct wl_ip *chosen,
 					    struct wl_rule_work *work)
 {
-	struct wl_precise *entry;
+	struct wl_exact_value *entry;
 	__u32 i;
 
 	for (i = 0; i < WL_RULE_SHAPES && i < wl_rule_fresh(set->shapes); i++) {
-		if (!wl_precise_key(&work->key, set->shape[i], parsed, chosen))
+		if (!wl_exact_key(&work->key, set->shape[i], parsed, chosen))
 			continue;
-		entry = wl_precise_live(env, work);
+		entry = wl_exact_live(env, work);
 		if (!entry && wl_rule_fresh(work->key.shape) & WL_SHAPE_BOTH) {
-			wl_precise_turn(&work->key, chosen);
-			entry = wl_precise_live(env, work);
+			wl_exact_turn(&work->key, chosen);
+			entry = wl_exact_live(env, work);
 		}
 		if (entry)
-			return wl_precise_hit(entry, parsed, chosen, work);
+			return wl_exact_hit(entry, parsed, chosen, work);
 	}
 	return 1;
 }
 
-/* Makes the precise rule that a wildcard rule asks for, unless it is there already, either way round. */
+/* Makes the exact-match rule that a wildcard rule asks for, unless it is there already, either way round. */
 static __always_inline void wl_rule_insert(const struct wl_rule_env *env, const struct wl_rule *rule,
 					   struct wl_rule_counts *counts, const struct wl_parsed *parsed,
 					   const struct wl_ip *chosen, struct wl_rule_work *work)
 {
-	struct wl_precise *made = &work->made, *there;
+	struct wl_exact_value *made = &work->made, *there;
 	int result;
 
-	if (!wl_precise_key(&work->key, rule->insert_shape, parsed, chosen))
+	if (!wl_exact_key(&work->key, rule->insert_shape, parsed, chosen))
 		return;
 	if (wl_rule_fresh(work->key.shape) & WL_SHAPE_BOTH) {
-		wl_precise_turn(&work->key, chosen);
-		if (wl_precise_live(env, work))
+		wl_exact_turn(&work->key, chosen);
+		if (wl_exact_live(env, work))
 			return;
-		wl_precise_key(&work->key, rule->insert_shape, parsed, chosen);
+		wl_exact_key(&work->key, rule->insert_shape, parsed, chosen);
 	}
-	there = wl_precise_find(env, &work->key);
-	if (there && !wl_precise_expired(there, work->facts.now_ns))
+	there = wl_exact_find(env, &work->key);
+	if (there && !wl_exact_expired(there, work->facts.now_ns))
 		return;
 	__builtin_memset(made, 0, sizeof(*made));
 	made->made_ns = work->facts.now_ns;
@@ -261,7 +261,7 @@ static __always_inline void wl_rule_insert(const struct wl_rule_env *env, const 
 	made->tag = rule->tag;
 	made->idle_s = rule->insert_idle_s;
 	made->hard_s = rule->insert_hard_s;
-	result = wl_precise_insert(env, &work->key, made, !!there);
+	result = wl_exact_insert(env, &work->key, made, !!there);
 	if (!counts)
 		return;
 	if (result == WL_INSERTED)
@@ -306,7 +306,7 @@ static __always_inline void wl_rules_wildcard(const struct wl_rule_env *env, con
 					      const struct wl_parsed *parsed, const struct wl_ip *chosen,
 					      struct wl_rule_work *work)
 {
-	struct wl_judged *judged = &work->judged;
+	struct wl_evaluated *evaluated = &work->evaluated;
 	__u32 turn, word, clause, from;
 	const struct wl_rule *rule;
 	__u64 live, bits;
@@ -332,11 +332,11 @@ static __always_inline void wl_rules_wildcard(const struct wl_rule_env *env, con
 			wl_rule_fresh(work->live) = live & (live - 1);
 			continue;
 		}
-		if (wl_rule_fresh(judged->hits) >= WL_RULE_HITS) {
-			judged->flags |= WL_JUDGED_MORE;
+		if (wl_rule_fresh(evaluated->hits) >= WL_RULE_HITS) {
+			evaluated->flags |= WL_EVALUATED_MORE;
 			return;
 		}
-		wl_rule_fresh(judged->hits)++;
+		wl_rule_fresh(evaluated->hits)++;
 		clause = word * 64 + wl_lowest_bit(bits);
 		wl_rule_hide(clause);
 		wl_rule_fresh(work->rule) = set->rule_of[clause & (WL_RULES_MAX - 1)];
@@ -356,17 +356,17 @@ static __always_inline void wl_rules_wildcard(const struct wl_rule_env *env, con
 /* The caller has filled work->facts and work->search.captured. */
 static __always_inline void wl_rules_begin(struct wl_rule_work *work)
 {
-	__builtin_memset(&work->judged, 0, sizeof(work->judged));
+	__builtin_memset(&work->evaluated, 0, sizeof(work->evaluated));
 	wl_rule_fresh(work->search.phase) = WL_SEARCH_UNASKED;
 }
 
-/* work->judged is the result then. */
+/* work->evaluated is the result then. */
 static __always_inline void wl_rules_end(const struct wl_rule_set *set, struct wl_rule_work *work)
 {
-	if (!wl_rule_fresh(work->judged.verdict))
-		work->judged.verdict =
+	if (!wl_rule_fresh(work->evaluated.verdict))
+		work->evaluated.verdict =
 		    set->default_verdict == WL_VERDICT_DROP ? WL_VERDICT_DROP : WL_VERDICT_PASS;
-	wl_rule_fresh(work->judged.exits) |= wl_rule_fresh(work->judged.to);
+	wl_rule_fresh(work->evaluated.egress_devices) |= wl_rule_fresh(work->evaluated.to);
 }
 
 #endif

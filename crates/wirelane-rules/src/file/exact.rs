@@ -1,4 +1,4 @@
-//! `[[precise]]`: precise rules, written out or in CSV.
+//! `[[exact]]`: exact-match rules, written out or in CSV.
 //!
 //! A table with `file` stands for the rows of a CSV file, whose first row has the names of fields. What the table says
 //! holds for each row that does not say otherwise, and a row without an id has the one after that of the row before.
@@ -13,9 +13,9 @@ use super::table::Csv;
 use super::values::{self, number, text};
 use super::{Document, Reader};
 use crate::names::{nearest, shown};
-use crate::{PreciseFields, PreciseRule, Then};
+use crate::{ExactFields, ExactRule, Then};
 
-/// The other fields of a precise rule.
+/// The other fields of an exact-match rule.
 const OTHERS: &[&str] = &[
     "id",
     "both-ways",
@@ -32,11 +32,11 @@ const OTHERS: &[&str] = &[
     "file",
 ];
 
-/// A precise rule as it is read.
+/// An exact-match rule as it is read.
 #[derive(Clone, Default)]
 struct Draft {
     common: Common,
-    fields: PreciseFields,
+    fields: ExactFields,
     idle_s: u32,
     hard_s: u32,
 }
@@ -54,7 +54,7 @@ impl Draft {
             "src-port" => number(node, 0..=0xffff).map(|port| fields.src_port = Some(port as u16)),
             "dst-port" => number(node, 0..=0xffff).map(|port| fields.dst_port = Some(port as u16)),
             "protocol" => one_protocol(node).map(|protocol| fields.protocol = Some(protocol)),
-            "vlan" => values::precise_vlan(node).map(|vlan| fields.vlan = Some(vlan)),
+            "vlan" => values::exact_vlan(node).map(|vlan| fields.vlan = Some(vlan)),
             "mpls" => number(node, 0..=0xf_ffff).map(|label| fields.mpls = Some(label)),
             "tunnel" => number(node, 0..=u32::MAX).map(|id| fields.tunnel = Some(id)),
             "both-ways" => values::truth(node).map(|both| fields.both_ways = both),
@@ -68,11 +68,11 @@ impl Draft {
     ///
     /// # Errors
     /// What is missing.
-    fn finish(self) -> Result<PreciseRule, String> {
+    fn finish(self) -> Result<ExactRule, String> {
         let sample = self.common.sample()?;
         let id = self.common.id.ok_or("the rule has no id")?;
         let action = self.common.action.ok_or(NO_ACTION)?;
-        Ok(PreciseRule {
+        Ok(ExactRule {
             id,
             fields: self.fields,
             action,
@@ -89,16 +89,16 @@ impl Draft {
 }
 
 impl Reader {
-    /// A table of `[[precise]]`.
-    pub(super) fn precise(&mut self, document: &Document, node: &Node) {
+    /// A table of `[[exact]]`.
+    pub(super) fn exact(&mut self, document: &Document, node: &Node) {
         let place = document.place(node);
         if let Some(Entry { node: file, .. }) = node.entry("file") {
-            self.precise_file(document, node, file);
+            self.exact_file(document, node, file);
             return;
         }
         let mut draft = Draft::default();
         if self.draft(document, node, &mut draft) {
-            self.add_precise(draft, place);
+            self.add_exact(draft, place);
         }
     }
 
@@ -111,7 +111,7 @@ impl Reader {
             }
             match draft.read(key, node) {
                 Some(read) => {
-                    let read = read.and_then(|()| self.exit(key, node));
+                    let read = read.and_then(|()| self.egress_device(key, node));
                     whole &= self.mistakes.take(document.place(node), read).is_some();
                 }
                 None => {
@@ -123,12 +123,12 @@ impl Reader {
         whole
     }
 
-    fn add_precise(&mut self, draft: Draft, place: Place) -> Option<u32> {
+    fn add_exact(&mut self, draft: Draft, place: Place) -> Option<u32> {
         match draft.finish() {
             Ok(rule) => {
                 let id = rule.id;
-                self.set.precise.push(rule);
-                self.precise_at.push(place);
+                self.set.exact.push(rule);
+                self.exact_at.push(place);
                 Some(id)
             }
             Err(reason) => {
@@ -139,7 +139,7 @@ impl Reader {
     }
 
     /// The rows of a file.
-    fn precise_file(&mut self, document: &Document, table: &Node, file: &Node) {
+    fn exact_file(&mut self, document: &Document, table: &Node, file: &Node) {
         let place = document.place(file);
         let mut common = Draft::default();
         if !self.draft(document, table, &mut common) {
@@ -165,7 +165,7 @@ impl Reader {
             // The number goes on, whatever is wrong with this row.
             id = draft.common.id.and_then(|id| id.checked_add(1));
             if whole {
-                self.add_precise(draft, csv.place(0));
+                self.add_exact(draft, csv.place(0));
             }
         }
     }
@@ -211,7 +211,7 @@ impl Reader {
                 Some(name) => {
                     let node = Node::of_word(value);
                     let read = draft.read(name, &node).expect("columns have names of fields");
-                    read.and_then(|()| self.exit(name, &node))
+                    read.and_then(|()| self.egress_device(name, &node))
                 }
                 None => Err("there is no column for this".to_owned()),
             };
@@ -236,7 +236,7 @@ fn known() -> Vec<&'static str> {
 fn address(node: &Node) -> values::Read<IpAddr> {
     let text = text(node)?;
     text.trim().parse().map_err(|_| {
-        format!("'{}' is not an address; a precise rule has no prefixes, ranges or lists", shown(text))
+        format!("'{}' is not an address; an exact-match rule has no prefixes, ranges or lists", shown(text))
     })
 }
 
@@ -245,7 +245,7 @@ fn one_protocol(node: &Node) -> values::Read<u8> {
     let range = protocol(node)?;
     match &node.value {
         Value::Text(text) if range.start() != range.end() => {
-            Err(format!("'{}' is a range; a precise rule has one protocol", shown(text)))
+            Err(format!("'{}' is a range; an exact-match rule has one protocol", shown(text)))
         }
         _ => Ok(*range.start()),
     }

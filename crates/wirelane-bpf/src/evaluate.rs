@@ -1,20 +1,20 @@
-//! The judge of `bpf/lib/judge.h`, compiled natively: for engines without a kernel program, and for comparing
+//! The evaluator of `bpf/lib/evaluate.h`, compiled natively: for engines without a kernel program, and for comparing
 //! with what the kernel's compilation decides.
 
-use crate::abi::{RuleEnv, wl_native_judge};
+use crate::abi::{RuleEnv, wl_native_evaluate};
 use std::ffi::{c_int, c_void};
 
 use crate::layout::Parsed;
 use crate::members::{Member, Members};
-use crate::rules::{Facts, FlatSet, Judged, LiveCounts, Precise, PreciseKey};
+use crate::rules::{Facts, FlatSet, Evaluated, LiveCounts, ExactValue, ExactKey};
 
-/// A table of precise rules, as the judge uses it.
-pub trait PreciseTable {
+/// A table of exact-match rules, as the evaluator uses it.
+pub trait ExactTable {
     /// The entry of this key, whether or not it has expired.
-    fn find(&mut self, key: &PreciseKey) -> Option<&mut Precise>;
+    fn find(&mut self, key: &ExactKey) -> Option<&mut ExactValue>;
 
     /// Puts an entry in, in the place of one that has expired if there is one.
-    fn insert(&mut self, key: &PreciseKey, value: &Precise) -> Inserted;
+    fn insert(&mut self, key: &ExactKey, value: &ExactValue) -> Inserted;
 }
 
 /// What became of an entry that was to be put into a table (`WL_INSERTED` and so on).
@@ -29,27 +29,27 @@ pub enum Inserted {
     Full = 2,
 }
 
-/// No precise rules, and no room for any.
+/// No exact-match rules, and no room for any.
 #[derive(Debug)]
-pub struct NoPrecise;
+pub struct NoExact;
 
-impl PreciseTable for NoPrecise {
-    fn find(&mut self, _: &PreciseKey) -> Option<&mut Precise> {
+impl ExactTable for NoExact {
+    fn find(&mut self, _: &ExactKey) -> Option<&mut ExactValue> {
         None
     }
 
-    fn insert(&mut self, _: &PreciseKey, _: &Precise) -> Inserted {
+    fn insert(&mut self, _: &ExactKey, _: &ExactValue) -> Inserted {
         Inserted::Full
     }
 }
 
-/// A table of precise rules behind a thin pointer, which is what C carries about.
-struct Table<'a>(&'a mut dyn PreciseTable);
+/// A table of exact-match rules behind a thin pointer, which is what C carries about.
+struct Table<'a>(&'a mut dyn ExactTable);
 
 /// # Safety
-/// `table` is the [`Table`] of a running [`judge`], and `key` a valid key.
-unsafe extern "C" fn find(table: *mut c_void, key: *const PreciseKey) -> *mut Precise {
-    // SAFETY: judge() has made the pointer of a Table that it holds exclusively for as long as C runs, and C calls
+/// `table` is the [`Table`] of a running [`evaluate`], and `key` a valid key.
+unsafe extern "C" fn find(table: *mut c_void, key: *const ExactKey) -> *mut ExactValue {
+    // SAFETY: evaluate() has made the pointer of a Table that it holds exclusively for as long as C runs, and C calls
     // back on the same thread, from one function at a time.
     let table = unsafe { &mut *table.cast::<Table<'_>>() };
     // SAFETY: C passes a key of its own, whole and aligned, and does not write it meanwhile.
@@ -61,8 +61,8 @@ unsafe extern "C" fn find(table: *mut c_void, key: *const PreciseKey) -> *mut Pr
 /// As of [`find`]; `value` is a valid entry.
 unsafe extern "C" fn insert(
     table: *mut c_void,
-    key: *const PreciseKey,
-    value: *const Precise,
+    key: *const ExactKey,
+    value: *const ExactValue,
     _there: c_int,
 ) -> c_int {
     // SAFETY: as in `find`.
@@ -73,16 +73,16 @@ unsafe extern "C" fn insert(
 }
 
 /// # Safety
-/// `members` are those of a running [`judge`], and `member` a valid entry.
+/// `members` are those of a running [`evaluate`], and `member` a valid entry.
 unsafe extern "C" fn has(members: *const c_void, test: u32, member: *const Member) -> c_int {
-    // SAFETY: judge() has made the pointer of a reference that outlives the call of C, and nobody writes there.
+    // SAFETY: evaluate() has made the pointer of a reference that outlives the call of C, and nobody writes there.
     let members = unsafe { &*members.cast::<Members>() };
     // SAFETY: C passes an entry of its own, whole and aligned, and does not write it meanwhile.
     let member = unsafe { &*member };
     members.has(test as usize, member).into()
 }
 
-/// A packet that is judged.
+/// A packet that is evaluated.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet<'p> {
     /// What the parser has found.
@@ -93,21 +93,21 @@ pub struct Packet<'p> {
     pub inner: bool,
 }
 
-/// Judges a packet by a rule set, as the kernel does.
+/// Evaluates a packet by a rule set, as the kernel does.
 /// `counts` has the wildcard rules' counters by [`crate::rules::Rule::slot`]; rules whose slot is beyond are not
-/// counted. (`wl_rules_judge()`, `bpf/lib/judge.h`)
+/// counted. (`wl_rules_evaluate()`, `bpf/lib/evaluate.h`)
 ///
-/// One thread at a time may judge with the same `counts`; any may read them meanwhile.
-pub fn judge(
+/// One thread at a time may evaluate with the same `counts`; any may read them meanwhile.
+pub fn evaluate(
     rules: &FlatSet,
     counts: &[LiveCounts],
-    precise: &mut dyn PreciseTable,
+    exact: &mut dyn ExactTable,
     packet: Packet<'_>,
     facts: &Facts,
-) -> Judged {
+) -> Evaluated {
     let Packet { parsed, data, inner } = packet;
     let length = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
-    let mut table = Table(precise);
+    let mut table = Table(exact);
     let env = RuleEnv {
         nodes: rules.nodes.as_ptr(),
         classes: rules.classes.as_ptr(),
@@ -117,7 +117,7 @@ pub fn judge(
         class_count: length(rules.classes.len()),
         count_count: length(counts.len()),
         pad: 0,
-        precises: std::ptr::from_mut(&mut table).cast(),
+        exact_rules: std::ptr::from_mut(&mut table).cast(),
         find: Some(find),
         insert: Some(insert),
         members: (&raw const rules.members).cast(),
@@ -130,14 +130,14 @@ pub fn judge(
         length: length(data.len()),
         pad2: 0,
     };
-    let mut judged = Judged::default();
+    let mut evaluated = Evaluated::default();
     // SAFETY: all pointers are those of references and slices that outlive the call, with the slices' lengths beside
-    // them, which C compares each index with. C writes `judged`,
+    // them, which C compares each index with. C writes `evaluated`,
     // and of `counts` only what atomics make of it: words that are aligned, one at a time (LiveCounts says why that is
-    // allowed behind a shared reference). It calls `find` and `insert` with `precises`, which is `table`, and uses an
+    // allowed behind a shared reference). It calls `find` and `insert` with `exact_rules`, which is `table`, and uses an
     // entry that was found only until the next of these calls, so that the borrow of `table` that gave it is still
     // the last one; and `has` with `members`, which is only read. None of them unwinds into C: an extern "C" function
     // aborts where it would.
-    unsafe { wl_native_judge(&env, &*rules.set, parsed, inner.into(), facts, &mut judged) };
-    judged
+    unsafe { wl_native_evaluate(&env, &*rules.set, parsed, inner.into(), facts, &mut evaluated) };
+    evaluated
 }

@@ -1,8 +1,8 @@
-//! Exits: devices that rules send packets to. A capture names them when it starts, and rules name them from then on.
+//! Egress devices: devices that rules send packets to. A capture names them when it starts, and rules name them from then on.
 
 use std::collections::BTreeSet;
 
-use wirelane_bpf::rules::MAX_EXITS;
+use wirelane_bpf::rules::MAX_EGRESS_DEVICES;
 
 use super::check::{Fault, Which};
 use super::names::shown;
@@ -23,10 +23,10 @@ impl<'r> Sends<'r> {
         self.mirror.into_iter().chain(self.to)
     }
 
-    /// The bits of its copy's exit, and of that which it redirects to.
-    pub fn bits(self, exits: &[String]) -> (u8, u8) {
-        let to = if self.action == Action::Redirect { bit(exits, self.to) } else { 0 };
-        (bit(exits, self.mirror), to)
+    /// The bits of its copy's egress device, and of that which it redirects to.
+    pub fn bits(self, egress_devices: &[String]) -> (u8, u8) {
+        let to = if self.action == Action::Redirect { bit(egress_devices, self.to) } else { 0 };
+        (bit(egress_devices, self.mirror), to)
     }
 
     /// What is wrong with it on its own.
@@ -65,23 +65,23 @@ pub(super) fn is_device_name(name: &str) -> bool {
         && !name.contains(|letter: char| letter == '/' || letter == ':' || letter.is_whitespace())
 }
 
-/// The bit of an exit in a mask; 0 where it is none.
-fn bit(exits: &[String], name: Option<&str>) -> u8 {
-    let at = name.and_then(|name| exits.iter().position(|exit| exit == name));
-    at.filter(|at| *at < MAX_EXITS).map_or(0, |at| 1 << at)
+/// The bit of an egress device in a mask; 0 where it is none.
+fn bit(egress_devices: &[String], name: Option<&str>) -> u8 {
+    let at = name.and_then(|name| egress_devices.iter().position(|device| device == name));
+    at.filter(|at| *at < MAX_EGRESS_DEVICES).map_or(0, |at| 1 << at)
 }
 
-/// The names of the exits whose bits are in a mask.
-pub fn named(exits: &[String], mask: u32) -> Vec<String> {
-    let bits = (0..MAX_EXITS).filter(|at| mask & 1 << at != 0);
-    bits.filter_map(|at| exits.get(at).cloned()).collect()
+/// The names of the egress devices whose bits are in a mask.
+pub fn named(egress_devices: &[String], mask: u32) -> Vec<String> {
+    let bits = (0..MAX_EGRESS_DEVICES).filter(|at| mask & 1 << at != 0);
+    bits.filter_map(|at| egress_devices.get(at).cloned()).collect()
 }
 
-/// That a device is no exit, and what to do.
-pub(super) fn no_exit(name: &str, exits: &[String]) -> String {
-    let all: Vec<&str> = exits.iter().map(String::as_str).chain([name]).collect();
+/// That a device is no egress device, and what to do.
+pub(super) fn unknown_egress_device(name: &str, egress_devices: &[String]) -> String {
+    let all: Vec<&str> = egress_devices.iter().map(String::as_str).chain([name]).collect();
     format!(
-        "'{}' is not an egress device of the capture: start it with --exits {}",
+        "'{}' is not an egress device of the capture: start it with --mirror-to {}",
         shown(name),
         shown(&all.join(","))
     )
@@ -89,7 +89,7 @@ pub(super) fn no_exit(name: &str, exits: &[String]) -> String {
 
 impl RuleSet {
     /// The devices that its rules send packets to, by their names.
-    pub fn exits(&self) -> Vec<String> {
+    pub fn egress_devices(&self) -> Vec<String> {
         let names: BTreeSet<&str> = self.all_sends().flat_map(|(_, sends)| sends.names()).collect();
         names.into_iter().map(str::to_owned).collect()
     }
@@ -97,18 +97,18 @@ impl RuleSet {
     /// What each rule sends.
     fn all_sends(&self) -> impl Iterator<Item = (Which, Sends<'_>)> {
         let wildcard = self.rules.iter().enumerate().map(|(at, rule)| (Which::Wildcard(at), rule.sends()));
-        let precise = self.precise.iter().enumerate().map(|(at, rule)| (Which::Precise(at), rule.sends()));
-        wildcard.chain(precise)
+        let exact = self.exact.iter().enumerate().map(|(at, rule)| (Which::Exact(at), rule.sends()));
+        wildcard.chain(exact)
     }
 
-    /// Whether all devices that its rules send packets to are exits of the capture.
+    /// Whether all devices that its rules send packets to are egress devices of the capture.
     ///
     /// # Errors
     /// [`Error::Rules`] with every rule of which they are not.
-    pub fn check_exits(&self, exits: &[String]) -> Result<()> {
+    pub fn check_egress_devices(&self, egress_devices: &[String]) -> Result<()> {
         let faults = self.all_sends().flat_map(|(which, sends)| {
-            let unknown = sends.names().filter(|name| !exits.iter().any(|exit| exit == name));
-            let fault = move |name| Fault { rule: Some(which), reason: no_exit(name, exits), other: None };
+            let unknown = sends.names().filter(|name| !egress_devices.iter().any(|device| device == name));
+            let fault = move |name| Fault { rule: Some(which), reason: unknown_egress_device(name, egress_devices), other: None };
             unknown.map(fault).collect::<Vec<_>>()
         });
         let mistakes = self.mistakes(faults.collect());
@@ -118,6 +118,6 @@ impl RuleSet {
 
 /// What is wrong where rules send to so many devices.
 pub(super) fn too_many(there_are: usize) -> Option<String> {
-    (there_are > MAX_EXITS)
-        .then(|| format!("the rules send packets to {there_are} devices, more than {MAX_EXITS}"))
+    (there_are > MAX_EGRESS_DEVICES)
+        .then(|| format!("the rules send packets to {there_are} devices, more than {MAX_EGRESS_DEVICES}"))
 }
