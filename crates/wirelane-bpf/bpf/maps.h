@@ -169,7 +169,7 @@ struct {
 	__array(values, struct wl_bloom_map);
 } wl_blooms SEC(".maps");
 
-struct wl_exact_map {
+struct wl_member_map {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, 1);
@@ -181,7 +181,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
 	__uint(max_entries, WL_MAX_GROUPS *WL_RULE_SETS *WL_RULE_MEMBERS);
 	__type(key, __u32);
-	__array(values, struct wl_exact_map);
+	__array(values, struct wl_member_map);
 } wl_exacts SEC(".maps");
 
 /* The automata that search payloads, which differ in size too. They are filled before they are put here. */

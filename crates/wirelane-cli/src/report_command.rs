@@ -20,7 +20,6 @@ const OUTPUT: &str = "Output";
 /// written; a file counts once it is complete.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
-#[cfg_attr(not(feature = "store"), expect(dead_code, reason = "without the store they are read and refused"))]
 pub struct Args {
     /// The store's folder
     #[arg(long, value_name = "DIR")]

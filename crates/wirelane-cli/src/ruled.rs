@@ -20,12 +20,12 @@ pub struct RuleArgs {
     /// Capacity for rules that are added while the capture runs, also without --rules: a number of exact-match rules, or
     /// any of exact=N,rules=N,nodes=N,classes=N, and sets=MIB for named sets. Default: twice what FILE needs, and
     /// enough for ordinary rules; for named sets up to a quarter of the memory
-    #[arg(long, value_name = "N|NAME=N,...", value_parser = rules_capacity, conflicts_with = "read", help_heading = CAPTURE)]
+    #[arg(long, alias = "rules-room", value_name = "N|NAME=N,...", value_parser = rules_capacity, conflicts_with = "read", help_heading = CAPTURE)]
     pub rules_capacity: Option<RulesCapacity>,
 
     /// The devices that rules may send packets to (mirror = "DEV", or action = "redirect" and to = "DEV"), at most 8 with
     /// commas, also rules that come while the capture runs. Takes tc ('--hook auto' is 'tc' then)
-    #[arg(long = "mirror-to", value_name = "DEV,...", value_delimiter = ',', conflicts_with = "read", help_heading = CAPTURE)]
+    #[arg(long = "mirror-to", alias = "exits", value_name = "DEV,...", value_delimiter = ',', conflicts_with = "read", help_heading = CAPTURE)]
     pub egress_devices: Vec<String>,
 
     /// Apply the rules to the device: packets that they drop reach neither the host nor other captures, as long as this
@@ -77,7 +77,7 @@ fn rules_capacity(text: &str) -> std::result::Result<RulesCapacity, String> {
         let number = number.trim().parse().ok().filter(|number| *number > 0);
         let number = number.ok_or_else(|| format!("'{part}' has no number of at least 1"))?;
         match name.trim() {
-            "exact" => room.exact = number,
+            "exact" | "precise" => room.exact = number,
             "rules" => room.rules = number,
             "nodes" => room.nodes = number,
             "classes" => room.classes = number,

@@ -40,7 +40,6 @@ pub struct Shares {
     /// Bytes that wait for each log or export.
     pub output: usize,
     /// Bytes of the store's writer.
-    #[cfg_attr(not(feature = "store"), expect(dead_code, reason = "there is no store"))]
     pub store: usize,
     /// What each output may write.
     pub limit: OutputLimit,

@@ -6,7 +6,7 @@ use crate::alarm::AlarmEvent;
 use crate::event::Event;
 use crate::result::Shown;
 
-/// One thing to be kept.
+/// One thing to be offloaded.
 #[derive(Clone, Debug)]
 pub enum Entry {
     /// What a measurement has come to in an interval.
@@ -29,7 +29,7 @@ pub struct LedgerPart {
 }
 
 impl Entry {
-    /// What is kept of an event. Totals are not: they are sums of what has been kept.
+    /// What is offloaded of an event. Totals are not: they are sums of what has been offloaded.
     pub fn of(event: &Event) -> Option<Entry> {
         match event {
             Event::Shown(shown) => (!shown.total).then(|| Entry::Measured(shown.clone())),
@@ -63,8 +63,8 @@ impl Growth {
             filtered: more(now.filtered, before.filtered),
             blocked: more(now.blocked, before.blocked),
             absorbed: more(now.absorbed, before.absorbed),
-            kept: more(now.kept, before.kept),
-            kept_bytes: more(now.kept_bytes, before.kept_bytes),
+            offloaded: more(now.offloaded, before.offloaded),
+            offloaded_bytes: more(now.offloaded_bytes, before.offloaded_bytes),
             shed: more(now.shed, before.shed),
             lost: more(now.lost, before.lost),
             delivered: more(now.delivered, before.delivered),

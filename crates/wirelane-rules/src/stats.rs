@@ -96,7 +96,7 @@ pub struct RuleStats {
     /// Packets that hit wildcard rules which were removed or replaced.
     pub rules_gone: Hits,
     /// Room for exact-match rules, on each device.
-    pub exact_room: u64,
+    pub exact_capacity: u64,
     /// Named sets.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sets: Vec<SetLine>,

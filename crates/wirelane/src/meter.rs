@@ -81,12 +81,12 @@ impl Hand {
     /// for one that is.
     pub fn is_next(&self, tag: Option<u32>) -> bool {
         // Before lanes have had it, all that comes is.
-        !self.below || tag.is_some_and(|tag| (1..=UNDER_WAY).contains(&tag.wrapping_sub(self.number as u32)))
+        !self.offloaded || tag.is_some_and(|tag| (1..=UNDER_WAY).contains(&tag.wrapping_sub(self.number as u32)))
     }
 
     /// Whether lanes may be adding packets: the statistics are theirs then.
     pub fn is_offloaded(&self) -> bool {
-        self.below
+        self.offloaded
     }
 }
 

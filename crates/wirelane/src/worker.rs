@@ -44,7 +44,7 @@ impl Worker {
 
     /// Attaches the kernel-side HTTP state to the worker.
     pub(crate) fn over(mut self, offloaded: Option<HttpOffload>) -> Worker {
-        self.offloaded = below;
+        self.offloaded = offloaded;
         self
     }
 

@@ -88,7 +88,7 @@ impl HttpTable {
 
     /// Asks the kernel what it has kept of a connection that ends without another packet, where heads are picked out there.
     pub fn ask(&mut self, offloaded: HttpOffload, time: Timebase) {
-        self.offloaded = Some((below, time));
+        self.offloaded = Some((offloaded, time));
     }
 
     /// Transactions that are over and were not taken yet: take them after each packet once a batch is full.
@@ -394,7 +394,7 @@ impl HttpTable {
 
     /// Takes what the kernel has kept of a connection and not told.
     fn take_untold(&mut self, at: u32) {
-        let Some((below, time)) = &self.below else { return };
+        let Some((offloaded, time)) = &self.offloaded else { return };
         let order = self.totals.packets;
         let entry = &mut self.entries[at as usize];
         if entry.connection.over || entry.connection.exchanges.client.is_none() {

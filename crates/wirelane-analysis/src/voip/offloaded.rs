@@ -152,7 +152,7 @@ impl Monitor {
         let (Some(kernel), Some(stream)) = (&mut self.kernel, self.streams.get_mut(at)) else { return };
         let Some(arrival) = kernel.arrival else { return };
         let closes_at_ns = stream.closes_at_ns();
-        if let Some(offloaded) = &mut stream.below {
+        if let Some(offloaded) = &mut stream.offloaded {
             let until_ns = closes_at_ns.wrapping_add_signed(-offloaded.shift_ns);
             let rtp = shifted(stream.rtp, -offloaded.shift_ns);
             kernel.meter.give(&mut offloaded.hand, &rtp, arrival.tag, until_ns);
@@ -179,7 +179,7 @@ impl Monitor {
     /// What its payload types mean has changed: lanes are to learn that.
     pub(super) fn relearn(&mut self, at: u32) {
         if let (Some(kernel), Some(stream)) = (&mut self.kernel, self.streams.get(at))
-            && let Some(offloaded) = &stream.below
+            && let Some(offloaded) = &stream.offloaded
         {
             kernel.meter.revoke(&offloaded.hand);
         }

@@ -33,7 +33,7 @@ pub struct Add {
     words: Vec<String>,
 
     /// It is an exact-match rule: found by hash, fit for a million
-    #[arg(long, conflicts_with = "file")]
+    #[arg(long, alias = "precise", conflicts_with = "file")]
     exact: bool,
 
     /// Add the rules of this rule file
@@ -97,7 +97,7 @@ pub struct Del {
     ids: Vec<String>,
 
     /// Remove the exact-match rule with these fields
-    #[arg(long)]
+    #[arg(long, alias = "precise")]
     exact: bool,
 
     #[command(flatten)]

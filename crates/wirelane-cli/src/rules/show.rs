@@ -26,7 +26,7 @@ pub struct List {
     interval: Duration,
 
     /// Show exact-match rules too, each on every device that has it
-    #[arg(long)]
+    #[arg(long, alias = "precise")]
     exact: bool,
 
     #[command(flatten)]
@@ -78,7 +78,7 @@ struct Line<'a> {
     #[serde(flatten)]
     wildcard: Option<&'a RuleLine>,
     #[serde(flatten)]
-    exact: Option<&'a ExactLine>,
+    rule: Option<&'a ExactLine>,
 }
 
 /// The last object.
@@ -90,7 +90,7 @@ struct Last<'a> {
     default: Policy,
     rules: usize,
     exact: u64,
-    exact_room: u64,
+    exact_capacity: u64,
     exact_hits: Hits,
     exact_gone: Hits,
     rules_gone: Hits,
@@ -112,7 +112,7 @@ impl<'a> Last<'a> {
             default: stats.default,
             rules: stats.rules.len(),
             exact: stats.exact,
-            exact_room: stats.exact_room,
+            exact_capacity: stats.exact_capacity,
             exact_hits: stats.exact_hits,
             exact_gone: stats.exact_gone,
             rules_gone: stats.rules_gone,
@@ -128,11 +128,11 @@ fn lines(stats: &RuleStats, exact: &[ExactLine]) -> Result<String> {
     let mut text = String::new();
     for line in exact {
         let device = stats.devices.get(line.device).map(String::as_str);
-        let line = Line { exact: true, device, wildcard: None, exact: Some(line) };
+        let line = Line { exact: true, device, wildcard: None, rule: Some(line) };
         text += &(to_json(&line)? + "\n");
     }
     for line in &stats.rules {
-        let line = Line { exact: false, device: None, wildcard: Some(line), exact: None };
+        let line = Line { exact: false, device: None, wildcard: Some(line), rule: None };
         text += &(to_json(&line)? + "\n");
     }
     Ok(text + &to_json(&Last::of(stats))? + "\n")
@@ -198,7 +198,7 @@ fn summary(stats: &RuleStats) -> String {
         "default: {default}; {}; {} (room for {}), hit by {}\n",
         counted(stats.rules.len() as u64, "wildcard rule"),
         counted(stats.exact, "exact-match rule"),
-        amount(stats.exact_room),
+        amount(stats.exact_capacity),
         counted(stats.exact_hits.packets, "packet"),
     );
     stats.sets.iter().for_each(|set| text += &(of_set(set) + "\n"));

@@ -71,7 +71,7 @@ impl Handler for HttpWorker {
         if let Some(told) = record.http() {
             // Its stamp is that of the packet behind it, on the same clock.
             let before = record.header().ts_ns.saturating_sub(told.last_ns);
-            self.table.below(told, self.time.utc_ns(record).saturating_sub(before));
+            self.table.offloaded(told, self.time.utc_ns(record).saturating_sub(before));
             return Ok(());
         }
         self.table.record(record, self.time.utc_ns(record));

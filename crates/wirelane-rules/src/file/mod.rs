@@ -278,7 +278,7 @@ impl Reader {
                 "include" => {}
                 "default" => self.policy(document, node),
                 "rule" => self.tables(document, key, node, Reader::rule),
-                "exact" => self.tables(document, key, node, Reader::exact),
+                "exact" | "precise" => self.tables(document, key, node, Reader::exact),
                 // A header that cannot be read leaves its fields here.
                 _ => {
                     let reason = unknown(key, TOP);

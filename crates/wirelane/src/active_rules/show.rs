@@ -35,7 +35,7 @@ impl ActiveRuleset {
                 exact_hits: Hits::default(),
                 exact_gone: hits(&state.exact_gone, offset),
                 rules_gone: hits(&state.rules_gone, offset),
-                exact_room: self.targets.iter().map(|target| target.room().exact).min().unwrap_or(0)
+                exact_capacity: self.targets.iter().map(|target| target.room().exact).min().unwrap_or(0)
                     as u64,
                 sets: active_rules.set_lines(),
                 patterns: active_rules.pattern_lines(),

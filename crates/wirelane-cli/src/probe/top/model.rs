@@ -81,7 +81,7 @@ impl TopModel {
     }
 }
 
-impl terminal::Model for TopModel {
+impl terminal::TopModel for TopModel {
     fn typed(&self, keys: &str) -> bool {
         let mut told = self.told();
         let mut changed = false;

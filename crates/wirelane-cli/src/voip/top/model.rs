@@ -93,7 +93,7 @@ impl TopModel {
     }
 }
 
-impl terminal::Model for TopModel {
+impl terminal::TopModel for TopModel {
     fn typed(&self, keys: &str) -> bool {
         let count = |letter: char| keys.matches(letter).count() as isize;
         let rows = count('j') - count('k');
