@@ -6,10 +6,10 @@
 
 use libfuzzer_sys::fuzz_target;
 use wirelane::rules::{Error, ExactRule, Reference, Room, Rule, RuleSet};
-use wirelane_bpf::evaluate::{Inserted, Packet, ExactTable, evaluate};
+use wirelane_bpf::evaluate::{ExactTable, Inserted, Packet, evaluate};
 use wirelane_bpf::layout::LinkType;
 use wirelane_bpf::native;
-use wirelane_bpf::rules::{Facts, LiveCounts, ExactValue, ExactKey, evaluated_flags};
+use wirelane_bpf::rules::{ExactKey, ExactValue, Facts, LiveCounts, evaluated_flags};
 
 /// Exact-match rules, one after the other.
 struct Table(Vec<(ExactKey, ExactValue)>);

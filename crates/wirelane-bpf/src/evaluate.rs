@@ -6,7 +6,7 @@ use std::ffi::{c_int, c_void};
 
 use crate::layout::Parsed;
 use crate::members::{Member, Members};
-use crate::rules::{Facts, FlatSet, Evaluated, LiveCounts, ExactValue, ExactKey};
+use crate::rules::{Evaluated, ExactKey, ExactValue, Facts, FlatSet, LiveCounts};
 
 /// A table of exact-match rules, as the evaluator uses it.
 pub trait ExactTable {

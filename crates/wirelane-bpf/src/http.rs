@@ -1,6 +1,6 @@
 //! Recognising HTTP/1 as `bpf/lib/http.h` does, compiled natively; the C header is the source of these structs.
 
-pub use crate::abi::{HttpHalf, SkippedBytes, HttpWay};
+pub use crate::abi::{HttpHalf, HttpWay, SkippedBytes};
 use crate::abi::{
     NativeSegment, wl_native_http_first, wl_native_http_line, wl_native_http_packet, wl_native_http_way,
     wl_native_http_way_begin,

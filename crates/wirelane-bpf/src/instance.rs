@@ -3,7 +3,9 @@
 //! Structs and constants are generated from the C header, as in [`crate::layout`]. Fields that a lane writes
 //! while user space reads are read through atomics made from raw pointers (see [`Ring`] and [`Tally`]).
 
-pub use crate::abi::{Balance, EgressDevices, FlowHalf, Group, Instance, Mark, Plugin, Plugins, Reader, Ring, Tally};
+pub use crate::abi::{
+    Balance, EgressDevices, FlowHalf, Group, Instance, Mark, Plugin, Plugins, Reader, Ring, Tally,
+};
 use crate::flow_cache::FlowSet;
 
 /// `WL_INTERFACE_VERSION`: instances of different versions do not mix.

@@ -31,12 +31,12 @@
 mod abi {
     include!(concat!(env!("OUT_DIR"), "/abi.rs"));
 }
+pub mod evaluate;
 pub mod filter;
 pub mod flow;
 pub mod flow_cache;
 pub mod http;
 pub mod instance;
-pub mod evaluate;
 pub mod kernel;
 pub mod layout;
 pub mod linktype;

@@ -3,7 +3,7 @@
 //! Structs and constants are generated from the C header, as in [`crate::layout`].
 
 pub use crate::abi::{
-    Evaluated, ExactValue, ExactKey, Rule, RuleClass as Class, RuleCounts as Counts, RuleFacts as Facts,
+    Evaluated, ExactKey, ExactValue, Rule, RuleClass as Class, RuleCounts as Counts, RuleFacts as Facts,
     RuleField as Field, RuleNode as Node, RuleSet as Set,
 };
 use std::alloc::Layout;

@@ -5,7 +5,7 @@ use wirelane::escape::to_json;
 use wirelane::groups::{self, Group};
 
 use crate::out;
-use crate::table::{Table, amount, printable};
+use wirelane_screen::table::{Table, amount, printable};
 
 /// List the captures on each device, with their ledgers
 ///

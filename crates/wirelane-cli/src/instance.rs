@@ -3,7 +3,7 @@
 use anyhow::{Result, bail};
 use wirelane::control::{Client, Instance, Purpose, Status, instances};
 
-use crate::table::printable;
+use wirelane_screen::table::printable;
 
 /// Which capture.
 #[derive(clap::Args, Debug)]

@@ -28,8 +28,6 @@ mod session;
 mod shares;
 mod source;
 mod store;
-mod table;
-mod terminal;
 mod testbed;
 mod tune;
 mod values;
@@ -81,7 +79,7 @@ WIRELANE_LOG=info (or debug) in the environment prints more on standard error.";
 fn main() -> ExitCode {
     // Standard output holds results only; what we have to say goes to standard error.
     tracing_subscriber::fmt()
-        .with_writer(|| out::Warnings)
+        .with_writer(|| wirelane_screen::warnings::Warnings)
         .with_ansi(out::in_colour(&io::stderr()))
         .without_time()
         .with_target(false)
@@ -114,7 +112,7 @@ fn main() -> ExitCode {
         Command::Tune(args) => tune::run(&args),
         Command::Voip(args) => voip::run(*args),
     };
-    terminal::restore();
+    wirelane_screen::terminal::restore();
     let printed = out::finish();
     match result.and(printed) {
         Ok(()) => ExitCode::SUCCESS,

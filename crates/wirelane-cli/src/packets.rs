@@ -12,7 +12,7 @@ use crate::out;
 use crate::report::{Report, Stream};
 use crate::session::{self, Handler, Reporter};
 use crate::source::{self, BalanceArg, SourceArgs, SteeringArg};
-use crate::table::printable;
+use wirelane_screen::table::printable;
 
 /// Print each packet: headers, matching rule, tag, patterns
 ///

@@ -318,8 +318,8 @@ pub fn run(args: &Args) -> Result<()> {
         })
     };
     let mut named = |path: &std::path::Path, why: &str| {
-        let (path, why) = (path.display().to_string(), crate::table::printable(why).into_owned());
-        tracing::warn!("{} cannot be read and is left out: {why}", crate::table::printable(&path));
+        let (path, why) = (path.display().to_string(), wirelane_screen::table::printable(why).into_owned());
+        tracing::warn!("{} cannot be read and is left out: {why}", wirelane_screen::table::printable(&path));
     };
     let answered = asker.ask(&sql, form, &mut sink, &mut named);
     match answered {
@@ -353,7 +353,7 @@ pub fn range(
 /// A mistake in SQL, with its place.
 #[cfg(feature = "store")]
 fn mistake(sql: &str, message: &str, at: Option<(u64, u64)>, hint: Option<String>) -> anyhow::Error {
-    use crate::table::printable;
+    use wirelane_screen::table::printable;
 
     let mut text = printable(message).into_owned();
     if let Some(hint) = hint {

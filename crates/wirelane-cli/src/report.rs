@@ -14,8 +14,8 @@ use crate::http::HttpReport;
 use crate::out;
 use crate::probe::ProbeReport;
 use crate::session::Reporter;
-use crate::table::{Table, amount, counted, printable, rate};
 use crate::voip::VoipReport;
+use wirelane_screen::table::{Table, amount, counted, printable, rate};
 
 /// Where a report goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -388,7 +388,12 @@ fn ledger_text(ledger: &Ledger, elapsed: Duration, engine: &str) -> String {
 /// What was sent to each egress device.
 fn egress_text(ledger: &Ledger) -> String {
     let line = |line: &EgressLine| {
-        format!("to {}: {} sent, {} unsent\n", printable(&line.device), amount(line.sent), amount(line.unsent))
+        format!(
+            "to {}: {} sent, {} unsent\n",
+            printable(&line.device),
+            amount(line.sent),
+            amount(line.unsent)
+        )
     };
     ledger.egress_devices.iter().map(line).collect()
 }

@@ -123,12 +123,15 @@ pub fn run(args: &Args) -> Result<()> {
     let mut progress = |done: usize, of: usize, what: &str| {
         bar.set_length(of as u64);
         bar.set_position(done as u64);
-        bar.set_message(crate::table::printable(what).into_owned());
+        bar.set_message(wirelane_screen::table::printable(what).into_owned());
     };
     let mut named = |path: &std::path::Path, why: &str| {
-        let (path, why) = (path.display().to_string(), crate::table::printable(why).into_owned());
+        let (path, why) = (path.display().to_string(), wirelane_screen::table::printable(why).into_owned());
         bar.suspend(|| {
-            tracing::warn!("{} cannot be read and is left out: {why}", crate::table::printable(&path));
+            tracing::warn!(
+                "{} cannot be read and is left out: {why}",
+                wirelane_screen::table::printable(&path)
+            );
         });
     };
     let gathered = gather(&mut asker, &settings, &mut named, &mut progress);

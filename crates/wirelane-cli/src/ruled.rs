@@ -7,7 +7,7 @@ use wirelane::rules::RuleSet;
 use wirelane::{Builder, Error, RulesCapacity};
 
 use crate::source::CAPTURE;
-use crate::table::printable;
+use wirelane_screen::table::printable;
 
 /// The rules of a capture.
 #[derive(clap::Args, Debug)]

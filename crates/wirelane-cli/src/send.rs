@@ -21,8 +21,8 @@ use wirelane_send::{
 use crate::out;
 use crate::rights::RightsArgs;
 use crate::source::OUTPUT;
-use crate::table::{amount, rate, wrap};
 use crate::values::seconds;
+use wirelane_screen::table::{amount, rate, wrap};
 
 /// Send numbered packets, or replay a capture
 ///

@@ -158,7 +158,7 @@ fn watch_signals(events: mpsc::Sender<Event>, on_hangup: OnHangup) -> Result<()>
                 Some(first) if first.elapsed() < IMPATIENCE => {}
                 Some(_) => {
                     tracing::warn!("a second signal: ended at once, with whatever is unfinished");
-                    crate::terminal::restore();
+                    wirelane_screen::terminal::restore();
                     // The kernel takes everything back, as from any process that is killed.
                     let _ = signal_hook::low_level::emulate_default_handler(signal);
                 }

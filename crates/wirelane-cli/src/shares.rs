@@ -96,8 +96,8 @@ impl Printed {
             0 => String::new(),
             number => format!(
                 "standard output: {} records, {} suppressed (--output-rate)\n",
-                crate::table::amount(self.records),
-                crate::table::amount(number)
+                wirelane_screen::table::amount(self.records),
+                wirelane_screen::table::amount(number)
             ),
         }
     }

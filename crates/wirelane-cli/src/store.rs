@@ -124,7 +124,7 @@ mod built {
 
         /// As people read it.
         pub fn text(&self) -> String {
-            use crate::table::{amount, counted, printable};
+            use wirelane_screen::table::{amount, counted, printable};
             let counts = &self.counts;
             // Names of tables are plurals.
             let rows = |(table, rows): (&wirelane_store::Table, &u64)| {

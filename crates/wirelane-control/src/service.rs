@@ -61,7 +61,8 @@ impl Service {
         };
         let (command, namespace) = whereabouts()?;
         let (engine, devices) = ("", Vec::new());
-        let about = About { engine, command, devices, egress_devices: Vec::new(), plugins: Vec::new(), namespace };
+        let about =
+            About { engine, command, devices, egress_devices: Vec::new(), plugins: Vec::new(), namespace };
         Ok(Some(Service { listener, about }))
     }
 

@@ -3,8 +3,8 @@
 use serde::Serialize;
 
 use crate::alarm::AlarmEvent;
-use crate::packet_buffer::Wanted;
 use crate::config::Recording;
+use crate::packet_buffer::Wanted;
 use crate::result::Shown;
 
 /// What is to be shown or done.

@@ -13,30 +13,30 @@
 //! Nothing here knows of files, devices or terminals: records come in, events go out, and time is that of the packets.
 
 mod alarm;
-mod packet_buffer;
 mod cell;
 pub mod config;
-mod timeline;
 mod entry;
 mod event;
-mod plugin_counters;
 mod key;
+mod packet_buffer;
 pub mod placed;
 mod plan;
+mod plugin_counters;
 mod reader;
 mod ready;
 mod result;
 mod schedule;
 mod state;
 mod table;
+mod timeline;
 mod worker;
 
 pub use alarm::{AlarmEvent, State};
-pub use packet_buffer::{Caught, Head, Orders, Sink, Wanted};
 pub use config::{Changed, Changes, Config, Mistakes};
 pub use entry::{Entry, Growth, LedgerPart};
 pub use event::{Event, Recorded, Totals};
 pub use key::Key;
+pub use packet_buffer::{Caught, Head, Orders, Sink, Wanted};
 pub use plan::{Plan, Switches};
 pub use reader::Reader;
 pub use ready::{READY, ready};

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use wirelane::PluginLine;
 
-use crate::timeline::Timeline;
 use crate::event::{Event, Totals};
-use crate::plugin_counters::{self, PluginCounterDeltas};
 use crate::plan::Plan;
+use crate::plugin_counters::{self, PluginCounterDeltas};
 use crate::state::Conditions;
 use crate::table::Table;
+use crate::timeline::Timeline;
 use crate::worker::Closed;
 
 /// Intervals without packets that are looked at one by one, between two with some; more of them are left out.
@@ -148,8 +148,9 @@ impl Reader {
                 self.totals.reloads += 1;
             }
         }
-        let timeline =
-            self.timeline.get_or_insert_with(|| Timeline::new(Arc::clone(&plan), generation, start_ns, number));
+        let timeline = self
+            .timeline
+            .get_or_insert_with(|| Timeline::new(Arc::clone(&plan), generation, start_ns, number));
         if timeline.generation != generation {
             timeline.follow(plan, generation, events);
         }

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use crate::alarm::{AlarmEvent, State, Watch};
-use crate::packet_buffer::Wanted;
-use crate::config::{Alarm, ActionKind, Switch};
+use crate::config::{ActionKind, Alarm, Switch};
 use crate::event::{Event, Recorded, Totals, filled, log_line};
-use crate::plugin_counters::ASKED;
 use crate::key::{self, Key};
+use crate::packet_buffer::Wanted;
 use crate::plan::Plan;
+use crate::plugin_counters::ASKED;
 use crate::result::{self, Interval, Shown, entropy, number};
 use crate::schedule::is_due;
 use crate::table::Table;

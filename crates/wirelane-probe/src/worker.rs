@@ -9,25 +9,25 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use wirelane::{Ip, PluginCounts, PluginLine, Record, flags, ip_flags, l3};
-use wirelane_bpf::flow::{Flow, FlowKey, KEY_EGRESS, KEY_PORTS, NO_VLAN};
 use wirelane_bpf::evaluate::{self, NoExact};
+use wirelane_bpf::flow::{Flow, FlowKey, KEY_EGRESS, KEY_PORTS, NO_VLAN};
 use wirelane_bpf::layout::{NO_OFFSET, Parsed, RecordHeader};
 use wirelane_bpf::native;
 use wirelane_bpf::rules::{Facts, LiveCounts};
 
-use crate::packet_buffer::{Catching, Head, Orders};
 use crate::cell::Counted;
 use crate::key::Seen;
+use crate::packet_buffer::{Catching, Head, Orders};
 use crate::plan::{Plan, Switches};
 use crate::table::Table;
 
+mod app_detect;
 mod parts;
 mod segments;
-mod app_detect;
 
+use app_detect::AppDetection;
 use parts::{Common, Part, Parts};
 use segments::Followed;
-use app_detect::AppDetection;
 
 /// What one worker has counted in one interval.
 #[derive(Debug)]

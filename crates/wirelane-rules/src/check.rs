@@ -4,15 +4,13 @@ use std::collections::HashMap;
 
 use super::compile::clauses;
 use super::egress_devices;
+use super::exact::{own_shapes, too_many_shapes};
 use super::named;
 use super::names::shown;
 use super::patterns;
 use super::plugins;
 use super::possible::contradiction;
-use super::exact::{own_shapes, too_many_shapes};
-use super::{
-    Action, Insert, MOST_RULES, Mistake, ExactFields, ExactRule, Rule, RuleSet, Shape, Test, Vlan,
-};
+use super::{Action, ExactFields, ExactRule, Insert, MOST_RULES, Mistake, Rule, RuleSet, Shape, Test, Vlan};
 use crate::{Error, Result};
 
 /// The most letters of a rule's name.

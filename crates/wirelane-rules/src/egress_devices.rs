@@ -108,7 +108,11 @@ impl RuleSet {
     pub fn check_egress_devices(&self, egress_devices: &[String]) -> Result<()> {
         let faults = self.all_sends().flat_map(|(which, sends)| {
             let unknown = sends.names().filter(|name| !egress_devices.iter().any(|device| device == name));
-            let fault = move |name| Fault { rule: Some(which), reason: unknown_egress_device(name, egress_devices), other: None };
+            let fault = move |name| Fault {
+                rule: Some(which),
+                reason: unknown_egress_device(name, egress_devices),
+                other: None,
+            };
             unknown.map(fault).collect::<Vec<_>>()
         });
         let mistakes = self.mistakes(faults.collect());

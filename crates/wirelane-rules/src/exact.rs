@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 
 use wirelane_bpf::layout::l3;
-use wirelane_bpf::rules::{MAX_SHAPES, NO_VLAN, ExactValue, ExactKey, rule_flags};
+use wirelane_bpf::rules::{ExactKey, ExactValue, MAX_SHAPES, NO_VLAN, rule_flags};
 
 use super::compile::{flag_of, verdict_of};
 use super::egress_devices::Sends;

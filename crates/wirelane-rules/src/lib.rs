@@ -21,8 +21,9 @@ mod bloom;
 mod check;
 mod compile;
 mod condition;
-mod error;
 pub mod egress_devices;
+mod error;
+mod exact;
 mod file;
 mod mistake;
 mod named;
@@ -30,7 +31,6 @@ mod names;
 mod patterns;
 pub mod plugins;
 mod possible;
-mod exact;
 mod reference;
 mod stats;
 #[cfg(any(test, feature = "testing"))]
@@ -49,15 +49,15 @@ pub use self::compile::Room;
 pub use self::compile::action_of;
 pub use self::condition::{Condition, Kind, TcpTest, Test, Vlan, Way};
 pub use self::error::{Error, Result};
+pub use self::exact::shapes;
+pub use self::exact::{ExactFields, ExactRule, ExactVlan, Shape};
 pub use self::mistake::Mistake;
 pub use self::named::exact_bytes;
 pub use self::named::{Entries, Flows, NamedSet, SetLine};
 pub use self::patterns::{Application, Pattern, PatternLine, Patterns};
-pub use self::exact::shapes;
-pub use self::exact::{ExactFields, ExactRule, ExactVlan, Shape};
-pub use self::reference::{Explanation, Finding, Found, FoundPattern, ExactEntry, Reference, SetTest};
+pub use self::reference::{ExactEntry, Explanation, Finding, Found, FoundPattern, Reference, SetTest};
 pub use self::stats::{
-    Changed, Hits, PluginLine, ExactLine, RuleLine, RuleStats, Searches, add as add_counts,
+    Changed, ExactLine, Hits, PluginLine, RuleLine, RuleStats, Searches, add as add_counts,
 };
 
 /// The most wildcard rules of a set, and the most clauses that they are made of (`WL_RULES_MAX`). A rule is one clause,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use wirelane_bpf::rules::Counts;
 
-use crate::{PatternLine, Policy, ExactRule, Rule, SetLine};
+use crate::{ExactRule, PatternLine, Policy, Rule, SetLine};
 
 /// The packets that hit a rule, or several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

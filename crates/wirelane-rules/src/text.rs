@@ -4,9 +4,7 @@ use std::fmt;
 use std::ops::RangeInclusive;
 
 use super::names::{self, name_of, shown};
-use super::{
-    Action, Condition, Policy, ExactFields, ExactVlan, Sample, SampleBy, TcpTest, Test, Vlan, Way,
-};
+use super::{Action, Condition, ExactFields, ExactVlan, Policy, Sample, SampleBy, TcpTest, Test, Vlan, Way};
 
 /// The most values of a condition that are shown.
 const SHOWN: usize = 8;

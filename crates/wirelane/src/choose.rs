@@ -6,9 +6,9 @@ use wirelane_privsep::cleanup::CleanupProcess;
 use wirelane_privsep::{Capability, Error as Privsep, Sandbox};
 
 use crate::backend::Backend;
+use crate::egress_devices;
 use crate::engine::{packet, xsk};
 use crate::error::{Error, Result};
-use crate::egress_devices;
 use crate::kernel;
 use crate::live::LiveCapture;
 use crate::settings::{Engine, Settings, ZeroCopy};

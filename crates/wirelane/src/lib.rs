@@ -52,10 +52,10 @@ mod checksum;
 mod choose;
 mod cleanup;
 mod clock;
+mod egress_devices;
 mod engine;
 mod error;
 pub mod escape;
-mod egress_devices;
 mod file;
 mod flow_cache;
 pub mod groups;
@@ -80,7 +80,7 @@ mod watch;
 mod worker;
 
 pub use active_rules::{
-    Changed, Hits, PacketToExplain, PluginLine, ExactLine, RuleLine, RuleStats, RulesCapacity, Searches,
+    Changed, ExactLine, Hits, PacketToExplain, PluginLine, RuleLine, RuleStats, RulesCapacity, Searches,
 };
 pub use balance::BalanceReport;
 pub use batch::Batch;
@@ -88,14 +88,14 @@ pub use builder::Builder;
 pub use capture::{Capture, PluginCounts};
 pub use checksum::Checksum;
 pub use device::{Device, Selector, XdpMode};
+pub use egress_devices::EgressLine;
 pub use engine::file::{FileOptions, FileSource, InterfaceCounters};
 pub use engine::ring::memory::keep_over_fork as keep_captures_over_fork;
 pub use error::{Error, Result};
-pub use egress_devices::EgressLine;
 pub use flow_cache::{FlowCacheLine, Intervals, KernelFlows};
 pub use headers::Headers;
 pub use hook::HookPoint;
-pub use http_heads::{HttpOffload, PendingSkips, KernelHttp};
+pub use http_heads::{HttpOffload, KernelHttp, PendingSkips};
 pub use interfaces::{CaptureDevice, Interface, Interfaces};
 pub use kernel::{Feature, KernelFeatures};
 pub use ledger::Ledger;

@@ -12,6 +12,7 @@ use crate::backend::Backend;
 use crate::balance::queues::{Counts, TableBalancer};
 use crate::balance::{Balancer, Controller, Moved};
 use crate::clock::Clock;
+use crate::egress_devices::{self, EgressDevice, EgressLine};
 use crate::engine::ring::bell::Bell;
 use crate::engine::ring::flows::GroupFlows;
 use crate::engine::ring::group::{Membership, reap};
@@ -26,7 +27,6 @@ use crate::engine::ring::rules::KernelSets;
 use crate::engine::ring::source::{RingSource, Shared, highest_watermark};
 use crate::engine::ring::stamps;
 use crate::engine::ring::streams::Streams;
-use crate::egress_devices::{self, EgressDevice, EgressLine};
 use crate::flow_cache::FlowCacheLine;
 use crate::hook::Hook;
 use crate::hook::HookPoint;
@@ -114,7 +114,8 @@ impl LiveCapture {
             let index = parts.len();
             let device = &selected.device;
             // tc cannot take the place of XDP where RX queues are told apart, nor XDP that of tc for sending.
-            let ours = settings.hook == HookChoice::Auto && settings.egress_devices.is_empty() && !selected.by_queue;
+            let ours =
+                settings.hook == HookChoice::Auto && settings.egress_devices.is_empty() && !selected.by_queue;
             let hook = if ours { beside_others(device, hook, cleanup)? } else { hook };
             let opened = match hook {
                 Some(hook) => Instance::open(device, hook, settings.tc(), features, cleanup),
@@ -419,7 +420,15 @@ impl Backend for LiveCapture {
         if let Some(line) = &mut flow_cache {
             (line.packets, line.bytes) = (total.offloaded, total.offloaded_bytes);
         }
-        Ok(Ledger { total, virtual_devices, workers, balance, lost_by: BTreeMap::new(), egress_devices, flow_cache })
+        Ok(Ledger {
+            total,
+            virtual_devices,
+            workers,
+            balance,
+            lost_by: BTreeMap::new(),
+            egress_devices,
+            flow_cache,
+        })
     }
 
     fn engine(&self) -> &'static str {

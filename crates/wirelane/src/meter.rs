@@ -81,7 +81,8 @@ impl Hand {
     /// for one that is.
     pub fn is_next(&self, tag: Option<u32>) -> bool {
         // Before lanes have had it, all that comes is.
-        !self.offloaded || tag.is_some_and(|tag| (1..=UNDER_WAY).contains(&tag.wrapping_sub(self.number as u32)))
+        !self.offloaded
+            || tag.is_some_and(|tag| (1..=UNDER_WAY).contains(&tag.wrapping_sub(self.number as u32)))
     }
 
     /// Whether lanes may be adding packets: the statistics are theirs then.
@@ -180,10 +181,5 @@ impl Meter {
 
 /// What a place's rule asks.
 fn fields(place: (IpAddr, u16)) -> ExactFields {
-    ExactFields {
-        dst: Some(place.0),
-        dst_port: Some(place.1),
-        protocol: Some(17),
-        ..ExactFields::default()
-    }
+    ExactFields { dst: Some(place.0), dst_port: Some(place.1), protocol: Some(17), ..ExactFields::default() }
 }

@@ -420,7 +420,8 @@ fn taken_packets_come_back_when_the_taker_is_killed() {
     for hook in ["native", "generic"] {
         // Each is at once where the one before was killed: its sockets are waited for.
         for _ in 0..3 {
-            let words = ["count", "-i", &to.device, "--json", "--engine", "xsk", "--exclusive", "--hook", hook];
+            let words =
+                ["count", "-i", &to.device, "--json", "--engine", "xsk", "--exclusive", "--hook", hook];
             let victim = capture(&lab, &words).unwrap();
             assert!(!arrives(), "{hook}: xsk takes packets");
             victim.signal(Signal::Kill).unwrap();

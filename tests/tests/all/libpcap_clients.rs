@@ -242,7 +242,8 @@ fn in_order(file: &str, packets: u64) {
 
 /// The packets of a file that a filter accepts, a line each, by tcpdump.
 fn in_text(file: &str, filter: &str) -> String {
-    let output = std::process::Command::new("tcpdump").args(["-tt", "-n", "-r", file, filter]).output().unwrap();
+    let output =
+        std::process::Command::new("tcpdump").args(["-tt", "-n", "-r", file, filter]).output().unwrap();
     String::from_utf8(output.stdout).unwrap()
 }
 

@@ -402,9 +402,10 @@ fn both_directions_have_the_same_rules() {
             lab.enter(&there.namespace, || std::net::UdpSocket::bind((there.address, 9)).unwrap()).unwrap();
         let text = "[[rule]]\nid = 1\ndirection = \"tx\"\naction = \"count\"\n\
                     [[rule]]\nid = 2\nsrc-port = \"1000-1127\"\naction = \"drop\"\n";
-        let mut capture =
-            open(&lab, at, |builder| builder.direction(Direction::Both).rules_capacity(RulesCapacity::default()))
-                .unwrap();
+        let mut capture = open(&lab, at, |builder| {
+            builder.direction(Direction::Both).rules_capacity(RulesCapacity::default())
+        })
+        .unwrap();
         capture.set_rules(&rules(text)).unwrap();
         let mut worker = capture.workers().remove(0);
         send(&lab, SENT, &PORTS).unwrap();

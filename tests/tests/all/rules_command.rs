@@ -262,8 +262,18 @@ fn hostile_connections_harm_nobody() {
     }
     let lab = Lab::new(1).unwrap();
     let device = lab.receiver().device.clone();
-    let words =
-        ["count", "-i", &device, "--engine", "packet", "--json", "--interval", "0.1", "--rules-capacity", "10"];
+    let words = [
+        "count",
+        "-i",
+        &device,
+        "--engine",
+        "packet",
+        "--json",
+        "--interval",
+        "0.1",
+        "--rules-capacity",
+        "10",
+    ];
     let child = capture(&lab, &words).unwrap();
     let socket = socket_of(&child).unwrap();
     let deep = ["[".repeat(200_000), "\n".to_owned()].concat();
@@ -325,8 +335,9 @@ fn others_are_told_that_they_may_not() {
     }
     let lab = Lab::new(1).unwrap();
     let device = lab.receiver().device.clone();
-    let child = capture(&lab, &["count", "-i", &device, "--engine", "packet", "--json", "--rules-capacity", "1"])
-        .unwrap();
+    let child =
+        capture(&lab, &["count", "-i", &device, "--engine", "packet", "--json", "--rules-capacity", "1"])
+            .unwrap();
     // A copy that others can run.
     let folder = tempfile::tempdir().unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();

@@ -62,7 +62,8 @@ fn costs(prepare: &[&dyn Fn(&mut Capture)], expected: impl Fn(&[f64]) -> bool) -
     for _ in 0..TIMES {
         for (prepare, least) in prepare.iter().zip(&mut least) {
             let at = (Engine::Ring, HookChoice::Native);
-            let mut capture = open(&lab, at, |builder| builder.rules_capacity(room).ring_size(16 << 20)).unwrap();
+            let mut capture =
+                open(&lab, at, |builder| builder.rules_capacity(room).ring_size(16 << 20)).unwrap();
             let mut worker = capture.workers().remove(0);
             prepare(&mut capture);
             *least = least.min(cost(&lab, &capture, &mut worker));

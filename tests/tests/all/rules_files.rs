@@ -124,7 +124,11 @@ fn check_says_what_a_file_has_and_every_mistake() {
     let good = file(folder.path(), "good.toml", "[[rule]]\nid = 1\nport = 80\naction = \"drop\"\n");
     let output = wirelane(&["rules", "check", &good]);
     assert!(output.status.success(), "{}", text(&output.stderr));
-    assert!(text(&output.stdout).contains("1 wildcard rule, 0 exact-match rules"), "{}", text(&output.stdout));
+    assert!(
+        text(&output.stdout).contains("1 wildcard rule, 0 exact-match rules"),
+        "{}",
+        text(&output.stdout)
+    );
     assert_eq!(last(&["rules", "check", &good, "--json"])["rules"], 1);
     let bad =
         "[[rule]]\nid = 1\nprot = 80\naction = \"drop\"\n[[rule]]\nid = 1\nport = 99999\naction = \"dorp\"\n";

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use ahash::RandomState;
 use hashbrown::HashTable;
-use wirelane::{HttpOffload, SkippedBytes, Ip, Record, Timebase, ip_flags};
+use wirelane::{HttpOffload, Ip, Record, SkippedBytes, Timebase, ip_flags};
 use wirelane_bpf::flow::{FlowKey, FlowPacket};
 use wirelane_bpf::http::HttpHalf;
 

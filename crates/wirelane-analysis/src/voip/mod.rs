@@ -18,13 +18,13 @@
 //! A monitor takes what it is given and no more. Where that is full, these go first: RTP without signalling that has not proved
 //! to be any, calls that are over, calls that nobody has answered; then what has been silent longest
 //! ([`Ending::Resources`]). So a flood of INVITEs costs each other their places.
-mod offloaded;
 mod call;
 mod calls;
 pub mod counts;
 mod kept;
 mod media;
 mod monitor;
+mod offloaded;
 pub mod quality;
 pub mod rtcp;
 pub mod sdp;

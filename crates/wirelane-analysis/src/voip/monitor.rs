@@ -9,12 +9,12 @@ use wirelane::{Ip, LinkType, Record, flags, l3};
 use wirelane_bpf::layout::{NO_OFFSET, ip_flags};
 use wirelane_bpf::native;
 
-use super::offloaded::Kernel;
 use super::call::{Call, CallRecord, Ending, Way};
 use super::calls::Early;
 use super::counts::Counts;
 use super::kept::{AtHand, Keep, Kept};
 use super::media::{self, Endpoint, StreamKey};
+use super::offloaded::Kernel;
 use super::settings::{LEAST_MEMORY, Settings};
 use super::sip;
 use super::stream::{Place, Stream};

@@ -123,7 +123,8 @@ impl Monitor {
         };
         let Some(mut offloaded) = stream.offloaded.take() else { return Some(ts_ns) };
         let arrival = kernel.arrival;
-        let ts_ns = arrival.map_or(ts_ns, |arrival| arrival.steady_ns.wrapping_add_signed(offloaded.shift_ns));
+        let ts_ns =
+            arrival.map_or(ts_ns, |arrival| arrival.steady_ns.wrapping_add_signed(offloaded.shift_ns));
         if offloaded.hand.is_next(arrival.and_then(|arrival| arrival.tag)) {
             if offloaded.hand.is_offloaded() {
                 let more = offloaded.learn(stream, kernel.meter.read(&offloaded.hand));

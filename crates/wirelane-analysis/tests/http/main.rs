@@ -3,8 +3,8 @@
 
 mod accounts;
 mod any_order;
-mod offloaded;
 mod cases;
 mod corpus;
 mod hostile;
+mod offloaded;
 mod wire;

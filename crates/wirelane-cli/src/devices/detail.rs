@@ -5,7 +5,7 @@ use std::fmt::Write;
 use wirelane::device::{Device, Duplex, Irq, RxQueue, Selected, XdpFeatures};
 
 use super::text::{Style, speed, state};
-use crate::table::{printable, wrap};
+use wirelane_screen::table::{printable, wrap};
 
 /// Columns of the names on the left.
 const NAMES: usize = 15;

@@ -6,7 +6,7 @@ use wirelane::device::Device;
 use wirelane::{Feature, KernelFeatures};
 
 use crate::out;
-use crate::table::{printable, wrap};
+use wirelane_screen::table::{printable, wrap};
 
 /// Whether to use colour.
 #[derive(Clone, Copy, Debug)]

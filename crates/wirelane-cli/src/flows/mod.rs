@@ -19,12 +19,11 @@ use crate::store::{Store, StoreArgs};
 
 mod report;
 mod show;
-mod top;
 
 pub use report::FlowsReport;
 use show::{Show, Shown};
-use top::{Shared, Top, Watcher};
 use wirelane_export::pipeline::flows::{FlowSettings, FlowWorker, SharedTotals};
+use wirelane_screen::flows::{Shared, Top, Watcher};
 
 /// Heading of the help.
 const FLOWS: &str = "Flows";
@@ -253,7 +252,7 @@ pub fn run(mut args: Args) -> Result<()> {
         return Err(wrong("--steering", reason));
     }
     if args.top {
-        if !crate::terminal::is_terminal() {
+        if !wirelane_screen::terminal::is_terminal() {
             let reason = "standard output is not a terminal: leave the option out, or use --json";
             return Err(wrong("--top", reason));
         }
@@ -423,7 +422,7 @@ impl Reporter for FlowsReporter {
 
     fn interval(&mut self, ledger: &Ledger, elapsed: Duration) -> Result<()> {
         if let Some(top) = &mut self.top {
-            return top.interval(ledger, elapsed);
+            return Ok(top.interval(ledger, elapsed)?);
         }
         if self.json { self.report.interval(ledger, elapsed) } else { Ok(()) }
     }

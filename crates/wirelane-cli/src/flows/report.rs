@@ -10,8 +10,8 @@ use wirelane_export::flows::OutputCounts;
 use super::show::Exports;
 use crate::shares::Printed;
 use crate::store::Stored;
-use crate::table::{amount, printable};
 use wirelane_export::pipeline::flows::WorkersTotals;
+use wirelane_screen::table::{amount, printable};
 
 /// What the flows come to.
 #[derive(Debug, Serialize)]

@@ -1,6 +1,5 @@
 //! The thread that shows and exports flows.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
@@ -13,11 +12,11 @@ use wirelane_export::flows::{
 use wirelane_export::pipeline::{self, Sink};
 use wirelane_export::{Limiter, OutputLimit, clock};
 
-use super::top::Shared;
 use crate::out;
 use crate::shares::Printed;
 use crate::store::{Store, Stored};
-use crate::table::amount;
+use wirelane_screen::flows::{Shared, ends};
+use wirelane_screen::table::amount;
 
 /// How flows are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -193,25 +192,4 @@ fn row(record: &FlowRecord) -> String {
         );
     }
     text
-}
-
-/// Source and destination, as a row has them.
-pub fn ends(record: &FlowRecord) -> (String, String) {
-    match (record.source(), record.destination(), record.icmp()) {
-        (Some(source), Some(destination), Some((kind, code))) => {
-            (source.to_string(), format!("{destination} {kind}.{code}"))
-        }
-        (Some(source), Some(destination), None) => {
-            (end(source, record.source_port()), end(destination, record.destination_port()))
-        }
-        _ => (format!("EtherType 0x{:04x}", record.key.eth_type), "-".to_owned()),
-    }
-}
-
-fn end(address: IpAddr, port: u16) -> String {
-    match (address, port) {
-        (_, 0) => address.to_string(),
-        (IpAddr::V4(address), port) => format!("{address}:{port}"),
-        (IpAddr::V6(address), port) => format!("[{address}]:{port}"),
-    }
 }

@@ -10,7 +10,7 @@ use wirelane_export::http::LogCounts;
 use super::show::Logged;
 use crate::shares::Printed;
 use crate::store::Stored;
-use crate::table::{amount, printable};
+use wirelane_screen::table::{amount, printable};
 
 /// What the transactions come to.
 #[derive(Debug, Serialize)]

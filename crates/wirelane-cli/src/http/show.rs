@@ -14,7 +14,7 @@ use wirelane_export::{Limiter, OnWire, OutputLimit, clock};
 use crate::out;
 use crate::shares::Printed;
 use crate::store::{Store, Stored};
-use crate::table::amount;
+use wirelane_screen::table::amount;
 
 /// How transactions are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use wirelane::rules::{Rule, RuleSet};
 use wirelane_probe::{Changes, Conditions, Config, Plan, Switches};
 
 use super::controller::{self, Controller};
-use crate::table::printable;
+use wirelane_screen::table::printable;
 
 /// What is asked of a probe that runs.
 #[derive(Debug, Serialize, Deserialize)]

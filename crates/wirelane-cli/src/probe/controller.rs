@@ -13,10 +13,10 @@ use super::keep::Keep;
 use super::recorder::Recorder;
 use super::report::ProbeReport;
 use super::show::Show;
-use super::top::TopModel;
 use super::worker::now_ns;
 use crate::out;
-use crate::table::printable;
+use wirelane_screen::probe::TopModel;
+use wirelane_screen::table::printable;
 
 /// Takes what workers hand over.
 pub struct Controller {

@@ -12,7 +12,7 @@ use serde::Serialize;
 use wirelane_export::alarms::AlarmOutput;
 use wirelane_probe::{AlarmEvent, Config};
 
-use crate::table::{amount, printable};
+use wirelane_screen::table::{amount, printable};
 
 /// Alarms that wait for one target.
 const WAITING: usize = 1024;

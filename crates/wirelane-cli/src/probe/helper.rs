@@ -79,7 +79,7 @@ impl Counts {
         };
         counter.fetch_add(1, Ordering::Relaxed);
         if letter != DONE {
-            tracing::warn!("an alarm's program: {}", crate::table::printable(what));
+            tracing::warn!("an alarm's program: {}", wirelane_screen::table::printable(what));
         }
     }
 }

@@ -33,7 +33,6 @@ mod report;
 pub mod set;
 mod settle;
 mod show;
-mod top;
 mod worker;
 
 use change::Changer;
@@ -46,7 +45,7 @@ use recorder::Folders;
 pub use report::ProbeReport;
 use settle::settle;
 use show::Show;
-use top::{TopModel, Top};
+use wirelane_screen::probe::{Top, TopModel};
 use worker::Prober;
 
 /// Measure traffic and raise alarms, as a configuration says
@@ -193,7 +192,7 @@ fn probe(mut args: Args, origin: &Origin, config: Config) -> Result<()> {
         if !live {
             return Err(wrong("a file is read as fast as possible, so there is nothing live to show").into());
         }
-        if !crate::terminal::is_terminal() {
+        if !wirelane_screen::terminal::is_terminal() {
             return Err(
                 wrong("standard output is not a terminal: leave the option out, or use --json").into()
             );
@@ -382,7 +381,7 @@ impl Reporter for ProbeReporter {
         }
         controller::locked(&self.controller).ledger(&ledger.total);
         if let Some(top) = &mut self.top {
-            return top.interval(ledger, elapsed);
+            return Ok(top.interval(ledger, elapsed)?);
         }
         if self.json { self.report.interval(ledger, elapsed) } else { Ok(()) }
     }

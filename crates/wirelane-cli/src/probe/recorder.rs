@@ -19,7 +19,7 @@ use wirelane::Interfaces;
 use wirelane_export::{Direction, EventFile, EventFiles, EventPacket, Interface, clock};
 use wirelane_probe::{Caught, Config, Head, Orders, Recorded};
 
-use crate::table::printable;
+use wirelane_screen::table::printable;
 
 /// What became of recordings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -335,7 +335,7 @@ fn comment(recorded: &Recorded) -> String {
 impl Recordings {
     /// As people read it.
     pub fn text(&self) -> String {
-        use crate::table::{amount, counted};
+        use wirelane_screen::table::{amount, counted};
         let mut text = format!(
             "recordings: {} with {}, {} bytes",
             counted(self.recordings, "file"),

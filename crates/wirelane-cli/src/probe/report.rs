@@ -9,7 +9,7 @@ use super::exporter::Exports;
 use super::helper::Commands;
 use super::recorder::Recordings;
 use crate::store::Stored;
-use crate::table::{amount, counted};
+use wirelane_screen::table::{amount, counted};
 
 /// Final report of a probe.
 #[derive(Debug, Serialize)]

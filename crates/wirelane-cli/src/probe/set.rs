@@ -11,7 +11,7 @@ use wirelane_probe::Changes;
 use super::change::{Question, Standing};
 use crate::instance::Which;
 use crate::out;
-use crate::table::{Table, amount, counted, printable};
+use wirelane_screen::table::{Table, amount, counted, printable};
 
 /// What is done about a probe that runs.
 #[derive(clap::Subcommand, Debug)]

@@ -1,11 +1,11 @@
 //! Results and alarms, for people and for programs.
 
-use serde_json::Value;
 use wirelane::escape::{printable_lines, to_json};
 use wirelane_export::clock;
 use wirelane_probe::{AlarmEvent, Row, Shown};
+use wirelane_screen::probe::{cell, list};
 
-use crate::table::{amount, printable, rate};
+use wirelane_screen::table::{amount, printable, rate};
 
 /// How results are printed; without those of intervals where it is quiet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,38 +54,6 @@ impl Show {
 
 fn number(value: f64) -> String {
     if value.fract() == 0.0 && value < 1e15 { amount(value as u64) } else { rate(value) }
-}
-
-/// A value in a column; `None` of those that take more.
-pub fn cell(value: &Value) -> Option<String> {
-    match value {
-        Value::Number(n) => Some(n.as_u64().map_or_else(|| rate(n.as_f64().unwrap_or(0.0)), amount)),
-        _ => None,
-    }
-}
-
-/// A value of several: `64-127 12, 128-255 3`, or keys with what they have.
-pub fn list(value: &Value) -> String {
-    let pair = |(name, value): (&String, &Value)| format!("{name} {}", cell(value).unwrap_or_default());
-    match value {
-        Value::Object(classes) => {
-            let first = |name: &str| name.split('-').next().and_then(|number| number.parse::<u64>().ok());
-            let mut classes: Vec<_> = classes.iter().collect();
-            classes.sort_by_key(|(name, _)| first(name));
-            classes.into_iter().map(pair).collect::<Vec<_>>().join(", ")
-        }
-        Value::Array(rows) => {
-            let row = |row: &Value| {
-                let error = row["error"].as_u64().unwrap_or(0);
-                let error =
-                    if error > 0 { format!(" (up to {} too many)", amount(error)) } else { String::new() };
-                let key = row["key"].as_str().unwrap_or_default();
-                format!("{key} {}{error}", amount(row["packets"].as_u64().unwrap_or(0)))
-            };
-            rows.iter().map(row).collect::<Vec<_>>().join(", ")
-        }
-        _ => String::new(),
-    }
 }
 
 fn table(shown: &Shown) -> String {

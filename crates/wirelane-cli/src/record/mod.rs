@@ -15,7 +15,7 @@ use crate::report::{Recorded, Report, Stream};
 use crate::rights::Output;
 use crate::session::{self, Handler, Reporter};
 use crate::source::{self, BalanceArg, SourceArgs, SteeringArg};
-use crate::table::{amount, counted, printable};
+use wirelane_screen::table::{amount, counted, printable};
 
 mod merge;
 pub mod options;

@@ -16,8 +16,8 @@ use wirelane::rules::{PatternLine, RuleSet, SetLine};
 
 pub use self::show::most_hit;
 use crate::instance::Which;
-use crate::table::{counted, printable};
 use crate::{out, values};
+use wirelane_screen::table::{counted, printable};
 
 /// Check and explain rule files, and change the rules of a running capture
 ///

@@ -7,12 +7,12 @@ use serde::Serialize;
 use wirelane::control::{self, Client, Position, Purpose};
 use wirelane::escape::to_json;
 use wirelane::rules::{PatternLine, Policy, SetLine};
-use wirelane::{Hits, PluginLine, ExactLine, RuleLine, RuleStats, Searches};
+use wirelane::{ExactLine, Hits, PluginLine, RuleLine, RuleStats, Searches};
 
 use super::running::connect;
 use crate::instance::Which;
 use crate::out;
-use crate::table::{Table, amount, counted, printable};
+use wirelane_screen::table::{Table, amount, counted, printable};
 
 /// List the active rules with their counters
 #[derive(clap::Args, Debug)]

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use wirelane::tune::{Applied, By, Outcome, Plan, Restored, Setting, Status, Undoing};
 
-use crate::table::wrap;
+use wirelane_screen::table::wrap;
 
 /// Where a reason starts, below its line.
 const INDENT: usize = 4;

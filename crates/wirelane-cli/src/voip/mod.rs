@@ -21,14 +21,13 @@ use crate::store::{Store, StoreArgs};
 
 mod report;
 mod show;
-mod top;
 
 pub use report::VoipReport;
 use show::{Beside, Show, Shown};
-use top::{TopModel, Top};
 use wirelane_export::pipeline::voip::{
     CaptureLoss, Left, Outputs, VoipWorker, hand_on, lost as lost_by_capture,
 };
+use wirelane_screen::voip::{Top, TopModel};
 
 /// Heading of the help.
 const CALLS: &str = "Calls";
@@ -247,7 +246,7 @@ pub fn run(mut args: Args) -> Result<()> {
         return Err(wrong("--steering", reason));
     }
     if args.top {
-        if !crate::terminal::is_terminal() {
+        if !wirelane_screen::terminal::is_terminal() {
             let reason = "standard output is not a terminal: leave the option out, or use --json";
             return Err(wrong("--top", reason));
         }
@@ -469,7 +468,7 @@ impl Reporter for VoipReporter {
             numbers.set(&ledger.total);
         }
         if let Some(top) = &mut self.top {
-            return top.interval(ledger, elapsed);
+            return Ok(top.interval(ledger, elapsed)?);
         }
         if self.json { self.report.interval(ledger, elapsed) } else { Ok(()) }
     }

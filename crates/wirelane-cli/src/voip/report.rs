@@ -10,7 +10,7 @@ use wirelane_export::voip::{OutputCounts, SavedCounts};
 use super::show::Exported;
 use crate::shares::Printed;
 use crate::store::Stored;
-use crate::table::{amount, printable};
+use wirelane_screen::table::{amount, printable};
 
 /// What the packets came to, and what became of that.
 #[derive(Serialize)]

@@ -12,11 +12,11 @@ use wirelane_export::voip::{
 };
 use wirelane_export::{Limiter, OnWire, OutputLimit};
 
-use super::top::TopModel;
 use crate::out;
 use crate::shares::Printed;
 use crate::store::{Store, Stored};
-use crate::table::amount;
+use wirelane_screen::table::amount;
+use wirelane_screen::voip::TopModel;
 
 /// How calls are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

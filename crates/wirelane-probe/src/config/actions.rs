@@ -3,7 +3,7 @@
 use super::check::{Check, Names, SECOND};
 use super::raw::{self, On};
 use super::schedules::Known;
-use super::{Action, Alarm, ActionKind, Measurement, Threshold, Value};
+use super::{Action, ActionKind, Alarm, Measurement, Threshold, Value};
 use crate::placed::At;
 
 impl Check<'_> {

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use wirelane_bpf::sketch::Distinct;
 
 use super::{
-    Action, Alarm, Analysis, Config, ActionKind, Field, Measurement, Place, Recording, Schedule, Switch, Threshold,
-    When,
+    Action, ActionKind, Alarm, Analysis, Config, Field, Measurement, Place, Recording, Schedule, Switch,
+    Threshold, When,
 };
 use crate::cell::Shape;
 

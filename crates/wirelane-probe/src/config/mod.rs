@@ -4,8 +4,8 @@
 //! what can be done, or say with line and column what is wrong; `set.rs` puts into the text what is set while a probe runs; `describe.rs` says in words what will be done. Rules are
 //! read by the reader of rule files.
 
-mod check;
 mod actions;
+mod check;
 mod describe;
 mod kernel;
 mod plugins;

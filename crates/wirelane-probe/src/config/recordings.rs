@@ -2,7 +2,7 @@
 
 use super::check::{Check, SECOND};
 use super::raw::{self, Size, Time};
-use super::{Action, Config, ActionKind, Measurement};
+use super::{Action, ActionKind, Config, Measurement};
 use crate::placed::At;
 
 const HOUR: u64 = 3600 * SECOND;

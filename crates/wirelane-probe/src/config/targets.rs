@@ -1,7 +1,7 @@
 //! Export targets of events.
 
 use super::check::Check;
-use super::{Action, Config, ActionKind};
+use super::{Action, ActionKind, Config};
 use crate::placed::At;
 
 /// Who an event is sent to, as the user writes it.

@@ -7,9 +7,9 @@
 //! ```
 
 pub(super) mod clauses;
+mod intervals;
 mod pivots;
 pub(super) mod ranges;
-mod intervals;
 mod tables;
 
 use wirelane_bpf::members::{Members, of};
@@ -19,8 +19,8 @@ use wirelane_bpf::rules::{DIMS_USED, FlatSet, Node, Set, dim, rule_flags, verdic
 use self::clauses::{Clause, Clauses};
 use self::pivots::Pivots;
 use self::tables::{Full, Tables, set};
-use super::plugins::Placed;
 use super::exact::shapes;
+use super::plugins::Placed;
 use super::{Action, Policy, Rule, RuleSet, SampleBy, Shape, Then};
 use crate::{Error, Result};
 

@@ -13,12 +13,12 @@
 //! the reading: it goes to the list of mistakes (`place.rs`), and what had it is left out. There are rules only where
 //! there are no mistakes.
 
+mod exact;
 mod files;
 mod lists;
 mod node;
 mod patterns;
 mod place;
-mod exact;
 mod rule;
 mod sets;
 mod table;
@@ -33,7 +33,7 @@ use self::node::{Entry, Node, Value};
 use self::place::{Lines, Mistakes, Place};
 use super::check::Which;
 use super::names::{nearest, shown};
-use super::{Addresses, Policy, ExactRule, Rule, RuleSet};
+use super::{Addresses, ExactRule, Policy, Rule, RuleSet};
 use crate::{Error, Result};
 
 /// The most rule files that are read for one.
@@ -64,7 +64,8 @@ impl RuleSet {
         egress_devices: Option<&[String]>,
         plugins: Option<&[String]>,
     ) -> Result<RuleSet> {
-        let (egress_devices, plugins) = (egress_devices.map(<[String]>::to_vec), plugins.map(<[String]>::to_vec));
+        let (egress_devices, plugins) =
+            (egress_devices.map(<[String]>::to_vec), plugins.map(<[String]>::to_vec));
         let mut reader = Reader { egress_devices, plugins, ..Reader::default() };
         reader.load(path.as_ref().to_owned(), None);
         reader.finish()

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use super::node::{Node, Value};
 use crate::egress_devices::is_device_name;
 use crate::names::{self, shown};
-use crate::{Kind, ExactVlan, TcpTest, Vlan, Way};
+use crate::{ExactVlan, Kind, TcpTest, Vlan, Way};
 
 /// What is wrong with a value.
 pub(super) type Read<T> = Result<T, String>;

@@ -13,15 +13,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use wirelane_bpf::evaluate::Packet;
-use wirelane_bpf::rules::{Counts, Facts, Evaluated, MAX_HITS, evaluated_flags};
+use wirelane_bpf::rules::{Counts, Evaluated, Facts, MAX_HITS, evaluated_flags};
 
 pub use self::explain::{Explanation, Finding, Found, SetTest};
 pub use self::search::FoundPattern;
 use self::seen::Seen;
 use super::compile::{default_of, verdict_of};
-use super::patterns::Sought;
 use super::exact::own_shapes;
-use super::{Action, Insert, ExactFields, ExactRule, Rule, RuleSet, Sample, Shape, Then};
+use super::patterns::Sought;
+use super::{Action, ExactFields, ExactRule, Insert, Rule, RuleSet, Sample, Shape, Then};
 
 /// A rule set at work, with the exact-match rules that came of it and the counts.
 #[derive(Clone, Debug)]

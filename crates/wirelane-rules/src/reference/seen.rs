@@ -14,7 +14,7 @@ use crate::named::Flow;
 use crate::patterns::{self, Sought};
 use crate::text::{direction, dscp, ethertype, protocol, tcp_flags};
 use crate::{
-    Condition, Entries, Kind, NamedSet, ExactFields, ExactVlan, Rule, SampleBy, Shape, Test, Vlan, Way,
+    Condition, Entries, ExactFields, ExactVlan, Kind, NamedSet, Rule, SampleBy, Shape, Test, Vlan, Way,
 };
 
 /// A packet with all that rules may ask of it.

@@ -8,9 +8,9 @@ use wirelane_bpf::layout::{Parsed, l3};
 
 pub use super::packets::{facts, parsed, payload};
 use crate::{
-    Action, Addresses, Application, Condition, Entries, Flows, Insert, Kind, NamedSet, Pattern, Patterns,
-    Policy, ExactFields, ExactRule, ExactVlan, Rule, RuleSet, Sample, SampleBy, Shape, TcpTest, Test,
-    Then, Vlan, Way,
+    Action, Addresses, Application, Condition, Entries, ExactFields, ExactRule, ExactVlan, Flows, Insert,
+    Kind, NamedSet, Pattern, Patterns, Policy, Rule, RuleSet, Sample, SampleBy, Shape, TcpTest, Test, Then,
+    Vlan, Way,
 };
 use wirelane_testing::Dice;
 

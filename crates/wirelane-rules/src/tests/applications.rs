@@ -88,7 +88,11 @@ fn application_fields_are_found_where_they_stand() {
         for (payloads, expected) in [(found, 1), (others, 0)] {
             for payload in payloads {
                 let evaluated = decided(&set, payload, payload.len());
-                assert_eq!((evaluated.rule_id, evaluated.pattern), (expected, [0; 4]), "{shown}: {payload:?}");
+                assert_eq!(
+                    (evaluated.rule_id, evaluated.pattern),
+                    (expected, [0; 4]),
+                    "{shown}: {payload:?}"
+                );
             }
         }
     }

@@ -3,11 +3,11 @@
 
 use std::collections::HashMap;
 
-use wirelane_bpf::evaluate::{Inserted, Packet, ExactTable, evaluate};
+use wirelane_bpf::evaluate::{ExactTable, Inserted, Packet, evaluate};
 use wirelane_bpf::layout::Parsed;
 use wirelane_bpf::native;
 use wirelane_bpf::rules::{
-    Counts, Facts, FlatSet, Evaluated, LiveCounts, ExactValue, ExactKey, evaluated_flags, rule_flags, verdict,
+    Counts, Evaluated, ExactKey, ExactValue, Facts, FlatSet, LiveCounts, evaluated_flags, rule_flags, verdict,
 };
 
 use super::generator::{self, Values};
@@ -130,8 +130,7 @@ impl<'s> Both<'s> {
 /// Everything that can be decided was, often.
 fn all_was_said(said: &Said) {
     println!("{said:?}");
-    let Said { verdicts, hits, exact, made, tagged, truncated, by_default, searched, found, sent, .. } =
-        said;
+    let Said { verdicts, hits, exact, made, tagged, truncated, by_default, searched, found, sent, .. } = said;
     let [_, pass, drop, absorb, digest, redirect] = verdicts;
     assert_eq!(verdicts[usize::from(verdict::NONE)], 0);
     let kinds = [pass, drop, absorb, digest, redirect, hits, exact, made];

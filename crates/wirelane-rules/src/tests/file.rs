@@ -4,8 +4,8 @@ use std::net::IpAddr;
 
 use super::set;
 use crate::{
-    Action, Addresses, Condition, Insert, Kind, Policy, ExactFields, ExactRule, ExactVlan, Rule,
-    RuleSet, Sample, SampleBy, Shape, TcpTest, Test, Then, Vlan, Way,
+    Action, Addresses, Condition, ExactFields, ExactRule, ExactVlan, Insert, Kind, Policy, Rule, RuleSet,
+    Sample, SampleBy, Shape, TcpTest, Test, Then, Vlan, Way,
 };
 
 fn addresses(parts: &[&str]) -> std::sync::Arc<Addresses> {

@@ -22,11 +22,11 @@
 
 mod applications;
 mod egress_devices;
+mod evaluate;
 mod explain;
 mod fields;
 mod file;
 mod hostile;
-mod evaluate;
 mod mistakes;
 mod others;
 mod patterns;

@@ -263,8 +263,7 @@ fn a_hundred_thousand_exact_rules() {
     for number in 0..100_000u32 {
         csv.push_str(&format!("10.{}.{}.{},192.0.2.1\n", number >> 16, number >> 8 & 0xff, number & 0xff));
     }
-    let set =
-        set(&[("a.toml", "[[exact]]\nfile = \"x.csv\"\nid = 1\naction = \"drop\"\n"), ("x.csv", &csv)]);
+    let set = set(&[("a.toml", "[[exact]]\nfile = \"x.csv\"\nid = 1\naction = \"drop\"\n"), ("x.csv", &csv)]);
     assert_eq!(set.exact.len(), 100_000);
     let last = ExactFields {
         src: Some("10.1.134.159".parse().expect("an address")),

@@ -4,7 +4,7 @@ use std::fs;
 
 use wirelane_bpf::evaluate::{NoExact, Packet, evaluate};
 use wirelane_bpf::layout::{Ip, NO_OFFSET, Parsed, flags, ip_flags, l3};
-use wirelane_bpf::rules::{Facts, Evaluated, LiveCounts, dim, evaluated_flags, verdict};
+use wirelane_bpf::rules::{Evaluated, Facts, LiveCounts, dim, evaluated_flags, verdict};
 use wirelane_bpf::search::{BLOCK, MAX_BYTES, MAX_OUTPUTS};
 
 use super::{listed, mistakes};
@@ -225,7 +225,11 @@ fn a_pattern_is_found_wherever_it_lies() {
         for behind in [0, 1, 200] {
             payload.resize(at + 6 + behind, b'n');
             let evaluated = decided(&set, &payload, usize::MAX);
-            assert_eq!((evaluated.verdict, evaluated.pattern), (verdict::DROP.into(), [1, 0, 0, 0]), "at {at}");
+            assert_eq!(
+                (evaluated.verdict, evaluated.pattern),
+                (verdict::DROP.into(), [1, 0, 0, 0]),
+                "at {at}"
+            );
             assert_eq!(is_half(&evaluated), payload.len() > MAX_BYTES, "at {at}");
         }
         // Its last byte is missing.

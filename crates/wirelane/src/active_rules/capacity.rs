@@ -28,7 +28,8 @@ pub struct RulesCapacity {
 const MOST: RulesCapacity =
     RulesCapacity { rules: MOST_RULES, exact: 1 << 26, nodes: 1 << 20, classes: 1 << 20, sets: 1 << 20 };
 /// The least that is set aside unasked: sets of some hundred rules.
-const FLOOR: RulesCapacity = RulesCapacity { rules: 512, exact: 1 << 16, nodes: 2048, classes: 2048, sets: 0 };
+const FLOOR: RulesCapacity =
+    RulesCapacity { rules: 512, exact: 1 << 16, nodes: 2048, classes: 2048, sets: 0 };
 
 impl RulesCapacity {
     /// Refuses what is more than there can be.
@@ -118,7 +119,8 @@ mod tests {
         assert_eq!(room, RulesCapacity { rules: 4096, exact: 65536, nodes: 10_000, classes: 7, sets: 0 });
         assert!(quarter_of_memory() > 16, "what the machine has");
         assert!(room.check().is_ok());
-        let refusal = RulesCapacity { rules: 4097, ..RulesCapacity::default() }.check().unwrap_err().to_string();
+        let refusal =
+            RulesCapacity { rules: 4097, ..RulesCapacity::default() }.check().unwrap_err().to_string();
         assert!(refusal.contains("rules=4097 is more than 4096"), "{refusal}");
     }
 }

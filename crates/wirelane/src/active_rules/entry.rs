@@ -8,7 +8,7 @@
 use std::net::IpAddr;
 
 use wirelane_bpf::layout::l3;
-use wirelane_bpf::rules::{NO_VLAN, ExactValue, ExactKey, rule_flags, shape};
+use wirelane_bpf::rules::{ExactKey, ExactValue, NO_VLAN, rule_flags, shape};
 
 use wirelane_rules::action_of;
 use wirelane_rules::egress_devices::named;
@@ -170,8 +170,7 @@ mod tests {
         let back = turned(&key(&both, 1)).unwrap();
         assert_eq!((back.dst, back.src_port), (key(&both, 1).src, 53u16.to_be()));
         assert_eq!(turned(&back), Some(key(&both, 1)));
-        let same =
-            ExactFields { src: both.src, dst: both.src, both_ways: true, ..ExactFields::default() };
+        let same = ExactFields { src: both.src, dst: both.src, both_ways: true, ..ExactFields::default() };
         assert_eq!(turned(&key(&same, 1)), None, "whichever way it goes");
     }
 

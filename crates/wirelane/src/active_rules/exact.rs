@@ -1,6 +1,6 @@
 //! Exact-match rules of a capture: put into the tables of all its devices, taken out, and swept when they have expired.
 
-use wirelane_bpf::rules::{ExactValue, ExactKey};
+use wirelane_bpf::rules::{ExactKey, ExactValue};
 
 use super::target::{InsertOutcome, Page, Target};
 use super::{ActiveRuleset, State, entry, refused};

@@ -33,20 +33,20 @@ use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use wirelane_bpf::rules::{Counts, ExactValue, ExactKey};
+use wirelane_bpf::rules::{Counts, ExactKey, ExactValue};
 
 pub use self::capacity::RulesCapacity;
 use self::counter_slots::CounterSlots;
 pub use self::explain::PacketToExplain;
-pub(crate) use self::native::{Fate, Evaluator, NativeRules, fate};
+pub(crate) use self::native::{Evaluator, Fate, NativeRules, fate};
 pub(crate) use self::pending::PendingRuleset;
 pub(crate) use self::target::{InsertOutcome, Page, Target};
 use crate::error::{Error, Result};
 pub(crate) use wirelane_rules::add_counts as add;
 use wirelane_rules::{
-    self, Mistake, NamedSet, Patterns, Policy, ExactFields, ExactRule, Rule, RuleSet, Shape,
+    self, ExactFields, ExactRule, Mistake, NamedSet, Patterns, Policy, Rule, RuleSet, Shape,
 };
-pub use wirelane_rules::{Changed, Hits, PluginLine, ExactLine, RuleLine, RuleStats, Searches};
+pub use wirelane_rules::{Changed, ExactLine, Hits, PluginLine, RuleLine, RuleStats, Searches};
 
 /// How the times of packets relate to UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -290,8 +290,10 @@ impl ActiveRuleset {
     /// Whether rules send packets to egress devices only, and ask plug-ins that there are.
     fn check_names(&self, rules: &RuleSet) -> Result<()> {
         // All devices of a capture have the same.
-        let (egress_devices, plugins) =
-            self.targets.first().map_or((&[][..], &[][..]), |target| (target.egress_devices(), target.plugins()));
+        let (egress_devices, plugins) = self
+            .targets
+            .first()
+            .map_or((&[][..], &[][..]), |target| (target.egress_devices(), target.plugins()));
         rules.check_egress_devices(egress_devices)?;
         let plugins: Vec<String> = plugins.iter().map(|one| one.name.clone()).collect();
         Ok(rules.check_plugins(&plugins)?)

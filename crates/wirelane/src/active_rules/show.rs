@@ -1,8 +1,8 @@
 //! Counters of rules of a capture.
 
-use wirelane_bpf::rules::{Counts, ExactValue, ExactKey};
+use wirelane_bpf::rules::{Counts, ExactKey, ExactValue};
 
-use wirelane_rules::{Hits, PluginLine, ExactLine, RuleLine, RuleStats, Searches, add_counts as add};
+use wirelane_rules::{ExactLine, Hits, PluginLine, RuleLine, RuleStats, Searches, add_counts as add};
 
 use super::target::Target;
 use super::{ActiveRuleset, Times, entry};

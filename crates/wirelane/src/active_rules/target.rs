@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use wirelane_bpf::rules::{Counts, ExactValue, ExactKey};
+use wirelane_bpf::rules::{Counts, ExactKey, ExactValue};
 
 use super::capacity::RulesCapacity;
 use super::pending::PendingRuleset;

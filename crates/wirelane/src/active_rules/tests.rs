@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use wirelane_bpf::evaluate::Packet;
 use wirelane_bpf::layout::LinkType;
 use wirelane_bpf::native;
-use wirelane_bpf::rules::{Facts, Evaluated};
+use wirelane_bpf::rules::{Evaluated, Facts};
 
 use super::*;
 use wirelane_rules::RuleSet;
@@ -89,8 +89,7 @@ fn what_is_refused_changes_nothing() {
     evaluate(&mut evaluates[0], "", [192, 0, 2, 1], SECOND);
     let many: String = (1..=5).map(|id| format!("[[rule]]\nid = {id}\naction = \"drop\"\n")).collect();
     let exact = |id: u32, from: u32| {
-        let fields =
-            ExactFields { src: Some(Ipv4Addr::from_bits(from).into()), ..ExactFields::default() };
+        let fields = ExactFields { src: Some(Ipv4Addr::from_bits(from).into()), ..ExactFields::default() };
         ExactRule::new(id, fields, wirelane_rules::Action::Drop)
     };
     let too_many: Vec<_> = (0..9).map(|number| exact(10 + number, number)).collect();
@@ -160,8 +159,9 @@ fn a_new_set_has_its_own_exact_rules_and_no_others() {
     let (rules, mut evaluates) = active_rules(&[""], EXACT);
     let mut fates = |rules: &ActiveRuleset| {
         let evaluate = &mut evaluates[0];
-        let verdicts: Vec<u32> =
-            [1, 2, 3].map(|last| super::tests::evaluate(evaluate, "", [192, 0, 2, last], SECOND).rule_id).to_vec();
+        let verdicts: Vec<u32> = [1, 2, 3]
+            .map(|last| super::tests::evaluate(evaluate, "", [192, 0, 2, last], SECOND).rule_id)
+            .to_vec();
         (verdicts, rules.stats().unwrap().exact)
     };
     assert_eq!(fates(&rules), (vec![1, 2, 0], 2));

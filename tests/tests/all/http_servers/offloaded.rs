@@ -67,5 +67,9 @@ pub fn assert_same(user: &Path, of_user: &Value, kernel: &Path, of_kernel: &Valu
         assert_eq!(column(of_kernel, name), column(of_user, name), "{name}");
     }
     assert_eq!(of_kernel["marks"], of_user["marks"]);
-    println!("--analysis kernel: {} lines are the same; {up} of {} packets came up", user.len(), up + offloaded);
+    println!(
+        "--analysis kernel: {} lines are the same; {up} of {} packets came up",
+        user.len(),
+        up + offloaded
+    );
 }

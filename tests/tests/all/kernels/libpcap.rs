@@ -97,8 +97,15 @@ fn what_a_program_takes_reaches_other_captures_and_no_socket() {
     send(FIRST + PORTS + 1);
     assert_eq!(arrived().unwrap(), FIRST + PORTS + 1);
     // What cannot be meant is not taken for something else.
-    let words =
-        ["env", "WIRELANE_EXCLUSIVE=eth1", program.to_str().unwrap(), "loop", &lab.receiver().device, "1", ""];
+    let words = [
+        "env",
+        "WIRELANE_EXCLUSIVE=eth1",
+        program.to_str().unwrap(),
+        "loop",
+        &lab.receiver().device,
+        "1",
+        "",
+    ];
     let refused = start(&lab, Library::DropIn, folder.path(), &words).unwrap().finish(LIMIT).unwrap();
     assert!(refused.lines.join(" ").contains("WIRELANE_EXCLUSIVE: 'eth1' is neither 0 nor 1"), "{refused:?}");
 }

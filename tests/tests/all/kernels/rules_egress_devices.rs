@@ -6,7 +6,7 @@ use std::fs;
 use std::net::UdpSocket;
 
 use wirelane::rules::RuleSet;
-use wirelane::{Builder, Capture, Direction, Engine, EgressLine, HookChoice, Selector, Worker};
+use wirelane::{Builder, Capture, Direction, EgressLine, Engine, HookChoice, Selector, Worker};
 use wirelane_tests::numbers::{number_of, send};
 use wirelane_tests::ruled::{PORTS, SENT, TURNS, drain, rules};
 use wirelane_tests::{Child, End};
@@ -95,8 +95,9 @@ fn go_where_rules_send_them(hook: HookChoice, vlan: bool) {
     let mut arrivals = capture(&lab, &lab.links[1].sender, |builder| builder);
     let everything = |builder: Builder| builder.hook(hook);
     let mut all = capture(&lab, lab.receiver(), everything);
-    let mut ruled =
-        capture(&lab, lab.receiver(), |builder| builder.hook(hook).rules(rules(SENDING)).egress_devices(["rx1"]));
+    let mut ruled = capture(&lab, lab.receiver(), |builder| {
+        builder.hook(hook).rules(rules(SENDING)).egress_devices(["rx1"])
+    });
     let before = received_by_host(&lab);
     let (mac, address) =
         (lab.receiver().mac.map(|byte| format!("{byte:02x}")).join(":"), lab.receiver().address);
@@ -153,7 +154,8 @@ fn what_cannot_be_sent_is_counted() {
     for (text, absorbed) in [(MIRROR, 0), (REDIRECT, 1)] {
         let lab = lab();
         // Without a hook it is tc, as of the others.
-        let settings = |builder: Builder| builder.hook(HookChoice::Auto).rules(rules(text)).egress_devices(["rx1"]);
+        let settings =
+            |builder: Builder| builder.hook(HookChoice::Auto).rules(rules(text)).egress_devices(["rx1"]);
         let (capture, mut worker) = capture(&lab, lab.receiver(), settings);
         let near = &lab.links[1].receiver;
         for (turn, words) in [(1, ""), (2, "link set rx1 down"), (3, "link del rx1")] {
@@ -182,8 +184,9 @@ fn groups_send_each_for_itself() {
     }
     let lab = lab();
     let mut arrivals = capture(&lab, &lab.links[1].sender, |builder| builder);
-    let mut groups = [MIRROR, REDIRECT, MIRROR]
-        .map(|text| capture(&lab, lab.receiver(), |builder| builder.rules(rules(text)).egress_devices(["rx1"])));
+    let mut groups = [MIRROR, REDIRECT, MIRROR].map(|text| {
+        capture(&lab, lab.receiver(), |builder| builder.rules(rules(text)).egress_devices(["rx1"]))
+    });
     let before = received_by_host(&lab);
     send(&lab, SENT, &PORTS).unwrap();
     let arrived = packets(&mut arrivals, 3 * SENT);
@@ -253,7 +256,9 @@ fn packets_that_leave_are_sent_on_and_do_not_go_round() {
     let [one, two] = [&lab.links[0], &lab.links[1]];
     let mirror = |exit: &str| rules(&MIRROR.replace("rx1", exit));
     let leaving = |end: &End, exit: &'static str| {
-        capture(&lab, end, |builder| builder.direction(Direction::Tx).rules(mirror(exit)).egress_devices([exit]))
+        capture(&lab, end, |builder| {
+            builder.direction(Direction::Tx).rules(mirror(exit)).egress_devices([exit])
+        })
     };
     let mut far = [&one.receiver, &two.receiver].map(|end| capture(&lab, end, |builder| builder));
     let mut first = leaving(&one.sender, "tx1");
@@ -300,7 +305,10 @@ fn what_can_be_no_exit_is_refused() {
         ),
         (&["--mirror-to", "rx1", "--hook", "generic"], "use --hook tc"),
         (&["--mirror-to", "rx1", "--engine", "packet"], "--mirror-to: only --engine ring sends packets on"),
-        (&["--mirror-to", "rx1", "--engine", "xsk", "--exclusive"], "--mirror-to: only --engine ring sends packets on"),
+        (
+            &["--mirror-to", "rx1", "--engine", "xsk", "--exclusive"],
+            "--mirror-to: only --engine ring sends packets on",
+        ),
         (
             &["--rules", file],
             "rules.toml:4:6: 'rx7' is not an egress device of the capture: start it with --mirror-to rx7",
@@ -347,7 +355,9 @@ fn exits_are_named_when_the_capture_starts_and_shown_at_its_end() {
     );
     let said = refusal(&lab, &["rules", "add", "--pid", &pid, "id=5", "action=none", "mirror=rx2"]);
     assert!(
-        said.contains("rule 5: 'rx2' is not an egress device of the capture: start it with --mirror-to rx1,rx2"),
+        said.contains(
+            "rule 5: 'rx2' is not an egress device of the capture: start it with --mirror-to rx1,rx2"
+        ),
         "{said}"
     );
     let done = |words: &[&str]| {
@@ -373,6 +383,10 @@ fn exits_are_named_when_the_capture_starts_and_shown_at_its_end() {
     }
     let last = child.terminate(LIMIT).unwrap().last_json().unwrap();
     assert_eq!(last["egress_devices"][0]["exit"], "rx1", "{last}");
-    assert_eq!((field(&last["egress_devices"][0], "sent"), field(&last["egress_devices"][0], "unsent")), (SENT, 0), "{last}");
+    assert_eq!(
+        (field(&last["egress_devices"][0], "sent"), field(&last["egress_devices"][0], "unsent")),
+        (SENT, 0),
+        "{last}"
+    );
     assert_eq!((field(&last, "absorbed"), field(&last, "analysed")), (TURNS, SENT - TURNS), "{last}");
 }

@@ -2,7 +2,7 @@
 
 use wirelane_bpf::layout::LinkType;
 use wirelane_bpf::rules::{
-    DIMS_USED, Facts, MAX_EGRESS_DEVICES, ExactValue, ExactKey, Rule, dim, rule_flags, shape, verdict,
+    DIMS_USED, ExactKey, ExactValue, Facts, MAX_EGRESS_DEVICES, Rule, dim, rule_flags, shape, verdict,
 };
 
 use super::model::{Condition, ModelRule, width};

@@ -156,8 +156,13 @@ fn any_tables_have_one_result() {
             let facts = dice::facts(&mut dice, &mut now, 1_000_000);
             let inner = dice.once_in(2);
             let parsed = native::parse(LINK, &packet, true);
-            let evaluated =
-                evaluate(&flat, &counts, &mut entries, Packet { parsed: &parsed, data: &packet, inner }, &facts);
+            let evaluated = evaluate(
+                &flat,
+                &counts,
+                &mut entries,
+                Packet { parsed: &parsed, data: &packet, inner },
+                &facts,
+            );
             hits += evaluated.hits;
             none += u32::from(evaluated.hits == 0);
             if let Some(probe) = &probe {

@@ -12,8 +12,8 @@ use wirelane_bpf::evaluate::{Packet, evaluate};
 use wirelane_bpf::layout::LinkType;
 use wirelane_bpf::native;
 use wirelane_bpf::rules::{
-    Counts, Facts, FlatSet, Evaluated, LiveCounts, MAX_HITS, MAX_RULES, Rule, dim, evaluated_flags, rule_flags,
-    verdict,
+    Counts, Evaluated, Facts, FlatSet, LiveCounts, MAX_HITS, MAX_RULES, Rule, dim, evaluated_flags,
+    rule_flags, verdict,
 };
 
 use self::dice::{Dice, LINK, SHAPES};
@@ -68,7 +68,14 @@ impl<'a> Trio<'a> {
         Trio { flat, reference, counts, entries, probe }
     }
 
-    fn evaluate(&mut self, link: LinkType, data: &[u8], inner: bool, facts: &Facts, said: &mut Said) -> Evaluated {
+    fn evaluate(
+        &mut self,
+        link: LinkType,
+        data: &[u8],
+        inner: bool,
+        facts: &Facts,
+        said: &mut Said,
+    ) -> Evaluated {
         let parsed = native::parse(link, data, true);
         let context = || format!("inner {inner}, {facts:?}, {data:02x?}, {parsed:?}");
         let expected = self.reference.evaluate(&parsed, inner, facts);
@@ -227,8 +234,15 @@ fn hits_beyond_the_limit_are_said_to_be_there() {
         let mut trio = Trio::new(going_on(rules), verdict::DROP, &[], probe.as_ref());
         let evaluated = trio.evaluate(LINK, &packet, false, &facts, &mut said);
         let last = (rules as u32).min(MAX_HITS);
-        assert_eq!((evaluated.verdict, evaluated.rule_id, evaluated.tag), (verdict::DROP.into(), 1, last - 1));
-        assert_eq!((evaluated.hits, evaluated.flags & evaluated_flags::MORE != 0), (last, more), "{rules} rules");
+        assert_eq!(
+            (evaluated.verdict, evaluated.rule_id, evaluated.tag),
+            (verdict::DROP.into(), 1, last - 1)
+        );
+        assert_eq!(
+            (evaluated.hits, evaluated.flags & evaluated_flags::MORE != 0),
+            (last, more),
+            "{rules} rules"
+        );
         trio.compare_counts();
     }
 }

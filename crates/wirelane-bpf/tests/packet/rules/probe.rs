@@ -8,7 +8,7 @@ use libbpf_rs::{MapCore, MapFlags, OpenObject, ProgramInput};
 use wirelane_bpf::layout::{LinkType, Parsed};
 use wirelane_bpf::members::Member;
 use wirelane_bpf::rules::{
-    Counts, DIMS_USED, Facts, FlatSet, Evaluated, MAX_HITS, MAX_RULES, ExactValue, ExactKey,
+    Counts, DIMS_USED, Evaluated, ExactKey, ExactValue, Facts, FlatSet, MAX_HITS, MAX_RULES,
 };
 use wirelane_bpf::search;
 use wirelane_bpf::skel::rules_probe::{RulesProbeSkel, RulesProbeSkelBuilder};
@@ -87,7 +87,10 @@ impl Probe {
             RulesProbeSkelBuilder::default().open(object).expect("the embedded BPF object is valid");
         open.maps.probe_nodes.set_max_entries(nodes.max(1) as u32).expect("a size that maps can have");
         open.maps.probe_classes.set_max_entries(classes.max(1) as u32).expect("a size that maps can have");
-        open.maps.probe_exact_rules.set_max_entries(exact_rules.max(1) as u32).expect("a size that maps can have");
+        open.maps
+            .probe_exact_rules
+            .set_max_entries(exact_rules.max(1) as u32)
+            .expect("a size that maps can have");
         open.maps.probe_pages.set_max_entries(PAGES as u32).expect("a size that maps can have");
         open.maps.probe_outputs.set_max_entries(PAGES as u32).expect("a size that maps can have");
         match open.load() {

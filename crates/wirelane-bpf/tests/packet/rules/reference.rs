@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use wirelane_bpf::evaluate::{Inserted, ExactTable};
+use wirelane_bpf::evaluate::{ExactTable, Inserted};
 use wirelane_bpf::layout::{Parsed, flags, ip_flags, l3};
 use wirelane_bpf::native;
 use wirelane_bpf::rules::{
-    Counts, Facts, Evaluated, MAX_HITS, ExactValue, ExactKey, Rule, evaluated_flags, rule_flags, shape, verdict,
+    Counts, Evaluated, ExactKey, ExactValue, Facts, MAX_HITS, Rule, evaluated_flags, rule_flags, shape,
+    verdict,
 };
 
 use super::model::{self, ModelRule};

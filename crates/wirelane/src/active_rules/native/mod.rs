@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use wirelane_bpf::evaluate::{Inserted, Packet, ExactTable, evaluate};
-use wirelane_bpf::rules::{Counts, Facts, FlatSet, Evaluated, LiveCounts, ExactValue, ExactKey, verdict};
+use wirelane_bpf::evaluate::{ExactTable, Inserted, Packet, evaluate};
+use wirelane_bpf::rules::{Counts, Evaluated, ExactKey, ExactValue, Facts, FlatSet, LiveCounts, verdict};
 
 use self::table::{Pinned, Table};
 use super::capacity::RulesCapacity;

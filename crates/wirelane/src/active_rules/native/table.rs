@@ -9,7 +9,7 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use wirelane_bpf::rules::{ExactValue, ExactKey};
+use wirelane_bpf::rules::{ExactKey, ExactValue};
 
 use crate::active_rules::{InsertOutcome as Outcome, Page};
 
@@ -277,7 +277,12 @@ impl Table {
     }
 
     /// Adds a rule. One with the same key that `yields` is replaced.
-    pub(super) fn put(&self, key: &ExactKey, rule: &ExactValue, yields: impl Fn(&ExactValue) -> bool) -> Outcome {
+    pub(super) fn put(
+        &self,
+        key: &ExactKey,
+        rule: &ExactValue,
+        yields: impl Fn(&ExactValue) -> bool,
+    ) -> Outcome {
         let buckets = self.reserve();
         let words = words(key);
         let _lock = self.lock();

@@ -4,7 +4,7 @@
 use wirelane_bpf::evaluate::Packet;
 use wirelane_bpf::layout::{Parsed, RecordHeader, flags};
 use wirelane_bpf::native;
-use wirelane_bpf::rules::{Facts, Evaluated};
+use wirelane_bpf::rules::{Evaluated, Facts};
 
 use crate::active_rules::Evaluator;
 use wirelane_bpf::layout::LinkType;
@@ -23,7 +23,12 @@ pub(super) fn annotate(header: &mut RecordHeader, data: &[u8]) -> Parsed {
 }
 
 /// What the rules in force decide of a packet of an interface of this device.
-pub(super) fn evaluate(evaluate: &mut Evaluator, device: &str, packet: Packet<'_>, header: &RecordHeader) -> Evaluated {
+pub(super) fn evaluate(
+    evaluate: &mut Evaluator,
+    device: &str,
+    packet: Packet<'_>,
+    header: &RecordHeader,
+) -> Evaluated {
     let facts = Facts {
         now_ns: header.ts_ns,
         wire_len: header.wire_len,

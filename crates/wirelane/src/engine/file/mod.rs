@@ -25,7 +25,7 @@ use wirelane_bpf::evaluate;
 use wirelane_bpf::layout::{Ip, RecordHeader, flags, record_kind};
 use wirelane_pcapng::{FileInput, FileInterface, FileProgress, MAX_ITEM, Packet, Reached, Reader};
 
-use crate::active_rules::{Fate, Evaluator, fate};
+use crate::active_rules::{Evaluator, Fate, fate};
 use crate::batch::Batch;
 use crate::batch::{self, Progress, Said};
 use crate::engine::Source;

@@ -6,7 +6,7 @@ use wirelane_bpf::native;
 use wirelane_bpf::rules::{Facts, FlatSet};
 
 use super::block::{self, Packet};
-use crate::active_rules::{Fate, Evaluator, fate};
+use crate::active_rules::{Evaluator, Fate, fate};
 use crate::batch::{Digests, Slot};
 use wirelane_filter::View;
 

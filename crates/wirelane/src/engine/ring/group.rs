@@ -275,7 +275,14 @@ impl Membership {
         egress_devices::write(instance, place.group, &config.egress_devices);
         let token = Arc::clone(&place.token);
         let named = |room| {
-            GroupRules::new((instance, place.group), &device.name, room, &config.egress_devices, plugins, token)
+            GroupRules::new(
+                (instance, place.group),
+                &device.name,
+                room,
+                &config.egress_devices,
+                plugins,
+                token,
+            )
         };
         let rules = config.rules.clone().map(named).transpose()?.map(Arc::new);
         if let Some(rules) = &rules {

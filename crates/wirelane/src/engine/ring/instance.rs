@@ -419,7 +419,9 @@ fn load_as(
         tracing::debug!("{}: {given} instructions given, {now} loaded", device.name);
     }
     // Not looked at by every program: bound to it, they are found by whoever finds the program.
-    for map in [skel.maps.wl_owners.as_fd(), skel.maps.wl_programs.as_fd(), skel.maps.wl_egress_devices.as_fd()] {
+    for map in
+        [skel.maps.wl_owners.as_fd(), skel.maps.wl_programs.as_fd(), skel.maps.wl_egress_devices.as_fd()]
+    {
         attach::bind(program, map).map_err(|e| Error::kernel(doing("binding a map"), e))?;
     }
     let handle = |map| MapHandle::try_from(map).map_err(|e| Error::bpf(doing("keeping a map"), e));

@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering;
 
 use libbpf_rs::{MapCore as _, MapHandle};
 use wirelane_bpf::instance::{
-    Balance, EgressDevices, Group, INTERFACE_VERSION, Instance as Layout, MAX_GROUPS, MAX_WORKERS, Mark, Plugins,
-    Ring, Tally,
+    Balance, EgressDevices, Group, INTERFACE_VERSION, Instance as Layout, MAX_GROUPS, MAX_WORKERS, Mark,
+    Plugins, Ring, Tally,
 };
 
 use super::instance::{Hold, Instance};

@@ -12,7 +12,7 @@ use wirelane_bpf::layout::{LinkType, RecordHeader, flags, record_kind};
 use wirelane_bpf::native;
 use wirelane_bpf::rules::{Facts, FlatSet};
 
-use crate::active_rules::{Fate, Evaluator, fate};
+use crate::active_rules::{Evaluator, Fate, fate};
 use crate::batch::{Batch, Digests, Progress, Slot};
 use crate::clock::monotonic_ns;
 use crate::engine::Source;

@@ -4,7 +4,7 @@ use std::os::fd::{AsFd as _, AsRawFd as _};
 
 use libbpf_rs::libbpf_sys as sys;
 use libbpf_rs::{ErrorKind, MapCore as _, MapFlags, MapHandle, MapType};
-use wirelane_bpf::rules::{ExactValue, ExactKey};
+use wirelane_bpf::rules::{ExactKey, ExactValue};
 
 use crate::active_rules::{InsertOutcome, Page};
 use crate::error::{Error, Result};
@@ -22,7 +22,9 @@ pub(super) fn create(room: usize) -> Result<MapHandle> {
     let (key, value) = (size_of::<ExactKey>() as u32, size_of::<ExactValue>() as u32);
     MapHandle::create(MapType::Hash, Some("wl_exact"), key, value, room.max(1) as u32, &opts).map_err(|e| {
         Error::bpf(
-            format!("making a table for {room} exact-match rules (reduce it with a smaller --rules-capacity)"),
+            format!(
+                "making a table for {room} exact-match rules (reduce it with a smaller --rules-capacity)"
+            ),
             e,
         )
     })
@@ -62,7 +64,9 @@ pub(super) fn take(map: &MapHandle, key: &ExactKey) -> Result<Option<ExactValue>
 
 pub(super) fn get(map: &MapHandle, key: &ExactKey) -> Result<Option<ExactValue>> {
     let found = map.lookup(bytes(key), MapFlags::ANY);
-    found.map(|found| found.as_deref().and_then(rule)).map_err(|e| Error::bpf("reading an exact-match rule", e))
+    found
+        .map(|found| found.as_deref().and_then(rule))
+        .map_err(|e| Error::bpf("reading an exact-match rule", e))
 }
 
 /// Some rules, from the beginning or from the position that another page has ended at.

@@ -12,10 +12,10 @@
 //! counters are read where they are shared with the kernel, without a system call; exact-match rules are added and removed
 //! by one each.
 
+mod exact;
 mod map_factory;
 mod named;
 mod patterns;
-mod exact;
 
 #[cfg(test)]
 mod tests;
@@ -28,7 +28,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use libbpf_rs::libbpf_sys as sys;
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle, MapType};
 use wirelane_bpf::instance::Group;
-use wirelane_bpf::rules::{Class, Counts, FlatSet, MAX_MEMBERS, Node, PER_GROUP, ExactValue, ExactKey, Set};
+use wirelane_bpf::rules::{Class, Counts, ExactKey, ExactValue, FlatSet, MAX_MEMBERS, Node, PER_GROUP, Set};
 
 use self::named::KernelSet;
 pub(crate) use self::named::KernelSets;
@@ -40,8 +40,8 @@ use super::instance::Instance;
 use super::memory::Mapping;
 use super::plugins::GroupPlugins;
 use crate::active_rules::{InsertOutcome, Page, PendingRuleset, PluginLine, RulesCapacity, Target, add};
-use crate::error::{Error, Result};
 use crate::egress_devices::EgressDevice;
+use crate::error::{Error, Result};
 use wirelane_rules::plugins::Placed;
 
 /// The number of no set: packets are not evaluated.
@@ -128,7 +128,10 @@ fn shared<T>(name: &str, count: usize, what: &str) -> Result<(MapHandle, Mapping
     let map = MapHandle::create(MapType::Array, Some(name), 4, size_of::<T>() as u32, count as u32, &opts)
         .map_err(|e| {
             let kib = bytes.div_ceil(1024);
-            Error::bpf(format!("allocating {kib} KiB for {what} (reduce it with a smaller --rules-capacity)"), e)
+            Error::bpf(
+                format!("allocating {kib} KiB for {what} (reduce it with a smaller --rules-capacity)"),
+                e,
+            )
         })?;
     let mapping =
         Mapping::new(map.as_fd(), 0, bytes, true).map_err(|e| Error::kernel(format!("mapping {what}"), e))?;

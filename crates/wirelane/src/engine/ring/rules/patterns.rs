@@ -28,7 +28,11 @@ impl KernelSearches {
     ///
     /// # Errors
     /// What the kernel said.
-    pub(super) fn of(&self, map_factory: &MapFactory, search: &Arc<Search>) -> Result<Option<Arc<KernelSearch>>> {
+    pub(super) fn of(
+        &self,
+        map_factory: &MapFactory,
+        search: &Arc<Search>,
+    ) -> Result<Option<Arc<KernelSearch>>> {
         if search.states == 0 {
             return Ok(None);
         }

@@ -10,7 +10,7 @@ use wirelane_bpf::evaluate::Packet;
 use wirelane_bpf::layout::{LinkType, Parsed};
 use wirelane_bpf::native;
 use wirelane_bpf::rules::{
-    Counts, Facts, FlatSet, Evaluated, ExactValue, ExactKey, Set, evaluated_flags, rule_flags,
+    Counts, Evaluated, ExactKey, ExactValue, Facts, FlatSet, Set, evaluated_flags, rule_flags,
 };
 use wirelane_bpf::skel::rules_probe::{RulesProbeSkel, RulesProbeSkelBuilder};
 
@@ -372,7 +372,8 @@ fn the_kernel_finds_patterns_wherever_they_lie() {
         let data = packet(&vec![b'z'; count]);
         let facts = Facts { now_ns: START_NS, wire_len: data.len() as u32, ..Facts::default() };
         let parsed = native::parse(LinkType::Ethernet, &data, true);
-        let expected = reference.evaluate(Packet { parsed: &parsed, data: &data, inner: false }, &facts, "eth0");
+        let expected =
+            reference.evaluate(Packet { parsed: &parsed, data: &data, inner: false }, &facts, "eth0");
         assert_eq!(probe.evaluate(LinkType::Ethernet, &data, false, &facts), expected, "{count}");
         half += u64::from(expected.flags & evaluated_flags::HALF != 0);
     }

@@ -12,13 +12,14 @@ mod shared;
 mod view;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::io::Result;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Result;
 use wirelane::ledger::Counters;
 use wirelane::{Capture, Ledger};
-use wirelane_analysis::flows::BusyFlow;
+use wirelane_analysis::flows::{BusyFlow, FlowRecord};
 
 pub use shared::{Shared, Watcher};
 use view::{Line, Rates, View};
@@ -89,7 +90,7 @@ impl Top {
             unsampled: now.unsampled,
             busiest: now.busiest,
             outputs,
-            message: crate::out::last_held(),
+            message: crate::warnings::last_held(),
         };
         self.flows_before = ended;
         self.before = Some(ledger.clone());
@@ -159,4 +160,25 @@ pub struct Busy {
     pub flow: BusyFlow,
     /// How long ago that was.
     pub seconds: f64,
+}
+
+/// Source and destination, as a row has them.
+pub fn ends(record: &FlowRecord) -> (String, String) {
+    match (record.source(), record.destination(), record.icmp()) {
+        (Some(source), Some(destination), Some((kind, code))) => {
+            (source.to_string(), format!("{destination} {kind}.{code}"))
+        }
+        (Some(source), Some(destination), None) => {
+            (end(source, record.source_port()), end(destination, record.destination_port()))
+        }
+        _ => (format!("EtherType 0x{:04x}", record.key.eth_type), "-".to_owned()),
+    }
+}
+
+fn end(address: IpAddr, port: u16) -> String {
+    match (address, port) {
+        (_, 0) => address.to_string(),
+        (IpAddr::V4(address), port) => format!("{address}:{port}"),
+        (IpAddr::V6(address), port) => format!("[{address}]:{port}"),
+    }
 }

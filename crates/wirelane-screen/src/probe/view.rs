@@ -7,8 +7,8 @@ use ratatui::widgets::{Paragraph, Sparkline};
 use wirelane_export::clock;
 use wirelane_probe::{Row, Shown};
 
-use super::model::{TopModel, Measured, Now, Told};
-use crate::probe::show::{cell, list};
+use super::model::{Measured, Now, Told, TopModel};
+use super::{cell, list};
 use crate::table::{amount, printable, rate};
 use crate::terminal::{self, Page, cut};
 

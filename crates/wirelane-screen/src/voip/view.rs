@@ -9,7 +9,7 @@ use ratatui::widgets::{Paragraph, Sparkline};
 use wirelane_analysis::voip::{CallRecord, Stream};
 use wirelane_export::clock;
 
-use super::model::{TopModel, Step, Told};
+use super::model::{Step, Told, TopModel};
 use crate::table::{amount, printable};
 use crate::terminal::{self, Page, cut};
 

@@ -1,15 +1,15 @@
 //! Keys and size of the terminal during a live view.
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Result};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::SIGINT;
 
+use super::failed;
 use super::screen::Screen;
 
 /// How often somebody looks whether the terminal has another size, or the end has come.
@@ -28,8 +28,9 @@ impl Keys {
         let enough = Arc::new(AtomicBool::new(false));
         let (screen, flag) = (Arc::clone(screen), Arc::clone(&enough));
         let thread = std::thread::Builder::new().name("wl-keys".into());
-        let thread =
-            thread.spawn(move || read(&screen, &flag, typed)).context("starting the thread for keys")?;
+        let thread = thread
+            .spawn(move || read(&screen, &flag, typed))
+            .map_err(|e| failed("starting the thread for keys", &e))?;
         Ok(Keys { thread: Some(thread), enough })
     }
 }

@@ -12,8 +12,7 @@ use wirelane::ledger::Counters;
 use wirelane_analysis::flows::{EndReason, FlowRecord, Totals};
 use wirelane_export::flows::{OutputCounts, protocol, reason};
 
-use super::Busy;
-use crate::flows::show::ends;
+use super::{Busy, ends};
 use crate::table::{amount, printable, rate};
 use crate::terminal::{Page, cut, header};
 

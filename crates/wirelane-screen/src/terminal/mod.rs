@@ -1,4 +1,5 @@
 //! A terminal's screen, and its keys: for commands that show what happens now.
+
 mod keys;
 mod page;
 mod screen;
@@ -10,4 +11,9 @@ pub use page::drawn;
 pub use page::{Page, cut, header};
 use screen::Screen;
 pub use screen::{View, is_terminal, restore};
-pub use top::{TopModel, Shown, Taken, Top, title};
+pub use top::{Shown, Taken, Top, TopModel, title};
+
+/// The error, with the action that failed in front of it.
+fn failed(action: &str, error: &std::io::Error) -> std::io::Error {
+    std::io::Error::new(error.kind(), format!("{action}: {error}"))
+}

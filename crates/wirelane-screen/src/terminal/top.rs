@@ -7,14 +7,14 @@
 //! ```
 //! The model is read while it is drawn: at each interval, and when a key has changed what is shown.
 
+use std::io::Result;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
 use wirelane::ledger::Counters;
 use wirelane::{Capture, Ledger};
 
-use super::{Keys, Screen, View, arrows_as_letters, restore};
+use super::{Keys, Screen, View, arrows_as_letters, failed, restore};
 
 /// What is to be shown, but for the capture itself: others tell it, and keys choose in it.
 pub trait TopModel: Send + Sync + 'static {
@@ -50,7 +50,7 @@ impl Taken {
     /// # Errors
     /// What the terminal says.
     pub fn over(typed: impl Fn(&str) -> bool + Send + 'static) -> Result<Taken> {
-        let screen = Arc::new(Screen::take_over().context("taking over the terminal")?);
+        let screen = Arc::new(Screen::take_over().map_err(|e| failed("taking over the terminal", &e))?);
         let keys = Keys::watch(&screen, move |keys| typed(&arrows_as_letters(keys)))?;
         Ok(Taken { screen, keys: Some(keys) })
     }
@@ -110,7 +110,7 @@ where
             ledger: ledger.map(|ledger| ledger.total).unwrap_or_default(),
             balances: ledger.is_none_or(Ledger::balances),
             model: Arc::clone(&self.model),
-            message: crate::out::last_held(),
+            message: crate::warnings::last_held(),
         })
     }
 

@@ -4,13 +4,12 @@
 //! settings are changed so that keys come at once and are not shown; signals are still made of Ctrl-C. Who ends while
 //! the screen is shown calls [`restore`]: whoever has taken it over when it goes, the panic hook, and a second signal.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal, Result, Write};
 use std::os::fd::BorrowedFd;
 use std::panic;
 use std::sync::{Mutex, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
 use ratatui::backend::CrosstermBackend;
 use ratatui::layout::Rect;
 use ratatui::{Frame, Terminal, TerminalOptions, Viewport};
@@ -18,7 +17,8 @@ use rustix::termios::{
     LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcgetwinsize, tcsetattr,
 };
 
-use crate::out;
+use super::failed;
+use crate::warnings;
 
 /// The terminal's settings before it was taken over; none while it is not.
 static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
@@ -56,7 +56,7 @@ pub fn restore() {
     let mut output = io::stdout();
     let _ = output.write_all(LEAVE).and_then(|()| output.flush());
     let _ = tcsetattr(terminal(), OptionalActions::Now, &before);
-    out::release();
+    warnings::release();
 }
 
 /// What is shown.
@@ -87,7 +87,8 @@ impl Screen {
     /// # Errors
     /// What the terminal says.
     pub fn take_over() -> Result<Screen> {
-        let before = tcgetattr(terminal()).context("reading the terminal's settings")?;
+        let before =
+            tcgetattr(terminal()).map_err(|e| failed("reading the terminal's settings", &e.into()))?;
         let mut now = before.clone();
         now.local_modes &= !(LocalModes::ICANON | LocalModes::ECHO);
         now.special_codes[SpecialCodeIndex::VMIN] = 1;
@@ -100,14 +101,14 @@ impl Screen {
         let viewport = Viewport::Fixed(area(size));
         let terminal_of =
             Terminal::with_options(CrosstermBackend::new(io::stdout()), TerminalOptions { viewport });
-        let terminal_of = terminal_of.context("drawing")?;
+        let terminal_of = terminal_of.map_err(|e| failed("drawing", &e))?;
         let said = panic::take_hook();
         panic::set_hook(Box::new(move |what| {
             restore();
             said(what);
         }));
         *BEFORE.lock().unwrap_or_else(PoisonError::into_inner) = Some(before);
-        out::hold();
+        warnings::hold();
         let taken = tcsetattr(terminal(), OptionalActions::Now, &now)
             .map_err(io::Error::from)
             .and_then(|()| io::stdout().write_all(ENTER))
@@ -126,7 +127,7 @@ impl Screen {
     pub fn show(&self, view: impl View + 'static) -> Result<()> {
         let mut drawn = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         drawn.view = Box::new(view);
-        drawn.draw(size()).context("drawing on the terminal")
+        drawn.draw(size()).map_err(|e| failed("drawing on the terminal", &e))
     }
 
     /// Draws the same again, which may tell something else by now.

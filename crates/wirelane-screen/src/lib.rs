@@ -1,0 +1,12 @@
+//! Screens of the `wirelane` command: live views on a terminal, and tables of text.
+//!
+//! ```text
+//! workers, exports -> flows::Shared, voip::TopModel, probe::TopModel -> Top -> terminal -> standard output
+//! ledger ------------------------------------------------------------->
+//! ```
+pub mod flows;
+pub mod probe;
+pub mod table;
+pub mod terminal;
+pub mod voip;
+pub mod warnings;
