@@ -3,7 +3,7 @@
 use anyhow::Result;
 use clap_complete::Shell;
 
-use crate::out;
+use wirelane_monitor::out;
 
 /// Print a shell's completion script
 ///

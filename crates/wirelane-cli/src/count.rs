@@ -3,9 +3,9 @@
 use anyhow::Result;
 use wirelane::Record;
 
-use crate::report::{Report, Stream};
-use crate::session::{self, Handler};
 use crate::source::{self, BalanceArg, SourceArgs, SteeringArg};
+use wirelane_monitor::report::{Report, Stream};
+use wirelane_monitor::run_loop::{self, Handler};
 
 /// Count packets and bytes per virtual device, and account for every packet
 ///
@@ -84,7 +84,8 @@ pub fn run(mut args: Args) -> Result<()> {
     let capture =
         args.source.open(&args.source.expression()?, args.workers, args.steering, args.balance, None)?;
     let mut reporter = Report::new(args.source.json, capture.engine(), Stream::Stdout);
-    let outcome = session::run(capture, &args.source, |_| Ok(Counter { load: args.load }), &mut reporter)?;
+    let outcome =
+        run_loop::run(capture, &args.source.limits(), |_| Ok(Counter { load: args.load }), &mut reporter)?;
     reporter.ruled(outcome.rules);
     let shown = reporter.last(&outcome.ledger, outcome.elapsed);
     outcome.failure.map_or(shown, Err)

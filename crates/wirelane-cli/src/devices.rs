@@ -9,8 +9,8 @@ use wirelane::Selector;
 use wirelane::device::{Device, Selected};
 use wirelane::escape::to_json;
 
-use crate::out;
 use text::Style;
+use wirelane_monitor::out;
 
 /// List devices with their RX queues, and the kernel's capture features
 ///

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use wirelane::filter::Filter;
 use wirelane::{Device, LinkType, Selector, linktype};
 
-use crate::out;
+use wirelane_monitor::out;
 
 /// Offer virtual devices to Wireshark, which starts this command
 ///

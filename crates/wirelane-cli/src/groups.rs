@@ -4,7 +4,7 @@ use serde::Serialize;
 use wirelane::escape::to_json;
 use wirelane::groups::{self, Group};
 
-use crate::out;
+use wirelane_monitor::out;
 use wirelane_screen::table::{Table, amount, printable};
 
 /// List the captures on each device, with their ledgers

@@ -1,5 +1,4 @@
 //! The `wirelane` command: a file per subcommand, thin over the library.
-mod advice;
 mod completions;
 mod count;
 mod devices;
@@ -10,30 +9,27 @@ mod http;
 mod instance;
 mod man;
 mod metrics;
-mod out;
+mod outputs;
 mod packets;
 #[cfg(test)]
 mod pages;
 mod probe;
 mod query;
 mod record;
-mod report;
 mod report_command;
 mod rights;
 mod ruled;
 mod rules;
 mod run;
 mod send;
-mod session;
-mod shares;
 mod source;
-mod store;
 mod testbed;
 mod tune;
 mod values;
 mod voip;
 
 use std::io::{self, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
@@ -51,12 +47,22 @@ enum Command {
     Packets(Box<packets::Args>),
     Probe(Box<probe::Args>),
     #[command(hide = true)]
-    ProbeHelper(probe::helper::HelperArgs),
+    /// Reads configurations and runs programs for another wirelane process
+    ProbeHelper {
+        /// The configuration
+        config: Option<PathBuf>,
+    },
     Query(Box<query::Args>),
     Record(Box<record::Args>),
     Report(report_command::Args),
     #[command(hide = true)]
-    PostRotateHelper(record::post_rotate::HelperArgs),
+    /// Runs post-rotate commands for another wirelane process
+    PostRotateHelper {
+        /// Commands that run at once
+        jobs: usize,
+        /// What sh runs
+        command: String,
+    },
     Rules(Box<rules::Args>),
     Send(Box<send::Args>),
     Run(run::Args),
@@ -80,14 +86,14 @@ fn main() -> ExitCode {
     // Standard output holds results only; what we have to say goes to standard error.
     tracing_subscriber::fmt()
         .with_writer(|| wirelane_screen::warnings::Warnings)
-        .with_ansi(out::in_colour(&io::stderr()))
+        .with_ansi(wirelane_monitor::out::in_colour(&io::stderr()))
         .without_time()
         .with_target(false)
         .with_env_filter(
             tracing_subscriber::EnvFilter::try_from_env("WIRELANE_LOG").unwrap_or_else(|_| "warn".into()),
         )
         .init();
-    out::open();
+    wirelane_monitor::out::open();
     // Usage errors exit 2 (clap's own).
     let result = match Command::parse() {
         Command::Devices(args) => devices::run(&args),
@@ -97,11 +103,13 @@ fn main() -> ExitCode {
         Command::Http(args) => http::run(*args),
         Command::Packets(args) => packets::run(&args),
         Command::Probe(args) => probe::run(*args),
-        Command::ProbeHelper(args) => probe::helper::run_helper(&args),
+        Command::ProbeHelper { config } => wirelane_monitor::probe::helper::run_helper(config.as_deref()),
         Command::Query(args) => query::run(&args),
         Command::Record(args) => record::run(&args),
         Command::Report(args) => report_command::run(&args),
-        Command::PostRotateHelper(args) => record::post_rotate::run_helper(&args),
+        Command::PostRotateHelper { jobs, command } => {
+            wirelane_monitor::record::post_rotate::run_helper(jobs, &command)
+        }
         Command::Rules(args) => rules::run(&args),
         Command::Send(args) => send::run(*args),
         Command::Run(args) => run::run(&args),
@@ -113,10 +121,10 @@ fn main() -> ExitCode {
         Command::Voip(args) => voip::run(*args),
     };
     wirelane_screen::terminal::restore();
-    let printed = out::finish();
+    let printed = wirelane_monitor::out::finish();
     match result.and(printed) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) if error.is::<out::ReaderGone>() => ExitCode::SUCCESS,
+        Err(error) if error.is::<wirelane_monitor::out::ReaderGone>() => ExitCode::SUCCESS,
         Err(error) => {
             // Errors quote names and data of others. Nothing is left to do if standard error is closed.
             let _ = writeln!(io::stderr(), "wirelane: {}", printable_lines(&message(&error)));

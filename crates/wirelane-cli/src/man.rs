@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 
-use crate::out;
+use wirelane_monitor::out;
 
 /// Print wirelane's manual page, or write the pages of all commands
 #[derive(Debug, clap::Args)]

@@ -8,10 +8,10 @@ use serde::Serialize;
 use wirelane::escape::to_json;
 use wirelane::{Capture, Interfaces, Ledger, Record, Timebase, Worker, flags, l3};
 
-use crate::out;
-use crate::report::{Report, Stream};
-use crate::session::{self, Handler, Reporter};
 use crate::source::{self, BalanceArg, SourceArgs, SteeringArg};
+use wirelane_monitor::out;
+use wirelane_monitor::report::{Report, Stream};
+use wirelane_monitor::run_loop::{self, Handler, Reporter};
 use wirelane_screen::table::printable;
 
 /// Print each packet: headers, matching rule, tag, patterns
@@ -244,7 +244,7 @@ pub fn run(args: &Args) -> Result<()> {
             shown: String::new(),
         })
     };
-    let outcome = session::run(capture, &args.source, shower, &mut reporter)?;
+    let outcome = run_loop::run(capture, &args.source.limits(), shower, &mut reporter)?;
     let mut report = reporter.report;
     report.ruled(outcome.rules);
     let shown = report.last(&outcome.ledger, outcome.elapsed);

@@ -255,15 +255,6 @@ fn wrong(option: &'static str, reason: impl Into<String>) -> anyhow::Error {
     wirelane::Error::BadOption { option, reason: reason.into() }.into()
 }
 
-/// What a program without the store says.
-#[cfg(not(feature = "store"))]
-pub fn not_built() -> anyhow::Error {
-    anyhow::anyhow!(
-        "this program was built without the store; 'make build' builds one with it (cargo: feature 'store' of the \
-         crate wirelane-cli)"
-    )
-}
-
 /// A time in UTC, in nanoseconds since 1970.
 pub fn moment(text: &str) -> Result<i64, String> {
     let wrong =
@@ -280,7 +271,7 @@ pub fn moment(text: &str) -> Result<i64, String> {
 /// Runs the command.
 #[cfg(not(feature = "store"))]
 pub fn run(_args: &Args) -> Result<()> {
-    Err(not_built())
+    Err(wirelane_monitor::store::not_built())
 }
 
 /// Runs the command.
@@ -312,8 +303,8 @@ pub fn run(args: &Args) -> Result<()> {
     let mut asker = Asker::open(settings)?;
     let mut gone = false;
     let mut sink = |text: &[u8]| {
-        crate::out::print(text).map_err(|error| {
-            gone = error.is::<crate::out::ReaderGone>();
+        wirelane_monitor::out::print(text).map_err(|error| {
+            gone = error.is::<wirelane_monitor::out::ReaderGone>();
             error.into_boxed_dyn_error()
         })
     };
@@ -323,7 +314,7 @@ pub fn run(args: &Args) -> Result<()> {
     };
     let answered = asker.ask(&sql, form, &mut sink, &mut named);
     match answered {
-        Err(wirelane_store::Error::Output(_)) if gone => Err(crate::out::ReaderGone.into()),
+        Err(wirelane_store::Error::Output(_)) if gone => Err(wirelane_monitor::out::ReaderGone.into()),
         Err(wirelane_store::Error::Sql { message, at, hint }) => Err(mistake(&sql, &message, at, hint)),
         answered => Ok(answered?),
     }

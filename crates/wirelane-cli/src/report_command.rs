@@ -88,7 +88,7 @@ EgressDevice status: 0 done, 1 failed, 2 wrong usage.";
 /// Runs the command.
 #[cfg(not(feature = "store"))]
 pub fn run(_args: &Args) -> Result<()> {
-    Err(crate::query::not_built())
+    Err(wirelane_monitor::store::not_built())
 }
 
 /// Runs the command.
@@ -145,8 +145,8 @@ pub fn run(args: &Args) -> Result<()> {
     };
     match page {
         Some(page) => page.write(&report.html()),
-        None if args.json => crate::out::print(report.json()),
-        None => crate::out::print(report.text()),
+        None if args.json => wirelane_monitor::out::print(report.json()),
+        None => wirelane_monitor::out::print(report.text()),
     }
 }
 
@@ -211,7 +211,7 @@ impl Page {
         use std::io::Write;
 
         match self {
-            Page::Standard => crate::out::print(page),
+            Page::Standard => wirelane_monitor::out::print(page),
             Page::File(mut file, path) => {
                 let written = file.set_len(0).and_then(|()| file.write_all(page.as_bytes()));
                 written.and_then(|()| file.sync_all()).with_context(|| format!("writing {}", path.display()))

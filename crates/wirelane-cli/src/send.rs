@@ -18,10 +18,10 @@ use wirelane_send::{
     Traffic, Transport, generate, generate_confined, replay, replay_confined,
 };
 
-use crate::out;
 use crate::rights::RightsArgs;
 use crate::source::OUTPUT;
 use crate::values::seconds;
+use wirelane_monitor::out;
 use wirelane_screen::table::{amount, rate, wrap};
 
 /// Send numbered packets, or replay a capture

@@ -16,8 +16,9 @@ use wirelane::{
 
 use crate::rights::{Output, RightsArgs};
 use crate::ruled::RuleArgs;
-use crate::session::OnHangup;
 use crate::values::{cores, seconds, watermarks};
+use wirelane_monitor::advice::Expected;
+use wirelane_monitor::run_loop::{Limits, OnHangup};
 
 /// Headings of the help, the same in every command.
 pub const SOURCE: &str = "Source";
@@ -321,8 +322,20 @@ impl SourceArgs {
             && self.ruled.rules.is_none()
     }
 
+    /// When the run reports and ends.
+    pub fn limits(&self) -> Limits {
+        let expected = || Expected { exclusive: self.exclusive, conversations: self.expects_conversations() };
+        Limits {
+            interval: self.interval,
+            duration: self.duration,
+            packets: self.packets,
+            on_hangup: self.on_hangup(),
+            live: self.read.is_none().then(expected),
+        }
+    }
+
     /// What SIGHUP does.
-    pub fn on_hangup(&self) -> OnHangup {
+    fn on_hangup(&self) -> OnHangup {
         match (self.reloads, self.rights.logs.is_empty()) {
             (true, _) => OnHangup::Reload,
             (false, true) => OnHangup::End,

@@ -30,7 +30,8 @@ const LEVELS: &[(&str, u8)] = &[
     ("wirelane-export", 6),
     ("wirelane-store", 7),
     ("wirelane-screen", 8),
-    ("wirelane-cli", 9),
+    ("wirelane-monitor", 9),
+    ("wirelane-cli", 10),
 ];
 
 /// Helps tests of crates of level 1, which name it as a feature that nothing else asks for.

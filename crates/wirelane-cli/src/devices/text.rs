@@ -5,7 +5,7 @@ use std::fmt::Write;
 use wirelane::device::Device;
 use wirelane::{Feature, KernelFeatures};
 
-use crate::out;
+use wirelane_monitor::out;
 use wirelane_screen::table::{printable, wrap};
 
 /// Whether to use colour.

@@ -11,18 +11,17 @@ use wirelane_analysis::flows::{CacheSettings, FlowRecord, LEAST_MEMORY, Timeouts
 use wirelane_export::OutputOptions;
 use wirelane_export::flows::{ExportSettings, Exporters, Naming, Target};
 
-use crate::report::{Report, Stream};
-use crate::session::{self, Reporter};
-use crate::shares::{LimitArgs, Outputs, Shares};
+use crate::outputs::LimitArgs;
+use crate::outputs::StoreArgs;
 use crate::source::{self, BalanceArg, SourceArgs, SteeringArg};
-use crate::store::{Store, StoreArgs};
+use wirelane_monitor::flows::report::FlowsReport;
+use wirelane_monitor::report::{Report, Stream};
+use wirelane_monitor::run_loop::{self, Reporter};
+use wirelane_monitor::shares::{Outputs, Shares};
+use wirelane_monitor::store::Store;
 
-mod report;
-mod show;
-
-pub use report::FlowsReport;
-use show::{Show, Shown};
 use wirelane_export::pipeline::flows::{FlowSettings, FlowWorker, SharedTotals};
+use wirelane_monitor::flows::show::{Show, Shown};
 use wirelane_screen::flows::{Shared, Top, Watcher};
 
 /// Heading of the help.
@@ -198,7 +197,7 @@ impl Args {
     fn shares(&self) -> Shares {
         let prints = !self.quiet && !self.top;
         let outputs = Outputs { files: self.export.len(), prints, stores: self.store.folder.is_some() };
-        self.limit.shares((self.memory as usize) << 20, self.source.read.is_none(), outputs)
+        Shares::of((self.memory as usize) << 20, self.source.read.is_none(), self.limit.output_rate, outputs)
     }
 
     /// How workers keep flows, with so many bytes; sets what the kernel does for that.
@@ -282,7 +281,7 @@ pub fn run(mut args: Args) -> Result<()> {
     let owner = args.source.rights.identity()?.map(|identity| identity.ids());
     let options = OutputOptions { overwrite: args.overwrite };
     let exporters = Exporters::open(&targets, settings, options, owner)?;
-    let store = Store::open(&args.store, live, owner, shares, FlowRecord::wire_bytes)?;
+    let store = Store::open(&args.store.options(), live, owner, shares, FlowRecord::wire_bytes)?;
     args.source.rights.trees.extend(args.store.folder.clone());
     args.source.rights.logs.extend(exporters.rotating().map(Path::to_owned));
     let indices = device_indices(&args.source)?;
@@ -357,14 +356,14 @@ fn probe(
         let thread = std::thread::Builder::new().name("wl-export".into());
         let thread = thread.spawn_scoped(scope, {
             let screen = screen.clone();
-            move || show::export(exporters, store, shown, &inbox, screen)
+            move || wirelane_monitor::flows::show::export(exporters, store, shown, &inbox, screen)
         })?;
         let how = FlowSettings { cache, inner: args.source.inner, sampling: args.sampling, live };
         let begun = |worker: &wirelane::Worker| {
             let flows = FlowWorker::new(how, interfaces.clone(), worker, sender.clone(), &shared);
             Ok(flows.watched(screen.as_ref().map(|screen| Watcher::of(screen, worker.index()))))
         };
-        let outcome = session::run(capture, &args.source, begun, &mut reporter);
+        let outcome = run_loop::run(capture, &args.source.limits(), begun, &mut reporter);
         // What is said from here on, collectors that are waited for among it, is said in rows.
         drop(reporter.top.take());
         // The handlers are gone; this is the last end of the channel.
@@ -375,7 +374,7 @@ fn probe(
     let totals = shared.totals();
     let (mut outcome, exported) = match (outcome, exported.result) {
         // A reader that has gone ends the workers, whose errors say less.
-        (Ok(outcome), Err(error)) if error.is::<crate::out::ReaderGone>() => {
+        (Ok(outcome), Err(error)) if error.is::<wirelane_monitor::out::ReaderGone>() => {
             drop(outcome);
             return Err(error);
         }

@@ -14,18 +14,17 @@ use wirelane_export::metrics::{Endpoint, HttpMetrics, LedgerMetrics};
 use wirelane_export::{OnWire, OutputOptions};
 
 use crate::metrics::{MetricsArgs, Numbers};
-use crate::report::{Report, Stream};
-use crate::session::{self, Reporter};
-use crate::shares::{self, LimitArgs, Shares};
+use crate::outputs::LimitArgs;
+use crate::outputs::StoreArgs;
 use crate::source::{self, BalanceArg, SourceArgs, SteeringArg};
-use crate::store::{Store, StoreArgs};
+use wirelane_monitor::http::report::HttpReport;
+use wirelane_monitor::report::{Report, Stream};
+use wirelane_monitor::run_loop::{self, Reporter};
+use wirelane_monitor::shares::{self, Shares};
+use wirelane_monitor::store::Store;
 
-mod report;
-mod show;
-
-pub use report::HttpReport;
-use show::{Show, Shown};
 use wirelane_export::pipeline::http::{HttpWorker, Outputs, SharedTotals};
+use wirelane_monitor::http::show::{Show, Shown};
 
 /// Heading of the help.
 const HTTP: &str = "Transactions";
@@ -185,7 +184,7 @@ impl Args {
     fn shares(&self) -> Shares {
         let (prints, stores) = (!self.quiet, self.store.folder.is_some());
         let outputs = shares::Outputs { files: self.log.len() + self.export.len(), prints, stores };
-        self.limit.shares((self.memory as usize) << 20, self.source.read.is_none(), outputs)
+        Shares::of((self.memory as usize) << 20, self.source.read.is_none(), self.limit.output_rate, outputs)
     }
 
     /// Has heads picked out in the kernel, if that was asked for.
@@ -234,7 +233,7 @@ pub fn run(mut args: Args) -> Result<()> {
     let logs = Logs::open(&logs, options, owner, extra.clone(), shares.limit, shares.output)?;
     let exporters = exporters(&mut args, options, owner)?;
     let live = args.source.read.is_none();
-    let store = Store::open(&args.store, live, owner, shares, Transaction::wire_bytes)?;
+    let store = Store::open(&args.store.options(), live, owner, shares, Transaction::wire_bytes)?;
     args.source.rights.trees.extend(args.store.folder.clone());
     args.source.rights.logs.extend(logs.rotating().chain(exporters.rotating()).map(Path::to_owned));
     let endpoint = args.metrics.open(&mut args.source)?;
@@ -328,11 +327,12 @@ fn log(
     let shown = Shown::new(style, extra, args.shares().limit);
     let (outcome, mut logged) = std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("wl-export".into());
-        let thread = thread.spawn_scoped(scope, move || show::log(outputs, store, shown, &inbox))?;
+        let thread = thread
+            .spawn_scoped(scope, move || wirelane_monitor::http::show::log(outputs, store, shown, &inbox))?;
         let begun = |worker: &wirelane::Worker| {
             Ok(HttpWorker::new(settings.clone(), live, worker, sender.clone(), &shared))
         };
-        let outcome = session::run(capture, &args.source, begun, &mut reporter);
+        let outcome = run_loop::run(capture, &args.source.limits(), begun, &mut reporter);
         // The handlers are gone; this is the last end of the channel.
         drop(sender);
         let logged = thread.join().map_err(|_| anyhow!("the exporting thread panicked; this is a bug"))?;
@@ -342,7 +342,7 @@ fn log(
     let result = std::mem::replace(&mut logged.result, Ok(()));
     let mut outcome = match (outcome, result) {
         // A reader that has gone ends the workers, whose errors say less.
-        (Ok(outcome), Err(error)) if error.is::<crate::out::ReaderGone>() => {
+        (Ok(outcome), Err(error)) if error.is::<wirelane_monitor::out::ReaderGone>() => {
             drop(outcome);
             return Err(error);
         }

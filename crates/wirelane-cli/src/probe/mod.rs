@@ -13,40 +13,31 @@ use wirelane_probe::config::{LONGEST, describe};
 use wirelane_probe::{Closed, Config, Plan, READY, Reader, Switches, Worker, ready};
 
 use crate::metrics::{MetricsArgs, Numbers};
-use crate::out::{self, ReaderGone};
-use crate::report::{Report, Stream};
-use crate::session::{self, Reporter};
-use crate::shares::Shares;
+use crate::outputs::StoreArgs;
 use crate::source::{self, BalanceArg, SourceArgs, SteeringArg};
-use crate::store::{Store, StoreArgs};
+use wirelane_monitor::out::{self, ReaderGone};
+use wirelane_monitor::report::{Report, Stream};
+use wirelane_monitor::run_loop::{self, Reporter};
+use wirelane_monitor::shares::Shares;
+use wirelane_monitor::store::Store;
 
-mod change;
-mod controller;
-mod exporter;
 mod help;
-pub mod helper;
-mod keep;
 mod kernel;
 mod plugins;
-mod recorder;
-mod report;
 pub mod set;
 mod settle;
-mod show;
-mod worker;
 
-use change::Changer;
-use controller::Controller;
-use exporter::Opened;
 pub use help::HELP;
-use helper::Helper;
-use keep::Keep;
-use recorder::Folders;
-pub use report::ProbeReport;
 use settle::settle;
-use show::Show;
+use wirelane_monitor::probe::change::Changer;
+use wirelane_monitor::probe::controller::Controller;
+use wirelane_monitor::probe::exporter::Opened;
+use wirelane_monitor::probe::helper::Helper;
+use wirelane_monitor::probe::keep::Keep;
+use wirelane_monitor::probe::recorder::Folders;
+use wirelane_monitor::probe::show::Show;
+use wirelane_monitor::probe::worker::Prober;
 use wirelane_screen::probe::{Top, TopModel};
-use worker::Prober;
 
 /// Measure traffic and raise alarms, as a configuration says
 ///
@@ -212,10 +203,10 @@ fn probe(mut args: Args, origin: &Origin, config: Config) -> Result<()> {
     args.source.kernel_flows = kernel::flows(&mut args, &config, steering)?;
     plugins::prepare(&mut args.source, &config)?;
     let owner = args.source.rights.identity()?.map(|identity| identity.ids());
-    let mut store = Store::open(&args.store, live, owner, Shares::UNLIMITED, |_| 0)?;
+    let mut store = Store::open(&args.store.options(), live, owner, Shares::UNLIMITED, |_| 0)?;
     args.source.rights.trees.extend(args.store.folder.clone());
     let folders = Folders::open(&config, owner, &mut args.source.rights.trees)?;
-    let targets = Opened::open(&config, owner, &mut args.source.rights)?;
+    let targets = Opened::open(&config, owner, args.source.rights.exports())?;
     args.source.reloads = true;
     let endpoint = args.metrics.open(&mut args.source)?;
     if live {
@@ -288,7 +279,7 @@ fn watch(
         let thread = std::thread::Builder::new().name("wl-results".into());
         let thread = thread.spawn_scoped(scope, move || {
             for closed in inbox {
-                if !controller::locked(&held).take(closed) {
+                if !wirelane_monitor::probe::controller::locked(&held).take(closed) {
                     break;
                 }
             }
@@ -302,14 +293,14 @@ fn watch(
                 // What is switched by what is shown has to be switched before the next packet is counted, which a file
                 // has at once.
                 let controller = Arc::clone(&controller);
-                Box::new(move |closed| controller::locked(&controller).take(closed))
+                Box::new(move |closed| wirelane_monitor::probe::controller::locked(&controller).take(closed))
             };
             let mut counting = Worker::new(worker.index(), Arc::clone(&switches), args.source.inner, outlet);
             counting.plugins(plugins.clone());
             orders.iter().for_each(|orders| counting.catch(Arc::clone(orders)));
             Prober::new(counting, worker, live, intervals)
         };
-        let outcome = session::run(capture, &args.source, begun, &mut reporter);
+        let outcome = run_loop::run(capture, &args.source.limits(), begun, &mut reporter);
         // The handlers are gone; this is the last end of the channel.
         drop(sender);
         anyhow::Ok((outcome, thread.join()))
@@ -318,11 +309,11 @@ fn watch(
     drop(serving);
     // What comes now is printed, on the terminal as it was.
     drop(reporter.top.take());
-    controller::locked(&controller).screen(None);
+    wirelane_monitor::probe::controller::locked(&controller).screen(None);
     let counters = outcome.as_ref().ok().map(|outcome| &outcome.ledger.total);
     let rules = outcome.as_ref().ok().and_then(|outcome| outcome.rules.as_ref());
     let counted = rules.map_or(&[][..], |rules| &rules.plugins);
-    let (report, failed) = controller::locked(&controller).finish(counters, counted);
+    let (report, failed) = wirelane_monitor::probe::controller::locked(&controller).finish(counters, counted);
     let mut outcome = match (outcome, failed) {
         // A reader that has gone ends the workers, whose errors say less.
         (Ok(_), Some(error)) if error.is::<ReaderGone>() => return Err(error),
@@ -379,7 +370,7 @@ impl Reporter for ProbeReporter {
         if let Some(numbers) = &self.numbers {
             numbers.set(&ledger.total);
         }
-        controller::locked(&self.controller).ledger(&ledger.total);
+        wirelane_monitor::probe::controller::locked(&self.controller).ledger(&ledger.total);
         if let Some(top) = &mut self.top {
             return Ok(top.interval(ledger, elapsed)?);
         }

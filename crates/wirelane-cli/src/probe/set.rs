@@ -8,9 +8,9 @@ use wirelane::escape::to_json;
 use wirelane_export::clock;
 use wirelane_probe::Changes;
 
-use super::change::{Question, Standing};
 use crate::instance::Which;
-use crate::out;
+use wirelane_monitor::out;
+use wirelane_monitor::probe::change::{Question, Standing};
 use wirelane_screen::table::{Table, amount, counted, printable};
 
 /// What is done about a probe that runs.

@@ -2,30 +2,28 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Result, anyhow, ensure};
 use wirelane::ledger::VirtualDeviceLine;
 use wirelane::{Capture, Interfaces, Ledger, Record, Timebase};
 use wirelane_export::recorder::{OnFinished, Packet, PacketRecorder};
-use wirelane_export::{Aggregate, Direction, Error, Interface, InterfaceStatistics, Recording, SectionInfo};
+use wirelane_export::{Direction, Error, Interface, InterfaceStatistics, Recording, SectionInfo};
 
-use crate::report::{Recorded, Report, Stream};
 use crate::rights::Output;
-use crate::session::{self, Handler, Reporter};
 use crate::source::{self, BalanceArg, SourceArgs, SteeringArg};
+use wirelane_monitor::report::{Recorded, Report, Stream};
+use wirelane_monitor::run_loop::{self, Handler, Reporter};
 use wirelane_screen::table::{amount, counted, printable};
 
-mod merge;
 pub mod options;
-pub mod post_rotate;
-mod progress;
 
-use merge::Merging;
 use options::RecordingArgs;
-use post_rotate::{Outcomes, PostRotate};
-use progress::Progress;
+use wirelane_monitor::record::merge::Merging;
+use wirelane_monitor::record::post_rotate::{Outcomes, PostRotate};
+use wirelane_monitor::record::progress::Progress;
+use wirelane_monitor::record::{aggregate, lock};
 
 /// Record packets to pcapng or pcap files
 ///
@@ -163,9 +161,9 @@ pub fn run(args: &Args) -> Result<()> {
     let progress = Progress::new(&capture, args.source.json);
     let outcomes = helper.as_ref().map(PostRotate::outcomes);
     let mut reporter = RecordReporter { report, recording: &recording, begin_ns, progress, outcomes };
-    let outcome = session::run(
+    let outcome = run_loop::run(
         capture,
-        &args.source,
+        &args.source.limits(),
         |worker| {
             let home = Arc::clone(&homes);
             // In order; one that has ended already put its own back at the end.
@@ -252,10 +250,6 @@ pub fn run(args: &Args) -> Result<()> {
             report.say(&format!("{} recorded to {}\n", counted(counts.written, "packet"), printable(&place)));
     }
     failure.map_or(shown, Err)
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn utc_ns() -> u64 {
@@ -376,13 +370,6 @@ impl Recorder {
     fn queue(&mut self) -> Result<&mut Queue> {
         self.queue.as_mut().ok_or_else(|| anyhow!("the recording has ended"))
     }
-}
-
-/// What the record stands for, if it is an aggregate.
-#[inline]
-fn aggregate(record: &Record<'_>) -> Option<Aggregate> {
-    let (segment_size, headers) = record.segment_size();
-    (segment_size != 0).then(|| Aggregate { packets: record.segments(), headers, segment_size })
 }
 
 impl Handler for Recorder {

@@ -8,7 +8,7 @@ use wirelane::escape::to_json;
 use wirelane::rules::{Explanation, RuleSet};
 use wirelane::{Capture, LinkType, PacketToExplain};
 
-use crate::out;
+use wirelane_monitor::out;
 
 /// Show which rules of a file a packet hits, and why
 #[derive(clap::Args, Debug)]

@@ -14,9 +14,9 @@ use wirelane::control::Status;
 use wirelane::escape::to_json;
 use wirelane::rules::{PatternLine, RuleSet, SetLine};
 
-pub use self::show::most_hit;
 use crate::instance::Which;
-use crate::{out, values};
+use crate::values;
+use wirelane_monitor::out;
 use wirelane_screen::table::{counted, printable};
 
 /// Check and explain rule files, and change the rules of a running capture
@@ -184,8 +184,8 @@ fn check(file: &Path, plugins: &[String], json: bool) -> Result<()> {
     if json {
         return out::print(to_json(&checked)? + "\n");
     }
-    let sets = checked.sets.iter().map(show::of_set);
-    let lines = sets.chain(checked.patterns.iter().map(show::of_patterns));
+    let sets = checked.sets.iter().map(wirelane_monitor::rules::of_set);
+    let lines = sets.chain(checked.patterns.iter().map(wirelane_monitor::rules::of_patterns));
     let mut more: String = lines.map(|line| line + "\n").collect();
     let mut options = Vec::new();
     if !checked.egress_devices.is_empty() {

@@ -13,20 +13,19 @@ use wirelane_export::voip::{Exporters, SavedCalls, Settings as ExportSettings, T
 use wirelane_export::{OnWire, OutputOptions};
 
 use crate::metrics::{MetricsArgs, Numbers};
-use crate::report::{Report, Stream};
-use crate::session::{self, Reporter};
-use crate::shares::{self, LimitArgs, Shares};
+use crate::outputs::LimitArgs;
+use crate::outputs::StoreArgs;
 use crate::source::{self, BalanceArg, SourceArgs, SteeringArg};
-use crate::store::{Store, StoreArgs};
+use wirelane_monitor::report::{Report, Stream};
+use wirelane_monitor::run_loop::{self, Reporter};
+use wirelane_monitor::shares::{self, Shares};
+use wirelane_monitor::store::Store;
+use wirelane_monitor::voip::report::VoipReport;
 
-mod report;
-mod show;
-
-pub use report::VoipReport;
-use show::{Beside, Show, Shown};
 use wirelane_export::pipeline::voip::{
     CaptureLoss, Left, Outputs, VoipWorker, hand_on, lost as lost_by_capture,
 };
+use wirelane_monitor::voip::show::{Beside, Show, Shown};
 use wirelane_screen::voip::{Top, TopModel};
 
 /// Heading of the help.
@@ -233,7 +232,7 @@ impl Args {
         let prints = !self.quiet && !self.top;
         let outputs =
             shares::Outputs { files: self.export.len(), prints, stores: self.store.folder.is_some() };
-        self.limit.shares((self.memory as usize) << 20, self.source.read.is_none(), outputs)
+        Shares::of((self.memory as usize) << 20, self.source.read.is_none(), self.limit.output_rate, outputs)
     }
 }
 
@@ -272,7 +271,7 @@ pub fn run(mut args: Args) -> Result<()> {
     let owner = args.source.rights.identity()?.map(|identity| identity.ids());
     let options = OutputOptions { overwrite: args.overwrite };
     let exporters = Exporters::open(&targets, settings, options, owner)?;
-    let store = Store::open(&args.store, live, owner, shares, Finished::wire_bytes)?;
+    let store = Store::open(&args.store.options(), live, owner, shares, Finished::wire_bytes)?;
     args.source.rights.trees.extend(args.store.folder.clone());
     args.source.rights.logs.extend(exporters.rotating().map(Path::to_owned));
     let saved = args.save_calls.as_ref().map(|folder| SavedCalls::open(folder, owner)).transpose()?;
@@ -379,7 +378,8 @@ fn listen(
     let beside = Beside { store, model: model.clone(), shown };
     let (outcome, counts, mut exported) = std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("wl-export".into());
-        let thread = thread.spawn_scoped(scope, move || show::export(outputs, beside, &inbox))?;
+        let thread = thread
+            .spawn_scoped(scope, move || wirelane_monitor::voip::show::export(outputs, beside, &inbox))?;
         let begun = |worker: &wirelane::Worker| {
             let mut monitor = Monitor::new(settings(args, signals));
             if let Some(meter) = meter.take() {
@@ -392,7 +392,7 @@ fn listen(
             };
             Ok(calls.watched(metrics.clone(), model.clone().map(look)))
         };
-        let outcome = session::run(capture, &args.source, begun, &mut reporter);
+        let outcome = run_loop::run(capture, &args.source.limits(), begun, &mut reporter);
         // What is said from here on is said in rows.
         drop(reporter.top.take());
         // What still goes on, now that it is known what the capture has lost.
@@ -415,7 +415,7 @@ fn listen(
     let result = std::mem::replace(&mut exported.result, Ok(()));
     let mut outcome = match (outcome, result) {
         // A reader that has gone ends the worker, whose error says less.
-        (Ok(_), Err(error)) if error.is::<crate::out::ReaderGone>() => return Err(error),
+        (Ok(_), Err(error)) if error.is::<wirelane_monitor::out::ReaderGone>() => return Err(error),
         (Ok(mut outcome), Err(error)) => {
             outcome.failure = Some(error);
             outcome

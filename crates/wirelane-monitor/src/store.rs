@@ -1,35 +1,23 @@
-//! The options of a store, and its end of the exporting thread: of flows, calls, transactions or what a probe measures.
+//! The store at the end of the exporting thread: of flows, calls, transactions or what a probe measures.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
 
-use crate::record::options::{size, time};
 use crate::shares::Shares;
 
-/// Heading of the help.
-const STORE: &str = "A store, for 'wirelane query'";
-
-/// Where it is all stored, and for how long.
-#[derive(clap::Args, Debug)]
-pub struct StoreArgs {
-    /// Store it all in this folder, in Parquet files by the hour, for 'wirelane query' and other tools. It is made where it is not
-    /// there. Several writers may share it, of flows, calls, transactions and what probes measure
-    #[arg(long = "store", value_name = "DIR", help_heading = STORE)]
+/// Where records are stored, and for how long.
+#[derive(Clone, Debug)]
+pub struct StoreOptions {
+    /// The store's folder; `None`: there is no store.
     pub folder: Option<PathBuf>,
-
-    /// Remove what is stored, of this command's kind, this long after its end, by the hour, as in 12h or 30d; of all writers
-    #[arg(long, value_name = "TIME", value_parser = time, requires = "folder", help_heading = STORE)]
-    store_max_age: Option<Duration>,
-
-    /// Keep at most this much in the store, as in 10GB, and remove the oldest; of all writers and kinds
-    #[arg(long, value_name = "SIZE", value_parser = size, requires = "folder", help_heading = STORE)]
-    store_max_size: Option<u64>,
-
-    /// End a file after this time: then it can be asked about, and a crash does not lose it any more
-    #[arg(long, value_name = "TIME", value_parser = time, default_value = "5m", requires = "folder", help_heading = STORE)]
-    store_rotate: Duration,
+    /// Age at which files are removed.
+    pub max_age: Option<Duration>,
+    /// Bytes beyond which the oldest files are removed.
+    pub max_size: Option<u64>,
+    /// Time after which a file is ended.
+    pub rotate: Duration,
 }
 
 #[cfg(feature = "store")]
@@ -58,22 +46,22 @@ mod built {
     impl<T: Storable> Store<T> {
         /// Makes the folder, before rights are given up; `None` where no store is asked for.
         pub fn open(
-            args: &StoreArgs,
+            options: &StoreOptions,
             live: bool,
             owner: Option<(u32, u32)>,
             shares: Shares,
             wire_bytes: fn(&T) -> u64,
         ) -> Result<Option<Store<T>>> {
-            let Some(folder) = args.folder.clone() else { return Ok(None) };
-            if args.store_max_size.is_some_and(|most| most < LEAST_SIZE) {
+            let Some(folder) = options.folder.clone() else { return Ok(None) };
+            if options.max_size.is_some_and(|most| most < LEAST_SIZE) {
                 let reason = format!("a store takes {LEAST_SIZE} bytes at least");
                 return Err(Error::BadOption { option: "--store-max-size", reason }.into());
             }
             let settings = StoreSettings {
                 folder,
-                max_age: args.store_max_age,
-                max_size: args.store_max_size,
-                rotate: args.store_rotate,
+                max_age: options.max_age,
+                max_size: options.max_size,
+                rotate: options.rotate,
                 live,
                 memory: shares.store,
                 owner,
@@ -178,14 +166,14 @@ mod missing {
     impl<T> Store<T> {
         /// Refuses, where a store is asked for.
         pub fn open(
-            args: &StoreArgs,
+            options: &StoreOptions,
             _live: bool,
             _owner: Option<(u32, u32)>,
             _shares: Shares,
             _wire_bytes: fn(&T) -> u64,
         ) -> Result<Option<Store<T>>> {
-            match args.folder {
-                Some(_) => Err(crate::query::not_built()),
+            match options.folder {
+                Some(_) => Err(not_built()),
                 None => Ok(None),
             }
         }
@@ -217,4 +205,13 @@ mod missing {
             match *self {}
         }
     }
+}
+
+/// What a program without the store says.
+#[cfg(not(feature = "store"))]
+pub fn not_built() -> anyhow::Error {
+    anyhow::anyhow!(
+        "this program was built without the store; 'make build' builds one with it (cargo: feature 'store' of the \
+         crate wirelane-cli)"
+    )
 }

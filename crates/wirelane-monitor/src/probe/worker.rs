@@ -8,7 +8,7 @@ use anyhow::{Result, anyhow};
 use wirelane::{Intervals, Record, Timebase};
 use wirelane_probe::Worker;
 
-use crate::session::Handler;
+use crate::run_loop::Handler;
 
 /// A packet that was taken up before may still be on its way to the worker, although the worker has found nothing.
 const ON_ITS_WAY_NS: u64 = 100_000_000;

@@ -24,15 +24,6 @@ use wirelane::sandbox::Identity;
 /// The name of the hidden subcommand.
 const SUBCOMMAND: &str = "post-rotate-helper";
 
-/// Runs post-rotate commands for another wirelane process
-#[derive(clap::Args, Debug)]
-pub struct HelperArgs {
-    /// Commands that run at once
-    jobs: usize,
-    /// What sh runs
-    command: String,
-}
-
 /// Bytes of a path, its end included (PATH_MAX).
 const LONGEST: u64 = 4096;
 
@@ -138,8 +129,11 @@ impl PostRotate {
     }
 }
 
-/// The helper itself.
-pub fn run_helper(args: &HelperArgs) -> Result<()> {
+/// The helper itself: runs `command` in sh for each path on standard input, `jobs` at once.
+///
+/// # Errors
+/// Where paths cannot be read.
+pub fn run_helper(jobs: usize, command: &str) -> Result<()> {
     if !rustix::process::geteuid().is_root() {
         wirelane::sandbox::without_capabilities()?;
     }
@@ -150,13 +144,13 @@ pub fn run_helper(args: &HelperArgs) -> Result<()> {
     let (sender, paths) = mpsc::channel::<PathBuf>();
     let paths = Mutex::new(paths);
     std::thread::scope(|scope| -> Result<()> {
-        for _ in 0..args.jobs.max(1) {
+        for _ in 0..jobs.max(1) {
             scope.spawn(|| {
                 loop {
                     // The lock is held while waiting: the others would only wait for the same.
                     let next = paths.lock().unwrap_or_else(PoisonError::into_inner).recv();
                     let Ok(path) = next else { break };
-                    let mut answer = run_command(&args.command, &path).into_bytes();
+                    let mut answer = run_command(command, &path).into_bytes();
                     answer.push(0);
                     answer.extend_from_slice(path.as_os_str().as_bytes());
                     answer.push(0);

@@ -6,7 +6,7 @@
 
 use std::io::{self, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
@@ -31,13 +31,6 @@ const LONGEST_QUESTION: usize = 4096;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How often it is looked whether a program has ended.
 const LOOK: Duration = Duration::from_millis(10);
-
-/// Reads configurations and runs programs for another wirelane process
-#[derive(clap::Args, Debug)]
-pub struct HelperArgs {
-    /// The configuration
-    config: Option<PathBuf>,
-}
 
 /// What became of programs.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
@@ -254,8 +247,11 @@ impl Listening {
     }
 }
 
-/// The helper itself.
-pub fn run_helper(args: &HelperArgs) -> Result<()> {
+/// The helper itself. `config`: the file of the configuration, where it can be read again.
+///
+/// # Errors
+/// Where questions cannot be read.
+pub fn run_helper(config: Option<&Path>) -> Result<()> {
     // Whoever stops the capture by a signal to all wants the last programs to be run as well.
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
         signal_hook::flag::register(signal, Arc::default())?;
@@ -278,7 +274,7 @@ pub fn run_helper(args: &HelperArgs) -> Result<()> {
         let mut stdin = io::stdin().lock();
         while let Some((letter, what)) = next_frame(&mut stdin).context("reading questions")? {
             if letter == CONFIG {
-                match read_config(args.config.as_deref()) {
+                match read_config(config) {
                     Ok(text) => answer(TEXT, text.as_bytes()),
                     Err(reason) => answer(UNREADABLE, reason.as_bytes()),
                 }

@@ -8,8 +8,6 @@ use std::time::{Duration, Instant};
 use wirelane::device::MacAddress;
 use wirelane::{Capture, HookPoint, LinkType, Record};
 
-use crate::source::SourceArgs;
-
 /// Time from the first packet to the advice.
 const AFTER: Duration = Duration::from_secs(4);
 /// Packets that are looked at, at most.
@@ -21,9 +19,18 @@ const LEAST_PACKETS: u32 = 4;
 /// Conversations, or packets for other hosts, below which nothing is said.
 const LEAST: usize = 20;
 
+/// What the user has asked for, as far as advice depends on it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Expected {
+    /// The capture keeps packets from the host's network stack.
+    pub exclusive: bool,
+    /// Both directions of conversations are expected.
+    pub conversations: bool,
+}
+
 /// Prints the advice that needs no traffic.
-pub fn at_start(capture: &Capture, args: &SourceArgs) {
-    if args.exclusive {
+pub fn at_start(capture: &Capture, expected: Expected) {
+    if expected.exclusive {
         return;
     }
     for device in capture.devices().iter().filter(|device| device.hook == Some(HookPoint::NativeXdp)) {
@@ -65,10 +72,10 @@ pub struct Advisor {
 
 impl Advisor {
     /// For one worker of a live capture.
-    pub fn new(capture: &Capture, args: &SourceArgs) -> Advisor {
+    pub fn new(capture: &Capture, expected: Expected) -> Advisor {
         let mut seen: Vec<Seen> = Vec::new();
         let devices = capture.devices().into_iter().map(|device| {
-            let mac = device.mac.filter(|_| device.link_type == LinkType::Ethernet && !args.exclusive)?;
+            let mac = device.mac.filter(|_| device.link_type == LinkType::Ethernet && !expected.exclusive)?;
             let known = seen.iter().position(|seen| seen.name == device.name);
             Some(known.unwrap_or_else(|| {
                 seen.push(Seen { name: device.name, mac, foreign: 0, own: 0 });
@@ -76,7 +83,7 @@ impl Advisor {
             }))
         });
         let devices = devices.collect();
-        let both = args.expects_conversations();
+        let both = expected.conversations;
         Advisor { devices, seen, both, since: None, packets: 0, conversations: HashMap::new() }
     }
 

@@ -3,23 +3,12 @@
 use serde::Serialize;
 use wirelane_export::{Limiter, OutputLimit};
 
-use crate::source;
-
 /// Bytes that wait for an output that takes nothing, at most.
 const OUTPUT: usize = 16 << 20;
 /// Bytes of a store's writer, at most.
 const STORE: usize = 128 << 20;
 /// Bytes that compression and pages of a store's file take, which its writer does not count (measured: 7 MiB).
 const ENCODER: usize = 8 << 20;
-
-/// The option that limits outputs.
-#[derive(clap::Args, Debug)]
-pub struct LimitArgs {
-    /// Records a second of each output of a live capture (standard output, logs, exports, the store); more are suppressed and
-    /// counted. Default: as many as their packets pay for with bytes on the wire, and 1000 a second in any case; 0: no limit
-    #[arg(long, value_name = "N", conflicts_with = "read", help_heading = source::OUTPUT)]
-    pub output_rate: Option<u32>,
-}
 
 /// The outputs of a command.
 #[derive(Clone, Copy, Debug)]
@@ -45,9 +34,9 @@ pub struct Shares {
     pub limit: OutputLimit,
 }
 
-impl LimitArgs {
+impl Shares {
     /// Shares `memory` bytes. Outputs get a quarter of it at most, a store a quarter, and the store's encoder another.
-    pub fn shares(&self, memory: usize, live: bool, outputs: Outputs) -> Shares {
+    pub fn of(memory: usize, live: bool, rate: Option<u32>, outputs: Outputs) -> Shares {
         let output = (memory / 4 / outputs.files.max(4)).min(OUTPUT);
         let store = if outputs.stores { (memory / 4).min(STORE) } else { 0 };
         let number = outputs.files + usize::from(outputs.prints) + usize::from(outputs.stores);
@@ -56,7 +45,7 @@ impl LimitArgs {
             analysis: memory - output * outputs.files - store - encoder,
             output,
             store,
-            limit: match self.output_rate {
+            limit: match rate {
                 Some(0) => OutputLimit::None,
                 Some(rate) => OutputLimit::Rate(rate),
                 None if live => OutputLimit::Paid(number.max(1) as u32),
@@ -109,11 +98,10 @@ mod tests {
 
     #[test]
     fn shares_never_exceed_the_memory_and_files_are_read_without_a_limit() {
-        let args = LimitArgs { output_rate: None };
         for memory in [1 << 20, 32 << 20, 256 << 20, 64 << 30] {
             for files in [0, 1, 4, 9] {
                 for stores in [false, true] {
-                    let shares = args.shares(memory, true, Outputs { files, prints: true, stores });
+                    let shares = Shares::of(memory, true, None, Outputs { files, prints: true, stores });
                     assert!(shares.analysis + shares.output * files + shares.store <= memory);
                     assert!(shares.analysis >= memory / 4);
                     assert_eq!(shares.limit, OutputLimit::Paid((files + 1) as u32 + u32::from(stores)));
@@ -121,8 +109,8 @@ mod tests {
             }
         }
         let one = Outputs { files: 1, prints: false, stores: false };
-        assert_eq!(args.shares(1, false, one).limit, OutputLimit::None);
-        assert_eq!(LimitArgs { output_rate: Some(0) }.shares(1, true, one).limit, OutputLimit::None);
-        assert_eq!(LimitArgs { output_rate: Some(9) }.shares(1, true, one).limit, OutputLimit::Rate(9));
+        assert_eq!(Shares::of(1, false, None, one).limit, OutputLimit::None);
+        assert_eq!(Shares::of(1, true, Some(0), one).limit, OutputLimit::None);
+        assert_eq!(Shares::of(1, true, Some(9), one).limit, OutputLimit::Rate(9));
     }
 }

@@ -9,12 +9,12 @@ use wirelane::ledger::Counters;
 use wirelane::{BalanceReport, Capture, EgressLine, HookPoint, Ledger, RuleStats};
 use wirelane_export::recorder::RecordingCounts;
 
-use crate::flows::FlowsReport;
-use crate::http::HttpReport;
+use crate::flows::report::FlowsReport;
+use crate::http::report::HttpReport;
 use crate::out;
-use crate::probe::ProbeReport;
-use crate::session::Reporter;
-use crate::voip::VoipReport;
+use crate::probe::report::ProbeReport;
+use crate::run_loop::Reporter;
+use crate::voip::report::VoipReport;
 use wirelane_screen::table::{Table, amount, counted, printable, rate};
 
 /// Where a report goes.

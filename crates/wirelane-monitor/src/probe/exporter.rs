@@ -1,12 +1,11 @@
 //! Export of alarms: a thread per target, which never blocks the probe.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::rights::RightsArgs;
 use anyhow::{Context, Result, anyhow};
 use serde::Serialize;
 use wirelane_export::alarms::AlarmOutput;
@@ -52,23 +51,23 @@ pub struct Exporter {
 }
 
 impl Opened {
-    /// Opens the targets of a configuration; `None` where it has none. `rights` has then the TCP ports and the files
-    /// that are opened again.
+    /// Opens the targets of a configuration; `None` where it has none. Adds the TCP ports that it connects to, and
+    /// the files that are opened again after a rotation.
     ///
     /// # Errors
     /// Where one cannot be opened.
     pub fn open(
         config: &Config,
         owner: Option<(u32, u32)>,
-        rights: &mut RightsArgs,
+        (tcp_ports, logs): (&mut Vec<u16>, &mut Vec<PathBuf>),
     ) -> Result<Option<Opened>> {
         let opened = config.targets().into_iter().map(|(place, target)| {
             let output = AlarmOutput::open(target, owner).map_err(|error| match error {
                 wirelane_export::Error::Target { target, reason } => anyhow!("export to {target}: {reason}"),
                 other => other.into(),
             })?;
-            rights.tcp_ports.extend(output.tcp_ports());
-            rights.logs.extend(output.rotates().map(Path::to_owned));
+            tcp_ports.extend(output.tcp_ports());
+            logs.extend(output.rotates().map(Path::to_owned));
             Ok((place, output))
         });
         let opened = opened.collect::<Result<Vec<_>>>()?;

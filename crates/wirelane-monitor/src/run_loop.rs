@@ -10,8 +10,7 @@ use wirelane::{Capture, Ledger, RuleStats, Worker};
 
 pub use wirelane_export::pipeline::Handler;
 
-use crate::advice::{self, Advisor};
-use crate::source::SourceArgs;
+use crate::advice::{self, Advisor, Expected};
 
 /// What a command shows.
 pub trait Reporter {
@@ -33,6 +32,21 @@ pub struct Outcome {
     pub failure: Option<anyhow::Error>,
 }
 
+/// When a run reports and ends.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Time between two reports.
+    pub interval: Duration,
+    /// Time after which the run ends.
+    pub duration: Option<Duration>,
+    /// Packets after which the run ends.
+    pub packets: Option<u64>,
+    /// What SIGHUP does.
+    pub on_hangup: OnHangup,
+    /// What advice on a live capture depends on; `None`: a file is read.
+    pub live: Option<Expected>,
+}
+
 /// Why the main thread wakes.
 enum Event {
     Signal,
@@ -47,7 +61,7 @@ const IMPATIENCE: Duration = Duration::from_millis(500);
 /// is part of the outcome, so that its ledger is always shown.
 pub fn run<H: Handler>(
     mut capture: Capture,
-    args: &SourceArgs,
+    limits: &Limits,
     handler: impl FnMut(&Worker) -> Result<H>,
     reporter: &mut dyn Reporter,
 ) -> Result<Outcome>
@@ -55,15 +69,14 @@ where
     H::Error: Into<anyhow::Error>,
 {
     let (events, inbox) = mpsc::channel();
-    watch_signals(events.clone(), args.on_hangup())?;
+    watch_signals(events.clone(), limits.on_hangup)?;
     let workers = capture.workers();
     // All of them, before any thread runs that would have to be stopped again.
     let handlers = workers.iter().map(handler).collect::<Result<Vec<_>>>()?;
-    let budget = args.packets.map(AtomicU64::new);
+    let budget = limits.packets.map(AtomicU64::new);
     let enough = AtomicBool::new(budget.as_ref().is_some_and(|left| left.load(Ordering::Relaxed) == 0));
-    let live = args.read.is_none();
-    if live {
-        advice::at_start(&capture, args);
+    if let Some(expected) = limits.live {
+        advice::at_start(&capture, expected);
     }
     let start = Instant::now();
     reporter.ready(&capture)?;
@@ -72,7 +85,8 @@ where
         let mut failure = None;
         for (worker, handler) in workers.into_iter().zip(handlers) {
             let (budget, enough, events) = (budget.as_ref(), &enough, events.clone());
-            let advisor = (live && worker.index() == 0).then(|| Advisor::new(&capture, args));
+            let advisor =
+                limits.live.filter(|_| worker.index() == 0).map(|expected| Advisor::new(&capture, expected));
             let thread = std::thread::Builder::new().name(format!("wl-worker-{}", worker.index()));
             let spawned = thread.spawn_scoped(scope, move || {
                 let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -95,7 +109,7 @@ where
         if run_loop.failure.is_some() {
             run_loop.stop();
         }
-        run_loop.follow(running, start, args, &inbox, reporter);
+        run_loop.follow(running, start, limits, &inbox, reporter);
         (run_loop.stopped.unwrap_or_else(Instant::now) - start, run_loop.failure)
     });
     for (device, ending) in capture.ended() {
@@ -216,12 +230,12 @@ impl RunLoop<'_> {
         &mut self,
         mut running: usize,
         start: Instant,
-        args: &SourceArgs,
+        limits: &Limits,
         inbox: &mpsc::Receiver<Event>,
         reporter: &mut dyn Reporter,
     ) {
-        let mut next = start + args.interval;
-        let end = args.duration.map(|duration| start + duration);
+        let mut next = start + limits.interval;
+        let end = limits.duration.map(|duration| start + duration);
         while running > 0 {
             let now = Instant::now();
             if self.stopped.is_none() {
@@ -233,7 +247,7 @@ impl RunLoop<'_> {
                         .ledger()
                         .map_err(Into::into)
                         .and_then(|ledger| reporter.interval(&ledger, now - start));
-                    next = after(next, now, args.interval);
+                    next = after(next, now, limits.interval);
                     if let Err(error) = shown {
                         self.fail(error);
                     }
@@ -333,14 +347,6 @@ mod tests {
         assert_eq!(after(at(1.0), at(2.0), second), at(3.0));
         assert!(after(at(1.0), at(3.0), Duration::from_nanos(1)) > at(3.0));
     }
-    #[derive(clap::Parser)]
-    struct Line {
-        #[command(flatten)]
-        source: SourceArgs,
-        /// The commands have it, and `--steering-program` excludes it.
-        #[arg(long)]
-        steering: Option<String>,
-    }
 
     /// Panics at the third record.
     struct Doomed(u32);
@@ -373,7 +379,6 @@ mod tests {
     /// Battery: F5
     #[test]
     fn a_handler_that_panics_ends_the_run_with_its_ledger() {
-        use clap::Parser as _;
         let mut pcap: Vec<u8> =
             [0xa1b2_c3d4u32, 0x0004_0002, 0, 0, 65535, 1].into_iter().flat_map(u32::to_le_bytes).collect();
         for _ in 0..10 {
@@ -382,8 +387,9 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), pcap).unwrap();
         let capture = Capture::open_file(file.path()).unwrap();
-        let args = Line::parse_from(["wirelane", "-r", file.path().to_str().unwrap()]).source;
-        let outcome = run(capture, &args, |_| Ok(Doomed(0)), &mut Silent).unwrap();
+        let interval = Duration::from_secs(1);
+        let limits = Limits { interval, duration: None, packets: None, on_hangup: OnHangup::End, live: None };
+        let outcome = run(capture, &limits, |_| Ok(Doomed(0)), &mut Silent).unwrap();
         assert!(outcome.failure.unwrap().to_string().contains("a worker panicked"));
         assert!(outcome.ledger.balances(), "{:?}", outcome.ledger);
         assert_eq!(outcome.ledger.total.analysed, 3);

@@ -1,0 +1,54 @@
+//! Options of outputs: a store, and a limit of records.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use wirelane_monitor::store::StoreOptions;
+
+use crate::record::options::{size, time};
+use crate::source;
+
+/// Heading of the help.
+const STORE: &str = "A store, for 'wirelane query'";
+
+/// Where it is all stored, and for how long.
+#[derive(clap::Args, Debug)]
+pub struct StoreArgs {
+    /// Store it all in this folder, in Parquet files by the hour, for 'wirelane query' and other tools. It is made where it is not
+    /// there. Several writers may share it, of flows, calls, transactions and what probes measure
+    #[arg(long = "store", value_name = "DIR", help_heading = STORE)]
+    pub folder: Option<PathBuf>,
+
+    /// Remove what is stored, of this command's kind, this long after its end, by the hour, as in 12h or 30d; of all writers
+    #[arg(long, value_name = "TIME", value_parser = time, requires = "folder", help_heading = STORE)]
+    store_max_age: Option<Duration>,
+
+    /// Keep at most this much in the store, as in 10GB, and remove the oldest; of all writers and kinds
+    #[arg(long, value_name = "SIZE", value_parser = size, requires = "folder", help_heading = STORE)]
+    store_max_size: Option<u64>,
+
+    /// End a file after this time: then it can be asked about, and a crash does not lose it any more
+    #[arg(long, value_name = "TIME", value_parser = time, default_value = "5m", requires = "folder", help_heading = STORE)]
+    store_rotate: Duration,
+}
+
+impl StoreArgs {
+    /// What the options say.
+    pub fn options(&self) -> StoreOptions {
+        StoreOptions {
+            folder: self.folder.clone(),
+            max_age: self.store_max_age,
+            max_size: self.store_max_size,
+            rotate: self.store_rotate,
+        }
+    }
+}
+
+/// The option that limits outputs.
+#[derive(clap::Args, Debug)]
+pub struct LimitArgs {
+    /// Records a second of each output of a live capture (standard output, logs, exports, the store); more are suppressed and
+    /// counted. Default: as many as their packets pay for with bytes on the wire, and 1000 a second in any case; 0: no limit
+    #[arg(long, value_name = "N", conflicts_with = "read", help_heading = source::OUTPUT)]
+    pub output_rate: Option<u32>,
+}

@@ -1,0 +1,4 @@
+//! HTTP transactions: the exporting thread, and the report.
+
+pub mod report;
+pub mod show;

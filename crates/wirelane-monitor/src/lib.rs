@@ -1,0 +1,18 @@
+//! Captures with their analyses and outputs: what the `wirelane` command runs, without its options.
+//!
+//! ```text
+//! run_loop: workers -> Handler (wirelane_export::pipeline) -> exporting thread (flows, http, voip, probe)
+//!           ledger  -> Reporter -> report -> out                    `-> logs, exports, store, out
+//! ```
+pub mod advice;
+pub mod flows;
+pub mod http;
+pub mod out;
+pub mod probe;
+pub mod record;
+pub mod report;
+pub mod rules;
+pub mod run_loop;
+pub mod shares;
+pub mod store;
+pub mod voip;

@@ -1,0 +1,22 @@
+//! Recordings: the merge of workers' files, commands for finished files, progress.
+
+pub mod merge;
+pub mod post_rotate;
+pub mod progress;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use wirelane::Record;
+use wirelane_export::Aggregate;
+
+/// What the record stands for, if it is an aggregate.
+#[inline]
+pub fn aggregate(record: &Record<'_>) -> Option<Aggregate> {
+    let (segment_size, headers) = record.segment_size();
+    (segment_size != 0).then(|| Aggregate { packets: record.segments(), headers, segment_size })
+}
+
+/// Locks, whoever panicked with the lock.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

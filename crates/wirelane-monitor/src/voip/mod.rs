@@ -1,0 +1,4 @@
+//! Calls: the exporting thread, and the report.
+
+pub mod report;
+pub mod show;
