@@ -134,6 +134,25 @@ fn crates_of_the_library_describe_themselves() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
+/// Each crate of the product is packed with all that it names, as for a registry. `make test-all` also builds the packages.
+#[test]
+fn crates_can_be_packed() {
+    let folder = tempfile::tempdir().unwrap();
+    let others = LAB.iter().flat_map(|name| ["--exclude", name]);
+    let output = Command::new(env!("CARGO"))
+        .args(["package", "--workspace", "--no-verify", "--offline", "--allow-dirty", "--quiet", "--target-dir"])
+        .arg(folder.path())
+        .args(others)
+        .current_dir(repository())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    for (name, _) in LEVELS {
+        let file = folder.path().join(format!("package/{name}-{}.crate", env!("CARGO_PKG_VERSION")));
+        assert!(file.exists(), "{}", file.display());
+    }
+}
+
 /// The Rust files of a crate without its tests, as module paths (`engine::ring`) with their text.
 fn modules(source: &Path) -> Vec<(Vec<String>, String)> {
     fn visit(folder: &Path, path: &mut Vec<String>, found: &mut Vec<(Vec<String>, String)>) {
