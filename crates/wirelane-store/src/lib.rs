@@ -17,7 +17,7 @@
 //! crate, which nothing but the program's feature `store` needs.
 mod error;
 mod file;
-mod place;
+mod paths;
 pub mod plain;
 pub mod query;
 pub mod report;

@@ -37,7 +37,7 @@ pub(crate) fn sweep(store: &Path, aged: &[Table], keep: Keep, now_s: i64) -> (Go
     let (mut files, mut parts, mut empty) = (Vec::new(), Vec::new(), Vec::new());
     for table in Table::ALL {
         let folder = store.join(table.name());
-        match place::list(&folder) {
+        match paths::list(&folder) {
             Ok(listing) => {
                 files.extend(listing.files.into_iter().map(|file| (file, table)));
                 parts.extend(listing.parts);
@@ -109,9 +109,9 @@ mod tests {
     /// A file of so many bytes in each of these hours.
     fn fill(table: &Path, hours: std::ops::Range<i64>, bytes: usize) -> Vec<PathBuf> {
         let make = |hour: i64| {
-            let folder = place::folder(table, hour);
+            let folder = paths::folder(table, hour);
             fs::create_dir_all(&folder).unwrap();
-            let name = place::new_name(DateTime::from_timestamp(hour * 3600, 0).unwrap());
+            let name = paths::new_name(DateTime::from_timestamp(hour * 3600, 0).unwrap());
             let path = folder.join(name);
             fs::write(&path, vec![0; bytes]).unwrap();
             path
@@ -123,7 +123,7 @@ mod tests {
     fn the_oldest_go_by_age_and_by_size_and_nothing_that_is_not_ours() {
         let store = tempfile::tempdir().unwrap();
         let files = fill(&table(store.path()), 1000..1010, 100);
-        let foreign = place::folder(&table(store.path()), 1000).join("mine.parquet");
+        let foreign = paths::folder(&table(store.path()), 1000).join("mine.parquet");
         fs::write(&foreign, "x").unwrap();
         let there = || files.iter().map(|file| file.exists()).collect::<Vec<_>>();
         // Hour 1001 has ended two hours ago, to the second.
@@ -141,8 +141,8 @@ mod tests {
         assert!(foreign.exists());
         // What is empty now goes the next time.
         sweep(store.path(), FLOWS, keep, now).1.unwrap();
-        assert!(place::folder(&table(store.path()), 1000).exists(), "something is in it");
-        assert!(!place::folder(&table(store.path()), 1001).exists());
+        assert!(paths::folder(&table(store.path()), 1000).exists(), "something is in it");
+        assert!(!paths::folder(&table(store.path()), 1001).exists());
     }
 
     #[test]
@@ -165,9 +165,9 @@ mod tests {
     #[test]
     fn what_a_dead_writer_left_goes_and_what_is_being_written_stays() {
         let store = tempfile::tempdir().unwrap();
-        let folder = place::folder(&table(store.path()), 1000);
+        let folder = paths::folder(&table(store.path()), 1000);
         let live = unfinished::Unfinished::create(&folder).unwrap();
-        let dead = folder.join(place::part_of(&place::new_name(chrono::Utc::now())));
+        let dead = folder.join(paths::part_of(&paths::new_name(chrono::Utc::now())));
         fs::write(&dead, "half").unwrap();
         let (gone, result) = sweep(store.path(), FLOWS, Keep::default(), 0);
         result.unwrap();

@@ -36,10 +36,10 @@ impl Unfinished {
     pub(crate) fn create(folder: &Path) -> io::Result<Unfinished> {
         for _ in 0..ATTEMPTS {
             folder::make(folder, FOLDER, None)?;
-            let name = place::new_name(Utc::now());
+            let name = paths::new_name(Utc::now());
             let mut options = OpenOptions::new();
             options.write(true).create_new(true).mode(FILE).custom_flags(libc::O_NOFOLLOW);
-            let file = match options.open(folder.join(place::part_of(&name))) {
+            let file = match options.open(folder.join(paths::part_of(&name))) {
                 Ok(file) => file,
                 // Somebody has cleared the empty folder away; a name that is taken has 64 bits in common with ours.
                 Err(error)
@@ -63,7 +63,7 @@ impl Unfinished {
 
     /// What errors call it.
     pub(crate) fn path(&self) -> PathBuf {
-        self.folder.join(place::part_of(&self.name))
+        self.folder.join(paths::part_of(&self.name))
     }
 
     /// Writes all of it at an offset; how much was written, and what went wrong then.

@@ -11,7 +11,7 @@ use serde::{Serialize, Serializer};
 use wirelane_export::folder;
 
 use crate::file::{Ended, OpenFile, properties};
-use crate::place::{self, Hour};
+use crate::paths::{self, Hour};
 use crate::retention::{Keep, sweep};
 use crate::tables::{Row, Storable, Table};
 use crate::unfinished::FOLDER;
@@ -218,7 +218,7 @@ impl<T: Storable> Writer<T> {
 struct Store {
     settings: StoreSettings,
     tables: &'static [Table],
-    open: BTreeMap<Place, OpenFile>,
+    open: BTreeMap<TableHour, OpenFile>,
     ended: VecDeque<Ended>,
     counts: StoreCounts,
     /// Since when nothing can be written.
@@ -227,7 +227,7 @@ struct Store {
 }
 
 /// What the rows of a file have in common.
-type Place = (Table, Hour);
+type TableHour = (Table, Hour);
 
 impl Store {
     fn new(settings: StoreSettings, tables: &'static [Table]) -> Store {
@@ -267,7 +267,7 @@ impl Store {
         }
         for one in these {
             one.put(names, &mut |table, end_ns, fill| {
-                let place = (table, (end_ns / place::HOUR_NS) as Hour);
+                let place = (table, (end_ns / paths::HOUR_NS) as Hour);
                 if let Err(error) = self.row(place, fill) {
                     self.broken(place, &error);
                 }
@@ -277,7 +277,7 @@ impl Store {
 
     fn row(
         &mut self,
-        place: Place,
+        place: TableHour,
         fill: &mut dyn FnMut(&mut Row<'_>),
     ) -> datafusion::parquet::errors::Result<()> {
         let (table, hour) = place;
@@ -287,7 +287,7 @@ impl Store {
                 let oldest = its.min_by_key(|(_, file)| file.used).map(|(place, _)| *place);
                 oldest.into_iter().for_each(|place| self.end(place));
             }
-            let folder = place::folder(&self.settings.folder.join(table.name()), hour);
+            let folder = paths::folder(&self.settings.folder.join(table.name()), hour);
             self.open.insert(place, OpenFile::new(folder, table, &properties(table))?);
         }
         let most = self.most_file();
@@ -308,14 +308,14 @@ impl Store {
     }
 
     /// The encoder has refused rows, which is a fault of ours: this file is lost, and said to be.
-    fn broken(&mut self, place: Place, error: &datafusion::parquet::errors::ParquetError) {
+    fn broken(&mut self, place: TableHour, error: &datafusion::parquet::errors::ParquetError) {
         let lost = self.open.remove(&place).map_or(1, |file| file.rows);
         self.counts.unwritten(place.0, lost);
         self.counts.failed(format!("{} cannot be encoded, which is a bug: {error}", place.0.name()));
     }
 
     /// Ends a file.
-    fn end(&mut self, place: Place) {
+    fn end(&mut self, place: TableHour) {
         let Some(file) = self.open.remove(&place) else { return };
         let rows = file.rows;
         match file.end() {
@@ -330,7 +330,7 @@ impl Store {
     /// What is to be done between batches.
     fn look_after(&mut self) {
         let rotate = self.settings.rotate;
-        let due: Vec<Place> = self
+        let due: Vec<TableHour> = self
             .open
             .iter()
             .filter(|(_, file)| file.since.elapsed() >= rotate)

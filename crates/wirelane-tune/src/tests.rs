@@ -78,18 +78,18 @@ fn changes() -> Vec<Change> {
     ]
 }
 
-pub(super) struct Place {
+pub(super) struct TestJournal {
     _folder: tempfile::TempDir,
     pub(super) path: PathBuf,
     pub(super) of: Identity,
 }
 
-impl Place {
-    pub(super) fn new() -> Place {
+impl TestJournal {
+    pub(super) fn new() -> TestJournal {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("journal");
         let of = Identity { device: "eth1".into(), ifindex: 2, namespace: 1, boot: "b".into() };
-        Place { _folder: folder, path, of }
+        TestJournal { _folder: folder, path, of }
     }
 
     fn apply(&self, fake: &Fake, by: By) -> Vec<Step<Outcome>> {
@@ -126,7 +126,7 @@ pub(super) fn dies_after(points: u32, work: impl FnOnce()) -> bool {
 
 #[test]
 fn what_was_applied_is_restored_once() {
-    let (place, fake) = (Place::new(), device());
+    let (place, fake) = (TestJournal::new(), device());
     let before = fake.values.borrow().clone();
     let steps = place.apply(&fake, By::Apply);
     assert!(steps.iter().all(|step| matches!(step.outcome, Outcome::Changed { .. })), "{steps:?}");
@@ -146,7 +146,7 @@ fn death_at_every_step_of_applying_is_healed() {
     let before = device().values.borrow().clone();
     let mut deaths = 0;
     for points in 0.. {
-        let (place, fake) = (Place::new(), device());
+        let (place, fake) = (TestJournal::new(), device());
         if dies_after(points, || drop(place.apply(&fake, By::Apply))) {
             break;
         }
@@ -170,7 +170,7 @@ fn death_at_every_step_of_applying_is_healed() {
 fn death_at_every_step_of_restoring_is_healed() {
     let before = device().values.borrow().clone();
     for points in 0.. {
-        let (place, fake) = (Place::new(), device());
+        let (place, fake) = (TestJournal::new(), device());
         place.apply(&fake, By::Apply);
         if dies_after(points, || drop(place.restore(&fake, By::Apply))) {
             assert!(points > 20, "only {points} points");
@@ -184,7 +184,7 @@ fn death_at_every_step_of_restoring_is_healed() {
 
 #[test]
 fn what_others_changed_since_is_left_alone() {
-    let (place, fake) = (Place::new(), device());
+    let (place, fake) = (TestJournal::new(), device());
     place.apply(&fake, By::Apply);
     fake.values.borrow_mut().insert(Setting::Threaded, "2".into());
     fake.values.borrow_mut().insert(gro(), "on".into());
@@ -200,7 +200,7 @@ fn what_others_changed_since_is_left_alone() {
 
 #[test]
 fn one_refusal_does_not_stop_the_others() {
-    let (place, mut fake) = (Place::new(), device());
+    let (place, mut fake) = (TestJournal::new(), device());
     fake.refuses = BTreeMap::from([
         (Setting::Channels, libc::EPERM),
         (Setting::IrqAffinity { irq: 64 }, libc::EIO),
@@ -236,7 +236,7 @@ fn one_refusal_does_not_stop_the_others() {
 
 #[test]
 fn captures_share_and_the_last_one_puts_back() {
-    let (place, fake) = (Place::new(), device());
+    let (place, fake) = (TestJournal::new(), device());
     let before = fake.values.borrow().clone();
     let own = Owner::this("threaded");
     let dead = Owner { start: own.start + 1, ..own.clone() };
@@ -264,7 +264,7 @@ fn captures_share_and_the_last_one_puts_back() {
 
 #[test]
 fn what_is_applied_outlives_the_capture_that_had_it() {
-    let (place, fake) = (Place::new(), device());
+    let (place, fake) = (TestJournal::new(), device());
     let before = fake.values.borrow().clone();
     let own = Owner::this("threaded");
     let mut journal = Journal::create(&place.path, &place.of).unwrap();
@@ -282,7 +282,7 @@ fn what_is_applied_outlives_the_capture_that_had_it() {
 
 #[test]
 fn a_journal_that_is_none_is_not_touched() {
-    let place = Place::new();
+    let place = TestJournal::new();
     std::fs::write(&place.path, "my diary\n").unwrap();
     let error = Journal::create(&place.path, &place.of).unwrap_err().to_string();
     assert!(error.contains("not a journal of wirelane tune"), "{error}");
@@ -305,7 +305,7 @@ fn a_journal_that_is_none_is_not_touched() {
 /// An RSS table that names four queues is refused while there are two.
 #[test]
 fn what_waits_for_another_setting_is_put_back_after_it() {
-    let (place, mut fake) = (Place::new(), device());
+    let (place, mut fake) = (TestJournal::new(), device());
     let before = fake.values.borrow().clone();
     place.apply(&fake, By::Apply);
     fake.waits = Some((gro(), Setting::Channels, "rx 0 tx 0 combined 2"));

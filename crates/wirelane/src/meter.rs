@@ -10,7 +10,7 @@ use wirelane_bpf::rtp::RtpStream;
 use wirelane_bpf::stream::StreamKey;
 
 use crate::active_rules::ActiveRuleset;
-use crate::engine::ring::streams::{Place, Streams};
+use crate::engine::ring::streams::{StreamSlot, Streams};
 use crate::error::Result;
 use wirelane_rules::{Action, ExactFields, ExactRule};
 
@@ -44,7 +44,7 @@ pub struct StreamEnds {
 /// A stream that is measured in the kernel, as long as it is nobody else's turn: what [`Meter::open`] gives.
 #[derive(Clone, Debug)]
 pub struct Hand {
-    place: Place,
+    place: StreamSlot,
     key: StreamKey,
     /// The number of the last packet that was added here.
     number: u64,

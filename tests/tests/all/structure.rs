@@ -140,7 +140,15 @@ fn crates_can_be_packed() {
     let folder = tempfile::tempdir().unwrap();
     let others = LAB.iter().flat_map(|name| ["--exclude", name]);
     let output = Command::new(env!("CARGO"))
-        .args(["package", "--workspace", "--no-verify", "--offline", "--allow-dirty", "--quiet", "--target-dir"])
+        .args([
+            "package",
+            "--workspace",
+            "--no-verify",
+            "--offline",
+            "--allow-dirty",
+            "--quiet",
+            "--target-dir",
+        ])
         .arg(folder.path())
         .args(others)
         .current_dir(repository())

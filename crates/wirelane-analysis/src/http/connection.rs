@@ -5,7 +5,7 @@
 //! for some time, in the time of packets.
 
 use super::exchange::Exchanges;
-use super::parser::{Parser, Place};
+use super::parser::{Parser, Span};
 use super::segment::{FIN, RST, SYN, Segment};
 use super::stream::{Piece, Stream};
 
@@ -142,7 +142,7 @@ impl Connection {
         if at + u64::from(len) <= next || at > next + AWAY_MOST {
             return;
         }
-        let place = Place { ts_ns, at, acked: None, begins: false };
+        let place = Span { ts_ns, at, acked: None, begins: false };
         let empty = stream.is_empty();
         if empty && at >= next && self.parsers[dir].is_adrift() {
             self.parsers[dir].gap(at - next, &mut self.exchanges, extra);
@@ -160,7 +160,7 @@ impl Connection {
 
     fn payload(&mut self, dir: usize, at: u64, segment: &Segment<'_>, order: u64, extra: &[Box<str>]) {
         let next = self.streams[dir].next;
-        let place = Place { ts_ns: segment.ts_ns, at, acked: self.acked(dir, segment.ack), begins: true };
+        let place = Span { ts_ns: segment.ts_ns, at, acked: self.acked(dir, segment.ack), begins: true };
         let ready = at == next && self.may_pass(dir, segment.ack, segment.data);
         if self.parsers[dir].is_adrift() && at >= next && self.streams[dir].is_empty() {
             // Nothing of what is missing would be of use, and nothing is waited for.
@@ -252,7 +252,7 @@ impl Connection {
             return;
         }
         let acked = self.acked(dir, piece.ack);
-        let place = Place { ts_ns: piece.ts_ns, at, acked, begins: piece.begins };
+        let place = Span { ts_ns: piece.ts_ns, at, acked, begins: piece.begins };
         self.deliver(dir, &piece.data, piece.len, piece.captured, place, extra);
     }
 
@@ -263,7 +263,7 @@ impl Connection {
         data: &[u8],
         len: u32,
         captured: bool,
-        place: Place,
+        place: Span,
         extra: &[Box<str>],
     ) {
         let parser = &mut self.parsers[dir];

@@ -11,7 +11,7 @@ use super::transaction::{Mark, Message};
 
 /// Where bytes are.
 #[derive(Clone, Copy, Debug)]
-pub struct Place {
+pub struct Span {
     /// Time of their packet.
     pub ts_ns: u64,
     /// Of the first one, in its direction.
@@ -33,13 +33,13 @@ struct Head {
     checked: bool,
     /// Bytes that were searched for the end of the first line, so that a head in small segments takes linear time.
     searched: usize,
-    place: Place,
+    place: Span,
 }
 
 #[derive(Debug)]
 enum State {
     /// A head may begin here. `sync`: nothing else can, as this is the beginning of the connection or the end of a message.
-    Open { bytes: [u8; 8], count: usize, sync: bool, place: Option<Place> },
+    Open { bytes: [u8; 8], count: usize, sync: bool, place: Option<Span> },
     /// Within a head.
     Head(Box<Head>),
     /// In a body of which so many bytes are left.
@@ -117,7 +117,7 @@ impl Parser {
     }
 
     /// These bytes come next.
-    pub fn data(&mut self, bytes: &[u8], place: Place, exchanges: &mut Exchanges, extra: &[Box<str>]) {
+    pub fn data(&mut self, bytes: &[u8], place: Span, exchanges: &mut Exchanges, extra: &[Box<str>]) {
         let (mut bytes, mut place) = (bytes, place);
         self.ts_ns = place.ts_ns;
         if exchanges.tunnel && !matches!(self.state, State::Tunnel) {
@@ -330,7 +330,7 @@ impl Parser {
     }
 
     /// Gathers what may begin a head.
-    fn open(&mut self, data: &[u8], here: Place, exchanges: &mut Exchanges) -> usize {
+    fn open(&mut self, data: &[u8], here: Span, exchanges: &mut Exchanges) -> usize {
         let role = self.role(exchanges);
         let State::Open { bytes, count, sync, place } = &mut self.state else { return data.len() };
         for (at, byte) in data.iter().enumerate() {
@@ -338,7 +338,7 @@ impl Parser {
                 continue;
             }
             if *count == 0 {
-                *place = Some(Place { at: here.at + at as u64, ..here });
+                *place = Some(Span { at: here.at + at as u64, ..here });
             }
             bytes[*count] = *byte;
             *count += 1;

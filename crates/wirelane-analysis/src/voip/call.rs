@@ -3,7 +3,7 @@
 use ahash::RandomState;
 
 use super::sip::{Message, Start, text};
-use super::stream::{Party, Place, Stream};
+use super::stream::{MediaAddress, Party, Stream};
 
 /// Tags of those who answered that are told apart.
 const MOST_FORKS: usize = 16;
@@ -104,9 +104,9 @@ pub struct Call {
     /// The Request-URI of the first INVITE.
     pub request_uri: Box<str>,
     /// Where the first INVITE came from.
-    pub caller: Place,
+    pub caller: MediaAddress,
     /// Where it went.
-    pub callee: Place,
+    pub callee: MediaAddress,
     /// Whether it came by TCP.
     pub tcp: bool,
     /// User-Agent of the caller.
@@ -179,7 +179,7 @@ pub struct Call {
     seen: [u64; REMEMBERED],
     pub(super) has_media: bool,
     pub(super) offers: [Vec<super::sdp::Media>; 2],
-    pub(super) places: Vec<Place>,
+    pub(super) places: Vec<MediaAddress>,
     pub(super) streams: Vec<u32>,
     pub(super) touched_ns: u64,
     pub(super) cost: usize,
@@ -218,9 +218,9 @@ impl CallRecord {
 #[derive(Clone, Copy, Debug)]
 pub struct Way {
     /// From where.
-    pub from: Place,
+    pub from: MediaAddress,
     /// To where.
-    pub to: Place,
+    pub to: MediaAddress,
     /// By TCP.
     pub tcp: bool,
     /// When.
@@ -231,7 +231,7 @@ impl Call {
     /// A call that this INVITE begins, or that is known from this message on.
     pub fn new(message: &Message<'_>, way: &Way) -> Call {
         // An answer goes the other way.
-        let (uri, agent, caller, callee): (&[u8], &[u8], Place, Place) = match message.start {
+        let (uri, agent, caller, callee): (&[u8], &[u8], MediaAddress, MediaAddress) = match message.start {
             Start::Request { uri, .. } => (uri, message.agent, way.from, way.to),
             Start::Response { .. } => (&[], &[], way.to, way.from),
         };

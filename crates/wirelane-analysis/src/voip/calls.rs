@@ -8,7 +8,7 @@ use super::media::Endpoint;
 use super::monitor::{Finished, Monitor, OVER, QUIET, Signal, TALKING, WAITING};
 use super::sdp::{self, Media};
 use super::sip::{self, Fault, Message, Start, text};
-use super::stream::{Party, Place};
+use super::stream::{MediaAddress, Party};
 
 /// Places of one call that are known.
 const MOST_PLACES: usize = 96;
@@ -280,7 +280,7 @@ impl Monitor {
     }
 
     /// A place is one of a call's, whosever it was.
-    pub(super) fn announce(&mut self, at: u32, place: Place, endpoint: Endpoint) {
+    pub(super) fn announce(&mut self, at: u32, place: MediaAddress, endpoint: Endpoint) {
         let Some(call) = self.calls.get_mut(at) else { return };
         if !call.places.contains(&place) {
             if call.places.len() == MOST_PLACES {
@@ -346,7 +346,7 @@ impl Monitor {
 }
 
 /// Where a media may go, and whether that is for RTCP alone.
-fn places(media: &Media) -> impl Iterator<Item = (Place, bool)> + '_ {
+fn places(media: &Media) -> impl Iterator<Item = (MediaAddress, bool)> + '_ {
     let rtcp = media.rtcp_place().filter(|_| !media.rtcp_mux).map(|place| (place, true));
     let candidates = media.candidates.iter().filter(|_| media.rtp);
     let candidates = candidates

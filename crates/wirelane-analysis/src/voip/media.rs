@@ -5,7 +5,7 @@ use wirelane_bpf::rtp::{ReadResult, RtpPacket};
 use super::call::{Ending, Way};
 use super::calls::know;
 use super::monitor::{Class, Finished, Monitor};
-use super::stream::{Party, Place, Stream};
+use super::stream::{MediaAddress, Party, Stream};
 use super::{rtcp, sip};
 
 /// Lists of streams: RTP without signalling that has not proved to be any, the same that has, and those of calls.
@@ -34,8 +34,8 @@ pub(super) struct Endpoint {
 /// What makes packets one stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct StreamKey {
-    pub from: Place,
-    pub to: Place,
+    pub from: MediaAddress,
+    pub to: MediaAddress,
     pub ssrc: u32,
 }
 
@@ -107,7 +107,7 @@ impl Monitor {
     fn owner(&self, to: Option<Endpoint>, from: Option<Endpoint>, way: &Way) -> Option<(Endpoint, bool)> {
         match (to, from) {
             (Some(to), Some(from)) if to.call != from.call => {
-                let weight = |endpoint: Endpoint, other: &Place| {
+                let weight = |endpoint: Endpoint, other: &MediaAddress| {
                     let call = self.calls.get(endpoint.call);
                     call.map_or((false, false), |call| (!call.state.is_over(), call.places.contains(other)))
                 };

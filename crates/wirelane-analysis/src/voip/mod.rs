@@ -39,5 +39,5 @@ pub use counts::Counts;
 pub use kept::{Captured, Keep, Kept};
 pub use monitor::{Finished, Monitor, Signal};
 pub use settings::{LEAST_MEMORY, Settings};
-pub use stream::{Interval, Party, Place, Reported, Stream};
+pub use stream::{Interval, MediaAddress, Party, Reported, Stream};
 pub use wirelane_bpf::rtp::RtpStream;

@@ -17,7 +17,7 @@ use super::media::{self, Endpoint, StreamKey};
 use super::offloaded::Kernel;
 use super::settings::{LEAST_MEMORY, Settings};
 use super::sip;
-use super::stream::{Place, Stream};
+use super::stream::{MediaAddress, Stream};
 use super::table::Table;
 use super::tcp::{Framed, Path, Segment, Streams};
 use crate::Outbox;
@@ -84,7 +84,7 @@ pub struct Monitor {
     pub(super) random: RandomState,
     pub(super) calls: Table<u128, Call>,
     pub(super) streams: Table<StreamKey, Stream>,
-    pub(super) places: HashMap<Place, Endpoint, RandomState>,
+    pub(super) places: HashMap<MediaAddress, Endpoint, RandomState>,
     /// Messages that wait for their calls, in the order in which they came.
     pub(super) early: VecDeque<Early>,
     /// Their bytes.
@@ -297,7 +297,15 @@ impl Monitor {
     }
 
     /// A segment of TCP.
-    fn segment(&mut self, from: Place, to: Place, seq: u32, flags: u8, data: &[u8], ts_ns: u64) -> Class {
+    fn segment(
+        &mut self,
+        from: MediaAddress,
+        to: MediaAddress,
+        seq: u32,
+        flags: u8,
+        data: &[u8],
+        ts_ns: u64,
+    ) -> Class {
         let segment = Segment { seq, syn: flags & 0x02 != 0, end: flags & 0x05 != 0, data };
         let sip = is_sip_port(from.1) || is_sip_port(to.1);
         let Some(framed) = self.tcp.segment(Path { from, to }, segment, sip, ts_ns) else {
@@ -314,7 +322,14 @@ impl Monitor {
     }
 
     /// A datagram of UDP; `stated`: its length, as its header has it.
-    fn datagram(&mut self, from: Place, to: Place, captured: &[u8], stated: usize, ts_ns: u64) -> Class {
+    fn datagram(
+        &mut self,
+        from: MediaAddress,
+        to: MediaAddress,
+        captured: &[u8],
+        stated: usize,
+        ts_ns: u64,
+    ) -> Class {
         let len = if stated >= 8 { stated - 8 } else { captured.len() };
         let payload = &captured[..captured.len().min(len)];
         let way = Way { from, to, tcp: false, ts_ns };

@@ -6,7 +6,7 @@ use wirelane_bpf::rtp::{RtpPacket, RtpStream};
 
 use super::media::Endpoint;
 use super::monitor::Monitor;
-use super::stream::{Place, Stream};
+use super::stream::{MediaAddress, Stream};
 
 /// Packets of one stream that wait for its turn to be here; where there are more, it stays here.
 const MOST_HELD: usize = 64;
@@ -84,7 +84,7 @@ impl Monitor {
     }
 
     /// A place becomes one where media is measured, or one for RTCP alone.
-    pub(super) fn rule(&mut self, place: Place, endpoint: Endpoint, before: Option<Endpoint>) {
+    pub(super) fn rule(&mut self, place: MediaAddress, endpoint: Endpoint, before: Option<Endpoint>) {
         let Some(kernel) =
             self.kernel.as_mut().filter(|_| before.is_none_or(|old| old.rtcp != endpoint.rtcp))
         else {
@@ -100,7 +100,7 @@ impl Monitor {
     }
 
     /// A place is nobody's any more.
-    pub(super) fn unrule(&mut self, place: Place) {
+    pub(super) fn unrule(&mut self, place: MediaAddress) {
         if let Some(kernel) = &mut self.kernel
             && let Err(e) = kernel.meter.withdraw(place)
         {

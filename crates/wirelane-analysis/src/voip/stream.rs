@@ -10,7 +10,7 @@ use super::rtcp::Received;
 use super::sdp::Payload;
 
 /// An address and a port.
-pub type Place = (IpAddr, u16);
+pub type MediaAddress = (IpAddr, u16);
 
 /// Intervals that are kept of a stream: where there would be more, two become one.
 pub const MOST_INTERVALS: usize = 32;
@@ -125,9 +125,9 @@ impl Reported {
 #[derive(Clone, Debug)]
 pub struct Stream {
     /// Where it comes from.
-    pub from: Place,
+    pub from: MediaAddress,
     /// Where it goes.
-    pub to: Place,
+    pub to: MediaAddress,
     /// Its statistics; after its end, all of them.
     pub rtp: RtpStream,
     /// Who of the call receives it; `None`: it is of no call.
@@ -159,7 +159,7 @@ pub struct Stream {
 
 impl Stream {
     /// A stream without packets.
-    pub fn new(from: Place, to: Place, interval_ns: u64, now_ns: u64) -> Stream {
+    pub fn new(from: MediaAddress, to: MediaAddress, interval_ns: u64, now_ns: u64) -> Stream {
         Stream {
             from,
             to,

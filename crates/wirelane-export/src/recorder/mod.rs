@@ -48,7 +48,7 @@ use keep::Ring;
 use names::Names;
 use part::{Creation, Directory};
 use std::sync::atomic::Ordering;
-use writer::{Place, Plan, Target, Writer};
+use writer::{Destination, Plan, Target, Writer};
 
 /// Bytes of chunks that each worker has.
 const POOL: usize = 16 << 20;
@@ -155,7 +155,7 @@ impl Recording {
             finisher = Some(thread);
             for (at, pool) in pools.iter().enumerate() {
                 let worker = (workers > 1).then_some(at);
-                let place = Place { names: names.clone(), directory: Arc::clone(&directory), worker };
+                let place = Destination { names: names.clone(), directory: Arc::clone(&directory), worker };
                 let target = Target::Files { place, finisher: events.clone(), open: None };
                 let begun = Writer::new(plan.clone(), target, Arc::clone(&shared), Arc::clone(pool))
                     .and_then(|mut writer| writer.begin().map(|()| writer));

@@ -66,7 +66,7 @@ pub(crate) struct Plan {
 
 /// Where a writer's files are.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct Destination {
     pub(crate) names: Names,
     pub(crate) directory: Arc<Directory>,
     /// Its number, where there are several workers.
@@ -75,7 +75,7 @@ pub(crate) struct Place {
 
 /// What a writer writes to.
 pub(crate) enum Target {
-    Files { place: Place, finisher: SyncSender<Event>, open: Option<OpenFile> },
+    Files { place: Destination, finisher: SyncSender<Event>, open: Option<OpenFile> },
     Stream(Output),
 }
 
@@ -444,7 +444,7 @@ impl Writer {
 }
 
 /// Creates the next file.
-fn create(place: &mut Place, plan: &Plan, shared: &Shared, utc_ns: u64) -> Result<PartFile> {
+fn create(place: &mut Destination, plan: &Plan, shared: &Shared, utc_ns: u64) -> Result<PartFile> {
     let mut renewed = false;
     for _ in 0..TAKEN {
         let name = match plan.rotation.is_set() {

@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde_json::Value;
 use wirelane::escape::{csv_cell, to_json};
 use wirelane_analysis::voip::quality::{MODEL, impairment};
-use wirelane_analysis::voip::{CallRecord, Ending, Place, Stream};
+use wirelane_analysis::voip::{CallRecord, Ending, MediaAddress, Stream};
 
 use crate::flows::lines::{push_json_line, seconds};
 
@@ -21,7 +21,7 @@ fn two(value: f64) -> f64 {
     (value * 100.0).round() / 100.0
 }
 
-fn place(place: Place) -> String {
+fn place(place: MediaAddress) -> String {
     std::net::SocketAddr::from(place).to_string()
 }
 

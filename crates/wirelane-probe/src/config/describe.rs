@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use wirelane_bpf::sketch::Distinct;
 
 use super::{
-    Action, ActionKind, Alarm, Analysis, Config, Field, Measurement, Place, Recording, Schedule, Switch,
+    Action, ActionKind, Alarm, Analysis, Config, Field, Location, Measurement, Recording, Schedule, Switch,
     Threshold, When,
 };
 use crate::cell::Shape;
@@ -88,11 +88,11 @@ fn measured(config: &Config, of: &Measurement) -> String {
     let mut text = format!("measurement {}: {packets}{by}: {}\n", of.name, values.join(", "));
     let auto = if of.analysis == Analysis::Auto { "auto: " } else { "" };
     let where_from = match config.place(of) {
-        Place::Kernel => format!("{auto}in the kernel"),
-        Place::Workers(Some(why)) if of.analysis == Analysis::Auto => {
+        Location::Kernel => format!("{auto}in the kernel"),
+        Location::Workers(Some(why)) if of.analysis == Analysis::Auto => {
             format!("{auto}in the workers, as {why}")
         }
-        Place::Workers(_) => format!("{auto}in the workers"),
+        Location::Workers(_) => format!("{auto}in the workers"),
     };
     let bytes = Shape::new(of, config.interval_ns).most_bytes(of.keys);
     let _ = write!(text, "  analysis {where_from}; up to {} KiB a worker", bytes.div_ceil(1024));

@@ -9,7 +9,7 @@ use super::{Action as ActionOf, Analysis, Config, Field, Measurement, Value, rec
 
 /// Where a measurement is made.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Location {
     /// In the workers, of packets; and why not in the kernel, where that was left open.
     Workers(Option<String>),
     /// In the kernel.
@@ -24,7 +24,7 @@ impl Config {
 
     /// Whether any measurement is made in the kernel.
     pub fn is_in_kernel(&self) -> bool {
-        of_packets(&self.measurements).any(|one| self.place(one) == Place::Kernel)
+        of_packets(&self.measurements).any(|one| self.place(one) == Location::Kernel)
     }
 
     /// Whether a measurement of it is the same of packets that have been added up by what they have in common. Of the RX
@@ -34,13 +34,13 @@ impl Config {
     }
 
     /// Where one of its measurements is made.
-    pub fn place(&self, one: &Measurement) -> Place {
+    pub fn place(&self, one: &Measurement) -> Location {
         if one.analysis == Analysis::User {
-            return Place::Workers(None);
+            return Location::Workers(None);
         }
         match obstacle(&self.measurements, &self.rules, &self.actions, one) {
-            Some(why) => Place::Workers(Some(why)),
-            None => Place::Kernel,
+            Some(why) => Location::Workers(Some(why)),
+            None => Location::Kernel,
         }
     }
 
@@ -51,7 +51,7 @@ impl Config {
             return None;
         }
         let mut places: Vec<usize> = of_packets(&self.measurements)
-            .filter(|one| self.place(one) != Place::Kernel)
+            .filter(|one| self.place(one) != Location::Kernel)
             .filter_map(|one| one.rule)
             .collect();
         places.sort_unstable();

@@ -23,7 +23,7 @@ use wirelane::rules::{Mistake, RuleSet};
 
 pub use describe::describe;
 pub(crate) use describe::{kind, threshold, when};
-pub use kernel::Place;
+pub use kernel::Location;
 pub use recordings::Recording;
 pub use schedules::{Schedule, Switch, When};
 pub use set::{Changed, Changes};

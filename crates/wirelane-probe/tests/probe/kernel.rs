@@ -13,7 +13,7 @@ use wirelane_bpf::evaluate::{self, NoExact};
 use wirelane_bpf::flow_cache::{FirstLevel, FlowPart, Splits};
 use wirelane_bpf::native;
 use wirelane_bpf::rules::{Facts, LiveCounts};
-use wirelane_probe::config::Place;
+use wirelane_probe::config::Location;
 use wirelane_probe::{Config, Event, Plan, Reader, Switches, Totals, Worker};
 
 use crate::corpus::captures;
@@ -236,14 +236,15 @@ fn captures_of_the_corpus_come_to_the_same_in_parts() {
 
 #[test]
 fn a_configuration_says_where_it_measures_and_why() {
-    let places =
-        |config: &Config| -> Vec<Place> { config.measurements.iter().map(|one| config.place(one)).collect() };
-    assert_eq!(places(&config(&all(1000))), vec![Place::Kernel; 5]);
+    let places = |config: &Config| -> Vec<Location> {
+        config.measurements.iter().map(|one| config.place(one)).collect()
+    };
+    assert_eq!(places(&config(&all(1000))), vec![Location::Kernel; 5]);
     let whole = config(&all(1000)).whole().unwrap();
     assert_eq!(whole, RuleSet::default(), "nothing comes up");
     let one = |more: &str| format!("[[measurement]]\nname = \"m\"\n{more}\n");
     let in_workers = config(&one("values = [\"packets\"]"));
-    assert_eq!((places(&in_workers), in_workers.whole()), (vec![Place::Workers(None)], None));
+    assert_eq!((places(&in_workers), in_workers.whole()), (vec![Location::Workers(None)], None));
     for (more, why) in [
         ("values = [\"lengths\"]", "\"lengths\" depends on single packets"),
         ("key = [\"queue\"]\nvalues = [\"packets\"]", "\"queue\" depends on single packets"),
@@ -266,7 +267,7 @@ fn a_configuration_says_where_it_measures_and_why() {
         ),
     ] {
         let auto = config(&one(&format!("analysis = \"auto\"\n{more}")));
-        let Place::Workers(Some(told)) = auto.place(&auto.measurements[0]) else { panic!("{more}") };
+        let Location::Workers(Some(told)) = auto.place(&auto.measurements[0]) else { panic!("{more}") };
         assert!(told.contains(why), "{told}");
         assert!(wirelane_probe::config::describe(&auto).contains(why));
         assert_eq!(auto.whole(), None, "everything comes up");
@@ -304,10 +305,10 @@ fn what_comes_up_is_of_its_own_interval() {
 #[test]
 fn what_workers_measure_beside_the_kernel_comes_up_by_its_rules() {
     let config = config(&(all(100) + BESIDE));
-    let places: Vec<Place> = config.measurements.iter().map(|one| config.place(one)).collect();
-    assert_eq!(places[..5], vec![Place::Kernel; 5]);
-    assert_eq!(places[5..7], [Place::Workers(None), Place::Workers(None)]);
-    let Place::Workers(Some(why)) = &places[7] else { panic!("{:?}", places[7]) };
+    let places: Vec<Location> = config.measurements.iter().map(|one| config.place(one)).collect();
+    assert_eq!(places[..5], vec![Location::Kernel; 5]);
+    assert_eq!(places[5..7], [Location::Workers(None), Location::Workers(None)]);
+    let Location::Workers(Some(why)) = &places[7] else { panic!("{:?}", places[7]) };
     assert!(why.contains("\"gaps\" depends on single packets"), "{why}");
     let whole = config.whole().unwrap();
     let rules: Vec<_> = whole.rules.iter().map(|rule| (rule.id, rule.name.as_deref().unwrap())).collect();

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 use super::files::{self, LARGEST_LIST};
 use super::node::{Entry, Node, Value};
-use super::place::Place;
+use super::position::Position;
 use super::rule::{Common, FIELDS, NO_ACTION, protocol};
 use super::table::Csv;
 use super::values::{self, number, text};
@@ -123,7 +123,7 @@ impl Reader {
         whole
     }
 
-    fn add_exact(&mut self, draft: Draft, place: Place) -> Option<u32> {
+    fn add_exact(&mut self, draft: Draft, place: Position) -> Option<u32> {
         match draft.finish() {
             Ok(rule) => {
                 let id = rule.id;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::files::{self, Folder, LARGEST_LIST};
 use super::node::{Entry, Node, Value};
-use super::place::{Lines, Mistakes, Place};
+use super::position::{Lines, Mistakes, Position};
 use super::table::Csv;
 use super::values::{self, number, text};
 use super::{Document, Reader};
@@ -131,7 +131,7 @@ impl Reader {
     }
 
     /// The list `@name`, or the file of this name.
-    fn named(&mut self, document: &Document, name: &str, place: Place) -> Option<Arc<Addresses>> {
+    fn named(&mut self, document: &Document, name: &str, place: Position) -> Option<Arc<Addresses>> {
         if let Some((list, _)) = self.lists.get(name) {
             return list.clone();
         }
@@ -161,7 +161,7 @@ impl Reader {
         folder: &Folder,
         name: &str,
         column: Option<Column>,
-        place: Place,
+        place: Position,
     ) -> Option<Addresses> {
         let path = self.mistakes.take(place, folder.file(name))?;
         let content =
@@ -199,7 +199,7 @@ fn read_column(node: &Node) -> values::Read<Column> {
     }
 }
 
-fn plain(content: &str, file: Place, mistakes: &mut Mistakes) -> Option<Addresses> {
+fn plain(content: &str, file: Position, mistakes: &mut Mistakes) -> Option<Addresses> {
     let lines = Lines::new(file.file, content);
     let (mut parts, mut whole) = (Vec::new(), true);
     for line in content.lines() {
@@ -219,7 +219,7 @@ fn plain(content: &str, file: Place, mistakes: &mut Mistakes) -> Option<Addresse
     whole.then(|| parts.into_iter().collect())
 }
 
-fn csv(content: &str, column: &Column, file: Place, mistakes: &mut Mistakes) -> Option<Addresses> {
+fn csv(content: &str, column: &Column, file: Position, mistakes: &mut Mistakes) -> Option<Addresses> {
     let mut table = Csv::new(content, file.file);
     let column = match column {
         Column::Number(number) => *number,

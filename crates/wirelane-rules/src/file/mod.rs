@@ -10,7 +10,7 @@
 //! ```
 //!
 //! All files are read before anything is made of them, so that a list may be used in any of them. A mistake does not end
-//! the reading: it goes to the list of mistakes (`place.rs`), and what had it is left out. There are rules only where
+//! the reading: it goes to the list of mistakes (`position.rs`), and what had it is left out. There are rules only where
 //! there are no mistakes.
 
 mod exact;
@@ -18,7 +18,7 @@ mod files;
 mod lists;
 mod node;
 mod patterns;
-mod place;
+mod position;
 mod rule;
 mod sets;
 mod table;
@@ -30,7 +30,7 @@ use std::sync::Arc;
 
 use self::files::{Folder, LARGEST_RULES};
 use self::node::{Entry, Node, Value};
-use self::place::{Lines, Mistakes, Place};
+use self::position::{Lines, Mistakes, Position};
 use super::check::Which;
 use super::names::{nearest, shown};
 use super::{Addresses, ExactRule, Policy, Rule, RuleSet};
@@ -163,7 +163,7 @@ struct Document {
 }
 
 impl Document {
-    fn place(&self, node: &Node) -> Place {
+    fn place(&self, node: &Node) -> Position {
         self.lines.place(node.span.start)
     }
 }
@@ -173,10 +173,10 @@ impl Document {
 struct Reader {
     set: RuleSet,
     /// Where each rule of `set` stands.
-    rules_at: Vec<Place>,
-    exact_at: Vec<Place>,
-    sets_at: Vec<Place>,
-    patterns_at: Vec<Place>,
+    rules_at: Vec<Position>,
+    exact_at: Vec<Position>,
+    sets_at: Vec<Position>,
+    patterns_at: Vec<Position>,
     /// The names of sets and patterns that have mistakes.
     faulty_sets: Vec<String>,
     /// The rules are for a capture that has sets and patterns of its own.
@@ -187,9 +187,9 @@ struct Reader {
     plugins: Option<Vec<String>>,
     /// Rules say which packets, and no more; what else is in the text is read by others.
     conditions_only: bool,
-    default_at: Option<Place>,
+    default_at: Option<Position>,
     /// By name; `None`: it has mistakes.
-    lists: BTreeMap<String, (Option<Arc<Addresses>>, Place)>,
+    lists: BTreeMap<String, (Option<Arc<Addresses>>, Position)>,
     /// Lists that are named by their files.
     file_lists: HashMap<PathBuf, Arc<Addresses>>,
     documents: Vec<(Document, Node)>,
@@ -202,7 +202,7 @@ struct Reader {
 
 impl Reader {
     /// Reads a rule file, which another includes at a place of it, or nobody.
-    fn load(&mut self, path: PathBuf, included: Option<Place>) {
+    fn load(&mut self, path: PathBuf, included: Option<Position>) {
         let canonical = path.canonicalize().unwrap_or_else(|_| path.clone());
         let circle = self.open.contains(&canonical);
         if !circle && !self.loaded.insert(canonical.clone()) {
@@ -230,7 +230,7 @@ impl Reader {
     }
 
     /// Takes the text of a rule file in, and reads what it includes.
-    fn take(&mut self, file: Place, text: String, folder: Folder) {
+    fn take(&mut self, file: Position, text: String, folder: Folder) {
         let (node, faults) = Node::of_toml(&text);
         let document = Document { lines: Lines::new(file.file, text), folder };
         for (at, reason) in faults {
@@ -336,7 +336,7 @@ impl Reader {
         let elsewhere = self.sets_elsewhere || !self.faulty_sets.is_empty();
         for fault in self.set.faults(elsewhere) {
             let (place, other) = match fault.rule {
-                None => (Place { file: 0, line: 0, column: 0 }, None),
+                None => (Position { file: 0, line: 0, column: 0 }, None),
                 Some(which) => (self.at(which), fault.other.map(|other| self.at(other))),
             };
             let reason = match other {
@@ -355,7 +355,7 @@ impl Reader {
     }
 
     /// Where a rule of the set stands.
-    fn at(&self, which: Which) -> Place {
+    fn at(&self, which: Which) -> Position {
         match which {
             Which::Wildcard(index) => self.rules_at[index],
             Which::Exact(index) => self.exact_at[index],

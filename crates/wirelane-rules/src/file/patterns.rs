@@ -2,7 +2,7 @@
 
 use super::files::{self, LARGEST_LIST};
 use super::node::{Entry, Node};
-use super::place::{Lines, Place};
+use super::position::{Lines, Position};
 use super::values::{self, number, text};
 use super::{Document, Reader};
 use crate::patterns::{LAST_ID, Pattern, Patterns};
@@ -99,7 +99,7 @@ impl Reader {
         whole.then_some(all)
     }
 
-    fn pattern_file(&mut self, document: &Document, node: &Node, place: Place) -> Option<Vec<Pattern>> {
+    fn pattern_file(&mut self, document: &Document, node: &Node, place: Position) -> Option<Vec<Pattern>> {
         let path = text(node).and_then(|name| document.folder.file(name));
         let path = self.mistakes.take(place, path)?;
         let content =

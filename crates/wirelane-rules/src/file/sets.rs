@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::files::{self, LARGEST_LIST};
 use super::node::{Entry, Node};
-use super::place::{Lines, Mistakes, Place};
+use super::position::{Lines, Mistakes, Position};
 use super::rule::protocol;
 use super::table::Csv;
 use super::values::{self, text, word};
@@ -99,7 +99,7 @@ impl Reader {
         &mut self,
         document: &Document,
         name: &str,
-        place: Place,
+        place: Position,
         flows: &mut Vec<Flow>,
     ) -> Option<()> {
         if !name.contains(['.', '/']) {
@@ -131,7 +131,7 @@ impl Reader {
 }
 
 /// A flow in each line, and comments from `#` or `;` to the end of the line.
-fn plain(content: &str, file: Place, mistakes: &mut Mistakes, flows: &mut Vec<Flow>) -> Option<()> {
+fn plain(content: &str, file: Position, mistakes: &mut Mistakes, flows: &mut Vec<Flow>) -> Option<()> {
     let lines = Lines::new(file.file, content);
     let mut whole = true;
     for line in content.lines() {
@@ -152,7 +152,7 @@ fn plain(content: &str, file: Place, mistakes: &mut Mistakes, flows: &mut Vec<Fl
 }
 
 /// A flow in each row, by the names in the first one.
-fn rows(content: &str, file: Place, mistakes: &mut Mistakes, flows: &mut Vec<Flow>) -> Option<()> {
+fn rows(content: &str, file: Position, mistakes: &mut Mistakes, flows: &mut Vec<Flow>) -> Option<()> {
     let mut csv = Csv::new(content, file.file);
     if !csv.advance() {
         mistakes.add(file, "is empty: the first row has the names of the columns");

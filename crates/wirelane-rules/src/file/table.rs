@@ -2,7 +2,7 @@
 
 use csv::{ReaderBuilder, StringRecord};
 
-use super::place::{Lines, Place};
+use super::position::{Lines, Position};
 
 /// A table that is read row by row.
 pub(super) struct Csv<'t> {
@@ -40,7 +40,7 @@ impl<'t> Csv<'t> {
     }
 
     /// Where this field of the row begins; where the row ends, if it has no such field.
-    pub fn place(&self, number: usize) -> Place {
+    pub fn place(&self, number: usize) -> Position {
         let start = self.row.position().map_or(0, |position| position.byte() as usize);
         let bytes = self.text.as_bytes();
         let mut at = start.min(bytes.len());

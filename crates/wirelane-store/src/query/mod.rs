@@ -31,7 +31,7 @@ pub use show::Form;
 use show::Shown;
 use table::Files;
 
-use crate::place::{self, Stored};
+use crate::paths::{self, Stored};
 use crate::{Error, Result, Table};
 
 /// Rows that are held back in case a file turns out to be damaged.
@@ -148,7 +148,7 @@ impl Asker {
 
     /// The files that there are now, of the time that was asked for. A table that nobody has written has none.
     fn files(&self) -> Result<Vec<(Table, Stored)>> {
-        let hour = |ns: i64| ns.div_euclid(place::HOUR_NS as i64);
+        let hour = |ns: i64| ns.div_euclid(paths::HOUR_NS as i64);
         let (from, to) =
             (self.settings.from_ns.map(hour), self.settings.to_ns.map(|to| hour(to.saturating_sub(1))));
         let wanted = |file: &Stored| {
@@ -158,7 +158,7 @@ impl Asker {
         };
         let mut files = Vec::new();
         for table in Table::ALL {
-            match place::list(&self.settings.folder.join(table.name())) {
+            match paths::list(&self.settings.folder.join(table.name())) {
                 Ok(listing) => {
                     files.extend(listing.files.into_iter().filter(wanted).map(|file| (table, file)));
                 }

@@ -24,7 +24,7 @@ use datafusion::parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use datafusion::physical_plan::ExecutionPlan;
 
 use crate::Table;
-use crate::place::Stored;
+use crate::paths::Stored;
 
 /// Files of a table.
 #[derive(Debug)]

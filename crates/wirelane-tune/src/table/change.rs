@@ -79,7 +79,7 @@ impl Standing {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tests::{Fake, Place, dies_after};
+    use crate::tests::{Fake, TestJournal, dies_after};
 
     const VALUES: [&str; 4] = ["even 2", "0,1,1,1", "1,1,1,0", "even 2"];
 
@@ -93,7 +93,7 @@ mod tests {
         Standing { what: Setting::RssTable, original: "even 4".into(), now: "even 4".into(), change: None }
     }
 
-    fn advance(standing: &mut Standing, place: &Place, fake: &Fake, new: &str) -> Advance {
+    fn advance(standing: &mut Standing, place: &TestJournal, fake: &Fake, new: &str) -> Advance {
         let mut journal = Journal::create(&place.path, &place.of).unwrap();
         standing.advance(fake, &mut journal, new).unwrap()
     }
@@ -105,7 +105,7 @@ mod tests {
     #[test]
     fn the_first_value_comes_back_wherever_it_dies() {
         for points in 0.. {
-            let (place, fake) = (Place::new(), device());
+            let (place, fake) = (TestJournal::new(), device());
             let ended = dies_after(points, || {
                 let mut standing = standing();
                 for new in VALUES {
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn the_journal_holds_one_change() {
-        let (place, fake, mut standing) = (Place::new(), device(), standing());
+        let (place, fake, mut standing) = (TestJournal::new(), device(), standing());
         for new in VALUES {
             advance(&mut standing, &place, &fake, new);
             let journal = Journal::create(&place.path, &place.of).unwrap();
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn what_somebody_else_has_changed_is_left_alone() {
-        let (place, fake, mut standing) = (Place::new(), device(), standing());
+        let (place, fake, mut standing) = (TestJournal::new(), device(), standing());
         advance(&mut standing, &place, &fake, VALUES[0]);
         fake.values.borrow_mut().insert(Setting::RssTable, "3,3,3,3".into());
         assert!(matches!(advance(&mut standing, &place, &fake, VALUES[1]), Advance::Foreign));
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn a_refusal_leaves_nothing_in_the_journal() {
-        let (place, mut standing) = (Place::new(), standing());
+        let (place, mut standing) = (TestJournal::new(), standing());
         let fake = Fake { refuses: [(Setting::RssTable, libc::EOPNOTSUPP)].into(), ..device() };
         let Advance::Refused(Some(error)) = advance(&mut standing, &place, &fake, VALUES[0]) else {
             panic!("it was not refused");
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn what_apply_has_taken_over_stays() {
-        let (place, fake, mut standing) = (Place::new(), device(), standing());
+        let (place, fake, mut standing) = (TestJournal::new(), device(), standing());
         advance(&mut standing, &place, &fake, VALUES[0]);
         let mut journal = Journal::create(&place.path, &place.of).unwrap();
         journal.adopt(standing.change.unwrap()).unwrap();

@@ -6,14 +6,14 @@ use super::super::chunks::Chunks;
 use super::super::exchange::Exchanges;
 use super::super::head::{self, Framing, Role};
 use super::super::transaction::Mark;
-use super::{Head, Parser, Place, State, open};
+use super::{Head, Parser, Span, State, open};
 
 impl Parser {
     /// Reads on in a head.
     pub(super) fn head(
         &mut self,
         data: &[u8],
-        here: Place,
+        here: Span,
         exchanges: &mut Exchanges,
         extra: &[Box<str>],
     ) -> usize {

@@ -44,7 +44,7 @@ use wirelane_netdev::Device;
 #[derive(Debug)]
 pub(crate) struct Membership {
     instance: Arc<Instance>,
-    place: Place,
+    place: GroupSlot,
     workers: usize,
     segments: usize,
     data: Arc<Mapping>,
@@ -64,7 +64,7 @@ pub(crate) struct Membership {
 
 /// The exclusive hold on one group's place; given up on drop, or by the kernel when the process ends.
 #[derive(Debug)]
-struct Place {
+struct GroupSlot {
     group: usize,
     token: Arc<Token>,
 }
@@ -78,26 +78,26 @@ pub(super) struct Token(#[expect(dead_code, reason = "held open, not used")] (Ow
 /// How long a place that is only being cleared is waited for, where no other is free.
 const CLEARING: Duration = Duration::from_secs(1);
 
-impl Place {
+impl GroupSlot {
     /// Takes this place; `None` if somebody has it.
-    fn take(instance: &Instance, group: usize) -> Result<Option<Place>> {
+    fn take(instance: &Instance, group: usize) -> Result<Option<GroupSlot>> {
         let (token, peer) =
             UnixDatagram::pair().map_err(|e| Error::kernel("making an ownership token", e))?;
         let value = token.as_raw_fd() as u64;
         let key = (group as u32).to_ne_bytes();
         match instance.owners.update(&key, &value.to_ne_bytes(), MapFlags::NO_EXIST) {
-            Ok(()) => Ok(Some(Place { group, token: Arc::new(Token((token.into(), peer.into()))) })),
+            Ok(()) => Ok(Some(GroupSlot { group, token: Arc::new(Token((token.into(), peer.into()))) })),
             Err(e) if e.kind() == libbpf_rs::ErrorKind::AlreadyExists => Ok(None),
             Err(e) => Err(Error::bpf("taking a group's place", e)),
         }
     }
 
     /// Takes the first free place.
-    fn take_any(instance: &Instance, device: &str) -> Result<Place> {
+    fn take_any(instance: &Instance, device: &str) -> Result<GroupSlot> {
         let deadline = Instant::now() + CLEARING;
         loop {
             for group in 0..MAX_GROUPS {
-                if let Some(place) = Place::take(instance, group)? {
+                if let Some(place) = GroupSlot::take(instance, group)? {
                     return Ok(place);
                 }
             }
@@ -181,7 +181,7 @@ pub(crate) fn reap(instance: &Instance) -> Result<usize> {
             continue;
         }
         // Taken only where the owner is gone; while we hold it, nobody else can join here.
-        if let Some(place) = Place::take(instance, group)? {
+        if let Some(place) = GroupSlot::take(instance, group)? {
             place.clear(instance)?;
             reaped += 1;
         }
@@ -217,7 +217,7 @@ impl Membership {
                 ),
             });
         }
-        let place = Place::take_any(instance, &device.name)?;
+        let place = GroupSlot::take_any(instance, &device.name)?;
         place.clear(instance)?;
         for slot in 0..instance.slots() {
             instance.tallies.clear(instance.tally(place.group, slot), size_of::<Tally>());

@@ -45,7 +45,7 @@ struct Free {
 
 /// A stream's place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct StreamSlot {
     at: u32,
 }
 
@@ -101,7 +101,7 @@ impl Streams {
         Ok(())
     }
 
-    fn word(&self, place: Place, offset: usize) -> &AtomicU64 {
+    fn word(&self, place: StreamSlot, offset: usize) -> &AtomicU64 {
         self.memory.word(place.at as usize * size_of::<Measured>() + offset)
     }
 
@@ -113,7 +113,7 @@ impl Streams {
     ///
     /// # Errors
     /// What the kernel said.
-    pub(crate) fn open(&self, key: &StreamKey) -> Result<Option<(Place, u64)>> {
+    pub(crate) fn open(&self, key: &StreamKey) -> Result<Option<(StreamSlot, u64)>> {
         let mut free = self.free();
         let at = match free.used.pop() {
             Some(at) => at,
@@ -125,7 +125,7 @@ impl Streams {
         };
         // 0 is nobody's.
         free.generation = free.generation.checked_add(1).unwrap_or(1);
-        let (place, generation) = (Place { at }, free.generation);
+        let (place, generation) = (StreamSlot { at }, free.generation);
         let first = u64::from(generation) * APART;
         // No lane is here. Relaxed: the generation is written last.
         self.word(place, offset_of!(Measured, number)).store(first, Ordering::Relaxed);
@@ -146,7 +146,7 @@ impl Streams {
 
     /// What the stream has come to with the packet of this number; lanes go on from there, with packets from before
     /// `until_ns`. Only for who has added that packet.
-    pub(crate) fn give(&self, place: Place, rtp: &RtpStream, number: u64, until_ns: u64) {
+    pub(crate) fn give(&self, place: StreamSlot, rtp: &RtpStream, number: u64, until_ns: u64) {
         let start = place.at as usize * size_of::<Measured>() + offset_of!(Measured, rtp);
         // SAFETY: plain integers without padding, of a size that is a multiple of 8 (the layout test says so).
         unsafe { self.memory.write(start, std::slice::from_ref(rtp)) };
@@ -156,7 +156,7 @@ impl Streams {
     }
 
     /// The next packet of the stream is to come up.
-    pub(crate) fn revoke(&self, place: Place) {
+    pub(crate) fn revoke(&self, place: StreamSlot) {
         let handed = self.word(place, offset_of!(Measured, handed));
         // Half of all numbers away. Release: as in `give`.
         let other = self.word(place, offset_of!(Measured, number)).load(Ordering::Relaxed) ^ 1 << 63;
@@ -164,7 +164,7 @@ impl Streams {
     }
 
     /// What the stream has come to, and how many packets did not come up; between two packets.
-    pub(crate) fn read(&self, place: Place) -> (RtpStream, u64) {
+    pub(crate) fn read(&self, place: StreamSlot) -> (RtpStream, u64) {
         let turn = self.word(place, offset_of!(Measured, turn));
         loop {
             // Acquire: pairs with the exchange that has made it even.
@@ -180,7 +180,7 @@ impl Streams {
         }
     }
 
-    fn copy(&self, place: Place) -> (RtpStream, u64) {
+    fn copy(&self, place: StreamSlot) -> (RtpStream, u64) {
         let mut rtp = RtpStream::default();
         let words = (&raw mut rtp).cast::<u64>();
         for at in 0..size_of::<RtpStream>() / 8 {
@@ -195,7 +195,7 @@ impl Streams {
     ///
     /// # Errors
     /// What the kernel said; the place is free all the same.
-    pub(crate) fn close(&self, place: Place, key: &StreamKey) -> (RtpStream, u64, Result<()>) {
+    pub(crate) fn close(&self, place: StreamSlot, key: &StreamKey) -> (RtpStream, u64, Result<()>) {
         let deleted = match self.table.delete(bytes(key)) {
             Err(e) if e.kind() != ErrorKind::NotFound => Err(Error::bpf("removing a stream", e)),
             _ => Ok(()),

@@ -21,14 +21,14 @@ const TCA_BPF_FLAG_ACT_DIRECT: u32 = 1;
 
 /// The filters' place on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct FilterLocation {
     pub(super) ifindex: u32,
     pub(super) egress: bool,
 }
 
-impl Place {
-    pub(super) fn new(ifindex: u32, hook: Hook) -> Place {
-        Place { ifindex, egress: hook == Hook::Egress }
+impl FilterLocation {
+    pub(super) fn new(ifindex: u32, hook: Hook) -> FilterLocation {
+        FilterLocation { ifindex, egress: hook == Hook::Egress }
     }
 
     fn parent(self) -> u32 {
@@ -142,23 +142,29 @@ impl Request {
     }
 
     /// Lists the filters of one direction.
-    pub(super) fn filters(place: Place) -> Request {
+    pub(super) fn filters(place: FilterLocation) -> Request {
         let body = header(place.ifindex, 0, place.parent(), 0);
         Request::new(libc::RTM_GETTFILTER, libc::NLM_F_DUMP, body)
     }
 
     /// Asks for one filter.
-    pub(super) fn filter(place: Place, handle: u32, priority: u16) -> Request {
+    pub(super) fn filter(place: FilterLocation, handle: u32, priority: u16) -> Request {
         Request::of_bpf(libc::RTM_GETTFILTER, 0, place.header(handle, priority))
     }
 
     /// Removes one filter.
-    pub(super) fn delete_filter(place: Place, handle: u32, priority: u16) -> Request {
+    pub(super) fn delete_filter(place: FilterLocation, handle: u32, priority: u16) -> Request {
         Request::of_bpf(libc::RTM_DELTFILTER, 0, place.header(handle, priority))
     }
 
     /// Adds a filter that is a program in direct-action mode.
-    pub(super) fn add_filter(place: Place, handle: u32, priority: u16, program: u32, name: &str) -> Request {
+    pub(super) fn add_filter(
+        place: FilterLocation,
+        handle: u32,
+        priority: u16,
+        program: u32,
+        name: &str,
+    ) -> Request {
         let flags = libc::NLM_F_CREATE | libc::NLM_F_EXCL;
         let mut request = Request::of_bpf(libc::RTM_NEWTFILTER, flags, place.header(handle, priority));
         let mut options = Vec::new();
@@ -179,7 +185,7 @@ impl Request {
 mod tests {
     use super::*;
 
-    const PLACE: Place = Place { ifindex: 7, egress: true };
+    const PLACE: FilterLocation = FilterLocation { ifindex: 7, egress: true };
 
     #[test]
     fn a_filter_that_is_asked_for_reads_back() {

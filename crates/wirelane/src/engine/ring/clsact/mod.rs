@@ -36,7 +36,7 @@ use crate::engine::uninterrupted::uninterrupted;
 use crate::error::{Error, Result};
 use crate::hook::Hook;
 use lock::Lock;
-use messages::{Place, Request, read_filter, read_qdisc};
+use messages::{FilterLocation, Request, read_filter, read_qdisc};
 use presence::Presence;
 use removal::Removal;
 use wirelane_netdev::Device;
@@ -131,7 +131,7 @@ impl Filter {
 
 /// A filter of ours on a device.
 struct Ours {
-    place: Place,
+    place: FilterLocation,
     handle: u32,
     priority: u16,
     /// Id of the step.
@@ -221,7 +221,7 @@ impl<'a> Tc<'a> {
     }
 
     /// The filters of one direction: (priority, chain, one of ours can stand beside it).
-    fn filters(&mut self, place: Place) -> Result<Vec<(u16, u32, bool)>> {
+    fn filters(&mut self, place: FilterLocation) -> Result<Vec<(u16, u32, bool)>> {
         let mut filters = Vec::new();
         self.ask(&Request::filters(place), "listing the tc filters", |body| {
             if let Some(filter) = read_filter(body) {
@@ -237,7 +237,7 @@ impl<'a> Tc<'a> {
         if egress && self.qdisc()?.is_none_or(|kind| kind != "clsact") {
             return Ok(Vec::new());
         }
-        let place = Place { ifindex: self.device.ifindex, egress };
+        let place = FilterLocation { ifindex: self.device.ifindex, egress };
         let mut candidates = Vec::new();
         let listed = self.ask(&Request::filters(place), "listing the tc filters", |body| {
             if let Some(filter) = read_filter(body)
@@ -284,7 +284,7 @@ impl<'a> Tc<'a> {
     fn remove_qdisc_if_empty(&mut self) -> Result<()> {
         let ifindex = self.device.ifindex;
         for egress in [false, true] {
-            if !self.filters(Place { ifindex, egress })?.is_empty() {
+            if !self.filters(FilterLocation { ifindex, egress })?.is_empty() {
                 return Ok(());
             }
         }
@@ -336,7 +336,7 @@ impl<'a> Tc<'a> {
     }
 
     /// In front of all others, so that every packet is seen: the priority, and whether that is so.
-    fn choose_priority(&mut self, place: Place) -> Result<(u16, bool)> {
+    fn choose_priority(&mut self, place: FilterLocation) -> Result<(u16, bool)> {
         let others: Vec<_> = self.filters(place)?.into_iter().filter(|(_, chain, _)| *chain == 0).collect();
         Ok(priority_beside(&others))
     }
@@ -435,7 +435,7 @@ fn put(
     cleanup: &Arc<CleanupProcess>,
 ) -> Result<(Removal, Registration)> {
     let device = tc.device;
-    let place = Place::new(device.ifindex, hook);
+    let place = FilterLocation::new(device.ifindex, hook);
     let (priority, in_front) = tc.choose_priority(place)?;
     if !in_front {
         tracing::warn!(

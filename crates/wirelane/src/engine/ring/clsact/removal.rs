@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use libbpf_rs::libbpf_sys as sys;
 use serde::{Deserialize, Serialize};
 
-use super::messages::{Filter, Place, Request, read_filter};
+use super::messages::{Filter, FilterLocation, Request, read_filter};
 use super::presence;
 use wirelane_netdev::netlink::read_datagram;
 
@@ -43,13 +43,13 @@ impl Removal {
     /// For a filter with this handle and priority that is `program` (an id). `made_qdisc`: the qdisc goes with
     /// it, unless others have come to use it.
     pub(super) fn new(
-        place: Place,
+        place: FilterLocation,
         (handle, priority): (u32, u16),
         program: u32,
         made_qdisc: bool,
         owners: OwnedFd,
     ) -> io::Result<Removal> {
-        let list = |egress, sequence| Request::filters(Place { egress, ..place }).bytes(sequence);
+        let list = |egress, sequence| Request::filters(FilterLocation { egress, ..place }).bytes(sequence);
         let recipe = Recipe {
             program,
             look: Request::filter(place, handle, priority).bytes(LOOK),

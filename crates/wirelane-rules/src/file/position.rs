@@ -11,7 +11,7 @@ const LISTED: usize = 100;
 
 /// A line and a column of one of the files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Place {
+pub(super) struct Position {
     /// Which of [`Mistakes::files`].
     pub file: u32,
     /// From 1; 0 for the file as a whole.
@@ -52,11 +52,11 @@ impl<'t> Lines<'t> {
     }
 
     /// The place of the byte at this offset; of the end, where it is beyond.
-    pub fn place(&self, at: usize) -> Place {
+    pub fn place(&self, at: usize) -> Position {
         let at = at.min(self.text.len());
         let line = self.starts.partition_point(|start| *start <= at);
         let column = 1 + self.characters(at) - self.characters(self.starts[line - 1]);
-        Place { file: self.file, line: count(line), column: count(column) }
+        Position { file: self.file, line: count(line), column: count(column) }
     }
 }
 
@@ -74,7 +74,7 @@ fn count(number: usize) -> u32 {
 #[derive(Default)]
 pub(super) struct Mistakes {
     files: Vec<PathBuf>,
-    found: Vec<(Place, String)>,
+    found: Vec<(Position, String)>,
     unlisted: usize,
     /// Some text is not even TOML. What is missing, or in the wrong table, may be so only for that.
     unreadable: bool,
@@ -84,13 +84,13 @@ pub(super) struct Mistakes {
 
 impl Mistakes {
     /// A place for mistakes in this file as a whole. Lines of it are `Lines::new(place.file, ..)`.
-    pub fn file(&mut self, path: PathBuf) -> Place {
+    pub fn file(&mut self, path: PathBuf) -> Position {
         self.files.push(path);
-        Place { file: count(self.files.len() - 1), line: 0, column: 0 }
+        Position { file: count(self.files.len() - 1), line: 0, column: 0 }
     }
 
     /// Something is wrong here.
-    pub fn add(&mut self, place: Place, reason: impl Into<String>) {
+    pub fn add(&mut self, place: Position, reason: impl Into<String>) {
         if self.unreadable_lines.contains(&(place.file, place.line)) {
             return;
         }
@@ -102,21 +102,21 @@ impl Mistakes {
     }
 
     /// The text is not TOML.
-    pub fn add_unreadable(&mut self, place: Place, reason: impl Into<String>) {
+    pub fn add_unreadable(&mut self, place: Position, reason: impl Into<String>) {
         self.unreadable = true;
         self.add(place, reason);
         self.unreadable_lines.insert((place.file, place.line));
     }
 
     /// Something is wrong here that is no mistake of its own where some text is not even TOML.
-    pub fn add_if_readable(&mut self, place: Place, reason: impl Into<String>) {
+    pub fn add_if_readable(&mut self, place: Position, reason: impl Into<String>) {
         if !self.unreadable {
             self.add(place, reason);
         }
     }
 
     /// What went well, or the mistake that it was.
-    pub fn take<T>(&mut self, place: Place, result: Result<T, impl Into<String>>) -> Option<T> {
+    pub fn take<T>(&mut self, place: Position, result: Result<T, impl Into<String>>) -> Option<T> {
         result.map_err(|reason| self.add(place, reason)).ok()
     }
 
@@ -126,7 +126,7 @@ impl Mistakes {
     }
 
     /// A place in words, for a mistake elsewhere that has to do with it.
-    pub fn name(&self, place: Place) -> String {
+    pub fn name(&self, place: Position) -> String {
         let Mistake { path, line, column, .. } = self.mistake(place, String::new());
         let path = path.display().to_string();
         let path = path.escape_debug();
@@ -141,7 +141,7 @@ impl Mistakes {
     pub fn finish(mut self) -> Vec<Mistake> {
         let mut found = std::mem::take(&mut self.found);
         found.sort_by_key(|(place, _)| *place);
-        let last = found.last().map(|(place, _)| Place { line: 0, column: 0, ..*place });
+        let last = found.last().map(|(place, _)| Position { line: 0, column: 0, ..*place });
         let mut mistakes: Vec<Mistake> =
             found.into_iter().map(|(place, reason)| self.mistake(place, reason)).collect();
         if let (Some(place), 1..) = (last, self.unlisted) {
@@ -150,7 +150,7 @@ impl Mistakes {
         mistakes
     }
 
-    fn mistake(&self, place: Place, reason: String) -> Mistake {
+    fn mistake(&self, place: Position, reason: String) -> Mistake {
         Mistake {
             path: self.files.get(place.file as usize).cloned().unwrap_or_default(),
             line: place.line as usize,
