@@ -441,7 +441,7 @@ pub struct SetLine {
 }
 
 impl RuleSet {
-    /// A report on each named set, in the set's order.
+    /// A report on each named set, in the order of `sets`.
     pub fn set_lines(&self) -> Vec<SetLine> {
         let used: Vec<&str> = self.sets_in_use().map(|set| set.name.as_str()).collect();
         let line = |set: &NamedSet| {

@@ -179,7 +179,7 @@ impl Application {
         let first = |texts: Vec<String>| texts.into_iter().map(|text| beginning(text.into_bytes())).collect();
         let somewhere = |texts: Vec<String>| texts.iter().map(|text| anywhere(text)).collect();
         match self {
-            // A target in one of the four forms; that of CONNECT, a host, has no common prefix.
+            // The target has one of four forms; `CONNECT` is distinctive without its target.
             Application::HttpMethod(methods) => first(each(methods, &|method| match method {
                 "CONNECT" => vec!["CONNECT ".to_owned()],
                 _ => ["/", "http://", "https://", "*"].map(|target| format!("{method} {target}")).into(),
