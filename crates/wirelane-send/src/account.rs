@@ -7,8 +7,8 @@ use serde::Serialize;
 use super::interface::{Counters, Gauge, Interface};
 use crate::Result;
 
-/// Maximum time to wait until a device's counters account for the offered packets. Drivers count at completion, and a
-/// veth counts after its peer has polled.
+/// Maximum time without progress to wait until a device's counters account for the offered packets. Drivers count at
+/// completion, and a veth counts after its peer has polled.
 const SETTLE: Duration = Duration::from_millis(500);
 const SETTLE_STEP: Duration = Duration::from_millis(2);
 

@@ -43,7 +43,7 @@ pub struct Explanation {
     /// Egress device that the packet is redirected to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
-    /// The packet matches more rules than the maximum of a record; the remaining rules were not evaluated.
+    /// The packet matches more than `MAX_HITS` rules; the remaining rules were not evaluated.
     pub more: bool,
     /// The tests of named sets in the rules, with their exact results; the kernel's bloom filters may have false
     /// positives.
