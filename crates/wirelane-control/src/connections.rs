@@ -17,8 +17,8 @@ use crate::{Error, Result};
 
 /// Maximum number of connections: one more replaces the connection that has been idle longest.
 const MOST: usize = 16;
-/// Timeout of a connection without a complete request or without progress of an answer. Requests and answers of more
-/// than [`RATE`] bytes get another second for each [`RATE`] bytes.
+/// Timeout of a connection until a request is complete, or until an answer is read completely. Lines of more than
+/// [`RATE`] bytes get another second for each [`RATE`] bytes.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 /// Bytes per additional second, see [`PATIENCE`].
 const RATE: usize = 1 << 20;
