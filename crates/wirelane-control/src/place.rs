@@ -199,8 +199,8 @@ impl Listener {
 fn listen(path: &Path) -> io::Result<UnixListener> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket: OwnedFd = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    // Before the socket has a name: the file gets the socket's mode (unix_bind_bsd() in net/unix/af_unix.c), so there
-    // is no moment at which other users could connect.
+    // Before the socket has a name: the file gets the socket's mode (unix_bind_bsd() in net/unix/af_unix.c), so
+    // other users cannot connect at any moment.
     rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
     rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
     rustix::net::listen(&socket, 16)?;

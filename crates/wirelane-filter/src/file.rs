@@ -10,8 +10,8 @@ use super::{Filter, Origin};
 use crate::Result;
 use wirelane_bpf::linktype;
 
-/// The link types that an expression is compiled for before the file is opened, so that names are resolved while the
-/// process still has the rights: those that are parsed, PPP (9, 50, 51), and 802.11 (105, 127, 163).
+/// The link types that an expression is compiled for before those of the file are known, so that names are resolved
+/// while the process still has the rights: those that are parsed, PPP (9, 50, 51), and 802.11 (105, 127, 163).
 const USUAL: [u32; 16] = [
     linktype::ETHERNET,
     linktype::RAW,

@@ -120,9 +120,7 @@ fn words(expression: &str) -> Vec<(usize, usize)> {
             }
             if alone(character) {
                 match words.last_mut() {
-                    // &&
-                    //
-                    // <= >= << and the like are single words.
+                    // && || <= >= << and the like are single words.
                     Some((first, end))
                         if *end == at
                             && "&|<>=!".contains(character)
