@@ -49,7 +49,7 @@ const RET_A: u16 = 0x10;
 const TXA: u16 = 0x80;
 
 /// First offset of Linux's ancillary data (`SKF_AD_OFF` in linux/filter.h): a load from here reads metadata of the
-/// packet. In files this range is unused, and so are all offsets of this size.
+/// packet. In files these are ordinary offsets, which are outside of any packet.
 const BESIDE: u32 = 0xffff_f000;
 /// End of the ancillary data (`SKF_AD_MAX`).
 const BESIDE_END: u32 = BESIDE + 64;

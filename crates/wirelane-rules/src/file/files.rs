@@ -43,7 +43,7 @@ pub(super) fn name(path: &Path) -> String {
     path.display().to_string().escape_debug().to_string()
 }
 
-/// Reads a text file of at most so many bytes.
+/// Reads a text file of at most `most` bytes.
 ///
 /// # Errors
 /// The reason why the file cannot be read, worded to follow its name.
