@@ -1,4 +1,4 @@
-//! The other side: finding captures, and asking them.
+//! Client side of the control socket: discovery of captures, and requests to them.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -14,21 +14,21 @@ use crate::{Error, Result};
 use wirelane_netdev::sys;
 use wirelane_rules::{Changed, ExactFields, ExactLine, ExactRule, Rule, RuleSet, RuleStats};
 
-/// A capture that can be asked something.
+/// A capture that accepts requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Instance {
-    /// Its control socket.
+    /// Path of the control socket.
     pub path: PathBuf,
-    /// What it says of itself.
+    /// Self-description of the capture.
     pub status: Status,
-    /// Whether its devices are those of this network namespace.
+    /// Whether the capture's devices are in this network namespace.
     pub here: bool,
 }
 
-/// The captures that this user may manage, of all network namespaces, and that have a socket for this.
+/// The captures in all network namespaces that this user may manage and that have a socket for this purpose.
 ///
 /// # Errors
-/// [`Error::Io`] where their folder cannot be read.
+/// [`Error::Io`] if the folder of the sockets cannot be read.
 pub fn instances(purpose: Purpose) -> Result<Vec<Instance>> {
     let here = sys::socket(libc::AF_INET, libc::SOCK_DGRAM, 0)
         .and_then(|socket| sys::namespace_cookie(&socket))
@@ -39,7 +39,8 @@ pub fn instances(purpose: Purpose) -> Result<Vec<Instance>> {
         for path in paths {
             match Client::connect(&path, purpose).and_then(|mut client| client.status()) {
                 Ok(status) => instances.push(Instance { path, here: status.namespace == here, status }),
-                // It ended between the two looks, or is of another version: it says so to whoever names it.
+                // The capture ended in the meantime, or has another protocol version, which is an error only if the
+                // user names it.
                 Err(e) => tracing::info!("{e}"),
             }
         }
@@ -53,15 +54,15 @@ pub struct Client {
     stream: BufReader<UnixStream>,
     path: PathBuf,
     purpose: Purpose,
-    /// When the last answer came.
+    /// Time of the last answer.
     active: Instant,
 }
 
 impl Client {
-    /// Connects to the capture that listens there, for this.
+    /// Connects to the socket of a capture for this purpose.
     ///
     /// # Errors
-    /// [`Error::Control`] where there is none, or this user may not.
+    /// [`Error::Control`] if no capture listens there, or access is denied.
     pub fn connect(path: &Path, purpose: Purpose) -> Result<Client> {
         let (stream, path) = (BufReader::new(Client::open(path, purpose)?), path.to_owned());
         Ok(Client { stream, path, purpose, active: Instant::now() })
@@ -84,7 +85,7 @@ impl Client {
                 _ => format!("connecting to the capture: {e}"),
             })
         })?;
-        // Who listens there was root, or is us: nobody else is told what we ask.
+        // Requests go only to a process that ran as root or as this user when it started to listen.
         let peer = sockopt::socket_peercred(&stream)
             .map_err(|e| failed(format!("asking who the capture belongs to: {e}")))?;
         if !peer.uid.is_root() && peer.uid != rustix::process::geteuid() {
@@ -96,7 +97,7 @@ impl Client {
         Ok(stream)
     }
 
-    /// What capture this is.
+    /// The self-description of the capture.
     ///
     /// # Errors
     /// [`Error::Control`].
@@ -107,15 +108,15 @@ impl Client {
         }
     }
 
-    /// Puts these rules in the place of all that are in force.
+    /// Replaces all active rules by these rules.
     ///
     /// # Errors
-    /// [`Error::Control`]; the rules in force stay in force.
+    /// [`Error::Control`]; the active rules are unchanged.
     pub fn load(&mut self, rules: RuleSet) -> Result<Changed> {
         self.change(Ask::Load(rules))
     }
 
-    /// Adds rules to those in force.
+    /// Adds rules to the active rules.
     ///
     /// # Errors
     /// As [`Client::load`].
@@ -123,7 +124,7 @@ impl Client {
         self.change(Ask::Add { rules, exact })
     }
 
-    /// Removes rules by their ids, and exact ones by their fields.
+    /// Removes rules by their ids, and exact-match rules by their fields.
     ///
     /// # Errors
     /// As [`Client::load`].
@@ -131,7 +132,7 @@ impl Client {
         self.change(Ask::Remove { ids, exact })
     }
 
-    /// Removes all exact-match rules, and with `all` the others too.
+    /// Removes all exact-match rules, and with `all` also the wildcard rules.
     ///
     /// # Errors
     /// As [`Client::load`].
@@ -139,7 +140,7 @@ impl Client {
         self.change(Ask::Flush { all })
     }
 
-    /// What the rules have counted.
+    /// The counters of the rules.
     ///
     /// # Errors
     /// [`Error::Control`].
@@ -150,7 +151,7 @@ impl Client {
         }
     }
 
-    /// Some of the exact-match rules from a position on, and the position of the next ones.
+    /// A page of exact-match rules from a position on, and the position of the next page.
     ///
     /// # Errors
     /// [`Error::Control`].
@@ -161,10 +162,10 @@ impl Client {
         }
     }
 
-    /// Asks what the capturing program itself answers ([`Service`](crate::Service)).
+    /// Sends an application-defined request to the capturing program ([`Service`](crate::Service)).
     ///
     /// # Errors
-    /// [`Error::Control`], also with what the program refuses this for.
+    /// [`Error::Control`], also if the program refuses the request.
     pub fn program(&mut self, question: serde_json::Value) -> Result<serde_json::Value> {
         match self.ask(Ask::Program(question))? {
             Answer::Program(answer) => Ok(answer),
@@ -187,13 +188,13 @@ impl Client {
                 question.len()
             )));
         }
-        // A capture closes connections that are idle, as this one may have been while a file of rules was read.
+        // A capture closes idle connections, and this one may have been idle while a file of rules was read.
         if self.active.elapsed() > PATIENCE / 2 {
             self.stream = BufReader::new(Client::open(&self.path, self.purpose)?);
         }
         let mut answer = Vec::new();
         let written = self.stream.get_mut().write_all(&question);
-        // A question that is refused before it is whole has an answer, too.
+        // A request that is refused before it is complete gets an answer too.
         let read = self.stream.by_ref().take(2 * LONGEST as u64).read_until(b'\n', &mut answer);
         let asked = if answer.ends_with(b"\n") { read } else { written.and(read) };
         self.active = Instant::now();

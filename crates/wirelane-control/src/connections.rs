@@ -1,4 +1,4 @@
-//! Connections of a control socket: a thread reads and writes lines without blocking.
+//! Connections of a control socket: one thread reads and writes lines without blocking.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -15,22 +15,23 @@ use super::place::Listener;
 use super::protocol::{Answer, Ask, Reply, VERSION, brings_rules, line, question};
 use crate::{Error, Result};
 
-/// Connections at a time: for one more, the one that has been idle longest goes.
+/// Maximum number of connections: one more replaces the connection that has been idle longest.
 const MOST: usize = 16;
-/// A connection on which no question becomes whole, or no answer is taken, for so long is closed. Those of more than
-/// [`RATE`] bytes have another second for each of these.
+/// Timeout of a connection until a request is complete, or until an answer is read completely. Lines of more than
+/// [`RATE`] bytes get another second for each [`RATE`] bytes.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
-/// See [`PATIENCE`].
+/// Bytes per additional second, see [`PATIENCE`].
 const RATE: usize = 1 << 20;
-/// Bytes of a line that every connection may have: all questions but those that bring many rules. At most one connection at
-/// a time may have more, so that all of them hold at most `MOST * (SMALL + TURN)` bytes and the longest line.
+/// Maximum bytes of a line on every connection: enough for all requests except those that carry many rules. At most one
+/// connection at a time may exceed it, so that all connections together hold at most `MOST * (SMALL + TURN)` bytes and
+/// the longest line.
 const SMALL: usize = 1 << 20;
-/// Bytes that are read from one connection before others get their turn.
+/// Maximum bytes read from one connection before the others are served.
 const TURN: usize = 1 << 20;
-/// How long nobody is accepted after there were too many open files.
+/// Pause of accepting connections after the limit of open files was reached.
 const FULL: Duration = Duration::from_secs(1);
 
-/// A thread that is told to end, and waited for, when this is dropped.
+/// A thread that is stopped and joined on drop.
 #[derive(Debug)]
 pub(super) struct Thread {
     stop: Arc<OwnedFd>,
@@ -38,7 +39,7 @@ pub(super) struct Thread {
 }
 
 impl Thread {
-    /// Starts it; what it runs is given what can be read once it is to end.
+    /// Starts the thread; `run` gets a descriptor that becomes readable when the thread has to end.
     ///
     /// # Errors
     /// [`Error::Kernel`].
@@ -68,23 +69,23 @@ impl Drop for Thread {
     }
 }
 
-/// A socket, where there is one, and who is connected to it.
+/// An optional listening socket, and its connections.
 pub(super) struct Connections {
     listener: Option<Listener>,
     connections: Vec<Connection>,
-    /// Nobody can be accepted until then: there are too many open files.
+    /// Time until which no connection is accepted, because there are too many open files.
     full_until: Option<Instant>,
-    /// Most bytes of a line.
+    /// Maximum bytes of a line.
     longest: usize,
 }
 
 impl Connections {
-    /// Nobody yet.
+    /// A set without connections.
     pub(super) fn new(listener: Option<Listener>, longest: usize) -> Connections {
         Connections { listener, connections: Vec::new(), full_until: None, longest }
     }
 
-    /// Waits until somebody wants something, or so long. True: the thread is to end.
+    /// Waits until a connection is ready, or for `at_most`. Returns true if the thread has to end.
     pub(super) fn wait(&self, stop: &OwnedFd, at_most: Duration) -> rustix::io::Result<bool> {
         let mut polls = vec![PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN)];
         polls.extend(self.connections.iter().map(|connection| {
@@ -104,13 +105,13 @@ impl Connections {
         }
     }
 
-    /// Whether others can be accepted now.
+    /// Whether new connections can be accepted now.
     fn accepts(&self) -> bool {
         self.full_until.is_none_or(|until| Instant::now() >= until)
     }
 
-    /// Accepts who waits, as far as they may talk to us. Nobody goes for that who was accepted in the same call, and may
-    /// have asked already.
+    /// Accepts waiting connections of permitted users. Connections accepted in the same call are not replaced: they may
+    /// have a pending request.
     fn accept(&mut self) {
         let Some(listener) = &self.listener else { return };
         for _ in 0..MOST {
@@ -123,18 +124,20 @@ impl Connections {
                 Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => return,
                 Err(e) => {
                     tracing::warn!("accepting a connection to the control socket: {e}");
-                    // Who waits goes on to wait, and must not keep the thread busy.
+                    // Waiting peers keep waiting, and must not keep the thread busy.
                     self.full_until = Some(Instant::now() + FULL);
                     return;
                 }
             };
-            // The file's mode has kept others out; this also keeps out who was handed a descriptor of it.
+            // The file's mode excludes other users; this check also excludes processes that were passed a descriptor of
+            // the socket.
             match sockopt::socket_peercred(&stream) {
                 Ok(peer) if peer.uid.is_root() || peer.uid.as_raw() == listener.user => {
                     if self.connections.len() >= MOST {
                         let idle = self.connections.iter().enumerate().min_by_key(|(_, one)| one.active);
                         if let Some((at, _)) = idle {
-                            // In the order in which they came, so that those of this call are the last.
+                            // Connections are in the order of their arrival, so those accepted in this call are the
+                            // last.
                             self.connections.remove(at);
                         }
                     }
@@ -150,7 +153,7 @@ impl Connections {
         }
     }
 
-    /// Accepts who waits, and goes on with everybody as far as that goes without waiting.
+    /// Accepts waiting connections, and serves all connections as far as possible without blocking.
     pub(super) fn serve(&mut self, mut answer: impl FnMut(Ask) -> Answer) {
         self.accept();
         let begun = Instant::now();
@@ -167,7 +170,7 @@ impl Connections {
             at += 1;
             goes_on
         });
-        // While one is answered, the others are kept waiting by us.
+        // While one connection is answered, the others wait because of us.
         let took = begun.elapsed();
         for connection in &mut self.connections {
             connection.since += took;
@@ -176,20 +179,20 @@ impl Connections {
     }
 }
 
-/// Somebody who is connected.
+/// A connected peer.
 pub(super) struct Connection {
     stream: UnixStream,
-    /// What has come of the next question, and how much of it has no end of a line.
+    /// Bytes received of the next request, and the number of those that were already searched for a line end.
     input: Vec<u8>,
     looked: usize,
-    /// What is still to be sent of the last answer, and how much of that has gone.
+    /// The last answer, and the number of bytes that were sent.
     output: Vec<u8>,
     sent: usize,
-    /// When it last said or took something.
+    /// Time of the last progress in either direction.
     active: Instant,
-    /// Since when the next question, or the end of an answer, is waited for.
+    /// Start of the wait for the next request, or for the end of an answer.
     since: Instant,
-    /// Most bytes of a line.
+    /// Maximum bytes of a line.
     longest: usize,
 }
 
@@ -211,21 +214,22 @@ impl Connection {
         self.sent < self.output.len()
     }
 
-    /// How long it may still wait.
+    /// Remaining time until the timeout.
     fn rest(&self) -> Duration {
         let bytes = self.input.len().max(self.output.len());
         let patience = PATIENCE + Duration::from_secs((bytes / RATE) as u64);
         patience.saturating_sub(self.since.elapsed())
     }
 
-    /// Goes on as far as it goes without waiting. `small`: the line may have [`SMALL`] bytes only. False: it is over.
+    /// Serves the connection as far as possible without blocking. `small`: the line may have at most [`SMALL`] bytes.
+    /// Returns false if the connection is finished.
     pub(super) fn serve(&mut self, mut answer: impl FnMut(Ask) -> Answer, small: bool) -> bool {
         let served = self.send().and_then(|()| {
             if self.unsent() {
                 return Ok(true);
             }
             let open = self.receive()?;
-            // One question at a time: who does not take an answer gets no other.
+            // One request at a time: a peer that does not read an answer gets no further one.
             while !self.unsent()
                 && let Some(end) = self.end_of_line()
             {
@@ -238,7 +242,8 @@ impl Connection {
                 self.reply(said);
                 self.send()?;
             }
-            // What is behind a whole question waits in the buffer until its answer is taken, and is no long line.
+            // Bytes after a complete request stay in the buffer until its answer is read, and do not count as a long
+            // line.
             let refusal = if self.unsent() {
                 None
             } else if self.input.len() > self.longest {
@@ -260,7 +265,7 @@ impl Connection {
         served.unwrap_or(false)
     }
 
-    /// Where the first line ends that has come.
+    /// The end of the first complete line.
     fn end_of_line(&mut self) -> Option<usize> {
         let end = self.input[self.looked..].iter().position(|byte| *byte == b'\n');
         let end = end.map(|end| self.looked + end);
@@ -274,7 +279,7 @@ impl Connection {
         self.since = Instant::now();
     }
 
-    /// Reads what has come. False: nothing more will.
+    /// Reads the available bytes. Returns false at the end of the stream.
     fn receive(&mut self) -> io::Result<bool> {
         let mut got = 0;
         let mut chunk = vec![0; 1 << 16];
@@ -294,7 +299,7 @@ impl Connection {
         Ok(true)
     }
 
-    /// Sends what is left of an answer, as far as it is taken now.
+    /// Sends the rest of an answer as far as possible without blocking.
     fn send(&mut self) -> io::Result<()> {
         if !self.unsent() {
             return Ok(());
@@ -324,7 +329,7 @@ mod tests {
     use super::super::protocol::BRING_RULES;
     use super::*;
 
-    /// A connection, and who is at its other end.
+    /// A connection and its peer.
     fn connected() -> (Connection, UnixStream) {
         let (ours, theirs) = UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
@@ -342,7 +347,7 @@ mod tests {
         let both = br#"{"version":1,"ask":"status"}
 {"version":1,"ask":"stats"}
 {"version":1,"#;
-        // A byte at a time, and the last one only begun.
+        // One byte at a time, and the last request is incomplete.
         for byte in both {
             peer.write_all(&[*byte]).unwrap();
             assert!(connection.serve(refuse, false));
@@ -419,7 +424,7 @@ mod tests {
         assert!(String::from_utf8_lossy(&heard[..length]).contains("more than"));
     }
 
-    /// Connections without a socket, and who is at their other ends.
+    /// Connections without a listening socket, and their peers.
     fn many(count: usize) -> (Connections, Vec<UnixStream>) {
         let (connections, peers) = (0..count).map(|_| connected()).unzip();
         (Connections { listener: None, connections, full_until: None, longest: 4 * TURN }, peers)
@@ -428,7 +433,7 @@ mod tests {
     #[test]
     fn who_asks_nothing_whole_is_let_go() {
         let (mut connections, mut peers) = many(3);
-        // The first is idle, the second sends a byte now and then, the third has asked just now.
+        // The first is idle, the second sends a byte now and then, the third has just sent a request.
         for _ in 0..9 {
             for connection in &mut connections.connections[..2] {
                 connection.since -= PATIENCE / 10;
@@ -479,13 +484,13 @@ mod tests {
             Ok(())
         };
         write(&mut connections, 0, 2 * SMALL).unwrap();
-        // It may be refused while it writes.
+        // The peer may be refused while it writes.
         let _ = write(&mut connections, 1, SMALL + 1);
         assert_eq!(connections.connections.len(), 1);
         let mut heard = [0; 200];
         let length = peers[1].read(&mut heard).unwrap();
         assert!(String::from_utf8_lossy(&heard[..length]).contains("while another one comes"));
-        // The first one goes on, and is answered.
+        // The first connection continues, and gets an answer.
         peers[0].set_nonblocking(false).unwrap();
         peers[0].write_all(b"{}\n").unwrap();
         connections.serve(refuse);

@@ -7,11 +7,11 @@ use std::os::unix::net::UnixStream;
 use super::connections::Connection;
 use super::protocol::{Answer, Ask, LONGEST, Request, VERSION, line, question};
 
-/// What is answered to `said`, for fuzzing: the connection is one of a socket pair, and a question is answered with
-/// itself, after it was read again as it is written.
+/// The answers to the bytes `said`, for fuzzing: the connection is a socket pair, and each request is answered with its
+/// own text after a serialization round trip.
 ///
 /// # Panics
-/// Where a question is not read as it was written, or there is no socket.
+/// If a request does not survive the round trip, or no socket can be created.
 #[doc(hidden)]
 pub fn converse(said: &[u8]) -> Vec<u8> {
     let (ours, mut theirs) = UnixStream::pair().expect("a socket pair");

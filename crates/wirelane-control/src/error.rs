@@ -3,59 +3,59 @@
 use std::io;
 use std::path::PathBuf;
 
-/// Everything that can go wrong in this crate.
+/// All errors of this crate.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A running capture has refused a change of its rules, or cannot be reached.
+    /// A running capture refused a change of its rules, or is unreachable.
     #[error("{reason}")]
     Control {
-        /// Its control socket.
+        /// Path of the control socket.
         path: PathBuf,
-        /// What it said, or why it cannot be reached.
+        /// The capture's answer, or the reason why it is unreachable.
         reason: String,
     },
-    /// Rights that are missing, or a helper process that could not be started.
+    /// Missing rights, or a helper process that could not be started.
     #[error(transparent)]
     Privsep(#[from] wirelane_privsep::Error),
-    /// The kernel or the device lacks something.
+    /// A feature that the kernel or the device does not support.
     #[error("{what} needs {needs}; instead: {instead}")]
     Unsupported {
-        /// What was asked for.
+        /// The requested feature.
         what: String,
-        /// What it needs.
+        /// The requirement of the feature.
         needs: String,
-        /// What would work.
+        /// An alternative that works.
         instead: String,
     },
-    /// The kernel refused something.
+    /// The kernel rejected a request.
     #[error("{action}: {source}")]
     Kernel {
-        /// What was being done.
+        /// Action that failed.
         action: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// A file could not be opened, read or written.
     #[error("{path}: {source}")]
     Io {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }
 
-/// Results of this crate.
+/// Result type of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    /// The kernel refused `action`.
+    /// The kernel rejected `action`.
     pub(crate) fn kernel(action: impl Into<String>, source: io::Error) -> Error {
         Error::Kernel { action: action.into(), source }
     }
 
-    /// What the kernel said, where it refused something, in whichever crate.
+    /// The kernel's error, if the kernel rejected a request, in this crate or a lower one.
     pub fn kernel_error(&self) -> Option<&io::Error> {
         match self {
             Error::Kernel { source, .. } | Error::Privsep(wirelane_privsep::Error::Kernel { source, .. }) => {

@@ -1,17 +1,17 @@
-//! Asking a running capture, and changing it, from another process: what `wirelane rules` and `wirelane probe set` do.
+//! Queries and changes of a running capture from another process: used by `wirelane rules` and `wirelane probe set`.
 //!
 //! ```text
 //!   wirelane rules          the capturing process
 //!     Client -- socket -->    wl-rules: one thread serves all who are connected, and sweeps exact-match rules
 //!        one JSON object a line, each way (protocol.rs)
 //! ```
-//! A capture that is started with `Builder::control` has a socket in `/run/wirelane` (of a user who is not
-//! root: below `$XDG_RUNTIME_DIR`), which only its user can connect to: by the file's mode, and by who the kernel says
-//! is at the other end. The process has given its other rights up by the time that it serves: it can change its rules,
-//! and nothing else. The cleanup process removes the file, however the process ends (`place.rs`).
+//! A capture started with `Builder::control` has a socket in `/run/wirelane` (for a user other than root: under
+//! `$XDG_RUNTIME_DIR`). Only its user can connect to it, which is enforced by the file's mode and by the peer
+//! credentials from the kernel. The process has dropped its other rights before it serves requests: it can change its
+//! rules, and nothing else. The cleanup process removes the file, however the process ends (`place.rs`).
 //!
-//! A program that is started with `Builder::service` has a socket of the same kind beside that, at which it
-//! answers by itself ([`Service`]): a probe is changed there.
+//! A program started with `Builder::service` also has a socket of the same kind for application-defined requests
+//! ([`Service`]): a probe is changed through it.
 //!
 //! ```no_run
 //! # use wirelane_control::{Client, Purpose, instances};

@@ -17,19 +17,19 @@ use wirelane_privsep::process::{ProcessId, RUN_FOLDER, run_folder};
 
 use crate::{Error, Result};
 
-/// What is asked at a control socket.
+/// Purpose of a control socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// A capture's rules: `wirelane rules`.
     Rules,
-    /// What a probe measures: `wirelane probe set` and `wirelane probe show`.
+    /// The measurements of a probe: `wirelane probe set` and `wirelane probe show`.
     Probe,
 }
 
 impl Purpose {
     const ALL: [Purpose; 2] = [Purpose::Rules, Purpose::Probe];
 
-    /// What ends the names of its files.
+    /// The suffix of the socket's file name.
     fn ending(self) -> &'static str {
         match self {
             Purpose::Rules => ".control",
@@ -37,7 +37,7 @@ impl Purpose {
         }
     }
 
-    /// The command that talks to it.
+    /// The command that uses the socket.
     pub(super) fn command(self) -> &'static str {
         match self {
             Purpose::Rules => "wirelane rules",
@@ -53,8 +53,8 @@ pub struct SocketFile {
 }
 
 impl SocketFile {
-    /// A name that no other capture has or has had since the start of the system: `PID.START.NUMBER.control`, or with
-    /// the ending of another purpose.
+    /// A file name that is unique since the start of the system: `PID.START.NUMBER.control`, or with the suffix of
+    /// another purpose.
     fn new(folder: &Path, purpose: Purpose) -> SocketFile {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let this = ProcessId::this();
@@ -63,7 +63,7 @@ impl SocketFile {
         SocketFile { path: folder.join(format!("{}.{}.{number}{ending}", this.pid, this.start)) }
     }
 
-    /// The process whose name this is, and the purpose; `None` where it is not the name of such a file.
+    /// The process encoded in the name, and the purpose; `None` if it is not the name of a control socket.
     fn owner(path: &Path) -> Option<(ProcessId, Purpose)> {
         let name = path.file_name()?.to_str()?;
         let of = |purpose: &Purpose| Some((name.strip_suffix(purpose.ending())?, *purpose));
@@ -73,7 +73,7 @@ impl SocketFile {
         Some((ProcessId { pid: pid.try_into().ok()?, start }, purpose))
     }
 
-    /// Removes it. That it is not there any more is as good, and what is not a socket is left alone.
+    /// Removes the file. A missing file is not an error, and a file that is not a socket is kept.
     pub fn remove(&self) -> io::Result<()> {
         let removed = match fs::symlink_metadata(&self.path) {
             Ok(metadata) if metadata.file_type().is_socket() => fs::remove_file(&self.path),
@@ -86,7 +86,7 @@ impl SocketFile {
         }
     }
 
-    /// For people: it is still there.
+    /// Warning that the file could not be removed.
     pub fn not_removed(&self, why: &io::Error) -> LogLine {
         LogLine::Warning(format!("removing the control socket {}: {why}", self.path.display()))
     }
@@ -103,17 +103,17 @@ pub const CLEANUP: ActionKind = ActionKind {
 };
 
 impl CleanupAction for SocketFile {
-    /// What cannot be removed now cannot be a moment later; the next start tries again.
+    /// Never retried: a removal that fails now would fail a moment later too, and the next start tries again.
     fn attempt(&mut self, _prepared: Option<BorrowedFd<'_>>) -> (bool, Vec<LogLine>) {
         (true, self.remove().err().map(|e| self.not_removed(&e)).into_iter().collect())
     }
 }
 
-/// The folder of control sockets of this user, made where it is not there: root's is that of the journals, of others
-/// it is below `$XDG_RUNTIME_DIR`.
+/// The folder for control sockets of this user, created if it is missing: for root the folder of the journals, for
+/// other users a folder under `$XDG_RUNTIME_DIR`.
 ///
 /// # Errors
-/// [`Error::Unsupported`] where this user has none; [`Error::Io`] where it cannot be made.
+/// [`Error::Unsupported`] if this user has no such folder; [`Error::Io`] if it cannot be created.
 pub fn folder() -> Result<PathBuf> {
     if rustix::process::geteuid().is_root() {
         return Ok(run_folder()?);
@@ -128,23 +128,23 @@ pub fn folder() -> Result<PathBuf> {
     Ok(path)
 }
 
-/// The folder of a user who is not root.
+/// The folder of a user other than root.
 fn folder_of_user() -> Option<PathBuf> {
     let folder = std::env::var_os("XDG_RUNTIME_DIR").filter(|folder| !folder.is_empty())?;
     Some(PathBuf::from(folder).join("wirelane"))
 }
 
-/// The folders in which the captures are that this user may manage.
+/// The folders with the sockets of captures that this user may manage.
 pub(super) fn folders() -> Vec<PathBuf> {
     let root = rustix::process::geteuid().is_root().then(|| PathBuf::from(RUN_FOLDER));
     root.into_iter().chain(folder_of_user()).collect()
 }
 
-/// The files of sockets of this purpose in a folder. Those of processes that have ended are removed, whatever they were
-/// for.
+/// The files of sockets with this purpose in a folder. Files of processes that have ended are removed, for all
+/// purposes.
 ///
 /// # Errors
-/// Where the folder is there, and cannot be read.
+/// The folder exists, but cannot be read.
 pub(super) fn files(folder: &Path, purpose: Purpose) -> io::Result<Vec<PathBuf>> {
     let entries = match fs::read_dir(folder) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -155,7 +155,7 @@ pub(super) fn files(folder: &Path, purpose: Purpose) -> io::Result<Vec<PathBuf>>
         let path = entry?.path();
         match SocketFile::owner(&path) {
             Some((owner, its)) if owner.lives() => files.extend((its == purpose).then_some(path)),
-            // Its cleanup process was killed too.
+            // The cleanup process was killed too.
             Some(_) => SocketFile { path }.remove()?,
             None => {}
         }
@@ -164,21 +164,21 @@ pub(super) fn files(folder: &Path, purpose: Purpose) -> io::Result<Vec<PathBuf>>
     Ok(files)
 }
 
-/// A socket that this process listens at, and its file, which the cleanup process removes however the process ends.
+/// A listening socket of this process, and its file, which the cleanup process removes however the process ends.
 #[derive(Debug)]
 pub struct Listener {
     pub(super) socket: UnixListener,
     file: SocketFile,
     registration: Registration,
-    /// Who may talk to it, beside root: who started the capture, whoever the process becomes.
+    /// The user with access besides root: the user who started the capture, even if the process changes its user later.
     pub(super) user: u32,
 }
 
 impl Listener {
-    /// Listens, in the folder of this user.
+    /// Creates a listening socket in the folder of this user.
     ///
     /// # Errors
-    /// As [`folder`]; [`Error::Kernel`] where the socket cannot be had.
+    /// As [`folder`]; [`Error::Kernel`] if the socket cannot be created.
     pub fn open(cleanup: &Arc<CleanupProcess>, purpose: Purpose) -> Result<Listener> {
         let folder = folder()?;
         if let Err(e) = files(&folder, purpose) {
@@ -195,12 +195,12 @@ impl Listener {
     }
 }
 
-/// A socket that others wait at until it is accepted from, and that only its user can connect to.
+/// A listening socket with a backlog, to which only its user can connect.
 fn listen(path: &Path) -> io::Result<UnixListener> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket: OwnedFd = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    // Before it has a name: the file is made with the socket's mode (unix_bind_bsd() in net/unix/af_unix.c), so that
-    // there is no moment at which others could connect.
+    // Before the socket has a name: the file gets the socket's mode (unix_bind_bsd() in net/unix/af_unix.c), so
+    // other users cannot connect at any moment.
     rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
     rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
     rustix::net::listen(&socket, 16)?;
@@ -215,7 +215,7 @@ impl Drop for Listener {
                 return;
             }
             Outcome::Unserved => self.file.remove(),
-            // Nobody's any more: who comes next removes it.
+            // The file has no owner any more: the next process that lists the folder removes it.
             Outcome::Impossible => return,
         };
         if let Err(e) = removed {
@@ -239,7 +239,7 @@ mod tests {
         assert!(owner.lives());
         let listener = listen(&file.path).unwrap();
         assert_eq!(fs::metadata(&file.path).unwrap().permissions().mode() & 0o777, 0o600);
-        // One of a process that is gone, and files that are none of ours.
+        // A file of a process that has ended, and files of other programs.
         let dead = folder.path().join(format!("{}.1.0.probe", i32::MAX));
         let _dead_listener = listen(&dead).unwrap();
         let probe = SocketFile::new(folder.path(), Purpose::Probe);

@@ -1,70 +1,70 @@
-//! What is said over a control socket: one JSON object a line, `{"version":1,"ask":...}` there and
-//! `{"version":1,"answer":...}` back, in the same order.
+//! The protocol of a control socket: one JSON object per line, requests `{"version":1,"ask":...}` and answers
+//! `{"version":1,"answer":...}`, in the same order.
 
 use serde::{Deserialize, Serialize};
 
 use wirelane_rules::{Changed, ExactFields, ExactLine, ExactRule, Rule, RuleSet, RuleStats};
 
-/// The version of the protocol: who hears another one says so and does nothing.
+/// Version of the protocol: a request with another version is refused.
 pub(super) const VERSION: u32 = 1;
-/// Most bytes of a line: a set with a million exact-match rules and more, which comes in one piece because it takes the place
-/// of the old one as a whole. One connection at a time may have so much (`connections.rs`).
+/// Maximum bytes of a line: enough for a set with more than a million exact-match rules, which is sent as a whole
+/// because it replaces the active set atomically. Only one connection at a time may use this much (`connections.rs`).
 pub(super) const LONGEST: usize = 256 << 20;
 
-/// A question, on a line of its own.
+/// A request, on one line.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Request {
     pub(super) version: u32,
     pub(super) ask: Ask,
 }
 
-/// What can be asked.
+/// Kinds of requests.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub(super) enum Ask {
-    /// What capture is this?
+    /// Query the self-description of the capture.
     Status,
-    /// These rules are to take the place of all others.
+    /// Replace all rules by these rules.
     Load(RuleSet),
-    /// These are to come beside the others.
+    /// Add these rules.
     Add {
         #[serde(default)]
         rules: Vec<Rule>,
         #[serde(default)]
         exact: Vec<ExactRule>,
     },
-    /// These are to go.
+    /// Remove these rules.
     Remove {
         #[serde(default)]
         ids: Vec<u32>,
         #[serde(default)]
         exact: Vec<ExactFields>,
     },
-    /// All exact-match rules are to go, and with `all` the others too.
+    /// Remove all exact-match rules, and with `all` also the wildcard rules.
     Flush { all: bool },
-    /// What have the rules counted?
+    /// Query the counters of the rules.
     Stats,
-    /// What exact-match rules are there, from here on?
+    /// Query a page of exact-match rules from this position on.
     ExactValue { from: Position },
-    /// What the program that captures answers by itself.
+    /// Application-defined request to the capturing program.
     Program(serde_json::Value),
 }
 
-/// A place among the exact-match rules of a capture, which is shown a part at a time. The default is the beginning.
+/// A position in the exact-match rules of a capture, which are listed page by page. The default is the beginning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Position {
     pub(super) device: usize,
     pub(super) at: Option<u32>,
 }
 
-/// An answer, on a line of its own.
+/// An answer, on one line.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Reply {
     pub(super) version: u32,
     pub(super) answer: Answer,
 }
 
-/// What is answered.
+/// Kinds of answers.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Answer {
@@ -75,57 +75,57 @@ pub(super) enum Answer {
         rules: Vec<ExactLine>,
         next: Option<Position>,
     },
-    /// What the program says.
+    /// Application-defined answer of the program.
     Program(serde_json::Value),
-    /// It was not done; what was in force stays in force.
+    /// The request was refused; the active rules are unchanged.
     Refused(String),
 }
 
-/// What a capture says of itself.
+/// Self-description of a capture.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
-    /// Its process.
+    /// Process id.
     pub pid: u32,
-    /// The name of its program.
+    /// Name of the program.
     pub command: String,
     /// `ring`, `xsk` or `packet`.
     pub engine: String,
-    /// The devices that it captures on.
+    /// Devices that it captures on.
     pub devices: Vec<String>,
-    /// The devices that its rules may send packets to.
+    /// Devices that its rules may send packets to.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub egress_devices: Vec<String>,
-    /// The plug-ins that its rules may ask.
+    /// Plug-ins that its rules may use.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub plugins: Vec<String>,
-    /// The cookie of the network namespace that these are in (SO_NETNS_COOKIE).
+    /// Cookie of the network namespace of these devices (SO_NETNS_COOKIE).
     pub namespace: u64,
 }
 
-/// A line that says `what`.
+/// The line with the serialized value.
 pub(super) fn line(what: &impl Serialize) -> Vec<u8> {
-    // What we say has string keys and finite numbers only, so that it can be written.
+    // Our values have string keys and finite numbers only, so serialization cannot fail.
     let mut line = serde_json::to_vec(what).unwrap_or_default();
     line.push(b'\n');
     line
 }
 
-/// How lines begin that may be long: those of `load` and `add`, as [`line`] writes them.
+/// Prefixes of lines that may be long: `load` and `add` requests as written by [`line`].
 pub(super) const BRING_RULES: [&[u8]; 2] =
     [b"{\"version\":1,\"ask\":{\"load\":", b"{\"version\":1,\"ask\":{\"add\":"];
 
-/// Whether a line, of which some has come, is a question that brings rules.
+/// Whether a possibly incomplete line is a request that carries rules.
 pub(super) fn brings_rules(line: &[u8]) -> bool {
     BRING_RULES.iter().any(|begin| line.starts_with(begin))
 }
 
-/// The question on a line, or what is wrong with it.
+/// The request on a line, or a description of the fault.
 pub(super) fn question(line: &[u8]) -> Result<Ask, String> {
     #[derive(Deserialize)]
     struct Version {
         version: u32,
     }
-    // Of another version, that is all that can be understood.
+    // Only the version is interpreted before it is known to match.
     match serde_json::from_slice::<Version>(line) {
         Ok(Version { version: VERSION }) => {}
         Ok(Version { version }) => {

@@ -1,5 +1,5 @@
-//! The capturing process's side of changing rules: a thread that serves whoever is connected, and sweeps exact-match rules
-//! that have expired.
+//! Server side of rule changes in the capturing process: a thread that serves all connections, and removes expired
+//! exact-match rules.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -12,54 +12,54 @@ use super::place::Listener;
 use super::protocol::{Answer, Ask, LONGEST, Position, Status};
 use crate::Result;
 
-/// How long after a page of exact-match rules the next one is swept.
+/// Pause between two pages of a sweep of the exact-match rules.
 const BETWEEN_PAGES: Duration = Duration::from_millis(100);
-/// How long after the last page it begins anew.
+/// Pause between the last page of a sweep and the next sweep.
 const BETWEEN_SWEEPS: Duration = Duration::from_secs(1);
 
-/// The rules of a running capture, as the control socket needs them. An error is a refusal, in words for who has asked.
+/// The rules of a running capture, as used by the control socket. An error is a refusal, worded for the client.
 pub trait Rules: Send + Sync + 'static {
-    /// Puts these rules in the place of all that are in force.
+    /// Replaces all active rules by these rules.
     fn replace(&self, rules: &RuleSet) -> Answered<Changed>;
-    /// Adds rules to those in force.
+    /// Adds rules to the active rules.
     fn extend(&self, rules: Vec<Rule>, exact: Vec<ExactRule>) -> Answered<Changed>;
-    /// Removes rules by their ids, and exact ones by their fields.
+    /// Removes rules by their ids, and exact-match rules by their fields.
     fn remove(&self, ids: &[u32], exact: &[ExactFields]) -> Answered<Changed>;
-    /// Removes all exact-match rules, and with `all` the others too.
+    /// Removes all exact-match rules, and with `all` also the wildcard rules.
     fn flush(&self, all: bool) -> Answered<Changed>;
-    /// What the rules have counted.
+    /// The counters of the rules.
     fn stats(&self) -> Answered<RuleStats>;
-    /// Some of the exact-match rules from a position on, and the position of the next ones.
+    /// A page of exact-match rules from a position on, and the position of the next page.
     fn exact(&self, from: Cursor) -> Answered<(Vec<ExactLine>, Option<Cursor>)>;
-    /// Removes some exact-match rules that have expired. True: there may be more.
+    /// Removes a page of expired exact-match rules. Returns true if there may be more.
     fn sweep(&self) -> Answered<bool>;
 }
 
-/// A position among the exact-match rules of a capture: the device, and where in its table.
+/// A position in the exact-match rules of a capture: the index of the device, and the position in its table.
 pub type Cursor = (usize, Option<u32>);
 
-/// The answer of [`Rules`], or why not.
+/// The answer of [`Rules`], or the reason for a refusal.
 pub type Answered<T> = std::result::Result<T, String>;
 
-/// What a capture says of itself, but for what the thread knows.
+/// Self-description of a capture, without the process id.
 #[derive(Clone, Debug)]
 pub struct About {
     /// `ring`, `xsk` or `packet`.
     pub engine: &'static str,
-    /// The name of the process as the kernel has it, which cannot be read once rights are given up.
+    /// Name of the process according to the kernel, which cannot be read after rights are dropped.
     pub command: String,
-    /// The devices that it captures on.
+    /// Devices that it captures on.
     pub devices: Vec<String>,
-    /// The devices that its rules may send packets to.
+    /// Devices that its rules may send packets to.
     pub egress_devices: Vec<String>,
-    /// The plug-ins that its rules may ask.
+    /// Plug-ins that its rules may use.
     pub plugins: Vec<String>,
-    /// The cookie of its network namespace (SO_NETNS_COOKIE).
+    /// Cookie of the network namespace (SO_NETNS_COOKIE).
     pub namespace: u64,
 }
 
 impl About {
-    /// As it is told.
+    /// The description as it is sent to clients.
     pub(super) fn status(self) -> Status {
         Status {
             pid: std::process::id(),
@@ -73,14 +73,14 @@ impl About {
     }
 }
 
-/// The thread `wl-rules`; it ends when this is dropped.
+/// The thread `wl-rules`; it ends when this value is dropped.
 #[derive(Debug)]
 pub struct Server {
     _thread: Thread,
 }
 
 impl Server {
-    /// Starts it; without a `listener` it sweeps only.
+    /// Starts the thread; without a `listener` it only removes expired rules.
     ///
     /// # Errors
     /// [`crate::Error::Kernel`].
@@ -113,7 +113,7 @@ fn serve(mut connections: Connections, rules: &dyn Rules, status: &Status, stop:
     }
 }
 
-/// Does what was asked.
+/// Executes a request.
 fn answer(ask: Ask, rules: &dyn Rules, status: &Status) -> Answer {
     let done = match ask {
         Ask::Status => Ok(Answer::Status(status.clone())),

@@ -14,13 +14,13 @@ use crate::Error;
 use crate::Result;
 use wirelane_netdev::sys;
 
-/// Most bytes of a question.
+/// Maximum bytes of a request.
 const LONGEST: usize = 1 << 20;
-/// How long the thread sleeps where nobody asks.
+/// Maximum sleep of the thread without requests.
 const NOBODY: Duration = Duration::from_secs(60);
 
-/// The name of this process as the kernel has it, and the cookie of its network namespace, neither of which can be asked
-/// for once rights are given up.
+/// The name of this process according to the kernel, and the cookie of its network namespace, neither of which can be
+/// queried after rights are dropped.
 ///
 /// # Errors
 /// [`Error::Kernel`].
@@ -32,25 +32,25 @@ pub fn whereabouts() -> Result<(String, u64)> {
     Ok((command, namespace))
 }
 
-/// A socket at which this program is asked, before anybody answers: see `Builder::service`. The file is gone
-/// when this is, and when the process is, however it ends.
+/// A socket for application-defined requests, before the thread that answers them is started: see `Builder::service`.
+/// The file is removed when this value is dropped, and when the process ends, however it ends.
 #[derive(Debug)]
 pub struct Service {
     listener: Listener,
     about: About,
 }
 
-/// The thread that answers; it ends when this is dropped.
+/// The thread that answers; it ends when this value is dropped.
 #[derive(Debug)]
 pub struct Serving {
     _thread: Thread,
 }
 
 impl Service {
-    /// Takes the place; `None`, with a warning, where this user has none.
+    /// Creates the socket; `None`, with a warning, if this user has no folder for it.
     ///
     /// # Errors
-    /// [`Error::Kernel`] where the socket cannot be had.
+    /// [`Error::Kernel`] if the socket cannot be created.
     pub fn open(cleanup: &Arc<CleanupProcess>) -> Result<Option<Service>> {
         let listener = match Listener::open(cleanup, Purpose::Probe) {
             Err(e @ Error::Unsupported { .. }) => {
@@ -66,15 +66,14 @@ impl Service {
         Ok(Some(Service { listener, about }))
     }
 
-    /// What captures has been started.
+    /// Sets the engine and the devices of the capture.
     pub fn of(mut self, engine: &'static str, mut names: Vec<String>) -> Service {
         names.dedup();
         (self.about.engine, self.about.devices) = (engine, names);
         self
     }
 
-    /// Answers from now on, by a thread of its own: one question after the other. An error is a refusal, in words for who
-    /// has asked.
+    /// Starts a thread that answers one request after the other. An error is a refusal, worded for the client.
     ///
     /// # Errors
     /// [`Error::Kernel`].

@@ -1,16 +1,16 @@
-//! The error of filter expressions.
+//! Error of filter expressions.
 
-/// A filter expression that cannot be used; the message shows the place of the mistake.
+/// An invalid filter expression; the message marks the position of the mistake.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", crate::show(expression, *at, reason))]
 pub struct Error {
-    /// The whole expression.
+    /// The complete expression.
     pub expression: String,
-    /// Where the mistake is, in bytes: at the end where something is missing.
+    /// Position of the mistake in bytes; the end of the expression if something is missing there.
     pub at: usize,
-    /// What is wrong.
+    /// Description of the mistake.
     pub reason: String,
 }
 
-/// Results of this crate.
+/// Result type of this crate.
 pub type Result<T> = std::result::Result<T, Error>;

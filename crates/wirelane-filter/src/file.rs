@@ -1,4 +1,4 @@
-//! An expression for a file, whose interfaces may have several link types, which are known as it is read.
+//! An expression for a file whose interfaces may have several link types, which become known while it is read.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -10,8 +10,8 @@ use super::{Filter, Origin};
 use crate::Result;
 use wirelane_bpf::linktype;
 
-/// The link types that an expression is compiled for before anything is known of the file, so that names are looked up
-/// while the process still may: those that are parsed, PPP (9, 50, 51), and 802.11 (105, 127, 163).
+/// The link types that an expression is compiled for before those of the file are known, so that names are resolved
+/// while the process still has the rights: those that are parsed, PPP (9, 50, 51), and 802.11 (105, 127, 163).
 const USUAL: [u32; 16] = [
     linktype::ETHERNET,
     linktype::RAW,
@@ -31,12 +31,12 @@ const USUAL: [u32; 16] = [
     163,
 ];
 
-/// How long compiling for link types that may come is given: a long expression takes seconds for each.
+/// Time limit for compiling for link types that may occur: a long expression takes seconds for each.
 const LONGEST_START: Duration = Duration::from_millis(200);
-/// How long a link type is looked for that takes the expression at all.
+/// Time limit for finding a link type that accepts the expression at all.
 const LONGEST_TRIAL: Duration = Duration::from_secs(2);
 
-/// Which packets of a file are wanted. The default: all.
+/// Filter of the packets of a file. The default accepts all packets.
 #[derive(Clone, Debug, Default)]
 pub struct FileFilter {
     text: String,
@@ -44,17 +44,17 @@ pub struct FileFilter {
 }
 
 impl FileFilter {
-    /// Compiles an expression; an empty one wants all packets. Link types that are rare are left until a packet of
-    /// theirs comes: do this before rights are given up, if the expression has names in it.
+    /// Compiles an expression; an empty one accepts all packets. Rare link types are compiled when their first packet
+    /// is read: call this before rights are dropped if the expression contains names.
     ///
     /// # Errors
-    /// [`Error`] where it makes no sense for any usual link type.
+    /// [`Error`] if the expression is invalid for every usual link type.
     pub fn compile(expression: &str) -> Result<FileFilter> {
         let mut filter = FileFilter { text: expression.trim().to_owned(), compiled: HashMap::new() };
         if filter.text.is_empty() {
             return Ok(filter);
         }
-        // Of those that take it, if any does: what one link type refuses is told when a packet of it comes.
+        // One valid link type is enough: an error for another link type is reported when a packet of it is read.
         let mut first_refusal = None;
         let start = Instant::now();
         for link in USUAL {
@@ -82,7 +82,7 @@ impl FileFilter {
         &self.text
     }
 
-    /// The filter for packets of this link type; `None` accepts everything.
+    /// The filter for packets of this link type; `None` accepts all packets.
     fn of(&mut self, link_number: u32) -> Result<Option<Arc<Filter>>> {
         if self.text.is_empty() {
             return Ok(None);
@@ -96,7 +96,7 @@ impl FileFilter {
     }
 }
 
-/// The filter of a file that is being read, which may be changed meanwhile.
+/// The filter of a file that is being read; it may be changed by another thread.
 #[derive(Debug, Default)]
 pub struct FileInUse {
     changes: AtomicU64,
@@ -104,12 +104,12 @@ pub struct FileInUse {
 }
 
 impl FileInUse {
-    /// Begins with this one.
+    /// A shared filter that starts with this one.
     pub fn new(filter: FileFilter) -> FileInUse {
         FileInUse { changes: AtomicU64::new(0), filter: Mutex::new(filter) }
     }
 
-    /// The reader evaluates by this one from its next batch on.
+    /// Replaces the filter; the reader uses the new one from its next batch on.
     pub fn set(&self, filter: FileFilter) {
         *self.filter.lock().unwrap_or_else(PoisonError::into_inner) = filter;
         // Release: pairs with the Acquire in FileView::refresh.
@@ -117,22 +117,22 @@ impl FileInUse {
     }
 }
 
-/// The reader's view of it.
+/// The reader's view of a [`FileInUse`].
 #[derive(Debug, Default)]
 pub struct FileView {
     of: Arc<FileInUse>,
     seen: u64,
-    /// By interface, as they are met.
+    /// By interface, in the order of first use.
     filters: Vec<Option<Option<Arc<Filter>>>>,
 }
 
 impl FileView {
-    /// Of this filter; looked at for the first time at the first [`FileView::refresh`].
+    /// A view of this filter; it is first read by the first [`FileView::refresh`].
     pub fn new(of: Arc<FileInUse>) -> FileView {
         FileView { of, seen: 0, filters: Vec::new() }
     }
 
-    /// Looks whether it was changed: once in a batch.
+    /// Checks for a change of the filter; called once per batch.
     pub fn refresh(&mut self) {
         // Acquire: pairs with the Release in FileInUse::set.
         let changes = self.of.changes.load(Ordering::Acquire);
@@ -142,10 +142,10 @@ impl FileView {
         }
     }
 
-    /// Whether a packet of this interface, with this link type, is wanted ([`Filter::accepts`]).
+    /// Whether the filter accepts a packet of this interface with this link type ([`Filter::accepts`]).
     ///
     /// # Errors
-    /// [`Error`] where the expression makes no sense for the link type.
+    /// [`Error`] if the expression is invalid for the link type.
     pub fn accepts(
         &mut self,
         (interface, link_number): (usize, u32),

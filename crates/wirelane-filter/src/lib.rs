@@ -8,7 +8,7 @@
 //!  file.rs     the same for files, with a filter for each link type
 //! ```
 //!
-//! Both ways go through one interpreter, `bpf/lib/filter.h`.
+//! The kernel and user space run the same interpreter, `bpf/lib/filter.h`.
 
 mod error;
 mod file;
@@ -51,32 +51,32 @@ pub struct Filter {
     steps: Vec<Step>,
 }
 
-/// Where the packets come from that a filter is for.
+/// Origin of the packets that a filter is compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// Devices: it is known which way a packet goes.
+    /// Devices: the direction of a packet is known.
     Live,
     /// A file.
     File,
 }
 
 impl Filter {
-    /// Compiles an expression for packets of files whose link type has this LINKTYPE number ([`wirelane_bpf::linktype`]). An
-    /// empty one accepts everything.
+    /// Compiles an expression for packets of files with this LINKTYPE number ([`wirelane_bpf::linktype`]). An empty one
+    /// accepts all packets.
     ///
-    /// Names in it are looked up: of hosts, networks, ports and protocols, as the system does.
+    /// Names of hosts, networks, ports and protocols are resolved by the system's resolver.
     ///
     /// # Errors
-    /// [`Error`], with the place of the mistake.
+    /// [`Error`], with the position of the mistake.
     pub fn compile(expression: &str, link_number: u32) -> Result<Filter> {
         Filter::of(expression, link_number, Origin::File)
     }
 
-    /// A program that libpcap has compiled for packets of live devices (pcap_compile(3PCAP)). It says which packets are
-    /// wanted; how many bytes of them it accepts does not matter.
+    /// A filter from a program that libpcap compiled for packets of live devices (pcap_compile(3PCAP)). Only its
+    /// verdict is used, not the number of bytes that it accepts.
     ///
     /// # Errors
-    /// [`Error`] where it does something that filters in the kernel cannot, or is too long.
+    /// [`Error`] if the program uses an operation that in-kernel filters do not have, or is too long.
     pub fn of_program(program: &[Classic]) -> Result<Filter> {
         let text = format!("(a compiled program of {} instructions)", program.len());
         match translate::translate(program, true) {
@@ -85,10 +85,10 @@ impl Filter {
         }
     }
 
-    /// The same for packets of this origin.
+    /// Compiles an expression for packets of this origin.
     pub fn of(expression: &str, link_number: u32, origin: Origin) -> Result<Filter> {
         Filter::try_of(expression, link_number, origin).map_err(|reason| {
-            // That a beginning accepts nothing does not make it wrong, unless this is what is wrong.
+            // A prefix that accepts nothing is still valid, unless exactly this is the mistake.
             let compiles = |text: &str| match steps(text, link_number, origin) {
                 Ok(_) => true,
                 Err(other) => other == NOTHING && reason != NOTHING,
@@ -101,7 +101,7 @@ impl Filter {
         })
     }
 
-    /// The same without looking for the place of a mistake. The error is libpcap's text, or ours.
+    /// As [`Filter::of`], without the position of a mistake. The error is libpcap's or our text.
     fn try_of(expression: &str, link_number: u32, origin: Origin) -> std::result::Result<Filter, String> {
         Ok(Filter { text: expression.trim().to_owned(), steps: steps(expression, link_number, origin)? })
     }
@@ -111,12 +111,12 @@ impl Filter {
         &self.text
     }
 
-    /// Its steps: what an interpreter runs.
+    /// The steps that the interpreter runs.
     pub fn steps(&self) -> &[Step] {
         &self.steps
     }
 
-    /// `struct wl_filter`: the value in a map of the kernel's.
+    /// The filter as `struct wl_filter`, the value in a map of the kernel.
     pub fn encode(&self) -> Vec<u8> {
         let text = self.expression().as_bytes();
         let mut bytes = Vec::with_capacity(size_of::<Layout>());
@@ -135,14 +135,14 @@ impl Filter {
         bytes
     }
 
-    /// Whether it accepts a packet that had `wire_len` bytes, of which `data` is there, and that was on its way out
-    /// (`outgoing`) or came in.
+    /// Whether the filter accepts a packet of `wire_len` bytes, of which `data` was captured, and which was transmitted
+    /// (`outgoing`) or received.
     pub fn accepts(&self, data: &[u8], wire_len: u32, outgoing: bool) -> bool {
         native::filter(&self.steps, data, wire_len, outgoing)
     }
 }
 
-/// The filter for the packets of a device with this link type and name; `None` of an empty expression.
+/// The filter for the packets of a device with this link type and name; `None` for an empty expression.
 ///
 /// # Errors
 /// [`Error`].
@@ -169,13 +169,13 @@ fn steps(expression: &str, link_number: u32, origin: Origin) -> std::result::Res
     translate::translate(&classic, origin == Origin::Live)
 }
 
-/// Most bytes of an expression. libpcap takes time by the square of its length, and stack for each part of it.
+/// Maximum bytes of an expression. libpcap's run time is quadratic in the length, and it uses stack for each part.
 pub const LONGEST: usize = 8192;
 
 /// libpcap's message for an expression that no packet can satisfy.
 const NOTHING: &str = "expression rejects all packets";
 
-/// libpcap's messages, without what the place of the mistake says already.
+/// libpcap's messages, without the part that the marked position already shows.
 fn in_our_words(reason: &str) -> String {
     match reason {
         "can't parse filter expression: syntax error" | "syntax error in filter expression" => {

@@ -1,12 +1,12 @@
 //! Position of a mistake in a filter expression, which libpcap does not report.
 //!
-//! What it quotes is looked for first. Else the expression is compiled piece by piece: up to the first word that nothing
-//! that might follow makes an expression of. That a beginning is right is found by trying what could follow it.
+//! A word quoted in libpcap's message is located first. Otherwise prefixes of the expression are compiled, to find the
+//! first word after which no continuation is valid. A prefix is valid if one of several trial continuations compiles.
 
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
-/// What may complete a beginning that is right so far, before parentheses and brackets are closed.
+/// Trial continuations of a valid prefix, before open parentheses and brackets are closed.
 const ENDINGS: &[&str] = &[
     "",
     "1",
@@ -34,13 +34,13 @@ const ENDINGS: &[&str] = &[
     "igrp",
     "port range",
 ];
-/// How long the place is looked for: long expressions take long to compile. What is found by then is not behind it.
+/// Time limit of the search: long expressions compile slowly. The position found by then is not after the mistake.
 const LONGEST_SEARCH: Duration = Duration::from_secs(2);
-/// Most characters of an expression that are shown.
+/// Maximum number of characters of an expression that are shown.
 const SHOWN: usize = 76;
 
-/// The byte offset of the mistake in `expression`, which does not compile for `reason`: at its end, where something is
-/// missing there.
+/// The byte offset of the mistake in `expression`, which does not compile for `reason`; the end of the expression if
+/// something is missing there.
 pub(super) fn mistake(expression: &str, reason: &str, compiles: impl Fn(&str) -> bool) -> usize {
     if expression.len() > super::LONGEST {
         return 0;
@@ -54,7 +54,7 @@ pub(super) fn mistake(expression: &str, reason: &str, compiles: impl Fn(&str) ->
     }
     let end = expression.trim_end().len();
     let deadline = Instant::now() + LONGEST_SEARCH;
-    // What begins wrong goes on wrong: so halve. So many words are right, and so many are not.
+    // Binary search: every extension of an invalid prefix is invalid. `right` words are valid, `wrong` words are not.
     let (mut right, mut wrong) = (0, words.len() + 1);
     while wrong - right > 1 && Instant::now() < deadline {
         let count = right.midpoint(wrong);
@@ -68,7 +68,7 @@ pub(super) fn mistake(expression: &str, reason: &str, compiles: impl Fn(&str) ->
     words.get(right).map_or(end, |word| word.0)
 }
 
-/// Whether something can follow that makes it an expression.
+/// Whether a continuation makes the text a valid expression.
 fn is_beginning(text: &str, compiles: &impl Fn(&str) -> bool) -> bool {
     let mut open = Vec::new();
     for character in text.chars() {
@@ -91,7 +91,7 @@ fn is_beginning(text: &str, compiles: &impl Fn(&str) -> bool) -> bool {
     })
 }
 
-/// The place of the last word of the message that stands in the expression, where the message quotes or names one.
+/// The position of the word of the expression that the message quotes or names, if any.
 fn quoted(expression: &str, words: &[(usize, usize)], reason: &str) -> Option<usize> {
     let quote = reason.split(['\'', '"']).nth(1).filter(|quote| !quote.is_empty());
     if let Some(quote) = quote {
@@ -120,7 +120,7 @@ fn words(expression: &str) -> Vec<(usize, usize)> {
             }
             if alone(character) {
                 match words.last_mut() {
-                    // && || <= >= << and the like are one word.
+                    // && || <= >= << and the like are single words.
                     Some((first, end))
                         if *end == at
                             && "&|<>=!".contains(character)
@@ -141,9 +141,9 @@ fn words(expression: &str) -> Vec<(usize, usize)> {
     words
 }
 
-/// The message: what is wrong, the expression, and under it a mark at the place.
+/// The message: the reason, the expression, and a mark under the position.
 pub fn show(expression: &str, at: usize, reason: &str) -> String {
-    // One character for each, so that the mark stands where it should; no control character reaches a terminal.
+    // One character each, so that the mark is aligned; no control character reaches a terminal.
     let plain = |c: char| {
         if c.is_whitespace() {
             ' '

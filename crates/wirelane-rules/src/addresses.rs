@@ -11,7 +11,7 @@ use super::names::shown;
 
 /// A set of IPv4 and IPv6 addresses: ranges in order that neither touch nor overlap, so that a set has one form.
 ///
-/// As text each of its parts is an address, a prefix (`192.0.2.0/24`), or a range (`192.0.2.1-192.0.2.9`).
+/// As text, each element is an address, a prefix (`192.0.2.0/24`), or a range (`192.0.2.1-192.0.2.9`).
 ///
 /// ```
 /// # use wirelane_rules::Addresses;
@@ -28,20 +28,20 @@ pub struct Addresses {
     v6: Vec<RangeInclusive<u128>>,
 }
 
-/// A part of a set as it was written.
+/// One element of a set as it was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// Of IPv4.
+    /// IPv4 range.
     V4(RangeInclusive<u32>),
-    /// Of IPv6.
+    /// IPv6 range.
     V6(RangeInclusive<u128>),
 }
 
 impl Addresses {
-    /// Adds an address, a prefix or a range. For many of them [`FromIterator`] is faster.
+    /// Adds an address, a prefix or a range. [`FromIterator`] is faster for many elements.
     ///
     /// # Errors
-    /// What is wrong with the text.
+    /// A description of the syntax error.
     pub fn insert(&mut self, text: &str) -> Result<(), String> {
         let part: Part = text.parse()?;
         let all = std::mem::take(self);
@@ -49,7 +49,7 @@ impl Addresses {
         Ok(())
     }
 
-    /// Whether `address` is in it. An IPv4 address in an IPv6 one (`::ffff:192.0.2.1`) is an IPv6 address.
+    /// Whether the set contains `address`. An IPv4-mapped IPv6 address (`::ffff:192.0.2.1`) is an IPv6 address.
     pub fn contains(&self, address: IpAddr) -> bool {
         match address {
             IpAddr::V4(address) => within(&self.v4, address.to_bits()),
@@ -57,12 +57,12 @@ impl Addresses {
         }
     }
 
-    /// Whether nothing is in it.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.v4.is_empty() && self.v6.is_empty()
     }
 
-    /// Ranges in it, of both families.
+    /// Number of ranges, of both families.
     pub fn len(&self) -> usize {
         self.v4.len() + self.v6.len()
     }
@@ -77,7 +77,7 @@ impl Addresses {
         &self.v6
     }
 
-    /// All that is in one of the sets.
+    /// Union of sets.
     pub(super) fn union<'a>(sets: impl Iterator<Item = &'a Addresses>) -> Addresses {
         sets.flat_map(Addresses::parts).collect()
     }
@@ -102,7 +102,7 @@ impl FromIterator<Part> for Addresses {
     }
 }
 
-/// Puts ranges in order and makes one of those that touch or overlap.
+/// Sorts ranges and merges those that touch or overlap.
 fn merge<T: Copy + Ord>(ranges: &mut Vec<RangeInclusive<T>>, next: impl Fn(T) -> Option<T>) {
     ranges.sort_by_key(|range| (*range.start(), *range.end()));
     let mut merged: Vec<RangeInclusive<T>> = Vec::with_capacity(ranges.len());
@@ -161,7 +161,7 @@ fn address(text: &str) -> Result<IpAddr, String> {
 fn prefix(text: &str, start: &str, length: &str) -> Result<Part, String> {
     let start = address(start)?;
     let most = if start.is_ipv4() { 32 } else { 128 };
-    // `parse` would take a sign.
+    // `parse` would accept a sign.
     let digits = !length.is_empty() && length.bytes().all(|byte| byte.is_ascii_digit());
     let bits = match length.parse::<u32>() {
         Ok(bits) if digits && bits <= most => bits,
@@ -214,7 +214,7 @@ impl fmt::Display for Part {
         if first == last {
             return write!(f, "{first}");
         }
-        // A prefix: the ends differ in the last bits only, which are 0 in one and 1 in the other.
+        // A prefix: the ends differ only in the last bits, which are 0 in the first and 1 in the last address.
         let low = match self {
             Part::V4(range) => u128::from(*range.start()),
             Part::V6(range) => *range.start(),
@@ -226,7 +226,7 @@ impl fmt::Display for Part {
     }
 }
 
-/// Its parts, separated by commas; of a long set the first ones.
+/// Elements, separated by commas; only the first ones of a long set.
 impl fmt::Display for Addresses {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const SHOWN: usize = 4;

@@ -13,44 +13,44 @@ use super::possible::contradiction;
 use super::{Action, ExactFields, ExactRule, Insert, MOST_RULES, Mistake, Rule, RuleSet, Shape, Test, Vlan};
 use crate::{Error, Result};
 
-/// The most letters of a rule's name.
+/// Maximum number of characters of a rule's name.
 const LONGEST_NAME: usize = 64;
 
 /// A rule of a set, by its index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Which {
-    /// Of `RuleSet::rules`.
+    /// Index into `RuleSet::rules`.
     Wildcard(usize),
-    /// Of `RuleSet::exact`.
+    /// Index into `RuleSet::exact`.
     Exact(usize),
-    /// A named set, of `RuleSet::sets`.
+    /// Index into `RuleSet::sets` (named sets).
     Named(usize),
-    /// Patterns, of `RuleSet::patterns`.
+    /// Index into `RuleSet::patterns`.
     Patterns(usize),
 }
 
-/// What is wrong.
+/// A fault of a rule set.
 #[derive(Debug)]
 pub(super) struct Fault {
-    /// The rule that it is wrong with; `None`: the set.
+    /// The faulty rule; `None`: the set as a whole.
     pub rule: Option<Which>,
-    /// What it is. With `other`, the place of that has to follow.
+    /// Description of the fault. If `other` is set, its location has to be appended.
     pub reason: String,
-    /// Another rule that it has to do with.
+    /// Another rule that conflicts with this one.
     pub other: Option<Which>,
 }
 
 impl RuleSet {
-    /// Whether the set can be used. Sets that were read from files can.
+    /// Checks whether the set can be used. Sets that were read from files always can.
     ///
     /// # Errors
-    /// [`Error::Rules`] with everything that is wrong, without places.
+    /// [`Error::Rules`] with every fault, without positions in a file.
     pub fn check(&self) -> Result<()> {
         let mistakes = self.mistakes(self.faults(false));
         if mistakes.is_empty() { Ok(()) } else { Err(Error::Rules { mistakes }) }
     }
 
-    /// These faults, without places.
+    /// Converts faults to mistakes without positions in a file.
     pub(super) fn mistakes(&self, faults: Vec<Fault>) -> Vec<Mistake> {
         let named = |which: Which| match which {
             Which::Wildcard(index) => format!("rule {}", self.rules[index].id),
@@ -67,7 +67,7 @@ impl RuleSet {
         faults.into_iter().map(mistake).collect()
     }
 
-    /// Everything that is wrong with the set; `elsewhere`: it may ask named sets that it has not.
+    /// All faults of the set; `elsewhere`: the set may refer to named sets that it does not contain.
     pub(super) fn faults(&self, elsewhere: bool) -> Vec<Fault> {
         let mut faults = Vec::new();
         let mut of_set = |reason: String| faults.push(Fault { rule: None, reason, other: None });
@@ -96,7 +96,7 @@ impl RuleSet {
         let mut maker = clauses::Clauses::new(&self.rules);
         let mut of_rule = |which, reason| faults.push(Fault { rule: Some(which), reason, other: None });
         for (index, rule) in self.rules.iter().enumerate() {
-            // Rules of too many clauses are not taken apart to see what they ask.
+            // Rules with too many clauses are not expanded to check whether they can match.
             let whole = rule.faults(&mut |reason| of_rule(Which::Wildcard(index), reason));
             if whole && tested && clauses <= MOST_RULES {
                 contradiction(rule, &mut maker)
@@ -110,7 +110,7 @@ impl RuleSet {
         faults
     }
 
-    /// Ids that two rules have, and fields that two exact-match rules have.
+    /// Reports ids used by two rules, and fields used by two exact-match rules.
     fn same(&self, faults: &mut Vec<Fault>) {
         let wildcard = self.rules.iter().enumerate().map(|(index, rule)| (rule.id, Which::Wildcard(index)));
         let exact = self.exact.iter().enumerate().map(|(index, rule)| (rule.id, Which::Exact(index)));
@@ -123,7 +123,7 @@ impl RuleSet {
         }
         let mut fields = HashMap::with_capacity(self.exact.len());
         for (index, rule) in self.exact.iter().enumerate() {
-            // A rule for both ways is the same, whichever way it is written.
+            // A rule for both directions is the same rule, whichever direction is written first.
             let exchanged = rule.fields.exchanged();
             let one = if rule.fields.both_ways && exchanged.key() < rule.fields.key() {
                 exchanged
@@ -139,7 +139,7 @@ impl RuleSet {
 }
 
 impl Rule {
-    /// What is wrong with the rule on its own; says whether nothing is.
+    /// Reports faults of the rule on its own; returns whether there were no faults.
     fn faults(&self, found: &mut dyn FnMut(String)) -> bool {
         let mut whole = true;
         let mut fault = |reason: String| {
@@ -172,7 +172,7 @@ impl Rule {
 }
 
 impl ExactRule {
-    /// What is wrong with the rule on its own.
+    /// Reports faults of the rule on its own.
     fn faults(&self, fault: &mut dyn FnMut(String)) {
         numbers(self.id, self.truncate, self.sample.map(|sample| sample.one_in), fault);
         self.sends().faults(fault);
@@ -231,7 +231,7 @@ fn shape_faults(shape: Shape, what: &str, fault: &mut dyn FnMut(String)) {
     }
 }
 
-/// What is wrong with a test on its own.
+/// The fault of a test on its own, if any.
 fn test_fault(test: &Test) -> Option<String> {
     fn turned<T: PartialOrd>(ranges: &[std::ops::RangeInclusive<T>]) -> Option<String> {
         let backwards = ranges.iter().any(|range| range.start() > range.end());

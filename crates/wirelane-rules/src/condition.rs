@@ -11,10 +11,11 @@ use super::{Addresses, Application};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Condition {
-    /// It holds where the test does not: also where the packet has no such field, as in `not port 80` of an ICMP packet.
+    /// Inverts the test. A negated condition also holds for packets without the field: `not port 80` holds for an ICMP
+    /// packet.
     #[serde(default)]
     pub negated: bool,
-    /// What is asked.
+    /// Field and accepted values.
     pub test: Test,
 }
 
@@ -30,8 +31,8 @@ impl Condition {
     }
 }
 
-/// A field and the values that are asked for, of which one is enough. Fields of the network and transport header are
-/// those of the headers that the group looks at: the outer ones, or the ones inside of a tunnel.
+/// A field and its accepted values, one of which must match. Fields of the network and transport header are those of
+/// the headers that the group is configured to parse: the outer headers, or the headers inside of a tunnel.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Test {
@@ -51,9 +52,9 @@ pub enum Test {
     Protocol(Vec<RangeInclusive<u8>>),
     /// EtherType after VLAN tags, MPLS and PPPoE.
     Ethertype(Vec<RangeInclusive<u16>>),
-    /// What kind of packet it is.
+    /// Kind of packet.
     Kind(Vec<Kind>),
-    /// Which way it goes.
+    /// Direction.
     Direction(Way),
     /// TCP flags.
     TcpFlags(Vec<TcpTest>),
@@ -75,17 +76,17 @@ pub enum Test {
     DstIn(Vec<String>),
     /// Source or destination address, in a named set.
     HostIn(Vec<String>),
-    /// Addresses, ports and protocol, either way round, in a named set.
+    /// Addresses, ports and protocol in a named set, in either direction.
     FlowIn(Vec<String>),
-    /// One of the patterns of these names is in the payload ([`super::Patterns`]).
+    /// The payload contains one of the patterns with these names ([`super::Patterns`]).
     Payload(Vec<String>),
-    /// A field of an application protocol, in the payload.
+    /// A field of an application protocol in the payload.
     Application(Application),
     /// One of the plug-ins of these names matches the packet ([`crate::Builder::plugin`]).
     Plugin(Vec<String>),
 }
 
-/// What kind of packet it is.
+/// Kind of packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
@@ -101,27 +102,27 @@ pub enum Kind {
     FirstFragment,
     /// A fragment that is not the first.
     LaterFragment,
-    /// There is a tunnel in it whose inside was parsed.
+    /// The packet contains a tunnel whose inner headers were parsed.
     Tunnel,
 }
 
-/// Which way a packet goes.
+/// Direction of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Way {
-    /// It was received.
+    /// Received.
     Rx,
-    /// It is on its way out.
+    /// Transmitted.
     Tx,
 }
 
-/// A test of TCP flags: those of `mask` are looked at, and exactly `set` of them must be set.
+/// A test of TCP flags: of the flags in `mask`, exactly those in `set` must be set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct TcpTest {
     /// Flags that must be set, as in the TCP header: FIN 1, SYN 2, RST 4, PSH 8, ACK 16, URG 32, ECE 64, CWR 128.
     pub set: u8,
-    /// Flags that are looked at.
+    /// Flags that are tested.
     pub mask: u8,
 }
 
@@ -129,8 +130,8 @@ pub struct TcpTest {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Vlan {
-    /// There is none.
+    /// No VLAN tag.
     Untagged,
-    /// Its VLAN id is in this range, ends included; 0 is a priority tag.
+    /// A VLAN id in this range, ends included; 0 is a priority tag.
     Ids(u16, u16),
 }

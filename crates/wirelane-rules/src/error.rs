@@ -1,24 +1,24 @@
 //! Errors of rule sets.
 
-/// Everything that can go wrong in this crate.
+/// All errors of this crate.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Rules that cannot be used; the message has a line for each mistake.
+    /// Invalid rules; the message has a line for each mistake.
     #[error("{}", crate::Mistake::listed(mistakes))]
     Rules {
-        /// What is wrong with them; at least one.
+        /// The mistakes; at least one.
         mistakes: Vec<crate::Mistake>,
     },
-    /// The tables would need more than there is room for.
+    /// The tables would exceed the available capacity.
     #[error("{option}: {reason}")]
     BadOption {
-        /// The option, as the library or the command line calls it.
+        /// Name of the option in the library or on the command line.
         option: &'static str,
-        /// What is wrong and what would be right.
+        /// Description of the fault, and of the expected value.
         reason: String,
     },
 }
 
-/// Results of this crate.
+/// Result type of this crate.
 pub type Result<T> = std::result::Result<T, Error>;

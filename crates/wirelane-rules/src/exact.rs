@@ -12,45 +12,46 @@ use super::egress_devices::Sends;
 use super::{Action, RuleSet, Sample, SampleBy, Then};
 use crate::{Error, Result};
 
-/// A rule that asks for exact values. There may be a million of them, and they come and go while packets flow.
+/// A rule that matches exact values. A set may have a million of them, and they can be added and removed during a
+/// capture.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct ExactRule {
-    /// From 1; no two rules of a set have the same, wildcard rules included. (Rules that were made of packets have the
-    /// id of the rule that made them.)
+    /// Id, from 1, unique within the set, wildcard rules included. (Rules inserted by a wildcard rule for a packet have
+    /// the id of that rule.)
     pub id: u32,
-    /// The values.
+    /// The values to match.
     pub fields: ExactFields,
-    /// What becomes of a packet that fits.
+    /// Action on a matching packet.
     pub action: Action,
-    /// Whether wildcard rules are asked too. Exact-match rules of other shapes are not.
+    /// Whether wildcard rules are evaluated too. Exact-match rules of other shapes are not.
     pub then: Then,
-    /// Deliver at most so many bytes of the packet.
+    /// Maximum number of bytes of the packet to deliver.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub truncate: Option<u32>,
-    /// Take only some of the packets that fit; the others are dropped.
+    /// Sampling of the matching packets; packets outside of the sample are dropped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sample: Option<Sample>,
-    /// A number for the record.
+    /// Tag for the record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tag: Option<u32>,
-    /// It ends when it was not hit for so many seconds; 0: never.
+    /// Idle timeout in seconds since the last hit; 0: none.
     #[serde(default)]
     pub idle_s: u32,
-    /// It ends so many seconds after it was made; 0: never.
+    /// Hard timeout in seconds since the rule was added; 0: none.
     #[serde(default)]
     pub hard_s: u32,
-    /// Send a copy of the packet to this egress device, as [`super::Rule::mirror`].
+    /// Egress device for a copy of the packet, as [`super::Rule::mirror`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mirror: Option<String>,
-    /// With [`Action::Redirect`]: the egress device that the packet is sent to.
+    /// With [`Action::Redirect`]: egress device for the packet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
 }
 
 impl ExactRule {
-    /// A rule without modifiers that never ends, which goes on to wildcard rules only if its action says nothing about
-    /// the packet.
+    /// A rule without modifiers and timeouts. Evaluation continues with wildcard rules only if the action does not
+    /// decide about the packet.
     pub fn new(id: u32, fields: ExactFields, action: Action) -> ExactRule {
         ExactRule {
             id,
@@ -67,17 +68,18 @@ impl ExactRule {
         }
     }
 
-    /// What it sends, and where to.
+    /// The rule's action with its egress devices.
     pub(super) fn sends(&self) -> Sends<'_> {
         Sends { action: self.action, mirror: self.mirror.as_deref(), to: self.to.as_deref() }
     }
 
-    /// Its action, with the devices that it sends packets to: `redirect to eth2`.
+    /// The rule's action in words, with its egress devices: `redirect to eth2`.
     pub fn does(&self) -> String {
         self.sends().words()
     }
 
-    /// What the kernel keeps of it, made at this time, where these are the capture's egress devices.
+    /// The rule's key and value in the kernel's table. `made_ns`: time of creation; `egress_devices`: those of the
+    /// capture.
     pub fn entry(&self, made_ns: u64, egress_devices: &[String]) -> (ExactKey, ExactValue) {
         let (mirror, to) = self.sends().bits(egress_devices);
         let flag = |there: bool, flag: u8| if there { flag } else { 0 };
@@ -102,7 +104,7 @@ impl ExactRule {
     }
 }
 
-/// What an exact-match rule asks. A field that is `None` may have any value; one that is not must be in the packet.
+/// The fields of an exact-match rule. `None` matches any value; any other value requires that the packet has the field.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct ExactFields {
@@ -130,22 +132,22 @@ pub struct ExactFields {
     /// VNI, TEID or GRE key of the innermost tunnel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tunnel: Option<u32>,
-    /// Packets of the other direction fit too: source and destination may be exchanged.
+    /// The rule also matches packets of the other direction, with source and destination exchanged.
     #[serde(default)]
     pub both_ways: bool,
 }
 
-/// The outermost VLAN tag that an exact-match rule asks for.
+/// The outermost VLAN tag required by an exact-match rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ExactVlan {
-    /// None.
+    /// No VLAN tag.
     Untagged,
-    /// One with this VLAN id, 0 to 4095.
+    /// A VLAN tag with this id, 0 to 4095.
     Id(u16),
 }
 
-/// An address as it stands in a key: IPv4 in the first 4 bytes.
+/// An address as it is stored in a key: IPv4 in the first 4 bytes.
 fn octets(address: IpAddr) -> [u8; 16] {
     match address {
         IpAddr::V4(address) => {
@@ -157,11 +159,11 @@ fn octets(address: IpAddr) -> [u8; 16] {
     }
 }
 
-/// The shapes of a set's exact-match rules, of those that its rules make, and of `others`, in the order in which they are
-/// looked for: that with the most fields first.
+/// The shapes of a set's exact-match rules, of the rules that its wildcard rules insert, and of `others`, in lookup
+/// order: most fields first.
 ///
 /// # Errors
-/// [`Error::BadOption`]: there are too many.
+/// [`Error::BadOption`]: more than `MAX_SHAPES` shapes.
 pub fn shapes(set: &RuleSet, others: &[Shape]) -> Result<Vec<Shape>> {
     let all = own_shapes(set).into_iter().chain(others.iter().copied()).collect();
     let shapes = in_order(all);
@@ -171,7 +173,7 @@ pub fn shapes(set: &RuleSet, others: &[Shape]) -> Result<Vec<Shape>> {
     Ok(shapes)
 }
 
-/// The shapes of a set's exact-match rules and of those that its rules make.
+/// The shapes of a set's exact-match rules and of the rules that its wildcard rules insert.
 pub(super) fn own_shapes(set: &RuleSet) -> Vec<Shape> {
     let made = set.rules.iter().filter_map(|rule| rule.insert.map(|insert| insert.shape));
     in_order(set.exact.iter().map(|rule| rule.fields.shape()).chain(made).collect())
@@ -191,7 +193,7 @@ pub(super) fn too_many_shapes(there_are: usize) -> String {
     )
 }
 
-/// Which fields an exact-match rule has: a set of bits, as the kernel side has them (`WL_SHAPE_*`).
+/// The fields of an exact-match rule as a bit set, with the kernel's values (`WL_SHAPE_*`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Shape(pub u32);
@@ -207,7 +209,7 @@ impl Shape {
     pub const DST_PORT: Shape = Shape(8);
     /// IP protocol.
     pub const PROTOCOL: Shape = Shape(16);
-    /// VLAN tag, or that there is none.
+    /// VLAN tag, or its absence.
     pub const VLAN: Shape = Shape(32);
     /// MPLS label.
     pub const MPLS: Shape = Shape(64);
@@ -216,12 +218,12 @@ impl Shape {
     /// Source and destination may be exchanged.
     pub const BOTH_WAYS: Shape = Shape(256);
 
-    /// Whether all bits of `other` are in it.
+    /// Whether the shape contains all bits of `other`.
     pub fn has(self, other: Shape) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// It with the bits of `other`.
+    /// The union of both shapes.
     #[must_use]
     pub fn with(self, other: Shape) -> Shape {
         Shape(self.0 | other.0)
@@ -229,7 +231,7 @@ impl Shape {
 }
 
 impl ExactFields {
-    /// What the kernel finds a rule with these fields by.
+    /// The key of a rule with these fields in the kernel's hash table.
     pub fn key(&self) -> ExactKey {
         let family = match self.src.or(self.dst) {
             None => 0,
@@ -262,7 +264,7 @@ impl ExactFields {
         self
     }
 
-    /// Which of them there are.
+    /// The fields that are present.
     pub fn shape(&self) -> Shape {
         let bit = |there: bool, bit: Shape| if there { bit } else { Shape(0) };
         Shape(0)

@@ -1,6 +1,6 @@
-//! Rules: what becomes of a packet that a capture's filter wants, and what is counted of it.
+//! Rules: the verdict on each packet that passed a capture's filter, and per-rule counters.
 //!
-//! No kernel and no capture is needed: a rule set is read, checked, compiled to flat tables and explained here.
+//! The crate needs no kernel and no capture: it reads, checks, compiles and explains rule sets.
 //!
 //! ```text
 //!  rule file -> file/ -> RuleSet -> compile/ -> flat tables -.-> the kernel: bpf/lib/rules.h
@@ -11,10 +11,10 @@
 //!     `-> other rule files, lists of addresses
 //! ```
 //!
-//! A packet meets the **exact-match** rules first: exact values, found by hash. Then the **wildcard** rules in the order of
-//! their ids. Each rule that it hits is counted. A rule with [`Then::Stop`] ends the search, and its action is what
-//! becomes of the packet; with [`Then::Continue`] the action is provisional, and that of a later hit replaces it.
-//! Where no action was hit, the set's default decides.
+//! A packet is first looked up in the **exact-match** rules: exact values, found by hash. Then the **wildcard** rules
+//! are evaluated in the order of their ids. Each rule that matches is counted. A rule with [`Then::Stop`] ends the
+//! evaluation, and its action is the verdict; with [`Then::Continue`] the action is provisional, and is replaced by
+//! that of a later match. If no matching rule has an action, the set's default policy applies.
 
 mod addresses;
 mod bloom;
@@ -60,84 +60,85 @@ pub use self::stats::{
     Changed, ExactLine, Hits, PluginLine, RuleLine, RuleStats, Searches, add as add_counts,
 };
 
-/// The most wildcard rules of a set, and the most clauses that they are made of (`WL_RULES_MAX`). A rule is one clause,
-/// unless it has conditions on either side ([`Test::Host`], [`Test::Port`]), each of which doubles its clauses.
+/// Maximum number of wildcard rules of a set, and of the clauses that they are compiled to (`WL_RULES_MAX`). A rule is
+/// one clause, unless it has conditions on either side ([`Test::Host`], [`Test::Port`]), each of which doubles its
+/// clauses.
 pub const MOST_RULES: usize = 4096;
 
-/// Everything that decides about the packets of one group.
+/// The rules of one group, with a default policy.
 ///
 /// [`RuleSet::default`] has no rules and passes everything.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct RuleSet {
-    /// What becomes of a packet that no rule decided about.
+    /// Policy for a packet that no rule decided about.
     #[serde(default)]
     pub default: Policy,
-    /// Wildcard rules. Their order is that of their ids, whatever it is here.
+    /// Wildcard rules, in any order; they are evaluated in the order of their ids.
     #[serde(default)]
     pub rules: Vec<Rule>,
-    /// Exact-match rules, met before the others.
+    /// Exact-match rules, evaluated before the wildcard rules.
     #[serde(default)]
     pub exact: Vec<ExactRule>,
-    /// Sets that rules ask by their names.
+    /// Named sets that rules refer to.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sets: Vec<NamedSet>,
-    /// Patterns that payloads are searched for, which rules ask for by their names.
+    /// Payload patterns that rules refer to by name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub patterns: Vec<Patterns>,
 }
 
-/// What becomes of a packet that no rule decided about.
+/// Policy for a packet that no rule decided about.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Policy {
-    /// It is delivered.
+    /// Deliver the packet.
     #[default]
     Pass,
-    /// It is not delivered: `filtered` in the ledger.
+    /// Do not deliver the packet: `filtered` in the ledger.
     Drop,
 }
 
-/// A wildcard rule: what it asks of a packet, and what becomes of one that fits.
+/// A wildcard rule: its conditions, and the action on a matching packet.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Rule {
-    /// From 1; no two rules of a set have the same, exact-match rules included. The lowest is met first.
+    /// Id, from 1, unique within the set, exact-match rules included. Rules are evaluated from the lowest id on.
     pub id: u32,
-    /// For people.
+    /// Name for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// All must hold. A rule without conditions fits every packet.
+    /// Conditions, all of which must hold. A rule without conditions matches every packet.
     #[serde(default)]
     pub conditions: Vec<Condition>,
-    /// What becomes of a packet that fits.
+    /// Action on a matching packet.
     pub action: Action,
-    /// Whether later rules are asked too.
+    /// Whether evaluation continues with later rules.
     pub then: Then,
-    /// Deliver at most so many bytes of the packet. Of several rules hit, the smallest counts.
+    /// Maximum number of bytes of the packet to deliver. If several matching rules set one, the smallest applies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub truncate: Option<u32>,
-    /// Take only some of the packets that fit; the others are dropped.
+    /// Sampling of the matching packets; packets outside of the sample are dropped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sample: Option<Sample>,
-    /// A number for the record. Of several rules hit, the last counts.
+    /// Tag for the record. If several matching rules set one, the last applies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tag: Option<u32>,
-    /// Make an exact-match rule of the packet.
+    /// Exact-match rule to insert for a matching packet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub insert: Option<Insert>,
-    /// Send a copy of the packet to this egress device (`Builder::egress_devices` of the library). Of several rules hit, each does; an egress device
-    /// gets a packet once.
+    /// Egress device for a copy of the packet (`Builder::egress_devices` of the library). Each matching rule sends a
+    /// copy, but an egress device gets a packet only once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mirror: Option<String>,
-    /// With [`Action::Redirect`]: the egress device that the packet is sent to.
+    /// With [`Action::Redirect`]: egress device for the packet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
 }
 
 impl Rule {
-    /// A rule without conditions and modifiers, which goes on to later rules only if its action says nothing about the
-    /// packet.
+    /// A rule without conditions and modifiers. Evaluation continues with later rules only if the action does not
+    /// decide about the packet.
     pub fn new(id: u32, action: Action) -> Rule {
         Rule {
             id,
@@ -154,53 +155,54 @@ impl Rule {
         }
     }
 
-    /// What it sends, and where to.
+    /// The rule's action with its egress devices.
     fn sends(&self) -> egress_devices::Sends<'_> {
         egress_devices::Sends { action: self.action, mirror: self.mirror.as_deref(), to: self.to.as_deref() }
     }
 
-    /// Its action, with the devices that it sends packets to: `redirect to eth2`.
+    /// The rule's action in words, with its egress devices: `redirect to eth2`.
     pub fn does(&self) -> String {
         self.sends().words()
     }
 }
 
-/// What becomes of a packet.
+/// Action on a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Action {
-    /// It is delivered.
+    /// Deliver the packet.
     Pass,
-    /// It is not delivered: `filtered` in the ledger.
+    /// Do not deliver the packet: `filtered` in the ledger.
     Drop,
-    /// It is counted by the rule and not delivered: `absorbed` in the ledger.
+    /// Count the packet in the rule and do not deliver it: `absorbed` in the ledger.
     Count,
-    /// A record without its bytes is delivered, with what its headers say ([`crate::Record::digest`]).
+    /// Deliver a record with the parsed headers but without the packet's bytes ([`crate::Record::digest`]).
     Digest,
-    /// The rule says nothing about it, and only counts and applies its modifiers.
+    /// No decision: the rule only counts the packet and applies its modifiers.
     None,
-    /// It goes to the egress device that the rule names ([`Rule::to`]), and not to the host: `absorbed` in the ledger.
+    /// Send the packet to the egress device that the rule names ([`Rule::to`]) and not to the host: `absorbed` in the
+    /// ledger.
     Redirect,
-    /// What the plug-in says that matches it, of several the one that the rule names first ([`Test::Plugin`]): that it
-    /// is delivered, dropped, counted, or delivered as a digest.
+    /// Apply the verdict of the matching plug-in; if several match, of the one that the rule names first
+    /// ([`Test::Plugin`]). The verdict is to deliver, drop or count the packet, or to deliver it as a digest.
     Plugin,
-    /// It is added to its RTP stream, where that is measured in the kernel ([`crate::Meter`]): `absorbed` in the
-    /// ledger. Else it is delivered. For exact-match rules, which a meter makes; rule files have no word for it.
+    /// Add the packet to its RTP stream if RTP is measured in the kernel ([`crate::Meter`]): `absorbed` in the ledger.
+    /// Otherwise deliver it. Only for exact-match rules, which a meter inserts; rule files have no keyword for it.
     Measure,
 }
 
-/// Whether later rules are asked once a packet has hit a rule.
+/// Whether evaluation continues with later rules after a match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Then {
-    /// No.
+    /// Evaluation ends.
     Stop,
-    /// Yes, and what one of them says replaces what this one says.
+    /// Evaluation continues; the action of a later match replaces this one.
     Continue,
 }
 
 impl Then {
-    /// What holds for a rule that does not say: only one that says nothing about the packet goes on.
+    /// The default for an action: only rules without a decision about the packet continue.
     pub fn after(action: Action) -> Then {
         match action {
             Action::None => Then::Continue,
@@ -215,41 +217,42 @@ impl Then {
     }
 }
 
-/// Taking one packet of so many, always the same ones.
+/// Sampling of one in N packets, with a deterministic selection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Sample {
-    /// One of so many; at least 1, which is all.
+    /// N; at least 1, which selects all packets.
     pub one_in: u32,
-    /// What is chosen.
+    /// Unit of selection.
     pub by: SampleBy,
 }
 
-/// What a sample is made of.
+/// Unit of selection of a sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SampleBy {
-    /// Whole flows, both directions, by their hash.
+    /// Whole flows, both directions, by their flow hash.
     #[default]
     Flow,
-    /// Single packets, by what does not change on their way (RFC 5475, 6.2: hash-based selection).
+    /// Single packets, by a hash of fields that do not change in transit (RFC 5475, 6.2: hash-based selection).
     Packet,
 }
 
-/// The exact-match rule that a wildcard rule makes of a packet.
+/// The exact-match rule that a wildcard rule inserts for a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Insert {
-    /// Which fields of the packet it has.
+    /// The fields of the packet that the inserted rule matches.
     pub shape: Shape,
-    /// What becomes of the packets that it fits; not [`Action::Redirect`] or [`Action::Plugin`]. It has the tag of the rule that made it.
+    /// Action on the packets that the inserted rule matches; not [`Action::Redirect`] or [`Action::Plugin`]. The
+    /// inserted rule has the tag of the wildcard rule.
     pub action: Action,
-    /// Whether wildcard rules are asked too.
+    /// Whether wildcard rules are evaluated too.
     pub then: Then,
-    /// It ends when it was not hit for so many seconds; 0: never.
+    /// Idle timeout in seconds since the last hit; 0: none.
     #[serde(default)]
     pub idle_s: u32,
-    /// It ends so many seconds after it was made; 0: never.
+    /// Hard timeout in seconds since the rule was inserted; 0: none.
     #[serde(default)]
     pub hard_s: u32,
 }

@@ -1,4 +1,4 @@
-//! Named sets of addresses or flows, of a million entries and more, and the tests that ask them.
+//! Named sets of addresses or flows, with a million entries and more, and the tests that use them.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -15,35 +15,35 @@ use super::names::{self, look_up, nearest, shown};
 use super::text::protocol;
 use super::{Addresses, Rule, RuleSet, Test};
 
-/// The most sets of one rule set.
+/// Maximum number of sets of one rule set.
 const MOST_SETS: usize = 64;
-/// The most entries of a set.
+/// Maximum number of entries of a set.
 const MOST_ENTRIES: u64 = 1 << 26;
-/// The most letters of a set's name.
+/// Maximum number of characters of a set's name.
 const LONGEST_NAME: usize = 64;
-/// The shares of false positives that can be asked for.
+/// Range of permitted false-positive rates.
 const SHARES: std::ops::RangeInclusive<f64> = 1e-6..=0.5;
 
-/// A set that rules ask whether an address or a flow is in it ([`Test::SrcIn`] and so on).
+/// A set of addresses or flows for membership tests of rules ([`Test::SrcIn`] and so on).
 ///
-/// In the kernel it is a bloom filter, which takes some entries for its own that are not; natively, and in
-/// [`RuleSet::explain`], it is asked itself.
+/// The kernel uses a bloom filter, which has false positives; native evaluation and [`RuleSet::explain`] use the exact
+/// set.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct NamedSet {
-    /// What rules call it: letters, digits, `-` and `_`.
+    /// The name that rules use: letters, digits, `-` and `_`.
     pub name: String,
-    /// What is in it.
+    /// The entries.
     pub entries: Entries,
-    /// The largest share of what is not in it that may be taken for an entry, 0.000001 to 0.5.
+    /// Maximum false-positive rate, 0.000001 to 0.5.
     pub false_positives: f64,
-    /// What is taken for an entry is looked up in a table of all entries, so that nothing is by mistake.
+    /// Confirms hits of the bloom filter in a table of all entries, so that there are no false positives.
     #[serde(default)]
     pub confirm: bool,
 }
 
 impl NamedSet {
-    /// The share of false positives where nobody says another.
+    /// Default false-positive rate.
     pub const FALSE_POSITIVES: f64 = 0.001;
 
     /// The size of its bloom filter.
@@ -51,31 +51,31 @@ impl NamedSet {
         BloomSize::of(self.entries.count(), self.false_positives)
     }
 
-    /// Bytes that it takes in the kernel.
+    /// Bytes of kernel memory for the set.
     pub fn kernel_bytes(&self) -> u64 {
         let exact = if self.confirm { exact_bytes(self.entries.count()) } else { 0 };
         self.bloom().bytes().saturating_add(exact)
     }
 }
 
-/// Bytes of a table of so many entries: the entries as the kernel's allocator gives them, and the buckets.
+/// Bytes of an exact table with this many entries: the entries as allocated by the kernel, and the buckets.
 pub fn exact_bytes(entries: u64) -> u64 {
     let buckets = entries.checked_next_power_of_two().unwrap_or(u64::MAX);
     entries.saturating_mul(128).saturating_add(buckets.saturating_mul(16))
 }
 
-/// What is in a set.
+/// The entries of a set.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Entries {
-    /// Addresses, each an entry of its own.
+    /// Addresses, each address an entry.
     Address(Arc<Addresses>),
-    /// Flows, either way round.
+    /// Flows, matched in both directions.
     Flow(Arc<Flows>),
 }
 
 impl Entries {
-    /// How many there are.
+    /// Number of entries.
     pub fn count(&self) -> u64 {
         match self {
             Entries::Flow(flows) => flows.0.len() as u64,
@@ -91,7 +91,7 @@ impl Entries {
         }
     }
 
-    /// What it is a set of.
+    /// The type of the entries.
     pub fn kind(&self) -> &'static str {
         match self {
             Entries::Address(_) => "address",
@@ -99,10 +99,10 @@ impl Entries {
         }
     }
 
-    /// Calls `then` for every entry, as the kernel has it.
+    /// Calls `then` for every entry, in the kernel's representation.
     ///
     /// # Errors
-    /// The first of `then`.
+    /// The first error of `then`.
     pub fn each<E>(&self, mut then: impl FnMut(&Member) -> Result<(), E>) -> Result<(), E> {
         match self {
             Entries::Flow(flows) => flows.0.iter().try_for_each(then),
@@ -116,7 +116,7 @@ impl Entries {
         }
     }
 
-    /// What answers for it natively.
+    /// The membership test for native evaluation.
     pub fn membership(&self) -> Arc<dyn Membership> {
         match self {
             Entries::Address(list) => Arc::clone(list) as Arc<dyn Membership>,
@@ -131,16 +131,16 @@ impl Membership for Addresses {
     }
 }
 
-/// Flows: addresses, ports and a protocol, either way round. As text each is `udp 192.0.2.1:53 198.51.100.2:4000`, or
-/// `icmp 192.0.2.1 198.51.100.2` of a protocol without ports.
+/// Flows: addresses, ports and a protocol, matched in both directions. As text, each flow is
+/// `udp 192.0.2.1:53 198.51.100.2:4000`, or `icmp 192.0.2.1 198.51.100.2` for a protocol without ports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Flows(Vec<Member>);
 
 impl Flows {
-    /// Those that are written so.
+    /// Parses flows.
     ///
     /// # Errors
-    /// What is wrong with the first that is none.
+    /// A description of the first syntax error.
     pub fn of<T: AsRef<str>>(flows: impl IntoIterator<Item = T>) -> Result<Flows, String> {
         flows.into_iter().map(|flow| flow.as_ref().parse::<Flow>()).collect()
     }
@@ -152,7 +152,7 @@ impl Membership for Flows {
     }
 }
 
-/// One flow, as it was written.
+/// One flow as it was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Flow(Member);
 
@@ -163,10 +163,10 @@ impl From<Member> for Flow {
 }
 
 impl Flow {
-    /// The flow between two ends.
+    /// The flow between two endpoints.
     ///
     /// # Errors
-    /// Why there is none.
+    /// The reason why no packet can be of such a flow.
     pub fn between(one: (IpAddr, u16), other: (IpAddr, u16), protocol: u8) -> Result<Flow, String> {
         let ported = one.1 != 0 || other.1 != 0;
         if ported && !super::possible::WITH_PORTS.contains(&protocol) {
@@ -241,7 +241,7 @@ impl<'de> Deserialize<'de> for Flows {
     }
 }
 
-/// What a test looks for ([`of`]), and the names of the sets in which; `None`: it asks no set.
+/// The field that a test looks up ([`of`]), and the names of the sets; `None`: the test uses no set.
 pub(super) fn asked(test: &Test) -> Option<(u8, &[String])> {
     match test {
         Test::SrcIn(names) => Some((of::SRC, names)),
@@ -252,7 +252,7 @@ pub(super) fn asked(test: &Test) -> Option<(u8, &[String])> {
     }
 }
 
-/// The test that looks for this in these sets.
+/// The test that looks up this field in these sets.
 pub(super) fn test_of(what: u8, names: Vec<String>) -> Test {
     match what {
         of::SRC => Test::SrcIn(names),
@@ -262,7 +262,7 @@ pub(super) fn test_of(what: u8, names: Vec<String>) -> Test {
     }
 }
 
-/// The name of what a test looks for, in a rule file.
+/// The name of a test's field in a rule file.
 pub(super) fn field_of(what: u8) -> &'static str {
     match what {
         of::SRC => "src-in",
@@ -272,7 +272,7 @@ pub(super) fn field_of(what: u8) -> &'static str {
     }
 }
 
-/// The tests of named sets that these rules ask: what is looked for, and the set's name. Each is a bit of
+/// The distinct tests of named sets in these rules: the field and the set's name. Each test is a bit of
 /// [`wirelane_bpf::rules::dim::SETS`], in this order.
 pub(super) fn tests<'r>(rules: impl IntoIterator<Item = &'r Rule>) -> Vec<(u8, &'r str)> {
     let mut tests = Vec::new();
@@ -289,12 +289,12 @@ pub(super) fn tests<'r>(rules: impl IntoIterator<Item = &'r Rule>) -> Vec<(u8, &
 }
 
 impl RuleSet {
-    /// The named set of this name.
+    /// The named set with this name.
     pub fn named(&self, name: &str) -> Option<&NamedSet> {
         self.sets.iter().find(|set| set.name == name)
     }
 
-    /// The tests of named sets, with the sets.
+    /// The distinct tests of named sets, with the sets.
     pub fn named_tests(&self) -> Vec<(u8, &NamedSet)> {
         let mut rules: Vec<&Rule> = self.rules.iter().collect();
         rules.sort_by_key(|rule| rule.id);
@@ -302,14 +302,14 @@ impl RuleSet {
         tests.filter_map(|(what, name)| self.named(name).map(|set| (what, set))).collect()
     }
 
-    /// The named sets that rules ask.
+    /// The named sets that rules use.
     pub fn sets_in_use(&self) -> impl Iterator<Item = &NamedSet> {
         let tests = tests(&self.rules);
         self.sets.iter().filter(move |set| tests.iter().any(|(_, name)| *name == set.name))
     }
 
-    /// What is wrong with the named sets, and with the tests that ask them. `elsewhere`: sets that are not here are those
-    /// of whoever is given the rules.
+    /// Reports faults of the named sets, and of the tests that use them. `elsewhere`: unknown names refer to sets of
+    /// the capture that will use the rules.
     pub(super) fn named_faults(&self, elsewhere: bool, faults: &mut Vec<Fault>) {
         let mut fault = |rule, reason| faults.push(Fault { rule, reason, other: None });
         if self.sets.len() > MOST_SETS {
@@ -352,7 +352,7 @@ impl RuleSet {
         }
     }
 
-    /// Why a set cannot be asked, if it cannot.
+    /// The reason why a test cannot use a set, if any.
     fn unfit(&self, what: u8, name: &str, elsewhere: bool) -> Option<String> {
         let Some(set) = self.named(name) else {
             let known: Vec<&str> = self.sets.iter().map(|set| set.name.as_str()).collect();
@@ -374,10 +374,10 @@ impl RuleSet {
     }
 }
 
-/// Whether rules can ask a set, or for patterns, by this name.
+/// Checks whether a set or patterns can have this name.
 ///
 /// # Errors
-/// Why they cannot.
+/// The reason why not.
 pub(super) fn may_be_named(name: &str) -> Result<(), String> {
     let allowed = |letter: char| letter.is_ascii_alphanumeric() || letter == '-' || letter == '_';
     if name.is_empty() || name.len() > LONGEST_NAME || !name.chars().all(allowed) {
@@ -388,7 +388,7 @@ pub(super) fn may_be_named(name: &str) -> Result<(), String> {
 }
 
 impl NamedSet {
-    /// What is wrong with the set on its own.
+    /// Reports faults of the set on its own.
     fn faults(&self, fault: &mut dyn FnMut(String)) {
         if let Err(reason) = may_be_named(&self.name) {
             fault(reason);
@@ -416,32 +416,32 @@ impl NamedSet {
     }
 }
 
-/// What to do about a set with too many entries.
+/// Hint for a set with too many entries.
 const TOO_MANY: &str = "each address of a prefix is an entry: use wide prefixes as src, dst or host";
 
-/// What a capture says of a named set.
+/// A capture's report on a named set.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SetLine {
-    /// Its name.
+    /// Name.
     pub name: String,
     /// `address` or `flow`.
     pub of: String,
-    /// How many entries it has.
+    /// Number of entries.
     pub entries: u64,
-    /// Some rule asks it.
+    /// Whether a rule uses the set.
     pub in_use: bool,
-    /// Bytes that it takes in the kernel, where that evaluates.
+    /// Bytes of kernel memory, if rules are evaluated in the kernel.
     pub bytes: u64,
-    /// Hash functions of its bloom filter.
+    /// Number of hash functions of the bloom filter.
     pub hash_functions: u32,
-    /// The share of what is not in it that the bloom filter is expected to take for an entry.
+    /// Expected false-positive rate of the bloom filter.
     pub false_positives: f64,
-    /// What the bloom filter says yes to is looked up, so that there are none.
+    /// Whether hits of the bloom filter are confirmed, so that there are no false positives.
     pub confirm: bool,
 }
 
 impl RuleSet {
-    /// What can be said of its named sets, in their order.
+    /// A report on each named set, in the order of `sets`.
     pub fn set_lines(&self) -> Vec<SetLine> {
         let used: Vec<&str> = self.sets_in_use().map(|set| set.name.as_str()).collect();
         let line = |set: &NamedSet| {

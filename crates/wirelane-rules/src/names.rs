@@ -1,8 +1,8 @@
-//! The names that values of fields have in rule files, and what comes nearest to a name that is none.
+//! Names of field values in rule files, and suggestions for unknown names.
 
 use super::Kind;
 
-/// IP protocols (IANA, Assigned Internet Protocol Numbers), with the names that are in use.
+/// IP protocols (IANA, Assigned Internet Protocol Numbers), with their common names.
 pub(super) const PROTOCOLS: &[(&str, u8)] = &[
     ("icmp", 1),
     ("igmp", 2),
@@ -90,14 +90,14 @@ pub(super) const TCP_FLAGS: &[(char, &str, u8)] = &[
     ('W', "cwr", 0x80),
 ];
 
-/// A text of a file or a user in a message: nothing in it reaches a terminal as it is, and a long one is cut.
+/// A text from a file or a user for a message: escaped for terminals, and truncated if long.
 pub(super) fn shown(text: &str) -> String {
     const MOST: usize = 64;
     let cut = if text.chars().nth(MOST).is_some() { "..." } else { "" };
     text.chars().take(MOST).flat_map(char::escape_debug).chain(cut.chars()).collect()
 }
 
-/// What has this name in a table.
+/// The value with this name in a table.
 pub(super) fn look_up<T: Copy>(table: &[(&str, T)], name: &str) -> Option<T> {
     table.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| *value)
 }
@@ -107,9 +107,9 @@ pub(super) fn name_of<T: PartialEq>(table: &[(&'static str, T)], value: &T) -> O
     table.iter().find(|(_, known)| known == value).map(|(name, _)| *name)
 }
 
-/// The known name that is nearest to `name`, if one is so near that it may be meant.
+/// The known name nearest to `name`, if it is near enough to be meant.
 pub(super) fn nearest<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
-    // A name that is longer than all known ones by so much is near to none, and could be very long.
+    // A name that is this much longer than all known ones is near to none, and could be very long.
     let longest = known.iter().map(|known| known.len()).max().unwrap_or(0);
     if name.is_empty() || name.len() > longest + 2 {
         return None;
@@ -119,12 +119,12 @@ pub(super) fn nearest<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
         return Some(whole);
     }
     let near = known.iter().map(|known| (distance(name, known), *known)).min()?;
-    // Of a short name, two letters are half of it.
+    // Two letters are half of a short name.
     let most = if name.chars().count() <= 4 { 1 } else { 2 };
     (near.0 <= most).then_some(near.1)
 }
 
-/// How many letters have to be put in, left out, changed or exchanged with the next to make `b` of `a`.
+/// Edit distance: the number of letters to insert, delete, change or transpose with the next to turn `a` into `b`.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let mut rows = vec![vec![0; b.len() + 1]; a.len() + 1];

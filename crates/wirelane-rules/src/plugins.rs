@@ -1,7 +1,7 @@
-//! Plug-ins: functions of users that rules ask as a condition (`bpf/plugin.h`). A capture names them when it
-//! starts, and rules ask for them by these names.
+//! Plug-ins: user-supplied functions that rules call as a condition (`bpf/plugin.h`). A capture declares them when it
+//! starts; rules refer to them by name.
 //!
-//! To a compiled set a plug-in is what a name of patterns is: a bit of dimension `PAYLOAD`.
+//! A compiled set treats a plug-in like a pattern name: as a bit of dimension `PAYLOAD`.
 
 use std::collections::BTreeSet;
 
@@ -12,24 +12,24 @@ use super::names::{nearest, shown};
 use super::{Action, Rule, RuleSet, Test};
 use crate::{Error, Result};
 
-/// The longest name of a plug-in.
+/// Maximum length of a plug-in's name.
 const LONGEST_NAME: usize = 64;
 
 /// A plug-in of a capture, on one device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placed {
-    /// What rules call it.
+    /// The name that rules use.
     pub name: String,
-    /// Its place in the instance.
+    /// Index of the plug-in in the instance.
     pub place: u32,
 }
 
-/// What a plug-in is called among the names that payloads are asked for: no patterns can have it.
+/// The key of a plug-in among the names that payloads are searched for; patterns cannot have such a name.
 pub(super) fn key(name: &str) -> String {
     format!("plug-in {name}")
 }
 
-/// The plug-ins that a test asks.
+/// The plug-ins that a test calls.
 fn asked(test: &Test) -> &[String] {
     match test {
         Test::Plugin(names) => names,
@@ -37,7 +37,7 @@ fn asked(test: &Test) -> &[String] {
     }
 }
 
-/// Whether a plug-in can have this name; why not.
+/// Checks whether a plug-in can have this name; the error is the reason why not.
 pub fn may_be_named(name: &str) -> std::result::Result<(), String> {
     let allowed = |letter: char| letter.is_ascii_alphanumeric() || letter == '-' || letter == '_';
     if name.is_empty() || name.len() > LONGEST_NAME || !name.chars().all(allowed) {
@@ -49,7 +49,7 @@ pub fn may_be_named(name: &str) -> std::result::Result<(), String> {
     Ok(())
 }
 
-/// That a capture has no such plug-in, and what to do.
+/// Error message for a plug-in that the capture does not have, with the fix.
 pub(super) fn no_plugin(name: &str, known: &[String]) -> String {
     let names: Vec<&str> = known.iter().map(String::as_str).collect();
     let hint = match nearest(name, &names) {
@@ -63,13 +63,13 @@ pub(super) fn no_plugin(name: &str, known: &[String]) -> String {
 }
 
 impl Rule {
-    /// The plug-ins of which one has to match, in the order in which the rule has them.
+    /// The plug-ins of which one has to match, in the order of the rule.
     fn plugins(&self) -> impl Iterator<Item = &str> {
         let positive = self.conditions.iter().filter(|condition| !condition.negated);
         positive.flat_map(|condition| asked(&condition.test)).map(String::as_str)
     }
 
-    /// Their places, from 1, as a compiled rule has them.
+    /// The plug-ins' indexes plus one, as stored in a compiled rule.
     pub(super) fn plugin_places(&self, placed: &[Placed]) -> [u8; MAX_PLUGINS] {
         let mut places = [0; MAX_PLUGINS];
         if self.action == Action::Plugin {
@@ -80,7 +80,7 @@ impl Rule {
         places
     }
 
-    /// What is wrong with what it asks of plug-ins.
+    /// Reports faults of the rule's use of plug-ins.
     pub(super) fn plugin_faults(&self, fault: &mut dyn FnMut(String)) {
         if self.action == Action::Plugin && self.plugins().next().is_none() {
             fault(
@@ -99,13 +99,13 @@ impl Rule {
 }
 
 impl RuleSet {
-    /// The plug-ins that its rules ask, by their names.
+    /// The plug-ins that the set's rules call, sorted by name.
     pub fn plugins(&self) -> Vec<String> {
         let names: BTreeSet<&String> = self.all_asked().map(|(_, name)| name).collect();
         names.into_iter().cloned().collect()
     }
 
-    /// The plug-ins that each rule asks.
+    /// Each rule with each of its plug-ins.
     fn all_asked(&self) -> impl Iterator<Item = (Which, &String)> {
         self.rules.iter().enumerate().flat_map(|(at, rule)| {
             let names = rule.conditions.iter().flat_map(|condition| asked(&condition.test));
@@ -113,10 +113,10 @@ impl RuleSet {
         })
     }
 
-    /// Whether a capture with these plug-ins has all that its rules ask.
+    /// Checks that a capture with these plug-ins has all plug-ins that the set's rules call.
     ///
     /// # Errors
-    /// [`Error::Rules`] with every rule that asks another.
+    /// [`Error::Rules`] with every rule that calls another plug-in.
     pub fn check_plugins(&self, known: &[String]) -> Result<()> {
         let unknown = self.all_asked().filter(|(_, name)| !known.contains(name));
         let fault = |(which, name): (Which, &String)| Fault {
@@ -128,14 +128,14 @@ impl RuleSet {
         if mistakes.is_empty() { Ok(()) } else { Err(Error::Rules { mistakes }) }
     }
 
-    /// What is wrong where its rules ask so many plug-ins.
+    /// Error message if the rules call more plug-ins than the maximum.
     pub(super) fn too_many_plugins(&self) -> Option<String> {
         let there_are = self.plugins().len();
         (there_are > MAX_PLUGINS)
             .then(|| format!("the rules ask {there_are} plug-ins, more than {MAX_PLUGINS}"))
     }
 
-    /// By place: the bit of dimension `PAYLOAD` that the plug-in there sets.
+    /// By plug-in index: the bit of dimension `PAYLOAD` that the plug-in sets.
     pub(super) fn plugin_bits(&self, placed: &[Placed]) -> [u8; MAX_PLUGINS] {
         let names = self.pattern_names();
         let mut bits = [0; MAX_PLUGINS];
@@ -150,7 +150,7 @@ impl RuleSet {
     }
 }
 
-/// The names by which a test of plug-ins asks for bits of payloads.
+/// The keys of the plug-ins that a test calls.
 pub(super) fn keys(test: &Test) -> Option<Vec<String>> {
     match test {
         Test::Plugin(names) => Some(names.iter().map(|name| key(name)).collect()),

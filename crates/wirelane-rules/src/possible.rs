@@ -1,7 +1,7 @@
-//! Whether a packet can be all that a rule asks: a rule that none can hit is a mistake of whoever wrote it.
+//! Satisfiability: a rule that no packet can match is reported as a mistake.
 //!
-//! It is asked of what the rule is compiled to, dimension by dimension, for each sort of packet that there is: which
-//! fields one may have hangs on its network layer, its protocol and whether it is a later fragment, and on no more.
+//! The check uses the rule's clauses, dimension by dimension, for each class of packets: the fields that a packet can
+//! have depend only on its network layer, its protocol, and whether it is a later fragment.
 
 use wirelane_bpf::rules::{dim, kind};
 
@@ -14,21 +14,21 @@ const TCP: u8 = 6;
 /// ICMP and ICMPv6.
 const ICMPS: [u8; 2] = [1, 58];
 
-/// A sort of packet.
+/// A class of packets that can have the same fields.
 #[derive(Clone, Copy)]
 struct Sort {
-    /// The byte of dimension `KIND`.
+    /// Byte of dimension `KIND`.
     kind: u8,
-    /// The protocol, where there is IP.
+    /// IP protocol; `None` without IP.
     protocol: Option<u8>,
 }
 
-/// Why no packet can hit a rule, if none can. `clauses` makes the clauses of all rules of its set.
+/// The reason why no packet can match a rule; `None` if one can. `clauses` makes the clauses of all rules of its set.
 pub(super) fn contradiction<'r>(rule: &'r Rule, clauses: &mut Clauses<'r>) -> Option<String> {
     if clauses.of(0, rule, None).iter().any(possible) {
         return None;
     }
-    // The smallest part of it that is impossible already.
+    // Find the smallest unsatisfiable subset for the message.
     let conditions = &rule.conditions;
     let one = conditions.iter().find(|one| !can_hold(std::slice::from_ref(*one)));
     let pairs = || {
@@ -58,7 +58,7 @@ fn possible(clause: &Clause) -> bool {
     sorts().any(|sort| demands.iter().all(|(dim, demand)| satisfies(sort, *dim, demand)))
 }
 
-/// All sorts of packets.
+/// All classes of packets.
 fn sorts() -> impl Iterator<Item = Sort> {
     let kinds = (0..=kind::L3 | kind::FRAGMENT | kind::LATER | kind::EGRESS | kind::TUNNEL).filter(|kind| {
         let (fragment, later) = (kind & kind::FRAGMENT != 0, kind & kind::LATER != 0);
@@ -75,12 +75,13 @@ fn is_ip(kind: u8) -> bool {
     kind & kind::L3 == kind::L3_IPV4 || kind & kind::L3 == kind::L3_IPV6
 }
 
-/// Whether a packet of this sort can satisfy a demand.
+/// Whether a packet of this class can satisfy a demand.
 fn satisfies(sort: Sort, dim: usize, demand: &Demand) -> bool {
     let whole = sort.kind & kind::LATER == 0;
     let one_of =
         |protocols: &[u8]| whole && sort.protocol.is_some_and(|protocol| protocols.contains(&protocol));
-    // Whether it can have the field. What is not in every packet may also be missing where it can be: packets are cut.
+    // Whether a packet can have the field, and can lack it. Packets may be truncated, so most fields can be missing
+    // too.
     let (can_have, can_lack) = match dim {
         dim::KIND => return demand.values().contains(sort.kind.into()),
         dim::PROTO => {

@@ -7,21 +7,21 @@ use wirelane_bpf::rules::Counts;
 
 use crate::{ExactRule, PatternLine, Policy, Rule, SetLine};
 
-/// The packets that hit a rule, or several.
+/// Packets that matched one or several rules.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hits {
-    /// How many.
+    /// Number of packets.
     pub packets: u64,
-    /// Their bytes on the wire.
+    /// Bytes on the wire.
     pub bytes: u64,
-    /// When the first of them came, UTC nanoseconds since 1970; `None`: none has.
+    /// Time of the first packet, UTC nanoseconds since 1970; `None`: no packet.
     pub first_ns: Option<u64>,
-    /// When the last of them came.
+    /// Time of the last packet.
     pub last_ns: Option<u64>,
 }
 
 impl Hits {
-    /// Both together.
+    /// The sum of both.
     #[must_use]
     pub fn and(self, other: Hits) -> Hits {
         Hits {
@@ -33,69 +33,68 @@ impl Hits {
     }
 }
 
-/// What a change has come to.
+/// Result of a change of the rules.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Changed {
-    /// The number of the set that is in force, from 1.
+    /// Version of the active rule set, from 1.
     pub version: u64,
-    /// Wildcard rules that are in force.
+    /// Number of active wildcard rules.
     pub rules: usize,
-    /// Exact-match rules that were added.
+    /// Number of exact-match rules added.
     pub added: u64,
-    /// Rules that were removed, of both kinds; an exact-match rule counts once for each device that had it.
+    /// Number of rules removed, of both kinds; an exact-match rule counts once for each device that had it.
     pub removed: u64,
 }
 
-/// A wildcard rule with what it has done.
+/// A wildcard rule with its counters.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RuleLine {
     /// The rule.
     pub rule: Rule,
-    /// Packets that hit it.
+    /// Packets that matched the rule.
     pub hits: Hits,
-    /// Exact-match rules that it has made.
+    /// Number of exact-match rules inserted by the rule.
     pub inserted: u64,
-    /// Exact-match rules that it could not make: there was no room for more.
+    /// Number of exact-match rules that could not be inserted, because the capacity was exhausted.
     pub refused: u64,
 }
 
-/// An exact-match rule with what it has done, on one device.
+/// An exact-match rule with its counters, on one device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ExactLine {
-    /// The device, as in [`RuleStats::devices`].
+    /// Index of the device in [`RuleStats::devices`].
     pub device: usize,
     /// The rule.
     pub rule: ExactRule,
-    /// Whether a packet made it: its id is that of the wildcard rule.
+    /// Whether the rule was inserted for a packet: the id is that of the wildcard rule.
     pub made: bool,
-    /// Seconds since it was made.
+    /// Age in seconds.
     pub age_s: u64,
-    /// Packets that hit it.
+    /// Packets that matched the rule.
     pub hits: Hits,
 }
 
-/// Everything that the rules of a capture have counted.
+/// Counters of all rules of a capture.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RuleStats {
-    /// The number of the set that is in force, from 1. Adding exact-match rules makes a new one only where none had these
-    /// fields.
+    /// Version of the active rule set, from 1. Adding exact-match rules makes a new version only if their shape is new.
     pub version: u64,
-    /// The devices that packets are evaluated on.
+    /// The devices on which packets are evaluated.
     pub devices: Vec<String>,
-    /// What becomes of a packet that no rule decided about.
+    /// Policy for a packet that no rule decided about.
     pub default: Policy,
-    /// Wildcard rules, in the order of their ids.
+    /// Wildcard rules, sorted by id.
     pub rules: Vec<RuleLine>,
-    /// Exact-match rules that are in force, each once for every device that has it.
+    /// Number of active exact-match rules, each counted once for every device that has it.
     pub exact: u64,
-    /// Packets that hit those.
+    /// Packets that matched active exact-match rules.
     pub exact_hits: Hits,
-    /// Packets that hit exact-match rules which were removed, or have ended by their age. Without those of a rule that has
-    /// ended and was made anew by a packet before it was removed: that counts from 0.
+    /// Packets that matched exact-match rules which were removed or have expired. Packets of a rule that expired and
+    /// was inserted again before it was removed are not included: its counters restart at 0.
     pub exact_gone: Hits,
-    /// Packets that hit wildcard rules which were removed or replaced.
+    /// Packets that matched wildcard rules which were removed or replaced.
     pub rules_gone: Hits,
-    /// Room for exact-match rules, on each device.
+    /// Capacity for exact-match rules, on each device.
     pub exact_capacity: u64,
     /// Named sets.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -103,7 +102,7 @@ pub struct RuleStats {
     /// Patterns.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub patterns: Vec<PatternLine>,
-    /// What searching payloads for them has done since the capture began.
+    /// Counters of the payload search since the start of the capture.
     #[serde(default)]
     pub searches: Searches,
     /// Plug-ins of the capture.
@@ -111,36 +110,36 @@ pub struct RuleStats {
     pub plugins: Vec<PluginLine>,
 }
 
-/// A plug-in with what it has done since the capture began.
+/// A plug-in with its counters since the start of the capture.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PluginLine {
-    /// What rules call it.
+    /// The name that rules use.
     pub name: String,
-    /// Packets that it was asked about.
+    /// Packets for which the plug-in was called.
     pub asked: u64,
-    /// Those that match it.
+    /// Packets that matched.
     pub matched: u64,
-    /// Packets that it would have been asked about, had it not been switched off for being too slow
-    /// (`Builder::plugin_budget` of the library). They do not match it, and their records say so
+    /// Packets for which the plug-in was not called because it was switched off for being too slow
+    /// (`Builder::plugin_budget` of the library). They do not match the plug-in, and their records are marked
     /// (`Record::is_half_searched`).
     pub refused: u64,
-    /// Its runs that were timed: one of 64.
+    /// Number of timed runs: one of 64.
     pub timed: u64,
-    /// Nanoseconds that these took.
+    /// Nanoseconds of the timed runs.
     pub timed_ns: u64,
-    /// Lanes (RX queues or CPUs) in which it has been switched off.
+    /// Number of lanes (RX queues or CPUs) in which the plug-in is switched off.
     pub off: u64,
-    /// Its own counters by their names.
+    /// The plug-in's own counters by name.
     pub counters: BTreeMap<String, u64>,
 }
 
 impl PluginLine {
-    /// Nanoseconds that a run takes on the average.
+    /// Mean run time in nanoseconds.
     pub fn mean_ns(&self) -> u64 {
         self.timed_ns / self.timed.max(1)
     }
 
-    /// Adds what the same has done on another device.
+    /// Adds the counters of the same plug-in on another device.
     pub fn add(&mut self, other: &PluginLine) {
         self.asked += other.asked;
         self.matched += other.matched;
@@ -154,20 +153,20 @@ impl PluginLine {
     }
 }
 
-/// Packets whose payload was searched for patterns, also those that rules have dropped then.
+/// Packets whose payload was searched for patterns, including packets that rules then dropped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Searches {
-    /// How many.
+    /// Number of packets.
     pub packets: u64,
-    /// Bytes that were searched.
+    /// Number of bytes searched.
     pub bytes: u64,
     /// Packets in which a pattern was found.
     pub found: u64,
-    /// Packets of which not all was searched: longer than what is, with too many patterns in them, or cut before.
+    /// Packets that were searched incompletely: too long, too many matches, or truncated.
     pub half: u64,
 }
 
-/// Adds what one lane or worker has counted.
+/// Adds the counters of one lane or worker.
 pub fn add(sum: &mut Counts, line: &Counts) {
     sum.packets += line.packets;
     sum.bytes += line.bytes;

@@ -1,4 +1,4 @@
-//! Conditions and rules as people write them.
+//! Text form of conditions and rules.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -6,10 +6,10 @@ use std::ops::RangeInclusive;
 use super::names::{self, name_of, shown};
 use super::{Action, Condition, ExactFields, ExactVlan, Policy, Sample, SampleBy, TcpTest, Test, Vlan, Way};
 
-/// The most values of a condition that are shown.
+/// Maximum number of values of a condition in the text form.
 const SHOWN: usize = 8;
 
-/// As in a rule file: `not.port = 22, 80`.
+/// The form of a rule file: `not.port = 22, 80`.
 impl fmt::Display for Condition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let not = if self.negated { "not." } else { "" };
@@ -48,7 +48,7 @@ impl Test {
         }
     }
 
-    /// Its values; of many, the first ones.
+    /// The values; only the first ones of a long list.
     fn values(&self) -> String {
         match self {
             Test::Src(list) | Test::Dst(list) | Test::Host(list) => list.to_string(),
@@ -82,7 +82,7 @@ impl Test {
     }
 }
 
-/// Values, of many the first ones.
+/// Values as text; only the first ones of a long list.
 pub(super) fn joined<T>(values: &[T], one: impl Fn(&T) -> String) -> String {
     let first: Vec<String> = values.iter().take(SHOWN).map(one).collect();
     let more = values.len().saturating_sub(SHOWN);
@@ -98,7 +98,7 @@ pub(super) fn range<T: fmt::Display + PartialEq>(range: &RangeInclusive<T>) -> S
     }
 }
 
-/// A range of numbers of which some have names.
+/// A range of numbers, some of which have names.
 fn named(one: &RangeInclusive<u8>, table: &[(&'static str, u8)]) -> String {
     match name_of(table, one.start()).filter(|_| one.start() == one.end()) {
         Some(name) => name.to_owned(),
@@ -116,12 +116,12 @@ pub(super) fn dscp(point: u8) -> String {
     named(&(point..=point), names::DSCPS)
 }
 
-/// An EtherType in hexadecimal, as it is known.
+/// An EtherType in the usual hexadecimal form.
 pub(super) fn ethertype(number: u16) -> String {
     format!("{number:#06x}")
 }
 
-/// A direction.
+/// Name of a direction.
 pub(super) fn direction(way: Way) -> &'static str {
     match way {
         Way::Rx => "rx",
@@ -134,14 +134,14 @@ pub(super) fn tcp_flags(flags: u8) -> String {
     names::TCP_FLAGS.iter().filter(|(_, _, bit)| flags & bit != 0).map(|(letter, _, _)| letter).collect()
 }
 
-/// As in a rule file: `S/SA`.
+/// The form of a rule file: `S/SA`.
 impl fmt::Display for TcpTest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", tcp_flags(self.set), tcp_flags(self.mask))
     }
 }
 
-/// As in a rule file.
+/// The form of a rule file.
 impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -157,7 +157,7 @@ impl fmt::Display for Action {
     }
 }
 
-/// As in a rule file.
+/// The form of a rule file.
 impl fmt::Display for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -178,7 +178,7 @@ impl fmt::Display for Sample {
     }
 }
 
-/// As words that [`super::ExactRule::from_words`] reads: `src=192.0.2.1 dst-port=53 both-ways=true`.
+/// Words that [`super::ExactRule::from_words`] reads: `src=192.0.2.1 dst-port=53 both-ways=true`.
 impl fmt::Display for ExactFields {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let vlan = self.vlan.map(|vlan| match vlan {

@@ -7,12 +7,12 @@ use serde::Serialize;
 use super::interface::{Counters, Gauge, Interface};
 use crate::Result;
 
-/// How long to wait for a device's counters to account for what was offered. Drivers count at completion, and
-/// a veth counts when its peer has polled.
+/// Maximum time without progress to wait until a device's counters account for the offered packets. Drivers count at
+/// completion, and a veth counts after its peer has polled.
 const SETTLE: Duration = Duration::from_millis(500);
 const SETTLE_STEP: Duration = Duration::from_millis(2);
 
-/// What happened since the interval before.
+/// Counters of one interval.
 #[derive(Clone, Debug, Serialize)]
 pub struct Interval {
     /// Number of the interval, from 1.
@@ -36,15 +36,15 @@ pub struct Interval {
 /// One sending thread.
 #[derive(Clone, Debug, Serialize)]
 pub struct ThreadReport {
-    /// The CPU that it was pinned to.
+    /// CPU that the thread was pinned to.
     pub cpu: usize,
-    /// Packets that it handed to the kernel.
+    /// Packets handed to the kernel by the thread.
     pub offered: u64,
-    /// Its first number; none where it sent nothing.
+    /// First number of the thread; `None` if it sent nothing.
     pub first_sequence: Option<u64>,
-    /// Its last number.
+    /// Last number of the thread.
     pub last_sequence: Option<u64>,
-    /// From one of its numbers to the next.
+    /// Difference between two consecutive numbers of the thread.
     pub stride: u64,
 }
 
@@ -55,57 +55,57 @@ pub struct Report {
     pub device: String,
     /// `kernel`, `socket`, `xsk`, or `xsk, zero copy`.
     pub method: &'static str,
-    /// Why this method, where the choice was left to the generator.
+    /// Reason for this method, if the generator chose it.
     pub method_reason: Option<String>,
-    /// The rate that was asked for, in packets per second; none: as fast as possible.
+    /// Requested rate in packets per second; `None`: as fast as possible.
     pub asked_pps: Option<f64>,
-    /// The number of packets that was asked for.
+    /// Requested number of packets.
     pub asked_packets: Option<u64>,
-    /// The time that was asked for, in seconds.
+    /// Requested duration in seconds.
     pub asked_duration_s: Option<f64>,
     /// Packets handed to the kernel.
     pub offered: u64,
-    /// Of these, what the device counted as transmitted; by zero copy, what its driver gave back as sent.
+    /// Offered packets that the device counted as transmitted; with zero copy, that its driver reported as completed.
     pub sent: u64,
-    /// Of these, what the device counted as dropped.
+    /// Offered packets that the device counted as dropped.
     pub dropped: u64,
-    /// Offered and neither counted as sent nor as dropped: refused before the device, or lost by a driver's
-    /// own counters, which on a veth are inexact while more threads send than its peer has RX queues.
+    /// Offered packets neither counted as sent nor as dropped: rejected before the device, or missing in a driver's
+    /// counters, which on a veth are inexact while more threads send than its peer has RX queues.
     pub unaccounted: u64,
-    /// Packets that the device counted beyond what was offered: something else sends on it too, so `sent` and
-    /// `dropped` may include packets of others.
+    /// Packets that the device counted beyond the offered ones: another sender uses the device too, so `sent` and
+    /// `dropped` may include its packets.
     pub others: u64,
-    /// Times that the device had no room and a packet was tried again.
+    /// Number of retries because the device had no space for a packet.
     pub refused: u64,
     /// Bytes of the offered packets, without FCS.
     pub bytes: u64,
-    /// From the first packet to the end of the last, in seconds.
+    /// Time from the first packet to the end of the last, in seconds.
     pub duration_s: f64,
     /// Offered packets per second.
     pub pps: f64,
     /// Offered bits per second, without FCS, preamble and gap.
     pub bps: f64,
-    /// Packets that were due and were given up because the generator was too slow.
+    /// Packets that were due and were skipped because the generator was too slow.
     pub given_up: u64,
-    /// Whether the generator stayed more than 1 % below the rate that was asked for.
+    /// Whether the rate stayed more than 1 % below the requested rate.
     pub fell_short: bool,
-    /// The lowest number that was offered.
+    /// Lowest number that was offered.
     pub first_sequence: Option<u64>,
-    /// The highest number that was offered. With several threads and a run that ended by time, a few numbers
-    /// below it may not have been: see each thread's own.
+    /// Highest number that was offered. With several threads and a run that ended by time, a few lower numbers may not
+    /// have been offered: see the numbers of each thread.
     pub last_sequence: Option<u64>,
-    /// Each thread.
+    /// Reports of the threads.
     pub threads: Vec<ThreadReport>,
 }
 
-/// What the device counted since a moment.
+/// Counters of a device since the start of the meter.
 #[derive(Debug)]
 pub(super) struct Meter {
     gauge: Gauge,
     start: Counters,
 }
 
-/// How offered packets divide; see the fields of [`Report`].
+/// Classification of the offered packets; see the fields of [`Report`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Divided {
     pub(super) sent: u64,
@@ -120,7 +120,7 @@ impl Meter {
         Ok(Meter { start: gauge.counters()?, gauge })
     }
 
-    /// What was counted up to now. Attempts that were turned down and tried again are no drops.
+    /// The counters since the start. Rejected attempts that were retried are not counted as drops.
     pub(super) fn read(&self, refused: u64) -> Result<Counters> {
         let now = self.gauge.counters()?;
         Ok(Counters {
@@ -129,7 +129,7 @@ impl Meter {
         })
     }
 
-    /// What was counted once the counters account for all that was offered, or no longer move.
+    /// The counters, once they account for all offered packets or do not change any more.
     pub(super) fn settle(&self, offered: u64, refused: u64) -> Result<Divided> {
         let mut counted = self.read(refused)?;
         let mut waited = Duration::ZERO;
@@ -157,12 +157,12 @@ pub(super) fn divide(offered: u64, counted: Counters) -> Divided {
     }
 }
 
-/// Whether this is more than 1 % below the rate, beyond one burst that was not due yet at the end.
+/// Whether the number is more than 1 % below the rate, beyond one burst that was not due yet at the end.
 pub(super) fn fell_short(offered: u64, asked_pps: Option<f64>, duration_s: f64, burst: u64) -> bool {
     asked_pps.is_some_and(|pps| (offered + burst) as f64 <= pps * duration_s * 0.99)
 }
 
-/// `count` per second; 0 for no time at all.
+/// `count` per second; 0 for a duration of 0.
 pub(super) fn per_second(count: u64, seconds: f64) -> f64 {
     if seconds > 0.0 { count as f64 / seconds } else { 0.0 }
 }

@@ -1,5 +1,5 @@
-//! The Internet checksum (RFC 1071), in the two steps a generator needs: the constant part of a header is
-//! summed once, the variable part is added for every packet.
+//! The Internet checksum (RFC 1071), in the two steps of a generator: the constant part of a header is summed once, the
+//! variable part is added for every packet.
 
 /// Adds the 16-bit big-endian words of `bytes` to `sum`; an odd last byte counts as the high half of a word.
 pub fn add_bytes(sum: u32, bytes: &[u8]) -> u32 {

@@ -1,4 +1,4 @@
-//! CPUs to send from.
+//! CPU affinity of sending threads.
 
 use crate::{Error, Result};
 
@@ -13,7 +13,7 @@ pub(super) fn pin_to(cpu: usize) -> Result<()> {
     }
     // SAFETY: `cpu_set_t` is an array of integers; all zero is the empty set.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: `cpu` is below CPU_SETSIZE, as CPU_SET asks.
+    // SAFETY: `cpu` is below CPU_SETSIZE, as CPU_SET requires.
     unsafe { libc::CPU_SET(cpu, &mut set) };
     // SAFETY: `set` is a cpu_set_t and its size is passed; 0 means the calling thread.
     match unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) } {

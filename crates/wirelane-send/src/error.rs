@@ -3,61 +3,61 @@
 use std::io;
 use std::path::PathBuf;
 
-/// Everything that can go wrong in this crate.
+/// All errors of this crate.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A device that does not exist, or what the kernel refused about one.
+    /// A device that does not exist, or a request about a device that the kernel rejected.
     #[error(transparent)]
     Netdev(#[from] wirelane_netdev::Error),
-    /// Rights that are missing, or a helper process that could not be started.
+    /// Missing rights, or a helper process that could not be started.
     #[error(transparent)]
     Privsep(#[from] wirelane_privsep::Error),
     /// A capture file that cannot be read.
     #[error(transparent)]
     Pcapng(#[from] wirelane_pcapng::Error),
-    /// What AF_XDP sockets refused.
+    /// An error of AF_XDP sockets.
     #[error(transparent)]
     Afxdp(#[from] wirelane_afxdp::Error),
-    /// An option has a value that makes no sense.
+    /// An option has an invalid value.
     #[error("{option}: {reason}")]
     BadOption {
-        /// The option, as the library or the command line calls it.
+        /// Name of the option in the library or on the command line.
         option: &'static str,
-        /// What is wrong and what would be right.
+        /// Description of the fault, and of the expected value.
         reason: String,
     },
-    /// The kernel refused something.
+    /// The kernel rejected a request.
     #[error("{action}: {source}")]
     Kernel {
-        /// What was being done.
+        /// Action that failed.
         action: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// libbpf could not load or attach.
+    /// libbpf could not load or attach a program.
     #[error("{action}: {source}")]
     Bpf {
-        /// What was being done.
+        /// Action that failed.
         action: String,
-        /// What libbpf said.
+        /// libbpf's error.
         source: libbpf_rs::Error,
     },
     /// A file could not be opened, read or written.
     #[error("{path}: {source}")]
     Io {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }
 
-/// Results of this crate.
+/// Result type of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    /// Whether the user has to write something else: an option or a device's name.
+    /// Whether the user has to correct an option or the name of a device.
     pub fn is_usage(&self) -> bool {
         matches!(
             self,
@@ -68,22 +68,22 @@ impl Error {
         )
     }
 
-    /// The kernel refused `action` with the current `errno`.
+    /// The kernel rejected `action` with the current `errno`.
     pub(crate) fn last_os(action: impl Into<String>) -> Error {
         Error::Kernel { action: action.into(), source: io::Error::last_os_error() }
     }
 
-    /// The kernel refused `action`.
+    /// The kernel rejected `action`.
     pub(crate) fn kernel(action: impl Into<String>, source: io::Error) -> Error {
         Error::Kernel { action: action.into(), source }
     }
 
-    /// libbpf refused `action`.
+    /// libbpf rejected `action`.
     pub(crate) fn bpf(action: impl Into<String>, source: libbpf_rs::Error) -> Error {
         Error::Bpf { action: action.into(), source }
     }
 
-    /// What the kernel said, where it refused something, in whichever crate.
+    /// The kernel's error, if the kernel rejected a request, in this crate or a lower one.
     pub fn kernel_error(&self) -> Option<&io::Error> {
         match self {
             Error::Kernel { source, .. }

@@ -1,4 +1,4 @@
-//! Numbered packets from one or several threads, each pinned to a CPU of its own.
+//! Sends numbered packets from one or several threads, each pinned to its own CPU.
 
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
@@ -18,20 +18,20 @@ use super::{Counts, LOOK_AT_STOP, Method, Share, wake};
 use crate::{Error, Result};
 use wirelane_privsep::Sandbox;
 
-/// Below this rate `auto` takes the socket: its threads sleep between bursts, while the program in the kernel
-/// keeps its CPU busy at any rate. A socket reaches several times this rate.
+/// Below this rate `auto` chooses the socket: its threads sleep between bursts, while the program in the kernel keeps
+/// its CPU busy at any rate. A socket reaches several times this rate.
 const WORTH_LIVE_FRAMES: f64 = 200_000.0;
 
-/// Length in time of a burst through a socket: short against a receiver's buffers, long against a timer.
+/// Duration of a burst through a socket: short compared to a receiver's buffers, long compared to a timer.
 const SOCKET_BURST: Duration = Duration::from_micros(50);
 
-/// After this long without a single packet that the device took, live frames are taken to be refused.
+/// After this long without a single packet accepted by the device, live frames are assumed to be rejected.
 const REFUSAL_NS: u64 = 500_000_000;
 
-/// How often the threads are looked at.
+/// Interval of the checks on the threads.
 const WATCH: Duration = Duration::from_millis(10);
 
-/// What a thread with a socket tells the others, written by itself only.
+/// Progress of a thread with a socket, written only by this thread.
 #[derive(Default)]
 struct Progress {
     offered: AtomicU64,
@@ -42,19 +42,19 @@ struct Progress {
     last_ns: AtomicU64,
 }
 
-/// How a thread sends.
+/// Sending method of a thread.
 enum Engine<'a> {
     Kernel(Handle<'a>),
     Socket(Progress),
 }
 
-/// One sending thread. Aligned to its own cache lines, so that threads do not slow each other.
+/// One sending thread. Aligned to its own cache lines to avoid false sharing.
 #[repr(align(128))]
 struct Sending<'a> {
     engine: Engine<'a>,
     share: Share,
     cpu: usize,
-    /// Thread id while it runs, else 0.
+    /// Thread id while the thread runs, otherwise 0.
     id: AtomicI32,
 }
 
@@ -82,23 +82,24 @@ struct Running<'a> {
     interface: &'a Interface,
     template: &'a Template,
     kernel: bool,
-    /// What the method is called in the report.
+    /// Name of the method in the report.
     method: &'static str,
-    /// Packets are counted as sent where the driver gives them back, and not by the device's counters: drivers do not
-    /// count what they send by zero copy, or not as what the stack sends (virtnet_xsk_xmit(), drivers/net/virtio_net.c).
+    /// Packets are counted as sent on completion by the driver, not by the device's counters: drivers do not count
+    /// zero-copy packets, or count them differently from packets of the stack (virtnet_xsk_xmit(),
+    /// drivers/net/virtio_net.c).
     by_completion: bool,
-    /// Everybody shall end.
+    /// Request to all threads to end.
     end: AtomicBool,
     threads: Vec<Sending<'a>>,
 }
 
-/// Sends what `plan` says until it is done or `stop` is set, and calls `on_interval` while it runs.
+/// Sends according to `plan` until it is done or `stop` is set, and calls `on_interval` while it runs.
 pub fn generate(plan: &Plan, stop: &AtomicBool, on_interval: impl FnMut(&Interval)) -> Result<Report> {
     run(plan, None, stop, on_interval)
 }
 
-/// As [`generate`], and gives up the process's rights once everything that takes them is done and before a thread
-/// starts or a packet is sent. Have no threads at this moment.
+/// As [`generate`], but drops the process's rights after all actions that need them and before a thread starts or a
+/// packet is sent. The process must not have other threads at this moment.
 pub fn generate_confined(
     plan: &Plan,
     confinement: &Sandbox,
@@ -129,7 +130,7 @@ fn run(
     }
     let (kernel, method_reason) = choose(plan, &interface, &template)?;
 
-    // Everything that can fail is made ready before the first packet leaves.
+    // All steps that can fail happen before the first packet is sent.
     let shares = shares(plan);
     let mut storage: Vec<_> = shares.iter().map(|_| MaybeUninit::uninit()).collect();
     let mut programs = Vec::new();
@@ -188,7 +189,7 @@ fn run(
     report(&running, &meter, method_reason)
 }
 
-/// Whether to generate inside the kernel, and why where that was our choice.
+/// Whether to generate inside the kernel, with the reason if the generator chose the method.
 fn choose(plan: &Plan, interface: &Interface, template: &Template) -> Result<(bool, Option<String>)> {
     let possible = || -> Result<()> {
         if template.largest() > live_frames::LARGEST_FRAME {
@@ -212,7 +213,7 @@ fn choose(plan: &Plan, interface: &Interface, template: &Template) -> Result<(bo
         }
         Method::Auto => match possible() {
             Ok(()) => Ok((true, Some("the fastest".into()))),
-            // Nobody asked for the option that the error names.
+            // The user did not set the option that the error names.
             Err(Error::BadOption { reason, .. }) => {
                 Ok((false, Some(format!("live frames do not work here: {reason}"))))
             }
@@ -221,8 +222,8 @@ fn choose(plan: &Plan, interface: &Interface, template: &Template) -> Result<(bo
     }
 }
 
-/// Looks after the threads until all have ended: calls `on_interval`, ends them when it is time, and notices
-/// when nothing gets through.
+/// Supervises the threads until all have ended: calls `on_interval`, ends the threads when it is time, and detects that
+/// the device accepts no packets.
 fn watch(
     running: &Running<'_>,
     meter: &Meter,
@@ -254,7 +255,7 @@ fn watch(
         if intervals.last.elapsed() >= running.plan.interval {
             match intervals.next(running, meter) {
                 Ok(interval) => on_interval(&interval),
-                // The threads have to end, whatever happens here.
+                // The threads have to end even after an error.
                 Err(error) => {
                     outcome = Err(error);
                     running.end.store(true, Ordering::Relaxed);
@@ -265,7 +266,7 @@ fn watch(
     outcome
 }
 
-/// Where the interval before ended.
+/// State at the end of the previous interval.
 struct Intervals {
     number: u64,
     last: Instant,
@@ -312,7 +313,7 @@ impl Running<'_> {
         self.threads.iter().map(|thread| field(&thread.counts())).sum()
     }
 
-    /// What became of the packets so far.
+    /// The counters so far.
     fn counted(&self, meter: &Meter) -> Result<Counters> {
         if self.by_completion {
             return Ok(Counters { sent: self.sum(|counts| counts.completed), dropped: 0 });
@@ -327,12 +328,12 @@ impl Running<'_> {
         self.threads.iter().map(bytes).sum()
     }
 
-    /// When the first packet was made; `None` before that.
+    /// Time of the first packet; `None` before it.
     fn first_ns(&self) -> Option<u64> {
         self.threads.iter().map(|thread| thread.counts().first_ns).filter(|first| *first > 0).min()
     }
 
-    /// When the time is over, counted from the first packet.
+    /// End of the run, counted from the first packet.
     fn ends_at(&self) -> Option<u64> {
         Some(self.first_ns()?.saturating_add(self.plan.duration?.as_nanos() as u64))
     }
@@ -341,7 +342,7 @@ impl Running<'_> {
         self.end.load(Ordering::Relaxed)
     }
 
-    /// Threads inside the kernel come back by a signal only. It is repeated until they have.
+    /// Threads inside the kernel return only on a signal. It is repeated until they have returned.
     fn wake_who_shall_end(&self) {
         for thread in &self.threads {
             let id = thread.id.load(Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Properties and counters of the device of the generator.
+//! Properties and counters of the generator's device.
 
 use std::ffi::{CStr, CString};
 use std::fs::{self, File};
@@ -9,20 +9,20 @@ use std::path::PathBuf;
 use super::mac::MacAddr;
 use crate::{Error, Result};
 
-/// A device of this network namespace, as it was when it was looked up.
+/// A device of this network namespace, at the time of the lookup.
 #[derive(Clone, Debug)]
 pub struct Interface {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Its index.
+    /// Index.
     pub index: u32,
     /// Largest network-layer packet in bytes.
     pub mtu: u32,
-    /// Its own address.
+    /// MAC address.
     pub mac: MacAddr,
 }
 
-/// What the device itself counted, as `/proc/net/dev` shows it.
+/// Counters of the device, as in `/proc/net/dev`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counters {
     pub sent: u64,
@@ -30,7 +30,7 @@ pub struct Counters {
 }
 
 impl Interface {
-    /// Looks up a device to send from. It has to exist, to speak Ethernet and to be up.
+    /// Looks up a device to send from. It has to exist, be an Ethernet device and be up.
     pub fn find(name: &str) -> Result<Interface> {
         let index = index_of(name)?;
         let socket = control_socket()?;
@@ -70,14 +70,14 @@ impl Interface {
         Ok(Interface { name: name.to_owned(), index, mtu: mtu.max(0) as u32, mac: MacAddr(mac) })
     }
 
-    /// The largest frame in bytes without FCS that the device takes.
+    /// The largest frame in bytes without FCS that the device accepts.
     pub fn largest_frame(&self, with_vlan: bool) -> usize {
         self.mtu as usize + 14 + if with_vlan { 4 } else { 0 }
     }
 
-    /// What reads the device's counters, now and later, whatever rights the process has then.
+    /// A reader of the device's counters, independent of the rights that the process has later.
     pub fn gauge(&self) -> Result<Gauge> {
-        // Of the calling thread's network namespace, which is where the device was found.
+        // In the calling thread's network namespace, in which the device was found.
         let path = PathBuf::from("/proc/thread-self/net/dev");
         let file = File::open(&path).map_err(|source| Error::Io { path: path.clone(), source })?;
         Ok(Gauge { file, path, device: self.name.clone() })
@@ -93,11 +93,11 @@ pub struct Gauge {
 }
 
 impl Gauge {
-    /// What the device has counted so far.
+    /// The device's counters so far.
     pub fn counters(&self) -> Result<Counters> {
         let mut text = String::new();
         let mut file = &self.file;
-        // The kernel writes the text anew for each reading from the start.
+        // The kernel generates the text for each read from the start.
         file.seek(io::SeekFrom::Start(0))
             .and_then(|_| file.read_to_string(&mut text))
             .map_err(|source| Error::Io { path: self.path.clone(), source })?;
@@ -106,7 +106,7 @@ impl Gauge {
     }
 }
 
-/// The line of a device: eight receive columns, then transmitted bytes, packets, errors, drops, ...
+/// Parses the line of a device: eight receive columns, then transmitted bytes, packets, errors, drops, ...
 fn parse_counters(text: &str, device: &str) -> Option<Counters> {
     let columns = text.lines().find_map(|line| {
         let (name, columns) = line.rsplit_once(':')?;
@@ -124,7 +124,7 @@ fn index_of(name: &str) -> Result<u32> {
             known: all_names().join(", "),
         })
     };
-    // The kernel would cut a longer name and might find another device.
+    // The kernel would truncate a longer name and might find another device.
     if name.is_empty() || name.len() >= libc::IFNAMSIZ {
         return Err(unknown());
     }
@@ -144,7 +144,7 @@ fn all_names() -> Vec<String> {
     }
     let mut names = Vec::new();
     let mut entry = list;
-    // SAFETY: the array ends with an entry whose name is null, and no entry behind it is read.
+    // SAFETY: the array ends with an entry whose name is null, and no entry after it is read.
     while let Some(name) = unsafe { (*entry).if_name.as_ref() } {
         // SAFETY: every other entry's name is a NUL-terminated string, owned by the array.
         names.push(unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned());
@@ -162,13 +162,13 @@ fn control_socket() -> Result<OwnedFd> {
     if fd < 0 {
         return Err(Error::last_os("opening a socket to look at devices"));
     }
-    // SAFETY: `fd` was just created and nobody else owns it.
+    // SAFETY: `fd` was just created and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 fn request_for(name: &str) -> libc::ifreq {
-    // SAFETY: `ifreq` is integers, bytes and a pointer that the requests used here do not follow; all zero
-    // is a valid value.
+    // SAFETY: `ifreq` is integers, bytes and a pointer that the requests used here do not follow; all zero is a valid
+    // value.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
         *to = from as libc::c_char;
@@ -176,7 +176,7 @@ fn request_for(name: &str) -> libc::ifreq {
     request
 }
 
-/// Capabilities of the calling thread that it lacks, out of those named; all of them where it cannot tell.
+/// Those of the given capabilities that the calling thread lacks; all of them if the status cannot be parsed.
 pub fn missing_capabilities(wanted: &[(u32, &'static str)]) -> io::Result<Vec<&'static str>> {
     let status = fs::read_to_string("/proc/thread-self/status")?;
     let effective = status
@@ -187,7 +187,7 @@ pub fn missing_capabilities(wanted: &[(u32, &'static str)]) -> io::Result<Vec<&'
     Ok(wanted.iter().filter(|(bit, _)| effective >> bit & 1 == 0).map(|(_, name)| *name).collect())
 }
 
-/// An error where one of these capabilities (number, name) is missing.
+/// An error if one of these capabilities (number, name) is missing.
 pub fn require(wanted: &[(u32, &'static str)], action: &str) -> Result<()> {
     let missing = missing_capabilities(wanted)
         .map_err(|source| Error::kernel("reading the capabilities of this process", source))?;

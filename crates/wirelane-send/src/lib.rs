@@ -1,4 +1,4 @@
-//! Sending packets: numbered ones at a stated rate, and captures replayed.
+//! Packet generation and replay: numbered packets at a requested rate, and captures sent again.
 //!
 //! ```text
 //!            Traffic -> Template (one frame, sums of its constant parts)
@@ -11,11 +11,11 @@
 //!                        device  ->  its own counters, read before and after
 //! ```
 //!
-//! What holds:
-//! * Packet `n` is the same bytes whichever method or thread sends it.
-//! * Each number is handed to the kernel at most once, and the numbers of one thread leave no gap.
-//! * The report tells three things apart: what was *asked*, what was *offered* (handed to the kernel), and
-//!   what the device says it *sent* and *dropped*. A generator that fell short of its rate says so.
+//! Invariants:
+//! * Packet `n` has the same bytes with every method and thread.
+//! * Each number is handed to the kernel at most once, and the numbers of one thread have no gap.
+//! * The report distinguishes three values: *asked* (requested), *offered* (handed to the kernel), and *sent* and
+//!   *dropped* (the device's counters). It also states if the generator did not reach its rate.
 
 mod account;
 mod checksum;
@@ -47,10 +47,11 @@ pub use pattern::{
 pub use plan::Plan;
 pub use replay::{Frame, FrameReader, ReplayPlan, ReplayReport, ReplaySpeed, replay, replay_confined};
 
-/// How frames get to the device.
+/// Path of the frames to the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
-    /// Live frames where they work and the rate is worth it, else a socket; the report says which and why.
+    /// Live frames if they work and the rate is high enough, otherwise a socket; the report has the choice and the
+    /// reason.
     Auto,
     /// XDP live frames, inside the kernel (Linux 5.18, CAP_BPF and CAP_NET_ADMIN).
     Kernel,
@@ -60,38 +61,38 @@ pub enum Method {
     Xsk,
 }
 
-/// What one thread sends: the numbers `first`, `first + stride`, and so on.
+/// Share of one thread: the numbers `first`, `first + stride`, and so on.
 #[derive(Clone, Copy, Debug)]
 struct Share {
     first: u64,
     stride: u64,
-    /// How many packets; `u64::MAX` for no end.
+    /// Number of packets; `u64::MAX` for no limit.
     limit: u64,
-    /// This thread's packets per second; none: full speed.
+    /// Packets per second of this thread; `None`: full speed.
     pps: Option<f64>,
 }
 
-/// How far one thread has come.
+/// Progress of one thread.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
     /// Packets handed to the kernel.
     offered: u64,
-    /// Times that the kernel had no room and the packet was tried again.
+    /// Number of retries because the kernel had no space for a packet.
     refused: u64,
-    /// Packets that were due and were given up.
+    /// Packets that were due and were skipped.
     given_up: u64,
-    /// Packets that the driver has given back as sent; by zero copy only.
+    /// Packets that the driver has completed; only with zero copy.
     completed: u64,
-    /// When the first packet was made, CLOCK_MONOTONIC.
+    /// Time of the first packet, CLOCK_MONOTONIC.
     first_ns: u64,
-    /// When the latest was handed over.
+    /// Time of the latest packet.
     last_ns: u64,
 }
 
-/// How often a waiting thread looks whether it shall stop.
+/// Interval at which a waiting thread checks whether it has to stop.
 const LOOK_AT_STOP: Duration = Duration::from_millis(50);
 
-/// The device cannot take frames from XDP.
+/// Error for a device that does not accept frames from XDP.
 fn refuses_live_frames(device: &str) -> Error {
     Error::BadOption {
         option: "--method",

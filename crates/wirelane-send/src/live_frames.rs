@@ -2,8 +2,8 @@
 //! BPF_PROG_TEST_RUN (Documentation/bpf/bpf_prog_run.rst in the kernel tree). Frames go from a page pool
 //! straight to the driver's `ndo_xdp_xmit`; there is no socket and no sk_buff.
 //!
-//! One system call lasts as long as the run: the program holds the rate and counts, and this side reads its
-//! counters from the memory that both map. A signal ends the call, see [`super::wake`].
+//! One system call lasts as long as the run: the program keeps the rate and counts, and user space reads its counters
+//! from shared memory. A signal ends the call, see [`super::wake`].
 
 use std::ffi::c_int;
 use std::io;
@@ -21,11 +21,11 @@ use super::pattern::{MAGIC, MOST_SIZES, Template, Transport};
 use super::{Counts, Share};
 use crate::{Error, Result};
 
-/// The largest frame, in bytes, that fits a page beside what the kernel keeps there: 4096 less the page's own
-/// header, 256 bytes of headroom and `skb_shared_info`, rounded down.
+/// The largest frame, in bytes, that fits a page together with the kernel's data: 4096 less the page's own header, 256
+/// bytes of headroom and `skb_shared_info`, rounded down.
 pub(super) const LARGEST_FRAME: usize = 3300;
 
-/// Frames that the kernel handles between two looks at signals and the scheduler.
+/// Frames that the kernel processes between two checks for signals and the scheduler.
 const KERNEL_BATCH: u32 = 64;
 
 const CAPABILITIES: [(u32, &str); 2] = [(12, "CAP_NET_ADMIN"), (39, "CAP_BPF")];
@@ -33,12 +33,12 @@ const CAPABILITIES: [(u32, &str); 2] = [(12, "CAP_NET_ADMIN"), (39, "CAP_BPF")];
 /// Fraction bits of the gap between packets: GAP_SHIFT in the program.
 const GAP_SHIFT: u32 = 12;
 
-/// Whether this process may load the program.
+/// Checks whether this process may load the program.
 pub(super) fn permitted() -> Result<()> {
     require(&CAPABILITIES, "generating inside the kernel")
 }
 
-/// Refuses a device that has no `ndo_xdp_xmit`, where the kernel tells (Linux 6.3 and later).
+/// Rejects a device without `ndo_xdp_xmit`, if the kernel reports it (Linux 6.3 and later).
 pub(super) fn check_device(interface: &Interface) -> Result<()> {
     const NETDEV_XDP_ACT_NDO_XMIT: u64 = 4;
     let mut answer = libbpf_sys::bpf_xdp_query_opts {
@@ -54,7 +54,7 @@ pub(super) fn check_device(interface: &Interface) -> Result<()> {
     Err(super::refuses_live_frames(&interface.name))
 }
 
-/// Loads the program for one thread's share, to send from the device with this index (0: nowhere, for tests).
+/// Loads the program for one thread's share, to send from the device with this index (0: none, for tests).
 pub(super) fn load<'a>(
     storage: &'a mut MaybeUninit<OpenObject>,
     interface_index: u32,
@@ -101,7 +101,7 @@ pub(super) fn load<'a>(
     Ok(LiveFrames { state: state.cast(), skel })
 }
 
-/// `struct generate_state`, as memory that the kernel writes while we read it.
+/// `struct generate_state`, as memory that the kernel writes while user space reads it.
 #[repr(C)]
 struct State {
     next_number: AtomicU64,
@@ -118,13 +118,13 @@ const _: () = assert!(size_of::<State>() == size_of::<generate_state>());
 const _: () = assert!(std::mem::offset_of!(State, made) == std::mem::offset_of!(generate_state, made));
 const _: () = assert!(std::mem::offset_of!(State, last_ns) == std::mem::offset_of!(generate_state, last_ns));
 
-/// The program of one thread, loaded.
+/// The loaded program of one thread.
 pub(super) struct LiveFrames<'a> {
     state: *const State,
     skel: GenerateSkel<'a>,
 }
 
-/// What threads may use of a loaded program: running it, and looking at its counters.
+/// Access of threads to a loaded program: running it, and reading its counters.
 #[derive(Clone, Copy)]
 pub(super) struct Handle<'a> {
     program: BorrowedFd<'a>,
@@ -133,16 +133,16 @@ pub(super) struct Handle<'a> {
 
 impl LiveFrames<'_> {
     pub(super) fn handle(&self) -> Handle<'_> {
-        // SAFETY: `state` points at the program's variables, which the skeleton keeps mapped as long as it
-        // lives, that is for the lifetime of the borrow. Nobody makes a reference to the plain integers after
-        // the program was loaded; all access is through these atomics and, whole words too, by the kernel.
+        // SAFETY: `state` points to the program's variables, which the skeleton keeps mapped as long as it lives, that
+        // is for the lifetime of the borrow. No reference to the plain integers is created after the program was
+        // loaded; all access is through these atomics and, also in whole words, by the kernel.
         let state = unsafe { &*self.state };
         Handle { program: self.skel.progs.wl_generate.as_fd(), state }
     }
 }
 
 impl Handle<'_> {
-    /// How far the program has come, at any time and from any thread.
+    /// The program's progress, at any time and from any thread.
     pub(super) fn counts(&self) -> Counts {
         let read = |field: &AtomicU64| field.load(Ordering::Relaxed);
         let state = self.state;
@@ -156,14 +156,14 @@ impl Handle<'_> {
         }
     }
 
-    /// Makes packets until `share.limit` of them are made, or `ended` says so after a signal.
+    /// Sends packets until `share.limit` of them are sent, or `ended` returns true after a signal.
     pub(super) fn run(&self, template: &Template, share: Share, ended: &dyn Fn() -> bool) -> Result<()> {
         loop {
             let left = share.limit - self.counts().offered;
             if left == 0 || ended() {
                 return Ok(());
             }
-            // With a rate, pages are spent on waiting too, so their number cannot be told in advance.
+            // With a rate, pages are also spent on waiting, so their number is not known in advance.
             let repeat = if share.pps.is_some() { i32::MAX as u32 } else { left.min(i32::MAX as u64) as u32 };
             let flags = libbpf_sys::BPF_F_TEST_XDP_LIVE_FRAMES;
             match test_run(self.program, &template.frame, repeat, flags, None) {
@@ -179,7 +179,7 @@ impl Handle<'_> {
     }
 }
 
-/// One BPF_PROG_TEST_RUN over `frame`, `repeat` times; the program's last return value.
+/// One BPF_PROG_TEST_RUN over `frame`, `repeat` times; returns the program's last return value.
 fn test_run(
     program: BorrowedFd<'_>,
     frame: &[u8],
@@ -203,14 +203,14 @@ fn test_run(
         options.data_out = out.as_mut_ptr().cast();
         options.data_size_out = out.capacity() as u32;
     }
-    // SAFETY: the descriptor is of a loaded program; data_in is valid for reads of data_size_in bytes and
-    // data_out, where it is given, for writes of data_size_out bytes. Both outlive the call.
+    // SAFETY: the descriptor is of a loaded program; data_in is valid for reads of data_size_in bytes and data_out, if
+    // present, for writes of data_size_out bytes. Both outlive the call.
     let result = unsafe { libbpf_sys::bpf_prog_test_run_opts(program.as_raw_fd(), &raw mut options) };
     if result < 0 {
         return Err(io::Error::from_raw_os_error(-result));
     }
     if let Some(out) = out {
-        // SAFETY: the kernel wrote data_size_out bytes, which it lowers to what it wrote and never raises.
+        // SAFETY: the kernel wrote data_size_out bytes; it lowers this value to the written size and never raises it.
         unsafe { out.set_len((options.data_size_out as usize).min(out.capacity())) };
     }
     Ok(options.retval)

@@ -1,7 +1,7 @@
 use super::super::pattern::{IMIX, NUMBER_BYTES, Pattern, Traffic};
 use super::*;
 
-/// The program in the kernel and [`Template::write`] in user space make the same packets, byte by byte.
+/// The program in the kernel and [`Template::write`] in user space generate the same packets, byte by byte.
 #[test]
 fn kernel_and_user_space_write_the_same_packets() {
     if permitted().is_err() {
@@ -38,11 +38,11 @@ fn kernel_and_user_space_write_the_same_packets() {
 fn compare(template: &Template, share: Share) {
     const XDP_TX: u32 = 3;
     let mut storage = MaybeUninit::uninit();
-    // Without a device to redirect to, the program hands the packet back.
+    // Without a device to redirect to, the program returns the packet.
     let program = load(&mut storage, 0, template, share).unwrap();
     let mut expected = template.frame.clone();
     let mut made: Vec<u8> = Vec::with_capacity(4096);
-    // A page holds what an earlier packet and its receiver left in it: start from other bytes in all headers.
+    // A page contains data of an earlier packet and its receiver: start from other bytes in all headers.
     let mut stale = template.frame.clone();
     stale[..template.payload + NUMBER_BYTES].fill(0xa5);
     for step in 0..40 {
@@ -54,7 +54,7 @@ fn compare(template: &Template, share: Share) {
     assert_eq!(program.handle().counts().offered, 40);
 }
 
-/// With a rate, the program makes what is due and no more; beyond the limit it makes nothing.
+/// With a rate, the program sends the packets that are due and no more; beyond the limit it sends nothing.
 #[test]
 fn the_program_holds_rate_and_limit() {
     const XDP_DROP: u32 = 1;
@@ -75,11 +75,11 @@ fn the_program_holds_rate_and_limit() {
     while start.elapsed() < std::time::Duration::from_millis(35) {
         verdict = test_run(program.handle().program, &template.frame, 1, 0, None).unwrap();
     }
-    // At 0, 10, 20 and 30 ms; a machine that stalls gives up what is more than 20 ms late.
+    // At 0, 10, 20 and 30 ms; after a stall of the machine, packets that are more than 20 ms late are skipped.
     let counts = program.handle().counts();
     assert!(counts.offered + counts.given_up <= 4 && counts.offered >= 1, "{counts:?}");
     assert_eq!(verdict, XDP_DROP);
-    // All five in the end, however long the machine takes, and no sixth.
+    // All five in the end, however slow the machine is, and no sixth.
     while program.handle().counts().offered < 5 && start.elapsed() < std::time::Duration::from_secs(20) {
         test_run(program.handle().program, &template.frame, 1, 0, None).unwrap();
     }

@@ -1,30 +1,30 @@
-//! Holding a rate: when to send, and how many packets at once.
+//! Rate control: when to send, and how many packets at once.
 //!
-//! The pacer is a schedule, not a timer: packet `n` is due at `n / rate` seconds after the start. Asked at a
-//! moment, it says how many packets are due or how long to wait. Waiting for single packets would need a
-//! busy core at high rates, so packets are sent in bursts of a stated length in time. A sender that falls
-//! behind may catch up, but only by [`MOST_CATCH_UP`]: what is older is given up, because a burst of it would
-//! be no longer the traffic that was asked for. What was given up shows as a rate that was not reached.
+//! The pacer is a schedule, not a timer: packet `n` is due at `n / rate` seconds after the start. For a given moment,
+//! the pacer returns how many packets are due or how long to wait. Waiting for single packets would need a busy core at
+//! high rates, so packets are sent in bursts of a given duration. A sender that falls behind may catch up, but only by
+//! [`MOST_CATCH_UP`]: older packets are skipped, because sending them in a burst would not be the requested traffic any
+//! more. Skipped packets show as a rate that was not reached.
 
 use std::time::{Duration, Instant};
 
-/// How far behind its schedule a sender may be and still catch up.
+/// Maximum delay behind the schedule that a sender may catch up.
 pub const MOST_CATCH_UP: Duration = Duration::from_millis(20);
 
-/// What to do now.
+/// The next step of a sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Send as many packets.
+    /// Send this many packets.
     Send(u64),
-    /// Nothing is due before this much time has passed.
+    /// Wait this long; no packet is due before.
     Wait(Duration),
 }
 
-/// Where time comes from; tests have a clock of their own.
+/// Source of time; tests use their own clock.
 pub trait Clock {
-    /// Time since some fixed moment.
+    /// Time since a fixed moment.
     fn now(&self) -> Duration;
-    /// Lets this much time pass, or a little more.
+    /// Sleeps for this time, or a little longer.
     fn sleep(&self, time: Duration);
 }
 
@@ -49,7 +49,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// CLOCK_MONOTONIC in nanoseconds: what `bpf_ktime_get_ns` reads too.
+/// CLOCK_MONOTONIC in nanoseconds, the same clock as `bpf_ktime_get_ns`.
 pub(super) fn monotonic_ns() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is valid for the answer; CLOCK_MONOTONIC always exists, so the call does not fail.
@@ -63,21 +63,21 @@ pub struct Pacer {
     pps: f64,
     burst: u64,
     most: u64,
-    /// Packets that were sent or given up.
+    /// Packets that were sent or skipped.
     position: u64,
     given_up: u64,
 }
 
 impl Pacer {
-    /// A schedule of `pps` packets per second, in bursts that last about `spacing`, of at most `most` packets.
+    /// A schedule of `pps` packets per second, in bursts of about `spacing`, of at most `most` packets.
     pub fn new(pps: f64, spacing: Duration, most: u64) -> Pacer {
         let burst = ((pps * spacing.as_secs_f64()) as u64).clamp(1, most);
         Pacer { pps, burst, most, position: 0, given_up: 0 }
     }
 
-    /// What to do at `now`, counted from the start of the schedule. Packets that it says to send count as sent.
+    /// The next step at `now`, counted from the start of the schedule. Packets of [`Step::Send`] count as sent.
     pub fn step(&mut self, now: Duration) -> Step {
-        // The packet at position p is due at p / pps, so the one at position 0 at once.
+        // The packet at position p is due at p / pps, so the packet at position 0 immediately.
         let due = (now.as_secs_f64() * self.pps) as u64 + 1;
         let oldest = due.saturating_sub((MOST_CATCH_UP.as_secs_f64() * self.pps) as u64 + self.burst);
         if self.position < oldest {
@@ -96,12 +96,12 @@ impl Pacer {
         Step::Wait(Duration::from_secs_f64(wait))
     }
 
-    /// Packets that could not be sent in time and were given up.
+    /// Packets that could not be sent in time and were skipped.
     pub fn given_up(&self) -> u64 {
         self.given_up
     }
 
-    /// Gives packets back that [`Pacer::step`] said to send and that were not sent.
+    /// Returns packets of [`Step::Send`] that were not sent.
     pub fn return_unsent(&mut self, count: u64) {
         self.position -= count.min(self.position);
     }
@@ -125,7 +125,7 @@ mod tests {
         }
     }
 
-    /// Runs a schedule for `time`; each packet takes `cost`. The packets that were sent and the largest burst.
+    /// Runs a schedule for `time`; each packet takes `cost`. Returns the number of packets sent and the largest burst.
     fn run(pacer: &mut Pacer, time: Duration, cost: Duration) -> (u64, u64) {
         let clock = FakeClock(Cell::new(Duration::ZERO));
         let (mut sent, mut largest) = (0, 0);
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn a_slow_sender_gives_up_and_says_so() {
-        // Asked for 1 Mpps, able to do 0.5.
+        // 1 Mpps requested, 0.5 Mpps possible.
         let mut pacer = Pacer::new(1e6, Duration::from_micros(100), 1024);
         let (sent, largest) = run(&mut pacer, Duration::from_secs(2), Duration::from_micros(2));
         assert!((990_000..=1_002_000).contains(&sent), "{sent}");

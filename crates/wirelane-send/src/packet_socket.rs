@@ -1,4 +1,4 @@
-//! Sending through an AF_PACKET socket: a batch of frames per system call, past the queueing discipline
+//! Sending through an AF_PACKET socket: a batch of frames per system call, bypassing the queueing discipline
 //! (packet(7), `PACKET_QDISC_BYPASS`). Needs CAP_NET_RAW and works on every Ethernet device.
 
 use std::io;
@@ -14,17 +14,17 @@ use crate::{Error, Result};
 /// Frames per system call.
 pub(super) const BATCH: usize = 64;
 
-/// How long a device that has no room is left alone. With the timer's slack it is some 70 us, in which no card and no
-/// veth sends all that its queue holds.
+/// Sleep before a retry if a device has no space. With the timer's slack it is some 70 us, in which no card and no veth
+/// sends all frames of its queue.
 const REFUSED: Duration = Duration::from_micros(20);
 
 const CAP_NET_RAW: (u32, &str) = (13, "CAP_NET_RAW");
 
-/// Room for frames that the device has not freed yet; with less, a slow device would stop the sender rather
-/// than drop, and the generator would not hold its rate.
+/// Send buffer for frames that the device has not freed yet; with a smaller one, a slow device would block the sender
+/// rather than drop, and the generator would not hold its rate.
 const SEND_BUFFER: libc::c_int = 16 << 20;
 
-/// A socket that puts frames on one device.
+/// A socket that sends frames on one device.
 #[derive(Debug)]
 pub(super) struct PacketSocket {
     fd: OwnedFd,
@@ -32,10 +32,10 @@ pub(super) struct PacketSocket {
 }
 
 impl PacketSocket {
-    /// Opens a socket for sending from this device, past the queueing discipline or, with `spread`, through it.
+    /// Opens a socket for sending from this device, bypassing the queueing discipline or, with `spread`, through it.
     ///
-    /// Past it, the kernel sends everything on the TX queue of the sending CPU; through it, flows are spread over
-    /// the TX queues by their hash (net/packet/af_packet.c, `packet_pick_tx_queue`; net/core/dev.c,
+    /// With the bypass, the kernel sends all frames on the TX queue of the sending CPU; without it, flows are spread
+    /// over the TX queues by their hash (net/packet/af_packet.c, `packet_pick_tx_queue`; net/core/dev.c,
     /// `netdev_pick_tx`). On a veth the peer's RX queue is the TX queue's number.
     pub(super) fn open(interface: &Interface, spread: bool) -> Result<PacketSocket> {
         require(&[CAP_NET_RAW], "sending raw frames")?;
@@ -45,7 +45,7 @@ impl PacketSocket {
         if fd < 0 {
             return Err(Error::last_os("opening a packet socket"));
         }
-        // SAFETY: `fd` was just created and nobody else owns it.
+        // SAFETY: `fd` was just created and has no other owner.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         let socket = PacketSocket { fd, device: interface.name.clone() };
 
@@ -62,11 +62,11 @@ impl PacketSocket {
         if !spread {
             socket.set(libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, 1_i32)?;
         }
-        // Beyond net.core.wmem_max where the privilege is there, up to it elsewhere.
+        // Above net.core.wmem_max with the privilege, up to it without.
         if socket.set(libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, SEND_BUFFER).is_err() {
             socket.set(libc::SOL_SOCKET, libc::SO_SNDBUF, SEND_BUFFER)?;
         }
-        // A device that frees nothing must not keep the sender from noticing that it shall stop.
+        // A device that frees nothing must not keep the sender from checking for a stop request.
         socket.set(libc::SOL_SOCKET, libc::SO_SNDTIMEO, libc::timeval { tv_sec: 0, tv_usec: 100_000 })?;
         Ok(socket)
     }
@@ -84,9 +84,9 @@ impl PacketSocket {
         }
     }
 
-    /// Hands all these frames to the device. A frame that the device has no room for is tried again until it
-    /// is taken or `stop` is set; without `retries` it counts as taken, and the device as dropped. Returns frames
-    /// taken and times that one was tried again.
+    /// Hands all these frames to the device. A frame that the device has no space for is retried until it is accepted
+    /// or `stop` is set; without `retries` it counts as accepted, and the device counts it as dropped. Returns the
+    /// number of accepted frames and of retries.
     pub(super) fn send_all(
         &self,
         frames: &mut Frames,
@@ -105,7 +105,7 @@ impl PacketSocket {
             if sent >= 0 {
                 taken += sent as usize;
                 if taken < count {
-                    // The system call ended early because of a frame that was turned down; it comes first next.
+                    // The system call ended early because of a rejected frame; it is the first one of the next call.
                     refused += u64::from(retries);
                     taken += usize::from(!retries);
                 }
@@ -119,8 +119,9 @@ impl PacketSocket {
                     if stop.load(Ordering::Relaxed) {
                         break;
                     }
-                    // Not a yield: where cores are short, who yields in a loop keeps the threads waiting that would
-                    // make room (seen on Linux 6.18, whose scheduler lets NAPI's threads wait for seconds then).
+                    // A sleep instead of a yield: if there are too few cores, a thread that yields in a loop delays the
+                    // threads that would free space (seen on Linux 6.18, whose scheduler then lets NAPI's threads wait
+                    // for seconds).
                     std::thread::sleep(REFUSED);
                 }
                 Some(libc::EINTR) => {
@@ -146,7 +147,7 @@ impl PacketSocket {
     }
 }
 
-/// Room for a batch of frames and the headers that describe it to the kernel.
+/// Buffers for a batch of frames and the headers that describe it to the kernel.
 pub(super) struct Frames {
     bytes: Box<[u8]>,
     room: usize,
@@ -154,12 +155,12 @@ pub(super) struct Frames {
     headers: Box<[libc::mmsghdr]>,
 }
 
-// SAFETY: the pointers in `vectors` and `headers` lead only into boxes of the same value, whose memory does
-// not move with it; nothing in it belongs to a thread.
+// SAFETY: the pointers in `vectors` and `headers` point only into boxes of the same value, whose memory does not move
+// with it; nothing in it belongs to a thread.
 unsafe impl Send for Frames {}
 
 impl Frames {
-    /// Room for [`BATCH`] frames of at most `room` bytes.
+    /// Buffers for [`BATCH`] frames of at most `room` bytes.
     pub(super) fn new(room: usize) -> Frames {
         let mut bytes = vec![0; BATCH * room].into_boxed_slice();
         let base = bytes.as_mut_ptr();
@@ -184,12 +185,12 @@ impl Frames {
         &mut self.bytes[slot * self.room..(slot + 1) * self.room]
     }
 
-    /// Says how long the frame in a slot is, at most as long as there is room.
+    /// Sets the length of the frame in a slot, limited to the size of the slot.
     pub(super) fn set_length(&mut self, slot: usize, length: usize) {
         self.vectors[slot].iov_len = length.min(self.room);
     }
 
-    /// How long the frame in a slot is.
+    /// The length of the frame in a slot.
     pub(super) fn length(&self, slot: usize) -> usize {
         self.vectors[slot].iov_len
     }
@@ -225,8 +226,8 @@ impl<'a> SocketSender<'a> {
         Ok(SocketSender { socket, frames, template, next: share.first, stride: share.stride, retries })
     }
 
-    /// Hands over the next packets, [`BATCH`] at most; fewer only when `stop` was set meanwhile. Returns
-    /// packets taken and times turned down.
+    /// Hands over the next packets, [`BATCH`] at most; fewer only if `stop` was set meanwhile. Returns the number of
+    /// accepted packets and of retries.
     pub(super) fn send(&mut self, at_most: u64, stop: &AtomicBool) -> Result<(u64, u64)> {
         let count = at_most.min(BATCH as u64) as usize;
         for slot in 0..count {

@@ -4,14 +4,13 @@
 //! Ethernet 14 | 802.1Q 4, optional | IPv4 20 | UDP 8 or TCP 20 | magic 4 | number 8 | zeros
 //! ```
 //!
-//! The twelve bytes after the transport header are the same for every protocol: [`MAGIC`], then the
-//! packet's number as a big-endian u64. [`numbered`] reads them back, so any receiver accounts for each
-//! packet by itself. From the number follow the packet's flow (`number % flows`) and its size
-//! (`number % sizes`), which makes the traffic the same on every run and with every method.
+//! The twelve bytes after the transport header are the same for every protocol: [`MAGIC`], then the packet's number as
+//! a big-endian u64. [`numbered`] reads the number back, so any receiver can account for each packet. The number
+//! determines the packet's flow (`number % flows`) and its size (`number % sizes`), so the traffic is the same on every
+//! run and with every method.
 //!
-//! A [`Template`] holds one frame with everything constant in it, and the sums of its constant parts; what
-//! changes from packet to packet is written over it, here for the socket and in
-//! `bpf/generate.bpf.c` for live frames.
+//! A [`Template`] holds one frame with all constant fields, and the sums of its constant parts; the fields that change
+//! from packet to packet are written over it, here for the socket and in `bpf/generate.bpf.c` for live frames.
 
 use std::net::Ipv4Addr;
 
@@ -25,21 +24,21 @@ pub const MAGIC: [u8; 4] = *b"WLn1";
 /// Bytes of magic and number.
 pub const NUMBER_BYTES: usize = MAGIC.len() + size_of::<u64>();
 
-/// The sizes of `--size imix`, in the order in which they repeat: 60, 566 and 1514 bytes without FCS (64, 570
-/// and 1518 on the wire) in the proportion 28:16:4, which is 7:4:1. The mean is 349.8 bytes.
+/// The sizes of `--size imix`, in the order in which they repeat: 60, 566 and 1514 bytes without FCS (64, 570 and 1518
+/// on the wire) in the proportion 28:16:4, which is 7:4:1. The mean is 349.8 bytes.
 pub const IMIX: [u16; 12] = [60, 566, 60, 60, 566, 60, 1514, 60, 566, 60, 566, 60];
 
 /// The shortest Ethernet frame without its FCS (IEEE 802.3).
 pub const SMALLEST_FRAME: u16 = 60;
 
-/// The most sizes that may take turns; the kernel program has room for as many.
+/// Maximum number of alternating sizes; the kernel program has space for the same number.
 pub const MOST_SIZES: usize = 64;
 
 const ETHERNET_HEADER: usize = 14;
 const VLAN_TAG: usize = 4;
 const IPV4_HEADER: usize = 20;
 
-/// The number of a generated packet, read from its transport payload; `None` where the packet carries none.
+/// The number of a generated packet, read from its transport payload; `None` if the packet has no number.
 pub fn numbered(payload: &[u8]) -> Option<u64> {
     let (magic, rest) = payload.split_first_chunk::<4>()?;
     let number = rest.first_chunk::<8>()?;
@@ -71,10 +70,10 @@ impl Transport {
     }
 }
 
-/// Which field tells the flows apart.
+/// The field that distinguishes the flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pattern {
-    /// One source address, rotating destination addresses: the traffic of the papers (4096 of them there).
+    /// One source address, rotating destination addresses: the traffic of the papers (with 4096 addresses).
     Papers,
     /// Rotating source addresses, one destination address: a flood from many hosts.
     Sources,
@@ -82,16 +81,16 @@ pub enum Pattern {
     Ports,
 }
 
-/// What to generate.
+/// Description of the traffic to generate.
 #[derive(Clone, Debug)]
 pub struct Traffic {
-    /// Frame sizes in bytes without FCS, which take turns.
+    /// Alternating frame sizes in bytes without FCS.
     pub sizes: Vec<u16>,
     /// Transport protocol.
     pub transport: Transport,
-    /// Which field rotates.
+    /// The rotating field.
     pub pattern: Pattern,
-    /// How many values the rotating field takes.
+    /// Number of values of the rotating field.
     pub flows: u32,
     /// Source MAC address.
     pub src_mac: MacAddr,
@@ -99,19 +98,19 @@ pub struct Traffic {
     pub dst_mac: MacAddr,
     /// VLAN id of an 802.1Q tag.
     pub vlan: Option<u16>,
-    /// Source address, the first of them with [`Pattern::Sources`].
+    /// Source address; the first one with [`Pattern::Sources`].
     pub src: Ipv4Addr,
-    /// Destination address, the first of them with [`Pattern::Papers`].
+    /// Destination address; the first one with [`Pattern::Papers`].
     pub dst: Ipv4Addr,
-    /// Source port, the first of them with [`Pattern::Ports`].
+    /// Source port; the first one with [`Pattern::Ports`].
     pub src_port: u16,
     /// Destination port.
     pub dst_port: u16,
 }
 
 impl Default for Traffic {
-    /// The traffic of the papers: 60-byte UDP frames from 10.0.0.1 to 10.1.0.0 to 10.1.15.255, discard port
-    /// (RFC 863), from and to locally administered MAC addresses that belong to nobody.
+    /// The traffic of the papers: 60-byte UDP frames from 10.0.0.1 to 10.1.0.0 to 10.1.15.255, discard port (RFC 863),
+    /// from and to locally administered MAC addresses that are not in use.
     fn default() -> Traffic {
         Traffic {
             sizes: vec![SMALLEST_FRAME],
@@ -136,7 +135,7 @@ impl Traffic {
         ETHERNET_HEADER + tag + IPV4_HEADER + self.transport.header()
     }
 
-    /// The smallest frame, in bytes without FCS, that has room for a packet's number.
+    /// The smallest frame, in bytes without FCS, that can hold a packet's number.
     pub fn smallest_size(&self) -> u16 {
         SMALLEST_FRAME.max((self.headers() + NUMBER_BYTES) as u16)
     }
@@ -175,7 +174,7 @@ fn bad(option: &'static str, reason: String) -> Error {
     Error::BadOption { option, reason }
 }
 
-/// One frame with everything constant in it, and where and how the rest is written.
+/// One frame with all constant fields, with the offsets and sums for the variable fields.
 #[derive(Clone, Debug)]
 pub struct Template {
     /// The largest frame, with variable fields zero.
@@ -191,7 +190,7 @@ pub struct Template {
     pub(crate) payload: usize,
     /// Offset of the rotating field.
     pub(crate) rotating: usize,
-    /// Whether the rotating field is a port of 16 bits rather than an address of 32.
+    /// Whether the rotating field is a 16-bit port rather than a 32-bit address.
     pub(crate) rotates_port: bool,
     /// First value of the rotating field.
     pub(crate) first: u32,
@@ -202,7 +201,7 @@ pub struct Template {
 }
 
 impl Template {
-    /// The template of this traffic; an error where a packet of it cannot be built.
+    /// The template of this traffic; an error if a packet of it cannot be built.
     pub fn new(traffic: &Traffic) -> Result<Template> {
         traffic.check()?;
         let largest = traffic.sizes.iter().copied().max().map_or(0, usize::from);
@@ -216,7 +215,7 @@ impl Template {
         frame.extend_from_slice(&0x0800_u16.to_be_bytes());
 
         let l3 = frame.len();
-        // Identification 0 with "don't fragment" is what RFC 6864 asks of packets that are never fragmented.
+        // Identification 0 with "don't fragment", as RFC 6864 requires for packets that are never fragmented.
         frame.extend_from_slice(&[0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, traffic.transport.protocol(), 0, 0]);
         frame.extend_from_slice(&traffic.src.octets());
         frame.extend_from_slice(&traffic.dst.octets());
@@ -265,7 +264,7 @@ impl Template {
         })
     }
 
-    /// Bytes of the largest frame, without FCS: the room that [`Template::write`] needs.
+    /// Bytes of the largest frame, without FCS: the buffer size that [`Template::write`] needs.
     pub fn largest(&self) -> usize {
         self.frame.len()
     }
@@ -275,13 +274,12 @@ impl Template {
         self.l3 > ETHERNET_HEADER
     }
 
-    /// Fills a buffer of [`Template::largest`] bytes with the constant parts.
+    /// Fills a buffer of [`Template::largest`] bytes with the constant fields.
     pub fn prepare(&self, frame: &mut [u8]) {
         frame.copy_from_slice(&self.frame);
     }
 
-    /// Turns a prepared buffer into the packet with this number; the frame is as many of its first bytes as
-    /// the return value says.
+    /// Turns a prepared buffer into the packet with this number; returns the length of the frame in the buffer.
     pub fn write(&self, number: u64, frame: &mut [u8]) -> usize {
         let size = self.sizes[(number % self.sizes.len() as u64) as usize];
         let value = self.first + (number % u64::from(self.flows)) as u32;
@@ -320,7 +318,7 @@ impl Template {
         usize::from(size)
     }
 
-    /// Bytes of the packets with the numbers `first`, `first + stride`, ...: `count` of them.
+    /// Total bytes of the `count` packets with the numbers `first`, `first + stride`, ...
     pub fn bytes_of(&self, first: u64, stride: u64, count: u64) -> u64 {
         let cycle = self.sizes.len() as u64;
         let size = |k: u64| u64::from(self.sizes[((first + k * stride) % cycle) as usize]);

@@ -5,14 +5,14 @@ use super::*;
 fn packet(template: &Template, number: u64) -> Vec<u8> {
     let mut frame = vec![0xa5; template.largest()];
     template.prepare(&mut frame);
-    // Whatever an earlier packet left behind has to be overwritten.
+    // All data of an earlier packet has to be overwritten.
     template.write(number.wrapping_mul(31) ^ 0xffff_ffff_0f0f, &mut frame);
     let size = template.write(number, &mut frame);
     frame.truncate(size);
     frame
 }
 
-/// Reads a packet with an independent parser; source, destination, source port, payload.
+/// Parses a packet with an independent parser: source, destination, source port, payload.
 fn read(frame: &[u8]) -> (Ipv4Addr, Ipv4Addr, u16, Vec<u8>) {
     let sliced = SlicedPacket::from_ethernet(frame).unwrap();
     let Some(NetSlice::Ipv4(ip)) = &sliced.net else { panic!("no IPv4 in {frame:02x?}") };

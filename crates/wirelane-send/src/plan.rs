@@ -1,4 +1,4 @@
-//! Request to the generator.
+//! Parameters of a run of the generator.
 
 use std::time::Duration;
 
@@ -7,32 +7,32 @@ use super::{Method, Share};
 use crate::{Error, Result};
 use wirelane_netdev::allowed_cpus;
 
-/// What to send, how fast, and for how long.
+/// Traffic, rate and duration of a run.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The device to send from.
     pub device: String,
     /// The packets.
     pub traffic: Traffic,
-    /// How they get to the device.
+    /// Path of the packets to the device.
     pub method: Method,
-    /// Packets per second of all threads together; none: as fast as possible.
+    /// Packets per second of all threads together; `None`: as fast as possible.
     pub pps: Option<f64>,
-    /// Ends after this many packets.
+    /// Number of packets after which the run ends.
     pub packets: Option<u64>,
-    /// Ends after this time.
+    /// Time after which the run ends.
     pub duration: Option<Duration>,
-    /// The CPUs to send from, one thread each. On a veth, live frames arrive on the peer's RX queue with the
-    /// number of the sending CPU (modulo its queues); frames of a socket on the one that their flow hashes to.
+    /// The CPUs to send from, one thread each. On a veth, live frames arrive on the peer's RX queue with the number of
+    /// the sending CPU (modulo its queues); frames of a socket arrive on the queue selected by their flow hash.
     pub cpus: Vec<usize>,
-    /// Whether a packet that the device has no room for is tried again, which keeps the sender waiting; otherwise it is lost, as
-    /// the device counts it. Not to be switched off with [`Method::Xsk`]; [`Method::Kernel`] never tries again.
+    /// Whether a packet that the device has no space for is retried, which blocks the sender; otherwise it is lost, and
+    /// counted by the device. Cannot be switched off with [`Method::Xsk`]; [`Method::Kernel`] never retries.
     pub retries: bool,
-    /// How often `on_interval` is called.
+    /// Interval of the calls of `on_interval`.
     pub interval: Duration,
 }
 
-/// What each thread sends. Where both a rate and a time are given, no more than their product is sent.
+/// The shares of the threads. With both a rate and a duration, at most their product is sent.
 pub(super) fn shares(plan: &Plan) -> Vec<Share> {
     let stride = plan.cpus.len() as u64;
     let by_time =
@@ -44,14 +44,14 @@ pub(super) fn shares(plan: &Plan) -> Vec<Share> {
     let share = |first: u64| Share {
         first,
         stride,
-        // Of the numbers below `packets`, those that are this thread's.
+        // The numbers of this thread below `packets`.
         limit: packets.map_or(u64::MAX, |packets| packets.saturating_sub(first).div_ceil(stride)),
         pps: plan.pps.map(|pps| pps / stride as f64),
     };
     (0..stride).map(share).collect()
 }
 
-/// Refuses what makes no sense.
+/// Rejects invalid parameters.
 pub(super) fn check(plan: &Plan) -> Result<()> {
     if let Some(pps) = plan.pps
         && !(pps.is_finite() && (0.001..=1e9).contains(&pps))

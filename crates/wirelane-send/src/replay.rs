@@ -1,4 +1,4 @@
-//! Captures sent again: as recorded, faster or slower, or as fast as the device takes them.
+//! Replay of captures: as recorded, faster or slower, or as fast as the device accepts the frames.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -17,26 +17,26 @@ use wirelane_bpf::layout::LinkType;
 
 use crate::{Error, Result};
 
-/// A frame that was sent later than this after its time is late.
+/// A frame that is sent later than this after its due time is late.
 const LATE: Duration = Duration::from_millis(1);
 
 /// A frame of a capture.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame<'a> {
-    /// When it was captured, in nanoseconds since any fixed moment.
+    /// Capture time in nanoseconds since any fixed moment.
     pub ts_ns: u64,
-    /// What its first byte is.
+    /// Link type: the kind of the frame's first header.
     pub link_type: LinkType,
-    /// Bytes that it had on the wire, without FCS.
+    /// Length on the wire in bytes, without FCS.
     pub wire_len: u32,
-    /// Its captured bytes.
+    /// Captured bytes.
     pub bytes: &'a [u8],
 }
 
-/// Where the frames of a replay come from: a capture file, once through.
+/// Source of the frames of a replay: a capture file, read once.
 pub trait FrameReader {
-    /// Calls `visit` with the next frames, as many as are at hand, until it says `false`. The result is
-    /// `false` at the end of the capture.
+    /// Calls `visit` with the next available frames until it returns `false`. Returns `false` at the end of the
+    /// capture.
     fn read(&mut self, visit: &mut dyn FnMut(Frame<'_>) -> Result<bool>) -> Result<bool>;
 }
 
@@ -62,62 +62,62 @@ impl FrameReader for Reader {
     }
 }
 
-/// How fast to replay.
+/// Speed of a replay.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ReplaySpeed {
-    /// With the recorded distances divided by this: 1 is as recorded, 10 is ten times as fast.
+    /// The recorded distances divided by this factor: 1 is as recorded, 10 is ten times as fast.
     Factor(f64),
-    /// As fast as the device takes the frames.
+    /// As fast as the device accepts the frames.
     Max,
 }
 
-/// What to replay.
+/// Parameters of a replay.
 #[derive(Clone, Debug)]
 pub struct ReplayPlan {
     /// The device to send from.
     pub device: String,
-    /// How fast.
+    /// Speed.
     pub speed: ReplaySpeed,
-    /// How many times over.
+    /// Number of passes.
     pub passes: u64,
 }
 
-/// What became of a replay.
+/// Result of a replay.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ReplayReport {
     /// The device.
     pub device: String,
-    /// Frames that were read, in all passes.
+    /// Frames read, in all passes.
     pub read: u64,
-    /// Frames that were handed to the kernel.
+    /// Frames handed to the kernel.
     pub offered: u64,
-    /// Of these, what the device counted as transmitted.
+    /// Offered frames that the device counted as transmitted.
     pub sent: u64,
-    /// Of these, what the device counted as dropped.
+    /// Offered frames that the device counted as dropped.
     pub dropped: u64,
-    /// Offered and neither counted as sent nor as dropped.
+    /// Offered frames neither counted as sent nor as dropped.
     pub unaccounted: u64,
-    /// Packets that the device counted beyond what was offered: something else sends on it too.
+    /// Packets that the device counted beyond the offered ones: another sender uses the device too.
     pub others: u64,
-    /// Times that the device had no room and a frame was tried again.
+    /// Number of retries because the device had no space for a frame.
     pub refused: u64,
-    /// Left out: larger than the device's MTU allows.
+    /// Skipped: larger than the device's MTU allows.
     pub too_large: u64,
-    /// Left out: shorter than an Ethernet header.
+    /// Skipped: shorter than an Ethernet header.
     pub too_short: u64,
-    /// Left out: not Ethernet frames.
+    /// Skipped: not Ethernet frames.
     pub not_ethernet: u64,
-    /// Left out: the capture holds only the beginning of the frame.
+    /// Skipped: the capture holds only the beginning of the frame.
     pub cut: u64,
-    /// Frames sent more than 1 ms after their time.
+    /// Frames sent more than 1 ms after their due time.
     pub late: u64,
-    /// The greatest delay of a frame after its time, in seconds.
+    /// Maximum delay of a frame after its due time, in seconds.
     pub most_late_s: f64,
     /// Bytes of the offered frames, without FCS.
     pub bytes: u64,
-    /// Passes that were finished.
+    /// Finished passes.
     pub passes: u64,
-    /// From the first frame to the end of the last, in seconds.
+    /// Time from the first frame to the end of the last, in seconds.
     pub duration_s: f64,
     /// Offered frames per second.
     pub pps: f64,
@@ -127,17 +127,17 @@ pub struct ReplayReport {
     pub fell_short: bool,
 }
 
-/// When each frame is due, from the times in the capture.
+/// Due times of the frames, derived from the times in the capture.
 #[derive(Debug, Default)]
 struct Schedule {
-    /// Time of the latest frame of this pass, in the capture.
+    /// Capture time of the latest frame of this pass.
     last_ns: Option<u64>,
-    /// When that frame was due.
+    /// Due time of that frame.
     due: Duration,
 }
 
 impl Schedule {
-    /// When a frame with this time is due. A time that goes backwards counts as no distance: a capture of
+    /// The due time of a frame with this capture time. A time that goes backwards counts as no distance: a capture of
     /// several queues has such times, and the order in the file is kept.
     fn next(&mut self, ts_ns: u64, factor: f64) -> Duration {
         let distance = self.last_ns.map_or(0, |last| ts_ns.saturating_sub(last));
@@ -147,14 +147,14 @@ impl Schedule {
         self.due
     }
 
-    /// The next pass starts where this one ended.
+    /// Starts the next pass at the end of this one.
     fn restart(&mut self) {
         self.last_ns = None;
     }
 }
 
-/// Replays a capture until it is done or `stop` is set. `open` gives a reader at the start of the capture, and
-/// is called once for each pass.
+/// Replays a capture until it is done or `stop` is set. `open` returns a reader at the start of the capture, and is
+/// called once for each pass.
 pub fn replay<R: FrameReader>(
     plan: &ReplayPlan,
     open: impl FnMut() -> Result<R>,
@@ -163,8 +163,8 @@ pub fn replay<R: FrameReader>(
     run(plan, None, open, stop)
 }
 
-/// As [`replay`], and gives up the process's rights before the first reader is asked for, which then has what
-/// [`wirelane_privsep::Work::Send`] leaves. Have no threads at this moment.
+/// As [`replay`], but drops the process's rights before the first reader is opened, which then has only the rights that
+/// [`wirelane_privsep::Work::Send`] leaves. The process must not have other threads at this moment.
 pub fn replay_confined<R: FrameReader>(
     plan: &ReplayPlan,
     confinement: &Sandbox,
@@ -188,11 +188,11 @@ fn run<R: FrameReader>(
         return Err(Error::BadOption { option: "--speed", reason });
     }
     let interface = Interface::find(&plan.device)?;
-    // One TX queue, so that frames keep their order.
+    // One TX queue, so that the frames keep their order.
     let socket = PacketSocket::open(&interface, false)?;
     let meter = Meter::start(&interface)?;
     confinement.map_or(Ok(()), Sandbox::apply)?;
-    // Room for a VLAN tag: the kernel allows 4 bytes more where the frame has one.
+    // Space for a VLAN tag: the kernel allows 4 bytes more if the frame has one.
     let mut outlet = Outlet {
         socket,
         frames: Frames::new(interface.largest_frame(true)),
@@ -206,7 +206,7 @@ fn run<R: FrameReader>(
         let mut reader = open()?;
         let mut visit = |frame: Frame<'_>| {
             if let ReplaySpeed::Factor(factor) = plan.speed {
-                // Also for a frame that is left out: the others keep their distances.
+                // Also for a skipped frame: the others keep their distances.
                 let due = schedule.next(frame.ts_ns, factor);
                 outlet.wait_until(due)?;
                 outlet.note_lateness(due);
@@ -242,7 +242,7 @@ fn run<R: FrameReader>(
     Ok(report)
 }
 
-/// Frames on their way out, in batches.
+/// Frames to send, collected in batches.
 struct Outlet<'a> {
     socket: PacketSocket,
     frames: Frames,
@@ -257,7 +257,7 @@ impl Outlet<'_> {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Sends what is waiting, then sleeps until the next frame is due. Frames that are due already collect
+    /// Sends the collected frames, then sleeps until the next frame is due. Frames that are due already are collected
     /// into a batch instead.
     fn wait_until(&mut self, due: Duration) -> Result<()> {
         if due <= self.clock.now() {

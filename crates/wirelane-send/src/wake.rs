@@ -1,9 +1,9 @@
-//! Ending a system call of another thread.
+//! Interrupts a system call of another thread.
 //!
-//! A thread that generates inside the kernel sits in one system call for as long as the run lasts, and only a
-//! signal brings it back. The highest real-time signal serves for that; its handler does nothing, it is there
-//! because an ignored signal would not end the call. A signal that comes just before the call begins is lost,
-//! so the caller repeats it until the thread has noticed.
+//! A thread that generates inside the kernel spends the whole run in one system call, and only a signal makes it
+//! return. The highest real-time signal is used; its handler does nothing, but is needed because an ignored signal
+//! would not end the call. A signal that arrives just before the call begins is lost, so the caller repeats it until
+//! the thread has reacted.
 
 use std::sync::Once;
 
@@ -11,7 +11,7 @@ use crate::{Error, Result};
 
 extern "C" fn nothing(_signal: libc::c_int) {}
 
-/// Installs the handler, once per process, unless the program has one of its own for this signal.
+/// Installs the handler, once per process, unless the program has its own handler for this signal.
 pub(super) fn prepare() -> Result<()> {
     static INSTALLED: Once = Once::new();
     let mut outcome = Ok(());
@@ -23,7 +23,7 @@ fn install() -> Result<()> {
     let failed = || Error::last_os("preparing the signal that ends generating threads");
     // SAFETY: `sigaction` is integers and a pointer; all zero is SIG_DFL with no flags, a valid value.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-    // SAFETY: a null action only asks; `action` is valid for the answer.
+    // SAFETY: a null action only queries; `action` is valid for the result.
     if unsafe { libc::sigaction(libc::SIGRTMAX(), std::ptr::null(), &raw mut action) } != 0 {
         return Err(failed());
     }
@@ -48,7 +48,7 @@ pub(super) fn own_id() -> i32 {
 
 /// Sends the signal to a thread of this process.
 pub(super) fn wake(thread: i32) {
-    // SAFETY: no memory is passed. A thread that has just ended gives ESRCH, which is what is wanted; its id
+    // SAFETY: no memory is passed. A thread that has just ended gives ESRCH, which is the intended result; its id
     // cannot belong to another process, because the call names ours.
     unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, libc::SIGRTMAX()) };
 }

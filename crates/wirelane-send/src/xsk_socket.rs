@@ -1,4 +1,4 @@
-//! Sending generated packets through an AF_XDP socket, and what threads with sockets have in common.
+//! Sending generated packets through an AF_XDP socket, and the common interface of sending sockets.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use super::pattern::Template;
 use crate::{Error, Result};
 use wirelane_afxdp::{FRAME, Sender, ZeroCopy, is_no};
 
-/// The longest frame that one buffer takes.
+/// The longest frame that fits into one buffer.
 pub(super) const LARGEST_FRAME: usize = FRAME;
 
 /// Generated packets through an AF_XDP socket.
@@ -22,7 +22,7 @@ pub(super) struct XskSender<'a> {
 }
 
 impl<'a> XskSender<'a> {
-    /// A sender of this share of the numbers. Each thread has a TX queue of its own, by its number.
+    /// A sender of this share of the numbers. Each thread has its own TX queue, selected by its number.
     pub(super) fn open(interface: &Interface, template: &'a Template, share: Share) -> Result<XskSender<'a>> {
         require(&[(13, "CAP_NET_RAW")], "sending through an AF_XDP socket")?;
         if template.largest() > LARGEST_FRAME {
@@ -32,14 +32,14 @@ impl<'a> XskSender<'a> {
             );
             return Err(Error::BadOption { option: "--method", reason });
         }
-        // Zero copy where the driver has it: what is sent is nobody else's.
+        // Zero copy if the driver supports it: the memory is used for these frames only.
         let queue = share.first as u32;
         let sender = Sender::open(&interface.name, interface.index, queue, ZeroCopy::Auto);
         let mut sender = sender.map_err(|e| {
             if queue == 0 || !is_no(&e) {
                 return Error::from(e);
             }
-            // The kernel says no more than that the address is wrong.
+            // The kernel only reports an invalid address.
             let reason = format!(
                 "each thread needs a TX queue of its own with --method xsk, and {} seems to use none with number \
                  {queue} ({e}); ask for fewer threads",
@@ -57,7 +57,7 @@ impl<'a> XskSender<'a> {
         let taken = self.sender.send(count, |number, frame| template.write(next + number * stride, frame))?;
         self.next += taken * stride;
         if taken == 0 && !stop.load(Ordering::Relaxed) {
-            // All frames are with the card.
+            // All frames are in use by the card.
             std::thread::sleep(Duration::from_micros(20));
         }
         Ok((taken, 0))
@@ -66,15 +66,15 @@ impl<'a> XskSender<'a> {
 
 /// A sending thread's socket.
 pub(super) enum AnySender<'a> {
-    /// AF_PACKET.
+    /// A socket of type AF_PACKET.
     Packet(SocketSender<'a>),
-    /// AF_XDP.
+    /// A socket of type AF_XDP.
     Xsk(XskSender<'a>),
 }
 
 impl AnySender<'_> {
-    /// Hands over the next packets; fewer only where there is no room, or `stop` was set meanwhile. Returns packets
-    /// taken and times turned down.
+    /// Hands over the next packets; fewer only if there is no space, or `stop` was set meanwhile. Returns the number of
+    /// accepted packets and of retries.
     pub(super) fn send(&mut self, at_most: u64, stop: &AtomicBool) -> Result<(u64, u64)> {
         match self {
             AnySender::Packet(sender) => sender.send(at_most, stop),
@@ -82,7 +82,7 @@ impl AnySender<'_> {
         }
     }
 
-    /// Waits until what was handed over has left.
+    /// Waits until the handed-over packets have been sent.
     pub(super) fn finish(&mut self) -> Result<()> {
         match self {
             AnySender::Packet(_) => Ok(()),
@@ -96,12 +96,12 @@ impl AnySender<'_> {
         }
     }
 
-    /// Whether the driver reads our memory itself.
+    /// Whether the driver reads our memory directly.
     pub(super) fn is_zero_copy(&self) -> bool {
         matches!(self, AnySender::Xsk(sender) if sender.sender.is_zero_copy())
     }
 
-    /// Packets that the kernel has given back; 0 of a packet socket, which does not tell.
+    /// Packets that the kernel has completed; 0 for a packet socket, which does not report it.
     pub(super) fn completed(&self) -> u64 {
         match self {
             AnySender::Packet(_) => 0,
@@ -109,7 +109,7 @@ impl AnySender<'_> {
         }
     }
 
-    /// What it is called in the report.
+    /// Name of the method in the report.
     pub(super) fn name(&self) -> &'static str {
         match self {
             AnySender::Packet(_) => "socket",

@@ -1,4 +1,4 @@
-//! The generator on a real link, and tcpdump at the other end: which numbers arrived, in which packets.
+//! The generator on a real link, with tcpdump at the other end: the numbers that arrived, and their packets.
 
 mod netns;
 
@@ -36,7 +36,7 @@ fn plan(method: Method, traffic: Traffic, threads: usize) -> Plan {
     }
 }
 
-/// What an independent parser sees in a frame: number, destination and length.
+/// Parses a frame with an independent parser: number, destination and length.
 fn look(frame: &[u8]) -> (u64, Ipv4Addr, usize) {
     let sliced = SlicedPacket::from_ethernet(frame).unwrap();
     let Some(NetSlice::Ipv4(ip)) = &sliced.net else { panic!("no IPv4: {frame:02x?}") };
@@ -59,7 +59,7 @@ fn look(frame: &[u8]) -> (u64, Ipv4Addr, usize) {
     (numbered(payload).expect("a number"), header.destination.into(), frame.len())
 }
 
-/// Sends by this plan and demands that exactly the numbers 0 to N-1 arrive, each with its size and destination.
+/// Sends by this plan and checks that exactly the numbers 0 to N-1 arrive, each with its size and destination.
 fn every_number_arrives(test: &str, method: Method, traffic: Traffic, threads: usize) {
     let Some(pair) = Pair::new(test) else { return };
     if method == Method::Kernel {
@@ -141,7 +141,7 @@ fn socket_full_mtu_tcp_with_vlan() {
     every_number_arrives("socket_full_mtu_tcp_with_vlan", Method::Socket, traffic, 1);
 }
 
-/// A veth whose peer has no NAPI takes no live frames: an error with the remedy, and `auto` takes the socket.
+/// A veth whose peer has no NAPI accepts no live frames: an error with the fix, and `auto` chooses the socket.
 #[test]
 fn a_device_that_refuses_live_frames_is_named() {
     let Some(pair) = Pair::new("a_device_that_refuses_live_frames_is_named") else { return };
@@ -154,7 +154,7 @@ fn a_device_that_refuses_live_frames_is_named() {
     assert!(report.method_reason.unwrap().contains("gro on"));
 }
 
-/// A run without end ends when it is told to, and its numbers have no gap.
+/// A run without an end stops on request, and its numbers have no gap.
 #[test]
 fn stop_ends_both_methods_soon() {
     let Some(pair) = Pair::new("stop_ends_both_methods_soon") else { return };
@@ -203,8 +203,8 @@ fn impossible_plans_are_refused() {
     assert!(error.contains("eth99") && error.contains("wltx"), "{error}");
 }
 
-/// Uncompressed Ethernet captures of the corpus in the classic format with up to this many frames, all of them
-/// whole and neither too long nor too short for the device.
+/// Uncompressed Ethernet captures of the corpus in the classic format with up to this many frames, all of them complete
+/// and neither too long nor too short for the device.
 fn captures(most: usize) -> Vec<(PathBuf, Vec<Vec<u8>>)> {
     let root = std::env::var_os("WIRELANE_CORPUS").map_or_else(
         || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/corpus")),
@@ -254,7 +254,7 @@ fn replay_is_byte_identical_and_in_order() {
     }
 }
 
-/// A classic pcap of these frames, each a number of milliseconds after the one before.
+/// A classic pcap of these frames, each with its distance to the previous frame in milliseconds.
 fn write_pcap(frames: &[(u64, Vec<u8>)], snap: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     for word in [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 65_535, 1] {

@@ -1,4 +1,5 @@
-//! Generated expressions, and those of libpcap's own tests, over every capture of the corpus: our verdicts are libpcap's.
+//! Generated expressions, and those of libpcap's own tests, over every capture of the corpus: our verdicts equal
+//! libpcap's.
 
 use std::ffi::CString;
 use std::fs;
@@ -10,22 +11,22 @@ use super::generator::{self, Values};
 use super::packets::{Capture, captures, corpus};
 use wirelane_bpf::linktype;
 
-/// Most packets of a capture that take part; those of the long ones resemble each other.
+/// Maximum number of packets used per capture; packets of long captures resemble each other.
 const OF_A_CAPTURE: usize = 100;
-/// Packets of each capture that an expression meets. Which ones is different for each expression.
+/// Number of packets of each capture that an expression is evaluated on, different for each expression.
 const AT_A_TIME: usize = 3;
-/// How many expressions are made.
+/// Number of generated expressions.
 const EXPRESSIONS: usize = 2400;
-/// How many have to be such that libpcap compiles them.
+/// Minimum number of expressions that libpcap must compile.
 const COMPILED: usize = 2000;
 
-/// The same expression, for us and for libpcap; the error is libpcap's, or says that it takes a loop.
+/// The same expression, for us and for libpcap; the error is libpcap's, or states that the expression needs a loop.
 fn both(expression: &str, link: u32) -> Result<(Filter, Vec<Classic>), String> {
     let text = CString::new(expression).expect("no zero byte");
     let classic = libpcap::compile(&text, link, Origin::File)?;
     let steps = match translate(&classic, false) {
         Ok(steps) => steps,
-        // The one thing of pcap-filter(7) that cannot be.
+        // The only feature of pcap-filter(7) that cannot be translated.
         Err(reason) if reason.contains("takes a loop") && expression.contains("protochain") => {
             return Err(reason);
         }
@@ -34,18 +35,18 @@ fn both(expression: &str, link: u32) -> Result<(Filter, Vec<Classic>), String> {
     Ok((Filter { text: expression.to_owned(), steps }, libpcap::oracle::defined(&classic)))
 }
 
-/// What came of comparisons.
+/// Results of comparisons.
 #[derive(Default)]
 struct Tally {
     accepted: u64,
     refused: u64,
-    /// Times that an expression makes no sense for the link type of some captures.
+    /// Number of expressions that are invalid for the link type of some captures.
     not_for_link: u64,
 }
 
-/// Evaluates packets of every capture by an expression, in both ways.
+/// Evaluates packets of every capture with an expression, by both implementations.
 fn evaluate(expression: &str, turn: usize, captures: &[Capture], tally: &mut Tally) -> bool {
-    // There are some thirty link types: looking through a list is as good as anything.
+    // There are some thirty link types, so a linear search is sufficient.
     let mut compiled: Vec<(u32, Option<Both>)> = Vec::new();
     for capture in captures {
         let packets = &capture.packets;
@@ -74,7 +75,7 @@ fn evaluate(expression: &str, turn: usize, captures: &[Capture], tally: &mut Tal
     compiled.iter().any(|(_, both)| both.is_some())
 }
 
-/// Ours, and what libpcap has made.
+/// Our filter, and libpcap's program.
 type Both = (Filter, Vec<Classic>);
 
 #[test]
@@ -88,7 +89,7 @@ fn verdicts_on_generated_expressions_are_libpcaps() {
     let mut dice = Dice(0x5eed);
     let (mut tally, mut compiled) = (Tally::default(), 0);
     for turn in 0..EXPRESSIONS {
-        // Half of them for Ethernet; the others for each link type that the corpus has, in turn.
+        // Half of them for Ethernet; the others for each link type of the corpus, in turn.
         let link = if turn % 2 == 0 { linktype::ETHERNET } else { links[turn / 2 % links.len()] };
         let expression = generator::expression(&mut dice, &values, link);
         compiled += usize::from(evaluate(&expression, turn, &captures, &mut tally));
@@ -102,11 +103,11 @@ fn verdicts_on_generated_expressions_are_libpcaps() {
         accepted + refused
     );
     assert!(compiled >= COMPILED, "the generator makes too many that libpcap does not compile");
-    // Otherwise the verdicts are equal for no good reason.
+    // Otherwise equal verdicts would prove little.
     assert!(accepted * 10 > refused && refused * 10 > accepted);
 }
 
-/// The number of one of libpcap's link types in files (pcap-common.c), by the name that its tests have for it.
+/// The LINKTYPE number of a link type in files (pcap-common.c), by the name used in libpcap's tests.
 pub(super) fn link_of_name(name: &str) -> Option<u32> {
     Some(match name {
         "NULL" => 0,
@@ -157,12 +158,12 @@ pub(super) fn table(what: &str, name: &str) -> Option<Vec<serde_json::Value>> {
     Some(table.as_array().expect("an array").clone())
 }
 
-/// Whether a name is to be looked up that only the machine of libpcap's tests has.
+/// Whether the expression contains a name that can be resolved only on the machine of libpcap's tests.
 fn has_name(expression: &str) -> bool {
     expression.to_ascii_lowercase().contains("libpcap.test")
 }
 
-/// All expressions that libpcap's own tests accept (those that this libpcap has too), over packets of every capture.
+/// All expressions that libpcap's own tests accept (if this libpcap accepts them), over packets of every capture.
 #[test]
 fn verdicts_on_libpcaps_own_expressions_are_libpcaps() {
     let what = "verdicts_on_libpcaps_own_expressions_are_libpcaps";
@@ -177,13 +178,13 @@ fn verdicts_on_libpcaps_own_expressions_are_libpcaps() {
             if has_name(expression) {
                 continue;
             }
-            // For its own link type, of which the corpus may have no packet.
+            // For its own link type, which may have no packet in the corpus.
             match link.map(|link| both(expression, link)) {
                 Some(Ok(_)) => compiled += 1,
                 Some(Err(_)) | None => unknown += 1,
             }
         }
-        // What has several names is one program.
+        // Aliases are one program.
         turn += 1;
         let first = entry["aliases"][0].as_str().expect("a text");
         if !has_name(first) {
@@ -197,7 +198,7 @@ fn verdicts_on_libpcaps_own_expressions_are_libpcaps() {
     assert!(compiled > 500 && tally.accepted > 10_000 && tally.refused > 10_000);
 }
 
-/// The results that libpcap's tests have for each packet of a capture.
+/// The results of libpcap's tests for each packet of a capture.
 #[test]
 fn results_of_libpcaps_own_tests_are_ours() {
     let what = "results_of_libpcaps_own_tests_are_ours";
@@ -210,7 +211,7 @@ fn results_of_libpcaps_own_tests_are_ours() {
         let capture = captures.iter().find(same).unwrap_or_else(|| panic!("{name} is not in the corpus"));
         let results = entry["results"].as_array().expect("results");
         let expression = entry["expr"].as_str().or(entry["aliases"][0].as_str()).expect("an expression");
-        // A protochain is a loop, and a netmask is not known of files; what is newer than this libpcap has no result.
+        // A protochain is a loop, and a file has no netmask; expressions newer than this libpcap have no result.
         if expression.contains("protochain") || entry.get("netmask").is_some() {
             continue;
         }
@@ -221,7 +222,8 @@ fn results_of_libpcaps_own_tests_are_ours() {
         assert!(results.len() <= capture.packets.len(), "{name}");
         for (packet, result) in capture.packets.iter().zip(results) {
             let expected = result.as_u64().expect("a number") != 0;
-            // Where this libpcap has another opinion than the newer one that the results are of, ours is this one's.
+            // If this libpcap disagrees with the newer one that produced the results, our verdict must equal this
+            // one's.
             let here = libpcap::oracle::accepts(&classic, &packet.data, packet.wire_len);
             assert_eq!(ours.accepts(&packet.data, packet.wire_len, false), here, "{expression:?}, {name}");
             if here == expected {

@@ -1,4 +1,4 @@
-//! Makes filter expressions out of all primitives of pcap-filter(7).
+//! Generates filter expressions from all primitives of pcap-filter(7).
 
 use wirelane_bpf::layout::flags;
 use wirelane_bpf::native;
@@ -7,7 +7,7 @@ use super::Dice;
 use super::packets::Capture;
 use wirelane_bpf::linktype;
 
-/// What expressions ask for: values that packets have, so that some packets are accepted and some are not.
+/// Values for expressions, taken from packets, so that some packets are accepted and some are not.
 pub(super) struct Values {
     addresses4: Vec<String>,
     addresses6: Vec<String>,
@@ -16,7 +16,7 @@ pub(super) struct Values {
 }
 
 impl Values {
-    /// Those of the packets of some captures, and some of our own.
+    /// Values of the packets of some captures, and some fixed ones.
     pub(super) fn of(captures: &[Capture]) -> Values {
         let mut values = Values {
             addresses4: ["127.0.0.1", "10.0.0.1", "192.168.1.1", "255.255.255.255", "0.0.0.0"]
@@ -54,10 +54,10 @@ impl Values {
     }
 }
 
-/// One kind of primitive.
+/// A generator of one kind of primitive.
 type Maker = fn(&mut Dice, &Values) -> String;
 
-/// Kinds of primitives that most link types take.
+/// Kinds of primitives that most link types accept.
 const COMMON: &[Maker] = &[
     |dice, _| dice.pick(PROTOCOLS).to_string(),
     host,
@@ -78,7 +78,7 @@ const COMMON: &[Maker] = &[
     comparison,
 ];
 
-/// Kinds that Ethernet takes, and other link types may refuse.
+/// Kinds of primitives that Ethernet accepts, and other link types may reject.
 const OF_ETHERNET: &[Maker] = &[
     |dice, values| format!("ether {}{}", dice.one(&["host ", "src ", "dst "]), dice.pick(&values.macs)),
     |dice, _| format!("ether {}", dice.one(&["broadcast", "multicast"])),
@@ -97,7 +97,7 @@ const OF_ETHERNET: &[Maker] = &[
     |dice, _| format!("ether[{}] {} {}", dice.below(80), relation(dice), dice.below(256)),
     |dice, _| format!("ether[{}:2] {} {}", dice.below(80), relation(dice), dice.below(65536)),
     |dice, _| format!("ether[{}:4] & {:#x} {} 0", dice.below(1520), dice.word(), dice.one(&["=", "!="])),
-    // What changes where the headers of all that follows are.
+    // Primitives that change the header offsets of all following ones.
     |dice, values| format!("vlan{} and {}", perhaps(dice, 8), simple(dice, values)),
     |dice, values| format!("vlan and vlan{} and {}", perhaps(dice, 300), simple(dice, values)),
     |dice, values| format!("mpls{} and {}", perhaps(dice, 100), simple(dice, values)),
@@ -108,11 +108,11 @@ const OF_ETHERNET: &[Maker] = &[
     |dice, _| dice.one(&["pppoed", "vlan 0", "not vlan", "vlan and not ip"]).to_string(),
 ];
 
-/// Kinds for other link types; they go by the LINKTYPE number.
+/// Kinds of primitives for other link types, by LINKTYPE number.
 fn of_link(link: u32) -> &'static [Maker] {
     match link {
         linktype::ETHERNET => OF_ETHERNET,
-        // IEEE 802.11, plain and with the three headers that are put before it.
+        // IEEE 802.11, plain and with the three headers that may precede it.
         105 | 119 | 127 | 163 | 192 => &[
             |dice, _| format!("type {}", dice.one(&["mgt", "ctl", "data"])),
             |dice, _| {
@@ -237,7 +237,7 @@ fn relation(dice: &mut Dice) -> &'static str {
     dice.one(&["=", "==", "!=", "<", ">", "<=", ">="])
 }
 
-/// A primitive without a name for a link type in it.
+/// A primitive without the name of a link type.
 fn simple(dice: &mut Dice, values: &Values) -> String {
     match dice.below(5) {
         0 => dice.pick(PROTOCOLS).to_string(),
@@ -292,7 +292,7 @@ fn port(dice: &mut Dice, values: &Values) -> String {
 
 fn range(dice: &mut Dice, values: &Values) -> String {
     let ends = [*dice.pick(&values.ports), *dice.pick(&values.ports)];
-    // libpcap turns them where the first is the larger one.
+    // libpcap swaps them if the first is larger.
     format!("{}-{}", ends[0], ends[1])
 }
 
@@ -331,7 +331,7 @@ fn arithmetic(dice: &mut Dice, depth: usize) -> String {
         8 => format!("{}[{}]", dice.pick(BYTES_OF), arithmetic(dice, depth - 1)),
         _ => {
             let operation = dice.one(&["+", "-", "*", "/", "%", "&", "|", "^", "<<", ">>"]);
-            // By a constant 0 or a shift beyond 31 libpcap does not compile it; those have tests of their own.
+            // libpcap does not compile a constant 0 or a shift of more than 31 here; both have their own tests.
             let right = match operation {
                 "/" | "%" => (1 + dice.below(9)).to_string(),
                 "<<" | ">>" => dice.below(32).to_string(),

@@ -1,4 +1,4 @@
-//! Any packet and any steps give a verdict, and read no byte outside of the packet.
+//! Any packet and any steps result in a verdict, without reads outside of the packet.
 
 use wirelane_bpf::filter::{Step, op};
 use wirelane_bpf::native;
@@ -7,7 +7,7 @@ use super::super::{Filter, Origin, libpcap};
 use super::Dice;
 use wirelane_bpf::linktype;
 
-/// Expressions that reach far into packets, by lengths that are in them.
+/// Expressions that read far into packets, by lengths in the packets.
 const DEEP: &[&str] = &[
     "tcp port 80 and (((ip[2:2] - ((ip[0]&0xf)<<2)) - ((tcp[12]&0xf0)>>2)) != 0)",
     "tcp[((tcp[12:1] & 0xf0) >> 2):4] = 0x47455420",
@@ -29,7 +29,7 @@ fn compiled(expression: &str) -> (Filter, Vec<super::super::translate::Classic>)
     (filter, libpcap::oracle::defined(&classic))
 }
 
-/// An Ethernet frame that most of them look far into.
+/// An Ethernet frame that most of these expressions read far into.
 fn frame(dice: &mut Dice) -> Vec<u8> {
     let mut frame: Vec<u8> = (0..12).map(|_| dice.next() as u8).collect();
     for _ in 0..dice.below(3) {
@@ -60,7 +60,7 @@ fn cut_packets_and_lengths_that_lie_have_libpcaps_verdict() {
     for _ in 0..400 {
         let whole = frame(&mut dice);
         for length in 0..=whole.len() {
-            // Of its own size, so that a memory checker sees a read behind its end.
+            // In an allocation of its own size, so that a memory checker detects a read beyond its end.
             let cut: Box<[u8]> = whole[..length].into();
             let wire_len = *dice.pick(&[whole.len() as u32, length as u32, 0, u32::MAX]);
             let at = dice.below(filters.len());
@@ -73,7 +73,7 @@ fn cut_packets_and_lengths_that_lie_have_libpcaps_verdict() {
     assert!(verdicts > 20_000, "{verdicts}");
 }
 
-/// A captured length of 0, of which some files are full.
+/// A captured length of 0, which is common in some files.
 #[test]
 fn a_packet_without_bytes_is_evaluated_by_its_length() {
     let accepts = |expression, wire_len| compiled(expression).0.accepts(&[], wire_len, false);
@@ -82,7 +82,7 @@ fn a_packet_without_bytes_is_evaluated_by_its_length() {
     assert!(!accepts("ether[0] = 0", 60) && !accepts("not ether[0] = 0", 60), "a load that fails refuses");
 }
 
-/// Steps as no translator makes them: any bytes that another process may have put where an instance keeps filters.
+/// Steps that no translator generates: any bytes that another process may have written where an instance keeps filters.
 /// Battery: I8
 #[test]
 fn any_steps_end_in_a_verdict() {
@@ -115,10 +115,8 @@ fn what_leads_nowhere_refuses() {
     let accept = Step { op: op::ACCEPT, yes: 1, no: 1, ..Step::default() };
     let go = |by| Step { op: op::GO, yes: by, no: by, ..Step::default() };
     let evaluated = |steps: &[Step]| native::filter(steps, &[0; 64], 64, false);
-    assert!(
-        evaluated(&[accept]) && evaluated(&[go(1), accept]) && evaluated(&[go(2), Step::default(), accept])
-    );
-    // Nothing, a step that goes nowhere, one behind the end, and no end.
+    assert!(evaluated(&[accept]) && evaluated(&[go(1), accept]) && evaluated(&[go(2), Step::default(), accept]));
+    // No steps, a step that goes nowhere, one beyond the end, and no end.
     assert!(!evaluated(&[]));
     assert!(!evaluated(&[go(0), accept]));
     assert!(!evaluated(&[go(2), accept]) && !evaluated(&[go(65535), accept]));

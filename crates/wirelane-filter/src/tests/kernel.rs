@@ -1,5 +1,5 @@
-//! The kernel's compilation of the interpreter against the native one: `bpf/filter_probe.bpf.c`, which has
-//! the capture programs' verdict.h, driven by BPF_PROG_TEST_RUN. What hooks do around it is tested with traffic
+//! The kernel's build of the interpreter compared to the native one: `bpf/filter_probe.bpf.c`, which includes the
+//! capture programs' verdict.h, run by BPF_PROG_TEST_RUN. The hooks around it are tested with traffic
 //! (tests/tests/all/filters_live.rs).
 
 use std::mem::MaybeUninit;
@@ -16,26 +16,26 @@ use super::generator::{self, Values};
 use super::packets::{Capture, captures};
 use wirelane_bpf::linktype;
 
-/// BPF_PROG_TEST_RUN refuses XDP packets that are shorter (the kernel's ETH_HLEN).
+/// Minimum length of an XDP packet for BPF_PROG_TEST_RUN (the kernel's ETH_HLEN).
 const SHORTEST: usize = 14;
-/// And longer; from about 3500 bytes on they are in several buffers.
+/// Maximum length; packets of about 3500 bytes and more are in several buffers.
 const LONGEST: usize = 9000;
-/// Where a VLAN tag is in a packet, and its length.
+/// Position of a VLAN tag in a packet.
 const TAG: std::ops::Range<usize> = 12..16;
-/// `struct probe_lane`: the interpreter's memory, the packet's first bytes with their tag, and what the run is told.
+/// `struct probe_lane`: the interpreter's memory, the packet's first bytes with their tag, and the inputs of the run.
 const RUN: usize = 96;
 const HEAD: usize = 24;
 
 struct Probe(FilterProbeSkel<'static>);
 
 impl Probe {
-    /// Loads the program, or says that `what` is left out.
+    /// Loads the program, or reports that `what` is skipped.
     fn load(what: &str) -> Option<Probe> {
         if std::env::var_os("WIRELANE_UNPRIVILEGED").is_some_and(|value| value == "1") {
             println!("left out: {what} (WIRELANE_UNPRIVILEGED=1: no kernel program is loaded)");
             return None;
         }
-        // The object outlives the skeleton; one per test, so it may as well live as long as the process.
+        // The object outlives the skeleton; one per test, so it may live as long as the process.
         let object: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
         let open = FilterProbeSkelBuilder::default().open(object).expect("the embedded BPF object is valid");
         match open.load() {
@@ -47,7 +47,7 @@ impl Probe {
         }
     }
 
-    /// From now on, packets are evaluated by these steps.
+    /// Sets the steps for the following packets.
     fn use_filter(&self, filter: &Filter) {
         let bytes = filter.encode();
         self.0
@@ -57,7 +57,7 @@ impl Probe {
             .expect("the map is writable");
     }
 
-    /// The kernel's verdict on a packet, which has a tag in bytes 12 to 15 that is not in its memory, if `tagged`.
+    /// The kernel's verdict on a packet; `tagged`: bytes 12 to 15 are a VLAN tag that is not in the packet's memory.
     fn accepts(&self, packet: &[u8], tagged: bool, outgoing: bool) -> bool {
         let mut lane = [0xa5u8; RUN + HEAD + 8];
         lane[RUN..RUN + HEAD].fill(0);
@@ -84,7 +84,7 @@ impl Probe {
     }
 }
 
-/// Verdicts of the two, compared.
+/// Results of comparing both verdicts.
 #[derive(Default)]
 struct Tally {
     accepted: u64,
@@ -130,7 +130,7 @@ fn filter_of(steps: Vec<Step>) -> Filter {
     Filter { text: "steps".into(), steps }
 }
 
-/// Packets that a test run takes.
+/// Packets that a test run accepts.
 fn testable(captures: &[Capture]) -> Vec<&[u8]> {
     captures
         .iter()
@@ -158,7 +158,7 @@ fn kernel_and_native_agree_on_expressions() {
         probe.use_filter(&filter);
         for _ in 0..40 {
             let packet = *dice.pick(&packets);
-            // One whose tag was taken out: any will do whose tag is where one may be put back.
+            // A packet without its tag: any packet with a valid tag position.
             let tagged = packet.len() >= TAG.end + SHORTEST && dice.once_in(3);
             let outgoing = dice.once_in(2);
             tally.compare(&probe, filter.steps(), packet, tagged, outgoing, &expression);
@@ -168,7 +168,7 @@ fn kernel_and_native_agree_on_expressions() {
     assert!(tally.accepted > 2000 && tally.refused > 2000 && longest > 64);
 }
 
-/// Which way a packet goes is the one thing that no file can tell.
+/// The direction of a packet is the only input that a file does not have.
 #[test]
 fn the_kernel_knows_the_direction() {
     let what = "the_kernel_knows_the_direction";
@@ -185,7 +185,7 @@ fn the_kernel_knows_the_direction() {
     }
 }
 
-/// Any steps that lead on: of all operations, with loads at all places, also across the ends of buffers.
+/// Random valid steps: all operations, with loads at all offsets, also across the ends of buffers.
 /// Battery: I8
 #[test]
 fn kernel_and_native_agree_on_any_steps() {
@@ -203,7 +203,7 @@ fn kernel_and_native_agree_on_any_steps() {
             2 => 18,
             _ => 17 + dice.below(60),
         };
-        // As the translator does: memory that is read has been written.
+        // As in translated programs: memory is written before it is read.
         let clear = (0..MEMORY).map(|value| Step { op: op::KEEP_A, yes: 1, no: 1, value, ..Step::default() });
         let rest = count - MEMORY as usize;
         let steps: Vec<Step> = clear.chain((0..rest).map(|at| any_step(&mut dice, rest - at))).collect();
@@ -220,7 +220,7 @@ fn kernel_and_native_agree_on_any_steps() {
     assert!(tally.accepted > 1000 && tally.refused > 1000 && tally.in_pieces > 1000);
 }
 
-/// A step that leads on, with `left` steps from this one to the end.
+/// A step that jumps forward, with `left` steps from this one to the end.
 fn any_step(dice: &mut Dice, left: usize) -> Step {
     let on = |dice: &mut Dice| (1 + dice.below(left.min(4))) as u16;
     let mut step = Step {
@@ -232,7 +232,7 @@ fn any_step(dice: &mut Dice, left: usize) -> Step {
         value: dice.word(),
         ..Step::default()
     };
-    // Most go on, so that what is behind is reached; and most loads are of bytes that are there.
+    // Most steps continue, so that later steps are reached; and most loads are within the packet.
     let ends = [op::REFUSE, op::IF_A, 31];
     if ends.contains(&step.op) || step.op == op::ACCEPT && !dice.once_in(3) {
         step.op = *dice.pick(&[op::ADD, op::XOR, op::GO, op::X_IS_A]);
@@ -250,7 +250,7 @@ fn any_step(dice: &mut Dice, left: usize) -> Step {
     step
 }
 
-/// Every load near the end of a buffer, and of the packet: it is there or it is not, byte by byte.
+/// Every load near the end of a buffer, and of the packet: the bytes are present or not, byte by byte.
 #[test]
 fn loads_at_the_ends_of_buffers_are_whole() {
     let what = "loads_at_the_ends_of_buffers_are_whole";
@@ -264,7 +264,7 @@ fn loads_at_the_ends_of_buffers_are_whole() {
         for end in ends.iter().filter(|end| **end <= length) {
             for at in end.saturating_sub(6)..end + 3 {
                 for size in [1, 2, 4] {
-                    // Accepted where the bytes are the packet's own.
+                    // Accepted if the bytes are the packet's own.
                     let mut value = [0; 4];
                     let bytes = packet.get(at..at + usize::from(size)).unwrap_or_default();
                     value[4 - bytes.len()..].copy_from_slice(bytes);

@@ -1,4 +1,4 @@
-//! The translator and the interpreter against libpcap.
+//! The translator and the interpreter compared to libpcap.
 //!
 //! ```text
 //! rejected    what does not compile, and where the error points

@@ -1,4 +1,4 @@
-//! Expressions that are wrong: each is refused, and the error says where and why.
+//! Invalid expressions: each is rejected, and the error has the position and the reason.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use super::generated::{link_of_name, table};
 use crate::Error;
 use wirelane_bpf::linktype;
 
-/// Where and why an expression does not compile.
+/// Position and reason of the error of an expression that does not compile.
 fn refused(expression: &str, link: u32, origin: Origin) -> (usize, String, String) {
     match Filter::of(expression, link, origin) {
         Ok(_) => panic!("{expression:?} was accepted"),
@@ -19,7 +19,7 @@ fn refused(expression: &str, link: u32, origin: Origin) -> (usize, String, Strin
     }
 }
 
-/// `^` marks the place in the line above it.
+/// `^` marks the position in the line above it.
 #[test]
 fn the_error_is_where_the_mistake_is() {
     let cases = [
@@ -75,7 +75,7 @@ fn what_is_too_long_is_not_given_to_libpcap() {
     assert_eq!(at, 0);
     assert_eq!(reason, format!("it has {} bytes, more than {LONGEST}", long.len()));
     assert!(shown.len() < 300, "{shown}");
-    // As deep as it may be, which takes libpcap stack.
+    // The maximum nesting, which needs stack in libpcap.
     let deep = format!("{}tcp{}", "(".repeat(4000), ")".repeat(4000));
     assert!(deep.len() < LONGEST);
     if let Err(error) = Filter::of(&deep, linktype::ETHERNET, Origin::Live) {
@@ -92,13 +92,12 @@ fn an_empty_expression_wants_everything() {
     }
 }
 
-/// All expressions that libpcap's own tests refuse. This libpcap, which is older than they are, may take some of them:
-/// then so do we.
+/// All expressions that libpcap's own tests reject. This libpcap is older and may accept some of them: then we do too.
 #[test]
 fn what_libpcaps_own_tests_refuse_is_refused_with_its_place() {
     let what = "what_libpcaps_own_tests_refuse_is_refused_with_its_place";
     let Some(table) = table(what, "libpcap-reject.json") else { return };
-    // Where libpcap does not say it by a word of the expression, this is where a person would point.
+    // Expected positions for messages of libpcap that do not contain a word of the expression.
     let places = BTreeMap::from([
         ("wlan subtype 0", "wlan subtype 0".find('0').unwrap()),
         ("pppoed 1234", 7),
@@ -125,7 +124,7 @@ fn what_libpcaps_own_tests_refuse_is_refused_with_its_place() {
             .chain(entry["aliases"].as_array().into_iter().flatten().filter_map(serde_json::Value::as_str));
         for expression in expressions {
             let Err(error) = Filter::of(expression, link, Origin::File) else {
-                // Accepted: by libpcap, too, for the verdict is its own.
+                // Accepted by libpcap too, because the verdict is its own.
                 continue;
             };
             let Error { at, reason, .. } = &error;

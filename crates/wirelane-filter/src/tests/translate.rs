@@ -1,5 +1,5 @@
-//! Each instruction of classic BPF as a step, and what cannot be one. What steps do is compared with libpcap's
-//! interpreter of the same instructions.
+//! Each instruction of classic BPF as a step, and instructions that cannot be translated. The effect of steps is
+//! compared with libpcap's interpreter for the same instructions.
 
 use wirelane_bpf::filter::{MAX_STEPS, Step, op};
 use wirelane_bpf::native;
@@ -17,9 +17,9 @@ const fn classic(code: u16, jt: u8, jf: u8, k: u32) -> Classic {
 const ACCEPT: Classic = classic(0x06, 0, 0, 262_144);
 const REFUSE: Classic = classic(0x06, 0, 0, 0);
 
-/// Translates one instruction that has two more behind it.
+/// Translates one instruction that is followed by two more.
 fn one(instruction: Classic, live: bool) -> Result<Step, String> {
-    // Behind what clears the memory that it reads.
+    // After the steps that clear the memory that it reads.
     translate(&[instruction, ACCEPT, REFUSE], live).map(|steps| steps[steps.len() - 3])
 }
 
@@ -87,12 +87,12 @@ fn what_linux_knows_beside_the_packet_is_asked_of_devices_only() {
     assert_eq!((direction.op, direction.yes, direction.no), (op::A_DIRECTION, 1, 1));
     let device = one(classic(0x20, 0, 0, BESIDE + 8), true).unwrap_err();
     assert!(device.contains("ifindex is not known here"), "{device}");
-    // The VLAN tag (SKF_AD_VLAN_TAG) and the rest: our packets have their tags in them.
+    // The VLAN tag (SKF_AD_VLAN_TAG) and the rest: our packets contain their tags.
     for other in [0, 12, 16, 20, 44, 48, 52, 56, 60, 63] {
         let reason = one(classic(0x20, 0, 0, BESIDE + other), true).unwrap_err();
         assert!(reason.contains(&format!("beside the packet ({other})")), "{reason}");
     }
-    // In files, and behind the last of them, these are offsets like any other, and in no packet.
+    // In files, and after the end of the ancillary data, these are ordinary offsets outside of any packet.
     for (offset, live) in [(BESIDE + 4, false), (BESIDE + 8, false), (BESIDE + 64, true), (BESIDE - 1, true)]
     {
         let steps = translate(&[classic(0x20, 0, 0, offset), ACCEPT], live).unwrap();
@@ -125,7 +125,7 @@ fn what_is_not_classic_bpf_is_refused() {
         let reason = one(instruction, true).unwrap_err();
         assert!(reason.contains("not known here"), "{instruction:?}: {reason}");
     }
-    // A jump back is libpcap's protochain.
+    // A backward jump is libpcap's protochain.
     for back in [u32::MAX, 0x8000_0000] {
         let reason = one(classic(0x05, 0, 0, back), true).unwrap_err();
         assert!(reason.contains("protochain takes a loop"), "{reason}");
@@ -145,12 +145,12 @@ fn there_is_room_for_so_many_steps_and_no_more() {
     assert_eq!(reason, "it takes 4097 steps, and there is room for 4096");
 }
 
-/// A read of memory that was not written on every way to it finds 0, and not what another packet has left there.
+/// A read of memory that was not written on every path returns 0, not data of an earlier packet.
 #[test]
 fn memory_is_zero_where_it_was_not_written() {
     let write = classic(0x02, 0, 0, 3);
     let read = classic(0x60, 0, 0, 3);
-    // Read at once; written on one of two ways; written on both.
+    // Read immediately; written on one of two paths; written on both.
     let program = |between: [Classic; 2]| {
         let [first, second] = between;
         [classic(0x30, 0, 0, 0), classic(0x15, 0, 2, 1), first, classic(0x05, 0, 0, 1), second, read, ACCEPT]
@@ -171,16 +171,16 @@ fn memory_is_zero_where_it_was_not_written() {
             assert_eq!(steps[0], Step { op: op::KEEP_A, yes: 1, no: 1, value: 3, ..Step::default() });
         }
     }
-    // An expression of which libpcap makes such a program.
+    // An expression for which libpcap generates such a program.
     let filter = Filter::compile("geneve 1 and udp or ip[0] = 1", linktype::ETHERNET).unwrap();
     assert_eq!((filter.steps()[0].op, filter.steps()[0].yes), (op::KEEP_A, 1));
-    // As many more as there is room for.
+    // The maximum number of additional steps.
     let mut long = vec![read; MAX_STEPS - 1];
     long.push(ACCEPT);
     assert!(translate(&long, true).unwrap_err().starts_with("it takes 4097 steps"));
 }
 
-/// Expressions that libpcap compiles, and that cannot be filters here.
+/// Expressions that libpcap compiles and that cannot be translated.
 #[test]
 fn expressions_that_cannot_be_translated_say_why() {
     let cases = [
@@ -196,14 +196,14 @@ fn expressions_that_cannot_be_translated_say_why() {
     }
 }
 
-/// Bytes that look like a packet here and there.
+/// Bytes that partly look like a packet.
 fn packet(dice: &mut Dice) -> Vec<u8> {
     let length = *dice.pick(&[0, 1, 2, 3, 14, 20, 34, 60, 61, 64, 128, 300]);
     (0..length).map(|_| if dice.once_in(2) { dice.below(8) as u8 } else { dice.next() as u8 }).collect()
 }
 
-/// A program that libpcap's interpreter may be given: jumps lead forward and stay within it, memory is there, nothing
-/// is divided by a constant 0 or shifted by a constant beyond 31, and the last instruction is the end.
+/// A valid program for libpcap's interpreter: jumps lead forward and stay within it, memory exists, no division by a
+/// constant 0 or shift by a constant above 31, and the last instruction is a return.
 fn program(dice: &mut Dice) -> Vec<Classic> {
     let length = 1 + dice.below(40);
     let mut program: Vec<Classic> = (0..length)
@@ -239,7 +239,7 @@ fn program(dice: &mut Dice) -> Vec<Classic> {
     program
 }
 
-/// Far more than what libpcap's compiler makes.
+/// Far more programs than libpcap's compiler generates.
 #[test]
 fn any_program_of_classic_bpf_has_libpcaps_verdict() {
     let mut dice = Dice(41);

@@ -9,37 +9,37 @@ use super::ranges::Ranges;
 use crate::{Addresses, Condition, Kind, Rule, Test, Vlan, Way};
 use crate::{named, patterns};
 
-/// What a clause asks of a dimension.
+/// The condition of a clause on one dimension.
 #[derive(Clone, Debug)]
 pub(crate) struct Demand {
     values: Arc<Ranges>,
     values6: Arc<Ranges>,
-    /// It accepts packets without the field.
+    /// Whether packets without the field are accepted.
     pub absent: bool,
 }
 
 impl Demand {
-    /// The values that it accepts; of addresses, the IPv4 ones.
+    /// The accepted values; for an address dimension, the IPv4 addresses.
     pub fn values(&self) -> &Arc<Ranges> {
         &self.values
     }
 
-    /// The IPv6 addresses that it accepts.
+    /// The accepted IPv6 addresses.
     pub fn values6(&self) -> &Arc<Ranges> {
         &self.values6
     }
 }
 
-/// What one rule asks for, all at once.
+/// A conjunction of demands, one per dimension, made of one rule.
 #[derive(Clone, Debug)]
 pub(crate) struct Clause {
-    /// The index of its rule.
+    /// Index of the rule.
     pub rule: usize,
-    /// By dimension; `None`: anything.
+    /// By dimension; `None`: any value.
     pub demands: [Option<Demand>; DIMS_USED],
 }
 
-/// The highest value of each dimension; of addresses, of IPv4 ones.
+/// The highest value of each dimension; for address dimensions, of IPv4 addresses.
 const LAST: [u128; DIMS_USED] = {
     let mut last = [0xff; DIMS_USED];
     last[dim::SRC] = u32::MAX as u128;
@@ -53,24 +53,24 @@ const LAST: [u128; DIMS_USED] = {
     last
 };
 
-/// The highest value of a dimension; of addresses, of IPv4 ones.
+/// The highest value of a dimension; for an address dimension, of IPv4 addresses.
 pub(super) fn last(dim: usize) -> u128 {
     LAST[dim]
 }
 
-/// Bytes of a value of a dimension; of addresses, of IPv4 ones.
+/// Bytes of a value of a dimension; for an address dimension, of an IPv4 address.
 pub(super) fn bytes(dim: usize) -> u32 {
     (128 - LAST[dim].leading_zeros()).div_ceil(8)
 }
 
-/// How many clauses a rule makes, if no device is ruled out.
+/// Number of clauses of a rule if no device is excluded.
 pub(crate) fn count(rule: &Rule) -> usize {
     let sides =
         rule.conditions.iter().filter(|condition| !condition.negated && sides(&condition.test).is_some());
     u32::try_from(sides.count()).ok().and_then(|sides| 1usize.checked_shl(sides)).unwrap_or(usize::MAX)
 }
 
-/// The two dimensions of a test that asks for either side.
+/// The two dimensions of a test that accepts either side.
 fn sides(test: &Test) -> Option<[usize; 2]> {
     match test {
         Test::Host(_) => Some([dim::SRC, dim::DST]),
@@ -79,15 +79,15 @@ fn sides(test: &Test) -> Option<[usize; 2]> {
     }
 }
 
-/// Makes clauses of rules. It remembers the sets that it has made of lists of addresses, which rules may share.
+/// Converts rules to clauses. Caches the sets made of address lists, which rules may share.
 #[derive(Default)]
 pub(crate) struct Clauses<'r> {
     addresses: HashMap<(*const Addresses, bool), Values>,
-    /// The tests of named sets, each a bit.
+    /// Tests of named sets, one bit each, in this order.
     tests: Vec<(u8, &'r str)>,
-    /// The names of patterns and plug-ins, the same way.
+    /// Names of patterns and plug-ins, one bit each, in this order.
     patterns: Vec<String>,
-    /// Keeps them where they are: their places are what they are remembered by.
+    /// Keeps the rules borrowed: `addresses` is keyed by the addresses of their lists.
     _rules: std::marker::PhantomData<&'r Rule>,
 }
 
@@ -95,27 +95,27 @@ pub(crate) struct Clauses<'r> {
 type Values = (Arc<Ranges>, Arc<Ranges>);
 
 impl<'r> Clauses<'r> {
-    /// For rules of one set, in the order in which their tests of named sets are numbered.
+    /// A converter for the rules of one set, in the order in which their tests of named sets are numbered.
     pub fn new(rules: impl IntoIterator<Item = &'r Rule> + Clone) -> Clauses<'r> {
         let patterns = patterns::names(rules.clone());
         Clauses { tests: named::tests(rules), patterns, ..Clauses::default() }
     }
 
-    /// The bits of names of patterns, in dimension `PAYLOAD`.
+    /// Bits of pattern names, in dimension `PAYLOAD`.
     fn pattern_bits(&self, names: &[String]) -> u8 {
         let of = |name: &String| self.patterns.iter().position(|known| known == name);
         let bits = names.iter().filter_map(of).filter(|bit| *bit < MAX_PATTERNS);
         bits.fold(0, |bits, bit| bits | 1 << bit)
     }
 
-    /// The bits of a test of named sets, in dimension `SETS`.
+    /// Bits of a test of named sets, in dimension `SETS`.
     fn bits(&self, what: u8, names: &[String]) -> u8 {
         let of = |name: &String| self.tests.iter().position(|test| *test == (what, name.as_str()));
         let bits = names.iter().filter_map(of).filter(|bit| *bit < MAX_MEMBERS);
         bits.fold(0, |bits, bit| bits | 1 << bit)
     }
 
-    /// The clauses of a rule on this device; on any, without one. None if it asks for another.
+    /// The clauses of a rule on this device; on any device if `None`. Empty if the rule is for other devices.
     pub fn of(&mut self, index: usize, rule: &'r Rule, device: Option<&str>) -> Vec<Clause> {
         let mut clauses = vec![Clause { rule: index, demands: Default::default() }];
         for condition in &rule.conditions {
@@ -129,7 +129,7 @@ impl<'r> Clauses<'r> {
             }
             let values = self.values(test, *negated);
             match sides(test) {
-                // Either side, so one clause for each.
+                // Either side: one clause for each.
                 Some(dims) if !negated => {
                     let narrowed = |dim| clauses.iter().map(move |clause| (dim, clause.clone()));
                     clauses = narrowed(dims[0])
@@ -154,7 +154,7 @@ impl<'r> Clauses<'r> {
         clauses
     }
 
-    /// What a test accepts, or what it does not.
+    /// The values that a test accepts; their complement if negated.
     fn values(&mut self, test: &'r Test, negated: bool) -> Values {
         let both = |values: Ranges, values6: Ranges, last: u128| {
             if negated {
@@ -193,7 +193,7 @@ fn narrow(mut clause: Clause, dim: usize, (values, values6): &Values, absent: bo
     clause
 }
 
-/// The dimension of a test; of one that asks for either side, the source's.
+/// The dimension of a test; for a test of either side, that of the source.
 fn dim_of(test: &Test) -> usize {
     match test {
         Test::Src(_) | Test::Host(_) => dim::SRC,
@@ -215,7 +215,7 @@ fn dim_of(test: &Test) -> usize {
     }
 }
 
-/// The values that a test accepts, but for addresses.
+/// The values that a test accepts, except for addresses.
 fn numbers(test: &Test) -> Ranges {
     match test {
         Test::SrcPort(ranges)
@@ -233,7 +233,7 @@ fn numbers(test: &Test) -> Ranges {
             Vlan::Untagged => (NO_VLAN.into(), NO_VLAN.into()),
             Vlan::Ids(first, last) => ((*first).into(), (*last).into()),
         })),
-        // The two lowest bits of the byte are for congestion (RFC 3168).
+        // The two lowest bits of the byte are ECN (RFC 3168).
         Test::Dscp(points) => {
             let tos = |point: u8| u128::from(point) << 2;
             Ranges::of(points.iter().map(|range| (tos(*range.start()), tos(*range.end()) + 3)))

@@ -11,10 +11,10 @@ use super::pivots::Pivots;
 use super::ranges::Ranges;
 use super::tables::{Bits, Full, Segment, Tables, most_nodes, set};
 
-/// Which of a demand's sets is meant: of IPv6 addresses, or of everything else.
+/// Selects a set of a demand: the IPv6 addresses, or all other values.
 pub(super) type Of = fn(&Demand) -> &Arc<Ranges>;
 
-/// The trees of a dimension, in the order of [`wirelane_bpf::rules::Field`], with the bytes of their values.
+/// The trees of a dimension, in the order of [`wirelane_bpf::rules::Field`], with the size of their values in bytes.
 pub(super) fn trees(dim: usize) -> Vec<(Of, u32)> {
     match dim {
         dim::SRC | dim::DST => vec![(Demand::values, bytes(dim)), (Demand::values6, 16)],
@@ -25,11 +25,12 @@ pub(super) fn trees(dim: usize) -> Vec<(Of, u32)> {
 /// Clauses that accept the same values.
 struct Alike<'c> {
     ranges: &'c Ranges,
-    /// Words of bits in which some of them are, and these bits.
+    /// Words of the clause bit set that contain these clauses, with their bits.
     words: Vec<(usize, u64)>,
 }
 
-/// The segments of a dimension, whose values have so many bytes, from value 0 on. `class` is asked for the class of each.
+/// The segments of a dimension with values of this many bytes, from value 0 on. `class` returns the class of each
+/// segment.
 pub(super) fn segments(
     clauses: &[Clause],
     dim: usize,
@@ -38,7 +39,7 @@ pub(super) fn segments(
 ) -> Result<Vec<Segment>, Full> {
     let (mut bits, alike) = grouped(clauses, dim, of);
     let last_value = u128::MAX >> (128 - bytes * 8);
-    // Where something begins, or is over.
+    // Boundaries: values at which a range begins, or the first value after its end, with the index of the group.
     let mut turns: Vec<(u128, u32)> = Vec::new();
     for (number, group) in alike.iter().enumerate() {
         for (first, last) in group.ranges.iter() {
@@ -52,7 +53,7 @@ pub(super) fn segments(
     let mut turns = turns.into_iter().peekable();
     let mut first = 0;
     loop {
-        // Ranges of a set do not touch, so none of its clauses turns twice at one value.
+        // Ranges of a set do not touch, so a group changes at most once at one value.
         while let Some((_, group)) = turns.next_if(|(at, _)| *at == first) {
             for (word, changed) in &alike[group as usize].words {
                 bits[*word] ^= changed;
@@ -69,11 +70,11 @@ pub(super) fn segments(
     }
 }
 
-/// The clauses that accept every value, and the others, together where they accept the same.
+/// The clauses that accept every value, and the others, grouped by equal sets of accepted values.
 fn grouped(clauses: &[Clause], dim: usize, of: Of) -> (Bits, Vec<Alike<'_>>) {
     let mut all = [0; WORDS];
     let (mut numbers, mut alike) = (HashMap::new(), Vec::<Alike<'_>>::new());
-    // Rules that share a list have one set of it, and need not be compared number by number.
+    // Rules that share a list share one set of values, which need not be compared value by value.
     let mut known: HashMap<*const Ranges, usize> = HashMap::new();
     for (number, clause) in clauses.iter().enumerate() {
         let Some(demand) = &clause.demands[dim] else {
@@ -96,9 +97,10 @@ fn grouped(clauses: &[Clause], dim: usize, of: Of) -> (Bits, Vec<Alike<'_>>) {
     (all, alike)
 }
 
-/// At most how much room these clauses take, without making the nodes: each is counted, also those that are one.
+/// Upper bound of the size of these clauses' tables, computed without building nodes: equal nodes are counted
+/// separately.
 pub(super) fn room(clauses: &[Clause]) -> Room {
-    // Classes are few beside nodes, and what they are decides where a segment ends: they are made.
+    // Classes are built: they are few compared to nodes, and they determine where a segment ends.
     let Ok(mut tables) = Tables::new(clauses.len(), Pivots::new(clauses), usize::MAX, 0) else {
         return Room::UNLIMITED;
     };
@@ -110,13 +112,13 @@ pub(super) fn room(clauses: &[Clause]) -> Room {
         for tree in trees(dim) {
             match segments(clauses, dim, tree, |bits| tables.class(dim, bits)) {
                 Ok(segments) => nodes += most_nodes(&segments, tree.1),
-                // More classes than there are numbers for: there is no room for that anywhere.
+                // More classes than class numbers: no table has the capacity for them.
                 Err(Full) => return Room::UNLIMITED,
             }
         }
     }
     let (_, classes) = tables.finish();
-    // Of packets without the field, each dimension may have one more.
+    // Each dimension may have one more class, for packets without the field.
     Room { nodes, classes: classes.len() + DIMS_USED }
 }
 

@@ -24,7 +24,7 @@ use super::plugins::Placed;
 use super::{Action, Policy, Rule, RuleSet, SampleBy, Shape, Then};
 use crate::{Error, Result};
 
-/// How much a compiled set needs, or may need at most.
+/// Size of the tables of a compiled set, exact or as an upper bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
     /// Nodes ([`FlatSet::nodes`]).
@@ -34,15 +34,15 @@ pub struct Room {
 }
 
 impl Room {
-    /// All that there can be.
+    /// No limit.
     pub const UNLIMITED: Room = Room { nodes: usize::MAX, classes: usize::MAX };
 
-    /// What a compiled set takes.
+    /// The size of a compiled set.
     pub fn of(set: &FlatSet) -> Room {
         Room { nodes: set.nodes.len(), classes: set.classes.len() }
     }
 
-    /// Bytes of memory.
+    /// Memory in bytes.
     pub fn bytes(self) -> usize {
         let (nodes, classes) = (size_of::<Node>(), size_of::<flat::Class>());
         self.nodes.saturating_mul(nodes).saturating_add(self.classes.saturating_mul(classes))
@@ -50,21 +50,22 @@ impl Room {
 }
 
 impl RuleSet {
-    /// Compiles the set for the packets of this device, to tables of at most this size. Exact-match rules are no part of
-    /// them, but their shapes are, and those of others that may be added while the set is in use.
+    /// Compiles the set for the packets of this device, to tables of at most this size. The tables do not contain
+    /// exact-match rules, but contain their shapes and `others`, the shapes of rules that may be added while the set is
+    /// in use.
     ///
-    /// Rules are in the order of their ids, and the slot of each is its index in that order, on every device. Where
-    /// rules ask about payloads, the slot behind the last one is that of searching them ([`Set::search_slot`]). Egress devices are
-    /// numbered as [`RuleSet::egress_devices`] has them.
+    /// Rules are sorted by id, and the slot of each is its index in that order, on every device. If rules test
+    /// payloads, the slot after the last rule is that of the payload search ([`Set::search_slot`]). Egress devices are
+    /// numbered as in [`RuleSet::egress_devices`].
     ///
     /// # Errors
-    /// [`Error::Rules`]: the set is not one that can be used ([`RuleSet::check`]). [`Error::BadOption`]: the tables would
-    /// be larger; it says how large.
+    /// [`Error::Rules`]: the set is invalid ([`RuleSet::check`]). [`Error::BadOption`]: the tables would be larger than
+    /// `most`; the message has their size.
     pub fn compile(&self, device: &str, others: &[Shape], most: Room) -> Result<FlatSet> {
         self.compile_for(device, &self.egress_devices(), &[], others, most)
     }
 
-    /// The same for a capture with these egress devices, and with these plug-ins on this device.
+    /// Compiles the set for a capture with these egress devices, and with these plug-ins on this device.
     ///
     /// # Errors
     /// As [`RuleSet::compile`].
@@ -88,7 +89,7 @@ impl RuleSet {
         head.rules = rules.len() as u32;
         head.slots = head.rules;
         if !self.pattern_names().is_empty() {
-            // One more, for what searching does.
+            // One more slot, for the payload search.
             head.search_slot = head.rules;
             head.slots += 1;
         }
@@ -120,8 +121,8 @@ impl RuleSet {
         Ok(FlatSet { set: head, nodes, classes, members, search })
     }
 
-    /// How much room the set takes at most, compiled for any device. It is no more than the set takes where no rule is
-    /// for some devices only, unless that would be more than a million nodes.
+    /// Upper bound of the size of the set's tables, compiled for any device. The bound is exact if no rule is
+    /// restricted to devices, unless the tables would have more than a million nodes.
     ///
     /// # Errors
     /// As [`RuleSet::check`].
@@ -136,9 +137,9 @@ impl RuleSet {
     }
 }
 
-/// How much room these clauses take at most.
+/// Upper bound of the size of these clauses' tables.
 ///
-/// Tables for fewer of them, those of one device, are never larger: what they tell apart, all of them do.
+/// Tables for a subset of the clauses, those of one device, are never larger: they distinguish no more values.
 fn room(clauses: &[Clause]) -> Room {
     match build(clauses, Room { nodes: MOST_BUILT, classes: usize::MAX }) {
         Ok(built) => Room { nodes: built.nodes.len(), classes: built.classes.len() },
@@ -146,10 +147,10 @@ fn room(clauses: &[Clause]) -> Room {
     }
 }
 
-/// The most nodes that are made only to know how many there are: 1 GiB.
+/// Maximum number of nodes that are built only to count them: 1 GiB.
 const MOST_BUILT: usize = 1 << 20;
 
-/// Tables do not fit.
+/// Error for tables that do not fit.
 fn too_large(needed: Room, most: Room) -> Error {
     let mib = |room: Room| room.bytes().div_ceil(1 << 20);
     Error::BadOption {
@@ -167,9 +168,9 @@ fn too_large(needed: Room, most: Room) -> Error {
     }
 }
 
-/// The tables of a set, and where each dimension begins in them.
+/// The tables of a set, and the root of each dimension.
 struct Built {
-    /// Bit per dimension that a clause asks about.
+    /// Bit per dimension that a clause tests.
     used: u32,
     dims: [flat::Field; flat::DIMS],
     nodes: Vec<Node>,
@@ -189,7 +190,7 @@ fn build(clauses: &[Clause], most: Room) -> std::result::Result<Built, Full> {
     Ok(Built { used, dims, nodes, classes })
 }
 
-/// Where the walk of a dimension begins, once its tree is there.
+/// Builds the tree of a dimension and returns its roots.
 fn field(tables: &mut Tables, clauses: &[Clause], dim: usize) -> std::result::Result<flat::Field, Full> {
     let mut absent = [0; flat::WORDS];
     for (number, clause) in clauses.iter().enumerate() {
@@ -211,7 +212,7 @@ fn field(tables: &mut Tables, clauses: &[Clause], dim: usize) -> std::result::Re
     Ok(flat::Field { root: roots[0], root6: roots[1], absent, pad: 0 })
 }
 
-/// The verdict of a default.
+/// The verdict code of a default policy.
 pub(super) fn default_of(policy: Policy) -> u8 {
     match policy {
         Policy::Pass => verdict::PASS,
@@ -219,7 +220,7 @@ pub(super) fn default_of(policy: Policy) -> u8 {
     }
 }
 
-/// The verdict of an action.
+/// The verdict code of an action.
 pub(super) fn verdict_of(action: Action) -> u8 {
     match action {
         Action::None => verdict::NONE,
@@ -233,7 +234,7 @@ pub(super) fn verdict_of(action: Action) -> u8 {
     }
 }
 
-/// The action of a verdict.
+/// The action of a verdict code.
 pub fn action_of(code: u8) -> Action {
     match code {
         verdict::PASS => Action::Pass,
@@ -247,7 +248,7 @@ pub fn action_of(code: u8) -> Action {
     }
 }
 
-/// The flag of a rule that goes on.
+/// The flag of a rule after which evaluation continues.
 pub(super) fn flag_of(then: Then) -> u8 {
     match then {
         Then::Continue => rule_flags::CONTINUE,
@@ -255,7 +256,7 @@ pub(super) fn flag_of(then: Then) -> u8 {
     }
 }
 
-/// What the kernel has to know of a rule, less its conditions.
+/// The kernel's representation of a rule, without its conditions.
 fn flat_rule(rule: &Rule, egress_devices: &[String], plugins: &[Placed]) -> flat::Rule {
     let (mirror, to) = rule.sends().bits(egress_devices);
     let flag = |there: bool, flag: u8| if there { flag } else { 0 };

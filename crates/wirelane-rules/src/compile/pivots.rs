@@ -1,10 +1,11 @@
-//! The pivot of each clause: the dimension that decides whether the words it lies in are looked at.
+//! Pivot of each clause: the dimension that decides whether the clause's word of the bit set is examined.
 //!
-//! Any of the dimensions that a clause asks about does, as a packet that it accepts satisfies all of them. The fewer
-//! packets satisfy its pivot, the fewer look at its word for nothing. What packets there will be nobody knows; the guess
-//! is from two things. A demand that many clauses share tells little: they were written for the traffic that there is,
-//! and differ in something else. And a demand that few values satisfy is satisfied seldom, more so of addresses than of
-//! protocols, which nearly all packets have two of.
+//! Any dimension that a clause tests can be its pivot, because a packet that the clause accepts satisfies all of them.
+//! The fewer packets satisfy the pivot, the fewer packets examine the word in vain. The traffic is not known in
+//! advance, so the share of packets that satisfy a demand is estimated from two properties. A demand shared by many
+//! clauses is not selective: the clauses were written for the actual traffic and differ in another dimension. A demand
+//! that accepts few values is satisfied rarely; this holds more for addresses than for protocols, as nearly all packets
+//! have one of two protocols.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,16 +16,16 @@ use super::clauses::{Clause, Demand, last};
 use super::ranges::Ranges;
 use super::tables::{Bits, set};
 
-/// The clauses that are at pivot in each dimension, and those that ask for nothing.
+/// The clauses whose pivot is each dimension, and the clauses without a demand.
 pub(super) struct Pivots {
     /// By dimension.
     pub of: [Bits; DIMS_USED],
-    /// They accept every packet.
+    /// Clauses without a pivot: they accept every packet.
     pub none: Bits,
 }
 
 impl Pivots {
-    /// Of clauses in their order.
+    /// Chooses the pivots of `clauses`, which are numbered in their order.
     pub fn new(clauses: &[Clause]) -> Pivots {
         let mut pivots = Pivots { of: [[0; WORDS]; DIMS_USED], none: [0; WORDS] };
         let mut known = Known::default();
@@ -44,13 +45,14 @@ impl Pivots {
     }
 }
 
-/// What a clause asks, by dimension; but for the payload, which is looked at only where something else leads to a clause.
+/// The demands of a clause, by dimension, except that on the payload, which is tested only after another dimension
+/// selected the clause.
 fn demands(clause: &Clause) -> impl Iterator<Item = (usize, &Demand)> {
     let asked = clause.demands.iter().enumerate().filter_map(|(dim, demand)| Some((dim, demand.as_ref()?)));
     asked.filter(|(dim, _)| *dim != dim::PAYLOAD)
 }
 
-/// What clauses share that ask the same of a dimension: sets of values by their numbers.
+/// Identity of a demand, equal for clauses with the same demand on a dimension: its sets of values by their numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Key {
     dim: usize,
@@ -59,12 +61,12 @@ struct Key {
     absent: bool,
 }
 
-/// The sets of values that were met. Rules that share a list have one set of it, which is read once.
+/// Distinct sets of values found so far. Rules that share a list share one set of values, which is read once.
 #[derive(Default)]
 struct Known<'c> {
     places: HashMap<*const Ranges, usize>,
     numbers: HashMap<&'c Ranges, usize>,
-    /// How many values each set has, by its number.
+    /// Number of values of each set, by its number.
     sizes: Vec<f64>,
 }
 
@@ -83,15 +85,15 @@ impl<'c> Known<'c> {
         Key { dim, values, values6, absent: demand.absent }
     }
 
-    /// A guess at the part of packets that satisfy a demand.
+    /// Estimated share of packets that satisfy a demand.
     fn satisfied(&self, Key { dim, values, values6, absent }: Key) -> f64 {
         let part = |number: usize, last: u128| self.sizes[number] / (last as f64 + 1.0);
         let of_values = part(values, last(dim));
         match dim {
             _ if absent => 1.0,
-            // A network meets few of all prefixes, and those near it in most packets.
+            // A network sees few of all prefixes, and nearby prefixes in most packets.
             dim::SRC | dim::DST => of_values.sqrt() + part(values6, u128::MAX).powf(0.25),
-            // Some services are most of all traffic.
+            // A few services make up most of the traffic.
             dim::SRC_PORT | dim::DST_PORT => of_values.max(1.0 / 64.0),
             dim::VLAN | dim::ICMP_TYPE | dim::SETS => of_values.max(1.0 / 32.0),
             _ => of_values.max(0.5),

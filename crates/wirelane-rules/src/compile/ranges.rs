@@ -9,7 +9,7 @@ use crate::Addresses;
 pub(crate) struct Ranges(Vec<(u128, u128)>);
 
 impl Ranges {
-    /// Of ranges in any order.
+    /// A set of these ranges, which may be in any order.
     pub fn of(ranges: impl IntoIterator<Item = (u128, u128)>) -> Ranges {
         let mut all: Vec<(u128, u128)> = ranges.into_iter().filter(|(first, last)| first <= last).collect();
         all.sort_unstable();
@@ -25,12 +25,12 @@ impl Ranges {
         Ranges(merged)
     }
 
-    /// Of ranges of any type of number.
+    /// A set of these ranges, of any type of number.
     pub fn of_numbers<T: Copy + Into<u128>>(ranges: &[RangeInclusive<T>]) -> Ranges {
         Ranges::of(ranges.iter().map(|range| ((*range.start()).into(), (*range.end()).into())))
     }
 
-    /// The bytes for which this holds.
+    /// The bytes for which `holds` is true.
     pub fn of_bytes(holds: impl Fn(u8) -> bool) -> Ranges {
         let held = (0..=u8::MAX).filter(|byte| holds(*byte));
         Ranges::of(held.map(|byte| (byte.into(), byte.into())))
@@ -38,7 +38,7 @@ impl Ranges {
 
     /// The IPv4 addresses of a set.
     pub fn of_v4(addresses: &Addresses) -> Ranges {
-        // They are in order already.
+        // The address set keeps them in order.
         Ranges(addresses.v4().iter().map(|range| ((*range.start()).into(), (*range.end()).into())).collect())
     }
 
@@ -47,7 +47,7 @@ impl Ranges {
         Ranges(addresses.v6().iter().map(|range| (*range.start(), *range.end())).collect())
     }
 
-    /// Everything from 0 to `last` that is not in it.
+    /// The complement of the set within 0 to `last`.
     pub fn complement(&self, last: u128) -> Ranges {
         let mut rest = Vec::with_capacity(self.0.len() + 1);
         let mut from = Some(0);
@@ -63,7 +63,7 @@ impl Ranges {
         Ranges(rest)
     }
 
-    /// What is in both.
+    /// The intersection of both sets.
     pub fn intersection(&self, other: &Ranges) -> Ranges {
         let (mut ours, mut theirs) = (self.0.iter().peekable(), other.0.iter().peekable());
         let mut both = Vec::new();
@@ -72,7 +72,7 @@ impl Ranges {
             if first <= last {
                 both.push((first, last));
             }
-            // Whichever ends first cannot meet anything further on.
+            // The range that ends first cannot overlap any later range.
             if a.1 < b.1 {
                 ours.next()
             } else {
@@ -82,12 +82,12 @@ impl Ranges {
         Ranges(both)
     }
 
-    /// Whether nothing is in it.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether this number is in it.
+    /// Whether the set contains this number.
     pub fn contains(&self, number: u128) -> bool {
         let after = self.0.partition_point(|(first, _)| *first <= number);
         after > 0 && self.0[after - 1].1 >= number

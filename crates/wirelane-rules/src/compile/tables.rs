@@ -1,7 +1,8 @@
-//! Classes and nodes: what each value of a dimension means, and how the kernel finds that out byte by byte.
+//! Classes and nodes: the clause set of each value of a dimension, and the tree in which the kernel looks it up byte by
+//! byte.
 //!
-//! Both tables hold nothing twice. A node that leads where another leads is that one, so a tree of addresses in which
-//! parts look alike is a graph.
+//! Both tables are deduplicated. Equal subtrees are one node, so a tree of addresses with repeated parts is a directed
+//! acyclic graph.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -10,21 +11,21 @@ use wirelane_bpf::rules::{Class, LEAF, Node, WORDS};
 
 use super::pivots::Pivots;
 
-/// Bits of clauses.
+/// Bit set of clauses.
 pub(super) type Bits = [u64; WORDS];
 
-/// Values from here on, up to the next segment, are of one class.
+/// A run of values of one class, from `first` up to the next segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Segment {
     pub first: u128,
     pub class: u32,
 }
 
-/// A table has no room for more.
+/// The capacity of a table is exhausted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Full;
 
-/// A table that holds nothing twice.
+/// A table without duplicates.
 struct Interned<T> {
     all: Vec<T>,
     places: HashMap<u64, Vec<u32>>,
@@ -34,12 +35,12 @@ struct Interned<T> {
 
 impl<T: PartialEq> Interned<T> {
     fn new(most: usize) -> Interned<T> {
-        // Numbers have a bit less than 32: that one is LEAF.
+        // Indexes have one bit less than 32: that bit is LEAF.
         let most = most.min(LEAF as usize);
         Interned { all: Vec::new(), places: HashMap::new(), hasher: RandomState::new(), most }
     }
 
-    /// The number of what is `made` like this, of which `key` tells all.
+    /// The index of the entry `made`, which `key` identifies; adds the entry if it is new.
     fn number(&mut self, key: impl std::hash::Hash, made: T) -> Result<u32, Full> {
         let places = self.places.entry(self.hasher.hash_one(key)).or_default();
         if let Some(place) = places.iter().find(|place| self.all[**place as usize] == made) {
@@ -63,13 +64,8 @@ pub(super) struct Tables {
 }
 
 impl Tables {
-    /// With at most so many of each, of which class 0 has the first so many `clauses`.
-    pub fn new(
-        clauses: usize,
-        pivots: Pivots,
-        most_classes: usize,
-        most_nodes: usize,
-    ) -> Result<Tables, Full> {
+    /// Tables of at most this many classes and nodes. Class 0 has the first `clauses` clauses.
+    pub fn new(clauses: usize, pivots: Pivots, most_classes: usize, most_nodes: usize) -> Result<Tables, Full> {
         let mut tables =
             Tables { pivots, classes: Interned::new(most_classes), nodes: Interned::new(most_nodes) };
         let mut all = [0; WORDS];
@@ -82,8 +78,8 @@ impl Tables {
         Ok(tables)
     }
 
-    /// The class of these clauses in a dimension. No two dimensions share one: how many there are then depends on what
-    /// each dimension tells apart, and not on where clauses are at pivot.
+    /// The class of these clauses in a dimension. Dimensions do not share classes, so the number of classes depends
+    /// only on the values that each dimension distinguishes, not on the choice of pivots.
     pub fn class(&mut self, dim: usize, bits: &Bits) -> Result<u32, Full> {
         let mut at_home = *bits;
         at_home.iter_mut().zip(&self.pivots.of[dim]).for_each(|(bits, pivot)| *bits &= pivot);
@@ -91,25 +87,26 @@ impl Tables {
         self.classes.number((dim, bits), class)
     }
 
-    /// The root of the tree of these segments, whose values have so many `bytes`. The first segment begins at 0.
+    /// Builds the tree of these segments, whose values have this many `bytes`, and returns its root. The first segment
+    /// begins at 0.
     pub fn tree(&mut self, segments: &[Segment], bytes: u32) -> Result<u32, Full> {
         self.subtree(segments, 0, bytes * 8)
     }
 
-    /// The tree of the values from `base` on that differ from it in the last so many `bits`. The first segment begins at
-    /// or before `base`, and all others within these values.
+    /// Builds the tree of the values from `base` on that differ from `base` in the last `bits` bits. The first segment
+    /// begins at or before `base`, and all others within these values.
     fn subtree(&mut self, segments: &[Segment], base: u128, bits: u32) -> Result<u32, Full> {
         if let [only] = segments {
             return Ok(LEAF | only.class);
         }
-        // No segment ends within a value, so there are several only where there are bits left.
+        // No segment ends within a value, so there is more than one segment only if bits are left.
         let bits = bits - 8;
         let mut node = Node { next: [0; 256] };
         let (mut first, mut end) = (0, 0);
         for (byte, next) in node.next.iter_mut().enumerate() {
             let base = base | (byte as u128) << bits;
             let last = base | ((1 << bits) - 1);
-            // On to the last segment that begins at or before this part, and to the first behind it.
+            // Advance to the last segment that begins at or before this part, and to the first segment after it.
             while first + 1 < segments.len() && segments[first + 1].first <= base {
                 first += 1;
             }
@@ -122,25 +119,25 @@ impl Tables {
         self.nodes.number(node.next, node)
     }
 
-    /// The tables as they are.
+    /// The finished tables.
     pub fn finish(self) -> (Vec<Node>, Vec<Class>) {
         (self.nodes.all, self.classes.all)
     }
 }
 
-/// Bit per word that is not 0.
+/// Bit per nonzero word.
 fn summary(bits: &Bits) -> u64 {
     let there = bits.iter().enumerate().filter(|(_, word)| **word != 0);
     there.fold(0, |summary, (place, _)| summary | 1 << place)
 }
 
-/// At most how many nodes the tree of these segments has: as many as there are beginnings of values at which not all
-/// values with this beginning are of one class. Those that look alike are counted each.
+/// Upper bound of the number of nodes of these segments' tree: the number of value prefixes whose values are not all of
+/// one class. Equal nodes are counted separately.
 pub(super) fn most_nodes(segments: &[Segment], bytes: u32) -> usize {
     let prefix = |first: u128, bits: u32| first.checked_shr(bits).unwrap_or(0);
     let nodes = |bits: u32| {
         let within = |first: u128| prefix(first, bits).checked_shl(bits) != Some(first);
-        // Segments are in order, so those that begin within one node are neighbours.
+        // Segments are sorted, so those that begin within one node are adjacent.
         let mut prefixes: Vec<u128> = segments[1..]
             .iter()
             .filter(|segment| within(segment.first))

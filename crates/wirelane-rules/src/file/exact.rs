@@ -1,7 +1,7 @@
-//! `[[exact]]`: exact-match rules, written out or in CSV.
+//! `[[exact]]`: exact-match rules, in TOML or in CSV.
 //!
-//! A table with `file` stands for the rows of a CSV file, whose first row has the names of fields. What the table says
-//! holds for each row that does not say otherwise, and a row without an id has the one after that of the row before.
+//! A table with `file` stands for the rows of a CSV file, whose first row has the names of fields. The values of the
+//! table are the defaults for each row, and a row without an id gets the id of the previous row plus one.
 
 use std::net::IpAddr;
 
@@ -32,7 +32,7 @@ const OTHERS: &[&str] = &[
     "file",
 ];
 
-/// An exact-match rule as it is read.
+/// An exact-match rule while it is read.
 #[derive(Clone, Default)]
 struct Draft {
     common: Common,
@@ -42,7 +42,7 @@ struct Draft {
 }
 
 impl Draft {
-    /// Reads a field. `None`: there is none of this name.
+    /// Reads a field. `None`: unknown field name.
     fn read(&mut self, key: &str, node: &Node) -> Option<values::Read<()>> {
         if let Some(read) = self.common.read(key, node) {
             return Some(read);
@@ -64,10 +64,10 @@ impl Draft {
         })
     }
 
-    /// The rule, if it has what it needs.
+    /// The finished rule.
     ///
     /// # Errors
-    /// What is missing.
+    /// A message that names the missing field.
     fn finish(self) -> Result<ExactRule, String> {
         let sample = self.common.sample()?;
         let id = self.common.id.ok_or("the rule has no id")?;
@@ -89,7 +89,7 @@ impl Draft {
 }
 
 impl Reader {
-    /// A table of `[[exact]]`.
+    /// Reads a table of `[[exact]]`.
     pub(super) fn exact(&mut self, document: &Document, node: &Node) {
         let place = document.place(node);
         if let Some(Entry { node: file, .. }) = node.entry("file") {
@@ -102,7 +102,7 @@ impl Reader {
         }
     }
 
-    /// Reads the fields of a table; says whether all are right.
+    /// Reads the fields of a table; returns whether all are valid.
     fn draft(&mut self, document: &Document, node: &Node, draft: &mut Draft) -> bool {
         let mut whole = true;
         for Entry { key, at, node } in node.entries() {
@@ -138,7 +138,7 @@ impl Reader {
         }
     }
 
-    /// The rows of a file.
+    /// Reads the rows of a CSV file.
     fn exact_file(&mut self, document: &Document, table: &Node, file: &Node) {
         let place = document.place(file);
         let mut common = Draft::default();
@@ -162,7 +162,7 @@ impl Reader {
             let mut draft = common.clone();
             draft.common.id = id;
             let whole = self.row(&csv, &columns, &mut draft);
-            // The number goes on, whatever is wrong with this row.
+            // The ids continue even if this row is faulty.
             id = draft.common.id.and_then(|id| id.checked_add(1));
             if whole {
                 self.add_exact(draft, csv.place(0));
@@ -170,7 +170,7 @@ impl Reader {
         }
     }
 
-    /// The names of the columns, if they are all names of fields.
+    /// The names of the columns, if all of them are names of fields.
     fn columns(&mut self, csv: &Csv<'_>) -> Option<Vec<String>> {
         let columns: Vec<String> = csv.fields().map(|name| name.trim().to_owned()).collect();
         let known: Vec<&str> = known().into_iter().filter(|name| *name != "file").collect();
@@ -199,7 +199,7 @@ impl Reader {
         whole.then_some(columns)
     }
 
-    /// The fields of a row. An empty one says nothing.
+    /// Reads the fields of a row. An empty field keeps the default.
     fn row(&mut self, csv: &Csv<'_>, columns: &[String], draft: &mut Draft) -> bool {
         let mut whole = true;
         for (column, value) in csv.fields().enumerate() {
@@ -219,7 +219,7 @@ impl Reader {
                 self.mistakes.add(csv.place(column), reason);
                 whole = false;
             }
-            // Of fields without a column the first is enough: a row may have a million.
+            // Of the fields without a column only the first is reported: a row may have a million.
             if column >= columns.len() {
                 break;
             }

@@ -1,21 +1,21 @@
-//! The files that a rule file names, and how much of them is read.
+//! Reads the files that a rule file names, with a limit on their size.
 
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// The most bytes of a rule file, each of which takes several times as much memory while it is read. Many exact-match rules
-/// belong into CSV.
+/// Maximum number of bytes of a rule file; each byte needs several bytes of memory while the file is read. Large
+/// numbers of exact-match rules belong in CSV.
 pub(super) const LARGEST_RULES: u64 = 16 << 20;
-/// The most bytes of a list of addresses or rules: some million.
+/// Maximum number of bytes of a list of addresses or rules, which is enough for some million entries.
 pub(super) const LARGEST_LIST: u64 = 128 << 20;
 
-/// Where the names of files in a text lead.
+/// Resolution of the file names in a text.
 #[derive(Clone, Debug)]
 pub(super) enum Folder {
-    /// Relative ones to this folder.
+    /// Relative names are relative to this folder.
     At(PathBuf),
-    /// Nowhere: the text is no file, and files are not for it to name.
+    /// No files: the text is not from a file, and must not name files.
     Nowhere,
 }
 
@@ -23,7 +23,7 @@ impl Folder {
     /// The file of this name.
     ///
     /// # Errors
-    /// Why there is none.
+    /// The reason why the name cannot be resolved.
     pub fn file(&self, name: &str) -> Result<PathBuf, String> {
         match self {
             Folder::At(folder) if !name.is_empty() => Ok(folder.join(name)),
@@ -32,25 +32,25 @@ impl Folder {
         }
     }
 
-    /// The folder that a file is in.
+    /// The folder that contains a file.
     pub fn of(path: &Path) -> Folder {
         Folder::At(path.parent().map(Path::to_path_buf).unwrap_or_default())
     }
 }
 
-/// The name of a file in a message: whole, and such that nothing in it reaches a terminal as it is.
+/// The full name of a file for a message, with control characters escaped for terminals.
 pub(super) fn name(path: &Path) -> String {
     path.display().to_string().escape_debug().to_string()
 }
 
-/// Reads a text file of at most so many bytes.
+/// Reads a text file of at most `most` bytes.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The reason why the file cannot be read, worded to follow its name.
 pub(super) fn read(path: &Path, most: u64) -> Result<String, String> {
     let failed = |error: std::io::Error| format!("cannot be read: {error}");
     let file = File::open(path).map_err(failed)?;
-    // A pipe or a device may have no end, or never a beginning. (/dev/stdin may be any of these, and is asked for.)
+    // A pipe or a device may have no end or block forever. (/dev/stdin may be either, and is allowed.)
     let kind = file.metadata().map_err(failed)?;
     if kind.is_dir() {
         return Err("is a folder, not a file".to_owned());
@@ -60,7 +60,7 @@ pub(super) fn read(path: &Path, most: u64) -> Result<String, String> {
     if bytes.len() as u64 > most {
         return Err(format!("has more than {} MiB", most >> 20));
     }
-    // A byte order mark is no part of the text.
+    // The byte order mark is not part of the text.
     if bytes.starts_with(b"\xef\xbb\xbf") {
         bytes.drain(..3);
     }

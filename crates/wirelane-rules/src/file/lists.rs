@@ -1,8 +1,8 @@
 //! Lists of addresses: in the rule file, in plain files, in CSV files.
 //!
-//! A plain file has an address, a prefix or a range in each line, and comments from `#` or `;` to the end of the line, as
-//! the public lists have them. A CSV file (RFC 4180, with `#` comments) has them in a column, by number from 1 or by
-//! name in the first row.
+//! A plain file has an address, a prefix or a range on each line, and comments from `#` or `;` to the end of the line,
+//! the format of public block lists. A CSV file (RFC 4180, with `#` comments) has them in one column, selected by
+//! number from 1 or by name in the first row.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,16 +17,16 @@ use crate::Addresses;
 use crate::addresses::Part;
 use crate::names::{nearest, shown};
 
-/// Which column of a CSV file has the addresses.
+/// The column of a CSV file that has the addresses.
 pub(super) enum Column {
-    /// Counted from 0, and there is no row of names.
+    /// Index from 0; the file has no header row.
     Number(usize),
-    /// By its name in the first row.
+    /// Name in the header row.
     Name(String),
 }
 
 impl Reader {
-    /// `[lists]` of a file.
+    /// Reads `[lists]` of a file.
     pub(super) fn lists(&mut self, document: &Document, node: &Node) {
         let Value::Table(entries) = &node.value else {
             self.mistakes.add(document.place(node), format!("'lists' is {}, not a table", node.kind()));
@@ -44,13 +44,13 @@ impl Reader {
                 self.mistakes.add(place, reason);
                 continue;
             }
-            // A list with mistakes has its name all the same, or whoever uses it would be a mistake too.
+            // A list with mistakes is registered too, or each use of it would be reported as another mistake.
             let addresses = self.list(document, node).map(Into::into);
             self.lists.insert(key.clone(), (addresses, place));
         }
     }
 
-    /// The value of a list: addresses, or a table that names a file.
+    /// Reads the value of a list: addresses, or a table that names a file.
     fn list(&mut self, document: &Document, node: &Node) -> Option<Addresses> {
         let place = document.place(node);
         let (mut path, mut column) = (None, None);
@@ -85,9 +85,9 @@ impl Reader {
         self.file_list(&document.folder, path, column, place)
     }
 
-    /// Addresses as the value of a field: written out, or from lists and files (`@name`, `@file.txt`).
+    /// Reads addresses as the value of a field: literals, lists and files (`@name`, `@file.txt`).
     pub(super) fn addresses(&mut self, document: &Document, node: &Node) -> Option<Arc<Addresses>> {
-        // One list alone is not copied.
+        // A single list is shared, not copied.
         if let Value::Text(text) = &node.value
             && let Some(name) = text.strip_prefix('@')
         {
@@ -96,7 +96,7 @@ impl Reader {
         self.parts(document, node, true).map(Into::into)
     }
 
-    /// Addresses that are written out, and from lists and files where these are `allowed`.
+    /// Reads addresses: literals, and lists and files if these are `allowed`.
     fn parts(&mut self, document: &Document, node: &Node, allowed: bool) -> Option<Addresses> {
         let one = std::slice::from_ref(node);
         let elements = match &node.value {
@@ -130,8 +130,8 @@ impl Reader {
         whole.then(|| Addresses::union(lists.iter().map(AsRef::as_ref).chain([&parts])))
     }
 
-    /// The list `@name`, or the file of this name.
-    fn named(&mut self, document: &Document, name: &str, place: Position) -> Option<Arc<Addresses>> {
+    /// The list `@name`, or the addresses of the file with this name.
+    fn named(&mut self, document: &Document, name: &str, place: Place) -> Option<Arc<Addresses>> {
         if let Some((list, _)) = self.lists.get(name) {
             return list.clone();
         }
@@ -155,7 +155,7 @@ impl Reader {
         Some(list)
     }
 
-    /// The addresses in a file, which is named at `place`.
+    /// Reads the addresses in a file, which is named at `place`.
     fn file_list(
         &mut self,
         folder: &Folder,
@@ -180,13 +180,13 @@ impl Reader {
     }
 }
 
-/// What names a list rather than a file.
+/// Whether this names a list rather than a file.
 fn is_name(name: &str) -> bool {
     let allowed = |letter: char| letter.is_ascii_alphanumeric() || letter == '-' || letter == '_';
     !name.is_empty() && name.chars().all(allowed)
 }
 
-/// A file is taken for CSV by its ending, and has its addresses in the first column then.
+/// The default column of a file: the first if its extension is `.csv`; `None` for a plain file.
 fn csv_column(path: &Path) -> Option<Column> {
     let ending = path.extension()?.to_str()?;
     ending.eq_ignore_ascii_case("csv").then_some(Column::Number(0))
@@ -210,7 +210,7 @@ fn plain(content: &str, file: Position, mistakes: &mut Mistakes) -> Option<Addre
         match text.parse::<Part>() {
             Ok(part) => parts.push(part),
             Err(reason) => {
-                // A line is a part of the content, so its distance from the start of it is its place.
+                // The line borrows from `content`, so its offset is the difference of the pointers.
                 mistakes.add(lines.place(text.as_ptr().addr() - content.as_ptr().addr()), reason);
                 whole = false;
             }

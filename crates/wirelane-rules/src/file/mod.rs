@@ -9,9 +9,9 @@
 //!                                                                 `-> values.rs: numbers, ranges, names, flags
 //! ```
 //!
-//! All files are read before anything is made of them, so that a list may be used in any of them. A mistake does not end
-//! the reading: it goes to the list of mistakes (`position.rs`), and what had it is left out. There are rules only where
-//! there are no mistakes.
+//! All files are read before they are converted, so that a list may be used in any of them. Reading continues after a
+//! mistake: the mistake is appended to the list of mistakes (`place.rs`), and the faulty item is skipped. Rules are
+//! returned only if there are no mistakes.
 
 mod exact;
 mod files;
@@ -36,10 +36,10 @@ use super::names::{nearest, shown};
 use super::{Addresses, ExactRule, Policy, Rule, RuleSet};
 use crate::{Error, Result};
 
-/// The most rule files that are read for one.
+/// Maximum number of rule files, includes counted.
 const MOST_FILES: usize = 256;
 
-/// What a rule file has at its top.
+/// The top-level keys of a rule file.
 const TOP: &[&str] = &["default", "include", "lists", "rule", "exact", "sets", "patterns"];
 
 impl RuleSet {
@@ -53,9 +53,9 @@ impl RuleSet {
         reader.finish()
     }
 
-    /// Reads a rule file for a capture with these egress devices ([`crate::Builder::egress_devices`]), and these plug-ins
-    /// ([`crate::Builder::plugin`]): a rule that sends packets elsewhere, or asks another plug-in, is a mistake, with its
-    /// place. `None`: any will do.
+    /// Reads a rule file for a capture with these egress devices ([`crate::Builder::egress_devices`]) and these
+    /// plug-ins ([`crate::Builder::plugin`]): a rule that sends packets to another device, or uses another plug-in, is
+    /// reported as a mistake with its position. `None`: any name is accepted.
     ///
     /// # Errors
     /// As [`RuleSet::read`].
@@ -71,13 +71,13 @@ impl RuleSet {
         reader.finish()
     }
 
-    /// Reads the rules of a text that is no rule file, and has tables of other kinds too, which are left to who reads
-    /// those. Its `[[rule]]` have conditions only, and a name that no other has: they say which packets, and not what
-    /// becomes of them. They can ask for its lists, sets and patterns. Each goes on to later ones, and has its place in
-    /// the text for an id, from 1.
+    /// Reads the rules of a text that is not a rule file and has other tables, which are ignored here. Its `[[rule]]`
+    /// tables have conditions only, and a unique name: they select packets and have no action. They can refer to lists,
+    /// sets and patterns of the text. Evaluation continues after each of them, and their ids are their positions in the
+    /// text, from 1.
     ///
     /// # Errors
-    /// [`Error::Rules`] with every mistake in it, by the path.
+    /// [`Error::Rules`] with every mistake in the text, under `path`.
     pub fn parse_conditions(text: &str, path: &Path) -> Result<RuleSet> {
         let mut reader = Reader { conditions_only: true, ..Reader::default() };
         let place = reader.mistakes.file(path.to_owned());
@@ -85,7 +85,7 @@ impl RuleSet {
         reader.finish()
     }
 
-    /// Reads the text of a rule file. It cannot name other files.
+    /// Reads the text of a rule file, which cannot name other files.
     ///
     /// # Errors
     /// [`Error::Rules`] with every mistake in it.
@@ -138,7 +138,7 @@ impl ExactRule {
     }
 }
 
-/// The set of the one rule that `read` makes of words.
+/// The set with the one rule that `read` makes of words.
 fn of_words(words: &str, read: impl Fn(&mut Reader, &Document, &Node)) -> Result<RuleSet> {
     let mut reader = Reader { sets_elsewhere: true, ..Reader::default() };
     let place = reader.mistakes.file(PathBuf::new());
@@ -155,10 +155,10 @@ fn one<T>(mut rules: Vec<T>) -> Result<T> {
     rules.pop().ok_or(Error::Rules { mistakes: Vec::new() })
 }
 
-/// A text that has been read.
+/// A parsed text.
 struct Document {
     lines: Lines<'static>,
-    /// Where the files are that it names.
+    /// Folder of the files that the text names.
     folder: Folder,
 }
 
@@ -168,41 +168,41 @@ impl Document {
     }
 }
 
-/// The rules, and what is needed to make them.
+/// State of reading: the rules so far, and the data needed to read more.
 #[derive(Default)]
 struct Reader {
     set: RuleSet,
-    /// Where each rule of `set` stands.
-    rules_at: Vec<Position>,
-    exact_at: Vec<Position>,
-    sets_at: Vec<Position>,
-    patterns_at: Vec<Position>,
-    /// The names of sets and patterns that have mistakes.
+    /// Position of each rule of `set`.
+    rules_at: Vec<Place>,
+    exact_at: Vec<Place>,
+    sets_at: Vec<Place>,
+    patterns_at: Vec<Place>,
+    /// Names of sets and patterns that have mistakes.
     faulty_sets: Vec<String>,
-    /// The rules are for a capture that has sets and patterns of its own.
+    /// The capture that will use the rules has further sets and patterns.
     sets_elsewhere: bool,
-    /// The devices that rules may send packets to; `None`: any.
+    /// Devices that rules may send packets to; `None`: any.
     egress_devices: Option<Vec<String>>,
-    /// The plug-ins that rules may ask; `None`: any.
+    /// Plug-ins that rules may use; `None`: any.
     plugins: Option<Vec<String>>,
-    /// Rules say which packets, and no more; what else is in the text is read by others.
+    /// Rules have conditions only; unknown tables are ignored.
     conditions_only: bool,
-    default_at: Option<Position>,
-    /// By name; `None`: it has mistakes.
-    lists: BTreeMap<String, (Option<Arc<Addresses>>, Position)>,
+    default_at: Option<Place>,
+    /// By name; `None`: the list has mistakes.
+    lists: BTreeMap<String, (Option<Arc<Addresses>>, Place)>,
     /// Lists that are named by their files.
     file_lists: HashMap<PathBuf, Arc<Addresses>>,
     documents: Vec<(Document, Node)>,
-    /// Rule files that are being read, the outermost first, as the file system knows them.
+    /// Rule files that are being read, the outermost first, by their canonical paths.
     open: Vec<PathBuf>,
-    /// All that were read. One that is named twice is read once.
+    /// Canonical paths of all files read so far. A file that is named twice is read once.
     loaded: HashSet<PathBuf>,
     mistakes: Mistakes,
 }
 
 impl Reader {
-    /// Reads a rule file, which another includes at a place of it, or nobody.
-    fn load(&mut self, path: PathBuf, included: Option<Position>) {
+    /// Reads a rule file; `included`: position of the include in another file.
+    fn load(&mut self, path: PathBuf, included: Option<Place>) {
         let canonical = path.canonicalize().unwrap_or_else(|_| path.clone());
         let circle = self.open.contains(&canonical);
         if !circle && !self.loaded.insert(canonical.clone()) {
@@ -229,8 +229,8 @@ impl Reader {
         }
     }
 
-    /// Takes the text of a rule file in, and reads what it includes.
-    fn take(&mut self, file: Position, text: String, folder: Folder) {
+    /// Parses the text of a rule file, and loads the files that it includes.
+    fn take(&mut self, file: Place, text: String, folder: Folder) {
         let (node, faults) = Node::of_toml(&text);
         let document = Document { lines: Lines::new(file.file, text), folder };
         for (at, reason) in faults {
@@ -248,7 +248,7 @@ impl Reader {
         self.documents.push((document, node));
     }
 
-    /// Makes rules of everything that was read.
+    /// Converts all parsed documents to rules.
     fn finish(mut self) -> Result<RuleSet> {
         let documents = std::mem::take(&mut self.documents);
         for (document, node) in &documents {
@@ -267,7 +267,7 @@ impl Reader {
         Ok(self.set)
     }
 
-    /// The fields of a file, less those that were read before.
+    /// Reads the top-level fields of a file, except those that were read before.
     fn top(&mut self, document: &Document, node: &Node) {
         for Entry { key, at, node } in node.entries() {
             match key.as_str() {
@@ -280,7 +280,7 @@ impl Reader {
                 "default" => self.policy(document, node),
                 "rule" => self.tables(document, key, node, Reader::rule),
                 "exact" | "precise" => self.tables(document, key, node, Reader::exact),
-                // A header that cannot be read leaves its fields here.
+                // The fields under an unreadable table header appear here.
                 _ => {
                     let reason = unknown(key, TOP);
                     self.mistakes.add_if_readable(document.lines.place(*at), reason);
@@ -289,7 +289,7 @@ impl Reader {
         }
     }
 
-    /// A field that there is not.
+    /// Reports an unknown field.
     fn unknown(&mut self, document: &Document, key: &str, at: usize, known: &[&str]) {
         self.mistakes.add(document.lines.place(at), unknown(key, known));
     }
@@ -311,7 +311,7 @@ impl Reader {
         }
     }
 
-    /// Each table of an array of tables: `[[rule]]`.
+    /// Reads each table of an array of tables, such as `[[rule]]`.
     fn tables(
         &mut self,
         document: &Document,
@@ -330,9 +330,9 @@ impl Reader {
         }
     }
 
-    /// What is wrong with the rules as they are, found by what checks sets that come from no file too.
+    /// Reports the faults of the finished set, found by the same checks as for sets that are not from a file.
     fn check(&mut self) {
-        // Those that rules ask, of which it is not known what they are, are found when they have been mended.
+        // References to sets that could not be read are checked once these are corrected.
         let elsewhere = self.sets_elsewhere || !self.faulty_sets.is_empty();
         for fault in self.set.faults(elsewhere) {
             let (place, other) = match fault.rule {
@@ -354,8 +354,8 @@ impl Reader {
         }
     }
 
-    /// Where a rule of the set stands.
-    fn at(&self, which: Which) -> Position {
+    /// The position of a rule of the set.
+    fn at(&self, which: Which) -> Place {
         match which {
             Which::Wildcard(index) => self.rules_at[index],
             Which::Exact(index) => self.exact_at[index],
@@ -365,7 +365,7 @@ impl Reader {
     }
 }
 
-/// That there is no such field, and what may be meant.
+/// Error message for an unknown field, with a suggestion.
 fn unknown(key: &str, known: &[&str]) -> String {
     let hint = match nearest(key, known) {
         Some(near) => format!("did you mean '{near}'?"),

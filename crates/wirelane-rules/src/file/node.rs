@@ -1,7 +1,7 @@
-//! A rule file as a tree of values that know where they stand.
+//! A rule file as a tree of values with their positions.
 //!
-//! The reader has its own tree and not that of the `toml` crate: rules may also come as words (`id=7 src=192.0.2.1`), and
-//! a value that is kept needs no text to borrow from.
+//! The reader has its own tree instead of that of the `toml` crate: rules may also be given as words
+//! (`id=7 src=192.0.2.1`), and a stored value does not borrow from the text.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ use toml_parser::lexer::TokenKind;
 
 use crate::names::shown;
 
-/// A value, and its bytes in the text.
+/// A value, and its byte range in the text.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     pub span: Range<usize>,
@@ -27,7 +27,7 @@ pub(super) enum Value {
     Fraction(f64),
     List(Vec<Node>),
     Table(Vec<Entry>),
-    /// What no field of a rule file has; the name of its kind.
+    /// A value of a type that no field of a rule file has; the name of the type.
     Other(&'static str),
 }
 
@@ -35,19 +35,19 @@ pub(super) enum Value {
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub key: String,
-    /// Where the key begins.
+    /// Offset of the key.
     pub at: usize,
     pub node: Node,
 }
 
-/// A mistake in the text itself: where, and what.
+/// A syntax error: its offset and description.
 pub(super) type Fault = (usize, String);
 
-/// The deepest that tables and arrays lie in each other, but for tables of headers. Rules take 5.
+/// Maximum nesting of tables and arrays, except for tables of headers. Rules need 5.
 const DEEPEST: usize = 32;
 
 impl Node {
-    /// Reads TOML. What can be read of a faulty text is returned beside the faults.
+    /// Reads TOML. The readable parts of a faulty text are returned together with the faults.
     pub fn of_toml(text: &str) -> (Node, Vec<Fault>) {
         if let Some(at) = too_deep(text) {
             let nothing = Node { span: 0..0, value: Value::Table(Vec::new()) };
@@ -62,15 +62,15 @@ impl Node {
         (Node { span, value: table(root.get_ref()) }, faults)
     }
 
-    /// Reads words of the form `key=value`. A value of digits is a number (`0x` for hexadecimal ones), one with commas a list, anything else a text;
-    /// a key with a dot is a key in a table.
+    /// Reads words of the form `key=value`. A value of digits is a number (`0x` for hexadecimal), a value with commas
+    /// is a list, any other value is a text; a key with a dot is a key in a table.
     ///
     /// # Errors
-    /// The first word that is none.
+    /// The first word that does not have this form.
     pub fn of_words(text: &str) -> Result<Node, Fault> {
         let mut entries: Vec<Entry> = Vec::new();
         for word in text.split_whitespace() {
-            // A word is a part of the text, so its distance from the start of it is its place.
+            // The word borrows from `text`, so its offset is the difference of the pointers.
             let at = word.as_ptr().addr() - text.as_ptr().addr();
             let Some((key, value)) = word.split_once('=') else {
                 return Err((at, format!("'{}' is not FIELD=VALUE", shown(word))));
@@ -97,7 +97,7 @@ impl Node {
         Node { span: 0..text.len(), value: one_word(text) }
     }
 
-    /// The entries of a table; none of anything else.
+    /// The entries of a table; empty for other values.
     pub fn entries(&self) -> &[Entry] {
         match &self.value {
             Value::Table(entries) => entries,
@@ -110,7 +110,7 @@ impl Node {
         self.entries().iter().find(|entry| entry.key == key)
     }
 
-    /// The elements of a list; anything else is the only one of its own.
+    /// The elements of a list; for other values, the value itself.
     pub fn elements(&self) -> &[Node] {
         match &self.value {
             Value::List(elements) => elements,
@@ -118,7 +118,7 @@ impl Node {
         }
     }
 
-    /// What kind of value it is, for messages.
+    /// The type of the value, for messages.
     pub fn kind(&self) -> &'static str {
         match self.value {
             Value::Text(_) => "a string",
@@ -132,10 +132,10 @@ impl Node {
     }
 }
 
-/// Where a text goes deeper than [`DEEPEST`], if it does. The `toml` crate limits brackets and dots each for itself, and a
-/// text of dots in brackets takes more stack than a thread has, when it is read and when it is dropped.
+/// The offset at which a text exceeds [`DEEPEST`], if any. The `toml` crate limits the nesting of brackets and of dots
+/// separately, and a text with dots in brackets overflows a thread's stack when it is read and when it is dropped.
 fn too_deep(text: &str) -> Option<usize> {
-    // For each bracket that is open, and the line outside of all, the dots of its present element.
+    // For each open bracket, and for the top level, the number of dots in the current element.
     let mut open = vec![0usize];
     for token in Source::new(text).lex() {
         let outside = open.len() == 1;
@@ -156,7 +156,7 @@ fn too_deep(text: &str) -> Option<usize> {
     None
 }
 
-/// The entries of the table of this name among `entries`, which is made if there is none.
+/// The entries of the table with this name among `entries`; the table is added if it is missing.
 fn table_of<'a>(entries: &'a mut Vec<Entry>, name: &str, at: usize) -> &'a mut Vec<Entry> {
     let is_table = |entry: &Entry| entry.key == name && matches!(entry.node.value, Value::Table(_));
     let position = entries.iter().position(is_table).unwrap_or_else(|| {
@@ -208,7 +208,7 @@ fn table(table: &DeTable<'_>) -> Value {
             node: node(value),
         })
         .collect();
-    // The crate keeps them by name; mistakes are found in the order of the file.
+    // The crate sorts entries by name; mistakes are reported in the order of the file.
     entries.sort_by_key(|entry| entry.at);
     Value::Table(entries)
 }

@@ -1,4 +1,5 @@
-//! `[[patterns]]`: what payloads are searched for, as text, in hexadecimal digits, or in a file with one text a line.
+//! `[[patterns]]`: patterns to search payloads for, as text, in hexadecimal digits, or in a file with one text per
+//! line.
 
 use super::files::{self, LARGEST_LIST};
 use super::node::{Entry, Node};
@@ -7,11 +8,11 @@ use super::values::{self, number, text};
 use super::{Document, Reader};
 use crate::patterns::{LAST_ID, Pattern, Patterns};
 
-/// What `[[patterns]]` has.
+/// Keys of `[[patterns]]`.
 const KNOWN: &[&str] = &["name", "id", "text", "hex", "file", "nocase", "offset", "depth"];
 
 impl Reader {
-    /// A table of `[[patterns]]`.
+    /// Reads a table of `[[patterns]]`.
     pub(super) fn patterns(&mut self, document: &Document, node: &Node) {
         let place = document.place(node);
         let (mut name, mut id, mut nocase, mut offset, mut depth) = (None, None, false, 0, None);
@@ -55,7 +56,7 @@ impl Reader {
             whole = false;
         }
         let Some(((name, id), true)) = name.clone().zip(id).map(|both| (both, whole)) else {
-            // Those with mistakes have their name all the same, or whoever asks for them would be a mistake too.
+            // The name of faulty patterns is registered, or each use of it would be reported as another mistake.
             self.faulty_sets.extend(name);
             return;
         };
@@ -63,7 +64,7 @@ impl Reader {
         self.patterns_at.push(place);
     }
 
-    /// Patterns that are written out.
+    /// Reads patterns given as values.
     fn each_pattern(
         &mut self,
         document: &Document,
@@ -88,7 +89,7 @@ impl Reader {
         whole.then_some(all)
     }
 
-    /// Patterns from files, in each line one. Empty lines are left out.
+    /// Reads patterns from files, one per line. Empty lines are skipped.
     fn pattern_files(&mut self, document: &Document, node: &Node) -> Option<Vec<Pattern>> {
         let (mut all, mut whole) = (Vec::new(), true);
         for element in node.elements() {
@@ -111,7 +112,7 @@ impl Reader {
         for line in content.lines().filter(|line| !line.is_empty()) {
             let pattern = Pattern(line.as_bytes().to_vec());
             if let Some(reason) = pattern.fault() {
-                // A line is a part of the content, so its distance from the start of it is its place.
+                // The line borrows from `content`, so its offset is the difference of the pointers.
                 self.mistakes.add(lines.place(line.as_ptr().addr() - content.as_ptr().addr()), reason);
                 whole = false;
             }

@@ -6,34 +6,34 @@ use std::path::PathBuf;
 
 use super::super::Mistake;
 
-/// The most mistakes that are listed; nobody mends more at once.
+/// Maximum number of mistakes that are listed.
 const LISTED: usize = 100;
 
-/// A line and a column of one of the files.
+/// A line and a column in one of the files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Position {
-    /// Which of [`Mistakes::files`].
+pub(super) struct Place {
+    /// Index into [`Mistakes::files`].
     pub file: u32,
-    /// From 1; 0 for the file as a whole.
+    /// Line from 1; 0 for the file as a whole.
     pub line: u32,
-    /// In characters, from 1.
+    /// Column in characters, from 1.
     pub column: u32,
 }
 
-/// A text that is being read, and the starts of its lines.
+/// A text that is being read, with the offsets of its lines.
 pub(super) struct Lines<'t> {
     file: u32,
     text: Cow<'t, str>,
     starts: Vec<usize>,
-    /// Characters before each [`BLOCK`] of the text: a text may be one line, with a million places in it.
+    /// Number of characters before each [`BLOCK`] of the text: a text may be a single line with a million positions.
     before: Vec<usize>,
 }
 
-/// Bytes of which the characters are counted when a column is asked for.
+/// Bytes per block; characters within a block are counted when a column is requested.
 const BLOCK: usize = 256;
 
 impl<'t> Lines<'t> {
-    /// Of this file's text.
+    /// The lines of this file's text.
     pub fn new(file: u32, text: impl Into<Cow<'t, str>>) -> Lines<'t> {
         let text = text.into();
         let ends = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n');
@@ -45,14 +45,14 @@ impl<'t> Lines<'t> {
         Lines { file, text, starts, before }
     }
 
-    /// How many characters begin before this byte.
+    /// Number of characters that begin before this byte.
     fn characters(&self, at: usize) -> usize {
         let block = at / BLOCK;
         self.before[block] + begun(&self.text.as_bytes()[block * BLOCK..at])
     }
 
-    /// The place of the byte at this offset; of the end, where it is beyond.
-    pub fn place(&self, at: usize) -> Position {
+    /// The position of the byte at this offset; the end of the text for a larger offset.
+    pub fn place(&self, at: usize) -> Place {
         let at = at.min(self.text.len());
         let line = self.starts.partition_point(|start| *start <= at);
         let column = 1 + self.characters(at) - self.characters(self.starts[line - 1]);
@@ -60,37 +60,38 @@ impl<'t> Lines<'t> {
     }
 }
 
-/// How many characters begin in these bytes: those that are not of the form 10xxxxxx begin one.
+/// Number of characters that begin in these bytes: every byte that is not of the form 10xxxxxx begins one.
 fn begun(bytes: &[u8]) -> usize {
     bytes.iter().filter(|byte| (**byte & 0xc0) != 0x80).count()
 }
 
-/// A number of lines or columns. Files are limited far below 4 GiB.
+/// A number of lines or columns as `u32`. Files are limited to far less than 4 GiB.
 fn count(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-/// What is wrong, in all files.
+/// The mistakes found in all files.
 #[derive(Default)]
 pub(super) struct Mistakes {
     files: Vec<PathBuf>,
     found: Vec<(Position, String)>,
     unlisted: usize,
-    /// Some text is not even TOML. What is missing, or in the wrong table, may be so only for that.
+    /// Some text is not valid TOML. Missing or misplaced fields may be a consequence of that.
     unreadable: bool,
-    /// Lines that are not TOML, by file and number. What was made of them anyway is wrong, too, and says nothing new.
+    /// Lines that are not valid TOML, by file and line number. Further mistakes in these lines are consequential and
+    /// are not listed.
     unreadable_lines: HashSet<(u32, u32)>,
 }
 
 impl Mistakes {
-    /// A place for mistakes in this file as a whole. Lines of it are `Lines::new(place.file, ..)`.
-    pub fn file(&mut self, path: PathBuf) -> Position {
+    /// Registers a file, and returns its position as a whole. Its lines are `Lines::new(place.file, ..)`.
+    pub fn file(&mut self, path: PathBuf) -> Place {
         self.files.push(path);
         Position { file: count(self.files.len() - 1), line: 0, column: 0 }
     }
 
-    /// Something is wrong here.
-    pub fn add(&mut self, place: Position, reason: impl Into<String>) {
+    /// Adds a mistake.
+    pub fn add(&mut self, place: Place, reason: impl Into<String>) {
         if self.unreadable_lines.contains(&(place.file, place.line)) {
             return;
         }
@@ -101,32 +102,32 @@ impl Mistakes {
         }
     }
 
-    /// The text is not TOML.
-    pub fn add_unreadable(&mut self, place: Position, reason: impl Into<String>) {
+    /// Adds a TOML syntax error.
+    pub fn add_unreadable(&mut self, place: Place, reason: impl Into<String>) {
         self.unreadable = true;
         self.add(place, reason);
         self.unreadable_lines.insert((place.file, place.line));
     }
 
-    /// Something is wrong here that is no mistake of its own where some text is not even TOML.
-    pub fn add_if_readable(&mut self, place: Position, reason: impl Into<String>) {
+    /// Adds a mistake that may be a consequence of a TOML syntax error; ignored if there is one.
+    pub fn add_if_readable(&mut self, place: Place, reason: impl Into<String>) {
         if !self.unreadable {
             self.add(place, reason);
         }
     }
 
-    /// What went well, or the mistake that it was.
-    pub fn take<T>(&mut self, place: Position, result: Result<T, impl Into<String>>) -> Option<T> {
+    /// Returns the value, or adds the error as a mistake.
+    pub fn take<T>(&mut self, place: Place, result: Result<T, impl Into<String>>) -> Option<T> {
         result.map_err(|reason| self.add(place, reason)).ok()
     }
 
-    /// Whether there are none so far.
+    /// Whether there are no mistakes so far.
     pub fn none(&self) -> bool {
         self.found.is_empty()
     }
 
-    /// A place in words, for a mistake elsewhere that has to do with it.
-    pub fn name(&self, place: Position) -> String {
+    /// A position as text, for a mistake elsewhere that refers to it.
+    pub fn name(&self, place: Place) -> String {
         let Mistake { path, line, column, .. } = self.mistake(place, String::new());
         let path = path.display().to_string();
         let path = path.escape_debug();
@@ -137,7 +138,7 @@ impl Mistakes {
         }
     }
 
-    /// All of them, in the order of the files.
+    /// All mistakes, sorted by position.
     pub fn finish(mut self) -> Vec<Mistake> {
         let mut found = std::mem::take(&mut self.found);
         found.sort_by_key(|(place, _)| *place);

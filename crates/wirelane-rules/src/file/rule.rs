@@ -74,7 +74,7 @@ pub(super) const ACTIONS: &[(&str, Action)] = &[
 
 const THEN: &[(&str, Then)] = &[("stop", Then::Stop), ("continue", Then::Continue)];
 
-/// The fields that wildcard and exact-match rules have in common, as they are read.
+/// The fields that wildcard and exact-match rules have in common, while they are read.
 #[derive(Clone, Default)]
 pub(super) struct Common {
     pub id: Option<u32>,
@@ -89,7 +89,7 @@ pub(super) struct Common {
 }
 
 impl Common {
-    /// Reads a field if it is one of these. `None`: it is not.
+    /// Reads a field if it is one of these; `None` otherwise.
     pub fn read(&mut self, key: &str, node: &Node) -> Option<values::Read<()>> {
         let all = 1..=u32::MAX;
         Some(match key {
@@ -107,10 +107,10 @@ impl Common {
         })
     }
 
-    /// The sample that is asked for.
+    /// The requested sampling.
     ///
     /// # Errors
-    /// It says by what, and not how much.
+    /// `sample-by` without `sample`.
     pub fn sample(&self) -> values::Read<Option<Sample>> {
         match (self.one_in, self.by) {
             (Some(one_in), by) => Ok(Some(Sample { one_in, by: by.unwrap_or_default() })),
@@ -125,11 +125,11 @@ pub(super) fn action(node: &Node) -> values::Read<Action> {
     word(node, ACTIONS)
 }
 
-/// What is wrong with a rule that does not say what becomes of a packet.
+/// Error message for a rule without an action.
 pub(super) const NO_ACTION: &str = "the rule has no action: pass, drop, count, digest, redirect or none";
 
 impl Reader {
-    /// A table of `[[rule]]`.
+    /// Reads a table of `[[rule]]`.
     pub(super) fn rule(&mut self, document: &Document, node: &Node) {
         let place = document.place(node);
         let (mut common, mut conditions, mut name, mut insert) = (Common::default(), Vec::new(), None, None);
@@ -154,7 +154,7 @@ impl Reader {
         }
         let has = |key| node.entry(key).is_some();
         let sample = common.sample();
-        // A share that cannot be read is one that is there.
+        // A sample that cannot be read is not reported as missing.
         let sample = if has("sample") { sample.ok() } else { self.mistakes.take(place, sample) }.flatten();
         let insert =
             insert.and_then(|node| self.insert(document, node, common.action.unwrap_or(Action::None)));
@@ -185,7 +185,7 @@ impl Reader {
         self.rules_at.push(place);
     }
 
-    /// A table of `[[rule]]` that says which packets, and not what becomes of them.
+    /// Reads a table of `[[rule]]` that has conditions only, without an action.
     pub(super) fn conditions(&mut self, document: &Document, node: &Node) {
         let place = document.place(node);
         let (mut conditions, mut name) = (Vec::new(), None);
@@ -219,7 +219,7 @@ impl Reader {
         self.rules_at.push(place);
     }
 
-    /// Whether a field that names an egress device names one that the capture has, where that is known.
+    /// Checks that a field that names an egress device names one of the capture, if these are known.
     pub(super) fn egress_device(&self, key: &str, node: &Node) -> values::Read<()> {
         let (Some(egress_devices), "mirror" | "to") = (&self.egress_devices, key) else { return Ok(()) };
         match text(node)? {
@@ -243,7 +243,7 @@ impl Reader {
         }
     }
 
-    /// A condition, less whether it is negated.
+    /// Reads a condition, without its negation.
     fn test(&mut self, document: &Document, key: &str, node: &Node) -> Option<Test> {
         Some(match key {
             "src" => Test::Src(self.addresses(document, node)?),
@@ -281,7 +281,7 @@ impl Reader {
                 let (_, of, fault) = known.expect("only names in CONDITIONS are asked for");
                 let value = |node: &Node| {
                     let value = match &node.value {
-                        // A status is one.
+                        // A status is a number.
                         Value::Number(number) => number.to_string(),
                         _ => text(node)?.to_owned(),
                     };
@@ -292,7 +292,7 @@ impl Reader {
         })
     }
 
-    /// A value, or an array of them.
+    /// Reads a value, or an array of values.
     pub(super) fn each<T>(
         &mut self,
         document: &Document,
@@ -313,7 +313,7 @@ impl Reader {
         whole.then_some(read_all)
     }
 
-    /// `insert`: the exact-match rule that is made of a packet.
+    /// `insert`: the exact-match rule to insert for a packet.
     fn insert(&mut self, document: &Document, node: &Node, action: Action) -> Option<Insert> {
         const KNOWN: &[&str] = &["fields", "both-ways", "action", "then", "idle", "hard"];
         let flow =
@@ -353,7 +353,7 @@ impl Reader {
     }
 }
 
-/// The name of a plug-in, of these where it is known which there are.
+/// Reads the name of a plug-in, which must be one of `known` if these are known.
 fn plugin(node: &Node, known: Option<&[String]>) -> values::Read<String> {
     let name = text(node)?;
     may_be_named(name)?;

@@ -1,7 +1,7 @@
 //! `[[sets]]`: named sets of addresses or flows.
 //!
-//! Addresses are written as those of a condition are: as they are, in lists, in files. Flows are written as they are, or
-//! stand in a plain file, one a line, or in a CSV file whose first row names the columns.
+//! Addresses are written as those of a condition: as literals, in lists, in files. Flows are written as literals, in a
+//! plain file with one flow per line, or in a CSV file whose first row names the columns.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -16,12 +16,12 @@ use super::{Document, Reader};
 use crate::named::{Entries, Flow, NamedSet};
 use crate::names::shown;
 
-/// What `[[sets]]` has.
+/// Keys of `[[sets]]`.
 const KNOWN: &[&str] = &["name", "of", "entries", "false-positives", "confirm"];
 /// The columns of a CSV file of flows.
 const COLUMNS: [&str; 5] = ["src", "dst", "src-port", "dst-port", "protocol"];
 
-/// What a set is of.
+/// Element type of a set.
 #[derive(Clone, Copy)]
 enum Kind {
     Address,
@@ -29,7 +29,7 @@ enum Kind {
 }
 
 impl Reader {
-    /// A table of `[[sets]]`.
+    /// Reads a table of `[[sets]]`.
     pub(super) fn named_set(&mut self, document: &Document, node: &Node) {
         let place = document.place(node);
         let (mut name, mut kind, mut share) = (None, Some(Kind::Address), Some(NamedSet::FALSE_POSITIVES));
@@ -64,7 +64,7 @@ impl Reader {
             _ => None,
         };
         let Some(((name, share), entries)) = name.zip(share).zip(entries) else {
-            // One with mistakes has its name all the same, or whoever asks it would be a mistake too.
+            // The name of a faulty set is registered, or each use of it would be reported as another mistake.
             self.faulty_sets.extend(name.map(str::to_owned));
             return;
         };
@@ -72,7 +72,7 @@ impl Reader {
         self.sets_at.push(place);
     }
 
-    /// Flows that are written out, and from files.
+    /// Reads flows: literals, and flows from files.
     fn flows(&mut self, document: &Document, node: &Node) -> Option<Entries> {
         if node.elements().is_empty() {
             self.mistakes.add(document.place(node), "the list is empty: no packet is of no flow");
@@ -94,7 +94,7 @@ impl Reader {
         whole.then(|| Entries::Flow(Arc::new(flows.into_iter().collect())))
     }
 
-    /// The flows in a file, which is named at `place`.
+    /// Reads the flows in a file, which is named at `place`.
     fn flow_file(
         &mut self,
         document: &Document,
@@ -130,8 +130,8 @@ impl Reader {
     }
 }
 
-/// A flow in each line, and comments from `#` or `;` to the end of the line.
-fn plain(content: &str, file: Position, mistakes: &mut Mistakes, flows: &mut Vec<Flow>) -> Option<()> {
+/// Reads a plain file: one flow per line, comments from `#` or `;` to the end of the line.
+fn plain(content: &str, file: Place, mistakes: &mut Mistakes, flows: &mut Vec<Flow>) -> Option<()> {
     let lines = Lines::new(file.file, content);
     let mut whole = true;
     for line in content.lines() {
@@ -142,7 +142,7 @@ fn plain(content: &str, file: Position, mistakes: &mut Mistakes, flows: &mut Vec
         match text.parse() {
             Ok(flow) => flows.push(flow),
             Err(reason) => {
-                // A line is a part of the content, so its distance from the start of it is its place.
+                // The line borrows from `content`, so its offset is the difference of the pointers.
                 mistakes.add(lines.place(text.as_ptr().addr() - content.as_ptr().addr()), reason);
                 whole = false;
             }
@@ -151,8 +151,8 @@ fn plain(content: &str, file: Position, mistakes: &mut Mistakes, flows: &mut Vec
     whole.then_some(())
 }
 
-/// A flow in each row, by the names in the first one.
-fn rows(content: &str, file: Position, mistakes: &mut Mistakes, flows: &mut Vec<Flow>) -> Option<()> {
+/// Reads a CSV file: one flow per row, with the column names in the first row.
+fn rows(content: &str, file: Place, mistakes: &mut Mistakes, flows: &mut Vec<Flow>) -> Option<()> {
     let mut csv = Csv::new(content, file.file);
     if !csv.advance() {
         mistakes.add(file, "is empty: the first row has the names of the columns");

@@ -1,4 +1,4 @@
-//! Tables of values separated by commas (RFC 4180), with comments in lines that begin with `#`.
+//! Comma-separated values (RFC 4180), with comments on lines that begin with `#`.
 
 use csv::{ReaderBuilder, StringRecord};
 
@@ -23,9 +23,9 @@ impl<'t> Csv<'t> {
         Csv { text, lines: Lines::new(file, text), reader, row: StringRecord::new() }
     }
 
-    /// Goes to the next row, if there is one.
+    /// Advances to the next row; returns whether there is one.
     pub fn advance(&mut self) -> bool {
-        // Of a text in memory, with rows of any length, nothing can fail; a row that could not be read would be the end.
+        // Reading from memory with rows of any length cannot fail; an unreadable row would count as the end.
         self.reader.read_record(&mut self.row).unwrap_or(false)
     }
 
@@ -39,12 +39,12 @@ impl<'t> Csv<'t> {
         self.row.get(number)
     }
 
-    /// Where this field of the row begins; where the row ends, if it has no such field.
-    pub fn place(&self, number: usize) -> Position {
+    /// Position of this field of the row; the end of the row if it has no such field.
+    pub fn place(&self, number: usize) -> Place {
         let start = self.row.position().map_or(0, |position| position.byte() as usize);
         let bytes = self.text.as_bytes();
         let mut at = start.min(bytes.len());
-        // What was skipped before the row counts as its beginning.
+        // Comments and empty lines that were skipped before the row belong to its recorded position.
         while let Some(b'#' | b'\n' | b'\r') = bytes.get(at) {
             at += match (bytes[at], bytes[at..].iter().position(|byte| *byte == b'\n')) {
                 (b'#', Some(end)) => end + 1,

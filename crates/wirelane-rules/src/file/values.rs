@@ -7,10 +7,10 @@ use crate::egress_devices::is_device_name;
 use crate::names::{self, shown};
 use crate::{ExactVlan, Kind, TcpTest, Vlan, Way};
 
-/// What is wrong with a value.
+/// A value, or a message about the fault of its node.
 pub(super) type Read<T> = Result<T, String>;
 
-/// A text, or what it is instead.
+/// The text of a node; an error for a node of another type.
 pub(super) fn text(node: &Node) -> Read<&str> {
     match &node.value {
         Value::Text(text) => Ok(text),
@@ -18,7 +18,7 @@ pub(super) fn text(node: &Node) -> Read<&str> {
     }
 }
 
-/// A number from a range.
+/// A number within a range.
 pub(super) fn number(node: &Node, within: RangeInclusive<u32>) -> Read<u32> {
     let (first, last) = (*within.start(), *within.end());
     match node.value {
@@ -44,7 +44,7 @@ pub(super) fn fraction(node: &Node) -> Read<f64> {
     }
 }
 
-/// `true` or `false`.
+/// A boolean.
 pub(super) fn truth(node: &Node) -> Read<bool> {
     match node.value {
         Value::Truth(truth) => Ok(truth),
@@ -52,7 +52,7 @@ pub(super) fn truth(node: &Node) -> Read<bool> {
     }
 }
 
-/// A number, a range `a-b`, `a-` or `-b`, or a name that `named` knows.
+/// A number, a range `a-b`, `a-` or `-b`, or a name that `named` resolves.
 pub(super) fn range(
     node: &Node,
     within: RangeInclusive<u32>,
@@ -91,7 +91,7 @@ fn one(text: &str, within: &RangeInclusive<u32>, named: &impl Fn(&str) -> Option
         Some(digits) => (digits, 16),
         None => (text, 10),
     };
-    // `from_str_radix` would take a sign.
+    // `from_str_radix` would accept a sign.
     let bare = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
     match u32::from_str_radix(digits, radix) {
         Ok(number) if bare && within.contains(&number) => Ok(number),
@@ -100,12 +100,12 @@ fn one(text: &str, within: &RangeInclusive<u32>, named: &impl Fn(&str) -> Option
     }
 }
 
-/// No field value has names.
+/// Name lookup of fields whose values have no names.
 pub(super) fn nameless(_: &str) -> Option<u32> {
     None
 }
 
-/// The same range of 16-bit numbers.
+/// A range of 16-bit numbers.
 pub(super) fn range16(node: &Node) -> Read<RangeInclusive<u16>> {
     let range = range(node, 0..=0xffff, nameless)?;
     Ok(*range.start() as u16..=*range.end() as u16)
@@ -117,7 +117,7 @@ pub(super) fn range8(node: &Node, last: u8, named: impl Fn(&str) -> Option<u8>) 
     Ok(*range.start() as u8..=*range.end() as u8)
 }
 
-/// Of lengths on the wire.
+/// A range of lengths on the wire.
 pub(super) fn length(node: &Node) -> Read<RangeInclusive<u32>> {
     let range = range(node, 0..=u32::MAX, nameless)?;
     if *range.start() > 0xffff {

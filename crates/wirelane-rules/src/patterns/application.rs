@@ -1,7 +1,7 @@
-//! Fields of application protocols, as patterns of where and how they stand in a payload.
+//! Fields of application protocols, as patterns with their position and context in a payload.
 //!
-//! What is looked at is the payload of one packet: a field that lies in another segment than the beginning of its message
-//! is found where it is asked for anywhere ([`Application::HttpHost`]), and is not where it must come first.
+//! Only the payload of one packet is searched: a field in a later segment than the beginning of its message is found if
+//! it may stand anywhere ([`Application::HttpHost`]), and is not found if it must come first.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -13,33 +13,34 @@ use super::{Pattern, Patterns};
 use crate::names::shown;
 use crate::text::{joined, range};
 
-/// The longest value, in bytes.
+/// Maximum length of a value in bytes.
 const LONGEST_VALUE: usize = 100;
 
-/// A field of an application protocol and the values that are asked for, of which one is enough.
+/// A field of an application protocol and its accepted values, one of which must match.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Application {
     /// The payload begins with an HTTP/1 request of this method (RFC 9112, 3): capital letters.
     HttpMethod(Vec<String>),
-    /// A field `Host` begins like this, in letters of either size (RFC 9110, 7.2).
+    /// A field `Host` begins with this text, case-insensitive (RFC 9110, 7.2).
     HttpHost(Vec<String>),
     /// The payload begins with an HTTP/1 response of this status, `404`, or class of status, `4xx` (RFC 9112, 4).
     HttpStatus(Vec<String>),
     /// The payload begins with a SIP request of this method to a `sip:`, `sips:` or `tel:` URI (RFC 3261, 7.1).
     SipMethod(Vec<String>),
-    /// A field `Call-ID` or `i` is this, in letters of either size (RFC 3261, 20.8).
+    /// A field `Call-ID` or `i` has this value, case-insensitive (RFC 3261, 20.8).
     SipCallId(Vec<String>),
-    /// The payload begins as a SIP message does, and the value of its field `From` or `f` has this in it, in letters of
-    /// either size (RFC 3261, 20.20).
+    /// The payload begins like a SIP message, and the value of its field `From` or `f` contains this text,
+    /// case-insensitive (RFC 3261, 20.20).
     SipFrom(Vec<String>),
-    /// The same of its field `To` or `t` (RFC 3261, 20.39).
+    /// The payload begins like a SIP message, and the value of its field `To` or `t` contains this text,
+    /// case-insensitive (RFC 3261, 20.39).
     SipTo(Vec<String>),
     /// The payload begins like RTP of version 2 with this payload type, 0 to 127 (RFC 3550, 5.1).
     RtpType(Vec<RangeInclusive<u8>>),
 }
 
-/// A field's name in a rule file, what makes it of texts, and what is wrong with one of these.
+/// A field's name in a rule file, its constructor, and the check of one text.
 pub(crate) type OfTexts = (&'static str, fn(Vec<String>) -> Application, fn(&str) -> Option<String>);
 
 /// The fields whose values are texts.
@@ -82,13 +83,13 @@ fn status_fault(status: &str) -> Option<String> {
     (!fits).then(|| format!("'{}' is not a status: expected 404, or \"4xx\" for the class", shown(status)))
 }
 
-/// What must stand at the beginning of the payload.
+/// Bytes that must stand at the beginning of the payload.
 fn beginning(bytes: Vec<u8>) -> (Vec<u8>, bool, Option<u32>) {
     let depth = Some(bytes.len() as u32);
     (bytes, false, depth)
 }
 
-/// What may stand anywhere, in letters of either size.
+/// Text that may stand anywhere, case-insensitive.
 fn anywhere(text: &str) -> (Vec<u8>, bool, Option<u32>) {
     (text.as_bytes().to_vec(), true, None)
 }
@@ -108,7 +109,7 @@ impl Application {
         }
     }
 
-    /// What the patterns are called that it is found by; no others can be called so.
+    /// The name of the field's patterns; other patterns cannot have such a name.
     pub(crate) fn name(&self) -> String {
         let values = match self {
             Application::RtpType(ranges) => ranges.iter().map(range).collect::<Vec<_>>().join(","),
@@ -130,7 +131,7 @@ impl Application {
         }
     }
 
-    /// What is wrong with its values, if something is; an empty text if there are none.
+    /// The fault of the values, if any; an empty text if there are no values.
     pub(crate) fn fault(&self) -> Option<String> {
         if let Application::RtpType(ranges) = self {
             let wrong = |range: &RangeInclusive<u8>| range.is_empty() || *range.end() > 127;
@@ -148,7 +149,7 @@ impl Application {
         self.texts().iter().find_map(|text| fault(text))
     }
 
-    /// The header field of SIP messages in whose value they have to lie.
+    /// The header field of SIP messages whose value must contain the texts.
     pub(super) fn within(&self) -> Option<SipHeader> {
         match self {
             Application::SipFrom(_) => Some(SipHeader::From),
@@ -157,7 +158,7 @@ impl Application {
         }
     }
 
-    /// The patterns that it is found by. Their id is 0: records do not have them.
+    /// The patterns of the field. Their id is 0: they are not reported in records.
     pub(super) fn patterns(&self) -> Vec<Patterns> {
         let name = self.name();
         let table = |(bytes, nocase, depth)| Patterns {
@@ -178,7 +179,7 @@ impl Application {
         let first = |texts: Vec<String>| texts.into_iter().map(|text| beginning(text.into_bytes())).collect();
         let somewhere = |texts: Vec<String>| texts.iter().map(|text| anywhere(text)).collect();
         match self {
-            // A target in one of the four forms; that of CONNECT and a host looks like nothing else.
+            // The target has one of four forms; `CONNECT` is distinctive without its target.
             Application::HttpMethod(methods) => first(each(methods, &|method| match method {
                 "CONNECT" => vec!["CONNECT ".to_owned()],
                 _ => ["/", "http://", "https://", "*"].map(|target| format!("{method} {target}")).into(),
@@ -208,7 +209,7 @@ impl Application {
     }
 }
 
-/// Its values, as in a rule file.
+/// The values, as in a rule file.
 impl fmt::Display for Application {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&match self {

@@ -1,4 +1,5 @@
-//! The automata of patterns (`bpf/lib/search.h`), made by the crate `aho-corasick` and laid out for the kernel.
+//! The automata of patterns (`bpf/lib/search.h`), built by the crate `aho-corasick` and converted to the kernel's
+//! layout.
 
 use std::cmp::Reverse;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -16,10 +17,10 @@ struct Part<'p> {
     output: Output,
 }
 
-/// Automata that may be in use. A set is compiled for each device, and again with each change of another rule.
+/// Cache of automata in use: a set is compiled for each device, and again after each change of another rule.
 static MADE: Mutex<Vec<(Vec<Sought>, Weak<Search>)>> = Mutex::new(Vec::new());
 
-/// The automata for these patterns.
+/// The automata for these patterns, from the cache if possible.
 pub(super) fn of(asked: Vec<Sought>) -> Arc<Search> {
     let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
     made.retain(|(_, search)| search.strong_count() > 0);
@@ -31,7 +32,7 @@ pub(super) fn of(asked: Vec<Sought>) -> Arc<Search> {
     })
 }
 
-/// How many states the automata of these patterns have: each is a beginning of patterns.
+/// Number of states of these patterns' automata: one per distinct prefix.
 pub(super) fn states(patterns: &[&Patterns]) -> u64 {
     [false, true].into_iter().map(|nocase| states_of(patterns, nocase) as u64).sum()
 }
@@ -86,11 +87,11 @@ fn make(asked: &[Sought]) -> Search {
     search
 }
 
-/// Writes the states of an automaton from this one on, the nearest to the root first.
+/// Writes the states of an automaton from state `first` on, in the order of their depth.
 ///
-/// The library says which states there are and which patterns end there. Where a byte leads that no pattern goes on with
-/// is where it leads from the longest end of what was read that begins a pattern too; that state is nearer to the root,
-/// so that its steps are there already and are copied.
+/// The library determines the states and the patterns that end in them. For a byte that does not continue a pattern,
+/// the next state is that of the longest proper suffix of the input read so far that is also a prefix of a pattern;
+/// that suffix state has a smaller depth, so its transitions are already complete and are copied.
 fn fill(search: &mut Search, first: u32, parts: &[Part<'_>], nocase: bool, outputs: &mut Vec<Output>) {
     let automaton = NFA::builder()
         .match_kind(MatchKind::Standard)
@@ -99,7 +100,7 @@ fn fill(search: &mut Search, first: u32, parts: &[Part<'_>], nocase: bool, outpu
         .build(parts.iter().map(|part| part.bytes))
         .expect("far fewer states than there are numbers for");
     let tree = Tree::new(&automaton, parts, nocase);
-    // By state: that longest end.
+    // By state: the suffix state.
     let mut ends = vec![0; tree.order.len()];
     let mut steps = tree.steps.iter().peekable();
     for (state, id) in tree.order.iter().enumerate() {
@@ -118,7 +119,7 @@ fn fill(search: &mut Search, first: u32, parts: &[Part<'_>], nocase: bool, outpu
         if automaton.is_match(*id) {
             let ended = (0..automaton.match_len(*id)).map(|place| automaton.match_pattern(*id, place));
             let mut ended: Vec<usize> = ended.map(|pattern| pattern.as_usize()).collect();
-            // The order in which records have them.
+            // The order of patterns in records.
             ended.sort_by_key(|pattern| (Reverse(parts[*pattern].bytes.len()), *pattern));
             (node.first, node.count) = (outputs.len() as u32, ended.len() as u32);
             outputs.extend(ended.into_iter().map(|pattern| parts[pattern].output));
@@ -130,10 +131,10 @@ fn other_case(byte: u8) -> u8 {
     if byte.is_ascii_alphabetic() { byte ^ 0x20 } else { byte }
 }
 
-/// The beginnings of patterns, each a state, the shortest first.
+/// The prefixes of patterns, one per state, the shortest first.
 struct Tree {
     order: Vec<StateID>,
-    /// By which byte one becomes a longer one, in the order of the shorter ones.
+    /// The transitions from each prefix to a longer one, in the order of the shorter prefixes.
     steps: Vec<Step>,
 }
 
@@ -147,7 +148,7 @@ impl Tree {
     fn new(automaton: &NFA, parts: &[Part<'_>], nocase: bool) -> Tree {
         let root = automaton.start_state(Anchored::No).expect("searches begin anywhere");
         let mut tree = Tree { order: vec![root], steps: Vec::new() };
-        // By what the library calls a state.
+        // State numbers by the library's ids.
         let mut numbers: Vec<Option<usize>> = Vec::new();
         let mut reached: Vec<(usize, usize)> = (0..parts.len()).map(|part| (part, 0)).collect();
         for length in 0.. {
@@ -195,7 +196,7 @@ mod tests {
         Sought { bits, role: Role::Anywhere, patterns: patterns.clone() }
     }
 
-    /// What the tables find: ids, and where they end.
+    /// The matches found with the tables: ids and end offsets.
     fn found(search: &Search, which: usize, text: &[u8]) -> Vec<(u32, usize)> {
         let mut all = Vec::new();
         let mut state = search.roots[which];
@@ -215,7 +216,7 @@ mod tests {
         all
     }
 
-    /// What the library finds by itself.
+    /// The matches found by the library.
     fn expected(patterns: &Patterns, text: &[u8]) -> Vec<(u32, usize)> {
         let library = AhoCorasick::builder()
             .ascii_case_insensitive(patterns.nocase)

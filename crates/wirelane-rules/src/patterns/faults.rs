@@ -11,14 +11,14 @@ use crate::named::may_be_named;
 use crate::names::{nearest, shown};
 use crate::{RuleSet, Test};
 
-/// The most states of the automata of one rule set: a GiB.
+/// Maximum number of states of the automata of one rule set: a GiB.
 const MOST_STATES: u64 = 1 << 20;
-/// The most tables of patterns.
+/// Maximum number of tables of patterns.
 const MOST_TABLES: usize = 1024;
 
 impl RuleSet {
-    /// What is wrong with the patterns, and with the rules that ask for them. `elsewhere`: those that are not here are
-    /// those of whoever is given the rules.
+    /// Reports faults of the patterns, and of the rules that use them. `elsewhere`: unknown names refer to patterns of
+    /// the capture that will use the rules.
     pub(crate) fn pattern_faults(&self, elsewhere: bool, faults: &mut Vec<Fault>) {
         let mut fault = |rule, reason| faults.push(Fault { rule, reason, other: None });
         let all = names(&self.rules);
@@ -67,7 +67,7 @@ impl RuleSet {
         self.same_patterns(faults);
     }
 
-    /// Whether there is memory for them, and for where they end.
+    /// Checks the memory for the patterns, and the number of patterns that may end at one position.
     fn large_patterns(&self, fault: &mut dyn FnMut(Option<Which>, String)) {
         let applications = self.application_patterns();
         let of_applications = applications.iter().map(|(patterns, _)| patterns);
@@ -112,7 +112,7 @@ impl RuleSet {
         }
     }
 
-    /// Ids that two patterns have.
+    /// Reports ids of two patterns that collide.
     fn same_patterns(&self, faults: &mut Vec<Fault>) {
         let mut all: Vec<(u32, usize)> =
             self.patterns.iter().enumerate().map(|(index, patterns)| (patterns.id, index)).collect();
@@ -121,7 +121,7 @@ impl RuleSet {
             let ((_, first), (id, second)) = (pair[0], pair[1]);
             let end = u64::from(self.patterns[first].id) + self.patterns[first].patterns.len() as u64;
             if u64::from(id) < end {
-                // The later one is to be mended.
+                // The fault is reported for the later one.
                 let (first, second) = (first.min(second), first.max(second));
                 faults.push(Fault {
                     rule: Some(Which::Patterns(second)),
@@ -147,7 +147,7 @@ impl RuleSet {
 }
 
 impl Patterns {
-    /// What is wrong with them on their own.
+    /// Reports faults of the patterns on their own.
     fn faults(&self, fault: &mut dyn FnMut(String)) {
         if let Err(reason) = may_be_named(&self.name) {
             fault(reason);
@@ -172,7 +172,7 @@ impl Patterns {
                 _ => None,
             });
             if let Some(reason) = reason {
-                // One says enough.
+                // One fault is enough.
                 return fault(format!("pattern {id}: {reason}"));
             }
         }

@@ -1,4 +1,4 @@
-//! Patterns that payloads are searched for, a thousand and more at once, and the names by which rules ask for them.
+//! Patterns to search payloads for, a thousand and more at once, and the names by which rules refer to them.
 
 mod application;
 mod automaton;
@@ -21,63 +21,63 @@ use super::names::shown;
 use super::plugins;
 use super::{Rule, RuleSet, Test};
 
-/// The longest pattern, in bytes.
+/// Maximum length of a pattern in bytes.
 pub(super) const LONGEST: usize = 128;
-/// The most patterns of one rule set.
+/// Maximum number of patterns of one rule set.
 pub(super) const MOST_PATTERNS: usize = 65_536;
-/// The highest id of a pattern: records have a bit less than 32 for it.
+/// The highest id of a pattern: records have 31 bits for it.
 pub(super) const LAST_ID: u32 = 0x7fff_ffff;
 
-/// Patterns that rules ask for by a name ([`Test::Payload`]). Several of them may have the same name.
+/// Patterns with a name that rules refer to ([`Test::Payload`]). Several entries may have the same name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Patterns {
-    /// What rules call them: letters, digits, `-` and `_`.
+    /// The name that rules use: letters, digits, `-` and `_`.
     pub name: String,
-    /// The id of the first of them, from 1; the others follow. No two patterns of a rule set have the same.
+    /// The id of the first pattern, from 1; the others have consecutive ids. Pattern ids are unique within a rule set.
     pub id: u32,
     /// The patterns.
     pub patterns: Arc<[Pattern]>,
-    /// Letters (of ASCII) are taken for the same, be they large or small.
+    /// Ignore the case of ASCII letters.
     #[serde(default)]
     pub nocase: bool,
     /// The first byte of the payload at which a pattern may begin, from 0.
     #[serde(default)]
     pub offset: u32,
-    /// A pattern lies within so many bytes from there on; `None`: anywhere behind it.
+    /// Maximum distance in bytes from `offset` to the end of a pattern; `None`: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub depth: Option<u32>,
 }
 
-/// Where patterns count, or what they are for.
+/// Scope or purpose of patterns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Wherever they lie.
+    /// The pattern matches anywhere.
     Anywhere,
-    /// In a header field's value, in the first lines of a SIP message.
+    /// The pattern matches only in the value of this header field, in the first lines of a SIP message.
     Within(SipHeader),
-    /// Nowhere: they say where the values of header fields are.
+    /// The pattern is not reported: it delimits the values of header fields.
     Gate(Gate),
 }
 
-/// Patterns that payloads are searched for.
+/// Patterns with the bits and the role of their search.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sought {
-    /// Of [`wirelane_bpf::rules::dim::PAYLOAD`].
+    /// Bits of [`wirelane_bpf::rules::dim::PAYLOAD`].
     pub(super) bits: u8,
     pub(super) role: Role,
     pub(super) patterns: Patterns,
 }
 
-/// The bytes of a pattern. As text they are hexadecimal digits.
+/// The bytes of a pattern. Serialized as hexadecimal digits.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Pattern(pub Vec<u8>);
 
 impl Pattern {
-    /// The bytes that are written as pairs of hexadecimal digits, with blanks between them or not.
+    /// Parses pairs of hexadecimal digits, with optional blanks between them.
     ///
     /// # Errors
-    /// Why the text is none.
+    /// A description of the syntax error.
     pub fn of_hex(text: &str) -> Result<Pattern, String> {
         let digits: Vec<char> = text.chars().filter(|letter| !letter.is_whitespace()).collect();
         let not_hex = |letter: &&char| !letter.is_ascii_hexdigit();
@@ -94,7 +94,7 @@ impl Pattern {
         Ok(Pattern(digits.chunks_exact(2).map(|pair| number(pair[0]) << 4 | number(pair[1])).collect()))
     }
 
-    /// What is wrong with it, if something is.
+    /// The fault of the pattern, if any.
     pub(super) fn fault(&self) -> Option<String> {
         match self.0.len() {
             0 => Some("the pattern is empty, and would be found everywhere".to_owned()),
@@ -108,7 +108,7 @@ impl Pattern {
     }
 }
 
-/// As text where it is one, else in hexadecimal digits.
+/// As text if printable, otherwise in hexadecimal digits.
 impl fmt::Display for Pattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0.iter().all(|byte| (0x20..0x7f).contains(byte)) {
@@ -139,19 +139,19 @@ impl<'de> Deserialize<'de> for Pattern {
 impl Patterns {
     /// The patterns with their ids.
     pub fn ids(&self) -> impl Iterator<Item = (u32, &Pattern)> {
-        // One that ends beyond the last id is a mistake, and is found as such.
+        // Ids beyond the last id are reported by the checks.
         let id = |at: usize| if self.id == 0 { 0 } else { self.id.saturating_add(at as u32) };
         self.patterns.iter().enumerate().map(move |(at, pattern)| (id(at), pattern))
     }
 
-    /// The bytes of the payload within which a pattern of so many bytes ends.
+    /// The range of payload offsets at which a pattern of this length may end.
     pub(super) fn ends(&self, length: usize) -> (u32, u32) {
         let last = self.depth.map_or(u32::MAX, |depth| self.offset.saturating_add(depth));
         (self.offset.saturating_add(length as u32), last)
     }
 }
 
-/// The names that a test asks the payload for, those of plug-ins included.
+/// The names that a test searches the payload for, including those of plug-ins.
 pub(super) fn asked(test: &Test) -> Option<Cow<'_, [String]>> {
     match test {
         Test::Payload(names) => Some(Cow::Borrowed(names)),
@@ -160,8 +160,8 @@ pub(super) fn asked(test: &Test) -> Option<Cow<'_, [String]>> {
     }
 }
 
-/// The names that these rules ask payloads for. Each is a bit of [`wirelane_bpf::rules::dim::PAYLOAD`], in this
-/// order.
+/// The distinct names that these rules search payloads for. Each is a bit of [`wirelane_bpf::rules::dim::PAYLOAD`], in
+/// this order.
 pub(super) fn names<'r>(rules: impl IntoIterator<Item = &'r Rule>) -> Vec<String> {
     let mut names = Vec::new();
     for condition in rules.into_iter().flat_map(|rule| &rule.conditions) {
@@ -175,19 +175,19 @@ pub(super) fn names<'r>(rules: impl IntoIterator<Item = &'r Rule>) -> Vec<String
 }
 
 impl RuleSet {
-    /// Its rules in the order of their ids.
+    /// The set's rules in the order of their ids.
     fn in_order(&self) -> Vec<&Rule> {
         let mut rules: Vec<&Rule> = self.rules.iter().collect();
         rules.sort_by_key(|rule| rule.id);
         rules
     }
 
-    /// The names that rules ask payloads for, in the order of their bits.
+    /// The names that rules search payloads for, in the order of their bits.
     pub fn pattern_names(&self) -> Vec<String> {
         names(self.in_order())
     }
 
-    /// The patterns of the fields of application protocols that rules ask for.
+    /// The patterns of the fields of application protocols that rules test.
     fn application_patterns(&self) -> Vec<(Patterns, Role)> {
         let mut all: Vec<&Application> = Vec::new();
         for condition in self.in_order().into_iter().flat_map(|rule| &rule.conditions) {
@@ -212,7 +212,7 @@ impl RuleSet {
         sought
     }
 
-    /// The patterns that rules ask for, and those that it takes to say where these lie.
+    /// The patterns that rules use, and the patterns that delimit their header fields.
     pub fn patterns_in_use(&self) -> Vec<Sought> {
         let names = self.pattern_names();
         let bit = |patterns: &Patterns| names.iter().position(|name| *name == patterns.name);
@@ -224,18 +224,18 @@ impl RuleSet {
         own.chain(self.application_patterns()).filter_map(sought).collect()
     }
 
-    /// What payloads are searched by. The set has to be one that can be used.
+    /// The automata for the set's payload search. The set must be valid.
     pub fn search(&self) -> Arc<Search> {
         automaton::of(self.patterns_in_use())
     }
 
-    /// At least how many bytes that takes, without making it.
+    /// Lower bound of the memory for the search in bytes, computed without building the automata.
     pub fn search_bytes(&self) -> u64 {
         let used = self.patterns_in_use();
         bytes_of(automaton::states(&used.iter().map(|sought| &sought.patterns).collect::<Vec<_>>()))
     }
 
-    /// What can be said of its patterns, by their names.
+    /// A report on the set's patterns, one line per name.
     pub fn pattern_lines(&self) -> Vec<PatternLine> {
         let used = self.pattern_names();
         let mut names: Vec<&str> = Vec::new();
@@ -259,22 +259,22 @@ impl RuleSet {
     }
 }
 
-/// Bytes of so many states.
+/// Bytes of this many states.
 fn bytes_of(states: u64) -> u64 {
     states.div_ceil(wirelane_bpf::search::PAGE as u64) * size_of::<Page>() as u64
 }
 
-/// What a capture says of the patterns of one name.
+/// A capture's report on the patterns of one name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PatternLine {
-    /// Their name.
+    /// Name.
     pub name: String,
-    /// How many they are.
+    /// Number of patterns.
     pub patterns: u64,
-    /// Some rule asks for them.
+    /// Whether a rule uses the patterns.
     pub in_use: bool,
-    /// States of the automaton that searches for them, if for no others.
+    /// States of an automaton for these patterns alone.
     pub states: u64,
-    /// Bytes that these take.
+    /// Bytes of these states.
     pub bytes: u64,
 }

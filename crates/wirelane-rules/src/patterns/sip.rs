@@ -1,5 +1,5 @@
-//! Header fields of SIP messages whose value may have anything around what is asked for: the gates that say where such a
-//! value is (`bpf/lib/search.h`).
+//! Header fields of SIP messages that are searched for a part of their value: the gates that delimit such a value
+//! (`bpf/lib/search.h`).
 //!
 //! ```text
 //! INVITE sip:bob@b SIP/2.0          a beginning opens MESSAGE
@@ -31,15 +31,15 @@ pub(crate) const METHODS: [&str; 14] = [
     "UPDATE",
 ];
 
-/// The schemes of what they are sent to.
+/// The URI schemes of request targets.
 pub(crate) const SCHEMES: [&str; 3] = ["sip:", "sips:", "tel:"];
 
-/// What a response begins with.
+/// The beginning of a response.
 pub(crate) const RESPONSE: &str = "SIP/2.0 ";
 
 const MESSAGE: u8 = 0x1;
 
-/// A header field of which a part is asked for.
+/// A header field that can be searched for a part of its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SipHeader {
     From,
@@ -49,7 +49,7 @@ pub enum SipHeader {
 impl SipHeader {
     const ALL: [SipHeader; 2] = [SipHeader::From, SipHeader::To];
 
-    /// Its name, and its compact one (RFC 3261, 7.3.3).
+    /// The name, and the compact form (RFC 3261, 7.3.3).
     pub(crate) fn names(self) -> [&'static str; 2] {
         match self {
             SipHeader::From => ["From", "f"],
@@ -57,7 +57,7 @@ impl SipHeader {
         }
     }
 
-    /// The gate that is open in its value.
+    /// The gate that is open within the field's value.
     pub(super) fn gate(self) -> u8 {
         match self {
             SipHeader::From => 0x2,
@@ -66,7 +66,7 @@ impl SipHeader {
     }
 }
 
-/// What a pattern does to gates.
+/// The effect of a pattern on gates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gate {
     pub(super) needs: u8,
@@ -74,8 +74,8 @@ pub struct Gate {
     pub(super) closes: u8,
 }
 
-/// The patterns that open and close gates. What stands at one place is shut first and opened then, as the end of a line
-/// is no part of anything that opens one there.
+/// The patterns that open and close gates. At one position, gates are closed before others are opened, because the end
+/// of a line is not part of a pattern that opens a gate there.
 pub(super) fn gates() -> Vec<(Patterns, Gate)> {
     let table = |text: String, depth: Option<u32>, needs: u8, opens: u8, closes: u8| {
         let patterns = [Pattern(text.into_bytes())].into();

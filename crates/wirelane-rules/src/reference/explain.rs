@@ -1,4 +1,4 @@
-//! Why a rule set says what it says of a packet.
+//! Explains the verdict of a rule set on a packet.
 
 use std::cell::{Cell, OnceCell};
 use std::fmt;
@@ -15,97 +15,97 @@ use crate::names::shown;
 use crate::patterns;
 use crate::{Action, Condition, ExactRule, Rule, RuleSet, Sample, Test, Then};
 
-/// The most patterns that are shown as text.
+/// Maximum number of patterns in the text form.
 const SHOWN: usize = 16;
 
-/// What a rule set says of a packet, and why. Its text form has a line for each rule.
+/// A rule set's verdict on a packet, with the reasons. The text form has a line for each rule.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Explanation {
-    /// The packet's fields, as rules see them.
+    /// The packet's fields as evaluated by rules.
     pub packet: String,
-    /// How many exact-match rules there are.
+    /// Number of exact-match rules.
     pub exact_rules: usize,
-    /// Each rule in the order in which it is asked: of the exact ones only that which is hit.
+    /// The rules in the order of evaluation; of the exact-match rules only the one that matches.
     pub findings: Vec<Finding>,
-    /// What becomes of the packet; not [`Action::None`].
+    /// Final action on the packet; not [`Action::None`].
     pub action: Action,
-    /// The rule that its record names: the one whose action it is, else the first that was hit. 0: none.
+    /// Id of the rule that is reported in the record: the one that decided, otherwise the first that matched. 0: none.
     pub rule_id: u32,
-    /// The action is the set's default.
+    /// Whether the action is the set's default policy.
     pub by_default: bool,
-    /// At most so many bytes of it are delivered.
+    /// Maximum number of bytes of the packet that are delivered.
     pub truncate: Option<u32>,
-    /// What its record is tagged with.
+    /// Tag in the packet's record.
     pub tag: Option<u32>,
-    /// The egress devices that get a copy of it.
+    /// Egress devices that get a copy of the packet.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub mirror: Vec<String>,
-    /// The egress device that it is redirected to.
+    /// Egress device that the packet is redirected to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
-    /// It hits more rules than are looked at; those behind were not asked.
+    /// The packet matches more than `MAX_HITS` rules; the remaining rules were not evaluated.
     pub more: bool,
-    /// The tests of named sets that rules ask, and whether they hold: exactly, where the kernel's may take what is in
-    /// none for an entry.
+    /// The tests of named sets in the rules, with their exact results; the kernel's bloom filters may have false
+    /// positives.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sets: Vec<SetTest>,
-    /// The payload was searched for patterns, as a rule asked for some that everything else fits.
+    /// The payload was searched, because a packet matched all other conditions of a rule with patterns.
     pub searched: bool,
-    /// What was found there.
+    /// The patterns that were found in the payload.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub patterns: Vec<FoundPattern>,
-    /// The plug-ins that would be asked. Here they are not: none is taken to match.
+    /// The plug-ins that would be called. They are not called here, and count as not matching.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub plugins: Vec<String>,
-    /// Not all of it was searched: it is longer than what is, has too many patterns in it, or was not captured.
+    /// The payload was searched incompletely: it is too long, has too many matches, or was not captured completely.
     pub half_searched: bool,
 }
 
 /// A test of a named set.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SetTest {
-    /// What is asked: `src-in`, `dst-in`, `host-in` or `flow-in`.
+    /// Field of the test: `src-in`, `dst-in`, `host-in` or `flow-in`.
     pub field: &'static str,
-    /// The set's name.
+    /// Name of the set.
     pub set: String,
-    /// Whether the packet's is in it.
+    /// Whether the packet's field is in the set.
     pub holds: bool,
 }
 
-/// What one rule has to do with the packet.
+/// The result of one rule for the packet.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Finding {
-    /// The rule.
+    /// Id of the rule.
     pub id: u32,
-    /// Its name.
+    /// Name of the rule.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// It is an exact-match rule.
+    /// Whether the rule is an exact-match rule.
     pub exact: bool,
-    /// Whether it is hit.
+    /// Whether the rule matches.
     pub found: Found,
-    /// Its conditions, each with what the packet has: of a rule that is not hit those that do not hold.
+    /// The rule's conditions, each with the packet's value; if the rule does not match, only the conditions that fail.
     pub why: Vec<String>,
-    /// What it does with the packet.
+    /// The rule's effect on the packet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub does: Option<String>,
 }
 
-/// Whether a rule is hit.
+/// Whether a rule matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Found {
-    /// It is.
+    /// The rule matches.
     Hit,
-    /// It is not.
+    /// The rule does not match.
     Missed,
-    /// An earlier rule ended the search.
+    /// An earlier rule ended the evaluation.
     NotAsked,
 }
 
 impl RuleSet {
-    /// What the set says of a packet that comes now, and why. The set has to be one that can be used
-    /// ([`RuleSet::check`]). Nothing is counted, and no exact-match rule is made.
+    /// Explains the set's verdict on a packet at the time of `facts`. The set must be valid ([`RuleSet::check`]). No
+    /// counter changes, and no exact-match rule is inserted.
     pub fn explain(&self, packet: Packet<'_>, facts: &Facts, device: &str) -> Explanation {
         let patterns = self.patterns_in_use();
         let (sets, searched) = (&self.sets[..], OnceCell::new());
@@ -151,7 +151,7 @@ impl RuleSet {
 struct Explainer<'p, 'q> {
     seen: &'p Seen<'q>,
     findings: Vec<Finding>,
-    /// A rule has said what becomes of the packet.
+    /// Whether a rule has decided about the packet.
     decided: bool,
 }
 
@@ -196,7 +196,7 @@ impl Watch for Explainer<'_, '_> {
     }
 
     fn missed(&mut self, rule: &Rule) {
-        // What was not searched is not why.
+        // Conditions that were not evaluated are not a reason.
         let asked = |condition: &&Condition| match &condition.test {
             Test::Plugin(_) => self.seen.asks_plugins(),
             test => self.seen.searched.get().is_some() || patterns::asked(test).is_none(),
@@ -219,7 +219,7 @@ impl Explainer<'_, '_> {
     }
 }
 
-/// What a rule does with a packet that hits it.
+/// The effect of a rule on a matching packet, in words.
 fn does(action: &str, then: Then, sample: Option<Sample>, chosen: bool) -> String {
     match sample {
         Some(sample) if !chosen => return format!("drop, as the sample of {sample} does not have it"),
@@ -232,7 +232,7 @@ fn does(action: &str, then: Then, sample: Option<Sample>, chosen: bool) -> Strin
     }
 }
 
-/// Why a condition holds, or does not.
+/// The reason why a condition holds or fails.
 fn why(seen: &Seen<'_>, condition: &Condition) -> String {
     if let Test::Plugin(_) = condition.test {
         return format!("{condition}: plug-ins run in the kernel only; taken as no match");

@@ -1,7 +1,7 @@
-//! Reference evaluation of a rule set: from its conditions, one rule after the other.
+//! Reference evaluation of a rule set: conditions are evaluated directly, one rule after the other.
 //!
-//! It is far too slow for traffic. [`RuleSet::explain`] is made of it, and tests compare it with what the kernel decides
-//! from the compiled tables. `bpf/lib/rules.h` says what is decided; nothing of the code there is used here.
+//! It is far too slow for traffic. [`RuleSet::explain`] uses it, and tests compare it with the kernel's verdicts from
+//! the compiled tables. The semantics are specified in `bpf/lib/rules.h`; no code from there is used here.
 
 mod explain;
 mod search;
@@ -23,65 +23,65 @@ use super::exact::own_shapes;
 use super::patterns::Sought;
 use super::{Action, ExactFields, ExactRule, Insert, Rule, RuleSet, Sample, Shape, Then};
 
-/// A rule set at work, with the exact-match rules that came of it and the counts.
+/// The state of an evaluated rule set: its exact-match rules, including inserted ones, and the counters.
 #[derive(Clone, Debug)]
 pub struct Reference<'s> {
     set: &'s RuleSet,
-    /// In the order of their ids.
+    /// Sorted by id.
     rules: Vec<&'s Rule>,
     shapes: Vec<Shape>,
-    /// The numbers of the devices that its rules send packets to.
+    /// Names of the devices that the set's rules send packets to, in the order of their bits.
     egress_devices: Vec<String>,
     counts: Vec<Counts>,
     exact: Vec<ExactEntry>,
-    /// The patterns that rules ask for.
+    /// The patterns that rules use.
     patterns: Arc<[Sought]>,
     searched: Counts,
 }
 
-/// An exact-match rule at work.
+/// An exact-match rule with its state.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExactEntry {
     /// The rule.
     pub rule: ExactRule,
-    /// It was made by the wildcard rule whose id it has.
+    /// Whether a wildcard rule inserted it; the id is that of the wildcard rule.
     pub made: bool,
-    /// When it was made, in nanoseconds of the packets' clock.
+    /// Time of creation, in nanoseconds of the packets' clock.
     pub made_ns: u64,
-    /// Packets and bytes that hit it, and when.
+    /// Packets and bytes that matched, with first and last time.
     pub counts: Counts,
 }
 
-/// What a rule does once a packet has hit it: what wildcard and exact-match rules have in common.
+/// The effect of a matching rule: the common part of wildcard and exact-match rules.
 struct Effect {
     id: u32,
     action: Action,
     then: Then,
     truncate: Option<u32>,
     tag: Option<u32>,
-    /// Bits of egress devices: of its copy, and of that which it redirects to.
+    /// Bits of the mirror device and of the redirect device.
     sends: (u8, u8),
 }
 
-/// What is asked while a packet is evaluated.
+/// Observer of an evaluation.
 trait Watch {
-    /// An exact-match rule is hit; a sample has the packet, or not.
+    /// An exact-match rule matches; `_chosen`: the packet is in its sample.
     fn exact(&mut self, _rule: &ExactRule, _exchanged: bool, _chosen: bool) {}
-    /// A wildcard rule is hit.
+    /// A wildcard rule matches.
     fn hit(&mut self, _rule: &Rule, _chosen: bool) {}
-    /// A wildcard rule is not hit.
+    /// A wildcard rule does not match.
     fn missed(&mut self, _rule: &Rule) {}
-    /// A wildcard rule is not asked any more.
+    /// A wildcard rule is not evaluated any more.
     fn unasked(&mut self, _rule: &Rule) {}
 }
 
-/// Nobody asks.
+/// No observer.
 struct Unwatched;
 
 impl Watch for Unwatched {}
 
 impl<'s> Reference<'s> {
-    /// The set at work from this time on. It has to be one that can be used ([`RuleSet::check`]).
+    /// An evaluation that starts at this time. The set must be valid ([`RuleSet::check`]).
     pub fn new(set: &'s RuleSet, now_ns: u64) -> Reference<'s> {
         let mut rules: Vec<&Rule> = set.rules.iter().collect();
         rules.sort_by_key(|rule| rule.id);
@@ -103,22 +103,22 @@ impl<'s> Reference<'s> {
         }
     }
 
-    /// The counts of the wildcard rules, in the order of their ids.
+    /// The counters of the wildcard rules, in the order of their ids.
     pub fn counts(&self) -> &[Counts] {
         &self.counts
     }
 
-    /// The exact-match rules: the set's, and those that were made since. Those that have expired are still there.
+    /// The exact-match rules: those of the set, and those inserted since. Expired rules may be included.
     pub fn exact(&self) -> &[ExactEntry] {
         &self.exact
     }
 
-    /// What searching payloads has done ([`wirelane_bpf::rules::Set::search_slot`]).
+    /// The counters of the payload search ([`wirelane_bpf::rules::Set::search_slot`]).
     pub fn searched(&self) -> Counts {
         self.searched
     }
 
-    /// Evaluates a packet, and counts it.
+    /// Evaluates a packet, and updates the counters.
     pub fn evaluate(&mut self, packet: Packet<'_>, facts: &Facts, device: &str) -> Evaluated {
         let patterns = Arc::clone(&self.patterns);
         let (sets, searched) = (&self.set.sets[..], OnceCell::new());
@@ -180,7 +180,7 @@ impl<'s> Reference<'s> {
         evaluated
     }
 
-    /// The exact-match rule that the packet hits, and whether it does so in the other direction.
+    /// The exact-match rule that matches the packet, and whether it matches in the other direction.
     fn exact_hit(&self, seen: &Seen<'_>) -> Option<(usize, bool)> {
         self.shapes.iter().find_map(|shape| {
             let fields = seen.fields(*shape)?;
@@ -196,7 +196,7 @@ impl<'s> Reference<'s> {
         self.exact.iter().position(|entry| entry.rule.fields == *fields && !entry.has_expired(now_ns))
     }
 
-    /// Makes an exact-match rule of a packet, unless it is there. Whether one was made.
+    /// Inserts an exact-match rule for a packet, unless it exists. Returns whether a rule was inserted.
     fn insert(&mut self, seen: &Seen<'_>, rule: &Rule, insert: Insert) -> bool {
         let Some(fields) = seen.fields(insert.shape) else { return false };
         let now_ns = seen.facts.now_ns;
@@ -220,7 +220,7 @@ impl<'s> Reference<'s> {
 }
 
 impl ExactEntry {
-    /// Whether it is over by this time.
+    /// Whether the rule has expired by this time.
     pub fn has_expired(&self, now_ns: u64) -> bool {
         let over = |since_ns: u64, seconds: u32| {
             let passed = Duration::from_nanos(now_ns.saturating_sub(since_ns));
@@ -248,7 +248,7 @@ fn is_chosen(seen: &Seen<'_>, sample: Option<Sample>) -> bool {
     sample.is_none_or(|sample| seen.is_chosen(sample.one_in, sample.by))
 }
 
-/// What a hit changes, and whether later rules are asked.
+/// Applies a match to the verdict; returns whether evaluation continues.
 fn apply(evaluated: &mut Evaluated, effect: &Effect, chosen: bool) -> Then {
     if !chosen {
         evaluated.verdict = verdict_of(Action::Drop).into();

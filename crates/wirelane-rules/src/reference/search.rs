@@ -1,4 +1,4 @@
-//! Searching a payload, pattern by pattern.
+//! Searches a payload, pattern by pattern.
 
 use serde::Serialize;
 use wirelane_bpf::layout::{NO_OFFSET, flags, ip_flags};
@@ -8,56 +8,56 @@ use super::{Seen, sip};
 use crate::Patterns;
 use crate::patterns::{Role, Sought};
 
-/// What was found in a payload.
+/// Result of a payload search.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Searched {
-    /// The ids that a record has.
+    /// The ids that are reported in the record.
     pub ids: [u32; FOUND],
-    /// More patterns were found.
+    /// More patterns were found than the record has space for.
     pub more: bool,
-    /// Not all was searched that should have been.
+    /// The payload was searched incompletely.
     pub half: bool,
-    /// Bytes that were searched.
+    /// Number of bytes searched.
     pub bytes: usize,
-    /// Everything that was found, in the order in which it was.
+    /// All matches, in the order in which they were found.
     pub found: Vec<FoundPattern>,
 }
 
-/// A pattern that is in a payload.
+/// A pattern found in a payload.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FoundPattern {
-    /// The name by which rules ask for it.
+    /// The name by which rules refer to the pattern.
     pub name: String,
-    /// Its id; 0 of a field of an application protocol.
+    /// Id of the pattern; 0 for a field of an application protocol.
     pub id: u32,
     /// The pattern, as text or in hexadecimal digits.
     pub pattern: String,
-    /// The byte of the payload at which it begins, from 0.
+    /// Offset of the pattern in the payload, from 0.
     pub at: usize,
 }
 
 impl FoundPattern {
-    /// Its name, and its id if it has one.
+    /// The name, and the id if the pattern has one.
     pub(super) fn words(&self) -> String {
         if self.id == 0 { self.name.clone() } else { format!("{} {}", self.name, self.id) }
     }
 }
 
 impl Searched {
-    /// Whether a pattern of one of these names was found.
+    /// Whether a pattern with one of these names was found.
     pub fn has(&self, names: &[String]) -> bool {
         self.found.iter().any(|found| names.contains(&found.name))
     }
 }
 
-/// A place at which a pattern ends, such that they sort as they are looked at.
+/// A position at which a pattern ends; sorts in the order of the search.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct End {
     block: usize,
     nocase: bool,
     end: usize,
     length: std::cmp::Reverse<usize>,
-    /// Among all patterns.
+    /// Index among all patterns.
     number: usize,
 }
 
@@ -97,7 +97,7 @@ pub(super) fn search(seen: &Seen<'_>, sought: &[Sought]) -> Searched {
             Role::Within(header) => sip::values(payload, header)
                 .iter()
                 .any(|value| value.start + bytes.len() <= end && end <= value.end),
-            // Only one of those that are looked at.
+            // Only counts towards the maximum number of matches.
             Role::Gate(_) => false,
         };
         if !counts {
@@ -113,7 +113,7 @@ pub(super) fn search(seen: &Seen<'_>, sought: &[Sought]) -> Searched {
     searched
 }
 
-/// The bytes that are searched: up to `reach`, and to what is searched at most.
+/// The bytes to search: at most `reach`, and at most the maximum length of a search.
 fn payload<'p>(seen: &Seen<'p>, reach: usize, searched: &mut Searched) -> Option<&'p [u8]> {
     let ip = seen.ip();
     let from = usize::from(ip.payload_off);

@@ -1,4 +1,4 @@
-//! A packet as rules see it, field by field.
+//! The fields of a packet as evaluated by rules.
 
 use std::cell::{Cell, OnceCell};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -17,43 +17,43 @@ use crate::{
     Condition, Entries, ExactFields, ExactVlan, Kind, NamedSet, Rule, SampleBy, Shape, Test, Vlan, Way,
 };
 
-/// A packet with all that rules may ask of it.
+/// A packet with all inputs of rules.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen<'p> {
-    /// What the parser found, and its bytes.
+    /// The packet's bytes and the parser's results.
     pub packet: Packet<'p>,
-    /// What is known beside that.
+    /// Metadata of the packet.
     pub facts: &'p Facts,
     /// The device.
     pub device: &'p str,
-    /// The named sets that rules ask.
+    /// The named sets that rules use.
     pub sets: &'p [NamedSet],
-    /// The patterns that rules ask for.
+    /// The patterns that rules use.
     pub patterns: &'p [Sought],
-    /// What was found of them, once somebody has asked.
+    /// Result of the payload search, after the first test that needed it.
     pub searched: OnceCell<Searched>,
-    /// A rule has asked a plug-in. None can be asked here: it is taken for one that does not match.
+    /// Whether a rule has tested a plug-in. Plug-ins cannot run here, and count as not matching.
     pub plugged: Cell<bool>,
 }
 
 impl<'p> Seen<'p> {
-    /// The headers that count.
+    /// The IP headers that are evaluated: the inner ones or the outer ones.
     pub(super) fn ip(&self) -> &'p Ip {
         let Packet { parsed, inner, .. } = self.packet;
         if inner && parsed.flags & flags::TUNNEL != 0 { &parsed.inner } else { &parsed.outer }
     }
 
-    /// What is in its payload.
+    /// The result of the payload search.
     pub(super) fn searched(&self) -> &Searched {
         self.searched.get_or_init(|| search(self, self.patterns))
     }
 
-    /// Whether plug-ins would be asked, if there are any: where the payload is searched.
+    /// Whether plug-ins would be called, if there are any: only together with a payload search.
     pub(super) fn asks_plugins(&self) -> bool {
         self.plugged.get() || self.searched.get().is_some()
     }
 
-    /// Whether a rule fits. The payload is searched only where everything else does.
+    /// Whether a rule matches. The payload is searched only if all other conditions hold.
     pub(super) fn fits(&self, rule: &Rule) -> bool {
         let (payload, others): (Vec<&Condition>, Vec<&Condition>) =
             rule.conditions.iter().partition(|condition| patterns::asked(&condition.test).is_some());
@@ -65,7 +65,7 @@ impl<'p> Seen<'p> {
         matches!(self.ip().l3, l3::IPV4 | l3::IPV6)
     }
 
-    /// Source and destination address, where there is IP.
+    /// Source and destination address of an IP packet.
     fn addresses(&self) -> Option<(IpAddr, IpAddr)> {
         let ip = self.ip();
         let four = |octets: &[u8; 16]| Ipv4Addr::new(octets[0], octets[1], octets[2], octets[3]);
@@ -76,7 +76,7 @@ impl<'p> Seen<'p> {
         }
     }
 
-    /// Source and destination port, where they are known.
+    /// Source and destination port, if known.
     fn ports(&self) -> Option<(u16, u16)> {
         let ip = self.ip();
         (ip.flags & ip_flags::PORTS != 0).then(|| (u16::from_be(ip.src_port), u16::from_be(ip.dst_port)))
@@ -102,7 +102,7 @@ impl<'p> Seen<'p> {
         (self.packet.parsed.eth_type != 0).then_some(self.packet.parsed.eth_type)
     }
 
-    /// The id of the outermost tag.
+    /// The VLAN id of the outermost tag.
     fn vlan(&self) -> Option<u16> {
         (self.packet.parsed.flags & flags::VLAN != 0).then_some(self.packet.parsed.vlan_tci[0] & 0xfff)
     }
@@ -164,7 +164,7 @@ impl<'p> Seen<'p> {
             }
             Test::Plugin(_) => {
                 self.plugged.set(true);
-                // Both are done at once.
+                // The kernel calls plug-ins and searches the payload in one step.
                 if !self.patterns.is_empty() {
                     self.searched();
                 }
@@ -181,12 +181,12 @@ impl<'p> Seen<'p> {
         }
     }
 
-    /// The sets of these names.
+    /// The sets with these names.
     fn named(&self, names: &[String]) -> impl Iterator<Item = &'p NamedSet> {
         self.sets.iter().filter(move |set| names.contains(&set.name))
     }
 
-    /// Whether one of these sets has an address.
+    /// Whether one of these sets contains an address.
     fn listed(&self, names: &[String], address: IpAddr) -> bool {
         self.named(names).any(|set| match &set.entries {
             Entries::Address(list) => list.contains(address),
@@ -194,7 +194,7 @@ impl<'p> Seen<'p> {
         })
     }
 
-    /// The flow that it is of, as sets of flows have it.
+    /// The packet's flow, as an entry of a set of flows.
     fn flow(&self) -> Option<Member> {
         let fields =
             Shape::SRC.with(Shape::DST).with(Shape::SRC_PORT).with(Shape::DST_PORT).with(Shape::PROTOCOL);
@@ -202,7 +202,7 @@ impl<'p> Seen<'p> {
         Member::flow((src?, src_port?), (dst?, dst_port?), protocol?)
     }
 
-    /// What the packet has in the place that a test asks about; `None`: it has no such thing.
+    /// The packet's value of the field that a test uses; `None`: the packet has no such field.
     pub(super) fn has(&self, test: &Test) -> Option<String> {
         let (addresses, ports) = (self.addresses(), self.ports());
         match test {
@@ -232,7 +232,7 @@ impl<'p> Seen<'p> {
         }
     }
 
-    /// The patterns that are in its payload, by name and id.
+    /// The patterns found in the payload, by name and id.
     fn found(&self) -> String {
         let mut words: Vec<String> = Vec::new();
         for found in &self.searched().found {
@@ -244,7 +244,7 @@ impl<'p> Seen<'p> {
         words.join(", ")
     }
 
-    /// The kinds that the packet is of, the narrowest ones.
+    /// The packet's kinds, without the more general ones.
     fn kinds(&self) -> Option<String> {
         let there = crate::names::KINDS.iter().filter(|(_, kind)| {
             let wider = *kind == Kind::Fragment;
@@ -254,7 +254,7 @@ impl<'p> Seen<'p> {
         (!names.is_empty()).then(|| names.join(", "))
     }
 
-    /// Its fields of a shape, if it has all of them.
+    /// The fields of a shape, if the packet has all of them.
     pub(super) fn fields(&self, shape: Shape) -> Option<ExactFields> {
         let ip = self.ip();
         let (addresses, is_ip, later) = (self.addresses(), self.is_ip(), ip.flags & ip_flags::LATER != 0);
@@ -265,7 +265,7 @@ impl<'p> Seen<'p> {
         if shape.has(Shape::DST) {
             fields.dst = Some(addresses?.1);
         }
-        // What has no ports has 0 for them, but for later fragments, whose ports nobody knows.
+        // Ports of a packet without ports are 0, except for later fragments, whose ports are unknown.
         let ports = self.ports().unwrap_or((0, 0));
         let ports = (is_ip && !later).then_some(ports);
         if shape.has(Shape::SRC_PORT) {
@@ -292,16 +292,16 @@ impl<'p> Seen<'p> {
         Some(fields)
     }
 
-    /// The fields that the packet would have in the other direction, of a shape.
+    /// The fields of a shape that a packet of the other direction would have.
     pub(super) fn fields_back(&self, shape: Shape) -> Option<ExactFields> {
         let (sources, destinations) = (Shape::SRC.0 | Shape::SRC_PORT.0, Shape::DST.0 | Shape::DST_PORT.0);
-        // Each bit of a destination's lies behind the source's.
+        // The bit of a destination field is the next higher one of its source field.
         let exchanged = (shape.0 & sources) << 1 | (shape.0 & destinations) >> 1;
         let asked = Shape(shape.0 & !(sources | destinations) | exchanged);
         self.fields(asked).map(ExactFields::exchanged)
     }
 
-    /// Whether a sample of one in so many has the packet (`wl_rule_chooses()`, `bpf/lib/evaluate.h`).
+    /// Whether a sample of one in N packets includes the packet (`wl_rule_chooses()`, `bpf/lib/evaluate.h`).
     pub(super) fn is_chosen(&self, one_in: u32, by: SampleBy) -> bool {
         let mix = |value: u64| {
             let value = value.wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -323,11 +323,11 @@ impl<'p> Seen<'p> {
         }
         value = (value ^ value >> 32).wrapping_mul(0x94d0_49bb_1331_11eb);
         value = (value ^ value >> 29).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        // The first of so many equal parts of the range of hashes.
+        // The first of N equal parts of the range of hashes.
         ((value >> 32) * u64::from(one_in)) >> 32 == 0
     }
 
-    /// The packet in a few words: what there is of addresses, ports, protocol, and so on.
+    /// A short description of the packet: its addresses, ports, protocol, and so on, as far as present.
     pub(super) fn words(&self) -> String {
         let mut words: Vec<String> = Vec::new();
         let mut add = |field: &str, value: Option<String>| {

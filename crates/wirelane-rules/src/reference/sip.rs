@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use crate::patterns::{METHODS, RESPONSE, SCHEMES, SipHeader};
 
-/// The parts of this payload that are values of the field, without what ends or folds their lines. None unless it
-/// begins as a SIP message does.
+/// The ranges of this payload that are values of the field, without line ends and folding. Empty unless the payload
+/// begins like a SIP message.
 pub(super) fn values(payload: &[u8], header: SipHeader) -> Vec<Range<usize>> {
     let begins = |text: &str| {
         payload.get(..text.len()).is_some_and(|first| first.eq_ignore_ascii_case(text.as_bytes()))
@@ -27,7 +27,7 @@ pub(super) fn values(payload: &[u8], header: SipHeader) -> Vec<Range<usize>> {
         }
         let text = line.strip_suffix(b"\n");
         if matches!(text, Some(b"" | b"\r")) {
-            // The body comes behind it.
+            // The body follows.
             break;
         }
         let text = text.unwrap_or(line);
@@ -41,7 +41,7 @@ pub(super) fn values(payload: &[u8], header: SipHeader) -> Vec<Range<usize>> {
     values
 }
 
-/// How long the field's name is with its colon, where the line begins with it.
+/// The length of the field's name with its colon, if the line begins with it.
 fn behind_name(line: &[u8], header: SipHeader) -> Option<usize> {
     header.names().into_iter().find_map(|name| {
         let rest = line.get(name.len()..)?;

@@ -1,4 +1,4 @@
-//! Makes rule sets and packets, of values that meet often enough for rules to be hit.
+//! Generates rule sets and packets from a small set of values, so that rules match often.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
@@ -23,25 +23,25 @@ pub struct Values {
     pub lengths: Vec<u32>,
     pub vlans: Vec<u16>,
     pub tcp_flags: Vec<u8>,
-    /// Ends, and a protocol.
+    /// Endpoints and a protocol.
     pub flows: Vec<([SocketAddr; 2], u8)>,
-    /// What payloads are made of.
+    /// Parts of payloads.
     pub words: Vec<Vec<u8>>,
 }
 
-/// All but redirect, which exact-match rules that packets make do not have.
+/// All actions except redirect, which inserted exact-match rules cannot have.
 const ACTIONS: [Action; 5] = [Action::Pass, Action::Drop, Action::Count, Action::Digest, Action::None];
 
-/// The named sets that tests ask: of addresses, and of flows. Each asked in every way there can be makes eight tests.
+/// Names of the sets that tests use: of addresses, and of flows. All combinations of a set and a field are eight tests.
 const SETS: [&[&str]; 2] = [&["hosts", "more-hosts"], &["flows", "more_flows"]];
 
 impl Values {
-    /// Few enough to meet.
+    /// A small number of values, so that rules match.
     pub fn few(dice: &mut Dice) -> Values {
         let mut values = Values::none();
         let base = dice.next() as u32;
         for _ in 0..12 {
-            // Neighbours and far ones, so that trees have parts in common and parts of their own.
+            // Neighbouring and distant addresses, so that trees have common and separate parts.
             let four = Ipv4Addr::from_bits(base ^ (dice.word() & dice.word()));
             let six = u128::from(dice.next()) << 64 | u128::from(dice.word());
             values.addresses.push(four.into());
@@ -53,7 +53,7 @@ impl Values {
         values.protocols.extend([1, 6, 17, 58, 132, dice.next() as u8]);
         values.ethertypes.extend([0x0800, 0x0806, 0x86dd, dice.next() as u16]);
         for _ in 0..12 {
-            // Of few letters, so that they are parts of each other.
+            // Words of few letters, so that they are parts of each other.
             values.words.push((0..1 + dice.below(5)).map(|_| *dice.pick(b"abAB\x00")).collect());
         }
         values.words.extend([b"\n".to_vec(), b"a:".to_vec()]);
@@ -83,7 +83,7 @@ impl Values {
         }
     }
 
-    /// Parts of a packet come to its words.
+    /// Adds parts of a packet to the words.
     pub fn take_words(&mut self, dice: &mut Dice, data: &[u8]) {
         for _ in 0..2 {
             let from = dice.below(data.len());
@@ -92,7 +92,7 @@ impl Values {
         }
     }
 
-    /// Those of a packet come to it.
+    /// Adds the values of a packet.
     pub fn take(&mut self, parsed: &Parsed, wire_len: u32) {
         for ip in [&parsed.outer, &parsed.inner] {
             if ip.l3 != l3::IPV4 && ip.l3 != l3::IPV6 {
@@ -119,7 +119,7 @@ fn address(layer: u8, bytes: &[u8; 16]) -> IpAddr {
     Ipv4Addr::new(bytes[0], bytes[1], bytes[2], bytes[3]).into()
 }
 
-/// A set that can be used.
+/// A valid rule set.
 pub fn set(dice: &mut Dice, values: &Values, rules: usize) -> RuleSet {
     let default = *dice.pick(&[Policy::Pass, Policy::Drop]);
     let shapes: Vec<Shape> = (0..1 + dice.below(5)).map(|_| shape(dice)).collect();
@@ -131,7 +131,7 @@ pub fn set(dice: &mut Dice, values: &Values, rules: usize) -> RuleSet {
         id += 1 + dice.below(3) as u32;
         let (sets, patterns) = (set.sets.clone(), set.patterns.clone());
         let whole = RuleSet { rules: vec![rule.clone()], sets, patterns, ..RuleSet::default() };
-        // Most of those that cannot be used ask for what no packet is.
+        // Most of the invalid rules are rules that no packet can match.
         if whole.check().is_ok() {
             set.rules.push(rule);
         }
@@ -144,7 +144,7 @@ pub fn set(dice: &mut Dice, values: &Values, rules: usize) -> RuleSet {
             set.exact.pop();
         }
     }
-    // Rules stand in any order.
+    // Shuffle the rules: their order in the set is arbitrary.
     for place in (1..set.rules.len()).rev() {
         set.rules.swap(place, dice.below(place + 1));
     }
@@ -152,7 +152,7 @@ pub fn set(dice: &mut Dice, values: &Values, rules: usize) -> RuleSet {
     set
 }
 
-/// Named sets, of values that meet and of others.
+/// Named sets, of these values and of others.
 pub fn sets(dice: &mut Dice, values: &Values) -> Vec<NamedSet> {
     let mut all = Vec::new();
     for name in SETS[0] {
@@ -179,10 +179,10 @@ pub fn sets(dice: &mut Dice, values: &Values) -> Vec<NamedSet> {
     all.into_iter().map(set).collect()
 }
 
-/// The names of patterns.
+/// Names of patterns.
 const PATTERNS: &[&str] = &["words", "more-words", "others"];
 
-/// Patterns, of words that meet and of others, two tables of them of one name.
+/// Patterns, of these words and of others; one name has two tables.
 pub fn patterns(dice: &mut Dice, values: &Values) -> Vec<Patterns> {
     let mut id = 1;
     let mut table = |name: &str| {
@@ -209,7 +209,7 @@ pub fn patterns(dice: &mut Dice, values: &Values) -> Vec<Patterns> {
     [PATTERNS, &PATTERNS[..1]].concat().into_iter().map(&mut table).collect()
 }
 
-/// Some fields, in one shape or both ways.
+/// A random shape, sometimes with both directions.
 fn shape(dice: &mut Dice) -> Shape {
     loop {
         let shape = Shape(dice.below(256) as u32 & dice.below(256) as u32);
@@ -250,7 +250,7 @@ fn action(dice: &mut Dice) -> Action {
     if dice.once_in(5) { Action::Redirect } else { *dice.pick(&ACTIONS) }
 }
 
-/// The egress devices of a rule with this action: for a copy, and for the packet itself.
+/// The egress devices of a rule with this action: for a mirror copy, and for a redirect.
 fn egress_devices(dice: &mut Dice, action: Action) -> (Option<String>, Option<String>) {
     let names = ["eth2", "eth3", "eth10", "tap0", "wan", "x", "y", "zz"];
     let mirror = dice.once_in(4).then(|| dice.one(&names).to_owned());
@@ -318,7 +318,7 @@ pub fn test(dice: &mut Dice, values: &Values) -> Test {
     }
 }
 
-/// Five, as rules ask for no more than eight names.
+/// One of five fields: rules can use at most eight names.
 fn application(dice: &mut Dice) -> Application {
     let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
     match dice.below(7) {
@@ -359,7 +359,7 @@ fn addresses(dice: &mut Dice, values: &Values) -> Arc<Addresses> {
     set.into()
 }
 
-/// The ends of a range around a value: of a prefix, or any.
+/// The bounds of a range around a value: a prefix, or any range.
 fn ends(dice: &mut Dice, value: u128, most: u128) -> (u128, u128) {
     let bits = 128 - most.leading_zeros();
     let rest = most.checked_shr(dice.below(bits as usize + 1) as u32).unwrap_or(0);

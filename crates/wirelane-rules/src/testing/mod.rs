@@ -1,14 +1,14 @@
-//! Generated rule sets and packets, for tests of this crate and of those that evaluate its tables.
+//! Generated rule sets and packets, for tests of this crate and of crates that evaluate its tables.
 
 pub mod generator;
 pub mod packets;
 
 use crate::RuleSet;
 
-/// A set that is right.
+/// Parses a valid rule set.
 ///
 /// # Panics
-/// Where it is not.
+/// If the text is invalid.
 pub fn set(text: &str) -> RuleSet {
     RuleSet::parse(text).unwrap_or_else(|error| panic!("{error}\nin {text}"))
 }

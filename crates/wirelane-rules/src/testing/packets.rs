@@ -1,4 +1,4 @@
-//! Makes packets of the values that rule sets are made of (`generator`).
+//! Generates packets from the values of `generator`.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -8,7 +8,7 @@ use wirelane_bpf::rules::Facts;
 use super::generator::Values;
 use wirelane_testing::Dice;
 
-/// Beginnings of payloads that have such fields, or nearly.
+/// Payload prefixes with fields of application protocols, and near misses.
 const BEGINNINGS: &[&[u8]] = &[
     b"GET /",
     b"POST *",
@@ -23,7 +23,7 @@ const BEGINNINGS: &[&[u8]] = &[
     b"\x40\x00",
 ];
 
-/// What a parser may find, and some that it may not.
+/// Results of a parser, including some that no parser produces.
 pub fn parsed(dice: &mut Dice, values: &Values) -> Parsed {
     let mut parsed = Parsed { eth_type: *dice.pick(&values.ethertypes), ..Parsed::default() };
     parsed.outer = ip(dice, values);
@@ -72,7 +72,7 @@ fn ip(dice: &mut Dice, values: &Values) -> Ip {
     ip
 }
 
-/// Makes it a packet of a flow, either way.
+/// Makes the packet part of a flow, in either direction.
 fn of_flow(dice: &mut Dice, values: &Values, ip: &mut Ip) {
     let (mut ends, protocol) = *dice.pick(&values.flows);
     if dice.once_in(2) {
@@ -95,7 +95,7 @@ fn of_flow(dice: &mut Dice, values: &Values, ip: &mut Ip) {
     }
 }
 
-/// An address of this network layer; of IPv4 in the first 4 bytes, as a parser leaves it.
+/// An address of this network layer; IPv4 in the first 4 bytes, as stored by the parser.
 fn bytes(dice: &mut Dice, values: &Values, layer: u8) -> [u8; 16] {
     let mut bytes = [0; 16];
     match dice.pick(&values.addresses) {
@@ -107,7 +107,7 @@ fn bytes(dice: &mut Dice, values: &Values, layer: u8) -> [u8; 16] {
     bytes
 }
 
-/// What SIP messages begin with, and what has nothing to do with them.
+/// First lines of SIP messages, and unrelated ones.
 const FIRST_LINES: &[&[u8]] = &[
     b"INVITE sip:a SIP/2.0",
     b"SIP/2.0 200 OK",
@@ -118,7 +118,7 @@ const FIRST_LINES: &[&[u8]] = &[
     b" SIP/2.0 ",
 ];
 
-/// What they go on with: names of fields, ends of lines, and what folds them.
+/// Parts of further lines: field names, line ends, and folding.
 const OF_LINES: &[&[u8]] = &[
     b"\r\n",
     b"\r\n",
@@ -144,7 +144,7 @@ const OF_LINES: &[&[u8]] = &[
     b"\n\n",
 ];
 
-/// A SIP message, or nearly one.
+/// A SIP message, or a near miss.
 fn sip(dice: &mut Dice, values: &Values) -> Vec<u8> {
     let mut bytes = dice.pick(FIRST_LINES).to_vec();
     let most = if dice.once_in(5) { 200 } else { 20 };
@@ -156,7 +156,7 @@ fn sip(dice: &mut Dice, values: &Values) -> Vec<u8> {
     bytes
 }
 
-/// The bytes of a packet: words, and others between them.
+/// A payload: words, and other bytes between them.
 pub fn payload(dice: &mut Dice, values: &Values) -> Vec<u8> {
     if dice.once_in(3) {
         return sip(dice, values);
@@ -174,7 +174,7 @@ pub fn payload(dice: &mut Dice, values: &Values) -> Vec<u8> {
     bytes
 }
 
-/// What is known of a packet beside its bytes.
+/// Metadata of a packet.
 pub fn facts(dice: &mut Dice, values: &Values, now_ns: u64) -> Facts {
     Facts {
         now_ns,

@@ -1,9 +1,9 @@
-//! Fields of application protocols: what they are found in, and what not.
+//! Fields of application protocols: payloads in which they are found, and others.
 
 use super::patterns::decided;
 use crate::{Action, Application, Condition, Rule, RuleSet, Test};
 
-/// A condition, payloads in which it is found, and others.
+/// A condition, payloads in which it matches, and payloads in which it does not.
 type Case = (&'static str, &'static [&'static [u8]], &'static [&'static [u8]]);
 
 #[test]
@@ -66,7 +66,7 @@ fn application_fields_are_found_where_they_stand() {
                 b"LOCK sip:b SIP/2.0\r\nFrom: alice@example.com\r\n\r\n",
             ],
         ),
-        // The end of the name of a field is no part of its value.
+        // The end of a field's name is not part of its value.
         (
             "sip-to = [\"o:\", \"Bob B\", \"\u{e4}\"]",
             &[

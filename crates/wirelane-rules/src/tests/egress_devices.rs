@@ -1,5 +1,4 @@
-//! Rules that send packets to other devices: as they are written, what is wrong with them, and what they say of a
-//! packet.
+//! Rules that send packets to other devices: their syntax, their mistakes, and their verdicts.
 
 use wirelane_bpf::evaluate::Packet;
 use wirelane_bpf::layout::Parsed;
@@ -76,7 +75,7 @@ fn an_exit_gets_a_packet_once_and_the_last_action_counts() {
         evaluate(60, 0),
         ((verdict::REDIRECT, 2, 0b011, 0b001), "=> redirect to eth2, by rule 2, mirrored to eth3".to_owned())
     );
-    // What rule 2 says is replaced, and not that rule 1 sends a copy.
+    // The verdict of rule 2 is replaced, but the mirror copy of rule 1 is kept.
     assert_eq!(
         evaluate(100, 0),
         ((verdict::PASS, 3, 0b011, 0), "=> pass, by rule 3, mirrored to eth2, eth3".to_owned())
@@ -124,7 +123,7 @@ fn a_device_that_is_no_exit_is_a_mistake_with_its_place() {
                 [[exact]]\nid = 3\nsrc = \"192.0.2.1\"\naction = \"none\"\nmirror = \"eth4\"\n\
                 [[exact]]\nid = 10\nfile = \"some.csv\"\naction = \"redirect\"\n";
     std::fs::write(&path, text).expect("a file");
-    // Where no capture is at hand, any device may be one.
+    // Without a running capture, any device is accepted.
     RuleSet::read(&path).expect("no mistake");
     let egress_devices = egress_devices(&["eth3"]);
     assert_eq!(

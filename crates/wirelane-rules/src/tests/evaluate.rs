@@ -1,5 +1,5 @@
-//! Compiled sets, evaluated by the code of the kernel, against the reference: the same verdict, rule, tag and counts for
-//! every packet.
+//! Compiled sets, evaluated by the kernel's code, compared to the reference: the same verdict, rule, tag and counters
+//! for every packet.
 
 use std::collections::HashMap;
 
@@ -19,7 +19,7 @@ use wirelane_testing::packets::captures;
 /// The time of the first packet.
 const START_NS: u64 = 1_000_000_000_000;
 
-/// Exact-match rules as any hash table has them.
+/// Exact-match rules in an ordinary hash table.
 #[derive(Default)]
 struct Table(HashMap<ExactKey, ExactValue>);
 
@@ -34,7 +34,7 @@ impl ExactTable for Table {
     }
 }
 
-/// A set twice: compiled, and as it is.
+/// A set in two forms: compiled, and as the reference.
 struct Both<'s> {
     set: &'s RuleSet,
     device: &'static str,
@@ -44,7 +44,7 @@ struct Both<'s> {
     reference: Reference<'s>,
 }
 
-/// What was decided of how many packets.
+/// Number of packets by verdict and other results.
 #[derive(Debug, Default)]
 struct Said {
     verdicts: [u64; 6],
@@ -71,12 +71,12 @@ impl<'s> Both<'s> {
         Both { set, device, flat, counts, exact, reference: Reference::new(set, START_NS) }
     }
 
-    /// Evaluates a packet in both ways.
+    /// Evaluates a packet with both implementations.
     fn evaluate(&mut self, packet: Packet<'_>, facts: &Facts, said: &mut Said) {
         let ours = evaluate(&self.flat, &self.counts, &mut self.exact, packet, facts);
         let expected = self.reference.evaluate(packet, facts, self.device);
         let of = |evaluated: Evaluated| {
-            // Without the flag, the tag says nothing.
+            // The tag is only valid with the flag.
             let tagged = evaluated.flags & evaluated_flags::TAGGED != 0;
             Evaluated { tag: if tagged { evaluated.tag } else { 0 }, ..evaluated }
         };
@@ -98,7 +98,7 @@ impl<'s> Both<'s> {
         said.half += u64::from(ours.flags & evaluated_flags::HALF != 0);
     }
 
-    /// Both have counted the same, and made the same rules.
+    /// Both implementations have counted the same, and inserted the same rules.
     fn same_counts(&self, said: &mut Said) {
         let mut ours: Vec<Counts> = self.counts.iter().map(LiveCounts::read).collect();
         let searched = ours.drain(self.set.rules.len()..).next().unwrap_or_default();
@@ -127,7 +127,7 @@ impl<'s> Both<'s> {
     }
 }
 
-/// Everything that can be decided was, often.
+/// Every possible result occurred, and often.
 fn all_was_said(said: &Said) {
     println!("{said:?}");
     let Said { verdicts, hits, exact, made, tagged, truncated, by_default, searched, found, sent, .. } = said;
@@ -151,7 +151,7 @@ fn random_sets_and_packets() {
         let mut both = Both::new(&set, dice.one(&["eth0", "eth1", "eth2", ""]));
         let mut now_ns = START_NS;
         for _ in 0..150 {
-            // Sometimes none passes, sometimes most of the seconds in which rules end.
+            // Sometimes no time passes, sometimes most of the seconds after which rules expire.
             now_ns += dice.next() % 700_000_000;
             let parsed = generator::parsed(&mut dice, &values);
             let facts = generator::facts(&mut dice, &values, now_ns);
@@ -181,7 +181,7 @@ fn random_sets_and_the_packets_of_the_corpus() {
     let mut said = Said::default();
     let mut dice = Dice(6);
     for _ in 0..80 {
-        // Values of some packets, so that these are met.
+        // Values of some packets, so that rules match them.
         let mut values = Values::none();
         values.tcp_flags.push(0x10);
         while values.addresses.len() < 40 {
@@ -227,7 +227,7 @@ fn the_last_of_4096_rules_is_found_and_those_between_are_not_asked() {
         })
         .collect();
     text.push_str("[[rule]]\nid = 4294967295\nport = 53\naction = \"count\"\n");
-    // One clause more than there is room for: a port on either side is two.
+    // One clause too many: a port on either side makes two clauses.
     assert!(RuleSet::parse(&text).is_err());
     let set = super::set(&text.replace("\nport", "\ndst-port"));
     let mut both = Both::new(&set, "eth0");

@@ -1,4 +1,4 @@
-//! Why a set says what it says of a packet.
+//! Explanations of verdicts.
 
 use wirelane_bpf::evaluate::Packet;
 use wirelane_bpf::layout::{LinkType, Parsed};
@@ -9,7 +9,7 @@ use super::generator::{self, Values};
 use crate::{Action, Found, Reference, RuleSet};
 use wirelane_testing::Dice;
 
-/// UDP from 192.0.2.1:5353 to 198.51.100.7:53, and what is known beside it.
+/// UDP from 192.0.2.1:5353 to 198.51.100.7:53, with its metadata.
 fn query() -> (Parsed, Facts) {
     let mut packet = [0u8; 28];
     packet[0] = 0x45;
@@ -112,7 +112,7 @@ fn without_a_rule_it_is_the_default() {
         "{explained}"
     );
     assert!(explained.ends_with("=> drop, by default"), "{explained}");
-    // A rule without an action of its own is named all the same.
+    // A rule without an action of its own is reported too.
     let set = super::set("[[rule]]\nid = 3\naction = \"none\"\n");
     let explained = set.explain(packet, &facts, "");
     assert_eq!((explained.action, explained.rule_id, explained.by_default), (Action::Pass, 3, true));
@@ -127,7 +127,7 @@ fn samples_are_explained() {
         let packet = Packet { parsed: &parsed, data: &[], inner: false };
         set.explain(packet, &facts, "").to_string()
     };
-    // One packet is in few samples of one in very many.
+    // A sample of one in very many rarely includes a given packet.
     let told = text(1_000_000);
     assert!(told.contains("hit: drop, as the sample of 1 in 1000000 flows does not have it"), "{told}");
     assert!(told.ends_with("=> drop, by rule 3"), "{told}");
@@ -155,7 +155,7 @@ fn what_is_explained_is_what_is_decided() {
             let wildcard = explained.findings.iter().filter(|finding| !finding.exact);
             let hits = wildcard.filter(|finding| matches!(finding.found, Found::Hit)).count();
             assert_eq!(hits as u32, evaluated.hits, "{explained}");
-            // A rule that is not hit says why; one that is, does not.
+            // A rule that does not match has a reason; a rule that matches has none.
             assert!(explained.findings.iter().all(|finding| match finding.found {
                 Found::Missed => !finding.why.is_empty() && finding.does.is_none(),
                 Found::Hit => finding.does.is_some(),

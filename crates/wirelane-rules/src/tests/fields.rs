@@ -1,4 +1,4 @@
-//! Fields of HTTP, SIP and RTP over the corpus: rules find the packets in which tshark has found them.
+//! Fields of HTTP, SIP and RTP over the corpus: rules match the packets that tshark reports.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,14 +16,14 @@ use wirelane_testing::{load, manifest};
 /// Packets by their numbers in the capture, from 1.
 type Frames = BTreeSet<u64>;
 
-/// A capture, and what tshark says of it.
+/// A capture, and tshark's results for it.
 struct Told {
     id: String,
     packets: Vec<(Parsed, Vec<u8>, u32)>,
     truth: Value,
 }
 
-/// Those of some categories that have an object of this name with something in its list.
+/// The captures of some categories whose results have an object of this name with entries in its list.
 fn told(what: &str, categories: &[&str], object: &str, list: &str) -> Option<Vec<Told>> {
     let corpus = corpus(what)?;
     let mut all = Vec::new();
@@ -69,13 +69,13 @@ fn text<'v>(value: &'v Value, name: &str) -> &'v str {
     value[name].as_str().unwrap_or_default()
 }
 
-/// A condition that finds other packets than tshark tells, or another number of them.
+/// A condition that matches other packets than tshark reports, or another number of packets.
 type Exception<T> = (&'static str, &'static str, T, &'static str);
 
 const QUOTED: &str = "the others are quoted in ICMP errors, which are no SIP messages";
 const FRAGMENT: &str = "of a datagram in two fragments tshark names the last, and we search the first, too";
 
-/// By capture and condition: the packets that rules find.
+/// By capture and condition: the packets that the rules match.
 const SIP_EXCEPTIONS: &[Exception<&[u64]>] = &[
     ("ipfixprobe--sip", "sip-method = \"INVITE\"", &[1, 2, 3, 4, 5, 8, 9, 11, 13], QUOTED),
     ("ipfixprobe--sip", "sip-from = \"sip:100@1.1.1.1\"", &[1, 2, 3, 4, 5, 6, 8, 9, 11, 13], QUOTED),
@@ -102,7 +102,7 @@ fn sip_messages_are_found_by_method_from_and_to() {
             if !method.is_empty() {
                 expected.entry(format!("sip-method = {method:?}")).or_default().insert(number);
             }
-            // What an address is in: others may be longer, with a port behind it.
+            // Addresses that contain this text: others may be longer, with a port at the end.
             for (field, name) in [("sip-from", "from.addr"), ("sip-to", "to.addr")] {
                 for part in told.list("sip_messages").map(|other| text(other, name)) {
                     let has = text(message, name).to_ascii_lowercase().contains(&part.to_ascii_lowercase());
@@ -134,7 +134,7 @@ const BEHIND_CONNECT: &str = "to tshark no HTTP comes behind a CONNECT";
 const IN_A_TUNNEL: &str = "it is inside GTP, which takes --inner";
 const NO_TARGET: &str = "the request has no target";
 
-/// By capture and condition: how many packets rules find.
+/// By capture and condition: the number of packets that the rules match.
 const HTTP_EXCEPTIONS: &[Exception<usize>] = &[
     ("suricata--http-connect-http-connect-simple", "http-status = 200", 2, BEHIND_CONNECT),
     ("suricata--http-multiple-cl", "http-method = \"POST\"", 1, SEVERAL),
@@ -171,14 +171,14 @@ fn http_messages_are_found_by_method_and_status() {
     let Some(all) = told("fields of HTTP", &["http", "apps"], "http_tshark", "requests") else { return };
     let (mut conditions, mut exceptions) = (0, 0);
     for told in &all {
-        // To tshark a message is where it ends, so that they are counted.
+        // tshark assigns a message to the packet of its end, so only numbers are compared.
         let mut expected = BTreeMap::<String, usize>::new();
         for request in told.list("requests") {
             *expected.entry(format!("http-method = {:?}", text(request, "method"))).or_default() += 1;
         }
         for response in told.list("responses") {
             let status = response["status"].as_u64().expect("a number");
-            // Of others there are none, and no rule can ask for them.
+            // Other values are not valid statuses, and no rule can test for them.
             if (100..600).contains(&status) {
                 *expected.entry(format!("http-status = {status}")).or_default() += 1;
             }
@@ -214,7 +214,7 @@ fn rtp_packets_are_found_by_payload_type() {
     let (mut streams, mut packets) = (0, 0);
     for told in &all {
         for line in told.list("rtp_streams_heuristic") {
-            // Start, end, source, port, destination, port, SSRC, payload, packets, and what else there is.
+            // Start, end, source, port, destination, port, SSRC, payload, packets, and further columns.
             let words: Vec<&str> = line.as_str().unwrap_or_default().split_whitespace().collect();
             let [_, _, src, src_port, dst, dst_port, _, payload, number, ..] = words[..] else { continue };
             let (Some(kind), Ok(number)) = (payload_type(payload), number.parse::<usize>()) else { continue };
@@ -232,7 +232,7 @@ fn rtp_packets_are_found_by_payload_type() {
     assert!(streams >= 13 && packets > 9000, "{streams} streams, {packets} packets");
 }
 
-/// The one that tshark's name of a payload means, where it means one (RFC 3551, 6).
+/// The payload type for tshark's name of a payload, if the name implies one (RFC 3551, 6).
 fn payload_type(name: &str) -> Option<u8> {
     match name {
         "g711U" => Some(0),

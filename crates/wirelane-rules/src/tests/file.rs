@@ -129,7 +129,7 @@ fn what_is_not_said() {
         insert = {}
     "#);
     assert_eq!(set.default, Policy::Pass);
-    // In the order of their ids.
+    // Sorted by id.
     let [one, two] = set.rules.as_slice() else { panic!("two rules") };
     assert_eq!((one.id, one.then, one.conditions.len()), (1, Then::Stop, 0));
     let flow = [Shape::SRC, Shape::DST, Shape::SRC_PORT, Shape::DST_PORT, Shape::PROTOCOL];
@@ -213,7 +213,7 @@ fn words_are_the_same_fields() {
         sample = 4
         tag = 1
     "#);
-    // Those of a table that is written with dots come where its first one is.
+    // The fields of a dotted table are at the position of its first field.
     assert_eq!(Rule::from_words(words).expect("a rule"), of_file.rules[0]);
     let words = "id=3 src=192.0.2.1 dst-port=53 protocol=udp vlan=none both-ways=true action=count idle=5m";
     let of_file = set(r#"
@@ -229,7 +229,7 @@ fn words_are_the_same_fields() {
     "#);
     let rule = ExactRule::from_words(words).expect("a rule");
     assert_eq!(rule, of_file.exact[0]);
-    // Fields are shown as the words that they come of.
+    // Fields are displayed as words that can be parsed again.
     let again = format!("id=3 action=count idle=300 {}", rule.fields);
     assert_eq!(ExactRule::from_words(&again).expect("a rule"), rule);
 }

@@ -4,7 +4,7 @@ use crate::Error;
 use crate::{ExactRule, Room, Rule, RuleSet};
 use wirelane_testing::Dice;
 
-/// A bit of everything.
+/// A rule file with every kind of table.
 const FILE: &str = r#"# rules
 default = "drop"
 [lists]
@@ -40,7 +40,7 @@ action = "count"
 
 const WORDS: &str = "id=7 src=192.0.2.1 dst-port=53 protocol=udp vlan=none both-ways=true action=count idle=5m sample=0x2 tag=9";
 
-/// What is put in somewhere.
+/// Text fragments to insert at random positions.
 const PARTS: [&str; 40] = [
     "\"",
     "'",
@@ -84,7 +84,7 @@ const PARTS: [&str; 40] = [
     "0.0.0.0/0",
 ];
 
-/// A text with some parts put in, left out, doubled or changed.
+/// A text with some parts inserted, removed, duplicated or changed.
 fn spoilt(dice: &mut Dice, text: &str) -> String {
     let mut letters: Vec<char> = text.chars().collect();
     for _ in 0..1 + dice.below(4) {
@@ -110,7 +110,7 @@ fn spoilt(dice: &mut Dice, text: &str) -> String {
     letters.into_iter().collect()
 }
 
-/// Its mistakes have places in the text.
+/// Checks that all mistakes have positions in the text.
 fn told(text: &str, error: Error) {
     let Error::Rules { mistakes } = error else { panic!("not the text's fault: {error}") };
     assert!(!mistakes.is_empty(), "{text:?}");

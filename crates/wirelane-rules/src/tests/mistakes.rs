@@ -3,7 +3,7 @@
 use super::mistakes;
 use crate::{Action, Condition, ExactFields, ExactRule, Rule, RuleSet, Sample, SampleBy, Shape, Test};
 
-/// A text has exactly these mistakes, of which the beginnings are given.
+/// Checks that a text has exactly these mistakes; only the beginnings of the messages are given.
 fn has(text: &str, expected: &[&str]) {
     let found = mistakes(text);
     let fits = found.len() == expected.len()
@@ -11,7 +11,7 @@ fn has(text: &str, expected: &[&str]) {
     assert!(fits, "{text}\nhas {found:#?}\nand not {expected:#?}");
 }
 
-/// The fields of a rule that is right but for them; they begin in line 4.
+/// A rule that is valid except for `fields`, which begin in line 4.
 fn rule(fields: &str) -> String {
     format!("[[rule]]\nid = 1\naction = \"drop\"\n{fields}\n")
 }
@@ -47,12 +47,12 @@ fn what_is_not_toml() {
     has("[[rule]\nid = 1\n", &["1:8: "]);
     has("default = pass\n", &["1:11: "]);
     has("[[rule]]\nid = 1\nid = 2\naction = \"drop\"\n", &["3:1: "]);
-    // Several of them, and what else is wrong; what is missing may be missing for them.
+    // Several syntax errors, and other mistakes; a field may be missing because of a syntax error.
     let found =
         mistakes("[[rule]]\nid = \naction = \"drop\"\nport = \"x\"\n[[rule]]\nid = 2\naction = drop\n");
     let lines: Vec<&str> = found.iter().map(|line| line.split(':').next().expect("a line")).collect();
     assert_eq!(lines, ["2", "4", "7"], "{found:#?}");
-    // Deeper than anything that is read: dots in brackets, which have to be counted together.
+    // Nested deeper than the reader accepts: dots in brackets, which have to be counted together.
     has(&format!("x = {}", "[".repeat(40)), &["1:36: nothing in a rule file is nested deeper than 32"]);
     has("x = {a.b = {c = [[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[", &["1:45: nothing in a rule file is nested"]);
     assert!(!mistakes(&format!("x = {}{}", "[".repeat(5000), "]".repeat(5000))).is_empty());
@@ -77,7 +77,7 @@ fn a_long_line_takes_no_longer_than_many_short_ones() {
     let set = super::set(&rule(&format!("port = [{ports}\"2-3\"]")));
     let Test::Port(ranges) = &set.rules[0].conditions[0].test else { panic!("port") };
     assert_eq!(ranges.len(), 400_001);
-    // The wrong ones are found where they are, also behind letters of several bytes.
+    // The invalid values are reported at their positions, also after letters of several bytes.
     let found = mistakes(&rule(&format!("name = \"{}\"\nport = [{ports}\"x\"]", "ü".repeat(60))));
     assert!(found[0].starts_with("5:1200009: 'x' is not a number"), "{found:?}");
     let letters = format!("port = [{}0]", "\"ü\", ".repeat(1000));
@@ -199,7 +199,7 @@ fn things_at_the_wrong_place() {
         &["2:5: rules that are not in a file", "2:19: unknown field"],
     );
     has("include = \"x.toml\"\n", &["1:11: rules that are not in a file cannot name other files"]);
-    // A list with mistakes has its name: whoever uses it is not wrong too.
+    // A list with mistakes is registered, so its uses are not mistakes too.
     has(&format!("lists.a = [\"x\"]\n{}", rule("src = \"@a\"")), &["1:12: 'x' is not an address"]);
     has(
         &format!("lists.office = [\"10.0.0.1\"]\n{}", rule("src = \"@ofice\"")),
@@ -215,7 +215,7 @@ fn what_is_there_twice() {
     let text = "[[exact]]\nid = 1\nsrc = \"10.0.0.1\"\ndst = \"10.0.0.2\"\nboth-ways = true\naction = \"drop\"\n\
                 [[exact]]\nid = 2\nsrc = \"10.0.0.2\"\ndst = \"10.0.0.1\"\nboth-ways = true\naction = \"pass\"\n";
     has(text, &["7:1: exactly these packets are taken by the rule at 1:1"]);
-    // One way each, they are two.
+    // Rules for one direction each are two different rules.
     super::set(&text.replace("both-ways = true", "both-ways = false"));
 }
 
@@ -229,10 +229,10 @@ fn too_many() {
     let both = "host = \"10.0.0.1\"\nport = 80";
     super::set(&rules(1, 1025, both));
     has(&rules(1, 1026, both), &["0:0: the wildcard rules make 4100 clauses, more than 4096: each `host`"]);
-    // Of many mistakes, a hundred are told.
+    // At most a hundred mistakes are listed.
     let found = mistakes(&rules(1, 300, "port = -1"));
     assert_eq!((found.len(), found[100].as_str()), (101, "0:0: and 199 mistakes more"));
-    // Nine sets of fields.
+    // Nine shapes.
     let fields = ["src", "dst", "src-port", "dst-port", "protocol", "vlan", "mpls", "tunnel"];
     let mut shapes: String = fields
         .iter()

@@ -1,4 +1,4 @@
-//! Rule files, and what their rules decide.
+//! Rule files, and the verdicts of their rules.
 //!
 //! ```text
 //! file          what rule files mean

@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use crate::Error;
 use crate::{ExactFields, RuleSet, Test};
 
-/// A folder with files, of which the first is read.
+/// A folder with files; reads the first one.
 fn read(files: &[(&str, &str)]) -> (TempDir, crate::Result<RuleSet>) {
     let folder = TempDir::new().expect("a folder");
     for (name, text) in files {
@@ -25,7 +25,7 @@ fn set(files: &[(&str, &str)]) -> RuleSet {
     set.unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// The mistakes, as `file:line:column: reason`, with the folder left out.
+/// The mistakes as `file:line:column: reason`, without the folder.
 fn mistakes(files: &[(&str, &str)]) -> Vec<String> {
     let (folder, set) = read(files);
     let Err(Error::Rules { mistakes }) = set else { panic!("no mistakes: {set:?}") };
@@ -33,7 +33,7 @@ fn mistakes(files: &[(&str, &str)]) -> Vec<String> {
     mistakes.iter().map(|mistake| mistake.to_string().replace(&root, "")).collect()
 }
 
-/// Exactly these mistakes, of which the beginnings are given.
+/// Checks for exactly these mistakes; only the beginnings of the messages are given.
 fn has(files: &[(&str, &str)], expected: &[&str]) {
     let found = mistakes(files);
     let fits = found.len() == expected.len()
@@ -41,7 +41,7 @@ fn has(files: &[(&str, &str)], expected: &[&str]) {
     assert!(fits, "{found:#?}\nand not {expected:#?}");
 }
 
-/// A rule of an id with further fields.
+/// A rule with this id and further fields.
 fn rule(id: u32, fields: &str) -> String {
     format!("[[rule]]\nid = {id}\naction = \"drop\"\n{fields}\n")
 }
@@ -105,7 +105,7 @@ fn a_file_that_is_named_twice_is_read_once() {
         ("c.toml", list),
     ]);
     assert_eq!(set.rules.len(), 1);
-    // Each includes the next: no more than so many are read.
+    // Each file includes the next: only the maximum number of files is read.
     let names: Vec<String> = (0..300).map(|number| format!("{number}.toml")).collect();
     let texts: Vec<String> = (1..=300).map(|next| format!("include = \"{next}.toml\"\n")).collect();
     let files: Vec<(&str, &str)> =
@@ -127,7 +127,7 @@ fn a_file_that_cannot_be_read_is_told() {
     assert!(RuleSet::read(&path).expect_err("not UTF-8").to_string().ends_with("is not UTF-8 in line 2"));
     fs::write(&path, b"\xef\xbb\xbfdefault = \"drop\"\r\n").expect("a file");
     RuleSet::read(&path).expect("a byte order mark and CR LF are no mistakes");
-    // No more is read than a rule file may have.
+    // At most the maximum size of a rule file is read.
     let endless = RuleSet::read("/dev/zero").expect_err("it has no end").to_string();
     assert_eq!(endless, "/dev/zero: has more than 16 MiB");
 }

@@ -1,4 +1,4 @@
-//! Patterns: as they are written, what is wrong with them, and what is found where payloads end, begin and are cut.
+//! Patterns: their syntax, their mistakes, and matches at the beginning and end of payloads, also of truncated packets.
 
 use std::fs;
 
@@ -10,14 +10,14 @@ use wirelane_bpf::search::{BLOCK, MAX_BYTES, MAX_OUTPUTS};
 use super::{listed, mistakes};
 use crate::{Condition, Pattern, Reference, Room, Rule, RuleSet, Test};
 
-/// Patterns with these fields, and a rule that drops what has one.
+/// Patterns with these fields, and a rule that drops matching packets.
 fn asked(fields: &str, condition: &str) -> String {
     format!(
         "[[patterns]]\nname = \"shells\"\nid = 1\n{fields}\n\n[[rule]]\nid = 1\n{condition}\naction = \"drop\"\n"
     )
 }
 
-/// What is decided of a packet of this payload, of which so many bytes were captured: natively, and by the reference.
+/// The verdict on a packet with this payload, of which `captured` bytes were captured: natively, and by the reference.
 pub(super) fn decided(set: &RuleSet, payload: &[u8], captured: usize) -> Evaluated {
     let ip = Ip { l3: l3::IPV4, l3_len: 28 + payload.len() as u32, payload_off: 28, ..Ip::default() };
     let parsed = Parsed { outer: ip, ..Parsed::default() };
@@ -93,7 +93,7 @@ fn patterns_are_read_from_files_and_as_they_are_written() {
     assert_eq!(set.rules[0].conditions[0], Condition::is(Test::Payload(names)));
     let shown: Vec<String> = set.rules[0].conditions.iter().map(ToString::to_string).collect();
     assert_eq!(shown, ["payload = web, shells", "not.payload = web"]);
-    // As it is sent to a running capture.
+    // The form that is sent to a running capture.
     let text = serde_json::to_string(&set).expect("it can be written");
     assert_eq!(serde_json::from_str::<RuleSet>(&text).expect("it can be read"), set);
 
@@ -207,7 +207,7 @@ fn more_than_there_can_be_says_how_much() {
         "{told}"
     );
 
-    // Each is the end of all that are longer, and of those with the same letters.
+    // Each pattern is a suffix of all longer ones, and equals another in its letters.
     let mut set = super::set(&text(1));
     set.patterns[0].patterns = (1..=128).map(|length| Pattern(vec![b'a'; length])).collect();
     set.check().expect("as many as there can be");
@@ -232,11 +232,11 @@ fn a_pattern_is_found_wherever_it_lies() {
             );
             assert_eq!(is_half(&evaluated), payload.len() > MAX_BYTES, "at {at}");
         }
-        // Its last byte is missing.
+        // The last byte is missing.
         let evaluated = decided(&set, &payload[..at + 5], usize::MAX);
         assert_eq!((evaluated.verdict, is_half(&evaluated)), (verdict::PASS.into(), false), "at {at}");
     }
-    // What lies before the payload, or behind the datagram, is no part of it.
+    // Bytes before the payload, or after the datagram, are not part of it.
     assert_eq!(decided(&set, b"", usize::MAX).pattern, [0; 4]);
     let ip = Ip { l3: l3::IPV4, l3_len: 28 + 5, payload_off: 28, ..Ip::default() };
     let parsed = Parsed { outer: ip, ..Parsed::default() };
@@ -256,19 +256,19 @@ fn what_is_not_searched_to_the_end_is_marked() {
     assert_eq!((evaluated.verdict, is_half(&evaluated)), (verdict::PASS.into(), true), "cut");
     let evaluated = decided(&set, b"a needle", 0);
     assert!(is_half(&evaluated), "cut before");
-    // A pattern that has to lie in the first bytes asks for no more than these.
+    // A pattern that must be in the first bytes needs only these.
     let near = super::set(&asked("text = \"needle\"\ndepth = 7", "payload = \"shells\""));
     assert!(!is_half(&decided(&near, &payload, usize::MAX)) && !is_half(&decided(&near, &payload, 7)));
     assert!(is_half(&decided(&near, &payload, 6)));
 
-    // More ends of patterns than are looked at.
+    // More ends of patterns than the maximum.
     let set = super::set(&asked("text = [\"a\", \"aa\", \"b\"]", "payload = \"shells\""));
     let many = |count: usize| decided(&set, &[&vec![b'a'; count][..], b"b"].concat(), usize::MAX);
     let most = MAX_OUTPUTS / 2;
     assert_eq!((many(most).pattern, is_half(&many(most))), ([1, 2, 3, 0], false));
     assert_eq!((many(most + 1).pattern, is_half(&many(most + 1))), ([1, 2, 0, 0], true));
 
-    // A fragment whose headers are elsewhere, and headers that were cut.
+    // A fragment whose headers are in another packet, and truncated headers.
     let parsed = |flags: u16, of: u8, payload_off: u16| Parsed {
         outer: Ip { l3: l3::IPV4, flags: of, payload_off, ..Ip::default() },
         flags,
@@ -305,7 +305,7 @@ fn offset_depth_and_case() {
         assert_eq!(found(fields, payload), expected, "{payload:?}");
     }
     assert!(!found("text = \"Abc\"", b"aBC") && found("text = \"Abc\"\nnocase = true", b"aBC"));
-    // Of ASCII letters only.
+    // Only ASCII letters are case-insensitive.
     assert!(!found("text = \"\u{e4}\"\nnocase = true", "\u{c4}".as_bytes()));
     assert!(!found("text = \"[\"\nnocase = true", b"{"));
 }
@@ -317,13 +317,13 @@ fn ids_are_in_the_order_in_which_patterns_end() {
         "payload = \"shells\"",
     ));
     let evaluated = decided(&set, b"ushers his", usize::MAX);
-    // sh, she and he, er, and then more than there is room for.
+    // sh, she and he, er, and then more matches than the record has space for.
     assert_eq!((evaluated.pattern, evaluated.flags), ([6, 1, 2, 5], evaluated_flags::FOUND));
     let evaluated = decided(&set, b"he he he", usize::MAX);
     assert_eq!((evaluated.pattern, evaluated.flags), ([2, 0, 0, 0], 0));
 }
 
-/// A packet that another rule has decided about, or that the rest of the rule does not fit, is not searched.
+/// The payload is not searched if another rule has decided, or if the other conditions of the rule fail.
 #[test]
 fn only_what_is_asked_is_searched() {
     let text = |first: &str, second: &str| {

@@ -1,5 +1,5 @@
-//! Rules that ask plug-ins: as they are written, what is wrong with them, what they are compiled to, and what can be said
-//! of them where no plug-in runs.
+//! Rules with plug-ins: their syntax, their mistakes, their compiled form, and their evaluation where no plug-in can
+//! run.
 
 use wirelane_bpf::evaluate::Packet;
 use wirelane_bpf::layout::Parsed;
@@ -59,8 +59,8 @@ fn rules_name_the_plug_ins_that_they_ask() {
     assert_eq!(serde_json::from_str::<RuleSet>(&json).expect("it can be read"), set);
 }
 
-/// Patterns and a plug-in of one name are two bits. A plug-in's bit is set by its place, and a rule has the places in its
-/// own order.
+/// Patterns and a plug-in with the same name are two bits. A plug-in's bit is set by its index, and a rule has the
+/// indexes in its own order.
 #[test]
 fn a_plug_in_is_a_bit_of_the_payload() {
     let placed = [("sip", 3), ("dns", 0), ("idle", 1)];
@@ -71,7 +71,7 @@ fn a_plug_in_is_a_bit_of_the_payload() {
     let rule = |at: usize| (flat.set.rule[at].verdict, flat.set.rule[at].plugin);
     assert_eq!(rule(1), (verdict::PLUGIN, [4, 1, 0, 0]));
     assert_eq!([rule(0), rule(2)], [(verdict::ABSORB, [0; 4]), (verdict::DROP, [0; 4])]);
-    // What one capture calls by two names is one place.
+    // Two names of a capture can refer to one plug-in.
     let same = ["sip", "dns"].map(|name| Placed { name: name.to_owned(), place: 2 });
     let flat = set(ASKING).compile_for("eth0", &[], &same, &[], Room::UNLIMITED).expect("it can be compiled");
     assert_eq!((flat.set.plugin, flat.set.rule[1].plugin), ([0, 0, 0b110, 0], [3, 3, 0, 0]));
@@ -110,7 +110,7 @@ fn what_no_plug_in_can_say_is_a_mistake() {
         exact,
         ["1:1: action = \"plugin\" is for rules with the condition plugin = \"NAME\", not for exact ones"]
     );
-    // With patterns there are eight names.
+    // Together with patterns there are eight names.
     let patterns: String = (1..=5)
         .map(|id| {
             format!(
@@ -138,7 +138,7 @@ fn a_plug_in_that_is_not_there_is_a_mistake_with_its_place() {
     let text = "[[rule]]\nid = 1\nplugin = [\"dns\", \"spi\"]\naction = \"drop\"\n\
                 [[rule]]\nid = 2\nnot.plugin = \"x\"\naction = \"drop\"\n";
     std::fs::write(&path, text).expect("a file");
-    // Where no capture is at hand, there may be any.
+    // Without a running capture, any plug-in is accepted.
     let set = RuleSet::read(&path).expect("no mistake");
     assert_eq!(
         listed(RuleSet::read_for(&path, None, Some(&names(&["dns", "sip"]))).expect_err("mistakes")),
@@ -153,7 +153,7 @@ fn a_plug_in_that_is_not_there_is_a_mistake_with_its_place() {
     assert!(error.contains("rule 2: there is no plug-in 'x'"), "{error}");
 }
 
-/// Where a packet is explained no plug-in runs: it is said which would be asked, and none matches.
+/// No plug-in runs in an explanation: it lists the plug-ins that would be called, and none of them matches.
 #[test]
 fn an_explanation_says_that_plug_ins_would_be_asked() {
     let set = set(ASKING);

@@ -1,4 +1,4 @@
-//! Rules that no packet can hit.
+//! Rules that no packet can match.
 
 use wirelane_bpf::evaluate::Packet;
 use wirelane_bpf::layout::l3;
@@ -70,7 +70,7 @@ fn what_may_be_is_no_contradiction() {
         "protocol = \"icmp\"\nnot.port = 80",
         "kind = \"arp\"\nnot.src = \"10.0.0.1\"\nnot.protocol = \"tcp\"\nnot.dscp = \"0-63\"",
         "kind = \"later-fragment\"\nnot.port = \"0-\"\nprotocol = \"udp\"",
-        // A packet that is cut has no ports.
+        // A truncated packet has no ports.
         "protocol = \"udp\"\nnot.port = \"0-\"",
         "host = \"10.0.0.1\"\nnot.src = \"10.0.0.1\"",
         "src = [\"10.0.0.1\", \"::1\"]\ndst = \"::1\"",
@@ -104,7 +104,7 @@ fn no_packet_hits_a_rule_that_none_can() {
         let mut reference = Reference::new(&set, 0);
         for _ in 0..50 {
             let mut parsed = generator::parsed(&mut dice, &values);
-            // Made-up packets have fields that their protocol does not go with; here they must not.
+            // Generated packets may have fields that do not fit their protocol; these must not.
             for ip in [&mut parsed.outer, &mut parsed.inner] {
                 tidy(ip);
             }
@@ -118,7 +118,7 @@ fn no_packet_hits_a_rule_that_none_can() {
     assert!(impossible > 30, "{impossible}");
 }
 
-/// Leaves of a network layer what a parser can find.
+/// Removes the fields that a parser cannot find in this network layer.
 fn tidy(ip: &mut wirelane_bpf::layout::Ip) {
     use wirelane_bpf::layout::ip_flags::{FRAGMENT, ICMP, LATER, PORTS, TCP};
     if ip.l3 != l3::IPV4 && ip.l3 != l3::IPV6 {

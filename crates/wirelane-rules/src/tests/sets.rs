@@ -1,4 +1,4 @@
-//! Named sets: as they are written, what is wrong with them, and what they answer.
+//! Named sets: their syntax, their mistakes, and their results.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use wirelane_bpf::rules::dim;
 use super::{listed, mistakes};
 use crate::{Action, Condition, Entries, Flows, Room, Rule, RuleSet, Test};
 
-/// A set with these fields, and a rule that asks it in this way.
+/// A set with these fields, and a rule with this condition on it.
 fn asked(fields: &str, condition: &str) -> String {
     format!("[[sets]]\nname = \"threats\"\n{fields}\n\n[[rule]]\nid = 1\n{condition}\naction = \"drop\"\n")
 }
@@ -73,11 +73,11 @@ fn sets_are_read_from_files_and_as_they_are_written() {
     );
     let shown: Vec<String> = set.rules[0].conditions.iter().map(ToString::to_string).collect();
     assert_eq!(shown, ["host-in = threats", "not.src-in = threats", "not.flow-in = calls"]);
-    // As it is sent to a running capture.
+    // The form that is sent to a running capture.
     let text = serde_json::to_string(&set).expect("it can be written");
     assert_eq!(serde_json::from_str::<RuleSet>(&text).expect("it can be read"), set);
 
-    // Three tests, each a bit of one byte.
+    // Three tests, each with its bit in one byte.
     let flat = set.compile("eth0", &[], Room::UNLIMITED).expect("it fits");
     assert_eq!(flat.set.used, 1 << dim::SETS);
     assert_eq!(flat.set.member, [3, 1, 0x84, 0, 0, 0, 0, 0]);
@@ -181,7 +181,7 @@ fn no_more_tests_than_there_are_bits() {
         "{found:?}"
     );
     assert!(found[0].contains("(host-in = s8 is one too many)") && found.len() == 1, "{found:?}");
-    // As often as one likes, it is one test.
+    // A repeated test counts once.
     let again: String = (9..40)
         .map(|id| format!("[[rule]]\nid = {id}\nnot.host-in = [\"s0\", \"s7\"]\naction = \"drop\"\n"))
         .collect();

@@ -1,4 +1,4 @@
-//! Sizes of compiled sets, and refusals.
+//! Sizes of compiled sets, and limits.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use super::generator::{self, Values};
 use crate::{Action, Addresses, Condition, Room, Rule, RuleSet, Shape, Test};
 use wirelane_testing::Dice;
 
-/// A set of one rule that drops what has such a source.
+/// A set with one rule that drops packets from these sources.
 fn dropping(parts: impl Iterator<Item = String>) -> RuleSet {
     let text: String = parts.map(|part| format!("\"{part}\",")).collect();
     super::set(&format!("[[rule]]\nid = 1\nsrc = [{text}]\naction = \"drop\"\n"))
@@ -34,7 +34,7 @@ fn what_no_rule_asks_about_is_not_looked_at() {
         set.compile("eth0", &[Shape::SRC, Shape::VLAN.with(Shape::DST)], Room::UNLIMITED).expect("a set");
     assert_eq!(flat.set.used, 1 << dim::SRC_PORT | 1 << dim::DST_PORT | 1 << dim::KIND);
     assert_eq!((flat.set.clauses, flat.set.rules), (2, 1));
-    // That with the most fields first.
+    // The shape with the most fields comes first.
     assert_eq!((flat.set.shapes, flat.set.shape[0], flat.set.shape[1]), (2, 0x22, 0x01));
 }
 
@@ -56,10 +56,10 @@ fn rules_for_other_devices_keep_their_slots() {
 
 #[test]
 fn neighbours_share_nodes_and_values_share_classes() {
-    // 256 networks of one class: the last two bytes are the same for all of them.
+    // 256 networks of one class: the last two bytes are equal for all of them.
     let set = dropping((0..256).map(|third| format!("10.0.{third}.128/25")));
     let flat = set.compile("eth0", &[], Room::UNLIMITED).expect("a set");
-    // One node a byte. Classes: all, and of the dimension all and none.
+    // One node per byte. Classes: all clauses, and in the dimension all and none.
     assert_eq!((flat.nodes.len(), flat.classes.len()), (4, 3));
     assert_eq!(flat.set.dims[dim::SRC].root6 & LEAF, LEAF, "no IPv6 address is in it");
     assert_eq!(set.room().expect("a set"), Room::of(&flat));
@@ -76,7 +76,7 @@ fn what_is_needed_is_never_more_than_was_said() {
         let flat = set.compile("eth0", &[], Room::UNLIMITED).expect("a set");
         let taken = Room::of(&flat);
         assert!(taken.nodes <= room.nodes && taken.classes <= room.classes, "{taken:?}, {room:?}, {set:#?}");
-        // It fits into exactly what it takes, and into nothing smaller.
+        // The set fits into exactly its own size, and into nothing smaller.
         assert_eq!(set.compile("eth0", &[], taken).expect("it fits"), flat);
         for smaller in [
             Room { nodes: taken.nodes.wrapping_sub(1), ..taken },
@@ -84,7 +84,7 @@ fn what_is_needed_is_never_more_than_was_said() {
         ] {
             assert!(smaller.nodes > taken.nodes || set.compile("eth0", &[], smaller).is_err());
         }
-        // Every number in it is of something.
+        // Every index in the tables is valid.
         let there = |next: &u32| match next & LEAF {
             0 => (*next as usize) < flat.nodes.len(),
             _ => ((next ^ LEAF) as usize) < flat.classes.len(),
@@ -101,7 +101,7 @@ fn what_is_needed_is_never_more_than_was_said() {
 #[test]
 fn a_set_that_does_not_fit_says_how_much_it_needs() {
     let set = dropping((0..64u32).map(|number| format!("{}.1.2.3", number * 3 + 1)));
-    // They differ in the first byte: what follows is the same for all.
+    // The addresses differ in the first byte: the rest is equal for all of them.
     assert_eq!(set.room().expect("a set"), Room { nodes: 4, classes: 3 });
     let few = Room { nodes: 3, classes: 100 };
     let error = set.compile("eth0", &[], few).expect_err("no room").to_string();
@@ -112,7 +112,7 @@ fn a_set_that_does_not_fit_says_how_much_it_needs() {
     );
 }
 
-/// A list of so many addresses that lie anywhere.
+/// A list of this many random addresses.
 fn scattered(count: usize) -> (RuleSet, Vec<u32>) {
     let mut dice = Dice(11);
     let mut numbers: Vec<u32> = (0..count).map(|_| dice.next() as u32).collect();
@@ -165,7 +165,7 @@ fn a_list_that_many_rules_share_is_taken_apart_once() {
     let began = Instant::now();
     let flat = set.compile("eth0", &[], Room::UNLIMITED).expect("a set");
     println!("{:?}, {:?}", Room::of(&flat), began.elapsed());
-    // All; of sources all and none; of ports none and each.
+    // One class for all clauses; for sources all and none; for ports none and one each.
     assert_eq!(flat.classes.len(), 1 + 2 + 1 + 2000);
     assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
 }

@@ -15,7 +15,7 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// A pair of one queue; `None` where there is no root and the person knows.
+    /// A pair with one queue; `None` without root if the environment permits skipping.
     pub fn new(test: &str) -> Option<Pair> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         // SAFETY: takes no arguments and cannot fail.
@@ -32,7 +32,8 @@ impl Pair {
         ip(&["netns", "add", &pair.near]);
         ip(&["netns", "add", &pair.far]);
         for space in [&pair.near, &pair.far] {
-            // Nothing but our packets shall be on the wire. Missing where the kernel has no IPv6, which is as good.
+            // Only our packets shall be on the wire. The file is missing if the kernel has no IPv6, which has the same
+            // effect.
             let switch = "f=/proc/sys/net/ipv6/conf/default/disable_ipv6; [ ! -e $f ] || echo 1 >$f";
             run(Command::new("ip").args(["netns", "exec", space, "sh", "-c", switch]));
         }
@@ -45,7 +46,7 @@ impl Pair {
         Some(pair)
     }
 
-    /// Lets the far end take frames from inside the kernel: on a veth, GRO brings NAPI.
+    /// Lets the far end accept frames from inside the kernel: on a veth, GRO enables NAPI.
     pub fn allow_live_frames(&self) {
         let mut command = Command::new("ip");
         run(command.args(["netns", "exec", &self.far, "ethtool", "-K", "wlrx", "gro", "on"]));
@@ -58,7 +59,7 @@ impl Pair {
         ip(&["-n", &self.far, "link", "set", "wlrx", "mtu", &mtu]);
     }
 
-    /// Runs `body` on a thread of its own in the near namespace.
+    /// Runs `body` on its own thread in the near namespace.
     pub fn in_near<R: Send>(&self, body: impl FnOnce() -> R + Send) -> R {
         let space = File::open(format!("/run/netns/{}", self.near)).unwrap();
         std::thread::scope(|scope| {
@@ -107,7 +108,7 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// Waits until `count` frames came (10 s at most), ends tcpdump and returns all frames that it wrote.
+    /// Waits until `count` frames were received (10 s at most), ends tcpdump and returns all frames that it wrote.
     pub fn finish(mut self, count: usize) -> Vec<Vec<u8>> {
         let start = Instant::now();
         while read_frames(&self.file).len() < count && start.elapsed() < Duration::from_secs(10) {
@@ -127,13 +128,13 @@ use std::io::Read as _;
 
 impl Drop for Receiver {
     fn drop(&mut self) {
-        // Ends it where a test failed before it did; an error means that it has ended.
+        // Ends tcpdump if a test failed before; an error means that it has ended.
         let _ = self.tcpdump.kill();
         let _ = self.tcpdump.wait();
     }
 }
 
-/// The frames of a pcap file, read by the `pcap-parser` crate; a frame that is not whole yet is left away.
+/// The frames of a pcap file, read by the `pcap-parser` crate; an incomplete frame is omitted.
 pub fn read_frames(file: &Path) -> Vec<Vec<u8>> {
     let bytes = std::fs::read(file).unwrap_or_default();
     let Ok((mut rest, header)) = pcap_parser::parse_pcap_header(&bytes) else { return Vec::new() };
