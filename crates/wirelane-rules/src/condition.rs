@@ -82,7 +82,7 @@ pub enum Test {
     Payload(Vec<String>),
     /// A field of an application protocol in the payload.
     Application(Application),
-    /// One of the plug-ins of these names matches the packet ([`crate::Builder::plugin`]).
+    /// One of the plug-ins of these names matches the packet (`Builder::plugin`).
     Plugin(Vec<String>),
 }
 

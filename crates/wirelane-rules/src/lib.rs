@@ -176,7 +176,7 @@ pub enum Action {
     Drop,
     /// Count the packet in the rule and do not deliver it: `absorbed` in the ledger.
     Count,
-    /// Deliver a record with the parsed headers but without the packet's bytes ([`crate::Record::digest`]).
+    /// Deliver a record with the parsed headers but without the packet's bytes (`Record::digest`).
     Digest,
     /// No decision: the rule only counts the packet and applies its modifiers.
     None,
@@ -186,7 +186,7 @@ pub enum Action {
     /// Apply the verdict of the matching plug-in; if several match, of the one that the rule names first
     /// ([`Test::Plugin`]). The verdict is to deliver, drop or count the packet, or to deliver it as a digest.
     Plugin,
-    /// Add the packet to its RTP stream if RTP is measured in the kernel ([`crate::Meter`]): `absorbed` in the ledger.
+    /// Add the packet to its RTP stream if RTP is measured in the kernel (`Meter`): `absorbed` in the ledger.
     /// Otherwise deliver it. Only for exact-match rules, which a meter inserts; rule files have no keyword for it.
     Measure,
 }

@@ -115,7 +115,9 @@ fn what_leads_nowhere_refuses() {
     let accept = Step { op: op::ACCEPT, yes: 1, no: 1, ..Step::default() };
     let go = |by| Step { op: op::GO, yes: by, no: by, ..Step::default() };
     let evaluated = |steps: &[Step]| native::filter(steps, &[0; 64], 64, false);
-    assert!(evaluated(&[accept]) && evaluated(&[go(1), accept]) && evaluated(&[go(2), Step::default(), accept]));
+    assert!(
+        evaluated(&[accept]) && evaluated(&[go(1), accept]) && evaluated(&[go(2), Step::default(), accept])
+    );
     // No steps, a step that goes nowhere, one beyond the end, and no end.
     assert!(!evaluated(&[]));
     assert!(!evaluated(&[go(0), accept]));

@@ -65,7 +65,12 @@ pub(super) struct Tables {
 
 impl Tables {
     /// Tables of at most this many classes and nodes. Class 0 has the first `clauses` clauses.
-    pub fn new(clauses: usize, pivots: Pivots, most_classes: usize, most_nodes: usize) -> Result<Tables, Full> {
+    pub fn new(
+        clauses: usize,
+        pivots: Pivots,
+        most_classes: usize,
+        most_nodes: usize,
+    ) -> Result<Tables, Full> {
         let mut tables =
             Tables { pivots, classes: Interned::new(most_classes), nodes: Interned::new(most_nodes) };
         let mut all = [0; WORDS];

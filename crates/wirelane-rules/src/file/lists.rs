@@ -131,7 +131,7 @@ impl Reader {
     }
 
     /// The list `@name`, or the addresses of the file with this name.
-    fn named(&mut self, document: &Document, name: &str, place: Place) -> Option<Arc<Addresses>> {
+    fn named(&mut self, document: &Document, name: &str, place: Position) -> Option<Arc<Addresses>> {
         if let Some((list, _)) = self.lists.get(name) {
             return list.clone();
         }

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! All files are read before they are converted, so that a list may be used in any of them. Reading continues after a
-//! mistake: the mistake is appended to the list of mistakes (`place.rs`), and the faulty item is skipped. Rules are
+//! mistake: the mistake is appended to the list of mistakes (`position.rs`), and the faulty item is skipped. Rules are
 //! returned only if there are no mistakes.
 
 mod exact;
@@ -53,8 +53,8 @@ impl RuleSet {
         reader.finish()
     }
 
-    /// Reads a rule file for a capture with these egress devices ([`crate::Builder::egress_devices`]) and these
-    /// plug-ins ([`crate::Builder::plugin`]): a rule that sends packets to another device, or uses another plug-in, is
+    /// Reads a rule file for a capture with these egress devices (`Builder::egress_devices`) and these
+    /// plug-ins (`Builder::plugin`): a rule that sends packets to another device, or uses another plug-in, is
     /// reported as a mistake with its position. `None`: any name is accepted.
     ///
     /// # Errors
@@ -173,10 +173,10 @@ impl Document {
 struct Reader {
     set: RuleSet,
     /// Position of each rule of `set`.
-    rules_at: Vec<Place>,
-    exact_at: Vec<Place>,
-    sets_at: Vec<Place>,
-    patterns_at: Vec<Place>,
+    rules_at: Vec<Position>,
+    exact_at: Vec<Position>,
+    sets_at: Vec<Position>,
+    patterns_at: Vec<Position>,
     /// Names of sets and patterns that have mistakes.
     faulty_sets: Vec<String>,
     /// The capture that will use the rules has further sets and patterns.
@@ -187,9 +187,9 @@ struct Reader {
     plugins: Option<Vec<String>>,
     /// Rules have conditions only; unknown tables are ignored.
     conditions_only: bool,
-    default_at: Option<Place>,
+    default_at: Option<Position>,
     /// By name; `None`: the list has mistakes.
-    lists: BTreeMap<String, (Option<Arc<Addresses>>, Place)>,
+    lists: BTreeMap<String, (Option<Arc<Addresses>>, Position)>,
     /// Lists that are named by their files.
     file_lists: HashMap<PathBuf, Arc<Addresses>>,
     documents: Vec<(Document, Node)>,
@@ -202,7 +202,7 @@ struct Reader {
 
 impl Reader {
     /// Reads a rule file; `included`: position of the include in another file.
-    fn load(&mut self, path: PathBuf, included: Option<Place>) {
+    fn load(&mut self, path: PathBuf, included: Option<Position>) {
         let canonical = path.canonicalize().unwrap_or_else(|_| path.clone());
         let circle = self.open.contains(&canonical);
         if !circle && !self.loaded.insert(canonical.clone()) {
@@ -230,7 +230,7 @@ impl Reader {
     }
 
     /// Parses the text of a rule file, and loads the files that it includes.
-    fn take(&mut self, file: Place, text: String, folder: Folder) {
+    fn take(&mut self, file: Position, text: String, folder: Folder) {
         let (node, faults) = Node::of_toml(&text);
         let document = Document { lines: Lines::new(file.file, text), folder };
         for (at, reason) in faults {
@@ -355,7 +355,7 @@ impl Reader {
     }
 
     /// The position of a rule of the set.
-    fn at(&self, which: Which) -> Place {
+    fn at(&self, which: Which) -> Position {
         match which {
             Which::Wildcard(index) => self.rules_at[index],
             Which::Exact(index) => self.exact_at[index],

@@ -11,7 +11,7 @@ const LISTED: usize = 100;
 
 /// A line and a column in one of the files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Place {
+pub(super) struct Position {
     /// Index into [`Mistakes::files`].
     pub file: u32,
     /// Line from 1; 0 for the file as a whole.
@@ -52,7 +52,7 @@ impl<'t> Lines<'t> {
     }
 
     /// The position of the byte at this offset; the end of the text for a larger offset.
-    pub fn place(&self, at: usize) -> Place {
+    pub fn place(&self, at: usize) -> Position {
         let at = at.min(self.text.len());
         let line = self.starts.partition_point(|start| *start <= at);
         let column = 1 + self.characters(at) - self.characters(self.starts[line - 1]);
@@ -85,13 +85,13 @@ pub(super) struct Mistakes {
 
 impl Mistakes {
     /// Registers a file, and returns its position as a whole. Its lines are `Lines::new(place.file, ..)`.
-    pub fn file(&mut self, path: PathBuf) -> Place {
+    pub fn file(&mut self, path: PathBuf) -> Position {
         self.files.push(path);
         Position { file: count(self.files.len() - 1), line: 0, column: 0 }
     }
 
     /// Adds a mistake.
-    pub fn add(&mut self, place: Place, reason: impl Into<String>) {
+    pub fn add(&mut self, place: Position, reason: impl Into<String>) {
         if self.unreadable_lines.contains(&(place.file, place.line)) {
             return;
         }
@@ -103,21 +103,21 @@ impl Mistakes {
     }
 
     /// Adds a TOML syntax error.
-    pub fn add_unreadable(&mut self, place: Place, reason: impl Into<String>) {
+    pub fn add_unreadable(&mut self, place: Position, reason: impl Into<String>) {
         self.unreadable = true;
         self.add(place, reason);
         self.unreadable_lines.insert((place.file, place.line));
     }
 
     /// Adds a mistake that may be a consequence of a TOML syntax error; ignored if there is one.
-    pub fn add_if_readable(&mut self, place: Place, reason: impl Into<String>) {
+    pub fn add_if_readable(&mut self, place: Position, reason: impl Into<String>) {
         if !self.unreadable {
             self.add(place, reason);
         }
     }
 
     /// Returns the value, or adds the error as a mistake.
-    pub fn take<T>(&mut self, place: Place, result: Result<T, impl Into<String>>) -> Option<T> {
+    pub fn take<T>(&mut self, place: Position, result: Result<T, impl Into<String>>) -> Option<T> {
         result.map_err(|reason| self.add(place, reason)).ok()
     }
 
@@ -127,7 +127,7 @@ impl Mistakes {
     }
 
     /// A position as text, for a mistake elsewhere that refers to it.
-    pub fn name(&self, place: Place) -> String {
+    pub fn name(&self, place: Position) -> String {
         let Mistake { path, line, column, .. } = self.mistake(place, String::new());
         let path = path.display().to_string();
         let path = path.escape_debug();

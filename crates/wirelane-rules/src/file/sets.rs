@@ -131,7 +131,7 @@ impl Reader {
 }
 
 /// Reads a plain file: one flow per line, comments from `#` or `;` to the end of the line.
-fn plain(content: &str, file: Place, mistakes: &mut Mistakes, flows: &mut Vec<Flow>) -> Option<()> {
+fn plain(content: &str, file: Position, mistakes: &mut Mistakes, flows: &mut Vec<Flow>) -> Option<()> {
     let lines = Lines::new(file.file, content);
     let mut whole = true;
     for line in content.lines() {
@@ -152,7 +152,7 @@ fn plain(content: &str, file: Place, mistakes: &mut Mistakes, flows: &mut Vec<Fl
 }
 
 /// Reads a CSV file: one flow per row, with the column names in the first row.
-fn rows(content: &str, file: Place, mistakes: &mut Mistakes, flows: &mut Vec<Flow>) -> Option<()> {
+fn rows(content: &str, file: Position, mistakes: &mut Mistakes, flows: &mut Vec<Flow>) -> Option<()> {
     let mut csv = Csv::new(content, file.file);
     if !csv.advance() {
         mistakes.add(file, "is empty: the first row has the names of the columns");

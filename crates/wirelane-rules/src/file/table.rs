@@ -40,7 +40,7 @@ impl<'t> Csv<'t> {
     }
 
     /// Position of this field of the row; the end of the row if it has no such field.
-    pub fn place(&self, number: usize) -> Place {
+    pub fn place(&self, number: usize) -> Position {
         let start = self.row.position().map_or(0, |position| position.byte() as usize);
         let bytes = self.text.as_bytes();
         let mut at = start.min(bytes.len());
