@@ -266,7 +266,7 @@ fn collectors_have_the_flows_that_were_sent() {
     if is_there("ipfixDump") {
         let output = Command::new("ipfixDump").args(["--in", &path("out.ipfix")]).output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        // And options records: two of sampling, and the names of applications, "Unknown" among them.
+        // The file also has options records: two of sampling, and the names of applications, "Unknown" among them.
         let options = 2 + 1 + wirelane_analysis::flows::applications().count();
         assert!(
             text.contains(&format!(" {} Data Records", flows.len() + options)),
