@@ -67,7 +67,7 @@ impl Connection {
     }
 
     /// Takes a complete message from the bytes read and checks that its sequence number continues and its sets have
-    /// known templates. False if there is none.
+    /// known templates. False if no message is complete.
     fn message(&mut self) -> bool {
         let half = |bytes: &[u8], at: usize| u16::from_be_bytes([bytes[at], bytes[at + 1]]);
         if self.bytes.len() < 16 || self.bytes.len() < usize::from(half(&self.bytes, 2)) {

@@ -36,7 +36,7 @@ fn a_killed_process_disturbs_nobody_and_its_place_is_cleared() {
         send(&lab, 500, &[]).unwrap();
         kill(victim);
         send(&lab, 500, &[]).unwrap();
-        // Rings and doorbells of a killed process are released when the survivor has looked.
+        // Rings and bells of a killed process are released when the survivor has looked.
         assert_eq!(wait_for_bpf_objects(&with_one, Duration::from_secs(2)), with_one);
     }
     let last = finish(survivor).unwrap();
