@@ -104,7 +104,7 @@ pub fn settled_bpf_objects() -> BpfObjects {
 }
 
 /// Waits until Wirelane's BPF objects are `expected` (the kernel frees them a little after the last
-/// reference goes), and gives the last look either way.
+/// reference goes), and returns the last look either way.
 pub fn wait_for_bpf_objects(expected: &BpfObjects, timeout: Duration) -> BpfObjects {
     let start = Instant::now();
     loop {

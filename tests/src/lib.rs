@@ -22,7 +22,7 @@
 //! ```
 //!
 //! Tests that need root start with `if !require_root("name") { return }`. Counts in a lab are exact: its
-//! namespaces send nothing by themselves (IPv6 off, neighbours fixed), so what arrives is what the test sent.
+//! namespaces send nothing by themselves (IPv6 off, neighbours fixed), so only packets of the test arrive.
 
 pub mod battery;
 mod bpf;

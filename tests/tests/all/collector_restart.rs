@@ -75,7 +75,7 @@ impl Collector {
         self.next = Some(sequence.wrapping_add(counted));
     }
 
-    /// Reads the sets of a message; gives the number of its data records.
+    /// Reads the sets of a message; returns the number of its data records.
     fn sets(&mut self, mut rest: &[u8], (templates, options): (u16, u16)) -> u64 {
         let mut records = 0;
         while rest.len() >= 4 {

@@ -1,5 +1,5 @@
-//! Rights are given up once a command is set up: the user and capabilities of each thread, and what a compromised
-//! process could still do.
+//! Rights are given up once a command is set up: the user and capabilities of each thread, and attacks by a compromised
+//! process.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};

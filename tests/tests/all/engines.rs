@@ -18,7 +18,7 @@ const QUIET: Duration = Duration::from_millis(400);
 
 const BOTH: [Engine; 2] = [Engine::Packet, Engine::Xsk];
 
-/// A capture on the lab's receiver; engine xsk consumes packets, and requires that this is asked for.
+/// A capture on the lab's receiver; engine xsk consumes packets, which has to be requested.
 fn open(lab: &Lab, engine: Engine, settings: impl FnOnce(Builder) -> Builder + Send) -> Capture {
     let end = lab.receiver();
     let builder = move || {

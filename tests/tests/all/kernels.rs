@@ -2,9 +2,9 @@
 //! numbered packets are accounted for one by one, a killed process leaves nothing behind, and a feature that a kernel
 //! lacks is refused by name.
 //!
-//! Inside such a guest there is a real driver too: a virtio-net device with several queues, whose other end is
-//! a tap device of the host. `WIRELANE_PEER_DEVICE` names the device, and `WIRELANE_PEER` the serial line on
-//! which the host is asked to send, and what has arrived there.
+//! Inside such a guest there is a real driver too: a virtio-net device with several queues, whose other end is a tap
+//! device of the host. `WIRELANE_PEER_DEVICE` names the device, and `WIRELANE_PEER` the serial line on which the host
+//! receives requests to send and reports the packets that have arrived.
 
 mod bench;
 mod clock_slew;
