@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Built with options of their own: name, source, options.
+/// Objects compiled with different options: name, source, options.
 const VARIANTS: [(&str, &str, &[&str]); 11] = [
     ("constant_0", "constant", &["-DWORKER=0"]),
     ("constant_1", "constant", &["-DWORKER=1"]),
@@ -68,7 +68,7 @@ fn main() {
     fs::write(out.join("programs.rs"), list).expect("OUT_DIR is writable");
 }
 
-/// The sources in a folder with their names, in order.
+/// Source files of a folder with their names, sorted.
 fn sources(folder: &Path) -> Vec<(String, PathBuf)> {
     let mut found: Vec<(String, PathBuf)> = fs::read_dir(folder)
         .unwrap_or_else(|error| panic!("{}: {error}", folder.display()))
@@ -79,8 +79,8 @@ fn sources(folder: &Path) -> Vec<(String, PathBuf)> {
     found
 }
 
-/// `$CLANG` where it is set, else the first of clang-19 and clang that runs: as in `crates/wirelane-bpf/build.rs`, which
-/// has been built before and says what to do where there is none.
+/// `$CLANG` if it is set, else the first of clang-19 and clang that runs: as in `crates/wirelane-bpf/build.rs`, which
+/// is built before this and whose error says what to install if neither runs.
 fn find_clang() -> PathBuf {
     if let Some(clang) = env::var_os("CLANG") {
         return PathBuf::from(clang);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * What a program sees of libpcap: behave MODE DEVICE PACKETS. It prints "ready" once the device is captured,
- * and at the end what it has seen, without times, so that two libraries can be compared line by line.
+ * A libpcap client: behave MODE DEVICE PACKETS. It prints "ready" once the device is captured, and its results
+ * at the end, without times, so that two libraries can be compared line by line.
  *
  * Packets are those of `wirelane send --pattern ports`: UDP, 100 bytes, a number in the payload.
  */
@@ -32,7 +32,7 @@ static void fail(const char *what)
 	exit(1);
 }
 
-/* An order-independent sum over bytes and lengths. */
+/* Adds to an order-independent sum over bytes and lengths. */
 static void on_packet(u_char *user, const struct pcap_pkthdr *header, const u_char *bytes)
 {
 	unsigned long hash = 1469598103934665603UL;
@@ -112,7 +112,7 @@ static void loop(const char *device, int packets, const char *expression, int sn
 	pcap_close(handle);
 }
 
-/* One by one; what the last call has given stays until the next. */
+/* One by one; the last packet stays valid until the next call. */
 static void next(const char *device, int packets)
 {
 	struct pcap_pkthdr *header, copy;
@@ -138,7 +138,7 @@ static void next(const char *device, int packets)
 	pcap_close(handle);
 }
 
-/* A loop that waits for several things at once; without a time-out of its own. */
+/* A loop that waits for several descriptors at once; without a time-out of its own. */
 static void polled(const char *device, int packets, int use_epoll, int count)
 {
 	struct epoll_event event = {.events = EPOLLIN};
@@ -193,7 +193,7 @@ static void *reader(void *packets)
 	return NULL;
 }
 
-/* Everything that ends a loop. */
+/* Every way to end a loop. */
 static void broken(const char *device, int packets)
 {
 	struct sigaction action = {.sa_handler = on_signal};
@@ -220,8 +220,8 @@ static void broken(const char *device, int packets)
 	pcap_close(handle);
 }
 
-/* Filters and questions from other threads while one reads; what is read at the end is what the last filter
- * says. */
+/* Filters and statistics from other threads while one reads; the packets read at the end are those of the last
+ * filter. */
 static void *changer(void *unused)
 {
 	static const char *const rules[] = {"udp src port 5002", "ip protochain 17 and udp src port 5003",
@@ -274,7 +274,7 @@ static void threads(const char *device, int packets)
 	pcap_close(handle);
 }
 
-/* A program that becomes a daemon, and nobody, after it has opened the device. */
+/* A program that becomes a daemon with the user nobody, after it has opened the device. */
 static void forked(const char *device, int packets)
 {
 	int status;
@@ -298,7 +298,7 @@ static void forked(const char *device, int packets)
 	pcap_close(handle);
 }
 
-/* To a file and back. */
+/* Dumps packets to a file and reads them back. */
 static void dumped(const char *device, int packets, const char *file)
 {
 	pcap_dumper_t *dumper;
@@ -328,7 +328,7 @@ static void dumped(const char *device, int packets, const char *file)
 	pcap_close(handle);
 }
 
-/* Both directions, then one; sent by us first. */
+/* Both directions, then one; packets sent by the program itself come first. */
 static void directions(const char *device, int packets)
 {
 	u_char frame[100] = {2, 2, 2, 2, 2, 2, 4, 4, 4, 4, 4, 4, 0x88, 0xb5};
@@ -390,7 +390,7 @@ static long resident(void)
 	return pages * (sysconf(_SC_PAGESIZE) >> 10);
 }
 
-/* Opened and closed over and over: nothing is left of it. */
+/* Opens and closes the device repeatedly: no resource is left behind. */
 static void cycles(const char *device, int count)
 {
 	int descriptors = 0, threads = 0, i;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Everything of libpcap that a file and a string reach: offline FILE... reads each file with a filter, copies
- * it, and hands odd strings to the functions that take some. It prints how many files and packets there were.
+ * All functions of libpcap that process files and strings: offline FILE... reads each file with a filter,
+ * copies it, and passes odd strings to the functions that take some. It prints the numbers of files and packets.
  */
 #include <pcap/pcap.h>
 #include <stdio.h>
@@ -15,7 +15,7 @@ static void on_packet(u_char *dumper, const struct pcap_pkthdr *header, const u_
 	bpf_u_int32 i;
 	unsigned char sum = 0;
 
-	/* Every byte is there. */
+	/* Reads every byte. */
 	for (i = 0; i < header->caplen; i++)
 		sum ^= bytes[i];
 	packets += 1 + 0 * sum;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Functions in every state of a handle, and those that have none: states DEVICE DOWN FILE, where DOWN is a
- * device that is not set up and FILE can be written. What it prints is the same with every libpcap.
+ * Calls functions in every state of a handle, and functions without a handle: states DEVICE DOWN FILE, where
+ * DOWN is a device that is not set up and FILE can be written. The output is the same with every libpcap.
  *
- * states closed DEVICE: all that can be done to a handle after it was closed. libpcap's manual says nothing
- * of that, and its own handles are freed memory then.
+ * states closed DEVICE: every call on a handle after it was closed. libpcap's manual does not define that, and
+ * its own handles are freed memory then.
  */
 #include <netdb.h>
 #include <pcap/pcap.h>
@@ -135,7 +135,7 @@ static void activated(pcap_t *handle)
 	pcap_perror(handle, "perror");
 }
 
-/* Where a device may be left out, it is all of them. */
+/* Without a device name, pcap_create() and pcap_open_live() capture on all devices. */
 static void unnamed(void)
 {
 	pcap_t *handle = pcap_create(NULL, said);
@@ -157,7 +157,7 @@ static void closed(const char *device)
 	SHOW_ERROR(pcap_activate(handle));
 	pcap_breakloop(handle);
 	pcap_perror(handle, "perror");
-	/* It is closed once. */
+	/* A second close of a handle has no effect. */
 	pcap_close(handle);
 	other = pcap_open_live(device, 100, 0, 10, said);
 	pcap_close(handle);
@@ -180,7 +180,7 @@ static void refused(const char *down)
 	}
 }
 
-/* What is not about handles of devices, and is the same for all of them. */
+/* Functions that do not take the handle of a device: their output is the same for all handles. */
 static void others(const char *file)
 {
 	struct pcap_pkthdr header = {.caplen = 60, .len = 60};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-/* All to one worker, which the build names: programs that differ. */
+/* All packets to one worker, which the build sets: a family of different programs. */
 #include <wirelane/steer.h>
 
 STEERING_PROGRAM(packet)

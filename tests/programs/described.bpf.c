@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-/* The first worker gets packets of which everything that is described is as it was sent: see the test. */
+/* Sends packets to the first worker if every described field is as it was sent: see the test. */
 #include <wirelane/steer.h>
 
 STEERING_PROGRAM(packet)
@@ -23,7 +23,7 @@ STEERING_PROGRAM(packet)
 		return 1;
 	if (packet->inner.l3 != STEER_L3_NONE)
 		return 1;
-	/* What is not described: the magic, a number below 256, and zeros behind it up to the last byte. */
+	/* Bytes that no description covers: the magic, a number below 256, and zeros up to the last byte. */
 	if (steer_32_at(packet, 54) != 0x574c6e31 || steer_32_at(packet, 58) || steer_16_at(packet, 62) ||
 	    steer_byte(packet, 64))
 		return 1;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-/* Wants packets with an even number only. */
+/* Accepts packets with an even number only. */
 #include <wirelane/steer.h>
 
 STEERING_PROGRAM(packet)

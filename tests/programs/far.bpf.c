@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-/* Numbers that no worker has: of four packets one each for the largest, for one behind the last worker, for
- * the lowest, which is below 0, and for a worker that there is.
+/* Invalid worker numbers: of four packets one each with the largest number, the one after the last worker, the
+ * lowest, which is negative, and the last worker.
  */
 #include <wirelane/steer.h>
 

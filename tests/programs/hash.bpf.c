@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-/* By the flow hash as it is. */
+/* By the unchanged flow hash. */
 #include <wirelane/steer.h>
 
 STEERING_PROGRAM(packet)

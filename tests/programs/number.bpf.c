@@ -4,6 +4,6 @@
 
 STEERING_PROGRAM(packet)
 {
-	/* Behind "WLn1": the lower half of a big-endian number of 64 bits. */
+	/* After "WLn1": the lower half of a big-endian number of 64 bits. */
 	return steer_32_at(packet, packet->outer.payload_off + 8);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-/* Says one thing of all packets, which the build names: plug-ins that differ. */
+/* Returns one answer for all packets, which the build sets: a family of different plug-ins. */
 #include <wirelane/plugin.h>
 
 PLUGIN(packet, answer)

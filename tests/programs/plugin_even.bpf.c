@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-/* Matches even numbers. Its note begins with the flow hash, and is longer than there is room for. */
+/* Matches even numbers. Its note begins with the flow hash, and is longer than a note can be. */
 #include <wirelane/plugin.h>
 
 PLUGIN_COUNTERS("odd");

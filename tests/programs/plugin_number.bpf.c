@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-/* Says everything that can be said, by the lowest bits of the number that `wirelane send` has put in. */
+/* Uses every possible answer, by the lowest bits of the number that `wirelane send` has put in. */
 #include <wirelane/plugin.h>
 
 PLUGIN_COUNTERS("lower half", "bits");
@@ -11,7 +11,7 @@ PLUGIN(packet, answer)
 	if (bits < 4)
 		plugin_add(answer, 0, 1);
 	plugin_add(answer, 1, bits);
-	/* One that has no name. */
+	/* A counter without a name. */
 	plugin_add(answer, 7, bits == 7);
 	for (i = 0; i < 4; i++)
 		plugin_note(answer, number >> (24 - 8 * i));

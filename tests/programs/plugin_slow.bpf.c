@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-/* Matches everything, after so many steps of a hash that no machine has them done in 5 us. */
+/* Matches everything, after so many steps of a hash that no machine does them in 5 us. */
 #include <wirelane/plugin.h>
 
 #define STEPS 20000
@@ -13,6 +13,6 @@ PLUGIN(packet, answer)
 		hash = hash * 0x9e3779b97f4a7c15 + 1;
 		__asm__ volatile("" : "+r"(hash));
 	}
-	/* Whatever it has come to. */
+	/* Depends on the result of the loop. */
 	return hash == i ? PLUGIN_PASS : PLUGIN_MATCH;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-/* Writes beyond what it is given. */
+/* Writes out of bounds. */
 #include <wirelane/plugin.h>
 
 PLUGIN(packet, answer)

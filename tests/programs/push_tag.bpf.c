@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-/* No steering program: for the sender's device, by tc. Gives packets the VLAN tag 7 as the stack of a VLAN
- * device does: beside the packet, not in it.
+/* A tc program for the sender's device, not a steering program. Gives packets the VLAN tag 7 as the stack of a
+ * VLAN device does: in the metadata, not in the packet.
  */
 struct __sk_buff;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-/* Takes all of the stack that the verifier gives to a whole row of functions. */
+/* Uses all of the stack that the verifier allows for a whole call chain. */
 #include <wirelane/steer.h>
 
 STEERING_PROGRAM(packet)

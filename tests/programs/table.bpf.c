@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-/* By the destination port: a table of constants, a loop and a function of its own. */
+/* By the destination port: with a constant table, a loop and a separate function. */
 #include <wirelane/steer.h>
 
 static const steer_u16 ports[] = {7, 9, 53, 4789};

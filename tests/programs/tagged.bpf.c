@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-/* By the VLAN id, where what was found in the headers and the packet's bytes say the same; nothing else. */
+/* By the VLAN id, if the parsed headers and the packet's bytes agree; rejects all other packets. */
 #include <wirelane/steer.h>
 
 STEERING_PROGRAM(packet)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-/* Calls a function that is nowhere. */
+/* Calls an undefined function. */
 #include <wirelane/steer.h>
 
 extern int elsewhere(int number);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-/* Has another function that can be seen from outside. */
+/* Has another function with external linkage. */
 #include <wirelane/steer.h>
 
 int helper(int number);

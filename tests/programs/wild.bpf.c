@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-/* Reads beyond what it is given. */
+/* Reads out of bounds. */
 #include <wirelane/steer.h>
 
 STEERING_PROGRAM(packet)

@@ -16,12 +16,12 @@ mod items;
 
 pub use items::ITEMS;
 
-/// One thing that the project has to hold.
+/// A property that the project has to hold.
 #[derive(Clone, Copy, Debug)]
 pub struct Item {
     /// A letter for its kind (load, fault, input, security) and a number.
     pub code: &'static str,
-    /// The claim, which its tests disprove where it is false.
+    /// The claim, which its tests disprove if it is false.
     pub claim: &'static str,
 }
 
@@ -32,7 +32,7 @@ pub struct Test {
     pub file: PathBuf,
     /// The name of the function.
     pub name: String,
-    /// Whether it is left out of `make test` (`#[ignore]`).
+    /// True if `make test` leaves it out (`#[ignore]`).
     pub long: bool,
 }
 
@@ -41,7 +41,7 @@ const MARK: &str = "/// Battery:";
 /// Tests by the codes that they name, in the order of their files.
 ///
 /// # Errors
-/// Where a mark names an unknown code or stands above something else than a test, or a file cannot be read.
+/// If a mark names an unknown code or does not precede a test, or a file cannot be read.
 pub fn tests(repository: &Path) -> Result<BTreeMap<String, Vec<Test>>> {
     let mut found: BTreeMap<String, Vec<Test>> = BTreeMap::new();
     for folder in ["crates", "lab", "tests"] {
@@ -60,7 +60,7 @@ pub fn tests(repository: &Path) -> Result<BTreeMap<String, Vec<Test>>> {
     Ok(found)
 }
 
-/// Rust sources below a folder, without what is built.
+/// Rust sources below a folder, without build outputs.
 fn sources(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     if !folder.exists() {
@@ -107,7 +107,7 @@ fn marked(text: &str) -> Result<Vec<(Vec<String>, String, bool)>> {
 /// The table of `tests/BATTERY.md`.
 ///
 /// # Errors
-/// As [`tests`], and where an item has no test.
+/// Errors of [`tests`], and if an item has no test.
 pub fn table(repository: &Path) -> Result<String> {
     let tests = tests(repository)?;
     let without: Vec<&str> =

@@ -1,10 +1,10 @@
 //! The kernel's list of our BPF objects, to show that nothing is left behind.
 //!
-//! Looking must not leave anything behind either. Whoever opens a map by its id is a user of it for that moment, and with
-//! the last user an array of programs is emptied, by work that is put off and holds the map. Where that work waits
-//! already, the kernel takes hold of the map once more and forgets to let go (`prog_array_map_clear()` in
+//! Looking must not leave anything behind either. A process that opens a map by its id is a user of it for that moment,
+//! and when the last user goes, an array of programs is emptied by deferred work that holds the map. If that work is
+//! already queued, the kernel takes another reference to the map and does not drop it (`prog_array_map_clear()` in
 //! kernel/bpf/arraymap.c): a map without users that is opened and closed twice in a row can stay for ever. So a look
-//! goes by ids, takes those of a program from the program, and opens each other map once in this process's life.
+//! goes by ids, takes the maps of a program from the program, and opens each other map once in this process's life.
 
 use std::collections::BTreeSet;
 use std::collections::btree_map::{BTreeMap, Entry};
@@ -16,10 +16,10 @@ use libbpf_rs::{MapCore as _, MapHandle};
 
 use crate::sys;
 
-/// The names of maps that have been opened; the kernel does not use an id again.
+/// The names of maps that have been opened, by id; the kernel does not reuse an id.
 static NAMES: Mutex<BTreeMap<u32, String>> = Mutex::new(BTreeMap::new());
 
-/// Ids of the maps that there are, of which the name is looked at; `known` are left out.
+/// Ids of existing maps whose name is `wanted`; maps in `known` are not looked at.
 fn maps_where(known: &BTreeSet<u32>, wanted: impl Fn(&str) -> bool) -> BTreeSet<u32> {
     let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
     let mut found = BTreeSet::new();
@@ -32,7 +32,7 @@ fn maps_where(known: &BTreeSet<u32>, wanted: impl Fn(&str) -> bool) -> BTreeSet<
         let name = match names.entry(id) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(new) => {
-                // One that cannot be opened is gone.
+                // A map that cannot be opened no longer exists.
                 let Ok(map) = MapHandle::from_map_id(id) else { continue };
                 new.insert(map.name().to_string_lossy().into_owned())
             }
@@ -62,13 +62,13 @@ pub struct BpfObjects {
 }
 
 impl BpfObjects {
-    /// Whether there are none.
+    /// True if there are no programs, maps and links.
     pub fn is_empty(&self) -> bool {
         self.programs.is_empty() && self.maps.is_empty() && self.links.is_empty()
     }
 }
 
-/// All of Wirelane's BPF objects now. Needs CAP_SYS_ADMIN; without it there seem to be none.
+/// All of Wirelane's BPF objects now. Needs CAP_SYS_ADMIN; without it the lists are empty.
 pub fn bpf_objects() -> BpfObjects {
     let ours = |name: &str| name.starts_with("wl_") || name.starts_with("wirelane");
     let mut objects = BpfObjects::default();
@@ -104,7 +104,7 @@ pub fn settled_bpf_objects() -> BpfObjects {
 }
 
 /// Waits until Wirelane's BPF objects are `expected` (the kernel frees them a little after the last
-/// reference goes), and gives the last look either way.
+/// reference goes), and returns the last look either way.
 pub fn wait_for_bpf_objects(expected: &BpfObjects, timeout: Duration) -> BpfObjects {
     let start = Instant::now();
     loop {

@@ -1,5 +1,5 @@
-//! Calls that tests make up: SIP messages, RTP packets, and capture files of them; and what `wirelane voip` tells of a
-//! file.
+//! Generated calls for tests: SIP messages, RTP packets, capture files of them; and the results of `wirelane voip` for
+//! a file.
 
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
@@ -42,27 +42,27 @@ fn frame(from: SocketAddr, to: SocketAddr, proto: u8, transport: &[u8]) -> Vec<u
 }
 
 impl Scene {
-    /// Nothing happens.
+    /// An empty scene.
     pub fn new() -> Scene {
         Scene::default()
     }
 
-    /// Packets so far.
+    /// Number of packets so far.
     pub fn len(&self) -> usize {
         self.packets.len()
     }
 
-    /// Whether nothing happens.
+    /// True if the scene has no packets.
     pub fn is_empty(&self) -> bool {
         self.packets.is_empty()
     }
 
-    /// A frame at this time, in microseconds.
+    /// Adds a frame at this time, in microseconds.
     pub fn frame(&mut self, at_us: u64, frame: Vec<u8>) {
         self.packets.push((at_us * 1000, frame));
     }
 
-    /// A datagram at this time, in microseconds.
+    /// Adds a datagram at this time, in microseconds.
     pub fn udp(&mut self, at_us: u64, from: &str, to: &str, payload: &[u8]) {
         let (from, to): (SocketAddr, SocketAddr) = (from.parse().unwrap(), to.parse().unwrap());
         let mut transport = Vec::new();
@@ -73,7 +73,7 @@ impl Scene {
         self.frame(at_us, frame(from, to, 17, &transport));
     }
 
-    /// The same in fragments of so many bytes, a multiple of 8, over IPv4.
+    /// Adds a datagram in fragments of so many bytes, a multiple of 8, over IPv4.
     pub fn fragmented(&mut self, at_us: u64, from: &str, to: &str, payload: &[u8], size: usize) {
         let mut whole = Scene::new();
         whole.udp(at_us, from, to, payload);
@@ -91,7 +91,7 @@ impl Scene {
         }
     }
 
-    /// A segment of TCP at this time, in microseconds.
+    /// Adds a TCP segment at this time, in microseconds.
     pub fn tcp(&mut self, at_us: u64, from: &str, to: &str, seq: u32, data: &[u8]) {
         let (from, to): (SocketAddr, SocketAddr) = (from.parse().unwrap(), to.parse().unwrap());
         let mut transport = [from.port().to_be_bytes(), to.port().to_be_bytes()].concat();
@@ -101,7 +101,7 @@ impl Scene {
         self.frame(at_us, frame(from, to, 6, &transport));
     }
 
-    /// A segment with these flags, sequence number and acknowledgement.
+    /// Adds a TCP segment with these flags, sequence number and acknowledgement.
     pub fn segment(&mut self, from: &str, to: &str, flags: u8, (seq, ack): (u32, u32), data: &[u8]) {
         let (from, to): (SocketAddr, SocketAddr) = (from.parse().unwrap(), to.parse().unwrap());
         let mut transport = [from.port().to_be_bytes(), to.port().to_be_bytes()].concat();
@@ -111,7 +111,7 @@ impl Scene {
         self.frame(0, frame(from, to, 6, &transport));
     }
 
-    /// Its frames, in the order in which they were made, without times.
+    /// The frames in the order in which they were added, without times.
     pub fn into_frames(self) -> Vec<Vec<u8>> {
         self.packets.into_iter().map(|(_, frame)| frame).collect()
     }
@@ -119,7 +119,7 @@ impl Scene {
     /// Writes a capture file, in the order of time.
     ///
     /// # Errors
-    /// Where it cannot be written.
+    /// If the file cannot be written.
     pub fn write(mut self, path: &Path) -> Result<()> {
         self.packets.sort_by_key(|(at, _)| *at);
         let mut output = BufWriter::new(File::create(path)?);
@@ -161,23 +161,24 @@ pub fn rtp(number: u64, ssrc: u32) -> Vec<u8> {
     packet
 }
 
-/// What `wirelane voip --json` has told.
+/// Output of `wirelane voip --json`.
 pub struct Results {
     /// Calls, with their streams.
     pub calls: Vec<Value>,
-    /// Streams of no call.
+    /// Streams that do not belong to a call.
     pub streams: Vec<Value>,
-    /// The last object.
+    /// The last object: the ledger and the totals.
     pub last: Value,
 }
 
-/// Runs `wirelane voip` over a file: every packet is in one place of its counts, every RTP packet in one stream.
+/// Runs `wirelane voip` over a file and checks that every packet is in one column of its counts and every RTP packet in
+/// one stream.
 ///
 /// # Panics
-/// Where it fails, or the counts are not exact.
+/// If the command fails, or the counts are not exact.
 pub fn voip(file: &Path, options: &[&str]) -> Results {
     let binary = wirelane_binary().unwrap();
-    // With what it may take, should a bound not hold.
+    // An address space limit, in case a bound does not hold.
     let limit = "ulimit -v 700000; exec \"$@\"";
     let output = Command::new("sh")
         .args(["-c", limit, "sh", binary.to_str().unwrap(), "voip", "--json", "-r", file.to_str().unwrap()])
@@ -198,7 +199,7 @@ pub fn voip(file: &Path, options: &[&str]) -> Results {
 }
 
 impl Results {
-    /// Every packet is in one place, and every RTP packet in one stream.
+    /// Checks that every packet is in one column, and every RTP packet in one stream.
     fn check(&self) {
         let last = &self.last;
         let packets: u64 =
@@ -224,7 +225,7 @@ impl Results {
         assert_eq!(self.calls.len() as u64, column(last, "calls"));
     }
 
-    /// Streams of calls, and the others.
+    /// All streams: those of calls and the others.
     pub fn all_streams(&self) -> Vec<&Value> {
         let of_calls = self.calls.iter().flat_map(|call| call["streams"].as_array().unwrap());
         of_calls.chain(&self.streams).collect()
@@ -233,7 +234,7 @@ impl Results {
     /// The call with this Call-ID.
     ///
     /// # Panics
-    /// Where there is none.
+    /// If there is no such call.
     pub fn call(&self, id: &str) -> &Value {
         self.calls.iter().find(|call| call["call_id"] == id).unwrap_or_else(|| panic!("no {id}"))
     }

@@ -1,4 +1,4 @@
-//! A process under test: its JSON lines read with a time-out, its end certain.
+//! A process under test: its JSON lines are read with a time-out, and it is always ended.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{ChildStderr, ChildStdout, Command, ExitStatus, Stdio};
@@ -20,14 +20,14 @@ pub struct Child {
     errors: Option<JoinHandle<String>>,
 }
 
-/// What a process left.
+/// Exit status and remaining output of a process that has ended.
 #[derive(Debug)]
 pub struct Finished {
-    /// How it ended.
+    /// Exit status.
     pub status: ExitStatus,
-    /// The lines of its standard output that had not been read before.
+    /// Lines of standard output that had not been read before.
     pub lines: Vec<String>,
-    /// All of its standard error.
+    /// All of standard error.
     pub stderr: String,
 }
 
@@ -35,7 +35,7 @@ impl Finished {
     /// The remaining lines as JSON.
     ///
     /// # Errors
-    /// Where one of them is not JSON.
+    /// If one of the lines is not JSON.
     pub fn json(&self) -> Result<Vec<Value>> {
         self.lines.iter().map(|line| parse(line)).collect()
     }
@@ -43,7 +43,7 @@ impl Finished {
     /// The last line as JSON: the one with `"final": true` for a command that ended well.
     ///
     /// # Errors
-    /// Where there is no line left, or it is not JSON.
+    /// If there is no line left, or it is not JSON.
     pub fn last_json(&self) -> Result<Value> {
         parse(self.lines.last().with_context(|| format!("no output; standard error: {}", self.stderr))?)
     }
@@ -53,7 +53,7 @@ impl Child {
     /// Starts `command` with its output piped and no input.
     ///
     /// # Errors
-    /// Where it cannot be started.
+    /// If the command cannot be started.
     pub fn spawn(command: &mut Command) -> Result<Child> {
         let name = format!("{command:?}");
         let mut process = command
@@ -67,15 +67,15 @@ impl Child {
         Ok(Child { name, process, lines: read_lines(stdout), errors: Some(read_all(stderr)) })
     }
 
-    /// Its process id.
+    /// Process id.
     pub fn pid(&self) -> u32 {
         self.process.id()
     }
 
-    /// The next line of its standard output; `None` where that has ended.
+    /// The next line of standard output; `None` at its end.
     ///
     /// # Errors
-    /// Where none came in time.
+    /// If no line came in time.
     pub fn next_line(&self, timeout: Duration) -> Result<Option<String>> {
         match self.lines.recv_timeout(timeout) {
             Ok(line) => Ok(Some(line)),
@@ -84,18 +84,18 @@ impl Child {
         }
     }
 
-    /// The next line of its standard output as JSON; `None` where that has ended.
+    /// The next line of standard output as JSON; `None` at its end.
     ///
     /// # Errors
-    /// Where none came in time, or it is not JSON.
+    /// If no line came in time, or it is not JSON.
     pub fn next_json(&self, timeout: Duration) -> Result<Option<Value>> {
         self.next_line(timeout)?.map(|line| parse(&line)).transpose()
     }
 
-    /// Waits for the line `{"ready": true}`, passing over others.
+    /// Waits for the line `{"ready": true}` and skips others.
     ///
     /// # Errors
-    /// Where it did not come in time, or the process ended first; with its standard error.
+    /// If the line did not come in time, or the process ended first; the error has its standard error.
     pub fn wait_ready(&mut self, timeout: Duration) -> Result<()> {
         let end = Instant::now() + timeout;
         loop {
@@ -113,30 +113,31 @@ impl Child {
         }
     }
 
-    /// Sends it a signal.
+    /// Sends the process a signal.
     ///
     /// # Errors
-    /// Where it has already been waited for.
+    /// If the process has already been waited for.
     pub fn signal(&self, signal: Signal) -> Result<()> {
         sys::signal(self.pid(), signal).with_context(|| format!("{signal:?} to {}", self.name))
     }
 
-    /// Whether it still runs.
+    /// True while the process runs.
     ///
     /// # Errors
-    /// Where the kernel does not answer.
+    /// If the kernel cannot report its state.
     pub fn is_running(&mut self) -> Result<bool> {
         Ok(self.process.try_wait()?.is_none())
     }
 
-    /// Waits for its end.
+    /// Waits for the process to end.
     ///
     /// # Errors
-    /// Where it does not end in time: then it is killed.
+    /// If the process does not end in time: then it is killed.
     pub fn finish(mut self, timeout: Duration) -> Result<Finished> {
         let end = Instant::now() + timeout;
         let mut lines = Vec::new();
-        // Its output ends first. Reading on keeps a full pipe from holding it back.
+        // Standard output ends before the process does. It is read to its end, because a full pipe would block the
+        // process.
         loop {
             match self.lines.recv_timeout(end.saturating_duration_since(Instant::now())) {
                 Ok(line) => lines.push(line),
@@ -159,10 +160,10 @@ impl Child {
         Ok(Finished { status, lines, stderr })
     }
 
-    /// Ends it with SIGTERM and waits.
+    /// Ends the process with SIGTERM and waits for it.
     ///
     /// # Errors
-    /// Where it does not end in time: then it is killed.
+    /// If the process does not end in time: then it is killed.
     pub fn terminate(self, timeout: Duration) -> Result<Finished> {
         self.signal(Signal::Terminate)?;
         self.finish(timeout)
@@ -170,7 +171,7 @@ impl Child {
 }
 
 impl Finished {
-    /// Lines on standard error that are no advice on native XDP.
+    /// Lines on standard error other than the advice on native XDP.
     pub fn complaints(&self) -> Vec<&str> {
         self.stderr.lines().filter(|line| !line.contains("native XDP switches off")).collect()
     }
@@ -178,7 +179,7 @@ impl Finished {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // Both fail only where it has ended and been waited for, which is what is wanted.
+        // Both fail only if the process has already ended and been waited for.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
@@ -199,7 +200,7 @@ fn read_lines(stdout: ChildStdout) -> Receiver<String> {
 fn read_all(mut stderr: ChildStderr) -> JoinHandle<String> {
     thread::spawn(move || {
         let mut bytes = Vec::new();
-        // What was read before an error is still worth showing.
+        // Bytes that were read before an error are kept, to be shown.
         let _ = stderr.read_to_end(&mut bytes);
         String::from_utf8_lossy(&bytes).into_owned()
     })

@@ -1,21 +1,21 @@
-//! Every command that reads a network, for tests of what holds for all of them.
+//! Every command that reads a network, for tests of their common properties.
 
 use std::fs;
 use std::path::Path;
 
 use anyhow::Result;
 
-/// A configuration of a probe that looks at everything of a packet.
+/// A probe configuration that uses every part of a packet.
 pub const PROBE: &str = "interval = \"1s\"\n[[measurement]]\nname = \"all\"\nkey = [\"src\", \"application\"]\n\
     values = [\"packets\", \"bytes\", \"lengths\", \"gaps\", \"flows\", \"segments\", \"top-dst\", \"distinct-dst\"]\n\
     [[measurement]]\nname = \"sources\"\nkey = [\"src\"]\nvalues = [\"packets\", \"macs\", \"entropy\"]\n";
-/// One that is measured in the kernel.
+/// A probe configuration that is measured in the kernel.
 const KERNEL_PROBE: &str = "[[measurement]]\nname = \"all\"\nkey = [\"src\"]\nvalues = [\"packets\", \"bytes\"]\nanalysis = \"kernel\"\n";
 
 /// Commands that capture, with their options, without the device; files that they need and write are in `folder`.
 ///
 /// # Errors
-/// Where a file cannot be written.
+/// If a file cannot be written.
 pub fn capturing(folder: &Path) -> Result<Vec<Vec<String>>> {
     for (name, text) in [("probe.toml", PROBE), ("kernel.toml", KERNEL_PROBE)] {
         fs::write(folder.join(name), text)?;
@@ -44,7 +44,7 @@ pub fn capturing(folder: &Path) -> Result<Vec<Vec<String>>> {
 /// Commands that read a file, with the options that read the most of it, without the file.
 ///
 /// # Errors
-/// Where a file cannot be written.
+/// If a file cannot be written.
 pub fn reading(folder: &Path) -> Result<Vec<Vec<String>>> {
     let probe = folder.join("probe.toml");
     fs::write(&probe, PROBE)?;

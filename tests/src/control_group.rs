@@ -1,15 +1,15 @@
-//! Control groups with a memory limit, and what the kernel says about the memory of what runs in them.
+//! Control groups with a memory limit, and the kernel's memory accounting of their processes.
 
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A control group of the test's own with a memory limit; removed when it is dropped.
+/// A control group with a memory limit; removed on drop.
 #[derive(Debug)]
 pub struct ControlGroup {
     folder: PathBuf,
-    /// Names of the files of this version.
+    /// Names of the files of this cgroup version.
     files: &'static Files,
 }
 
@@ -17,9 +17,9 @@ pub struct ControlGroup {
 struct Files {
     root: &'static str,
     limit: &'static str,
-    /// Counts processes that the kernel killed for memory.
+    /// File with the number of processes killed for memory.
     events: &'static str,
-    /// The most bytes that were charged at a time.
+    /// File with the largest number of bytes charged at a time.
     peak: &'static str,
 }
 
@@ -35,7 +35,7 @@ const VERSIONS: [Files; 2] = [
 ];
 
 impl ControlGroup {
-    /// `None`, with a word on why, where this machine lets nobody make one.
+    /// `None`, after a message, if control groups cannot be created on this machine.
     pub fn limited(test: &str, bytes: u64) -> Option<ControlGroup> {
         use std::sync::atomic::{AtomicU32, Ordering};
         static NUMBER: AtomicU32 = AtomicU32::new(0);
@@ -52,7 +52,7 @@ impl ControlGroup {
         None
     }
 
-    /// A command that runs in the group from its start on.
+    /// A command that runs in the group from its start.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let procs = self.folder.join("cgroup.procs");
         let enter = format!("echo $$ >{} && exec \"$0\" \"$@\"", procs.display());
@@ -61,10 +61,10 @@ impl ControlGroup {
         command
     }
 
-    /// Processes that the kernel killed in it for memory.
+    /// Number of processes in the group that the kernel killed for memory.
     ///
     /// # Panics
-    /// Where the kernel does not tell.
+    /// If the kernel does not report it.
     pub fn killed(&self) -> u64 {
         let text = fs::read_to_string(self.folder.join(self.files.events)).unwrap();
         let count = text
@@ -74,7 +74,7 @@ impl ControlGroup {
         count.trim().parse().unwrap()
     }
 
-    /// The most memory that was charged to it at a time, in bytes, page cache included; `None` on kernels before 5.19
+    /// The largest memory charged to the group at a time, in bytes, page cache included; `None` on kernels before 5.19
     /// with version 2.
     pub fn peak(&self) -> Option<u64> {
         fs::read_to_string(self.folder.join(self.files.peak)).ok()?.trim().parse().ok()
@@ -83,7 +83,7 @@ impl ControlGroup {
 
 impl Drop for ControlGroup {
     fn drop(&mut self) {
-        // Fails where it was never made, or on a process that is still there, whose own test has failed then.
+        // Fails if the group was never created, or if a process is still in it, in which case its own test has failed.
         let _ = fs::remove_dir(&self.folder);
     }
 }

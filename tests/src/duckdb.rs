@@ -1,13 +1,14 @@
-//! DuckDB, which reads what a store has.
+//! DuckDB as an independent reader of a store.
 
 use std::process::Command;
 
 use crate::repository;
 
-/// What a script in Python prints, by the one that scripts/setup has put duckdb into, or another that has it.
+/// Output of a Python script, run by the interpreter into which scripts/setup has installed duckdb, or by another that
+/// has it.
 ///
 /// # Panics
-/// Where the script fails.
+/// If the script fails.
 pub fn duckdb(script: &str) -> Option<String> {
     let own = repository().join("target/python/bin/python3");
     let found = [own.to_str().unwrap(), "python3"].into_iter().find(|python| {

@@ -1,4 +1,4 @@
-//! Packets of flows of all kinds, for those who make flows in two ways and compare them.
+//! Packets of flows of all kinds, for tests that compare two implementations of flows.
 
 use std::fs;
 use std::path::Path;
@@ -6,22 +6,22 @@ use std::path::Path;
 use crate::frames::ethernet;
 use crate::recordings::{write_header, write_packet};
 
-/// How a protocol begins to speak.
+/// First bytes of a protocol.
 #[derive(Clone, Copy, Debug)]
 pub struct Spoken {
-    /// Its name among applications.
+    /// Name of the application.
     pub name: &'static str,
-    /// 6 or 17.
+    /// IP protocol: 6 or 17.
     pub proto: u8,
-    /// Where it is at home.
+    /// Usual port.
     pub port: u16,
     begins: &'static [u8],
-    /// All of its bytes, zeros behind those.
+    /// Length of the payload, which is filled with zeros.
     length: usize,
 }
 
 impl Spoken {
-    /// A payload that says what it is, and no more than that.
+    /// The shortest payload by which the protocol is detected.
     pub fn payload(&self) -> Vec<u8> {
         let mut payload = self.begins.to_vec();
         payload.resize(self.length.max(payload.len()), 0);
@@ -35,7 +35,7 @@ const fn spoken(name: &'static str, proto: u8, port: u16, begins: &'static [u8],
 
 const QUESTION: &[u8] = b"\0\x07\x01\0\0\x01\0\0\0\0\0\0\x01a\0\0\x01\0\x01";
 
-/// All that are known by their first bytes (`crates/wirelane-bpf/bpf/lib/application.h`).
+/// All protocols that are detected by their first bytes (`crates/wirelane-bpf/bpf/lib/application.h`).
 pub const SPOKEN: [Spoken; 23] = [
     spoken("TLS", 6, 443, b"\x16\x03\x01\0\xc8\x01\0\0\xc4\x03\x03", 60),
     spoken("DTLS", 17, 4433, b"\x16\xfe\xfd\0\0\0\0\0\0\0\0\0\x30\x01", 61),
@@ -62,7 +62,7 @@ pub const SPOKEN: [Spoken; 23] = [
     spoken("BGP", 6, 179, b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\0\x13\x04", 0),
 ];
 
-/// Numbers that look like chance, the same each time.
+/// Deterministic pseudo-random numbers.
 struct Numbers(u64);
 
 impl Numbers {
@@ -87,8 +87,8 @@ fn ipv4(numbers: &mut Numbers, proto: u8, fragment: u16, transport: &[u8]) -> Ve
     packet
 }
 
-/// A frame of some flow: TCP that begins, ends, repeats itself and begins anew, UDP, each with and without words that say what speaks, ICMP, fragments, tunnels, tags,
-/// IPv6 and what is no IP.
+/// A frame of some flow: TCP that begins, ends, retransmits and begins anew, UDP, each with and without a detectable
+/// protocol, ICMP, fragments, tunnels, tags, IPv6 and other protocols than IP.
 fn frame(numbers: &mut Numbers) -> Vec<u8> {
     let source = numbers.one_of(&[1000u16, 1001, 1002]).to_be_bytes();
     let mut said = |proto: u8| {
@@ -142,7 +142,7 @@ fn frame(numbers: &mut Numbers) -> Vec<u8> {
 /// Frames over some seconds, with silences around the timeouts of a second.
 ///
 /// # Errors
-/// Where it cannot be written.
+/// If the file cannot be written.
 pub fn make_capture(path: &Path, frames: usize) -> std::io::Result<()> {
     let mut output = Vec::new();
     write_header(&mut output)?;

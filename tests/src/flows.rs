@@ -7,11 +7,11 @@ use serde_json::Value;
 
 use crate::Finished;
 
-/// The flows of a capture that has ended well, in an order of their own, and its last object. Without their numbers,
-/// and with how long they have lasted in the place of times of day: two processes do not read the same ones.
+/// The flows of a successful capture, sorted, and its last object. Flow numbers are removed, and durations replace
+/// times of day, as two processes measure different times.
 ///
 /// # Errors
-/// Where it has not ended well, or a line is no JSON.
+/// If the command has failed, or a line is not JSON.
 pub fn flows_of(finished: &Finished) -> Result<(Vec<String>, Value)> {
     ensure!(finished.status.success(), "{}: {}", finished.status, finished.stderr);
     let mut flows = Vec::new();
@@ -24,10 +24,10 @@ pub fn flows_of(finished: &Finished) -> Result<(Vec<String>, Value)> {
     Ok((flows, finished.last_json()?))
 }
 
-/// Of such flows: the names of what was known by the first bytes of a payload.
+/// Names of the applications that were detected by the first bytes of a payload in such flows.
 ///
 /// # Errors
-/// Where one is no JSON.
+/// If one is not JSON.
 pub fn named_by_payload(flows: &[String]) -> Result<BTreeSet<String>> {
     let mut names = BTreeSet::new();
     for flow in flows {
@@ -51,7 +51,7 @@ fn timeless(mut flow: Value) -> Result<String> {
     Ok(flow.to_string())
 }
 
-/// The first flow that only one of the two has, for people; `None`: they are the same.
+/// The first flow that only one of the two has, as text; `None` if they are equal.
 pub fn difference(one: &[String], other: &[String]) -> Option<String> {
     if one == other {
         return None;

@@ -1,4 +1,4 @@
-//! Somebody else's programs, which Wirelane must leave alone.
+//! XDP and tc programs of others, which Wirelane must not touch.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -8,17 +8,16 @@ use wirelane::Device;
 
 use crate::{End, Lab, sys};
 
-/// How a program gets onto a device.
+/// Ways to attach a program to a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttachBy {
-    /// By netlink, as `ip link set DEV xdp` does it: it stays until somebody takes it off.
+    /// By netlink, as `ip link set DEV xdp` does: it stays until it is detached.
     Netlink,
     /// By a BPF link: it stays as long as the link is held.
     Link,
 }
 
-/// An XDP program named `other_program` on a lab's device, which passes every packet. It is taken off when
-/// dropped.
+/// An XDP program named `other_program` on a lab's device, which passes every packet. Detached on drop.
 #[derive(Debug)]
 pub struct ForeignXdp<'lab> {
     lab: &'lab Lab,
@@ -29,19 +28,19 @@ pub struct ForeignXdp<'lab> {
 }
 
 impl<'lab> ForeignXdp<'lab> {
-    /// Attaches it by netlink, in native or in generic mode.
+    /// Attaches the program by netlink, in native or in generic mode.
     ///
     /// # Errors
-    /// Where the kernel refuses: another program is there, or a privilege is missing.
+    /// If the kernel refuses: another program is attached, or a privilege is missing.
     pub fn attach(lab: &'lab Lab, end: &End, native: bool) -> Result<ForeignXdp<'lab>> {
         ForeignXdp::attach_by(lab, end, native, AttachBy::Netlink)
     }
 
-    /// Attaches it, in native or in generic mode. By netlink it takes the place of any other program that the kernel
-    /// lets it replace, as `ip -force` does.
+    /// Attaches the program, in native or in generic mode. By netlink it replaces any other program that the kernel
+    /// allows to replace, as `ip -force` does.
     ///
     /// # Errors
-    /// Where the kernel refuses: a program is there that is held, or a privilege is missing.
+    /// If the kernel refuses: a program is held by a link, or a privilege is missing.
     pub fn attach_by(lab: &'lab Lab, end: &End, native: bool, by: AttachBy) -> Result<ForeignXdp<'lab>> {
         let program = sys::load_passing_xdp(c"other_program").context("loading an XDP program")?;
         let link = lab.enter(&end.namespace, || -> Result<Option<OwnedFd>> {
@@ -58,10 +57,10 @@ impl<'lab> ForeignXdp<'lab> {
         Ok(ForeignXdp { lab, end: end.clone(), native, program, link })
     }
 
-    /// Whether the device still runs this very program.
+    /// True while the device runs this program.
     ///
     /// # Errors
-    /// Where the device cannot be looked at.
+    /// If the device cannot be queried.
     pub fn is_attached(&self) -> Result<bool> {
         let attached = self.lab.enter(&self.end.namespace, || -> Result<u32> {
             let ifindex = Device::open(&self.end.device)?.ifindex;
@@ -76,17 +75,17 @@ impl Drop for ForeignXdp<'_> {
         if self.link.is_some() {
             return; // it falls off with its link
         }
-        // Where this fails the device is gone, and the program with it.
+        // Fails only if the device is gone, and the program with it.
         let _ = detach_xdp(self.lab, &self.end, self.native);
     }
 }
 
-/// Takes whatever XDP program is on a device off it by netlink, as `ip link set DEV xdp off` does.
+/// Detaches any XDP program from a device by netlink, as `ip link set DEV xdp off` does.
 ///
 /// # Errors
-/// Where the kernel refuses: the program is held by a link.
+/// If the kernel refuses: the program is held by a link.
 pub fn detach_xdp(lab: &Lab, end: &End, native: bool) -> Result<()> {
-    // Any program's descriptor serves to ask.
+    // The descriptor of any program can be used for the query.
     let program = sys::load_passing_xdp(c"other_program").context("loading an XDP program")?;
     lab.enter(&end.namespace, || -> Result<()> {
         let ifindex = Device::open(&end.device)?.ifindex;
@@ -94,8 +93,8 @@ pub fn detach_xdp(lab: &Lab, end: &End, native: bool) -> Result<()> {
     })?
 }
 
-/// A tc program on the ingress of a lab's device, by link: it passes every packet, and ends the row of programs.
-/// It is taken off when dropped.
+/// A tc program on the ingress of a lab's device, by link: it passes every packet, and no program after it runs.
+/// Detached on drop.
 #[derive(Debug)]
 pub struct ForeignTc {
     _program: OwnedFd,
@@ -103,10 +102,10 @@ pub struct ForeignTc {
 }
 
 impl ForeignTc {
-    /// Attaches it behind those that are there.
+    /// Attaches the program after the existing ones.
     ///
     /// # Errors
-    /// Where the kernel refuses: it has no TCX (Linux 6.6), or a privilege is missing.
+    /// If the kernel refuses: it has no TCX (Linux 6.6), or a privilege is missing.
     pub fn attach(lab: &Lab, end: &End) -> Result<ForeignTc> {
         let program = sys::load_passing_tc(c"other_tc").context("loading a tc program")?;
         let link = lab.enter(&end.namespace, || -> Result<OwnedFd> {

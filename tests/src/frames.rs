@@ -1,4 +1,4 @@
-//! Frames that tests make up, and sending them.
+//! Generated frames, and their transmission.
 
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
@@ -13,7 +13,7 @@ use crate::numbers::{LIMIT, last_of, wirelane};
 use crate::recordings::{write_header, write_packet};
 use crate::wirelane_binary;
 
-/// An Ethernet frame, filled up to the shortest there is.
+/// An Ethernet frame, padded to the minimum length.
 pub fn ethernet(eth_type: u16, payload: &[u8]) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
     frame.extend_from_slice(&eth_type.to_be_bytes());
@@ -22,7 +22,7 @@ pub fn ethernet(eth_type: u16, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// A UDP datagram over IPv4; nobody looks at checksums.
+/// A UDP datagram over IPv4, without checksums.
 pub fn udp(src: [u8; 4], dst: [u8; 4], ports: (u16, u16), payload: &[u8]) -> Vec<u8> {
     let len = (28 + payload.len()) as u16;
     let mut packet = vec![0x45, 0, 0, 0, 0, 0, 0, 0, 64, 17, 0, 0];
@@ -36,16 +36,16 @@ pub fn udp(src: [u8; 4], dst: [u8; 4], ports: (u16, u16), payload: &[u8]) -> Vec
     packet
 }
 
-/// Sends these frames so many times from the lab's sender; `folder` is for a file of them.
+/// Sends these frames so many times from the lab's sender; `folder` is for a temporary file.
 ///
 /// # Errors
-/// Where they cannot be written, or sent.
+/// If they cannot be written or sent.
 pub fn replay(lab: &Lab, folder: &Path, frames: &[Vec<u8>], times: u64) -> Result<()> {
     let path = folder.join("frames.pcap");
     let mut output = BufWriter::new(File::create(&path)?);
     write_header(&mut output)?;
     for (number, frame) in frames.iter().enumerate() {
-        // A fifth of a millisecond from one to the next.
+        // 200 microseconds between two frames.
         write_packet(&mut output, number as u64 * 200_000, frame)?;
     }
     output.flush()?;
@@ -57,11 +57,11 @@ pub fn replay(lab: &Lab, folder: &Path, frames: &[Vec<u8>], times: u64) -> Resul
     Ok(())
 }
 
-/// Sends a capture from the lab's sender while `fill` writes it, so that it may be endless; at a speed as `wirelane send`
-/// has them. Returns the sender's last object: every frame that was read has been sent.
+/// Sends a capture from the lab's sender while `fill` writes it, so that it may be endless; `speed` as in `wirelane
+/// send`. Returns the sender's last object: every frame that was read has been sent.
 ///
 /// # Errors
-/// Where it cannot be written, or a frame was not sent.
+/// If it cannot be written, or a frame was not sent.
 pub fn replay_stream(
     lab: &Lab,
     speed: &str,
@@ -72,7 +72,7 @@ pub fn replay_stream(
     command.args(["send", "-i", &end.device, "--replay", "-", "--speed", speed, "--json"]);
     let mut sender = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
     let mut output = BufWriter::new(sender.stdin.take().context("its input is a pipe")?);
-    // A sender that has failed says why on standard error.
+    // A sender that has failed reports the reason on standard error.
     let filled = fill(&mut output).and_then(|()| output.flush());
     drop(output);
     let output = sender.wait_with_output()?;

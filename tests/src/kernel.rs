@@ -1,4 +1,4 @@
-//! Kernel of the tests, and its warnings.
+//! Version of the running kernel, and the warnings in its log.
 
 use std::process::Command;
 
@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 /// Major and minor number of the running kernel, as in 6.1.
 ///
 /// # Errors
-/// Where `/proc` does not tell, or tells something that does not start with two numbers.
+/// If `/proc` cannot be read, or its version does not start with two numbers.
 pub fn kernel_version() -> Result<(u32, u32)> {
     let path = "/proc/sys/kernel/osrelease";
     let release = std::fs::read_to_string(path).context(path)?;
@@ -19,35 +19,36 @@ fn parse(release: &str) -> Option<(u32, u32)> {
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
-/// What begins a report of the kernel's about itself.
+/// Words with which the kernel begins a report about a fault of its own.
 const REPORTS: [&str; 7] =
     ["WARNING:", "BUG:", "Oops", "general protection", "stall", "lockup", "unable to handle"];
-/// Lines of a report that has no end mark.
+/// Number of lines taken of a report that has no end mark.
 const REPORT_LINES: usize = 60;
-/// What is in a report that concerns captures. The kernel's log is the whole machine's, and others write to it too.
+/// Words in a report that concerns captures. The kernel's log is shared by the whole machine, and others write to it
+/// too.
 const OURS: [&str; 6] = ["bpf", "xdp", "tcx", "veth", "wl_", "wirelane"];
 
 /// The kernel's log from a moment on.
 #[derive(Debug)]
 pub struct KernelLog {
-    /// First lines of the reports of before. Each line of the log has its time, so no two are the same; what follows
+    /// First lines of earlier reports. Each line of the log has its time, so no two are the same; their further lines
     /// may still be written.
     known: Vec<String>,
 }
 
 impl KernelLog {
-    /// Begins now. Needs root.
+    /// Starts watching the log. Needs root.
     ///
     /// # Errors
-    /// Where `dmesg` does not work.
+    /// If `dmesg` does not work.
     pub fn begin() -> Result<KernelLog> {
         Ok(KernelLog { known: reports(&log()?).iter().map(|report| report[0].to_owned()).collect() })
     }
 
-    /// What the kernel has reported since about BPF and the devices of the tests: warnings, oopses, stalls.
+    /// Reports that the kernel has written since then about BPF and the devices of the tests: warnings, oopses, stalls.
     ///
     /// # Errors
-    /// Where `dmesg` does not work.
+    /// If `dmesg` does not work.
     pub fn complaints(&self) -> Result<Vec<String>> {
         Ok(self.complaints_in(&log()?))
     }
@@ -108,7 +109,7 @@ mod tests {
         assert_eq!(log.known.len(), 1);
         assert_eq!(log.complaints_in(&format!("{before}{since}")), found);
         assert!(log.complaints_in(before).is_empty());
-        // What was being written when it began is of before.
+        // A report that was being written at the start counts as earlier.
         let begun = "[7.0] BUG: soft lockup\n";
         let log = KernelLog { known: first_lines(begun) };
         assert!(log.complaints_in(&format!("{begun}[7.1] xdp_do_generic\n")).is_empty());

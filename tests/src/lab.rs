@@ -1,4 +1,4 @@
-//! Network namespaces with veth pairs between them, in which nothing moves but what a test sends.
+//! Network namespaces with veth pairs between them, which carry only packets that a test sends.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -18,7 +18,7 @@ use crate::{Child, sys};
 const PREFIX: &str = "wltest";
 const LOCK: &str = "/run/wirelane-tests.lock";
 
-/// How a lab is built.
+/// Options of a lab.
 #[derive(Clone, Debug)]
 pub struct LabOptions {
     /// RX and TX queues of every device.
@@ -27,10 +27,10 @@ pub struct LabOptions {
     pub mtu: u32,
     /// Number of veth pairs between the sender's and the receiver's namespace.
     pub links: u32,
-    /// Whether the devices may segment, merge and leave out checksums. Off by default: a packet is then what
-    /// would be on a wire.
+    /// True if the devices may segment, merge and leave out checksums. Off by default: a packet is then as it would be
+    /// on a wire.
     pub offloads: bool,
-    /// Whether no other lab may exist at the same time: for tests that look at the whole machine.
+    /// True if no other lab may exist at the same time: for tests that look at the whole machine.
     pub alone: bool,
 }
 
@@ -62,14 +62,14 @@ pub struct Link {
     pub receiver: End,
 }
 
-/// Two network namespaces, `sender` and `receiver`, with veth pairs between them: `tx0` to `rx0`, `tx1` to
-/// `rx1`. Everything is removed when it is dropped.
+/// Two network namespaces, `sender` and `receiver`, with veth pairs between them: `tx0` to `rx0`, `tx1` to `rx1`. All
+/// of them are removed on drop.
 #[derive(Debug)]
 pub struct Lab {
     /// The veth pairs, at least one.
     pub links: Vec<Link>,
     namespaces: Vec<String>,
-    // Declared last: another lab that wants to be alone starts when all else is gone.
+    // Declared last: another lab that has to be alone starts when everything else is removed.
     _lock: File,
 }
 
@@ -77,7 +77,7 @@ impl Lab {
     /// Builds a lab with `queues` queues and otherwise the defaults.
     ///
     /// # Errors
-    /// As [`Lab::with`].
+    /// Errors of [`Lab::with`].
     pub fn new(queues: u32) -> Result<Lab> {
         Lab::with(&LabOptions { queues, ..LabOptions::default() })
     }
@@ -85,7 +85,7 @@ impl Lab {
     /// Builds a lab; when this returns, its links are up. Needs root.
     ///
     /// # Errors
-    /// Where the kernel or `ip` refuses; what was built by then is removed.
+    /// If the kernel or `ip` refuses; the parts built until then are removed.
     pub fn with(options: &LabOptions) -> Result<Lab> {
         static COUNTER: AtomicU32 = AtomicU32::new(0);
         ensure!((1..=200).contains(&options.links), "a lab has 1 to 200 links");
@@ -126,7 +126,7 @@ impl Lab {
     /// Runs a command line (words, no shell) in a namespace and waits for its end.
     ///
     /// # Errors
-    /// Where it cannot be started or fails; with its standard error.
+    /// If it cannot be started or fails; the error has its standard error.
     pub fn exec(&self, namespace: &str, words: &[&str]) -> Result<String> {
         let (program, arguments) = words.split_first().context("no command")?;
         run(self.command(namespace, program).args(arguments))
@@ -135,17 +135,17 @@ impl Lab {
     /// Starts a command line (words, no shell) in a namespace.
     ///
     /// # Errors
-    /// Where it cannot be started.
+    /// If it cannot be started.
     pub fn spawn(&self, namespace: &str, words: &[&str]) -> Result<Child> {
         let (program, arguments) = words.split_first().context("no command")?;
         Child::spawn(self.command(namespace, program).args(arguments))
     }
 
-    /// Runs `work` in a thread of its own in a namespace, as after `nsenter --net`: sysfs goes on showing the
-    /// namespace of the test.
+    /// Runs `work` in a new thread in a namespace, as after `nsenter --net`: sysfs still shows the namespace of the
+    /// test.
     ///
     /// # Errors
-    /// Where the namespace cannot be entered. A panic in `work` goes through.
+    /// If the namespace cannot be entered. A panic in `work` is passed on.
     pub fn enter<T: Send>(&self, namespace: &str, work: impl FnOnce() -> T + Send) -> Result<T> {
         enter(namespace, work)
     }
@@ -153,11 +153,11 @@ impl Lab {
     fn add_namespace(&mut self, name: String) -> Result<()> {
         run(Command::new("ip").args(["netns", "add", &name]))?;
         self.namespaces.push(name.clone());
-        // Before there is any device: no router solicitations, no duplicate address detection, no MLD.
+        // Before any device exists: no router solicitations, no duplicate address detection, no MLD.
         enter(&name, || {
             for scope in ["all", "default"] {
                 let path = format!("/proc/sys/net/ipv6/conf/{scope}/disable_ipv6");
-                // Missing where the kernel has no IPv6, which is as good.
+                // Missing if the kernel has no IPv6, which is as good.
                 if Path::new(&path).exists() {
                     fs::write(&path, "1").with_context(|| path.clone())?;
                 }
@@ -194,14 +194,15 @@ impl Lab {
             }
             ip(namespace, &format!("addr add {}/24 dev {device}", near.address))?;
             ip(namespace, &format!("link set {device} up"))?;
-            // A fixed neighbour: nobody asks by ARP.
+            // A fixed neighbour, so that ARP is not used.
             let neighbour = format!("{} lladdr {} dev {device} nud permanent", far.address, mac(far.mac));
             ip(namespace, &format!("neigh replace {neighbour}"))?;
         }
         Ok(())
     }
 
-    /// A device gets its queueing discipline a moment after its carrier, and drops what is sent before.
+    /// Waits until all devices are up: a device gets its queueing discipline a moment after its carrier, and drops
+    /// earlier packets.
     fn wait_until_up(&self) -> Result<()> {
         let end = Instant::now() + Duration::from_secs(60);
         for namespace in &self.namespaces {
@@ -223,7 +224,7 @@ impl Lab {
 
 impl Drop for Lab {
     fn drop(&mut self) {
-        // The devices first, by themselves: a process that is still in a namespace keeps the namespace alive.
+        // The devices are removed first: a process that is still in a namespace keeps the namespace alive.
         for link in &self.links {
             let _ = ip(&link.receiver.namespace, &format!("link del {}", link.receiver.device));
         }
@@ -233,7 +234,7 @@ impl Drop for Lab {
     }
 }
 
-/// Removes the namespaces of tests that were killed: of processes that exist no more.
+/// Removes the namespaces of killed tests, whose processes no longer exist.
 fn remove_stale() {
     for entry in fs::read_dir("/run/netns").into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();

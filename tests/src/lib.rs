@@ -1,4 +1,4 @@
-//! The test lab: real traffic in network namespaces of its own, and what tests need around it.
+//! The test lab: real traffic in separate network namespaces, and utilities for tests.
 //!
 //! ```text
 //! Lab        namespaces and veth pairs with N queues and no stray packet; removed on drop
@@ -22,7 +22,7 @@
 //! ```
 //!
 //! Tests that need root start with `if !require_root("name") { return }`. Counts in a lab are exact: its
-//! namespaces send nothing by themselves (IPv6 off, neighbours fixed), so what arrives is what the test sent.
+//! namespaces send nothing by themselves (IPv6 off, neighbours fixed), so only packets of the test arrive.
 
 pub mod battery;
 mod bpf;
@@ -61,17 +61,16 @@ pub use sys::{
     Signal, children_cpu_time, detach_link, raw_ns, set_guest_clock, slew_guest_clock, test_run, timed_run,
 };
 
-/// Whether tests assert durations, which hold on a machine that does nothing else: with `WIRELANE_TIMED=1`, as
-/// `make test-all` sets it.
+/// True if tests assert durations, which hold on an otherwise idle machine: with `WIRELANE_TIMED=1`, as `make test-all`
+/// sets it.
 pub fn timed() -> bool {
     std::env::var_os("WIRELANE_TIMED").is_some_and(|value| value == "1")
 }
 
-/// Whether a test that needs root may run. Call it first, and return where it says no.
+/// True if a test that needs root may run. A test calls this first and returns if it is false.
 ///
 /// # Panics
-/// Where the tests are not run by root, unless `WIRELANE_UNPRIVILEGED=1` is set: then the test is left out,
-/// and says so.
+/// If the tests are not run by root, unless `WIRELANE_UNPRIVILEGED=1` is set: then the test is skipped with a message.
 pub fn require_root(test: &str) -> bool {
     if sys::is_root() {
         return true;

@@ -9,22 +9,22 @@ use wirelane::groups::Group;
 
 use crate::{Child, Lab, repository, wirelane_binary};
 
-/// Which library a program uses.
+/// The libpcap that a program uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Library {
-    /// The system's.
+    /// The system's libpcap.
     System,
-    /// Ours, by libpcap's name.
+    /// Our libpcap, under the soname of libpcap.
     DropIn,
-    /// Ours, before the system's.
+    /// Our libpcap, preloaded before the system's.
     Preload,
 }
 
 impl Library {
-    /// The words before a command that has it use the library; `folder` is for what that takes.
+    /// Command words that make a program use the library; `folder` is for files that this needs.
     ///
     /// # Errors
-    /// Where ours is not built.
+    /// If our library is not built.
     pub fn words(self, folder: &Path) -> Result<Vec<String>> {
         let set = |name: &str, value: &Path| Ok(vec!["env".into(), format!("{name}={}", value.display())]);
         match self {
@@ -41,17 +41,17 @@ impl Library {
     }
 }
 
-/// A library that cargo has built.
+/// Path of a library that cargo has built.
 ///
 /// # Errors
-/// Where it has not.
+/// If the library is not built.
 pub fn built(name: &str) -> Result<PathBuf> {
     let path = wirelane_binary()?.with_file_name(name);
     ensure!(path.exists(), "{} has not been built: run 'cargo build' first, or 'make test'", path.display());
     Ok(path)
 }
 
-/// The system's libpcap.
+/// Path of the system's libpcap.
 pub fn systems() -> PathBuf {
     PathBuf::from(format!("/usr/lib/{}-linux-gnu/libpcap.so.0.8", std::env::consts::ARCH))
 }
@@ -59,14 +59,14 @@ pub fn systems() -> PathBuf {
 /// Compiles one of the C programs in `tests/pcap/`.
 ///
 /// # Errors
-/// What the compiler says.
+/// With the compiler's message, if it fails.
 pub fn compile(name: &str, folder: &Path, options: &[&str]) -> Result<PathBuf> {
     // The guests of 'make test-kernels' have no compiler.
     let compiled = wirelane_binary()?.with_file_name(name);
     if options.is_empty() && compiled.exists() {
         return Ok(compiled);
     }
-    // Without "=", which env(1) takes for a variable.
+    // Without "=", which env(1) would read as a variable assignment.
     let program = folder.join(format!("{name}{}", options.join("").replace('=', "-")));
     let output = Command::new("cc")
         .args(["-g", "-O1", "-Wall", "-Wextra", "-Werror", "-Wno-deprecated-declarations"])
@@ -84,17 +84,17 @@ pub fn compile(name: &str, folder: &Path, options: &[&str]) -> Result<PathBuf> {
 /// Starts a program on the lab's receiver with a library.
 ///
 /// # Errors
-/// Where it cannot be started.
+/// If the program cannot be started.
 pub fn start(lab: &Lab, library: Library, folder: &Path, words: &[&str]) -> Result<Child> {
     let before = library.words(folder)?;
     let all: Vec<&str> = before.iter().map(String::as_str).chain(words.iter().copied()).collect();
     lab.spawn(&lab.receiver().namespace, &all)
 }
 
-/// Waits until the receiver has groups that are as wanted.
+/// Waits until the receiver has a live group that is `wanted`.
 ///
 /// # Errors
-/// Where there are none in time, or the child has ended.
+/// If there is no such group in time, or the child has ended.
 pub fn wait_for_groups(lab: &Lab, child: &mut Child, wanted: impl Fn(&Group) -> bool) -> Result<()> {
     let end = Instant::now() + crate::numbers::LIMIT;
     loop {
@@ -109,11 +109,11 @@ pub fn wait_for_groups(lab: &Lab, child: &mut Child, wanted: impl Fn(&Group) -> 
     }
 }
 
-/// Waits until a program has a handler for SIGTERM: tcpdump has none before it captures in both directions, and from then on
-/// says what it has captured.
+/// Waits until a program has a handler for SIGTERM: tcpdump installs one when it captures in both directions, and from
+/// then on prints its counts at the end.
 ///
 /// # Errors
-/// Where it has none in time, or has ended.
+/// If the program has no handler in time, or has ended.
 pub fn wait_for_handler(child: &Child) -> Result<()> {
     let end = Instant::now() + crate::numbers::LIMIT;
     loop {

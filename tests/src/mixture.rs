@@ -1,8 +1,8 @@
-//! An endless mix of real and hostile traffic, of which it is known what an analysis has to find.
+//! An endless mix of real and hostile traffic with known results of an analysis.
 //!
-//! Conversations are scripts of frames, and many go on at a time: HTTP transactions and calls that are whole, and
-//! between them connections that are reset or never answered, scans, floods of UDP, of INVITEs and of fragments, and bytes
-//! that are no message. No two conversations have the same addresses, ports or Call-ID.
+//! Conversations are scripts of frames, and many run at a time: complete HTTP transactions and calls, and between them
+//! connections that are reset or never answered, scans, floods of UDP, of INVITEs and of fragments, and bytes that do
+//! not form a message. No two conversations have the same addresses, ports or Call-ID.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -10,19 +10,19 @@ use std::io::{self, Write};
 use crate::calls::{Scene, description, message, rtp};
 use crate::recordings::{write_header, write_packet};
 
-/// Conversations that go on at a time.
+/// Number of concurrent conversations.
 const AT_A_TIME: usize = 100;
-/// RTP packets of a call, each way.
+/// RTP packets of a call in each direction.
 const RTP_PACKETS: u64 = 25;
-/// Transactions of a whole connection.
+/// Transactions of a complete connection.
 const TRANSACTIONS: u64 = 3;
 
-/// What was sent.
+/// Totals of the traffic sent.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Sent {
     /// Frames.
     pub packets: u64,
-    /// Bytes of these.
+    /// Bytes of these frames.
     pub bytes: u64,
     /// HTTP transactions with request and response.
     pub transactions: u64,
@@ -30,15 +30,15 @@ pub struct Sent {
     pub unanswered: u64,
     /// Calls that were answered and ended.
     pub calls: u64,
-    /// Calls that nobody answered.
+    /// Calls without an answer.
     pub unanswered_calls: u64,
-    /// RTP packets, all of calls.
+    /// RTP packets, all of which belong to calls.
     pub rtp_packets: u64,
     /// Fragments.
     pub fragments: u64,
 }
 
-/// The mix.
+/// Generator of the mix.
 #[derive(Debug, Default)]
 pub struct Mixture {
     scripts: Vec<VecDeque<Vec<u8>>>,
@@ -49,25 +49,25 @@ pub struct Mixture {
 }
 
 impl Mixture {
-    /// Begins anew: two mixtures have the same frames.
+    /// A generator from the start: two of them yield the same frames.
     pub fn new() -> Mixture {
         Mixture::default()
     }
 
-    /// What the frames so far come to; the conversations are whole after [`Mixture::end`] and the last frame.
+    /// Totals of the frames so far; the conversations are complete after [`Mixture::end`] and the last frame.
     pub fn sent(&self) -> Sent {
         self.sent
     }
 
-    /// Begins no further conversation: the frames end once those that go on are over.
+    /// Begins no further conversation: the frames end with the current ones.
     pub fn end(&mut self) {
         self.ending = true;
     }
 
-    /// Writes a capture file of so many frames and those that end its conversations, with this time between two of them.
+    /// Writes a capture file of so many frames and the rest of its conversations, with this time between two frames.
     ///
     /// # Errors
-    /// As the writer.
+    /// Errors of the writer.
     pub fn write(&mut self, output: &mut dyn Write, frames: u64, gap_ns: u64) -> io::Result<()> {
         write_header(output)?;
         let mut at_ns = crate::recordings::NOON_NS;
@@ -88,7 +88,7 @@ impl Mixture {
         (self.random >> 33) as usize % most
     }
 
-    /// The next conversation, and what it adds to the account.
+    /// The frames of the next conversation; adds its numbers to the totals.
     fn begin(&mut self) -> VecDeque<Vec<u8>> {
         let number = self.conversations;
         self.conversations += 1;
@@ -144,7 +144,7 @@ impl Iterator for Mixture {
     }
 }
 
-/// An address and port that no other conversation has.
+/// An address and port that are unique to a conversation.
 fn client(number: u64) -> String {
     let [.., a, b, c] = (number / 50_000).to_be_bytes();
     format!("10.{a}.{b}.{c}:{}", 10_000 + number % 50_000)
@@ -176,7 +176,7 @@ fn http(scene: &mut Scene, number: u64, ending: Ending) {
         match ending {
             Ending::Reset => {
                 scene.segment(server, &client, RST | ACK, (received, sent), b"");
-                // A segment that was on its way.
+                // A segment that was in flight when the connection was reset.
                 scene.segment(&client, server, ACK, (sent, received), b"");
                 return;
             }
@@ -240,7 +240,7 @@ fn call(scene: &mut Scene, number: u64) {
     scene.udp(0, bob, alice, &message("SIP/2.0 200 OK", &bye, ""));
 }
 
-/// Where an end of a call has its media.
+/// Media address of one end of a call.
 fn media(number: u64, end: u8) -> String {
     let call = number / 10;
     format!(
@@ -261,7 +261,7 @@ fn invite_flood(scene: &mut Scene, number: u64) -> u64 {
     CALLS
 }
 
-/// First fragments of which nothing follows, and a datagram that is whole in two fragments.
+/// First fragments without the rest of their datagram, and a datagram that is complete in two fragments.
 fn fragments(scene: &mut Scene, number: u64) -> u64 {
     for datagram in 0..10u64 {
         let mut packet = vec![0x45, 0, 0, 84, 0, 0, 0x20, 0, 64, 17, 0, 0, 12, 0, 0, 1, 172, 16, 3, 1];

@@ -1,4 +1,4 @@
-//! Numbered packets: what the generator sent, against what a capture yielded.
+//! Numbered packets: the generator's packets compared with those of a capture.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use wirelane_send::numbered;
 
 use crate::{Child, Finished, Lab, wirelane_binary};
 
-/// How long anything in a test may take.
+/// Time limit of every wait in a test.
 pub const LIMIT: Duration = Duration::from_secs(240);
 
 /// Starts the program in a namespace of the lab.
@@ -26,7 +26,7 @@ pub fn capture(lab: &Lab, words: &[&str]) -> Result<Child> {
     Ok(child)
 }
 
-/// Reads a capture's intervals until packets have come.
+/// Reads a capture's intervals until packets have arrived.
 pub fn until_packets_come(child: &Child) -> Result<()> {
     loop {
         let interval = child.next_json(LIMIT)?.context("the capture ended before packets came")?;
@@ -36,12 +36,12 @@ pub fn until_packets_come(child: &Child) -> Result<()> {
     }
 }
 
-/// Ends a capture by SIGTERM and gives its last object.
+/// Ends a capture by SIGTERM and returns its last object.
 pub fn finish(child: Child) -> Result<serde_json::Value> {
     last_of(&child.terminate(LIMIT)?)
 }
 
-/// The last object of a command that ended well.
+/// The last object of a successful command.
 pub fn last_of(finished: &Finished) -> Result<serde_json::Value> {
     ensure!(finished.status.success(), "{}: {}", finished.status, finished.stderr);
     let last = finished.last_json()?;
@@ -49,7 +49,7 @@ pub fn last_of(finished: &Finished) -> Result<serde_json::Value> {
     Ok(last)
 }
 
-/// Sends numbered packets from the lab's sender through sockets; all of them must have been sent.
+/// Sends numbered packets from the lab's sender through sockets, and asserts that all of them were sent.
 pub fn send(lab: &Lab, packets: u64, options: &[&str]) -> Result<()> {
     let number = packets.to_string();
     let end = lab.sender();
@@ -65,7 +65,7 @@ pub fn column(object: &serde_json::Value, name: &str) -> u64 {
     object[name].as_u64().unwrap_or_else(|| panic!("no {name} in {object}"))
 }
 
-/// The number in a record of the generator's; `None` for any other packet.
+/// The number in a record of the generator's packets; `None` for any other packet.
 pub fn number_of(record: &Record<'_>) -> Option<u64> {
     record.payload().and_then(numbered)
 }
@@ -83,8 +83,8 @@ pub fn in_file(file: &Path) -> Result<Vec<u64>> {
     Ok(numbers)
 }
 
-/// Has the sender's packets go to RX queues by their flow. A packet socket's frames go to the queue of the sender's
-/// CPU, unless several queues are that CPU's: then the hash chooses (net/core/dev.c, `get_xps_queue()`).
+/// Distributes the sender's packets over RX queues by flow. A packet socket's frames go to the queue of the sender's
+/// CPU, unless several queues have that CPU: then the hash chooses (net/core/dev.c, `get_xps_queue()`).
 pub fn spread_by_hash(lab: &Lab, queues: u32) -> Result<()> {
     let cpus = std::thread::available_parallelism().map_or(1, |cpus| cpus.get().min(32));
     let mask = (1u64 << cpus) - 1;
@@ -96,8 +96,8 @@ pub fn spread_by_hash(lab: &Lab, queues: u32) -> Result<()> {
     Ok(())
 }
 
-/// Reads until there is nothing more, calling `each` for every record; `None` of the worker or `quiet` without a
-/// record ends it.
+/// Reads records and calls `each` for every one, until the worker returns `None` or no record has arrived for `quiet`.
+/// Returns their number.
 pub fn drain(worker: &mut Worker, quiet: Duration, mut each: impl FnMut(&Record<'_>)) -> Result<u64> {
     let mut records = 0;
     loop {

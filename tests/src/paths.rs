@@ -1,4 +1,4 @@
-//! Paths.
+//! Paths of the repository, the built program and the corpus.
 
 use std::env;
 use std::fs;
@@ -16,7 +16,7 @@ pub fn repository() -> PathBuf {
 /// The `wirelane` that was built beside the running test, or the one that `WIRELANE_BIN` names.
 ///
 /// # Errors
-/// Where it has not been built: cargo does not build another package's binary for a test.
+/// If it has not been built: cargo does not build another package's binary for a test.
 pub fn wirelane_binary() -> Result<PathBuf> {
     if let Some(binary) = env::var_os("WIRELANE_BIN") {
         return Ok(PathBuf::from(binary));
@@ -31,8 +31,8 @@ pub fn wirelane_binary() -> Result<PathBuf> {
     Ok(binary)
 }
 
-/// The corpus of captures with ground truth: `WIRELANE_CORPUS`, else `../shared/corpus` beside the
-/// repository. Where there is none, says that `test` is left out, and gives `None`.
+/// The corpus of captures with ground truth: `WIRELANE_CORPUS`, else `../shared/corpus` beside the repository. `None`
+/// if it does not exist, after a message that `test` is skipped.
 pub fn corpus(test: &str) -> Option<PathBuf> {
     let path =
         env::var_os("WIRELANE_CORPUS").map_or_else(|| repository().join("../shared/corpus"), PathBuf::from);
@@ -46,9 +46,9 @@ pub fn corpus(test: &str) -> Option<PathBuf> {
 /// A capture of the corpus.
 #[derive(Clone, Debug)]
 pub struct Capture {
-    /// Its name in the corpus.
+    /// Name in the corpus.
     pub id: String,
-    /// Its kind: `malformed`, `http`.
+    /// Category: `malformed`, `http`.
     pub category: String,
     path: PathBuf,
 }
@@ -57,7 +57,7 @@ impl Capture {
     /// All captures, in the order of the manifest.
     ///
     /// # Errors
-    /// Where the manifest cannot be read.
+    /// If the manifest cannot be read.
     pub fn all(corpus: &Path) -> Result<Vec<Capture>> {
         let text = fs::read_to_string(corpus.join("MANIFEST.tsv")).context("reading MANIFEST.tsv")?;
         let capture = |line: &str| {
@@ -74,7 +74,7 @@ impl Capture {
     /// The capture file, uncompressed.
     ///
     /// # Errors
-    /// Where it cannot be read.
+    /// If the file cannot be read.
     pub fn bytes(&self) -> Result<Vec<u8>> {
         let raw = fs::read(&self.path).with_context(|| self.path.display().to_string())?;
         if self.path.extension().is_none_or(|extension| extension != "gz") {

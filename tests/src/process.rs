@@ -8,12 +8,12 @@ use anyhow::{Context, Result};
 
 use crate::{Lab, sys};
 
-/// Whether the calling test has a process of its own, which tests that measure or change their process need. Where it has
-/// none, runs `test` (its whole name, as in `processes::nothing_leaks`) in a new process, and returns false after it has
+/// True if the calling test has a process of its own, which tests that measure or change their process need. Otherwise
+/// runs `test` (its full name, as in `processes::nothing_leaks`) in a new process, and returns false after it has
 /// passed there.
 ///
 /// # Panics
-/// Where the test cannot be run so, or fails.
+/// If the test cannot be run that way, or fails.
 pub fn in_own_process(test: &str) -> bool {
     const MARK: &str = "WIRELANE_TEST_IN_OWN_PROCESS";
     if env::var_os(MARK).is_some_and(|name| name == test) {
@@ -40,7 +40,7 @@ pub fn in_own_process(test: &str) -> bool {
 /// Number of open file descriptors of a process.
 ///
 /// # Errors
-/// Where the process does not exist or is another user's.
+/// If the process does not exist or belongs to another user.
 pub fn open_descriptors(pid: u32) -> Result<usize> {
     let folder = format!("/proc/{pid}/fd");
     Ok(fs::read_dir(&folder).with_context(|| folder.clone())?.count())
@@ -49,12 +49,12 @@ pub fn open_descriptors(pid: u32) -> Result<usize> {
 /// Ids of the BPF links that a process holds, in the order of its descriptors.
 ///
 /// # Errors
-/// Where the process does not exist or is another user's.
+/// If the process does not exist or belongs to another user.
 pub fn bpf_links(pid: u32) -> Result<Vec<u32>> {
     let folder = format!("/proc/{pid}/fdinfo");
     let mut links = Vec::new();
     for entry in fs::read_dir(&folder).with_context(|| folder.clone())? {
-        // A descriptor that has been closed meanwhile.
+        // The descriptor may have been closed meanwhile.
         let Ok(info) = fs::read_to_string(entry?.path()) else { continue };
         links.extend(
             info.lines().filter_map(|line| line.strip_prefix("link_id:")?.trim().parse::<u32>().ok()),
@@ -63,10 +63,11 @@ pub fn bpf_links(pid: u32) -> Result<Vec<u32>> {
     Ok(links)
 }
 
-/// The guardians of the captures on a lab's receiver (`crates/wirelane-privsep/src/cleanup/`): they are in its network namespace.
+/// Process ids of the guardians of the captures on a lab's receiver (`crates/wirelane-privsep/src/cleanup/`): they are
+/// in its network namespace.
 ///
 /// # Panics
-/// Where `/proc` or the namespace cannot be looked at.
+/// If `/proc` or the namespace cannot be read.
 pub fn guardians(lab: &Lab) -> Vec<u32> {
     let namespace = &lab.receiver().namespace;
     let theirs = lab.exec(namespace, &["readlink", "/proc/self/ns/net"]).expect("the namespace is there");
@@ -81,10 +82,10 @@ pub fn guardians(lab: &Lab) -> Vec<u32> {
     .collect()
 }
 
-/// CPU time that a process has used, user and system together, all threads, in steps of 10 ms.
+/// CPU time of a process, user and system together, all threads, in steps of 10 ms.
 ///
 /// # Errors
-/// Where the process does not exist.
+/// If the process does not exist.
 pub fn cpu_time(pid: u32) -> Result<Duration> {
     let path = format!("/proc/{pid}/stat");
     let stat = fs::read_to_string(&path).with_context(|| path.clone())?;
@@ -92,10 +93,10 @@ pub fn cpu_time(pid: u32) -> Result<Duration> {
     Ok(Duration::from_millis(ticks * 1000 / sys::clock_ticks()))
 }
 
-/// Memory of a process that is resident, in bytes.
+/// Resident memory of a process, in bytes.
 ///
 /// # Errors
-/// Where the process does not exist.
+/// If the process does not exist.
 pub fn resident_bytes(pid: u32) -> Result<u64> {
     let path = format!("/proc/{pid}/status");
     let status = fs::read_to_string(&path).with_context(|| path.clone())?;

@@ -1,5 +1,5 @@
-//! Steering programs and plug-ins: those of `tests/programs/` and `examples/`, compiled when the tests were built; and
-//! what else they need of BPF.
+//! Steering programs and plug-ins of `tests/programs/` and `examples/`, compiled when the tests were built; and other
+//! BPF programs for tests.
 
 use std::fs;
 use std::os::fd::AsFd as _;
@@ -16,30 +16,30 @@ static OBJECTS: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/programs.
 /// The object file of a program: a source's name without `.bpf.c`, or a variant of `tests/build.rs`.
 ///
 /// # Errors
-/// Where there is no such program.
+/// If there is no such program.
 pub fn program_object(name: &str) -> Result<&'static [u8]> {
     let found = OBJECTS.iter().find(|(other, _)| *other == name);
     found.map(|(_, bytes)| *bytes).with_context(|| format!("there is no program {name}"))
 }
 
-/// Writes a program's object file into a folder, and gives its path.
+/// Writes a program's object file into a folder, and returns its path.
 ///
 /// # Errors
-/// Where there is no such program, or it cannot be written.
+/// If there is no such program, or it cannot be written.
 pub fn program_file(folder: &Path, name: &str) -> Result<PathBuf> {
     let path = folder.join(format!("{name}.bpf.o"));
-    // Not written anew while somebody reads it.
+    // An existing file is kept, as another process may be reading it.
     if !path.exists() {
         fs::write(&path, program_object(name)?).with_context(|| path.display().to_string())?;
     }
     Ok(path)
 }
 
-/// Has the stack of the lab's sender give every packet the VLAN tag 7, beside the packet: as a VLAN device does, and a
-/// card that takes tags out of what it receives. Until the lab's end.
+/// Makes the stack of the lab's sender add the VLAN tag 7 to every packet, in its metadata: as a VLAN device does, and
+/// a card that removes tags from received packets. Until the lab's end.
 ///
 /// # Errors
-/// Where the kernel refuses: it has no clsact qdisc, or a privilege is missing.
+/// If the kernel refuses: it has no clsact qdisc, or a privilege is missing.
 pub fn tag_beside(lab: &Lab) -> Result<()> {
     let end = lab.sender();
     lab.enter(&end.namespace, || -> Result<()> {

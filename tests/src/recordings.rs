@@ -1,4 +1,4 @@
-//! Recordings: captures to make them from, readers that say what is in them, and disks to run out of.
+//! Recordings: input captures, readers that check the recorded packets, and small disks.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
@@ -12,7 +12,7 @@ use wirelane::{FileOptions, FileSource};
 
 use crate::{Child, Finished, wirelane_binary};
 
-/// 2026-03-01T12:00:00Z, when captures begin.
+/// 2026-03-01T12:00:00Z, the start of generated captures.
 pub const NOON_NS: u64 = 1_772_366_400_000_000_000;
 
 /// The bytes of a numbered packet: its number, then noise that does not compress.
@@ -33,7 +33,7 @@ pub fn packet(number: u64, size: usize) -> Vec<u8> {
 /// Writes the header of a pcap file with nanoseconds.
 ///
 /// # Errors
-/// As the writer.
+/// Errors of the writer.
 pub fn write_header(output: &mut dyn Write) -> std::io::Result<()> {
     let mut header = [0; 24];
     for (at, word) in [(0, 0xa1b2_3c4d_u32), (4, 0x0004_0002), (16, 262_144), (20, 1)] {
@@ -45,7 +45,7 @@ pub fn write_header(output: &mut dyn Write) -> std::io::Result<()> {
 /// Writes a packet into a pcap file.
 ///
 /// # Errors
-/// As the writer.
+/// Errors of the writer.
 pub fn write_packet(output: &mut dyn Write, ts_ns: u64, data: &[u8]) -> std::io::Result<()> {
     let len = data.len() as u32;
     for word in [(ts_ns / 1_000_000_000) as u32, (ts_ns % 1_000_000_000) as u32, len, len] {
@@ -57,7 +57,7 @@ pub fn write_packet(output: &mut dyn Write, ts_ns: u64, data: &[u8]) -> std::io:
 /// A pcap file of numbered packets at these times.
 ///
 /// # Errors
-/// Where it cannot be written.
+/// If it cannot be written.
 pub fn make_capture(path: &Path, size: usize, times: impl IntoIterator<Item = u64>) -> Result<()> {
     let mut output = BufWriter::new(File::create(path)?);
     write_header(&mut output)?;
@@ -67,20 +67,20 @@ pub fn make_capture(path: &Path, size: usize, times: impl IntoIterator<Item = u6
     Ok(output.flush()?)
 }
 
-/// Runs `wirelane record` with these words to its end, whatever that is.
+/// Runs `wirelane record` with these arguments to its end, also if it fails.
 ///
 /// # Errors
-/// Where it cannot be started, or does not end in time.
+/// If it cannot be started, or does not end in time.
 pub fn record(words: &[&str]) -> Result<Finished> {
     let mut command = Command::new(wirelane_binary()?);
     Child::spawn(command.arg("record").args(words))?.finish(crate::numbers::LIMIT)
 }
 
-/// The numbers of all packets that our reader finds before the end or the first damage, each checked byte by byte;
-/// and the damage.
+/// The numbers of all packets that our reader finds up to the end or the first damage, each checked byte by byte; and
+/// the damage.
 ///
 /// # Errors
-/// Where the file does not begin as a capture, or a packet is not as it was made.
+/// If the file does not begin as a capture, or a packet differs from the generated one.
 pub fn numbers(file: &Path) -> Result<(Vec<u64>, Option<String>)> {
     let mut source = FileSource::open(file, FileOptions::as_written())?;
     let mut numbers = Vec::new();
@@ -106,10 +106,10 @@ pub fn numbers(file: &Path) -> Result<(Vec<u64>, Option<String>)> {
     }
 }
 
-/// Packets of a file, by our reader, up to its end or the first damage.
+/// Number of packets of a file, by our reader, up to its end or the first damage.
 ///
 /// # Errors
-/// Where the file does not begin as a capture.
+/// If the file does not begin as a capture.
 pub fn count_packets(file: &Path) -> Result<u64> {
     let mut source = FileSource::open(file, FileOptions::as_written())?;
     let mut packets = 0;
@@ -119,10 +119,10 @@ pub fn count_packets(file: &Path) -> Result<u64> {
     Ok(packets)
 }
 
-/// Packets of a file by capinfos, and whether it found the file whole.
+/// Number of packets of a file by capinfos, and true if the file is complete.
 ///
 /// # Errors
-/// Where capinfos finds nothing to count.
+/// If capinfos does not report a count.
 pub fn capinfos(file: &Path) -> Result<(u64, bool)> {
     let output = Command::new("capinfos")
         .args(["-M", "-c"])
@@ -135,10 +135,10 @@ pub fn capinfos(file: &Path) -> Result<(u64, bool)> {
     Ok((packets.trim().parse()?, output.status.success() && output.stderr.is_empty()))
 }
 
-/// Packets of a file by tshark.
+/// Number of packets of a file by tshark.
 ///
 /// # Errors
-/// Where tshark cannot be started.
+/// If tshark cannot be started.
 pub fn tshark(file: &Path) -> Result<u64> {
     let output = Command::new("tshark")
         .args(["-n", "-T", "fields", "-e", "frame.number", "-r"])
@@ -151,7 +151,7 @@ pub fn tshark(file: &Path) -> Result<u64> {
 /// The files of a folder, sorted by name.
 ///
 /// # Errors
-/// Where it cannot be read.
+/// If the folder cannot be read.
 pub fn files(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(folder)? {
@@ -166,17 +166,17 @@ pub fn name(file: &Path) -> String {
     file.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// A file system of its own, for one test; taken away on drop.
+/// A file system for one test; unmounted on drop.
 #[derive(Debug)]
 pub struct Disk {
     folder: TempDir,
 }
 
 impl Disk {
-    /// A tmpfs of this size, as mount(8) reads it, or a ramfs, which is never full and refuses direct I/O.
+    /// A tmpfs of this size, in the notation of mount(8), or a ramfs, which is never full and refuses direct I/O.
     ///
     /// # Errors
-    /// Where it cannot be mounted.
+    /// If it cannot be mounted.
     pub fn new(kind: &str, options: &str) -> Result<Disk> {
         let folder = tempfile::tempdir()?;
         let status =
@@ -185,15 +185,15 @@ impl Disk {
         Ok(Disk { folder })
     }
 
-    /// Where it is.
+    /// Mount point.
     pub fn path(&self) -> &Path {
         self.folder.path()
     }
 
-    /// Mounts it anew with other options.
+    /// Remounts the file system with other options.
     ///
     /// # Errors
-    /// Where that is refused.
+    /// If that is refused.
     pub fn remount(&self, options: &str) -> Result<()> {
         let options = format!("remount,{options}");
         let status = Command::new("mount").args(["-o", &options]).arg(self.path()).status()?;
@@ -204,7 +204,7 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // Lazily: whoever still has a file open there was killed by the test, and goes at any moment.
+        // Lazily: a process with an open file there was killed by the test, and ends at any moment.
         let status = Command::new("umount").arg("-l").arg(self.folder.path()).status();
         assert!(status.is_ok_and(|status| status.success()) || std::thread::panicking(), "umount failed");
     }

@@ -9,7 +9,7 @@ use wirelane::{Builder, Capture, Direction, Engine, Error, HookChoice, Record, R
 use crate::Lab;
 use crate::numbers::LIMIT;
 
-/// Everything that evaluates in the kernel: the ring engine's program at each hook.
+/// Engines and hooks that evaluate in the kernel: the ring engine's program at each hook.
 pub const KERNEL: [(Engine, HookChoice); 4] = [
     (Engine::Ring, HookChoice::Native),
     (Engine::Ring, HookChoice::Generic),
@@ -17,7 +17,7 @@ pub const KERNEL: [(Engine, HookChoice); 4] = [
     (Engine::Ring, HookChoice::Clsact),
 ];
 
-/// Everything that evaluates in the worker, but for files.
+/// Engines that evaluate in the worker, except for files.
 pub const WORKER: [(Engine, HookChoice); 3] = [
     (Engine::Packet, HookChoice::Auto),
     (Engine::Xsk, HookChoice::Native),
@@ -27,10 +27,10 @@ pub const WORKER: [(Engine, HookChoice); 3] = [
 /// A capture on the lab's receiver.
 ///
 /// # Errors
-/// As [`Builder::open`].
+/// Errors of [`Builder::open`].
 ///
 /// # Panics
-/// Where the lab cannot be entered.
+/// If the lab cannot be entered.
 pub fn open(
     lab: &Lab,
     (engine, hook): (Engine, HookChoice),
@@ -47,18 +47,18 @@ pub fn open(
     lab.enter(&end.namespace, builder).unwrap()
 }
 
-/// The rules of a file's text.
+/// Parses the text of a rule file.
 ///
 /// # Panics
-/// Where there is a mistake in it.
+/// If there is a mistake in the text.
 pub fn rules(text: &str) -> RuleSet {
     RuleSet::parse(text).unwrap()
 }
 
-/// Reads until the capture has seen so many packets, and each of them has gone where it goes.
+/// Reads until the capture has seen so many packets and each of them is in one column of the ledger.
 ///
 /// # Panics
-/// Where that takes too long, or the capture ends.
+/// If that takes too long, or the capture ends.
 pub fn drain(capture: &Capture, worker: &mut Worker, seen: u64, mut each: impl FnMut(&Record<'_>)) {
     let deadline = Instant::now() + LIMIT;
     loop {
@@ -82,7 +82,7 @@ pub fn hits(stats: &RuleStats) -> BTreeMap<u32, u64> {
 /// Packets from source ports 1000 to 1255, in turn, each of 100 bytes.
 pub const PORTS: [&str; 8] = ["--pattern", "ports", "--flows", "256", "--src-port", "1000", "--size", "100"];
 
-/// Packets of each port that are sent: all of them fit into the smallest ring, where nobody reads yet.
+/// Packets of each port that are sent: all of them fit into the smallest ring before the first read.
 pub const TURNS: u64 = 2;
-/// Packets that are sent in one go.
+/// Packets of one transmission.
 pub const SENT: u64 = 256 * TURNS;

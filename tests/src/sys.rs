@@ -36,7 +36,7 @@ pub(crate) fn signal(pid: u32, signal: Signal) -> io::Result<()> {
     if unsafe { libc::kill(pid, signal as i32) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Whether this process has root's user id.
+/// True if this process has root's user id.
 pub(crate) fn is_root() -> bool {
     // SAFETY: geteuid(2) takes nothing and cannot fail.
     unsafe { libc::geteuid() == 0 }
@@ -91,12 +91,12 @@ pub(crate) fn load_passing_xdp(name: &CStr) -> io::Result<OwnedFd> {
     load(name, libbpf_rs::libbpf_sys::BPF_PROG_TYPE_XDP, 2) // XDP_PASS
 }
 
-/// Loads a tc program of two instructions that passes every packet, so that nobody behind it is asked.
+/// Loads a tc program of two instructions that passes every packet, so that no program after it runs.
 pub(crate) fn load_passing_tc(name: &CStr) -> io::Result<OwnedFd> {
     load(name, libbpf_rs::libbpf_sys::BPF_PROG_TYPE_SCHED_CLS, 0) // TC_ACT_OK, TCX_PASS
 }
 
-/// Puts a tc program behind those that are on a device's ingress, by link.
+/// Attaches a tc program after the existing ones on a device's ingress, by link.
 pub(crate) fn link_tcx_ingress(program: &OwnedFd, ifindex: u32) -> io::Result<OwnedFd> {
     use libbpf_rs::libbpf_sys::{BPF_TCX_INGRESS, bpf_link_create};
     // SAFETY: a live program and numbers; libbpf takes a null pointer for no options.
@@ -108,7 +108,7 @@ pub(crate) fn link_tcx_ingress(program: &OwnedFd, ifindex: u32) -> io::Result<Ow
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Loads a program that does nothing but return this.
+/// Loads a program that only returns `result_code`.
 fn load(name: &CStr, kind: u32, result_code: i32) -> io::Result<OwnedFd> {
     use libbpf_rs::libbpf_sys::{bpf_insn, bpf_prog_load};
     // r0 = result (BPF_ALU64 | BPF_MOV | BPF_K); exit (BPF_JMP | BPF_EXIT)
@@ -134,7 +134,7 @@ fn load(name: &CStr, kind: u32, result_code: i32) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Puts a program on a device by a link, which holds it there until it is closed.
+/// Attaches a program to a device by a link, which holds it until it is closed.
 pub(crate) fn link_xdp(program: &OwnedFd, ifindex: u32, native: bool) -> io::Result<OwnedFd> {
     use libbpf_rs::libbpf_sys as sys;
     let options = sys::bpf_link_create_opts {
@@ -163,7 +163,7 @@ pub(crate) fn program_id(program: &OwnedFd) -> io::Result<u32> {
     if status < 0 { Err(io::Error::from_raw_os_error(-status)) } else { Ok(info.id) }
 }
 
-/// The id of the next map behind this one, by number (`BPF_MAP_GET_NEXT_ID`); `None` behind the last.
+/// The id of the next map after this one, by number (`BPF_MAP_GET_NEXT_ID`); `None` after the last.
 pub(crate) fn next_map(after: u32) -> Option<u32> {
     let mut next = 0;
     // SAFETY: takes an integer, and a live one to write to.
@@ -171,13 +171,14 @@ pub(crate) fn next_map(after: u32) -> Option<u32> {
     (status == 0).then_some(next)
 }
 
-/// One test run (`BPF_PROG_TEST_RUN`) of a loaded program on a packet, with what is known about it (`struct
-/// __sk_buff` or `struct xdp_md`). Returns the program's verdict.
+/// One test run (`BPF_PROG_TEST_RUN`) of a loaded program on a packet with its context (`struct __sk_buff` or `struct
+/// xdp_md`). Returns the program's verdict.
 pub fn test_run(program: u32, packet: &[u8], context: &[u8]) -> io::Result<u32> {
     Ok(run(program, packet, context, 1)?.retval)
 }
 
-/// So many test runs on a packet; how long one took, in whole nanoseconds, as the kernel has it.
+/// Runs a program so many times on a packet; returns the mean time of a run, in whole nanoseconds, as the kernel
+/// reports it.
 pub fn timed_run(program: u32, packet: &[u8], repeat: u32) -> io::Result<Duration> {
     Ok(Duration::from_nanos(run(program, packet, &[], repeat)?.duration.into()))
 }
@@ -211,7 +212,7 @@ fn run(
     if status == 0 { Ok(options) } else { Err(io::Error::from_raw_os_error(-status)) }
 }
 
-/// Takes a program off what its link holds it on (`BPF_LINK_DETACH`), as `bpftool link detach` does.
+/// Detaches a link's program (`BPF_LINK_DETACH`), as `bpftool link detach` does.
 pub fn detach_link(link: u32) -> io::Result<()> {
     use libbpf_rs::libbpf_sys::{bpf_link_detach, bpf_link_get_fd_by_id};
     // SAFETY: takes an id, returns a descriptor that is ours, or a negative error.
@@ -226,7 +227,7 @@ pub fn detach_link(link: u32) -> io::Result<()> {
     if status == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(-status)) }
 }
 
-/// Clocks are the whole machine's: they are set in a guest of `make test-kernels` and nowhere else.
+/// Refuses to run outside a guest of `make test-kernels`: clocks belong to the whole machine.
 fn only_in_a_guest() -> io::Result<()> {
     match std::env::var_os("WIRELANE_PEER_DEVICE") {
         Some(_) => Ok(()),
@@ -237,7 +238,7 @@ fn only_in_a_guest() -> io::Result<()> {
 /// Sets the system's clock by so many nanoseconds (clock_settime(2)), in a guest.
 ///
 /// # Errors
-/// `EPERM` outside of a guest; what the kernel says.
+/// `EPERM` outside of a guest; the kernel's error.
 pub fn set_guest_clock(by_ns: i64) -> io::Result<()> {
     only_in_a_guest()?;
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -255,23 +256,23 @@ pub fn set_guest_clock(by_ns: i64) -> io::Result<()> {
     }
 }
 
-/// Lets the system's clocks run faster by so many parts in a thousand, or slower (`ADJ_TICK` of adjtimex(2)), in a guest.
-/// The kernel takes up to 100 in a thousand; the same time passes in fewer seconds then, or in more.
+/// Makes the system's clocks run faster by so many parts in a thousand, or slower (`ADJ_TICK` of adjtimex(2)), in a
+/// guest. The kernel accepts up to 100 in a thousand.
 ///
 /// # Errors
-/// `EPERM` outside of a guest; what the kernel says.
+/// `EPERM` outside of a guest; the kernel's error.
 pub fn slew_guest_clock(per_mille: i64) -> io::Result<()> {
     only_in_a_guest()?;
     // SAFETY: a struct of integers, of which all may be 0.
     let mut change: libc::timex = unsafe { std::mem::zeroed() };
     change.modes = libc::ADJ_TICK;
-    // Microseconds between ticks of a clock that has a hundred a second.
+    // Microseconds between ticks of a clock with a hundred ticks a second.
     change.tick = 10_000 + 10 * per_mille;
     // SAFETY: a live struct, which the kernel reads and fills.
     if unsafe { libc::adjtimex(&raw mut change) } >= 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// The time of `CLOCK_MONOTONIC_RAW`, which runs as the machine's oscillator does, and is never slewed, in nanoseconds.
+/// The time of `CLOCK_MONOTONIC_RAW`, which follows the machine's oscillator and is never slewed, in nanoseconds.
 pub fn raw_ns() -> i64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: a live timespec, which the kernel fills; the clock exists on every Linux that is served.

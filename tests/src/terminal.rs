@@ -1,4 +1,4 @@
-//! A terminal for commands that show a screen.
+//! A terminal for commands with a full-screen display.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -15,7 +15,7 @@ use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 use crate::numbers::LIMIT;
 use crate::{Lab, wirelane_binary};
 
-/// The command on a terminal of its own, which it controls.
+/// A command on a pseudo-terminal of its own, which is its controlling terminal.
 pub struct Terminal {
     child: Child,
     ours: File,
@@ -26,7 +26,7 @@ pub struct Terminal {
 }
 
 impl Terminal {
-    /// Starts a command of the program on the lab's receiver.
+    /// Starts a `wirelane` command on the lab's receiver.
     pub fn start(lab: &Lab, columns: u16, rows: u16, words: &[&str]) -> Terminal {
         let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&ours).unwrap();
@@ -35,7 +35,7 @@ impl Terminal {
         let theirs = rustix::fs::open(name, OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).unwrap();
         let before = tcgetattr(&theirs).unwrap().local_modes;
         let end = || Stdio::from(theirs.try_clone().unwrap());
-        // In a session of its own, whose terminal this is: so Ctrl-C becomes a signal.
+        // In a session of its own with this controlling terminal, so that Ctrl-C becomes a signal.
         let mut command = lab.command(&lab.receiver().namespace, "setsid");
         command.args(["--ctty", "--wait"]).arg(wirelane_binary().unwrap()).args(words);
         resize(&ours, columns, rows);
@@ -54,19 +54,19 @@ impl Terminal {
         Terminal { child, ours: File::from(ours), theirs, before, emulator, written }
     }
 
-    /// All bytes that the command has written to it.
+    /// All bytes that the command has written to the terminal.
     pub fn written(&self) -> Vec<u8> {
         self.written.lock().unwrap().clone()
     }
 
-    /// What is on it, without the blanks at the ends of rows.
+    /// Rows of the screen without trailing blanks.
     pub fn rows(&self) -> Vec<String> {
         let emulator = self.emulator.lock().unwrap();
         let columns = emulator.screen().size().1;
         emulator.screen().rows(0, columns.get()).map(|row| row.trim_end().to_owned()).collect()
     }
 
-    /// Waits until the screen is as wanted.
+    /// Waits until the rows are `wanted`.
     pub fn until(&self, what: &str, wanted: impl Fn(&[String]) -> bool) {
         let end = Instant::now() + LIMIT;
         loop {
@@ -79,23 +79,23 @@ impl Terminal {
         }
     }
 
-    /// Waits until this is on the screen.
+    /// Waits until this text is on the screen.
     pub fn until_text(&self, text: &str) {
         self.until(text, |rows| rows.join("\n").contains(text));
     }
 
-    /// Gives it another size.
+    /// Resizes the terminal.
     pub fn resize(&self, columns: u16, rows: u16) {
         self.emulator.lock().unwrap().screen_mut().set_size(some(rows), some(columns));
         resize(&self.ours, columns, rows);
     }
 
-    /// Types.
+    /// Types text.
     pub fn type_in(&mut self, text: &str) {
         self.ours.write_all(text.as_bytes()).unwrap();
     }
 
-    /// The program itself: who waits for it is setsid, unless it became it.
+    /// Process id of the program itself: the child is setsid, unless setsid has replaced itself by the program.
     pub fn pid(&self) -> u32 {
         let comm = std::fs::read_to_string(format!("/proc/{}/comm", self.child.id())).unwrap_or_default();
         if comm.trim() != "setsid" {
@@ -106,7 +106,7 @@ impl Terminal {
         first.split_whitespace().next().map_or(self.child.id(), |pid| pid.parse().unwrap())
     }
 
-    /// How it has ended, and whether it has given back what it had taken.
+    /// Waits for the end: the exit status, and the rows of the restored screen.
     pub fn ended(mut self) -> (ExitStatus, Vec<String>) {
         let end = Instant::now() + LIMIT;
         let status = loop {
@@ -131,7 +131,7 @@ impl Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        // Nothing where it has ended.
+        // Fails only if the process has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

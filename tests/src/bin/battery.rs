@@ -18,7 +18,7 @@ fn main() -> Result<()> {
         return fs::write(&path, table(&repository)?).with_context(|| path.display().to_string());
     }
     let tests = tests(&repository)?;
-    // A package's tests in one call of cargo.
+    // The tests of a package in one call of cargo.
     let mut packages: BTreeMap<PathBuf, BTreeSet<&str>> = BTreeMap::new();
     for code in &codes {
         for test in tests.get(code).with_context(|| format!("no test names item {code}"))? {

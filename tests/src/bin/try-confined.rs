@@ -1,7 +1,8 @@
-//! A process that gives up its rights by the library and then tries something, for `tests/tests/all/confinement.rs`.
+//! A process that gives up its rights with the library's sandbox and then tries an action, for
+//! `tests/tests/all/confinement.rs`.
 //!
-//! `try-confined ATTEMPT FOLDER`: FOLDER is the one output that is left to it. Prints `allowed`, or `refused: ` and
-//! what the kernel said; what seccomp forbids kills it instead.
+//! `try-confined ATTEMPT FOLDER`: FOLDER is the only output that stays allowed. Prints `allowed`, or `refused: ` and
+//! the kernel's error; a call that seccomp forbids kills it instead.
 
 use std::ffi::CString;
 use std::io;
@@ -44,7 +45,7 @@ fn try_it(attempt: &str, folder: &Path) -> Result<io::Result<()>> {
     Ok(match attempt {
         "nothing" => Ok(()),
         "keep" => {
-            // The test looks from outside: this process may not even read its own status.
+            // The test inspects it from outside: this process may not even read its own status.
             println!("ready");
             io::stdin().read_line(&mut String::new()).map(drop)
         }

@@ -1,7 +1,7 @@
 //! Loads every kernel program in every configuration that the verifier sees differently, and prints how many
-//! instructions the verifier walked: one line each of object/program, configuration and number, with tabs
-//! between. Where this kernel is too old for one, the number is `-`. Anything else that does not load ends the
-//! run with the verifier's word. Needs root. `scripts/test-kernels` compares the lines with those on record.
+//! instructions the verifier walked: one line each of object/program, configuration and number, separated by tabs. The
+//! number is `-` if this kernel is too old for the program. Any other load failure ends the run with the verifier's
+//! message. Needs root. `scripts/test-kernels` compares the lines with the recorded ones.
 //!
 //! With arguments it loads the programs of these object files instead, as they are: `scripts/check-arm64`.
 //!
@@ -31,7 +31,8 @@ use wirelane_tests::{Lab, kernel_version, require_root};
 
 /// Queues of the capture programs' device, or CPUs where lanes are CPUs; more would only scale indices.
 const LANES: u32 = 4;
-/// Programs that are loaded with places for users' programs as well: none that is bound to a device (`crates/wirelane-bpf/bpf/prog_padding.h`).
+/// Programs that are also loaded with slots for users' programs: those that are not bound to a device
+/// (`crates/wirelane-bpf/bpf/prog_padding.h`).
 const STEERED: [&str; 2] = ["wirelane_xdp", "wirelane_in"];
 /// Sets of features that captures ask for.
 const FEATURES: [(&str, u32); 6] = [
@@ -44,14 +45,14 @@ const FEATURES: [(&str, u32); 6] = [
 ];
 /// The program that is bound to a device, to ask for the VLAN tag that the card stripped.
 const BOUND: &str = "wirelane_xdp_md";
-/// Drivers answer that (`bpf_xdp_metadata_rx_vlan_tag`) since this kernel.
+/// First kernel whose drivers implement that kfunc (`bpf_xdp_metadata_rx_vlan_tag`).
 const VLAN_METADATA: (u32, u32) = (6, 8);
 
 fn main() -> Result<()> {
     if !require_root("verified-instructions") {
         bail!("loading kernel programs needs root");
     }
-    // What the verifier says about a program that it refuses comes as a warning; nothing else is of use here.
+    // libbpf prints the verifier's log of a refused program as a warning; messages of lower levels are not of use here.
     libbpf_rs::set_print(Some((PrintLevel::Warn, |_, message| eprint_line(&message))));
     let files: Vec<PathBuf> = std::env::args_os().skip(1).map(PathBuf::from).collect();
     if files.is_empty() {
@@ -110,7 +111,7 @@ fn object_file(file: &Path) -> Result<()> {
     let open =
         || ObjectBuilder::default().open_file(file).with_context(|| format!("opening {}", file.display()));
     let names: Vec<_> = open()?.progs().map(|program| program.name().to_owned()).collect();
-    // This one can only be loaded for a device that offers the metadata.
+    // The device-bound program can only be loaded for a device that offers the metadata.
     for name in names.iter().filter(|name| *name != BOUND) {
         let mut open = open()?;
         for mut each in open.progs_mut() {
@@ -136,9 +137,9 @@ fn capture() -> Result<()> {
     let ifindex: u32 = lab.exec(&receiver.namespace, &["cat", &path])?.trim().parse().context(path)?;
     lab.enter(&receiver.namespace, || -> Result<()> {
         for (program, per_cpu) in programs {
-            // Without any, with places for steering programs, and with those for plug-ins too.
+            // Without slots, with slots for steering programs, and with slots for plug-ins too.
             let steered = [(1, links[0], 1, 0, ALL), (1, links[0], 1, 1, ALL)];
-            // And with some of the features only.
+            // With some of the features only.
             let featured = FEATURES.map(|(_, features)| (per_cpu[0], links[0], 0, 0, features));
             let few = steered.into_iter().chain(featured).filter(|_| STEERED.contains(&program));
             let configurations =
@@ -265,7 +266,7 @@ fn rules_probe() -> Result<()> {
     Ok(())
 }
 
-/// With all that engine xsk can ask for, and with the least.
+/// With all options that engine xsk can request, and with the fewest.
 fn xsk() -> Result<()> {
     for (configuration, multi_buffer, stamp) in [("several-buffers stamped", 1, 1), ("one-buffer", 0, 0)] {
         measure(

@@ -26,6 +26,6 @@ fn main() -> Result<()> {
     )?
     .try_into()?;
     seccompiler::apply_filter(&filter)?;
-    // Returns only where that fails.
+    // exec() returns only if it fails.
     Err(Command::new(&program).args(arguments).exec()).with_context(|| program)
 }

@@ -1,5 +1,5 @@
-//! What commands say of how a device is captured: a mirror port, conversations of which one direction is missing, native
-//! XDP on a device that the host uses.
+//! Advice of commands on how a device is captured: a mirror port, conversations with a missing direction, native XDP on
+//! a device that the host uses.
 
 use wirelane_tests::numbers::{LIMIT, capture, column, last_of};
 use wirelane_tests::{Lab, LabOptions, require_root};
@@ -29,7 +29,7 @@ while time.monotonic() < end:
     assert!(finished.status.success(), "{}", finished.stderr);
 }
 
-/// What a command says while traffic of other hosts passes.
+/// Standard error of a command while traffic of other hosts passes.
 fn said(lab: &Lab, words: &[&str], both: bool) -> String {
     let words = [words, &["-i", &lab.receiver().device, "--json"]].concat();
     let child = capture(lab, &words).unwrap();
@@ -51,7 +51,7 @@ fn a_mirror_port_and_a_missing_direction_are_told() {
     assert!(text.contains(port) && text.contains(direction), "{text}");
     let text = said(&lab, &["http"], true);
     assert!(text.contains(port) && !text.contains("only one direction"), "{text}");
-    // It is known already, or was asked for.
+    // No advice on something that an option has already answered.
     let text = said(&lab, &["flows", "--exclusive"], false);
     assert!(!text.contains(port) && text.contains(direction), "{text}");
     let text = said(&lab, &["flows", "--direction", "rx"], false);

@@ -1,5 +1,5 @@
-//! Where `wirelane voip` and `wirelane http` take what they find: into a store, to be asked in SQL, into a capture file for
-//! each call, and to Prometheus.
+//! Outputs of `wirelane voip` and `wirelane http`: a store for SQL, a capture file for each call, and metrics for
+//! Prometheus.
 mod metrics;
 mod saved;
 mod scenes;

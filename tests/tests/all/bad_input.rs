@@ -13,7 +13,7 @@ fn refused(lab: &Lab, words: &[&str]) -> Finished {
     finished
 }
 
-/// Runs the program where it is, without a lab.
+/// Runs the program without a lab.
 fn run(words: &[&str]) -> Output {
     Command::new(wirelane_binary().unwrap()).args(words).output().unwrap()
 }
@@ -42,7 +42,7 @@ fn missing_capabilities_are_named() {
         return;
     }
     let binary = wirelane_binary().unwrap();
-    // Its folder may be closed to others, so it is run by root without capabilities.
+    // Other users may not be able to read the folder, so the program is run by root without capabilities.
     let output = Command::new("setpriv")
         .args(["--bounding-set=-all", "--inh-caps=-all"])
         .arg(&binary)

@@ -24,11 +24,11 @@ fn open(lab: &Lab, workers: usize, ring_size: usize) -> Capture {
     .unwrap()
 }
 
-/// One packet: when it was analysed among all packets of all workers, its number, its flow, its worker.
+/// One packet: its rank in the order of analysis over all workers, number, flow, worker.
 type Seen = (u64, u64, u32, usize);
 
-/// Analyses until the capture has stopped, in a thread for each worker; at the odd workers every 64th packet takes
-/// longer, so that their rings are fuller than the others'.
+/// Analyses until the capture has stopped, in a thread for each worker; at odd workers every 64th packet takes longer,
+/// so that their rings are fuller than the others'.
 fn analyse(workers: Vec<Worker>, number: fn(&Record<'_>) -> Option<u64>) -> Vec<Seen> {
     let order = &AtomicU64::new(0);
     let mut all: Vec<Seen> = std::thread::scope(|scope| {
@@ -68,7 +68,7 @@ fn settle(capture: &Capture, packets: u64) {
     capture.stop().unwrap();
 }
 
-/// Within each flow, packets were analysed in the order in which they were sent.
+/// Asserts that the packets of each flow were analysed in the order in which they were sent.
 fn assert_in_order(all: &[Seen]) {
     let mut last: BTreeMap<u32, (u64, usize)> = BTreeMap::new();
     let mut reordered = 0;
@@ -90,7 +90,7 @@ fn assert_exact(ledger: &Ledger, analysed: usize) {
     assert_eq!(by_worker, ledger.total.analysed, "a barrier is no packet");
 }
 
-/// The table of the group's buckets, wherever the instance is.
+/// The map with the group's bucket table.
 fn groups_map() -> MapHandle {
     let program = ProgInfoIter::with_query_opts(ProgInfoQueryOptions::default().include_map_ids(true))
         .find(|program| program.name.to_string_lossy().starts_with("wirelane_xdp"))
@@ -99,7 +99,7 @@ fn groups_map() -> MapHandle {
     maps.into_iter().find(|map| map.name() == "wl_groups").expect("its groups")
 }
 
-/// 300,000 packets of 2,000 flows, while another process (so it seems to the lanes) throws the table about.
+/// 300,000 packets of 2,000 flows, while the test overwrites the bucket table as another process would.
 #[test]
 fn packets_stay_in_order_while_buckets_jump() {
     if !require_root("packets_stay_in_order_while_buckets_jump") {
@@ -114,7 +114,7 @@ fn packets_stay_in_order_while_buckets_jump() {
     let workers = capture.workers();
     let all = std::thread::scope(|scope| {
         scope.spawn(|| {
-            // A small generator of numbers that look random (Marsaglia's xorshift).
+            // A small pseudo-random generator (Marsaglia's xorshift).
             let mut state = 0x9e37_79b9_7f4a_7c15u64;
             while !sent.load(Ordering::SeqCst) {
                 let mut group = groups.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).unwrap().unwrap();
@@ -178,7 +178,7 @@ fn skewed(path: &Path, packets: u32, rate: u32) {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
-        // Four in ten are the elephant's.
+        // Four in ten packets belong to the elephant flow.
         let flow = if state % 10 < 4 {
             0
         } else {
@@ -245,7 +245,7 @@ fn skewed_load_is_even_after_two_seconds_and_the_elephant_alone() {
     let report = ledger.balance.unwrap();
     assert!(report.moves > 0 && report.elephants == 1, "{report:?}");
 
-    // What was sent after the first two seconds.
+    // Packets sent after the first two seconds.
     let mut load = [0u64; 4];
     let mut flows: BTreeMap<(usize, u32), u64> = BTreeMap::new();
     for (_, _, flow, worker) in all.iter().filter(|(_, number, _, _)| *number >= u64::from(2 * RATE)) {
@@ -257,7 +257,7 @@ fn skewed_load_is_even_after_two_seconds_and_the_elephant_alone() {
         flows.iter().filter(|((worker, flow), _)| worker == home && flow != elephant).map(|(_, n)| *n).sum();
     let rest: Vec<u64> = (0..4).filter(|worker| worker != home).map(|worker| load[worker]).collect();
     let mean = rest.iter().sum::<u64>() / 3;
-    // Flows that share the elephant's bucket stay with it: one in 512, and whoever was on the way.
+    // Flows that share the elephant's bucket stay with it: one in 512, and packets that were in flight.
     assert!(guests * 50 <= load[*home], "the elephant's worker has {guests} packets of others: {load:?}");
     assert!(rest.iter().all(|load| *load * 100 <= mean * 110), "{rest:?}, elephant {}", load[*home]);
 }

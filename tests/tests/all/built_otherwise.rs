@@ -1,4 +1,4 @@
-//! The libraries built in other ways: under AddressSanitizer, and twice at different places.
+//! The libraries in other builds: under AddressSanitizer, and twice in different folders.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::process::Command;
 use wirelane_tests::libpcap::compile;
 use wirelane_tests::{Capture, corpus, repository};
 
-/// The drop-in as AddressSanitizer instruments it; `None`, with a word on why, where there is no nightly Rust.
+/// The drop-in built with AddressSanitizer; `None`, after a message, if there is no nightly Rust.
 fn sanitized(test: &str, folder: &Path) -> Option<PathBuf> {
     let nightly = Command::new("rustc").args(["+nightly", "--version"]).output();
     if !nightly.is_ok_and(|output| output.status.success()) {
@@ -18,7 +18,7 @@ fn sanitized(test: &str, folder: &Path) -> Option<PathBuf> {
     let mut cargo = Command::new("cargo");
     cargo.args(["+nightly", "build", "--quiet", "-p", "wirelane-libpcap-dropin", "--target", &target]);
     cargo.arg("--target-dir").arg(folder).current_dir(repository());
-    // Set by the cargo that runs this test, for its own toolchain.
+    // Variables that the cargo that runs this test sets for its own toolchain.
     for name in ["RUSTUP_TOOLCHAIN", "CARGO", "RUSTC"] {
         cargo.env_remove(name);
     }
@@ -46,7 +46,7 @@ fn the_c_interface_is_clean_under_address_sanitizer() {
         files.push(path);
     }
     let mut command = Command::new(program);
-    // Other instrumentations of the two are told apart by a symbol that is only a check.
+    // Differing instrumentations of program and library are detected by a symbol whose only purpose is that check.
     command.env("ASAN_OPTIONS", "detect_leaks=0:verify_asan_link_order=0");
     let output = command.env("LD_LIBRARY_PATH", folder.path()).args(&files).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
@@ -56,7 +56,7 @@ fn the_c_interface_is_clean_under_address_sanitizer() {
     assert!(text.contains("files") && !text.starts_with("0 files"), "{text}");
 }
 
-/// The same, not instrumented inside, by a program that is.
+/// The same with an instrumented program and the library as released.
 /// Battery: S10
 #[test]
 fn odd_strings_and_hostile_files_do_the_c_interface_no_harm() {
@@ -81,7 +81,7 @@ fn odd_strings_and_hostile_files_do_the_c_interface_no_harm() {
     assert!(output.status.success() && !said.contains("AddressSanitizer"), "{}: {said}", output.status);
 }
 
-/// The optimised library from two copies of the sources, at different places.
+/// The optimised library from two copies of the sources in different folders has the same bytes.
 /// Battery: S10
 #[test]
 #[ignore = "builds twice with optimisation: make test-all"]

@@ -1,4 +1,4 @@
-//! Clocks of time stamps: the kernel's for each packet or each batch, or the card's.
+//! Clocks of timestamps: the kernel's for each packet or each batch, or the card's.
 
 use std::collections::BTreeMap;
 use std::mem::offset_of;
@@ -27,7 +27,8 @@ fn utc_ns() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos() as u64
 }
 
-/// Stamps by clock, of numbered packets, in the order of their numbers; all of them within the time of sending.
+/// Timestamps, with their clock, of numbered packets in the order of their numbers; all of them within the time of
+/// sending.
 fn stamps(lab: &Lab, mut captures: Vec<Capture>) -> Vec<Vec<(Clock, u64)>> {
     let before = utc_ns();
     let (end, packets) = (lab.sender(), PACKETS.to_string());
@@ -42,7 +43,7 @@ fn stamps(lab: &Lab, mut captures: Vec<Capture>) -> Vec<Vec<(Clock, u64)>> {
         let time = worker.timebase();
         let mut stamps = BTreeMap::new();
         drain(&mut worker, QUIET, |record| {
-            // The namespaces' own stacks may say something too.
+            // The namespaces' own stacks may send packets too.
             if let Some(number) = number_of(record) {
                 stamps.insert(number, (record.clock(), record.header().ts_ns, time.utc_ns(record)));
             }
@@ -50,7 +51,7 @@ fn stamps(lab: &Lab, mut captures: Vec<Capture>) -> Vec<Vec<(Clock, u64)>> {
         .unwrap();
         let after = utc_ns();
         assert_eq!(stamps.len() as u64, PACKETS);
-        // The distance to UTC is known to less than a millisecond, whatever the scheduler does to its readings.
+        // The offset to UTC is known to less than a millisecond, with any scheduling of its readings.
         let span = before - 1_000_000..after + 1_000_000;
         assert!(stamps.values().all(|(_, _, utc)| span.contains(utc)));
         all.push(stamps.into_values().map(|(clock, ts_ns, _)| (clock, ts_ns)).collect());
@@ -69,7 +70,7 @@ fn a_batch_shares_one_reading_and_the_record_says_so() {
         assert!(error.contains("6.11") && error.contains("--clock packet"), "{error}");
         return;
     }
-    // A veth without an XDP program takes live frames where its NAPI is on, which GRO sees to.
+    // A veth without an XDP program accepts live frames only if its NAPI is on, which GRO ensures.
     let end = lab.receiver();
     lab.exec(&end.namespace, &["ethtool", "-K", &end.device, "gro", "on"]).unwrap();
     for hook in [HookChoice::Native, HookChoice::Generic, HookChoice::Tc] {
@@ -81,7 +82,7 @@ fn a_batch_shares_one_reading_and_the_record_says_so() {
             *batches.entry(*ts_ns).or_default() += 1;
         }
         assert!(batches.values().all(|packets| *packets <= 64), "{hook:?}: {batches:?}");
-        // The generator hands over 64 frames at a time, and NAPI takes as many.
+        // The generator passes on 64 frames at a time, and NAPI processes as many.
         assert!(batches.values().any(|packets| *packets > 1), "{hook:?}: no reading was shared");
     }
 }
@@ -112,14 +113,14 @@ fn a_device_without_a_clock_is_refused() {
     }
 }
 
-/// No card with a clock is to be had in a test. What it would leave in the socket buffer is put there by a test run
-/// of the program that captures.
+/// A card with a clock is not available in a test. A test run of the capture program sets the timestamp that the card
+/// would leave in the socket buffer.
 #[test]
 fn the_cards_stamp_stands_in_the_record() {
     if !require_root("the_cards_stamp_stands_in_the_record") {
         return;
     }
-    // Devices of two namespaces may have one index: the program is found by it, so there is to be no other lab.
+    // Devices of two namespaces may have the same index: the program is found by it, so no other lab may exist.
     let lab = Lab::with(&LabOptions { alone: true, ..LabOptions::default() }).unwrap();
     let mut capture = open(&lab, Clock::Packet, HookChoice::Tc).unwrap();
     let program = ProgInfoIter::with_query_opts(ProgInfoQueryOptions::default().include_map_ids(true))

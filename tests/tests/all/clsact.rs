@@ -25,7 +25,7 @@ fn kill(child: Child) {
     assert!(!child.finish(LIMIT).unwrap().status.success());
 }
 
-/// What tc(8) shows of the receiver, for people: the qdisc beside its queues, and the filters of both directions.
+/// Output of tc(8) for the receiver: the qdisc beside its queues, and the filters of both directions.
 fn shown(lab: &Lab) -> String {
     let end = lab.receiver();
     let tc = |words: &[&str]| lab.exec(&end.namespace, &[&["tc"], words].concat()).unwrap();
@@ -38,7 +38,7 @@ fn shown(lab: &Lab) -> String {
 
 fn tc(lab: &Lab, words: &str) {
     let all = format!("{words} dev {}", lab.receiver().device);
-    // "qdisc add" and "filter add" take the device behind the verb.
+    // "qdisc add" and "filter add" take the device after the verb.
     let (head, tail) = all.split_once(" add ").expect("something is added");
     let (tail, device) = tail.rsplit_once(" dev ").expect("the device is last");
     let all = format!("tc {head} add dev {device} {tail}");
@@ -65,7 +65,7 @@ fn both_directions_count_exactly_and_leave_nothing() {
     send(&lab, 5000, &["--rate", "50k"]).unwrap();
     let last = finish(child).unwrap();
     assert_eq!((column(&last, "seen"), column(&last, "analysed"), column(&last, "lost")), (5000, 5000, 0));
-    // At once: the command ends when its guardian has.
+    // Immediately: the command ends after its guardian.
     assert_eq!(shown(&lab), "");
     assert!(guardians(&lab).is_empty());
     assert_eq!(wait_for_bpf_objects(&before, LIMIT), before);
@@ -107,7 +107,7 @@ fn processes_killed_at_once_leave_nothing() {
     let before = settled_bpf_objects();
     for _ in 0..2 {
         let children = [count(&lab, &BOTH), count(&lab, &BOTH), count(&lab, &BOTH)];
-        // One for each process, whatever it captures.
+        // One guardian for each process, whatever it captures.
         assert_eq!(guardians(&lab).len(), 3);
         for child in &children {
             child.signal(Signal::Kill).unwrap();
@@ -118,8 +118,8 @@ fn processes_killed_at_once_leave_nothing() {
     }
 }
 
-/// Where the guardian was killed too, the filter stays, but does nothing, even if the capture took its packets;
-/// and any capture on the device removes it.
+/// If the guardian was killed too, the filter stays but does nothing, even if the capture consumed packets; any capture
+/// on the device removes it.
 #[test]
 fn what_nobody_removed_does_nothing_and_is_healed() {
     if !require_root("what_nobody_removed_does_nothing_and_is_healed") {
@@ -135,7 +135,7 @@ fn what_nobody_removed_does_nothing_and_is_healed() {
         }
         kill(victim);
         assert!(shown(&lab).contains("wirelane_clsact"), "nobody was there to remove it");
-        // The kernel has emptied the way to the capture program, a moment later.
+        // The kernel empties the program array that leads to the capture program a moment later.
         let start = Instant::now();
         while !ping(&lab) && start.elapsed() < LIMIT {}
         assert!(ping(&lab), "the filter still takes packets");
@@ -148,7 +148,7 @@ fn what_nobody_removed_does_nothing_and_is_healed() {
     }
 }
 
-/// Whether the receiver's stack answers.
+/// True if the receiver's stack answers.
 fn ping(lab: &Lab) -> bool {
     let to = lab.receiver().address.to_string();
     lab.exec(&lab.sender().namespace, &["ping", "-c", "1", "-W", "1", &to]).is_ok()
@@ -165,8 +165,8 @@ fn other_peoples_qdiscs_and_filters_stay() {
     let child = count(&lab, &BOTH);
     finish(child).unwrap();
     assert_eq!(shown(&lab), empty, "an empty qdisc of somebody else");
-    // A program (classic BPF that matches everything) at the first priority: it lets packets pass, and nobody
-    // behind it is asked. Ours shares the priority and is asked first.
+    // A program (classic BPF that matches everything) at the first priority: it lets packets pass, and no filter after
+    // it runs. Ours shares the priority and runs first.
     let words = ["tc", "filter", "add", "dev", &lab.receiver().device, "ingress", "prio", "1", "bpf"];
     let program = ["bytecode", "1,6 0 0 4294967295,", "flowid", "1:1"];
     lab.exec(&lab.receiver().namespace, &[&words[..], &program].concat()).unwrap();
@@ -185,7 +185,7 @@ fn other_peoples_qdiscs_and_filters_stay() {
     }
 }
 
-/// A qdisc that was made for us stays as long as others have come to use it.
+/// A qdisc that was made for us stays while others use it.
 #[test]
 fn a_qdisc_that_others_have_come_to_use_stays() {
     if !require_root("a_qdisc_that_others_have_come_to_use_stays") {
@@ -216,7 +216,7 @@ fn a_filter_that_decides_first_is_named() {
     assert_eq!(shown(&lab), theirs);
 }
 
-/// The older ingress qdisc stands in clsact's place: it has no egress side.
+/// The older ingress qdisc takes the slot of clsact: it has no egress side.
 #[test]
 fn an_ingress_qdisc_serves_received_packets_only() {
     if !require_root("an_ingress_qdisc_serves_received_packets_only") {
@@ -252,20 +252,20 @@ fn the_guardian_has_one_capability_and_no_files_of_others() {
     let open = fs::read_dir(format!("/proc/{guardian}/fd")).unwrap();
     let open = open.map(|fd| fs::read_link(fd.unwrap().path()).unwrap().display().to_string());
     let open: Vec<String> = open.collect();
-    // The lock, the capturing process and the socket to it, a folder in the places of standard input, output and error, and
-    // what the two filters take: each a netlink socket and `wl_owners`.
+    // The lock, the capturing process and the socket to it, a folder in place of standard input, output and error, and
+    // the descriptors of the two filters: a netlink socket and `wl_owners` for each.
     let kinds = ["bpf-map", "net:", "pidfd", "socket:"];
     let counts = kinds.map(|kind| open.iter().filter(|file| file.contains(kind)).count());
     let folders = open.iter().filter(|file| *file == "/").count();
     assert_eq!((counts, folders, open.len()), ([2, 1, 1, 3], 3, 10), "{open:?}");
-    // Nothing that it maps keeps rings alive: a page of constants at most.
+    // None of its mappings keeps rings alive: a page of constants at most.
     let maps = fs::read_to_string(format!("/proc/{guardian}/maps")).unwrap();
     for mapping in maps.lines().filter(|line| line.contains("bpf-map")) {
         let (start, end) = mapping.split_whitespace().next().unwrap().split_once('-').unwrap();
         let [start, end] = [start, end].map(|address| u64::from_str_radix(address, 16).unwrap());
         assert!(end - start <= 64 * 1024, "{mapping}");
     }
-    // Ctrl-C in a terminal reaches its whole process group.
+    // Ctrl-C in a terminal reaches its whole process group, so the guardian has a session of its own.
     let session = fs::read_to_string(format!("/proc/{guardian}/stat")).unwrap();
     let session = session.split_whitespace().nth(5).unwrap().to_owned();
     assert_ne!(session, child.pid().to_string());

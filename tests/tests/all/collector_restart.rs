@@ -1,5 +1,5 @@
-//! A collector that is started anew: it decodes what comes once templates have been sent again, and the sequence numbers
-//! tell it exactly how much it has missed.
+//! A restarted collector: it decodes messages once templates have been sent again, and the sequence numbers show
+//! exactly how much it has missed.
 
 use std::collections::HashMap;
 use std::io::ErrorKind;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use wirelane_tests::numbers::{LIMIT, capture, column, last_of, send};
 use wirelane_tests::{Lab, Signal, require_root};
 
-/// Versions of the header, and what their sequence number counts.
+/// Versions of the header, and the unit of their sequence number.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Format {
     /// Records, options included (RFC 7011, section 3.1).
@@ -20,23 +20,23 @@ enum Format {
     NetFlow5,
 }
 
-/// What one run of a collector has seen.
+/// State of one run of a collector.
 #[derive(Debug, Default)]
 struct Collector {
-    /// Bytes of a record by template, and whether it is of flows; `None` where its fields have no fixed length.
+    /// Bytes of a record by template, and whether it is a flow record; `None` if its fields do not have a fixed length.
     templates: HashMap<u16, (usize, bool)>,
     flows: u64,
-    /// Records of templates that have not come: such a message counts as missed.
+    /// Records of unknown templates: their message counts as missed.
     undecoded: u64,
-    /// The sequence number that the next message has if nothing is missed.
+    /// The expected sequence number of the next message.
     next: Option<u32>,
-    /// What the sequence numbers say was missed.
+    /// Gaps in the sequence numbers.
     missed: u64,
     first: Option<u32>,
 }
 
 impl Collector {
-    /// Reads until nothing comes any more.
+    /// Reads until nothing has arrived for `quiet`.
     fn read(&mut self, socket: &UdpSocket, format: Format, quiet: Duration) {
         let mut buffer = [0; 65536];
         let mut last = Instant::now();
@@ -75,7 +75,7 @@ impl Collector {
         self.next = Some(sequence.wrapping_add(counted));
     }
 
-    /// Reads the sets of a message; gives the number of its data records.
+    /// Reads the sets of a message; returns the number of its data records.
     fn sets(&mut self, mut rest: &[u8], (templates, options): (u16, u16)) -> u64 {
         let mut records = 0;
         while rest.len() >= 4 {
@@ -114,14 +114,14 @@ impl Collector {
                 size += usize::from(half(at + 2));
                 at += if !netflow9 && body[at] & 0x80 != 0 { 8 } else { 4 };
             }
-            // Names have lengths of their own; such records are options here.
+            // Names have a variable length; only options records have them here.
             self.templates.insert(id, (size.min(60_000), !options));
             body = &body[at.min(body.len())..];
         }
     }
 }
 
-/// A collector hears, is away, and comes back as another process that knows nothing.
+/// A collector receives, is away, and returns as another process without state.
 fn restarted(format: Format, target: &str) {
     let lab = Lab::new(1).unwrap();
     let (namespace, device) = (&lab.receiver().namespace, &lab.receiver().device);
@@ -141,11 +141,11 @@ fn restarted(format: Format, target: &str) {
     first.read(&socket, format, Duration::from_millis(300));
     assert_eq!((first.missed, first.undecoded), (0, 0), "{format:?}: {first:?}");
     assert!(first.flows >= 300, "{format:?}: {first:?}");
-    // Away: what is sent meanwhile is refused by the host, and lost.
+    // Away: datagrams are refused by the host meanwhile, and lost.
     drop(socket);
     flows(500);
     wait();
-    // Another process: no template, no sequence number. What comes before the next templates it cannot read.
+    // Another process: no template, no sequence number. It cannot decode records before the next templates.
     let socket = listen();
     std::thread::sleep(Duration::from_millis(2500));
     flows(200);
@@ -154,17 +154,17 @@ fn restarted(format: Format, target: &str) {
     second.read(&socket, format, Duration::from_millis(300));
     assert!(second.flows >= 200, "{format:?}: what came was not read: {second:?}");
     child.signal(Signal::Terminate).unwrap();
-    // The last ones come at the end.
+    // The last flows are exported at the end.
     second.read(&socket, format, Duration::from_millis(1000));
     let last = last_of(&child.finish(LIMIT).unwrap()).unwrap();
     let counts = &last["exports"][0];
     println!("{format:?}: {first:?}, {second:?}, {counts}");
-    // Everything that was ever numbered was heard by one of the two, or missed between them.
+    // Every number was received by one of the two, or missed between them.
     let all = column(&last, "flows");
     match format {
         Format::NetFlow5 => assert_eq!(first.flows + second.flows + second.missed, all, "{counts}"),
         Format::Ipfix => {
-            // Options are numbered, too.
+            // Options records are numbered, too.
             let missed_flows = all - first.flows - second.flows;
             assert!(
                 second.missed >= missed_flows && second.missed <= missed_flows + 200,
@@ -193,7 +193,7 @@ fn a_collector_that_is_started_anew_knows_what_it_has_missed() {
     restarted(Format::NetFlow5, "netflow5");
 }
 
-/// A flood of new flows: a collector gets the messages that its rate allows, and every flow is in an account.
+/// A flood of new flows: a collector gets only the messages that its rate allows, and every flow is in one count.
 /// Battery: S11
 #[test]
 fn a_flood_sends_a_collector_no_more_than_its_rate() {

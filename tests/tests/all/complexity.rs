@@ -1,4 +1,4 @@
-//! Messages that come in segments of one byte take time in proportion to their length.
+//! Messages in segments of one byte take time in proportion to their length.
 //!
 //! In a process of its own: it measures the processor time of all children.
 
@@ -17,8 +17,8 @@ fn ticks() -> u64 {
     fields.split_whitespace().skip(13).take(2).map(|field| field.parse::<u64>().unwrap()).sum()
 }
 
-/// Ticks that a command takes for so many times these bytes, each on a connection of its own and in segments of one byte:
-/// the least of some runs.
+/// Ticks of a command for so many times these bytes, each on a connection of its own and in segments of one byte: the
+/// least of some runs.
 fn cost(folder: &Path, command: &str, port: u16, bytes: &[u8], times: usize) -> u64 {
     let file = folder.join("in.pcap");
     let mut scene = Scene::new();
@@ -40,8 +40,8 @@ fn cost(folder: &Path, command: &str, port: u16, bytes: &[u8], times: usize) -> 
     (0..3).map(|_| run()).min().unwrap()
 }
 
-/// One head of 64,000 bytes costs what eight of 8,000 do. Where each segment reads again what has come before it, it costs
-/// eight times as much.
+/// One head of 64,000 bytes costs as much as eight of 8,000. If each segment parsed the earlier ones again, it would
+/// cost eight times as much.
 #[test]
 fn messages_in_small_segments_take_linear_time() {
     if !in_own_process("complexity::messages_in_small_segments_take_linear_time") {
@@ -49,7 +49,7 @@ fn messages_in_small_segments_take_linear_time() {
     }
     let folder = tempfile::tempdir().unwrap();
     type Make = fn(usize) -> String;
-    // The most of a head is 65,536 bytes, of the body of a SIP message 65,535.
+    // The limit of a head is 65,536 bytes, that of the body of a SIP message 65,535.
     let cases: [(&str, u16, &str, Make); 5] = [
         ("http", 80, "first line", |bytes| format!("GET /{}", "a".repeat(bytes))),
         ("http", 80, "field", |bytes| format!("GET / HTTP/1.1\r\nX: {}", "a".repeat(bytes))),
@@ -57,7 +57,7 @@ fn messages_in_small_segments_take_linear_time() {
         ("voip", 5060, "field", |bytes| format!("INVITE sip:a SIP/2.0\r\nX: {}", "a".repeat(bytes))),
         ("voip", 5060, "head and body", |bytes| {
             let (fields, body) = ("Via: SIP/2.0/TCP h\r\n".repeat(bytes / 40), bytes / 2);
-            // Of a message without these, nobody waits for the body.
+            // The body of a message without these fields is not waited for.
             let needed = "Call-ID: x\r\nFrom: <sip:a@b>;tag=1\r\nTo: <sip:c@d>\r\nCSeq: 1 INVITE\r\n";
             let start = format!("INVITE sip:a SIP/2.0\r\n{needed}{fields}");
             format!("{start}Content-Length: {body}\r\n\r\n{}", "a".repeat(body))

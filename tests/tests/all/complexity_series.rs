@@ -1,4 +1,4 @@
-//! Time in proportion to what comes in: series of n, 2n, 4n and 8n hostile elements for each parser and table.
+//! Linear time: series of n, 2n, 4n and 8n hostile elements for each parser and table.
 //!
 //! In a process of its own: it measures the processor time of all children.
 
@@ -14,16 +14,16 @@ use wirelane_tests::frames::ethernet;
 use wirelane_tests::recordings::{write_header, write_packet};
 use wirelane_tests::{children_cpu_time, in_own_process, wirelane_binary};
 
-/// The most that twice the elements may cost.
+/// Largest allowed cost ratio of twice the elements.
 const MOST: f64 = 2.3;
-/// Times that a point is measured: others use the processor, too, and the least is what counts.
+/// Measurements of a point: others use the processor, too, so the least counts.
 const TIMES: usize = 2;
-/// Times that a series is measured before it is wrong.
+/// Measurements of a series before it fails.
 const TRIES: usize = 10;
-/// What the first point of a series takes at least. Below that, the start of a process decides.
+/// Least cost of the first point of a series. Below that, the start of the process dominates.
 const LEAST: Duration = Duration::from_millis(30);
 
-/// Processor time of a command over a file: the least of some runs.
+/// Processor time of a command over a file: the least of [`TIMES`] runs.
 fn cost(words: &[&str], file: &Path) -> Duration {
     let run = || {
         let begun = children_cpu_time();
@@ -35,10 +35,10 @@ fn cost(words: &[&str], file: &Path) -> Duration {
     (0..TIMES).map(|_| run()).min().unwrap()
 }
 
-/// Elements, by their number, as frames in the order in which they come.
+/// Makes so many elements, as frames in the order of the file.
 type Make = fn(usize) -> Vec<Vec<u8>>;
 
-/// Where the elements are few, these many of them are the first point.
+/// A series; `elements` is the size of its first point.
 struct Series {
     name: &'static str,
     words: &'static [&'static str],
@@ -65,7 +65,7 @@ fn scene(fill: impl FnOnce(&mut Scene)) -> Vec<Vec<u8>> {
     scene.into_frames()
 }
 
-/// A stream in segments of so many bytes, and its segments in this order.
+/// A stream in segments of so many bytes, in the given order.
 fn segments(to: &str, bytes: &[u8], size: usize, order: impl Fn(&mut [usize])) -> Vec<Vec<u8>> {
     scene(|scene| {
         scene.segment(CLIENT, to, 2, (0, 0), b"");
@@ -78,7 +78,7 @@ fn segments(to: &str, bytes: &[u8], size: usize, order: impl Fn(&mut [usize])) -
     })
 }
 
-/// Any order, the same each time.
+/// Shuffles deterministically.
 fn shuffle(numbers: &mut [usize]) {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     for at in (1..numbers.len()).rev() {
@@ -329,7 +329,7 @@ fn hostile_elements_take_linear_time() {
         write(&file, &[]);
         let idle = cost(words, &file);
         let mut worst = f64::INFINITY;
-        // The least of all tries that had the same elements: what others on the processor cost is not ours.
+        // The least of all tries with the same elements: the cost of other processes is not counted.
         let mut points = [Duration::MAX; 4];
         for attempt in 1..=TRIES {
             for (point, factor) in points.iter_mut().zip([1, 2, 4, 8]) {

@@ -1,5 +1,5 @@
-//! Rights are given up once a command is set up: which user and capabilities each thread has, and what a process that
-//! has been taken over could still do.
+//! Rights are given up once a command is set up: the user and capabilities of each thread, and attacks by a compromised
+//! process.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -13,7 +13,7 @@ use wirelane_tests::numbers::{LIMIT, capture, column, finish, send, wirelane};
 use wirelane_tests::{Child, Lab, Signal, corpus, require_root, wirelane_binary};
 
 const NOBODY: &str = "65534";
-/// Bit 1 of the capabilities (linux/capability.h).
+/// Mask of the capability with bit 1 (linux/capability.h).
 const DAC_OVERRIDE: u64 = 1 << 1;
 
 /// `/proc/PID/task/TID/status` of each thread, as its lines by name.
@@ -30,7 +30,7 @@ fn threads(pid: u32) -> Vec<BTreeMap<String, String>> {
     tasks.filter_map(status).map(lines).collect()
 }
 
-/// Every thread has this user (all four of its ids), these capabilities and no others, and all restrictions.
+/// Every thread has this user (all four of its ids), exactly these capabilities, and all restrictions.
 fn assert_confined(pid: u32, uid: &str, gid: &str, capabilities: u64, at_least: usize) {
     let threads = threads(pid);
     assert!(threads.len() >= at_least, "{} threads", threads.len());
@@ -70,7 +70,7 @@ fn every_thread_of_a_capture_has_no_rights() {
         ([&count[..], &["--hook", "clsact"]].concat(), 0),
         ([&count[..], &["--workers", "2", "--balance", "adaptive"]].concat(), 0),
         ([&record[..], &[&in_theirs]].concat(), 0),
-        // Writers, a finisher, and one that listens to the helper for commands.
+        // Writers, a finisher, and one that receives commands from the helper.
         (
             [
                 &record[..],
@@ -92,7 +92,7 @@ fn every_thread_of_a_capture_has_no_rights() {
         ),
         ([&record[..], &[&in_roots]].concat(), DAC_OVERRIDE),
         ([&record[..], &["/dev/null"]].concat(), 0),
-        // Its file is open by then, wherever it is; connections are made later, by the exporting thread.
+        // The file is open by then, wherever it is; connections are made later, by the exporting thread.
         (
             vec![
                 "flows",
@@ -111,12 +111,12 @@ fn every_thread_of_a_capture_has_no_rights() {
     ];
     for (words, capabilities) in cases {
         let child = capture(&lab, &words).unwrap();
-        // What follows 'ready' is only the start of threads.
+        // Only the start of threads follows 'ready'.
         std::thread::sleep(Duration::from_millis(200));
-        // The main thread, the maintenance thread, the one for signals, and a worker.
+        // The main thread, the maintenance thread, the signal thread, and a worker.
         assert_confined(child.pid(), NOBODY, NOBODY, capabilities, 4);
         send(&lab, 100, &[]).unwrap();
-        // Leaving the instance, and the last look at the counters, need no rights either.
+        // Leaving the instance and reading the counters at the end do not need rights either.
         assert_eq!(column(&finish(child).unwrap(), "analysed"), 100, "{words:?}");
     }
     for file in [&in_theirs, &in_roots] {
@@ -132,7 +132,7 @@ fn reading_a_file_is_done_as_nobody() {
         return;
     }
     let Some(corpus) = corpus("reading_a_file_is_done_as_nobody") else { return };
-    // A pipe that stays open keeps the command waiting for more.
+    // A pipe that stays open keeps the command waiting for more input.
     let capture = std::fs::read(corpus.join("captures/apps/arkime--dns-flags0000.pcap")).unwrap();
     for words in [&["count", "-r", "-", "--json"][..], &["record", "-r", "-", "-w", "/dev/null", "--json"]] {
         let mut command = Command::new(wirelane_binary().unwrap());
@@ -159,8 +159,8 @@ fn sending_has_no_rights_either() {
         return;
     }
     let lab = Lab::new(1).unwrap();
-    // A device takes frames from inside the kernel where its peer has an XDP program.
-    // The kernel's generator needs native XDP at the other end.
+    // A device accepts frames from inside the kernel if its peer has an XDP program. The kernel's generator needs
+    // native XDP at the other end.
     let words = ["count", "-i", &lab.receiver().device, "--hook", "native", "--json"];
     let receiver = capture(&lab, &words).unwrap();
     let mut sent = 0;
@@ -226,7 +226,7 @@ fn whom_to_become_is_the_callers_choice() {
     assert_eq!(unknown.status.code(), Some(2), "{}", unknown.stderr);
     assert!(unknown.stderr.contains("no user 'no-such-user'"), "{}", unknown.stderr);
 
-    // A right to what lies below the root would be one to everything.
+    // A write right below the root folder would be a right to everything.
     let file = "/wirelane-confinement-test.pcapng";
     let words = ["record", "-i", &end.device, "-c", "0", "-w", file];
     let refused = wirelane(&lab, &end.namespace, &words).unwrap().finish(LIMIT).unwrap();
@@ -235,7 +235,7 @@ fn whom_to_become_is_the_callers_choice() {
     assert!(!Path::new(file).exists());
 }
 
-/// What a process does that has given up its rights, and then tries something.
+/// Runs a process that gives up its rights and then tries the action `name`.
 fn attempt(name: &str, folder: &Path) -> Output {
     Command::new(env!("CARGO_BIN_EXE_try-confined")).arg(name).arg(folder).output().unwrap()
 }
@@ -246,7 +246,7 @@ fn a_process_that_was_taken_over_reaches_nothing() {
     if !require_root("a_process_that_was_taken_over_reaches_nothing") {
         return;
     }
-    // Nobody has the right to it by itself, which leaves CAP_DAC_OVERRIDE: the worst case.
+    // The user nobody has no right to the folder itself, so the process keeps CAP_DAC_OVERRIDE: the worst case.
     let folder = tempfile::tempdir().unwrap();
     for name in ["execve", "fork", "socket", "ptrace", "bpf", "setuid"] {
         let output = attempt(name, folder.path());
@@ -285,7 +285,7 @@ fn a_capability_that_is_asked_for_is_kept_and_no_other() {
     assert!(child.wait().unwrap().success());
 }
 
-/// Root without capabilities is not root; whoever may not capture is told before anything is attached.
+/// Root without capabilities is not root; missing capabilities are reported before anything is attached.
 /// Battery: F9, S5
 #[test]
 fn without_capabilities_nothing_is_attached() {
@@ -321,7 +321,7 @@ fn without_capabilities_nothing_is_attached() {
     }
 }
 
-/// A place that a killed process left is cleared by one without rights, which takes a socket pair and bpf(2).
+/// A confined capture clears the slot of a killed process, which needs socketpair(2) and bpf(2).
 #[test]
 fn a_confined_capture_clears_up_after_others_and_leaves_nothing() {
     if !require_root("a_confined_capture_clears_up_after_others_and_leaves_nothing") {

@@ -1,4 +1,4 @@
-//! Congestion control: a worker that falls behind is spared whole flows, and every packet of theirs is `shed`.
+//! Congestion control: a worker that falls behind is relieved of complete flows, and every packet of these is `shed`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -21,8 +21,8 @@ fn open(lab: &Lab, watermarks: Option<Watermarks>) -> wirelane::Result<Capture> 
     .unwrap()
 }
 
-/// A worker that never reads: the ring fills to the watermarks and not beyond, and what is refused is refused by
-/// flow, the lowest part of the hash space first.
+/// A worker that never reads: the ring fills to the watermarks and not beyond, and packets are refused by flow, the
+/// lowest part of the hash space first.
 #[test]
 fn a_ring_fills_to_the_watermark_and_sheds_the_rest() {
     if !require_root("a_ring_fills_to_the_watermark_and_sheds_the_rest") {
@@ -54,7 +54,7 @@ fn a_ring_fills_to_the_watermark_and_sheds_the_rest() {
     // 540 bytes a record: between the two watermarks, and never beyond the upper one.
     let bytes = total.delivered * 544;
     assert!((1 << 20) * 4 / 10 < bytes && bytes <= (1 << 20) * 8 / 10 + 544, "{bytes} bytes were written");
-    // Nothing was read, so the level only rose: a flow that was refused once never came back.
+    // Nothing was read, so the level only rose: a flow stayed refused.
     let turns = SENT / 1000;
     for (hash, numbers) in &flows {
         let rounds: Vec<u64> = numbers.iter().map(|number| number / 1000).collect();
@@ -85,7 +85,7 @@ fn below_the_low_watermark_all_is_taken_again() {
     send(&lab, 5_000, &["--size", "1000"]).unwrap();
     let shed = capture.ledger().unwrap().total.shed;
     assert!(shed > 0, "the ring was not full enough");
-    // All is read, and then every packet comes through.
+    // After everything is read, every packet is delivered again.
     let mut drain = || {
         let mut numbers = BTreeSet::new();
         loop {

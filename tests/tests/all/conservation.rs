@@ -1,10 +1,10 @@
-//! Conservation (L1 of tests/BATTERY.md): whatever is asked for, by however many groups at once, every numbered packet
-//! is in exactly one place.
+//! Conservation (L1 of tests/BATTERY.md): with any options, and any number of groups at once, every numbered packet is
+//! in exactly one place.
 //!
 //! Cases are drawn at random: hook and direction, RX queues, frame size, and for each group its snap length, workers,
 //! steering, ring size, congestion control, and whether it reads while packets come or only afterwards, so that its
-//! rings overflow. `WIRELANE_MATRIX_SECONDS` sets how long cases are drawn (20), `WIRELANE_SEED` which (by the clock);
-//! a failure tells the case and the seed that begins with it.
+//! rings overflow. `WIRELANE_MATRIX_SECONDS` sets how long cases are drawn (20), `WIRELANE_SEED` the first seed (by the
+//! clock); a failure prints the case and the seed that begins with it.
 
 use std::collections::BTreeSet;
 use std::net::UdpSocket;
@@ -17,11 +17,11 @@ use wirelane::{
 use wirelane_tests::numbers::{LIMIT, number_of, send, spread_by_hash};
 use wirelane_tests::{Lab, LabOptions, kernel_version, require_root};
 
-/// Ethernet, IPv4, UDP, and what carries the number.
+/// Ethernet, IPv4, UDP, and the payload with the number.
 const NUMBERED: usize = 14 + 20 + 8 + 12;
 const MTU: u32 = 9000;
 
-/// xorshift64*, which is good enough to choose by and the same everywhere.
+/// xorshift64*: random enough to draw cases, and the same on every machine.
 struct Random(u64);
 
 impl Random {
@@ -72,7 +72,7 @@ struct Case {
 impl Case {
     fn draw(random: &mut Random, tcx: bool) -> Case {
         let xdp = random.pick(&[HookChoice::Auto, HookChoice::Native, HookChoice::Generic]);
-        // Since Linux 6.9 generic XDP and tc do not go together (tests/other_programs.rs).
+        // Since Linux 6.9 generic XDP and tc cannot be used together (tests/other_programs.rs).
         let mixed = tcx && xdp != HookChoice::Generic && random.one_in(3);
         let count = random.pick(&[1, 1, 2, 3, 5]);
         let only = if tcx && random.one_in(3) { HookChoice::Tc } else { xdp };
@@ -104,7 +104,7 @@ impl Case {
                         Balance::Static
                     },
                     ring_mib: random.pick(&[1, 1, 2, 8]),
-                    // What XDP takes never reaches tc.
+                    // Packets that XDP consumes never reach tc.
                     take: !mixed && random.one_in(4),
                     inner: random.one_in(4),
                     immediate: random.one_in(4),
@@ -139,16 +139,16 @@ fn open(lab: &Lab, group: &Group) -> Capture {
     lab.enter(&end.namespace, || builder.open()).unwrap().unwrap()
 }
 
-/// What one worker yielded.
+/// Records of one worker.
 #[derive(Debug, Default)]
 struct Yielded {
     records: u64,
     bytes: u64,
-    /// Numbers of received packets, and of packets on their way out; where the snap length leaves them.
+    /// Numbers of received packets, and of transmitted packets; as far as the snap length leaves them.
     numbers: [BTreeSet<u64>; 2],
 }
 
-/// Everything that a worker yields until its capture ends, each record checked.
+/// All records of a worker until its capture ends, each checked.
 fn read(worker: &mut Worker, snap: usize, size: usize) -> Yielded {
     let mut yielded = Yielded::default();
     while let Some(batch) = worker.next_batch(Duration::from_millis(50)).unwrap() {
@@ -170,10 +170,10 @@ fn read(worker: &mut Worker, snap: usize, size: usize) -> Yielded {
     yielded
 }
 
-/// Numbered datagrams through the receiver's own stack, on their way out. They have `NUMBERED` bytes.
+/// Transmits numbered datagrams of `NUMBERED` bytes through the receiver's own stack.
 fn answer(lab: &Lab, packets: u64) {
     let (from, to) = (lab.receiver(), lab.sender());
-    // A closed port would answer.
+    // A closed port would answer with an ICMP error.
     let sink = lab.enter(&to.namespace, || UdpSocket::bind((to.address, 9)).unwrap()).unwrap();
     lab.enter(&from.namespace, || {
         let socket = UdpSocket::bind((from.address, 0)).unwrap();
@@ -186,7 +186,7 @@ fn answer(lab: &Lab, packets: u64) {
     drop(sink);
 }
 
-/// Packets that a group must see.
+/// Number of packets that a group must see.
 fn expected(group: &Group, case: &Case) -> u64 {
     let packets = match group.direction {
         Direction::Rx => case.packets,
@@ -196,7 +196,7 @@ fn expected(group: &Group, case: &Case) -> u64 {
     if group.steering == Steering::Copy { packets * group.workers as u64 } else { packets }
 }
 
-/// Runs a case; gives how many packets were lost or shed in it, over all groups.
+/// Runs a case; returns how many packets were lost or shed in it, over all groups.
 fn run(lab: &Lab, case: &Case) -> u64 {
     let mut captures: Vec<Capture> = case.groups.iter().map(|group| open(lab, group)).collect();
     let all: Vec<Vec<Worker>> = captures.iter_mut().map(Capture::workers).collect();

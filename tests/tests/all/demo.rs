@@ -1,5 +1,5 @@
-//! `make demo`: it agrees where all is well, says so where it is not, and leaves nothing behind. And what the guides do with its
-//! recording, as typed there.
+//! `make demo`: it agrees if all is well, reports a mismatch, and leaves nothing behind; and the commands of the guides
+//! work on its recording as typed there.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -13,10 +13,10 @@ use wirelane_tests::{Child, Finished, Lab, Signal, repository, require_root, wir
 
 const LIMIT: Duration = Duration::from_secs(240);
 
-/// A demo with a small flood, whose temporary files go to a folder of the test's own.
+/// A demo with a small flood and temporary files in a folder of the test.
 struct Demo {
     folder: TempDir,
-    // The demo's programs must not come into the way of a test that looks at the whole machine.
+    // Keeps the demo's programs away from tests that look at the whole machine.
     lab: Lab,
 }
 
@@ -47,7 +47,7 @@ impl Demo {
         assert!(files.iter().all(|name| !name.starts_with("wldemo")), "{files:?} {}", finished.stderr);
     }
 
-    /// A program in the place of `wirelane` that adds to what one of the observers has seen.
+    /// A replacement of `wirelane` that adds to the count of one of the observers.
     fn liar(&self) -> PathBuf {
         let path = self.folder.path().join("liar");
         let wirelane = wirelane_binary().unwrap();
@@ -82,7 +82,7 @@ fn every_count_agrees_and_the_recording_is_kept_where_asked() {
     assert!(finished.lines.iter().all(|line| line.chars().count() <= 80), "{:#?}", finished.lines);
     assert!(kept.metadata().unwrap().len() > 20_000 * 60);
 
-    // What exists is never overwritten, and that is said before anything is built.
+    // An existing file is not overwritten, and this is checked before anything is built.
     let refused = demo.run(&wirelane_binary().unwrap(), &["--keep", kept.to_str().unwrap()]);
     assert_eq!(refused.status.code(), Some(1));
     assert!(refused.stderr.contains("exists already"), "{}", refused.stderr);
@@ -90,7 +90,7 @@ fn every_count_agrees_and_the_recording_is_kept_where_asked() {
     guides_work_with(&demo, &kept);
 }
 
-/// The commands of the first block of code after this text of a guide.
+/// The commands of the first code block after this text of a guide.
 fn commands_of_guide(guide: &str, after: &str) -> Vec<String> {
     let guide = fs::read_to_string(repository().join("docs/guides").join(guide)).unwrap();
     let (_, rest) = guide.split_once(after).unwrap_or_else(|| panic!("the guide has no '{after}'"));
@@ -98,7 +98,8 @@ fn commands_of_guide(guide: &str, after: &str) -> Vec<String> {
     block.lines().filter_map(|line| line.strip_prefix("$ ")).map(str::to_owned).collect()
 }
 
-/// The guides to flows and the store, from the recording to nfdump's table, SQL and DuckDB: all packets are in all of them.
+/// Runs the guides to flows and the store, from the recording to nfdump's table, SQL and DuckDB: all of them have all
+/// packets.
 fn guides_work_with(demo: &Demo, recording: &Path) {
     let typed = commands_of_guide("flows.md", "## From packets to a collector and to SQL");
     assert_eq!(typed[..2], ["make demo KEEP=demo.pcapng", "export PATH=$PWD/target/release:$PATH"]);
@@ -109,7 +110,7 @@ fn guides_work_with(demo: &Demo, recording: &Path) {
         let mut command = demo.lab.command(&demo.lab.receiver().namespace, "bash");
         let own = wirelane_binary().unwrap();
         let path = format!("{}:{}", own.parent().unwrap().display(), std::env::var("PATH").unwrap());
-        // As at a prompt, where nothing ends at the first failure; but the last one counts.
+        // As at a prompt, a failed command does not end the rest; the status is that of the last one.
         command.args(["-c", &lines.join("\n")]).current_dir(folder).env("PATH", path);
         let output = command.output().unwrap();
         assert!(output.status.success(), "{lines:#?}: {output:?}");
@@ -158,7 +159,7 @@ fn a_demo_that_is_interrupted_leaves_nothing() {
     }
     let demo = Demo::new();
     for (signal, status) in [(Signal::Interrupt, 130), (Signal::Terminate, 143)] {
-        // A flood of a minute, so that it is under way when the signal comes.
+        // A flood of a minute, so that it is still running when the signal arrives.
         let child = demo.start(&wirelane_binary().unwrap(), &["--packets", "60000", "--rate", "1000"]);
         let pid = child.pid();
         loop {

@@ -1,4 +1,4 @@
-//! Devices as the library sees them, on veth pairs whose state the test sets.
+//! Devices as the library reports them, on veth pairs in states that the test sets.
 
 use wirelane::device::{Device, Duplex, Error, Monitor, Promiscuous, Selector, XdpMode};
 use wirelane_tests::{ForeignXdp, Lab, in_own_process, open_descriptors, require_root};
@@ -49,7 +49,7 @@ fn sysfs_of_another_namespace_is_not_believed() {
     }
     let lab = Lab::new(2).unwrap();
     let end = lab.receiver();
-    // In a thread that has entered the namespace, as after `nsenter --net`, sysfs shows the test's own.
+    // In a thread that has entered the namespace, as after `nsenter --net`, sysfs still shows the test's own namespace.
     let device = lab.enter(&end.namespace, || Device::open(&end.device).unwrap()).unwrap();
     assert_eq!(device.rx_queues.len(), 2, "what a capture needs does not come from sysfs");
     assert_eq!(device.threaded_napi, None, "what only sysfs has is absent");
@@ -82,7 +82,7 @@ fn selectors_name_what_exists() {
             other => panic!("{other}"),
         }
 
-        // The kernel takes such names, so they are tried as they stand before they are taken apart.
+        // The kernel accepts such names, so a name is tried as a whole before it is split.
         assert_eq!(resolve("rx0@7").unwrap()[0].device.name, "rx0@7");
         assert_eq!(resolve("odd,name").unwrap()[0].device.name, "odd,name");
         assert_eq!(resolve("rx0@7@0").unwrap()[0].device.name, "rx0@7");

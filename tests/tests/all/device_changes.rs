@@ -1,6 +1,6 @@
-//! What happens to a device during a capture (F1 of tests/BATTERY.md): it is set down and up, renamed, moved to
-//! another network namespace, changes its MTU and its queues, is deleted and made anew, or loses the capture program
-//! to somebody. A counter and a recorder look on, as two groups of one instance, and account for every packet.
+//! Changes of a device during a capture (F1 of tests/BATTERY.md): it is set down and up, renamed, moved to another
+//! network namespace, changes its MTU and its queues, is deleted and made anew, or loses the capture program to another
+//! process. A counter and a recorder, as two groups of one instance, account for every packet.
 
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
@@ -10,12 +10,12 @@ use tempfile::TempDir;
 use wirelane_tests::numbers::{self, LIMIT, capture, column, send, spread_by_hash};
 use wirelane_tests::{Child, Finished, Lab, Signal, cpu_time, kernel_version, require_root};
 
-/// Long enough for the maintenance thread, which looks five times a second, to have seen what there is; twice that.
+/// Time for the maintenance thread, which looks five times a second, to notice a change: four times its period.
 const NOTICED: Duration = Duration::from_millis(800);
 
-/// The hooks that stay with a device wherever it goes.
+/// The hooks that stay with a device in any namespace.
 fn hooks() -> Vec<&'static str> {
-    // Before TCX tc programs hang on the device's queueing discipline, which does not.
+    // Before TCX, tc programs are attached to the device's queueing discipline, which does not move with it.
     if kernel_version().unwrap() >= (6, 6) {
         vec!["native", "generic", "tc"]
     } else {
@@ -29,7 +29,7 @@ struct Watched<'lab> {
     counter: Child,
     recorder: Child,
     folder: TempDir,
-    /// Numbers of all packets sent: each time from 0.
+    /// Numbers of all packets sent: from 0 in each call.
     sent: Vec<u64>,
 }
 
@@ -53,7 +53,7 @@ impl<'lab> Watched<'lab> {
         self.lab.exec(&self.lab.receiver().namespace, words).unwrap();
     }
 
-    /// Ends both, and checks that both have had every packet. Gives the counter's last object and what it said.
+    /// Ends both, and checks that both have every packet. Returns the counter's last object and its standard error.
     fn end(self) -> (Value, String) {
         let (sent, folder) = (self.sent, self.folder);
         let counted = self.counter.terminate(LIMIT).unwrap();
@@ -64,7 +64,7 @@ impl<'lab> Watched<'lab> {
         all_there(sent, folder, counted, &recorded)
     }
 
-    /// The same for captures that end by themselves, with an error that says `why`.
+    /// The same for captures that end by themselves, with an error that contains `why`.
     fn ended(self, why: &str) -> (Value, String) {
         let (sent, folder) = (self.sent, self.folder);
         let (counted, recorded) = (self.counter.finish(LIMIT).unwrap(), self.recorder.finish(LIMIT).unwrap());
@@ -111,7 +111,7 @@ fn down_and_up_renamed_and_another_mtu() {
         watched.send(300);
         watched.receiver(&["ip", "link", "set", "rx0", "down"]);
         std::thread::sleep(NOTICED);
-        // Some kernels rename only what is down.
+        // Some kernels rename only a device that is down.
         watched.receiver(&["ip", "link", "set", "rx0", "name", "uplink0"]);
         watched.receiver(&["ip", "link", "set", "uplink0", "mtu", "1400", "up"]);
         std::thread::sleep(NOTICED);
@@ -121,7 +121,7 @@ fn down_and_up_renamed_and_another_mtu() {
             &said,
             &["rx0 was set down", "rx0 is called uplink0 now", "uplink0 is up again", "an MTU of 1400"],
         );
-        // Who reads the lines finds the name that was asked for.
+        // The output keeps the name of the selector.
         assert_eq!(last["virtual_devices"][0]["device"], "rx0", "{hook}");
     }
 }
@@ -167,7 +167,7 @@ fn moved_away_and_deleted_there() {
     }
 }
 
-/// A device of the same name is another device.
+/// A new device of the same name is another device.
 /// Battery: F1
 #[test]
 fn deleted_and_made_anew() {
@@ -186,13 +186,13 @@ fn deleted_and_made_anew() {
     }
 }
 
-/// It can be captured at once.
+/// Asserts that the device can be captured immediately.
 fn watched_again(lab: &Lab, hook: &str) {
     let child = capture(lab, &["count", "-i", "rx0", "--hook", hook, "--json"]).unwrap();
     assert!(child.terminate(LIMIT).unwrap().status.success());
 }
 
-/// Two RX queues become four, and one; the packets of every one of them are counted in a line of their own.
+/// Two RX queues become four, and then one; each has a line of its own in the counts.
 /// Battery: F1
 #[test]
 fn another_number_of_queues() {
@@ -201,7 +201,7 @@ fn another_number_of_queues() {
     }
     for hook in hooks() {
         let lab = Lab::new(4).unwrap();
-        // The driver wants as many RX queues as the peer has TX queues where it has a program.
+        // With an XDP program the driver requires at least as many RX queues as the peer has TX queues.
         let queues = |rx: &str, first: bool| {
             let (rx_end, tx_end) = (lab.receiver(), lab.sender());
             let set_rx = || lab.exec(&rx_end.namespace, &["ethtool", "-L", "rx0", "rx", rx]).unwrap();
@@ -219,7 +219,7 @@ fn another_number_of_queues() {
         queues("4", false);
         std::thread::sleep(NOTICED);
         if hook == "native" {
-            // veth leaves its new queues without the program until then; other drivers do not.
+            // veth starts its new queues without the program until the device is set up again; other drivers do not.
             watched.receiver(&["ip", "link", "set", "rx0", "down"]);
             watched.receiver(&["ip", "link", "set", "rx0", "up"]);
         }
@@ -232,7 +232,7 @@ fn another_number_of_queues() {
         assert_eq!(said.contains("set down and up again"), hook == "native", "{said}");
         let lines = last["virtual_devices"].as_array().unwrap();
         let seen: Vec<u64> = lines.iter().map(|line| column(line, "seen")).collect();
-        // Without native XDP veth numbers queues from the second one on, and from 0; tc is told none.
+        // Without native XDP veth numbers queues from the second one on, and from 0; tc does not see queue numbers.
         let used = match hook {
             "native" => 4,
             "generic" => 3,
@@ -242,7 +242,7 @@ fn another_number_of_queues() {
     }
 }
 
-/// Who asked for some queues gets what comes in on these, and is told what became of them.
+/// A capture of some queues gets their packets only, and reports if a queue disappears.
 /// Battery: F1
 #[test]
 fn a_virtual_device_whose_queue_goes() {
@@ -278,7 +278,7 @@ fn a_program_that_somebody_takes_off() {
     }
 }
 
-/// Waiting for a device that is down, or that is elsewhere, costs next to nothing.
+/// Waiting for a device that is down, or in another namespace, costs almost no CPU time.
 /// Battery: F1
 #[test]
 fn waiting_costs_little() {
@@ -302,7 +302,7 @@ fn waiting_costs_little() {
     assert!(child.terminate(LIMIT).unwrap().status.success());
 }
 
-/// Killed, it leaves a device that works, to which others can attach.
+/// A killed capture leaves a working device, to which others can attach.
 /// Battery: F2
 #[test]
 fn traffic_flows_on_after_kill() {
@@ -312,9 +312,8 @@ fn traffic_flows_on_after_kill() {
     for hook in hooks() {
         let lab = Lab::new(1).unwrap();
         let device = lab.receiver().device.clone();
-        // It takes the packets: while it lives, nobody else gets any.
-        let child =
-            capture(&lab, &["count", "-i", &device, "--hook", hook, "--exclusive", "--json"]).unwrap();
+        // The capture consumes the packets: while it lives, the host stack does not get any.
+        let child = capture(&lab, &["count", "-i", &device, "--hook", hook, "--exclusive", "--json"]).unwrap();
         send(&lab, 100, &[]).unwrap();
         child.signal(Signal::Kill).unwrap();
         child.finish(LIMIT).unwrap();

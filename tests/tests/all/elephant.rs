@@ -1,5 +1,5 @@
-//! One flow with nine tenths of the load beside 10,000 small ones: workers lose nothing to the imbalance, and both
-//! directions of each flow meet at one worker.
+//! One flow with nine tenths of the load beside 10,000 small ones: workers do not lose packets by the imbalance, and
+//! both directions of each flow go to one worker.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,12 +13,12 @@ use wirelane_tests::recordings::{NOON_NS, write_header, write_packet};
 use wirelane_tests::{Lab, require_root};
 
 const MICE: u32 = 10_000;
-/// Packets of the large flow between two of small ones.
+/// Packets of the large flow between two packets of small ones.
 const SHARE: u32 = 9;
-/// Packets a second: what a worker of an unoptimised build takes.
+/// Packets per second that a worker of an unoptimised build can handle.
 const RATE: u64 = 40_000;
 
-/// A conversation by the lower of its ends.
+/// A conversation, with the lower of its ends first.
 type Flow = ([u8; 6], [u8; 6]);
 
 /// Packets of each conversation, both directions together.
@@ -69,7 +69,7 @@ fn an_elephant_costs_no_mouse_a_packet() {
             write_header(output)?;
             for mouse in 0..MICE {
                 let mut scene = Scene::new();
-                // There and back.
+                // Both directions.
                 let (client, server) = (format!("10.1.{}.{}:5000", mouse >> 8, mouse & 255), "10.2.0.1:80");
                 scene.udp(0, &client, server, b"ask");
                 scene.udp(0, server, &client, b"answer");
@@ -98,14 +98,14 @@ fn an_elephant_costs_no_mouse_a_packet() {
     assert!(ledger.balances());
     let total = u64::from(MICE) * u64::from(2 + 2 * SHARE);
     assert_eq!((ledger.total.seen, ledger.total.lost, ledger.total.analysed), (total, 0, total));
-    // No conversation is at both workers, none is missing.
+    // No conversation is at both workers, and none is missing.
     assert!(!flows[0].keys().any(|flow| flows[1].contains_key(flow)), "a conversation is at both workers");
     assert_eq!(flows[0].len() + flows[1].len(), MICE as usize + 1);
     let largest = flows.iter().flat_map(HashMap::values).max();
     assert_eq!(largest, Some(&(u64::from(MICE) * u64::from(2 * SHARE))));
     let small = flows.iter().flat_map(HashMap::values).filter(|packets| **packets == 2).count();
     assert_eq!(small, MICE as usize);
-    // The small ones are at both.
+    // The small flows are spread over both workers.
     let shares = flows.iter().map(|flows| flows.len() as f64 / f64::from(MICE)).collect::<Vec<_>>();
     assert!(shares.iter().all(|share| (0.3..0.7).contains(share)), "{shares:?}");
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use wirelane_tests::numbers::{LIMIT, capture, column, last_of, send};
 use wirelane_tests::{Child, Lab, Signal, require_root, wirelane_binary};
 
-/// `wirelane ... | head -1`: it ends soon, says nothing, and is no failure.
+/// `wirelane ... | head -1`: the command ends soon, silently and with success.
 #[test]
 fn a_reader_that_goes_ends_the_run_quietly() {
     if !require_root("a_reader_that_goes_ends_the_run_quietly") {
@@ -51,7 +51,7 @@ fn a_reader_that_goes_ends_the_run_quietly() {
     assert!(info.status.success(), "the recording was closed as at any other end: {info:?}");
 }
 
-/// The first signal asks; where that does not get through, the second one ends the process by the signal.
+/// The first signal asks the run to end; if it is blocked, the second one ends the process by the signal.
 #[test]
 fn a_second_signal_ends_what_the_first_could_not() {
     if !require_root("a_second_signal_ends_what_the_first_could_not") {
@@ -59,7 +59,7 @@ fn a_second_signal_ends_what_the_first_could_not() {
     }
     let lab = Lab::new(1).unwrap();
     let end = lab.receiver();
-    // A recording into a pipe that nobody empties hangs in its worker.
+    // A recording into a pipe without a reader blocks in its worker.
     let mut command = lab.command(&end.namespace, wirelane_binary().unwrap());
     command.args(["record", "-i", &end.device, "-w", "-", "--json"]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -88,7 +88,7 @@ fn a_second_signal_ends_what_the_first_could_not() {
     assert!(errors.contains("second signal"), "{errors}");
 }
 
-/// Whenever a signal comes, the run ends soon, and with its last object where it had said that it is ready.
+/// At any time a signal ends the run soon, with its last object if the run had printed that it is ready.
 #[test]
 fn a_signal_is_heard_at_any_moment_of_the_start() {
     if !require_root("a_signal_is_heard_at_any_moment_of_the_start") {
@@ -110,7 +110,7 @@ fn a_signal_is_heard_at_any_moment_of_the_start() {
     }
 }
 
-/// The intervals of a capture add up to its end, in every line: of a device captured both ways, too.
+/// The intervals of a capture add up to its end, in every line: also of a device captured in both directions.
 #[test]
 fn intervals_add_up_to_the_whole() {
     if !require_root("intervals_add_up_to_the_whole") {

@@ -1,5 +1,5 @@
-//! Which engine captures: what is asked for or a refusal that names what is in the way, and with `auto` the best that
-//! works, never silently.
+//! Choice of the engine: the requested one or an error that names the obstacle, and with `auto` the best one that
+//! works, with a message.
 
 use wirelane_tests::numbers::{LIMIT, capture, column, finish, send, wirelane};
 use wirelane_tests::{ForeignXdp, Lab, require_root};
@@ -36,7 +36,7 @@ fn auto_takes_packet_sockets_where_bpf_is_not_allowed_and_says_why() {
     );
     assert_eq!(column(&finished.last_json().unwrap(), "analysed"), 1000);
 
-    // In a namespace of its own a process seems to have all capabilities, and the kernel refuses BPF all the same.
+    // In a namespace of its own a process seems to have all capabilities, but the kernel refuses BPF.
     let words =
         ["unshare", "-Urn", binary.to_str().unwrap(), "count", "-i", "lo", "--duration", "0.2", "--json"];
     let finished = lab.spawn(&lab.receiver().namespace, &words).unwrap().finish(LIMIT).unwrap();
@@ -48,13 +48,14 @@ fn auto_takes_packet_sockets_where_bpf_is_not_allowed_and_says_why() {
     );
     assert_eq!(finished.last_json().unwrap()["engine"], "packet");
 
-    // What packet sockets cannot do is not silently left out, and engine ring is not replaced where it is named.
+    // Options that packet sockets do not support are not silently ignored, and engine ring is not replaced if it is
+    // named.
     for more in [&["--exclusive"][..], &["--hook", "native"], &["--engine", "ring"]] {
         let finished = unprivileged(more).finish(LIMIT).unwrap();
         assert_eq!(finished.status.code(), Some(1), "{more:?}");
         assert!(finished.stderr.contains("missing CAP_BPF"), "{more:?}: {}", finished.stderr);
     }
-    // Where nothing stands in the way, auto is ring.
+    // Without an obstacle, auto is ring.
     let child = capture(&lab, &["count", "-i", &device, "--json"]).unwrap();
     assert_eq!(finish(child).unwrap()["engine"], "ring");
 }
@@ -90,7 +91,7 @@ fn what_an_engine_lacks_is_refused() {
     refused("file", &[], 2, "-r");
     refused("xsk", &["-r", "some.pcap"], 2, "the argument");
 
-    // xsk shares with nobody.
+    // xsk cannot share a device.
     let child = capture(&lab, &["count", "-i", &device, "--json", "--hook", "native"]).unwrap();
     refused("xsk", &["--exclusive"], 2, "being captured by engine ring");
     finish(child).unwrap();
@@ -103,7 +104,7 @@ fn what_an_engine_lacks_is_refused() {
     assert!(foreign.is_attached().unwrap());
 }
 
-/// Zero copy where the driver has none: `auto` says in the end that the kernel copies.
+/// Zero copy without support of the driver: `auto` reports at the end that the kernel copies.
 #[test]
 fn zero_copy_is_reported_as_it_is() {
     if !require_root("zero_copy_is_reported_as_it_is") {

@@ -1,5 +1,5 @@
-//! The engines `packet` and `xsk` give what `ring` gives: the same records, and a ledger that is exact under every
-//! load, with each loss by its cause.
+//! The engines `packet` and `xsk` yield the same records as `ring`, and a ledger that is exact under every load, with
+//! each loss by its cause.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::UdpSocket;
@@ -13,12 +13,12 @@ use wirelane_tests::numbers::{
 };
 use wirelane_tests::{Lab, LabOptions, Signal, require_root, settled_bpf_objects, wait_for_bpf_objects};
 
-/// Nothing waits longer than some milliseconds.
+/// Longer than any wait in these tests, which are some milliseconds.
 const QUIET: Duration = Duration::from_millis(400);
 
 const BOTH: [Engine; 2] = [Engine::Packet, Engine::Xsk];
 
-/// A capture on the lab's receiver; engine xsk takes packets, and says that it must be told to.
+/// A capture on the lab's receiver; engine xsk consumes packets, which has to be requested.
 fn open(lab: &Lab, engine: Engine, settings: impl FnOnce(Builder) -> Builder + Send) -> Capture {
     let end = lab.receiver();
     let builder = move || {
@@ -38,7 +38,7 @@ fn options(engine: Engine) -> &'static [&'static str] {
     }
 }
 
-/// Waits until the capture has seen as many packets.
+/// Waits until the capture has seen so many packets.
 fn settle(capture: &Capture, packets: u64) {
     let deadline = Instant::now() + LIMIT;
     while capture.ledger().unwrap().total.seen < packets {
@@ -63,7 +63,7 @@ fn the_snap_length_cuts_bytes_and_not_packets() {
             let records = drain(&mut worker, QUIET, |record| {
                 assert_eq!((record.data().len(), record.wire_len() as usize), (expected, size), "{engine:?}");
                 assert_eq!(record.is_snapped(), expected < size);
-                // Where the number was cut off, the headers that were found still say where it was.
+                // If the number is cut off, the parsed headers still give its offset.
                 assert_eq!(record.header().payload_off, 42);
                 if expected >= 60 {
                     assert_eq!(number_of(record), Some(next));
@@ -78,8 +78,8 @@ fn the_snap_length_cuts_bytes_and_not_packets() {
     }
 }
 
-/// A process that is being started has copies of all descriptors until its program runs; they keep nothing on a device.
-/// Its end is a signal to any thread; that disturbs none that loads a program.
+/// A process that is being started has copies of all descriptors until its program runs; they do not keep the device
+/// busy. Its end sends a signal to any thread, which does not disturb a thread that loads a program.
 #[test]
 fn a_device_is_free_at_once_while_processes_are_started() {
     if !require_root("a_device_is_free_at_once_while_processes_are_started") {
@@ -105,7 +105,7 @@ fn a_device_is_free_at_once_while_processes_are_started() {
     });
 }
 
-/// The stack takes tags out of packets before packet sockets see them; they are put back.
+/// The stack removes tags from packets before packet sockets see them; the engine puts them back.
 #[test]
 fn vlan_tags_are_where_they_were() {
     if !require_root("vlan_tags_are_where_they_were") {
@@ -133,7 +133,7 @@ fn vlan_tags_are_where_they_were() {
     }
 }
 
-/// A conversation's two directions, and all fragments of a datagram, have one worker.
+/// Both directions of a conversation, and all fragments of a datagram, go to one worker.
 #[test]
 fn packet_sockets_keep_flows_together() {
     if !require_root("packet_sockets_keep_flows_together") {
@@ -149,7 +149,7 @@ fn packet_sockets_keep_flows_together() {
         lab.enter(&to.namespace, || {
             let sink = UdpSocket::bind((to.address, 4000)).unwrap();
             lab.enter(&from.namespace, || {
-                // All are kept, or the kernel may give one port twice.
+                // All sockets stay open, or the kernel may assign a port twice.
                 let sources = [0; 100].map(|_| UdpSocket::bind((from.address, 0)).unwrap());
                 for source in &sources {
                     source.set_read_timeout(Some(LIMIT)).unwrap();
@@ -215,7 +215,8 @@ fn a_slow_worker_loses_exactly_what_is_counted() {
                 }
                 numbers
             });
-            // No faster than the stack takes them (net.core.netdev_max_backlog): what it drops nobody sees.
+            // No faster than the stack takes them (net.core.netdev_max_backlog): packets that it drops are not counted
+            // anywhere.
             send(&lab, SENT, &["--size", "1500", "--rate", "60k"]).unwrap();
             settle(&capture, SENT);
             capture.stop().unwrap();
@@ -232,8 +233,8 @@ fn a_slow_worker_loses_exactly_what_is_counted() {
     }
 }
 
-/// A worker that does not read keeps what its sockets hold; what comes behind is lost, and there is room again when
-/// it goes on.
+/// A worker that does not read keeps the packets in its sockets' buffers; later ones are lost, and there is room again
+/// when it continues.
 #[test]
 fn a_stalled_worker_recovers() {
     if !require_root("a_stalled_worker_recovers") {
@@ -269,7 +270,7 @@ fn a_stalled_worker_recovers() {
     }
 }
 
-/// A worker that goes before it has read leaves what it has not read in flight.
+/// Packets that a dropped worker has not read count as in flight.
 #[test]
 fn what_is_not_read_is_in_flight() {
     if !require_root("what_is_not_read_is_in_flight") {
@@ -281,7 +282,7 @@ fn what_is_not_read_is_in_flight() {
         let mut worker = capture.workers().remove(0);
         send(&lab, 100, &["--size", "9000"]).unwrap();
         settle(&capture, 100);
-        // A packet socket closes a block also where its time is over: ten may lie in more than one batch.
+        // A packet socket also closes a block when its time-out has passed: ten packets may be in more than one batch.
         let mut read = 0;
         while read < 10 {
             read += worker.next_batch(LIMIT).unwrap().unwrap().take(10 - read).count();
@@ -332,7 +333,7 @@ fn several_devices_and_virtual_devices_are_one_capture() {
             words.extend(["--workers", "3"]);
         }
         let child = capture(&lab, &words).unwrap();
-        // What the whole second device gets, by the ring engine's tc: it counts queues where packet sockets do.
+        // All packets of the second device, by the ring engine's tc: it counts queues as packet sockets do.
         let beside = capture(&lab, &["count", "-i", two, "--hook", "tc", "--json"]).unwrap();
         for (link, packets) in [(first, "3000"), (second, "500")] {
             let words = [
@@ -357,7 +358,7 @@ fn several_devices_and_virtual_devices_are_one_capture() {
         };
         assert_eq!(of(&last, one, 0) + of(&last, one, 1), 3000, "{engine:?}");
         match engine {
-            // Queue 1 only; xsk takes it before tc can see it.
+            // Queue 1 only; xsk consumes packets before tc can see them.
             Engine::Packet => assert_eq!(of(&last, two, 1), of(&beside, two, 1)),
             _ => assert_eq!(of(&last, two, 1) + column(&beside, "seen"), 500),
         }
@@ -366,7 +367,7 @@ fn several_devices_and_virtual_devices_are_one_capture() {
     }
 }
 
-/// Records of packet sockets have the kernel's own UTC; those of xsk the program's stamps, or one per batch.
+/// Records of packet sockets have the kernel's UTC; those of xsk the program's timestamps, or one per batch.
 #[test]
 fn every_engines_time_is_now() {
     if !require_root("every_engines_time_is_now") {
@@ -391,7 +392,7 @@ fn every_engines_time_is_now() {
         .unwrap();
         assert_eq!(stamps.len(), 200);
         assert!(stamps.is_sorted());
-        // A millisecond for the distance between the clocks.
+        // A tolerance of a millisecond for the offset between the clocks.
         assert!(stamps[0] + 1_000_000 > before && stamps[199] < after + 1_000_000, "{engine:?} {clock}");
     }
 }
@@ -418,7 +419,7 @@ fn taken_packets_come_back_when_the_taker_is_killed() {
     };
     let before = settled_bpf_objects();
     for hook in ["native", "generic"] {
-        // Each is at once where the one before was killed: its sockets are waited for.
+        // Each capture starts immediately after the previous one was killed: it waits for the release of its sockets.
         for _ in 0..3 {
             let words =
                 ["count", "-i", &to.device, "--json", "--engine", "xsk", "--exclusive", "--hook", hook];

@@ -1,5 +1,5 @@
-//! Every capture of the corpus through every command, as it is and with bytes changed: each run ends by itself, in bounded
-//! time and memory, with the packets of the file, or with an error that names the place.
+//! Every capture of the corpus through every command, unchanged and with bytes changed: each run ends by itself, in
+//! bounded time and memory, with all packets of the file or with an error that names it.
 
 use std::fs;
 use std::io::Write;
@@ -13,12 +13,12 @@ use wirelane_tests::commands::reading;
 use wirelane_tests::numbers::column;
 use wirelane_tests::{Capture, ControlGroup, corpus, require_root, wirelane_binary};
 
-/// What a run may take; the program alone takes some 30 MiB in an unoptimised build.
+/// Memory limit of a run; the program itself takes some 30 MiB in an unoptimised build.
 const MEMORY: u64 = 100 << 20;
-/// Reading and analysing an ordinary capture takes some milliseconds; the rest is what a busy machine may add.
+/// Time limit of a run: an ordinary capture takes some milliseconds; the rest is a margin for a busy machine.
 const TIME: Duration = Duration::from_secs(20);
 
-/// The same of 100,000 packets.
+/// Time limit for 100,000 packets.
 const LONG_TIME: Duration = Duration::from_secs(240);
 
 /// Runs a command over a file in the group.
@@ -31,33 +31,33 @@ fn run(group: &ControlGroup, words: &[String], file: &Path, most: Duration) -> (
     (output, begun.elapsed())
 }
 
-/// What is wrong with a run: a signal, a panic, a status that is not documented, an error that says nothing.
+/// The fault of a run: a signal, a panic, an undocumented status, an error that names neither file nor format.
 fn wrong(output: &Output, file: &Path) -> Option<String> {
     let said = String::from_utf8_lossy(&output.stderr);
     let bad = match output.status.code() {
         Some(0) => said.contains("panicked"),
-        // The error names the program and the file, or where packets of several kinds were to go.
+        // The error names the program and the file, or the output if packets of several link types cannot go there.
         Some(1) => {
             let names = |line: &str| {
                 let file = line.contains(&*file.to_string_lossy()) || line.contains("/dev/null");
-                // Times that pcap has no room for are an error that names the other format.
+                // Times that do not fit into pcap are an error that names the other format.
                 line.starts_with("wirelane: ") && (file || line.contains("write pcapng instead"))
             };
             said.contains("panicked") || !said.lines().any(names)
         }
-        // Usage errors (2), timeouts (124) and signals are none of a file's.
+        // A file must not cause usage errors (2), timeouts (124) or signals.
         _ => true,
     };
     bad.then(|| format!("{}: {}", output.status, said.trim()))
 }
 
-/// The last object; what was written before an error is not the last.
+/// The last object; an object before an error is not the last.
 fn last(output: &Output) -> Option<Value> {
     let text = String::from_utf8_lossy(&output.stdout);
     serde_json::from_str(text.lines().last()?).ok().filter(|last: &Value| last["final"] == true)
 }
 
-/// Runs commands over captures; `share` of them, chosen by their numbers.
+/// Runs commands over captures; of all combinations one in `share`, chosen by their numbers.
 fn sweep(test: &str, share: usize) {
     let (true, Some(corpus)) = (require_root(test), corpus(test)) else { return };
     let Some(group) = ControlGroup::limited(test, MEMORY) else { return };
@@ -96,8 +96,8 @@ fn sweep(test: &str, share: usize) {
     assert!(faults.is_empty(), "{} of {runs} runs: {}", faults.len(), faults.join("\n"));
 }
 
-/// Each hostile capture through one of the commands, and a third of the others; `every_capture_through_every_command` has
-/// them all.
+/// Each hostile capture through one of the commands, and a third of the others; `every_capture_through_every_command`
+/// runs all combinations.
 /// Battery: I1
 #[test]
 fn captures_through_some_commands_each() {
@@ -122,7 +122,7 @@ fn block(output: &mut Vec<u8>, kind: u32, body: &[u8]) {
     output.extend(length);
 }
 
-/// Numbers that look like chance, the same each time.
+/// Deterministic pseudo-random numbers.
 struct Chance(u64);
 
 impl Chance {
@@ -147,8 +147,8 @@ fn the_corpus_with_two_percent_of_its_bytes_changed() {
     changed("the_corpus_with_two_percent_of_its_bytes_changed", 1);
 }
 
-/// One packet in `share` of the corpus, each byte changed with a chance of 2 %, in files of 100,000 packets, an interface
-/// for each link type, through every command.
+/// One packet in `share` of the corpus, each byte changed with a probability of 2 %, in files of 100,000 packets with
+/// an interface for each link type, through every command.
 fn changed(test: &str, share: usize) {
     const PACKETS: usize = 100_000;
     let (true, Some(corpus)) = (require_root(test), corpus(test)) else { return };
@@ -196,7 +196,7 @@ fn changed(test: &str, share: usize) {
                 let mut at = chance.next() % 100;
                 while at < data.len() as u64 {
                     data[at as usize] = chance.next() as u8;
-                    // The distances between changed bytes are 50 in the mean.
+                    // The mean distance between changed bytes is 50.
                     at += 1 + chance.next() % 99;
                 }
                 let us = (record.header().ts_ns / 1000).to_le_bytes();
@@ -219,7 +219,7 @@ fn changed(test: &str, share: usize) {
     assert!(total > 200_000 / share, "{total} packets");
     for (path, packets) in &files {
         for words in &commands {
-            // pcap has one link type in a file.
+            // A pcap file has only one link type.
             if words.iter().any(|word| word == "pcap") {
                 continue;
             }

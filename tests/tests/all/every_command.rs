@@ -1,5 +1,5 @@
-//! What holds for every command that captures: no rights are left in any thread, an attacker in the process reaches nothing,
-//! and the device sends nothing.
+//! Properties of every command that captures: no thread keeps rights, an attacker in the process reaches nothing, and
+//! the device sends nothing.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,13 +15,13 @@ fn start(lab: &Lab, words: &[String], options: &[&str]) -> Child {
     words.extend(["-i", &lab.receiver().device, "--json"]);
     words.extend(options);
     let child = capture(lab, &words).unwrap_or_else(|error| panic!("{words:?}: {error:#}"));
-    // What follows 'ready' is only the start of threads.
+    // Only the start of threads follows 'ready'.
     std::thread::sleep(std::time::Duration::from_millis(200));
     child
 }
 
-/// Every thread is nobody's, has no capability but that to write into a folder of root's where there is one, and is
-/// behind seccomp.
+/// Asserts that every thread runs as another user than root, without capabilities except the one to write into a folder
+/// of root's if there is one, and behind seccomp.
 fn assert_confined(words: &[String], pid: u32) {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     let mut threads = 0;
@@ -35,7 +35,7 @@ fn assert_confined(words: &[String], pid: u32) {
             .collect();
         assert!(lines["Uid"].split_whitespace().all(|id| id != "0"), "{words:?}: {status}");
         for set in ["CapEff", "CapPrm", "CapInh", "CapAmb"] {
-            // CAP_DAC_OVERRIDE, bounded by Landlock, where files belong into a folder of root's.
+            // CAP_DAC_OVERRIDE, bounded by Landlock, if files go into a folder of root's.
             let set = u64::from_str_radix(lines[set], 16).unwrap();
             assert_eq!(set & !(1 << 1), 0, "{words:?}: {status}");
         }
@@ -53,7 +53,7 @@ fn counters(lab: &Lab, end: &End) -> (u64, u64) {
     (column(&stats["rx"], "packets"), column(&stats["tx"], "packets"))
 }
 
-/// From before the start to after the end no packet leaves the device, for addresses that nobody has.
+/// From before the start to after the end no packet leaves the device; the packets have addresses without a host.
 /// Battery: S1, S9
 #[test]
 fn no_command_keeps_rights_or_sends_anything() {
@@ -75,7 +75,8 @@ fn no_command_keeps_rights_or_sends_anything() {
     }
 }
 
-/// Has a thread that waits in the kernel make another system call when it goes on, as an attacker would who controls it.
+/// Makes a thread that waits in the kernel issue another system call when it resumes, as an attacker in control of it
+/// would.
 #[cfg(target_arch = "x86_64")]
 fn inject(pid: u32, number: libc::c_long) {
     use nix::sys::ptrace;
@@ -85,7 +86,7 @@ fn inject(pid: u32, number: libc::c_long) {
     let stopped = waitpid(pid, None).unwrap();
     assert!(matches!(stopped, WaitStatus::Stopped(..)), "{stopped:?}");
     let mut registers = ptrace::getregs(pid).unwrap();
-    // Back to the instruction that entered the kernel, and no restart of the call that was interrupted.
+    // Back to the instruction that entered the kernel, without a restart of the interrupted call.
     registers.rip -= 2;
     registers.orig_rax = u64::MAX;
     registers.rax = number.cast_unsigned();
@@ -94,7 +95,7 @@ fn inject(pid: u32, number: libc::c_long) {
     ptrace::detach(pid, None).unwrap();
 }
 
-/// The same calls, of which none is on a list, in every command that captures.
+/// Calls that no allow list contains, in every command that captures.
 /// Battery: S2
 #[test]
 #[cfg(target_arch = "x86_64")]
@@ -111,7 +112,7 @@ fn no_command_survives_a_forbidden_call() {
     ];
     let lab = Lab::new(1).unwrap();
     let folder = tempfile::tempdir().unwrap();
-    // Another call in each command, so that all are made a few times.
+    // Another call for each command, so that each call is made a few times.
     for (number, words) in capturing(folder.path()).unwrap().iter().enumerate() {
         let (name, call) = calls[number % calls.len()];
         let child = start(&lab, words, &[]);

@@ -1,4 +1,4 @@
-//! Every numbered packet is yielded exactly once, in order, and the ledger says so.
+//! Every numbered packet is yielded exactly once, in order, and counted in the ledger.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use wirelane::{Builder, Capture, Direction, HookChoice, Selector, Steering};
 use wirelane_tests::numbers::{LIMIT, column, drain, finish, number_of, send};
 use wirelane_tests::{Lab, LabOptions, numbers, require_root};
 
-/// Long enough for everything that was sent to have been yielded: nothing waits longer than some milliseconds.
+/// Longer than any wait for packets that were sent, which is some milliseconds.
 const QUIET: Duration = Duration::from_millis(300);
 
 fn open(lab: &Lab, settings: impl FnOnce(Builder) -> Builder + Send) -> Capture {
@@ -23,10 +23,10 @@ fn open(lab: &Lab, settings: impl FnOnce(Builder) -> Builder + Send) -> Capture 
     capture.unwrap().unwrap()
 }
 
-/// What one worker yielded: numbers in order of arrival, per (queue, flow hash).
+/// Numbers of one worker in order of arrival, per (queue, flow hash).
 type Yielded = BTreeMap<(u16, u32), Vec<u64>>;
 
-/// Sends `packets` through a capture and returns what each worker yielded, and the final ledger.
+/// Sends `packets` through a capture and returns the numbers of each worker, and the final ledger.
 fn through(
     lab: &Lab,
     packets: u64,
@@ -41,7 +41,7 @@ fn through(
             .map(|mut worker| {
                 scope.spawn(move || {
                     let mut yielded = Yielded::new();
-                    // To the end: what is in the rings when the capture stops is yielded too.
+                    // To the end: packets in the rings when the capture stops are yielded too.
                     while let Some(batch) = worker.next_batch(Duration::from_secs(1)).unwrap() {
                         for record in batch {
                             let number = number_of(&record).expect("a packet that nobody sent");
@@ -55,7 +55,7 @@ fn through(
             })
             .collect();
         send(lab, packets, options).unwrap();
-        // The last ones may still be between the devices.
+        // The last packets may still be between the devices.
         let deadline = Instant::now() + LIMIT;
         while capture.ledger().unwrap().total.seen < packets && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(1));
@@ -85,7 +85,7 @@ fn assert_exact(case: &str, packets: u64, yielded: &[Yielded], ledger: &wirelane
         let count: u64 = yielded.iter().flat_map(BTreeMap::iter).map(of_queue).sum();
         assert_eq!(count, line.counters.analysed, "{case}: queue {}", line.queue);
     }
-    // Within a queue and flow, numbers only grow.
+    // Within a queue and flow, numbers ascend.
     for numbers in yielded.iter().flat_map(BTreeMap::values) {
         assert!(numbers.is_sorted(), "{case}: a flow out of order");
     }
@@ -115,9 +115,9 @@ fn every_number_once_through_one_and_four_queues() {
                     }
                     let busy = yielded.iter().filter(|worker| !worker.is_empty()).count();
                     match steering {
-                        // 4096 flows leave no worker of 8 without any.
+                        // With 4096 flows each of 8 workers has some.
                         Steering::Flow => assert_eq!(busy, workers, "{case}"),
-                        // tests/steering.rs has the others.
+                        // tests/steering.rs tests the others.
                         _ => assert_eq!(busy, used.len().min(workers), "{case}"),
                     }
                 }

@@ -1,5 +1,5 @@
-//! No arithmetic on what a file says of times overflows: every command over files whose times, resolutions, offsets and
-//! lengths are at every extreme.
+//! No arithmetic on a file's times overflows: every command over files with extreme times, resolutions, offsets and
+//! lengths.
 
 use std::fs;
 use std::path::Path;
@@ -24,8 +24,8 @@ fn option(code: u16, value: &[u8]) -> Vec<u8> {
     option
 }
 
-/// Frames that all analyses take up: a call, its media, a transaction, and a flow; then the same again, so that what has
-/// begun at one time goes on at another.
+/// Frames for all analyses: a call, its media, a transaction, and a flow; then the same again, so that an item that
+/// began at one time continues at another.
 fn frames() -> Vec<Vec<u8>> {
     let mut scene = Scene::new();
     let sdp = "v=0\r\nc=IN IP4 192.0.2.1\r\nm=audio 6000 RTP/AVP 0\r\n";
@@ -60,7 +60,7 @@ fn frames() -> Vec<Vec<u8>> {
     frames
 }
 
-/// A pcapng file: each frame has one of these stamps after the other, with this resolution and offset of seconds.
+/// A pcapng file whose frames have these timestamps in turn, with this resolution and offset in seconds.
 fn pcapng(stamps: &[u64], resolution: Option<u8>, offset: Option<u64>) -> Vec<u8> {
     let section = [&0x1a2b_3c4d_u32.to_le_bytes()[..], &[1, 0, 0, 0], &[0xff; 8]].concat();
     let mut interface = vec![1, 0, 0, 0, 0, 0, 0, 0];
@@ -71,7 +71,7 @@ fn pcapng(stamps: &[u64], resolution: Option<u8>, offset: Option<u64>) -> Vec<u8
     for (number, frame) in frames().iter().enumerate() {
         let stamp = stamps[number % stamps.len()];
         let length = (frame.len() as u32).to_le_bytes();
-        // The length on the wire is at its extreme too.
+        // The length on the wire is extreme too.
         let wire = if number % 3 == 2 { [0xff; 4] } else { length };
         let head = [0u32, (stamp >> 32) as u32, stamp as u32].map(u32::to_le_bytes).concat();
         file.extend(block(6, &[&head[..], &length, &wire, frame].concat()));
@@ -79,7 +79,7 @@ fn pcapng(stamps: &[u64], resolution: Option<u8>, offset: Option<u64>) -> Vec<u8
     file
 }
 
-/// A pcap file with such seconds and parts of seconds.
+/// A pcap file with these seconds and fractions.
 fn pcap(magic: u32, stamps: &[(u32, u32)]) -> Vec<u8> {
     let mut file: Vec<u8> =
         [magic, 0x0004_0002, 0, 0, 262_144, 1].into_iter().flat_map(u32::to_le_bytes).collect();
@@ -92,7 +92,7 @@ fn pcap(magic: u32, stamps: &[(u32, u32)]) -> Vec<u8> {
     file
 }
 
-/// The commands that read files, each with all that goes by times.
+/// The commands that read files, each with all options that depend on times.
 const COMMANDS: [&[&str]; 12] = [
     &["count"],
     &["packets"],
@@ -123,7 +123,7 @@ fn run(folder: &Path, name: &str, words: &[&str]) {
     let start = Instant::now();
     let output = Command::new(wirelane_binary().unwrap()).current_dir(folder).args(words).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
-    // A file may be refused, and that is all: a panic is 101, an overflow in arithmetic a panic.
+    // A file may be refused (1): a panic has status 101, and an overflow in arithmetic panics.
     assert!(matches!(output.status.code(), Some(0 | 1)), "{name}, {words:?}: {:?} {said}", output.status);
     assert!(!said.contains("panicked") && !said.contains("this is a bug"), "{name}, {words:?}: {said}");
     assert!(start.elapsed() < Duration::from_secs(20), "{name}, {words:?}: {:?}", start.elapsed());

@@ -1,5 +1,5 @@
-//! Every output that is a file, on a disk that is full for a while and on one whose writes fail (EIO): the analysis goes
-//! on, each record is written or counted, no line and no message is torn, and writing resumes.
+//! Every output to a file, on a disk that is full for a while and on one with failing writes (EIO): the analysis goes
+//! on, each record is written or counted, no line or message is torn, and writing resumes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use wirelane_tests::numbers::{LIMIT, capture, column};
 use wirelane_tests::recordings::{Disk, NOON_NS, write_header, write_packet};
 use wirelane_tests::{Child, Lab, require_root, wirelane_binary};
 
-/// One output: a command with `FILE` in its options, and where in the last object its account is.
+/// One output: a command with `FILE` in its options, and the place of its counts in the last object.
 struct Output {
     words: &'static [&'static str],
     file: &'static str,
@@ -88,7 +88,7 @@ const OUTPUTS: [Output; 9] = [
     },
 ];
 
-/// Options that have records come all the time.
+/// Options that make a command write records continuously.
 fn hurry(command: &str) -> &'static [&'static str] {
     match command {
         "flows" => &["--inactive-timeout", "0.3", "--active-timeout", "1"],
@@ -97,7 +97,7 @@ fn hurry(command: &str) -> &'static [&'static str] {
     }
 }
 
-/// Sends the mix for so long.
+/// Sends the mix for this time.
 fn traffic(lab: &Lab, time: Duration) {
     const RATE: u64 = 2000;
     let frames = time.as_millis() as u64 * RATE / 1000;
@@ -112,7 +112,7 @@ fn traffic(lab: &Lab, time: Duration) {
     .unwrap();
 }
 
-/// Records in a file; a torn line or message fails.
+/// Number of records in a file; a torn line or message fails the test.
 fn records(file: &Path) -> u64 {
     let bytes = fs::read(file).unwrap();
     let text = || {
@@ -164,7 +164,7 @@ fn start(lab: &Lab, output: &Output, file: &Path) -> Child {
     capture(lab, &[&words[..], &device, hurry(words[0])].concat()).unwrap()
 }
 
-/// Holds the account of an output against its file, and says how many records were and were not written.
+/// Compares the counts of an output with its file; returns the numbers of written and unwritten records.
 fn account(output: &Output, file: &Path, child: Child) -> (u64, u64) {
     let finished = child.terminate(LIMIT).unwrap();
     let last = finished.last_json().unwrap_or_else(|error| panic!("{error}: {}", finished.stderr));
@@ -190,13 +190,13 @@ fn outputs_on_a_full_disk_count_and_go_on() {
         let disk = Disk::new("tmpfs", "size=512k").unwrap();
         let file = disk.path().join(output.file);
         let child = start(&lab, output, &file);
-        // 8 KiB are left.
+        // 8 KiB stay free.
         let ballast = disk.path().join("ballast");
         fs::write(&ballast, vec![0; 504 << 10]).unwrap();
         traffic(&lab, Duration::from_millis(1500));
         let full = fs::metadata(&file).unwrap().len();
         fs::remove_file(&ballast).unwrap();
-        // It is tried again every second.
+        // Writing is retried every second.
         traffic(&lab, Duration::from_millis(2500));
         std::thread::sleep(Duration::from_millis(1200));
         let (written, unwritten) = account(output, &file, child);
@@ -209,7 +209,8 @@ fn outputs_on_a_full_disk_count_and_go_on() {
     }
 }
 
-/// A program under strace, which has system calls on a file fail as a broken disk does, from the `from`th to the `to`th.
+/// A program under strace, which makes system calls on a file fail as a broken disk does, from the `from`th to the
+/// `to`th.
 fn on_a_broken_disk(lab: &Lab, output: &Output, file: &Path, from: u32, to: u32) -> Child {
     let words: Vec<String> =
         output.words.iter().map(|word| word.replace("FILE", file.to_str().unwrap())).collect();
@@ -219,7 +220,7 @@ fn on_a_broken_disk(lab: &Lab, output: &Output, file: &Path, from: u32, to: u32)
     command.args(["-f", "-qq", "-o", "/dev/null", "-P", file.to_str().unwrap()]);
     command.args(["-e", &format!("trace={calls}"), "-e", &inject]);
     command.arg(wirelane_binary().unwrap()).args(&words).args(hurry(&words[0]));
-    // A call that is not made has the number -1 for seccomp, which is on no list.
+    // strace replaces the number of an injected call by -1, which no allow list of seccomp contains.
     command.args(["--keep-rights"]);
     command.args(["-i", &lab.receiver().device, "--json", "--quiet", "--direction", "rx"]);
     let mut child = Child::spawn(&mut command).unwrap();

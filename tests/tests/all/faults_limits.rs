@@ -1,5 +1,5 @@
-//! Limits of the process and rights that are missing: a capture is exact, or refused with the limit's name, or made by
-//! packet sockets where '--engine auto' leaves that open, and leaves nothing.
+//! Missing rights and limits of the process: a capture is exact, or refused with the name of the limit, or done by
+//! packet sockets if '--engine auto' allows that, and leaves nothing behind.
 
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ use wirelane_tests::{
 
 const SENT: u64 = 3000;
 
-/// No other lab beside it: these tests compare the machine's BPF objects before and after.
+/// A lab without others beside it: these tests compare the machine's BPF objects before and after.
 fn alone() -> Lab {
     Lab::with(&LabOptions { queues: 2, alone: true, ..LabOptions::default() }).unwrap()
 }
 
-/// `wirelane count` on the lab's receiver, behind the words of a program that limits it.
+/// `wirelane count` on the lab's receiver, started by a program that limits it.
 fn limited(lab: &Lab, prefix: &[&str], options: &[&str]) -> Child {
     let binary = wirelane_binary().unwrap();
     let end = lab.receiver();
@@ -24,12 +24,12 @@ fn limited(lab: &Lab, prefix: &[&str], options: &[&str]) -> Child {
     lab.spawn(&end.namespace, &[prefix, &command[..], options].concat()).unwrap()
 }
 
-/// Under a limit of the shell's `ulimit`, hard and soft, as in "-n 20".
+/// `wirelane count` under a limit of the shell's `ulimit`, hard and soft, as in "-n 20".
 fn under(lab: &Lab, limit: &str, options: &[&str]) -> Child {
     limited(lab, &["sh", "-c", &format!("ulimit {limit} && exec \"$0\" \"$@\"")], options)
 }
 
-/// It is refused, with exit status 1, without having been ready, and with nothing left in the kernel.
+/// Asserts a refusal with exit status 1, without a ready line. Returns standard error.
 fn refused(case: &str, child: Child) -> String {
     let finished: Finished = child.finish(LIMIT).unwrap();
     assert_eq!(finished.status.code(), Some(1), "{case}: {}", finished.stderr);
@@ -37,7 +37,7 @@ fn refused(case: &str, child: Child) -> String {
     finished.stderr
 }
 
-/// The program is ready and counts each packet.
+/// Asserts that the program is ready and counts each packet.
 fn exact(case: &str, lab: &Lab, mut child: Child) {
     child.wait_ready(LIMIT).unwrap();
     send(lab, SENT, &[]).unwrap();
@@ -46,7 +46,7 @@ fn exact(case: &str, lab: &Lab, mut child: Child) {
     assert_eq!(counts, [SENT, SENT, 0], "{case}");
 }
 
-/// Engine packet captures in place of ring, each packet, and it is said why.
+/// Asserts that engine packet captures each packet in place of ring, and that the command reports why.
 fn replaced(case: &str, lab: &Lab, child: Child, why: &[&str]) {
     let ready = child.next_json(LIMIT).unwrap().unwrap();
     assert_eq!((&ready["ready"], &ready["engine"]), (&true.into(), &"packet".into()), "{case}: {ready}");
@@ -85,7 +85,7 @@ fn too_few_descriptors_are_refused_with_the_limit() {
     }
     let lab = alone();
     let before = settled_bpf_objects();
-    // From where hardly anything opens to where all does: every step of set-up meets the limit once.
+    // From too few descriptors for almost everything to enough: every step of the set-up hits the limit once.
     let (mut refusals, mut captures) = (0, 0);
     for files in [8, 12, 16, 20, 24, 28, 32, 40, 48, 128] {
         let case = format!("{files} descriptors");
@@ -113,13 +113,13 @@ fn too_little_address_space_is_refused_with_what_was_asked_for() {
     }
     let lab = alone();
     let before = settled_bpf_objects();
-    // Two rings of 128 MiB, with room for 195 MiB.
+    // Two rings of 128 MiB in an address space of 195 MiB.
     let error = refused("200000 KiB", under(&lab, "-v 200000", &["--ring-size", "128"]));
-    // Each MiB of ring has its slack behind it, so the map is larger than the rings.
+    // Each MiB of ring is followed by its slack, so the map is larger than the rings.
     assert!(error.contains(" MiB for 2 rings of 128 MiB"), "{error}");
     assert!(error.contains("ulimit -v") && error.contains("--ring-size"), "{error}");
     assert_eq!(wait_for_bpf_objects(&before, Duration::from_secs(5)), before);
-    // With smaller rings there is room.
+    // Smaller rings fit.
     exact("200000 KiB, rings of 1 MiB", &lab, under(&lab, "-v 200000", &["--ring-size", "1"]));
     assert_eq!(wait_for_bpf_objects(&before, Duration::from_secs(5)), before);
 }
@@ -142,7 +142,7 @@ fn without_bpf_the_missing_capability_is_named() {
         assert_eq!(wait_for_bpf_objects(&before, Duration::from_secs(5)), before, "{taken}");
         let child = limited(&lab, &prefix, &["--engine", "auto"]);
         if taken == "-all" {
-            // Packet sockets need CAP_NET_RAW. What is said is what the better engine lacks.
+            // Packet sockets need CAP_NET_RAW. The error names the capability that the better engine lacks.
             let error = refused(taken, child);
             assert!(error.contains("missing") && error.contains(named), "{taken}, auto: {error}");
         } else {
@@ -160,14 +160,14 @@ fn a_user_namespace_is_said_to_be_in_the_way() {
     }
     let lab = alone();
     let before = settled_bpf_objects();
-    // It seems to have every capability there, and the kernel takes none of them for BPF.
+    // The process seems to have every capability there, and the kernel does not accept them for BPF.
     let error = refused("user namespace", limited(&lab, &["unshare", "--user", "--map-root-user"], &[]));
     assert!(error.contains("CAP_BPF") && error.contains("user namespace"), "{error}");
     assert_eq!(wait_for_bpf_objects(&before, Duration::from_secs(5)), before);
 }
 
-/// Rings are allocated before the first packet, and within the limit: what does not fit is refused and not killed, and
-/// what fits goes on under load.
+/// Rings are allocated before the first packet, within the limit: rings that do not fit are refused and the process is
+/// not killed, and rings that fit work under load.
 /// Battery: F8
 #[test]
 fn a_control_group_refuses_rings_and_kills_nobody() {
@@ -180,7 +180,7 @@ fn a_control_group_refuses_rings_and_kills_nobody() {
     let Some(group) = ControlGroup::limited(NAME, 64 << 20) else { return };
     let inside = |ring: &str| {
         let end = lab.receiver();
-        // Before `ip netns exec`, which shows the program another /sys.
+        // Before `ip netns exec`, which mounts another /sys for the program.
         let mut command = group.command("ip");
         command.args(["netns", "exec", &end.namespace]).arg(wirelane_binary().unwrap());
         command.args(["count", "-i", &end.device, "--json", "--ring-size", ring]);
@@ -195,7 +195,7 @@ fn a_control_group_refuses_rings_and_kills_nobody() {
     assert_eq!(wait_for_bpf_objects(&before, Duration::from_secs(5)), before);
 }
 
-/// A seccomp filter that forbids bpf(2), as containers and services have, and a kernel without it.
+/// A seccomp filter that forbids bpf(2), as in containers and services, and a kernel without bpf(2).
 /// Battery: F9
 #[test]
 fn a_forbidden_bpf_call_is_said_to_be_that() {
@@ -210,7 +210,7 @@ fn a_forbidden_bpf_call_is_said_to_be_that() {
         [("EPERM", ["seccomp", "SystemCallFilter="]), ("ENOSYS", ["no bpf(2)", "CONFIG_BPF_SYSCALL"])]
     {
         replaced(answer, &lab, limited(&lab, &[helper, answer], &[]), &parts);
-        // By '--engine auto' too, where a hook is named that packet sockets do not have.
+        // Also with '--engine auto', if a hook is named that packet sockets do not have.
         for (engine, hook) in [("ring", "auto"), ("ring", "generic"), ("auto", "generic"), ("auto", "tc")] {
             let case = format!("{answer}, {engine}, {hook}");
             let options = ["--engine", engine, "--hook", hook];
@@ -222,7 +222,7 @@ fn a_forbidden_bpf_call_is_said_to_be_that() {
     assert_eq!(wait_for_bpf_objects(&before, Duration::from_secs(5)), before);
 }
 
-/// A kernel that was built without its types: in a mount namespace where they are not to be seen.
+/// A kernel that was built without BTF: simulated by a mount namespace in which BTF is hidden.
 /// Battery: F9
 #[test]
 fn a_kernel_without_type_information_is_refused_by_name() {

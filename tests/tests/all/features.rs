@@ -1,17 +1,17 @@
-//! Features of the capture program: groups that need more than the running program has join and leave under load.
-//! Nobody loses a packet, and each group gets what it asked for.
+//! Features of the capture program: groups that need more features than the running program has join and leave under
+//! load. No group loses a packet, and each gets its features.
 
 use serde_json::Value;
 use wirelane_tests::numbers::{LIMIT, column, finish, last_of, send, wirelane};
 use wirelane_tests::{Child, Lab, require_root};
 
 const HOOKS: [&str; 4] = ["native", "generic", "tc", "clsact"];
-/// Joins with a new set of features on each hook; `make test-all` has 50.
+/// Number of joins with a new set of features on each hook; `make test-all` has 50.
 fn joins() -> usize {
     std::env::var("WIRELANE_FEATURE_JOINS").map_or(10, |joins| joins.parse().unwrap())
 }
 
-/// Commands that need a feature each.
+/// Commands that each need a feature.
 const GUESTS: [&[&str]; 5] = [
     &["count", "udp dst port 9"],
     &["count", "--balance", "adaptive", "--workers", "2"],
@@ -28,7 +28,7 @@ fn start(lab: &Lab, hook: &str, words: &[&str]) -> Child {
     child
 }
 
-/// Every packet that a capture saw is in one column, and none is lost.
+/// Asserts that every packet of a capture is in one column, and none is lost.
 fn whole(last: &Value) -> u64 {
     assert_eq!((column(last, "lost"), column(last, "shed")), (0, 0), "{last}");
     let places = ["filtered", "absorbed", "analysed"].map(|name| column(last, name));
@@ -47,7 +47,7 @@ fn groups_that_need_more_join_and_leave_and_nobody_loses_a_packet() {
     for hook in HOOKS {
         let mut joined = 0;
         while joined < joins() {
-            // The program is loaded anew for each round of guests, with no feature.
+            // The program is loaded anew, without features, for each round of guests.
             let plain = start(&lab, hook, &["count"]);
             let words = ["send", "-i", &sender.device, "--method", "socket", "--rate", "5k", "--json"];
             let load = wirelane(&lab, &sender.namespace, &words).unwrap();

@@ -12,7 +12,7 @@ use wirelane::filter::{FileFilter, Filter};
 use wirelane::{Capture, Error, FileInput, FileOptions, FileSource};
 use wirelane_tests::{corpus, require_root, wirelane_binary};
 
-/// A line of the corpus's table of counts: a file, and of each expression what `tcpdump --count` says of it.
+/// A line of the corpus's table of counts: a file, and the result of `tcpdump --count` for each expression.
 struct Truth {
     name: String,
     path: PathBuf,
@@ -22,7 +22,7 @@ struct Truth {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Count {
     Packets(u64),
-    /// It is refused for this link type.
+    /// The expression is refused for this link type.
     Refused,
 }
 
@@ -60,10 +60,10 @@ fn truth(corpus: &Path) -> (Vec<String>, Vec<Truth>) {
     (expressions, files)
 }
 
-/// A packet of a file: its link type, its length on the wire, its bytes.
+/// A packet of a file: link type, length on the wire, bytes.
 type Packet = (u32, u32, Vec<u8>);
 
-/// The packets of a file, as far as it can be read, and its number of interfaces; none where it breaks.
+/// The packets of a file up to the first error, and its number of interfaces; `None` if there was an error.
 fn read(path: &Path) -> (Vec<Packet>, Option<usize>) {
     let mut packets = Vec::new();
     let Ok(mut source) = FileSource::open(path, FileOptions::as_written()) else { return (packets, None) };
@@ -85,7 +85,7 @@ fn read(path: &Path) -> (Vec<Packet>, Option<usize>) {
     }
 }
 
-/// What our filters say of these packets.
+/// Number of these packets that our filter accepts.
 fn count(expression: &str, packets: &[Packet]) -> Result<u64, Error> {
     let mut filters: Vec<(u32, Filter)> = Vec::new();
     let mut accepted = 0;
@@ -102,7 +102,7 @@ fn count(expression: &str, packets: &[Packet]) -> Result<u64, Error> {
     Ok(accepted)
 }
 
-/// Every count of the corpus's ground truth, by the filter that the commands use.
+/// Every count of the corpus's ground truth, with the filter that the commands use.
 /// Battery: I8
 #[test]
 fn counts_over_the_corpus_are_tcpdumps() {
@@ -112,7 +112,8 @@ fn counts_over_the_corpus_are_tcpdumps() {
     let mut wrong = Vec::new();
     for file in &files {
         let (packets, interfaces) = read(&file.path);
-        // tcpdump reads neither what breaks before the first packet nor interfaces that differ: it refuses everything.
+        // tcpdump reads neither a file that breaks before the first packet nor interfaces that differ: it refuses all
+        // of it.
         let reads =
             file.counts.iter().any(|count| matches!(count, Some(Count::Packets(_)))) || interfaces == Some(1);
         for (expression, expected) in expressions.iter().zip(&file.counts) {
@@ -150,20 +151,20 @@ fn run(words: &[&str]) -> Output {
     Command::new(wirelane_binary().unwrap()).args(words).output().unwrap()
 }
 
-/// What `count -r FILE --json EXPRESSION` says at its end.
+/// The last object of `count -r FILE --json EXPRESSION`.
 fn last(output: &Output) -> serde_json::Value {
     let text = String::from_utf8_lossy(&output.stdout);
     serde_json::from_str(text.lines().last().unwrap_or_default())
         .unwrap_or_else(|_| panic!("no result: {}", String::from_utf8_lossy(&output.stderr)))
 }
 
-/// The command itself, for some of these counts from all over the table.
+/// The command itself, for a sample of these counts from the whole table.
 #[test]
 fn the_command_counts_as_tcpdump_does() {
     let Some(corpus) = corpus("the_command_counts_as_tcpdump_does") else { return };
     let (expressions, files) = truth(&corpus);
     let mut compared = 0;
-    // 7 expressions and 9 files further each time: all of the one meet many of the other.
+    // 7 expressions and 9 files further in each turn, so that many pairs of different files and expressions occur.
     for turn in 0..120 {
         let file = &files[turn * 9 % files.len()];
         let at = turn * 7 % expressions.len();
@@ -181,7 +182,7 @@ fn the_command_counts_as_tcpdump_does() {
                 assert_eq!(of("delivered"), packets);
             }
             Count::Refused if output.status.success() => {
-                // No packet of a link type that refuses it.
+                // The file has no packet of a link type for which the expression is refused.
                 assert_eq!(last(&output)["seen"], 0, "{} {expression}", file.name);
             }
             Count::Refused => {
@@ -228,7 +229,7 @@ fn a_recording_has_what_tcpdump_writes() {
     assert_eq!(ours.0, theirs.0);
 }
 
-/// A pcapng file with an interface of each of these link types, and these packets.
+/// Writes a pcapng file with an interface of each of these link types, and these packets.
 fn pcapng(path: &Path, links: &[u16], packets: &[(u32, Vec<u8>)]) {
     let mut file = Vec::new();
     let mut block = |kind: u32, body: &[u8]| {
@@ -251,7 +252,7 @@ fn pcapng(path: &Path, links: &[u16], packets: &[(u32, Vec<u8>)]) {
     fs::write(path, file).unwrap();
 }
 
-/// IPv4 with UDP to a port, 32 bytes.
+/// IPv4 with UDP to a port; 32 bytes.
 fn udp(port: u16) -> Vec<u8> {
     let mut packet = vec![0x45, 0, 0, 32, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2, 0x12, 0x34];
     packet.extend(port.to_be_bytes());
@@ -290,9 +291,9 @@ fn interfaces_of_several_link_types_are_each_evaluated_as_their_own() {
     assert_eq!(analysed(""), 16);
     assert_eq!(analysed("udp port 53"), 12);
     assert_eq!(analysed("dst host 10.0.0.2 and not port 53"), 4);
-    // The length is with the link layer's header: 46, 32, 48 and 36.
+    // The length includes the link layer's header: 46, 32, 48 and 36.
     assert_eq!(analysed("len = 32 or len = 48"), 8);
-    // What one link type has and another has not: the error comes with the first packet of the other.
+    // A field that only one link type has: the error is reported at the first packet of the other.
     pcapng(&path, &[105, 1], &[(0, vec![0x80; 40]), (1, ethernet(udp(53)))]);
     let output = run(&["count", "-r", file, "--json", "type mgt"]);
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -305,7 +306,7 @@ fn interfaces_of_several_link_types_are_each_evaluated_as_their_own() {
     );
 }
 
-/// A file's filter can be changed while it is read: each packet is evaluated by the one or the other.
+/// A file's filter can be changed during reading: each packet is evaluated by the old or the new one.
 #[test]
 fn a_files_filter_can_be_changed() {
     let folder = tempfile::tempdir().unwrap();
@@ -315,7 +316,7 @@ fn a_files_filter_can_be_changed() {
         (0..PACKETS).map(|number| (0, udp(1000 + (number % 4) as u16))).collect();
     pcapng(&path, &[101], &packets);
     let filter = FileFilter::compile("dst port 1000 or dst port 1001").unwrap();
-    // Sorted records were evaluated a window ahead.
+    // With time order, records would be evaluated a window ahead.
     let input = FileInput::open(&path).unwrap().any_order(true);
     let mut capture = Capture::read_file(input, filter).unwrap();
     let mut worker = capture.workers().remove(0);
@@ -335,7 +336,7 @@ fn a_files_filter_can_be_changed() {
     assert!(matches!(wrong, Error::Filter(wirelane::filter::Error { at: 0, .. })), "{wrong}");
     let ledger = capture.close().unwrap();
     assert!(ledger.balances(), "{ledger:?}");
-    // One class is accepted by both, one by neither, and two by one at a time.
+    // One class is accepted by both filters, one by neither, and two by one filter each.
     assert_eq!((by_port[0], by_port[3]), (PACKETS / 4, 0));
     assert!(by_port[1] > 0 && by_port[2] > 0, "{by_port:?}");
     assert_eq!(by_port[1] + by_port[2], PACKETS / 4, "each packet of the two was evaluated by one of them");
@@ -353,7 +354,7 @@ fn a_wrong_expression_is_a_usage_error_that_shows_the_place() {
     let out = folder.path().join("out.pcapng");
     let record = ["record", "-r", file, "-w", out.to_str().unwrap()];
     let count = ["count", "-r", file];
-    // More than there is room for, with 7,552 bytes; and more bytes than are given to libpcap.
+    // More instructions than the limit, from 7,552 bytes; and more bytes than are passed to libpcap.
     let steps: Vec<String> = (1..560).map(|n| format!("host ::{n:x}")).collect();
     let (steps, bytes) = (steps.join(" or "), vec!["tcp"; 2000].join(" or "));
     let cases = [
@@ -366,9 +367,9 @@ fn a_wrong_expression_is_a_usage_error_that_shows_the_place() {
     ];
     for (expression, shown, reason) in cases {
         let commands = [&count[..], &record];
-        // Those that are long take long.
+        // Long expressions take long, so they are tried with one command.
         for command in &commands[..if expression.len() > 1000 { 1 } else { 2 }] {
-            // As one word and as several.
+            // As one argument and as several.
             let words: Vec<&str> = expression.split(' ').collect();
             for words in [&[expression][..], &words] {
                 let output = run(&[command, words].concat());
@@ -411,7 +412,7 @@ fn an_expression_can_be_in_a_file() {
     refused(&["-F", text.to_str().unwrap()], 2, "udp prt 53\n      ^");
 }
 
-/// Whoever may read a file may filter it.
+/// Filtering a file does not need more rights than reading it.
 #[test]
 fn a_file_is_filtered_without_any_right() {
     if !require_root("a_file_is_filtered_without_any_right") {
@@ -422,7 +423,7 @@ fn a_file_is_filtered_without_any_right() {
     let path = folder.path().join("ports.pcapng");
     let packets: Vec<(u32, Vec<u8>)> = [53, 80, 53].into_iter().map(|port| (0, udp(port))).collect();
     pcapng(&path, &[101], &packets);
-    // Where anybody may run it.
+    // A folder from which any user may run the program.
     let binary = folder.path().join("wirelane");
     fs::copy(wirelane_binary().unwrap(), &binary).unwrap();
     for expression in ["udp port 53", "udp port domain"] {

@@ -1,5 +1,5 @@
-//! Filter expressions on devices: every hook and engine accepts exactly what was sent and what tcpdump beside it
-//! accepts, and a change while packets flow loses none.
+//! Filter expressions on devices: every hook and engine accepts exactly the sent packets that match, as tcpdump beside
+//! it does, and a change while packets flow loses none.
 
 use std::collections::BTreeSet;
 use std::net::UdpSocket;
@@ -11,7 +11,7 @@ use wirelane::{Builder, Capture, Direction, Engine, Error, HookChoice, Record, S
 use wirelane_tests::numbers::{LIMIT, capture, column, finish, in_file, number_of, send, wirelane};
 use wirelane_tests::{Child, Lab, LabOptions, require_root};
 
-/// Everything that evaluates: the ring engine's program at each hook, and the other engines.
+/// Every engine and hook that evaluates filters.
 const ALL: [(Engine, HookChoice); 7] = [
     (Engine::Ring, HookChoice::Native),
     (Engine::Ring, HookChoice::Generic),
@@ -39,7 +39,8 @@ fn open(
     lab.enter(&end.namespace, builder).unwrap()
 }
 
-/// Reads until the capture has seen so many packets, and each of them has gone where it goes.
+/// Reads until the capture has seen so many packets and each of them is counted in one column; returns the number of
+/// records.
 fn drain(capture: &Capture, worker: &mut Worker, seen: u64, mut each: impl FnMut(&Record<'_>)) -> u64 {
     let (mut records, deadline) = (0, Instant::now() + LIMIT);
     loop {
@@ -72,7 +73,7 @@ fn every_hook_and_engine_accepts_exactly_what_was_sent() {
         ("tcp", 0),
         ("len = 100 and inbound", SENT),
         ("len > 100 or outbound", 0),
-        // What the generator has in the payload, and the last byte that there is.
+        // The generator's magic in the payload, and the last byte of the packet.
         ("udp[8:4] = 0x574c6e31 and ether[96:4] >= 0", SENT),
         ("ether[97:4] >= 0 or ether[100] = 0", 0),
         ("udp[19] & 1 = 1", SENT / 2),
@@ -81,7 +82,7 @@ fn every_hook_and_engine_accepts_exactly_what_was_sent() {
     ];
     for at in ALL {
         let lab = Lab::new(1).unwrap();
-        // The snap length cuts what is kept, and not what is evaluated.
+        // The snap length limits the stored bytes, not the evaluated ones.
         let mut capture = open(&lab, at, |builder| builder.filter(cases[0].0).snap_len(60)).unwrap();
         let mut worker = capture.workers().remove(0);
         let (mut seen, mut accepted) = (0, 0);
@@ -100,7 +101,7 @@ fn every_hook_and_engine_accepts_exactly_what_was_sent() {
             let total = capture.ledger().unwrap().total;
             assert_eq!((total.analysed, total.lost), (accepted, 0), "{at:?}");
         }
-        // A wrong one leaves the one before in force.
+        // A wrong expression leaves the previous one active.
         for wrong in ["tcp prot 80", "ip6 protochain 6", "ifindex 1"] {
             assert!(matches!(capture.set_filter(wrong), Err(Error::Filter(_))), "{wrong}");
         }
@@ -137,7 +138,7 @@ fn tcpdump(lab: &Lab, file: &Path, options: &[&str], expression: &str) -> Child 
     .concat();
     let child = lab.spawn(&end.namespace, &words).unwrap();
     let deadline = Instant::now() + LIMIT;
-    // It writes the file's header behind having set its filter.
+    // tcpdump writes the file's header after it has set its filter.
     while !std::fs::metadata(file).is_ok_and(|file| file.len() >= 24) {
         assert!(Instant::now() < deadline, "tcpdump did not start");
         std::thread::sleep(Duration::from_millis(5));
@@ -145,7 +146,8 @@ fn tcpdump(lab: &Lab, file: &Path, options: &[&str], expression: &str) -> Child 
     child
 }
 
-/// `record` with an expression, beside tcpdump with the same on the same device: the same packets in both files.
+/// `record` with an expression, beside tcpdump with the same expression on the same device: both files have the same
+/// packets.
 #[test]
 fn a_recording_has_the_packets_that_tcpdump_has() {
     if !require_root("a_recording_has_the_packets_that_tcpdump_has") {
@@ -179,7 +181,7 @@ fn a_recording_has_the_packets_that_tcpdump_has() {
         }
         let last = finish(recorder).unwrap();
         beside.terminate(LIMIT).unwrap();
-        // Lanes are read one after the other.
+        // Lanes are read one after the other, so the order differs.
         let [ours, theirs] = [ours, theirs].map(|file| {
             let mut numbers = in_file(&file).unwrap();
             numbers.sort_unstable();
@@ -196,7 +198,7 @@ fn a_recording_has_the_packets_that_tcpdump_has() {
     }
 }
 
-/// A tag that the device has put beside the packet is evaluated where it was.
+/// A tag that the device has removed from the packet is evaluated at its original place.
 #[test]
 fn vlan_tags_beside_the_packet_are_evaluated_in_it() {
     if !require_root("vlan_tags_beside_the_packet_are_evaluated_in_it") {
@@ -208,7 +210,7 @@ fn vlan_tags_beside_the_packet_are_evaluated_in_it() {
         ("vlan 5 and udp port 53", SENT),
         ("vlan and src port 4000 and dst port 53", SENT),
         ("ether[12:4] = 0x81000005 and ether[16:2] = 0x0800", SENT),
-        // Across the tag's ends, and the length that it had.
+        // Across both ends of the tag.
         ("ether[10:4] & 0xffff = 0x8100 and ether[15:2] = 0x0508 and ether[14:4] = 0x00050800", SENT),
         ("len = 100 and ether[18] = 0x45 and ether[46:4] = 0x574c6e31 and ether[96:4] >= 0", SENT),
         ("ether[97:4] >= 0 or len = 96", 0),
@@ -217,9 +219,10 @@ fn vlan_tags_beside_the_packet_are_evaluated_in_it() {
         ("not vlan", 0),
     ];
     for at in ALL {
-        // Behind XDP the stack has taken the tag out of the packet, and it lies beside it.
+        // After XDP the stack has moved the tag from the packet to its metadata.
         let lab = Lab::with(&LabOptions { offloads: true, ..LabOptions::default() }).unwrap();
-        // A program that asks the card's driver is loaded in the network namespace of the card, which this thread has left.
+        // `filter_later`: a program that uses the driver's kfuncs is loaded in the network namespace of the card, which
+        // this thread has left.
         let mut capture = open(&lab, at, |builder| builder.filter_later(true)).unwrap();
         let mut worker = capture.workers().remove(0);
         let mut wrong = Vec::new();
@@ -245,7 +248,7 @@ fn groups(lab: &Lab) -> Vec<Value> {
     finished.json().unwrap()
 }
 
-/// Groups on one device have filters of their own, and each is shown with its own.
+/// Each group on a device has its own filter, which is also listed.
 #[test]
 fn groups_have_filters_of_their_own() {
     if !require_root("groups_have_filters_of_their_own") {
@@ -254,7 +257,7 @@ fn groups_have_filters_of_their_own() {
     const SENT: u64 = 1024;
     let lab = Lab::new(2).unwrap();
     let device = lab.receiver().device.clone();
-    // Longer than what an instance keeps for people to read.
+    // Longer than the text that an instance stores for display.
     let long = vec!["src port 1007"; 80].join(" or ");
     let wanted =
         [("src port 1005", 4), ("udp src portrange 1000-1127", SENT / 2), ("", SENT), (&long, 4), ("tcp", 0)];
@@ -294,21 +297,21 @@ fn groups_have_filters_of_their_own() {
     }
 }
 
-/// A change while packets flow: each is evaluated by the expression before or by the one behind, and none is lost.
+/// A change while packets flow: each packet is evaluated by the old or the new expression, and none is lost.
 /// Battery: L1
 #[test]
 fn a_change_under_load_loses_no_packet() {
     if !require_root("a_change_under_load_loses_no_packet") {
         return;
     }
-    // Four classes, by source port: 1000 is always accepted, 1003 never, and of the two others one at a time.
+    // Four classes, by source port: 1000 is always accepted, 1003 never, and of the other two one at a time.
     const SENT: u64 = 24_000;
     const FLOWS: [&str; 8] = ["--pattern", "ports", "--flows", "4", "--src-port", "1000", "--rate", "20k"];
     for at in ALL {
         let lab = Lab::new(1).unwrap();
         let first = "src port 1000 or src port 1001";
         let second = "udp and (src port 1000 or src port 1002)";
-        // Room for all that is sent, so that no slow reader loses any.
+        // Rings for all that is sent, so that a slow reader does not lose any.
         let settings = |builder: Builder| builder.filter(first).ring_size(64 << 20);
         let mut capture = open(&lab, at, settings).unwrap();
         let mut worker = capture.workers().remove(0);
@@ -352,7 +355,7 @@ fn a_change_under_load_loses_no_packet() {
     }
 }
 
-/// Which way a packet goes is known of a capture of both directions.
+/// A capture of both directions knows the direction of each packet.
 #[test]
 fn inbound_and_outbound_are_told_apart() {
     if !require_root("inbound_and_outbound_are_told_apart") {
@@ -367,7 +370,7 @@ fn inbound_and_outbound_are_told_apart() {
     ] {
         let lab = Lab::new(1).unwrap();
         let (here, there) = (lab.receiver(), lab.sender());
-        // A socket takes what is sent out: a closed port would answer.
+        // A socket receives the outbound packets: a closed port would answer.
         let _sink = lab.enter(&there.namespace, || UdpSocket::bind((there.address, 9)).unwrap()).unwrap();
         for (expression, expected) in
             [("inbound", IN), ("outbound", OUT), ("udp", IN + OUT), ("not inbound", OUT)]

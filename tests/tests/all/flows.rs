@@ -11,7 +11,7 @@ use wirelane_tests::numbers::{LIMIT, capture, column, last_of, send, wirelane};
 use wirelane_tests::recordings::Disk;
 use wirelane_tests::{Child, Lab, require_root, wirelane_binary};
 
-/// The flows, and the last object, of a command that has ended well.
+/// The flows and the last object of a successful command.
 fn flows_of(child: Child) -> (Vec<Value>, Value) {
     let finished = child.finish(LIMIT).unwrap();
     let last = last_of(&finished).unwrap();
@@ -23,7 +23,7 @@ fn sum(flows: &[Value], field: &str) -> u64 {
     flows.iter().map(|flow| column(flow, field)).sum()
 }
 
-/// The sums over the flows are those of the ledger, and of what the last object says of them.
+/// Asserts that the sums over the flows equal those of the ledger and of the last object.
 fn assert_sums(flows: &[Value], last: &Value) {
     assert_eq!(sum(flows, "packets"), column(last, "analysed"));
     assert_eq!(sum(flows, "wire_bytes"), column(last, "bytes"));
@@ -33,7 +33,7 @@ fn assert_sums(flows: &[Value], last: &Value) {
     assert_eq!(reasons.map(|count| count.as_u64().unwrap()).sum::<u64>(), column(last, "flows"));
 }
 
-/// The output of the last object that begins like this.
+/// The entry of `exports` in the last object whose target begins like this.
 fn export<'a>(last: &'a Value, target: &str) -> &'a Value {
     let exports = last["exports"].as_array().unwrap();
     let found = exports.iter().find(|export| export["target"].as_str().unwrap().starts_with(target));
@@ -95,7 +95,7 @@ fn frame(n: u32) -> Vec<u8> {
     frame
 }
 
-/// Whether a program is there; where it is not, says what is left out.
+/// True if a program exists; otherwise a message names the skipped test.
 fn is_there(program: &str) -> bool {
     let there = Command::new("sh").args(["-c", &format!("command -v {program}")]).output().unwrap();
     if !there.status.success() {
@@ -121,10 +121,11 @@ fn wait_for_ports(lab: &Lab, ports: &[u16]) {
     }
 }
 
-/// "source destination proto packets bytes" of flows, and how often: what every format carries.
+/// "source destination packets bytes source-port destination-port start", as nfdump prints them, and their number: the
+/// fields that every format carries.
 type Flows = BTreeMap<String, u32>;
 
-/// What nfdump finds in a folder of nfcapd's.
+/// Flows that nfdump reads from a folder of nfcapd.
 fn nfdump(folder: &Path) -> Flows {
     let folder = folder.to_str().unwrap();
     let format = "fmt:%sa %da %pkt %byt %sp %dp %ts";
@@ -139,7 +140,7 @@ fn nfdump(folder: &Path) -> Flows {
     flows
 }
 
-/// The same of our own objects.
+/// The same lines from our own objects.
 fn expected(flows: &[Value]) -> Flows {
     let mut expected = Flows::new();
     for flow in flows {
@@ -168,8 +169,8 @@ fn expected(flows: &[Value]) -> Flows {
     expected
 }
 
-/// nfcapd, of three formats at once, has every flow that they can carry, each as it is; tshark finds nothing wrong on the
-/// wire, and ipfixDump reads the file.
+/// nfcapd receives, in three formats at once, every flow that the format can carry, unchanged; tshark does not find an
+/// error on the wire, and ipfixDump reads the file.
 #[test]
 fn collectors_have_the_flows_that_were_sent() {
     if !require_root("collectors_have_the_flows_that_were_sent") || !is_there("nfcapd") {
@@ -221,7 +222,7 @@ fn collectors_have_the_flows_that_were_sent() {
     wait_for_ports(&lab, &formats.map(|(_, port)| port));
     for (collector, (format, _)) in collectors.into_iter().zip(formats) {
         let said = collector.terminate(LIMIT).unwrap().stderr;
-        // It does not count records of options, which RFC 7011 does: one is missing to it after each.
+        // nfcapd does not count options records, which RFC 7011 does: it reports one missing after each.
         let errors = if format == "ipfix" { "" } else { "Sequence Errors: 0, " };
         assert!(said.contains(errors) && said.contains("Bad Packets: 0"), "{said}");
     }
@@ -237,7 +238,7 @@ fn collectors_have_the_flows_that_were_sent() {
     let all =
         |field: &str| formats.iter().map(|(format, _)| column(export(&last, format), field)).sum::<u64>();
     let messages = all("messages");
-    // The file's head, and for each message a record's, with those of Ethernet, IPv4 and UDP.
+    // The file header, and for each message a record header and those of Ethernet, IPv4 and UDP.
     let size = 24 + messages * (16 + 14 + 20 + 8) + all("bytes");
     let end = Instant::now() + LIMIT;
     while fs::metadata(at("wire.pcap")).unwrap().len() < size {
@@ -265,7 +266,7 @@ fn collectors_have_the_flows_that_were_sent() {
     if is_there("ipfixDump") {
         let output = Command::new("ipfixDump").args(["--in", &path("out.ipfix")]).output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        // And those of options: two of sampling, and the names of applications, "Unknown" among them.
+        // The file also has options records: two of sampling, and the names of applications, "Unknown" among them.
         let options = 2 + 1 + wirelane_analysis::flows::applications().count();
         assert!(
             text.contains(&format!(" {} Data Records", flows.len() + options)),
@@ -275,8 +276,8 @@ fn collectors_have_the_flows_that_were_sent() {
     }
 }
 
-/// Live, over several workers and queues: the sums are the ledger's; a flow that has gone silent is handed out while
-/// nothing comes; little memory costs places and no packet.
+/// Live, over several workers and queues: the sums equal the ledger's; an idle flow is exported without further
+/// packets; a small memory limit ends flows early and does not lose packets.
 /// Battery: L6
 #[test]
 fn sums_over_flows_are_the_ledgers() {
@@ -306,7 +307,7 @@ fn sums_over_flows_are_the_ledgers() {
     assert_eq!(column(&last, "analysed"), 6000);
     assert_eq!(sum(&flows, "packets"), 6000);
 
-    // More flows than 1 MiB holds, some 4,600, each of them of several packets.
+    // More flows than fit into 1 MiB (some 4,600), each with several packets.
     let words =
         ["flows", "-i", device, "--memory", "1", "--json", "--quiet", "--ring-size", "16", "--sampling", "1"];
     let child = capture(&lab, &words).unwrap();
@@ -320,7 +321,7 @@ fn sums_over_flows_are_the_ledgers() {
     assert!(column(&last["end_reasons"], "resources") > 10_000, "{last}");
 }
 
-/// Of a file, the reading waits for what a collector is given a second: nothing is dropped.
+/// Reading a file waits for the export rate: nothing is dropped.
 #[test]
 fn a_collector_by_udp_gets_no_more_than_was_asked_for() {
     if !require_root("a_collector_by_udp_gets_no_more_than_was_asked_for") {
@@ -331,7 +332,7 @@ fn a_collector_by_udp_gets_no_more_than_was_asked_for() {
     let file = folder.path().join("in.pcap");
     make_file(&file);
     let device = &lab.receiver().address;
-    // Somebody who does not read: a socket's own queue is enough for what comes.
+    // A receiver that does not read: the queue of its socket holds all messages.
     let target = format!("ipfix://{device}:4739");
     let socket =
         lab.enter(&lab.receiver().namespace, || std::net::UdpSocket::bind((*device, 4739)).unwrap()).unwrap();
@@ -342,7 +343,7 @@ fn a_collector_by_udp_gets_no_more_than_was_asked_for() {
     let counts = export(&last, &target);
     assert_eq!((column(counts, "flows"), column(counts, "unsent_flows")), (flows.len() as u64, 0));
     let messages = column(counts, "messages");
-    // The first 32 go at once.
+    // The first 32 are sent immediately.
     let least = Duration::from_millis((messages - 32) * 10);
     assert!(messages > 60 && start.elapsed() > least, "{messages} messages in {:?}", start.elapsed());
     let mut buffer = [0; 2000];
@@ -351,7 +352,7 @@ fn a_collector_by_udp_gets_no_more_than_was_asked_for() {
     assert!((1200..=1400).contains(&longest), "{longest} bytes");
 }
 
-/// A disk that is full ends nothing else: it is told, and what may be missing is counted.
+/// A full disk does not end other outputs: it is reported, and the flows that may be missing are counted.
 #[test]
 fn a_full_disk_is_told_and_the_rest_goes_on() {
     if !require_root("a_full_disk_is_told_and_the_rest_goes_on") {
@@ -375,7 +376,7 @@ fn a_full_disk_is_told_and_the_rest_goes_on() {
     assert_eq!(fs::read_to_string(whole).unwrap().lines().count() as u64, flows);
 }
 
-/// One packet in three: what was left out is counted. Digests, which have no bytes, come to the same flows as packets.
+/// One packet in three: the others are counted. Digests, which have no bytes, result in the same flows as packets.
 #[test]
 fn sampling_counts_what_it_leaves_out_and_digests_are_enough() {
     let folder = tempfile::tempdir().unwrap();
@@ -402,7 +403,7 @@ fn sampling_counts_what_it_leaves_out_and_digests_are_enough() {
     assert_eq!(packets.0, digests.0);
 }
 
-/// What cannot be is said before anything is captured, with the way out.
+/// Unusable targets and options are refused before anything is captured, with a hint.
 #[test]
 fn what_cannot_be_exported_to_is_refused() {
     let folder = tempfile::tempdir().unwrap();

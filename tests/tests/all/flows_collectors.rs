@@ -1,5 +1,5 @@
-//! Collectors that are away, come, vanish and come back: the capture goes on, TCP brings what waited, and the counts say
-//! what became of the rest. All of it after the rights were given up.
+//! Collectors that are away, appear, vanish and come back: the capture goes on, TCP delivers the queued messages, and
+//! the counts show the rest. All of it after the rights were given up.
 
 use std::collections::HashMap;
 use std::io::{ErrorKind, Read};
@@ -10,7 +10,7 @@ use serde_json::Value;
 use wirelane_tests::numbers::{LIMIT, capture, column, last_of, send};
 use wirelane_tests::{Child, Lab, require_root};
 
-/// Reads lines until the flows that have ended have so many packets; how many flows there are then.
+/// Reads lines until the ended flows have so many packets; returns the number of flows by then.
 fn until_packets(child: &Child, flows: &mut Vec<Value>, packets: u64) -> u64 {
     while flows.iter().map(|flow| column(flow, "packets")).sum::<u64>() < packets {
         let line = child.next_json(LIMIT).unwrap().expect("it goes on");
@@ -33,9 +33,9 @@ fn until_intervals(child: &Child, flows: &mut Vec<Value>, mut number: u32) {
     }
 }
 
-/// What a record has.
+/// Format of a record.
 struct Template {
-    /// Bytes of its fields; all ones for those whose length comes first.
+    /// Bytes of each field; all ones for variable length.
     sizes: Vec<u16>,
     is_of_flows: bool,
 }
@@ -50,7 +50,7 @@ struct Connection {
 }
 
 impl Connection {
-    /// Reads what there is until so many flows have come, or the other side has ended.
+    /// Reads until so many flows have arrived, or the peer has closed the connection.
     fn read(&mut self, stream: &mut TcpStream, flows: u64) {
         let end = Instant::now() + LIMIT;
         let mut buffer = [0; 65536];
@@ -66,7 +66,8 @@ impl Connection {
         }
     }
 
-    /// Takes a whole message off what was read: its sequence goes on, and its sets are of templates that came before.
+    /// Takes a complete message from the bytes read and checks that its sequence number continues and its sets have
+    /// known templates. False if no message is complete.
     fn message(&mut self) -> bool {
         let half = |bytes: &[u8], at: usize| u16::from_be_bytes([bytes[at], bytes[at + 1]]);
         if self.bytes.len() < 16 || self.bytes.len() < usize::from(half(&self.bytes, 2)) {
@@ -90,7 +91,7 @@ impl Connection {
         true
     }
 
-    /// Templates, whose fields stand behind so many bytes: of options there is a number of scopes, too.
+    /// Reads templates, whose fields start after `head` bytes: options templates have a number of scopes, too.
     fn describe(&mut self, mut body: &[u8], head: usize) {
         let half = |bytes: &[u8], at: usize| u16::from_be_bytes([bytes[at], bytes[at + 1]]);
         while body.len() > head {
@@ -99,7 +100,7 @@ impl Connection {
             let mut sizes = Vec::new();
             for _ in 0..fields {
                 sizes.push(half(body, at + 2));
-                // An enterprise's number follows.
+                // An enterprise number follows.
                 at += if body[at] & 0x80 != 0 { 8 } else { 4 };
             }
             self.templates.insert(id, Template { sizes, is_of_flows: head == 4 });
@@ -111,7 +112,7 @@ impl Connection {
         let template = &self.templates[&set];
         let least: usize =
             template.sizes.iter().map(|size| if *size == 0xffff { 1 } else { (*size).into() }).sum();
-        // What is less than a record is padding.
+        // A remainder shorter than a record is padding.
         while body.len() >= least {
             for size in &template.sizes {
                 let size = if *size == 0xffff { 1 + usize::from(body[0]) } else { (*size).into() };
@@ -153,7 +154,7 @@ fn collectors_that_come_and_go_cost_no_packet() {
         "flows",
         "-i",
         &lab.receiver().device,
-        // The exports' own packets are transmitted.
+        // The export's own packets are transmitted ones.
         "--direction",
         "rx",
         "--json",
@@ -163,13 +164,13 @@ fn collectors_that_come_and_go_cost_no_packet() {
         "ipfix://127.0.0.1:4739?transport=tcp",
         "--export",
         "ipfix://127.0.0.1:4740",
-        // Nobody answers there, not even by refusing.
+        // An address without a host, so that nothing answers or refuses.
         "--export",
         "netflow9://10.77.0.77:2055",
     ];
     let child = capture(&lab, &words).unwrap();
     let mut flows = Vec::new();
-    // Away: what ends meanwhile waits.
+    // Away: flows that end meanwhile are queued.
     send(&lab, 300, &["--flows", "100"]).unwrap();
     let away = until_packets(&child, &mut flows, 300);
     let listener = listen();
@@ -177,12 +178,12 @@ fn collectors_that_come_and_go_cost_no_packet() {
     let mut first = Connection::default();
     first.read(&mut stream, away);
     assert!(away >= 100 && first.flows == away, "{} of {away}", first.flows);
-    // Here.
+    // Connected.
     send(&lab, 300, &["--flows", "50"]).unwrap();
     let here = until_packets(&child, &mut flows, 600);
     first.read(&mut stream, here);
     assert_eq!(first.flows, here);
-    // Gone, in good order: what comes then waits for the next.
+    // Closed in good order: later flows wait for the next connection.
     drop((stream, listener));
     send(&lab, 300, &["--flows", "60"]).unwrap();
     until_packets(&child, &mut flows, 900);

@@ -1,5 +1,5 @@
-//! `wirelane flows --cache kernel`: the same flows as those of the workers, exact sums whatever happens, and nothing that
-//! hangs on packets still coming.
+//! `wirelane flows --cache kernel`: the same flows as those of the workers, exact sums in every case, and flows that
+//! end without further packets.
 
 use std::fs;
 use std::path::Path;
@@ -11,10 +11,10 @@ use wirelane_tests::flows::{difference, flows_of, named_by_payload};
 use wirelane_tests::numbers::{LIMIT, capture, column, finish, last_of, send, wirelane};
 use wirelane_tests::{Child, Lab, LabOptions, Signal, maps_named, require_root, wirelane_binary};
 
-/// A capturing command on the receiver, ready.
+/// Starts a capturing command on the receiver and waits until it is ready.
 fn start(lab: &Lab, command: &[&str]) -> Child {
     let (name, options) = command.split_first().unwrap();
-    // One lane: a flow whose packets come on several CPUs has parts in several caches.
+    // One lane: a flow whose packets arrive on several CPUs has parts in several caches.
     let base = [name, "-i", &lab.receiver().device, "--hook", "native", "--direction", "rx", "--json"];
     capture(lab, &[&base, options].concat()).unwrap()
 }
@@ -53,7 +53,8 @@ action = "pass"
 truncate = 82
 "#;
 
-/// All at once, on one device, so that each packet has one timestamp for all: with each set of options, both ways.
+/// All captures at once on one device, so that each packet has the same timestamp for all: each set of options with
+/// both caches.
 /// Battery: I10
 #[test]
 fn both_caches_find_the_same_flows() {
@@ -87,7 +88,8 @@ fn both_caches_find_the_same_flows() {
     let pairs: Vec<(Child, Child)> =
         sets.iter().map(|options| (begin("kernel", options), begin("user", options))).collect();
     replay(&lab, &file);
-    // Until all has ended that ends by itself: nothing hangs on when which of them is told to stop.
+    // Until all flows that time out have ended, so that the result does not depend on the order in which the captures
+    // are stopped.
     std::thread::sleep(Duration::from_millis(2600));
     for (options, (kernel, user)) in sets.iter().zip(pairs) {
         let (kernel, of_kernel) = flows_of(&kernel.terminate(LIMIT).unwrap()).unwrap();
@@ -103,7 +105,7 @@ fn both_caches_find_the_same_flows() {
             assert_eq!(column(&of_kernel, name), column(&of_user, name), "{options:?}: {name}");
         }
         assert_eq!(of_kernel["end_reasons"], of_user["end_reasons"], "{options:?}");
-        // What a rule absorbs is no part of flows.
+        // Packets that a rule absorbs do not belong to flows.
         let cache = &of_kernel["flow_cache"];
         let absorbed = column(cache, "packets") + column(&of_user, "absorbed");
         assert_eq!(column(&of_kernel, "absorbed"), absorbed, "{options:?}");
@@ -112,8 +114,8 @@ fn both_caches_find_the_same_flows() {
     }
 }
 
-/// Parts that find no room cost packets, which are `lost`; flows and ledger agree all the same, to the byte. Another
-/// capture on the device sees everything.
+/// Parts that do not fit into the ring cost packets, which are `lost`; flows and ledger still agree to the byte.
+/// Another capture on the device sees everything.
 /// Battery: L6
 #[test]
 fn a_flood_of_flows_that_nobody_reads_costs_packets_and_no_sums() {
@@ -124,7 +126,7 @@ fn a_flood_of_flows_that_nobody_reads_costs_packets_and_no_sums() {
     let flooded = flows(&lab, &["--cache", "kernel", "--cache-entries", "1", "--ring-size", "1", "--quiet"]);
     let counter = start(&lab, &["count"]);
     flooded.signal(Signal::Stop).unwrap();
-    // A ring takes 4681 parts, the cache 128.
+    // A ring holds 4681 parts, the cache 128.
     send(&lab, 12_000, &["--flows", "12000", "--rate", "40k"]).unwrap();
     flooded.signal(Signal::Continue).unwrap();
     // There is room again.
@@ -141,7 +143,7 @@ fn a_flood_of_flows_that_nobody_reads_costs_packets_and_no_sums() {
     assert_eq!(column(&last["workers"][0], "absorbed"), 15_000 - lost);
 }
 
-/// Flows end and are told of without another packet, and what a killed process leaves is nothing.
+/// Flows end and are reported without further packets, and a killed process leaves nothing behind.
 /// Battery: I10
 #[test]
 fn silent_flows_come_up_and_a_killed_capture_leaves_nothing() {
@@ -170,7 +172,7 @@ fn silent_flows_come_up_and_a_killed_capture_leaves_nothing() {
     }
 }
 
-/// What does not go together is said, with the way out, and nothing is captured.
+/// Incompatible options are refused with a hint, and nothing is captured.
 #[test]
 fn what_the_kernel_cannot_do_is_refused() {
     if !require_root("what_the_kernel_cannot_do_is_refused") {

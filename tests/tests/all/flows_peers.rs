@@ -1,5 +1,5 @@
-//! Other probes and collectors than those of `flows.rs`, over a capture of real traffic: softflowd's flows are ours, and
-//! goflow2 has what was sent to it.
+//! Other probes and collectors than those of `flows.rs`, over a capture of real traffic: softflowd finds the same
+//! flows, and goflow2 receives all exported ones.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,7 +12,7 @@ use serde_json::Value;
 use wirelane_tests::numbers::{LIMIT, capture, column, finish, last_of, send, wirelane};
 use wirelane_tests::{Lab, corpus, repository, require_root};
 
-/// Real traffic, mixed, as a plain capture in this folder; `None` after saying that the test is left out.
+/// Mixed real traffic as an uncompressed capture in this folder; `None` after a message that the test is skipped.
 fn traffic(test: &str, folder: &Path) -> Option<PathBuf> {
     let corpus = corpus(test)?;
     let packed = fs::read(corpus.join("captures/mixed/mixed--traffic-a.pcap.gz")).unwrap();
@@ -45,7 +45,7 @@ fn wait_for_port(lab: &Lab, port: u16) {
     }
 }
 
-/// Flows, packets and bytes of what has the same ends.
+/// Flows, packets and bytes between the same ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Sum {
     flows: u64,
@@ -133,7 +133,7 @@ fn softflowd_has_the_same_flows() {
     for (ends, our) in &ours {
         let their = expected[ends];
         assert_eq!((our.packets, our.bytes), (their.packets, their.bytes), "{ends}");
-        // Without an end, one each; behind each that ended, at most one more.
+        // Without a FIN or RST, one flow each; for each that ended, at most one more.
         assert!(
             our.flows >= their.flows && our.flows <= their.flows + ended[ends],
             "{ends}: {our:?} {their:?}"
@@ -142,8 +142,8 @@ fn softflowd_has_the_same_flows() {
     assert!(ours.len() > 600 && number > ours.len() as u64, "{number}");
 }
 
-/// goflow2, as it starts without options, decodes all flows of 20 exporters that it has never seen: no data record comes
-/// before its template, whatever its workers overtake.
+/// goflow2 without options decodes all flows of 20 exporters that are new to it: no data record arrives before its
+/// template, in any order of its workers.
 #[test]
 fn goflow2_decodes_all_flows_of_each_of_20_exporters() {
     let test = "goflow2_decodes_all_flows_of_each_of_20_exporters";
@@ -188,15 +188,15 @@ fn goflow2() -> Option<PathBuf> {
     std::iter::once(built).chain(installed).find(|program| program.exists())
 }
 
-/// The objects in goflow2's output. Its workers write an object and then a newline: two objects may be in one line, and the
-/// last one may be cut.
+/// The objects in goflow2's output. Its workers write an object and then a newline: two objects may be in one line, and
+/// the last one may be incomplete.
 fn objects(text: &str) -> Vec<Value> {
     let objects = serde_json::Deserializer::from_str(text).into_iter::<Value>();
     let whole = objects.take_while(|object| !object.as_ref().is_err_and(serde_json::Error::is_eof));
     whole.collect::<Result<_, _>>().unwrap()
 }
 
-/// goflow2 has every flow that it was sent, with the same totals, and knows that one packet in ten was looked at.
+/// goflow2 has every exported flow, with the same totals, and reports the sampling of one packet in ten.
 #[test]
 fn goflow2_has_what_it_was_sent() {
     let test = "goflow2_has_what_it_was_sent";
@@ -213,7 +213,7 @@ fn goflow2_has_what_it_was_sent() {
     let namespace = &lab.receiver().namespace;
     for (scheme, port) in [("ipfix", 9996u16), ("netflow9", 9997)] {
         let log = folder.path().join(scheme);
-        // With its default of two workers, which take messages out of their order.
+        // With its default of two workers, which reorder messages.
         let listen = format!("netflow://127.0.0.1:{port}");
         let words = [
             goflow2.to_str().unwrap(),

@@ -1,4 +1,4 @@
-//! `wirelane flows --top` on a terminal: what its screen shows, and that the terminal is given back whatever ends it.
+//! `wirelane flows --top` on a terminal: the content of its screen, and that the terminal is restored at any end.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use wirelane_tests::numbers::send;
 use wirelane_tests::terminal::Terminal;
 use wirelane_tests::{Lab, require_root, wirelane_binary};
 
-/// The packets of the rows of flows.
+/// Packets of each flow on the screen.
 fn packets(rows: &[String]) -> Vec<u64> {
     let flows = rows.iter().filter(|row| row.starts_with("UDP "));
     let last = |row: &String| row.split_whitespace().last().unwrap().replace(',', "").parse().unwrap();
@@ -41,8 +41,8 @@ fn the_screen_has_the_numbers_and_the_terminal_is_given_back() {
         let has = |name: String| rows.iter().any(|row| row.trim_start().starts_with(&name));
         has(format!("{device} ")) && has(format!("{device}@0")) && has(format!("{device}@1"))
     });
-    // One packet for each flow, which brings all of them on the screen with all they have come to. They are of one
-    // interval, unless one ends just between them.
+    // One packet for each flow makes all flows appear on the screen with their totals. These packets belong to one
+    // interval, unless an interval ends between them.
     let mut more = 0;
     let seen = loop {
         more += 1;
@@ -60,13 +60,13 @@ fn the_screen_has_the_numbers_and_the_terminal_is_given_back() {
     };
     assert_eq!(packets(&seen), [1000 + more; 5], "{seen:#?}");
     assert!(seen[0].ends_with("q ends") && seen[0].chars().count() == 80, "{seen:#?}");
-    // Every thread goes without rights, the one that reads keys too.
+    // No thread has rights, including the one that reads keys.
     let tasks = std::fs::read_dir(format!("/proc/{}/task", terminal.pid())).unwrap();
     let confined = |task: std::io::Result<std::fs::DirEntry>| {
         std::fs::read_to_string(task.unwrap().path().join("status")).unwrap().contains("Seccomp:\t2")
     };
     assert!(tasks.map(confined).collect::<Vec<_>>().iter().all(|confined| *confined));
-    // They end, and go to the collector.
+    // The flows end, and are exported to the collector.
     terminal.until_text("flows   0 now");
     terminal.until_text(&format!("to {collector}: 5 flows"));
     terminal.until_text("5 ended");
@@ -117,7 +117,7 @@ fn whatever_ends_it_gives_the_terminal_back() {
         "SIGTERM: {status} {rows:#?}"
     );
 
-    // The device goes: a failure, which is told behind the ledger, and that has all that came before.
+    // The device is deleted: a failure, which is reported after the ledger, and the ledger has all earlier packets.
     let terminal = start();
     send(&lab, 1234, &["--flows", "3"]).unwrap();
     terminal.until_text("analysed 1,234");
@@ -129,7 +129,7 @@ fn whatever_ends_it_gives_the_terminal_back() {
     assert!(text.contains("3 flows of 1,234 packets"), "{text}");
 }
 
-/// A screen takes a terminal and the present.
+/// The screen needs a terminal and a live capture.
 #[test]
 fn no_screen_without_a_terminal() {
     for (words, message) in [

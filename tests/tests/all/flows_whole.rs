@@ -1,4 +1,4 @@
-//! Live flows of whole connections: as many as there were, in both caches, over aggregates of GRO and GSO.
+//! Live flows of complete connections: exactly one per connection, in both caches, with aggregates of GRO and GSO.
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
@@ -15,10 +15,10 @@ const CONNECTIONS: usize = 300;
 const PORT: u16 = 7000;
 const QUESTION: usize = 3_000;
 const ANSWER: usize = 120_000;
-/// The recording in the format that others read.
+/// Name of the recording in pcap, which other programs read.
 const PCAP: &str = "beside.pcap";
 
-/// Has the lab's ends talk over TCP, one connection after the other, each to its end.
+/// Makes the lab's ends exchange data over TCP, one complete connection after the other.
 fn talk(lab: &Lab) {
     let address = SocketAddr::from((lab.receiver().address, PORT));
     let (server, client) = (&lab.receiver().namespace, &lab.sender().namespace);
@@ -83,7 +83,7 @@ fn check(hook: &str) {
     assert_eq!(user, kernel, "both caches have the same flows");
     assert_eq!(pairs.values().map(Vec::len).sum::<usize>(), CONNECTIONS);
     assert_eq!(pairs, kernel_pairs, "the same with --biflow");
-    // Every segment of the answers, and of the questions, is there once, with its headers.
+    // Every segment of requests and responses is there once, with its headers.
     let least = (CONNECTIONS * (ANSWER / 1448 + 1 + QUESTION / 1448 + 1)) as u64;
     let packets: u64 = user.values().map(|flows| flows[0][0]).sum();
     assert!(packets > least, "{packets} packets of at least {least}");
@@ -104,7 +104,7 @@ fn of_file(lab: &Lab, file: &Path, words: &[&str]) -> BTreeMap<String, Vec<[u64;
     flows(&finished.json().unwrap())
 }
 
-/// nfpcapd finds as many flows in the recording.
+/// nfpcapd finds the same number of flows in the recording.
 fn by_nfpcapd(file: &Path, folder: &Path) {
     let installed = Command::new("sh").args(["-c", "command -v nfpcapd"]).output().unwrap();
     if !installed.status.success() {
@@ -113,7 +113,7 @@ fn by_nfpcapd(file: &Path, folder: &Path) {
     }
     let theirs = folder.join("nfpcapd");
     std::fs::create_dir(&theirs).unwrap();
-    // It reads pcap only.
+    // nfpcapd reads pcap only.
     let pcap = folder.join(PCAP);
     let status = Command::new("editcap").args(["-F", "pcap"]).args([file, &pcap]).status().unwrap();
     assert!(status.success());
@@ -122,7 +122,7 @@ fn by_nfpcapd(file: &Path, folder: &Path) {
     assert_eq!(found_by_nfdump(&theirs), 2 * CONNECTIONS);
 }
 
-/// softflowd finds as many flows in what nfpcapd has read.
+/// softflowd finds the same number of flows in the pcap recording.
 fn by_softflowd(lab: &Lab, folder: &Path) {
     let pcap = folder.join(PCAP);
     let installed = Command::new("softflowd").arg("-h").output();
@@ -147,7 +147,7 @@ fn by_softflowd(lab: &Lab, folder: &Path) {
     assert_eq!(found_by_nfdump(&theirs), 2 * CONNECTIONS);
 }
 
-/// Flows of TCP in a folder of nfdump's.
+/// Number of TCP flows in a folder of nfdump.
 fn found_by_nfdump(folder: &Path) -> usize {
     let mut command = Command::new("nfdump");
     command.args(["-q", "-N", "-o", "fmt:%sp %dp", "-R"]).arg(folder).arg("proto tcp");

@@ -1,5 +1,5 @@
-//! The fuzz targets (`fuzz/`) over their seeds, and over seeds with a byte changed: what a fuzzer does first, on every
-//! run of the tests. It also holds the targets to what they call, as `fuzz/` is no part of the workspace.
+//! The fuzz targets (`fuzz/`) over their seeds, and over seeds with a byte changed, as a fuzzer begins, in every run of
+//! the tests. This also compiles the targets against the crates, as `fuzz/` does not belong to the workspace.
 
 #![expect(unused_attributes, reason = "targets are programs without main()")]
 
@@ -73,8 +73,8 @@ const TARGETS: [Target; 20] = [
     ("voip", voip::one_input, 1),
 ];
 
-/// Those that are tested by their crates, which have what others are not to be linked with: the SQL engine, and functions by
-/// the names of libpcap's.
+/// Targets that are tested by their crates, because of dependencies that other tests must not link: the SQL engine, and
+/// functions with the names of libpcap's.
 const OF_CRATES: [&str; 3] = ["pcap_abi", "sql", "store"];
 
 #[test]

@@ -1,4 +1,4 @@
-//! `wirelane groups`: who captures what, with exact counts.
+//! `wirelane groups`: the owner and selection of each capture, with exact counts.
 
 use std::time::{Duration, Instant};
 
@@ -69,7 +69,7 @@ fn each_group_is_listed_with_its_own_ledger() {
     let group = of(out.pid());
     assert_eq!((&group["hook"], &group["exclusive"]), (&"tc_egress".into(), &true.into()));
 
-    // What was listed is what their owners say at the end.
+    // The listed counts equal the final ones of the captures.
     assert_eq!(seen_by_all, 2000);
     assert_eq!(column(&finish(all).unwrap(), "seen"), seen_by_all);
     assert_eq!(column(&finish(one).unwrap(), "seen"), seen_by_one);
@@ -93,7 +93,7 @@ fn a_killed_owner_is_gone_from_the_list() {
     let deadline = Instant::now() + Duration::from_secs(10);
     loop {
         let listed = groups(&lab, &namespace);
-        // Until the other process clears its place, it is listed as what it is.
+        // Until the other process clears its slot, the dead group stays listed.
         let dead: Vec<&Value> = listed.iter().filter(|group| group["pid"] == pid).collect();
         if dead.is_empty() {
             break;

@@ -1,8 +1,8 @@
-//! The guardian (`crates/wirelane-privsep/src/cleanup/`): whatever a capture changes on a device is undone, however the capture
-//! ends, by a process that has hardly any rights and is gone when there is nothing left to do. What concerns clsact
-//! filters alone is in `clsact.rs`, and what both killed leave to the next, in `tune.rs`.
+//! The guardian, a cleanup process (`crates/wirelane-privsep/src/cleanup/`): every change of a capture on a device is
+//! undone at any end of the capture, by a process that has hardly any rights and ends when there is nothing left to do.
+//! Tests of clsact filters alone are in `clsact.rs`, and those of both processes killed in `tune.rs`.
 //!
-//! A veth device has no interrupts of its own: what is set here is threaded NAPI and the CPUs of its threads.
+//! A veth device does not have interrupts of its own: the changes here are threaded NAPI and the CPUs of its threads.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,7 +14,7 @@ use wirelane_tests::{Child, Lab, LabOptions, Signal, guardians, kernel_version, 
 const NOBODY: &str = "65534";
 const POLLED: [&str; 2] = ["--polling", "threaded"];
 
-/// A lab whose receivers have NAPI instances also where no XDP program is on them.
+/// A lab whose receivers have NAPI instances also without an XDP program.
 fn lab_with_gro(links: u32) -> Lab {
     let lab = Lab::with(&LabOptions { queues: 2, links, ..LabOptions::default() }).unwrap();
     for link in &lab.links {
@@ -24,7 +24,7 @@ fn lab_with_gro(links: u32) -> Lab {
     lab
 }
 
-/// Runs words in the receiver's namespace.
+/// Runs a command in the receiver's namespace.
 fn here(lab: &Lab, words: &[&str]) -> String {
     lab.exec(&lab.receiver().namespace, words).unwrap()
 }
@@ -33,14 +33,14 @@ fn threaded(lab: &Lab, device: &str) -> String {
     here(lab, &["cat", &format!("/sys/class/net/{device}/threaded")]).trim().to_owned()
 }
 
-/// The journal of a device, by what `tune status` says.
+/// The journal of a device, as `tune status` reports it.
 fn journal(lab: &Lab, device: &str) -> Option<String> {
     let words = ["tune", "status", "-i", device, "--json"];
     let status = wirelane(lab, &lab.receiver().namespace, &words).unwrap().finish(LIMIT).unwrap();
     status.json().unwrap()[0]["journal"].as_str().map(str::to_owned)
 }
 
-/// How the device is polled, merges packets and is filtered: all that a capture here can change.
+/// Polling, GRO, journal, qdiscs and filters of a device: everything that a capture here can change.
 fn state(lab: &Lab, device: &str) -> BTreeMap<&'static str, String> {
     let gro = here(lab, &["ethtool", "-k", device]);
     let gro = gro.lines().find(|line| line.starts_with("generic-receive-offload")).unwrap().to_owned();
@@ -54,7 +54,7 @@ fn state(lab: &Lab, device: &str) -> BTreeMap<&'static str, String> {
     ])
 }
 
-/// Waits until something is so.
+/// Waits until `look` returns `expected`.
 fn until<T: PartialEq + std::fmt::Debug>(expected: T, look: impl Fn() -> T, what: &str) {
     let end = Instant::now() + LIMIT;
     while look() != expected && Instant::now() < end {
@@ -107,7 +107,7 @@ fn polling_threads(lab: &Lab, device: &str) -> Vec<(u64, u64, String)> {
     queues.iter().filter_map(of).collect()
 }
 
-/// Whether threads can be told apart and moved about here; says where not.
+/// True if polling threads can be identified and bound here; otherwise a message says that the test is skipped.
 fn threads_can_move(test: &str) -> bool {
     let can = kernel_version().unwrap() >= (6, 8) && std::thread::available_parallelism().unwrap().get() > 1;
     if !can {
@@ -116,7 +116,7 @@ fn threads_can_move(test: &str) -> bool {
     can
 }
 
-/// Every engine, with what each changes, and every way to end.
+/// Every engine, with its changes, and every way to end.
 /// Battery: F2
 #[test]
 fn everything_is_put_back_however_the_capture_ends() {
@@ -148,7 +148,7 @@ fn everything_is_put_back_however_the_capture_ends() {
             } else {
                 let last = last_of(&finished).unwrap();
                 assert_eq!((column(&last, "analysed"), column(&last, "lost")), (300, 0), "{options:?}");
-                // At once: the command ends after its guardian.
+                // Immediately: the command ends after its guardian.
                 assert_eq!(state(&lab, "rx0"), before, "{options:?}, {end:?}");
                 assert_eq!(guardians(&lab), [0; 0]);
                 let complaints = finished.complaints();
@@ -162,8 +162,8 @@ fn everything_is_put_back_however_the_capture_ends() {
     }
 }
 
-/// Without GRO, a veth that its program has left has no NAPI instance, and the kernel refuses to switch threads off:
-/// the guardian has to bring one about for a moment.
+/// Without GRO, a veth device loses its NAPI instances with the program, and the kernel refuses to switch threads off:
+/// the guardian has to create an instance for a moment.
 #[test]
 fn threads_are_switched_off_where_the_program_has_gone_before() {
     if !require_root("threads_are_switched_off_where_the_program_has_gone_before") {
@@ -190,7 +190,7 @@ fn a_capture_that_sets_polling_has_no_rights_in_any_thread() {
     let lab = lab_with_gro(1);
     for options in [&["--workers", "2"][..], &["--engine", "packet"], &["--engine", "xsk", "--exclusive"]] {
         let child = count(&lab, "rx0", &[options, &POLLED].concat());
-        // What follows 'ready' is only the start of threads.
+        // Only the start of threads follows 'ready'.
         std::thread::sleep(Duration::from_millis(200));
         let tasks = fs::read_dir(format!("/proc/{}/task", child.pid())).unwrap();
         let threads: Vec<_> = tasks.map(|task| status(task.unwrap().path().to_str().unwrap())).collect();
@@ -228,7 +228,7 @@ fn the_guardian_has_what_it_needs_and_nothing_else() {
         assert_eq!(u64::from_str_radix(&told[set], 16).unwrap(), wanted, "{set}: {told:?}");
     }
     assert_eq!(told["NoNewPrivs"], "1");
-    // The capturing process, the socket to it, the lock; a folder in the places of standard input, output and error.
+    // The capturing process, the socket to it, the lock; a folder in place of standard input, output and error.
     let files = fs::read_dir(format!("{folder}/fd")).unwrap();
     let files: Vec<String> =
         files.map(|fd| fs::read_link(fd.unwrap().path()).unwrap().display().to_string()).collect();
@@ -236,11 +236,11 @@ fn the_guardian_has_what_it_needs_and_nothing_else() {
         ["net:", "pidfd", "socket:"].map(|kind| files.iter().filter(|file| file.contains(kind)).count());
     let folders = files.iter().filter(|file| *file == "/").count();
     assert_eq!((counts, folders, files.len()), ([1, 1, 1], 3, 6), "{files:?}");
-    // Nothing that it maps keeps rings or programs alive.
+    // None of its mappings keeps rings or programs alive.
     let maps = fs::read_to_string(format!("{folder}/maps")).unwrap();
     assert!(!maps.contains("bpf"), "{maps}");
     assert_eq!(fs::read_link(format!("{folder}/cwd")).unwrap().to_str(), Some("/"));
-    // A process group and session of its own; a child of init, which waits for it.
+    // A process group and session of its own; a child of init, which reaps it.
     let group = |pid: u32| {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
         let fields: Vec<String> =
@@ -250,7 +250,7 @@ fn the_guardian_has_what_it_needs_and_nothing_else() {
     assert_ne!(group(guardian).0, group(child.pid()).0);
     assert_ne!(group(guardian).1, group(child.pid()).1);
     assert_ne!(told["PPid"], child.pid().to_string());
-    // What a terminal, a shell or a service manager sends to all processes.
+    // Signals that a terminal, a shell or a service manager sends to all processes.
     for ending in ["TERM", "INT", "HUP", "QUIT", "USR1", "USR2", "PIPE"] {
         signal(&lab, guardian, ending);
     }
@@ -261,8 +261,8 @@ fn the_guardian_has_what_it_needs_and_nothing_else() {
     assert_eq!(guardians(&lab), [0; 0]);
 }
 
-/// The guardian is killed first. What the capture may still do itself it does; a confined one says what it leaves, and
-/// for whom.
+/// The guardian is killed first. The capture undoes what its rights allow; a confined one reports the remaining
+/// changes, and the command that undoes them.
 #[test]
 fn without_its_guardian_a_capture_does_what_it_may_and_names_the_rest() {
     if !require_root("without_its_guardian_a_capture_does_what_it_may_and_names_the_rest") {
@@ -281,7 +281,7 @@ fn without_its_guardian_a_capture_does_what_it_may_and_names_the_rest() {
     let child = count(&lab, "rx0", &options);
     signal(&lab, only_guardian(&lab), "KILL");
     until_no_guardian(&lab);
-    // It goes on as if nothing had happened.
+    // The capture goes on undisturbed.
     send(&lab, 500, &[]).unwrap();
     let finished = child.terminate(LIMIT).unwrap();
     assert_eq!(column(&last_of(&finished).unwrap(), "analysed"), 500);
@@ -292,14 +292,14 @@ fn without_its_guardian_a_capture_does_what_it_may_and_names_the_rest() {
     }
     assert_eq!(threaded(&lab, "rx0"), "1");
     assert!(state(&lab, "rx0")["filters"].contains("wirelane_clsact"));
-    // The next one on the device, whatever it captures.
+    // The next capture on the device, with any options, cleans up.
     let next = count(&lab, "rx0", &["--hook", "clsact"]);
     assert_eq!(threaded(&lab, "rx0"), "0");
     finish(next).unwrap();
     assert_eq!(state(&lab, "rx0"), before);
 }
 
-/// Whoever asks waits within bounds; and the guardian does its work when it can.
+/// A request to a stopped guardian times out; the guardian does its work when it continues.
 #[test]
 fn a_guardian_that_hangs_holds_nobody_up_for_ever() {
     if !require_root("a_guardian_that_hangs_holds_nobody_up_for_ever") {
@@ -343,7 +343,7 @@ fn several_devices_and_both_kinds_of_change_have_one_guardian() {
     }
 }
 
-/// Each capture has its guardian; what they share is put back by the last.
+/// Each capture has its guardian; shared changes are undone by the last.
 /// Battery: F2
 #[test]
 fn the_last_of_several_captures_has_it_put_back() {
@@ -376,7 +376,7 @@ fn the_last_of_several_captures_has_it_put_back() {
     }
 }
 
-/// The CPUs of threads that were there before, which takes CAP_SYS_NICE; and what others have set meanwhile is theirs.
+/// The CPUs of threads that existed before are restored, which needs CAP_SYS_NICE; later changes by others are kept.
 #[test]
 fn threads_get_their_cpus_back_unless_others_have_moved_them() {
     const NAME: &str = "threads_get_their_cpus_back_unless_others_have_moved_them";
@@ -422,7 +422,7 @@ fn a_device_that_was_renamed_gets_its_settings_back() {
         let lab = lab_with_gro(1);
         let before = state(&lab, "rx0");
         let child = count(&lab, "rx0", &[&["--hook", "clsact"], &POLLED[..]].concat());
-        // Some kernels rename only what is down.
+        // Some kernels rename only a device that is down.
         here(&lab, &["ip", "link", "set", "rx0", "down"]);
         here(&lab, &["ip", "link", "set", "rx0", "name", "uplink0"]);
         here(&lab, &["ip", "link", "set", "uplink0", "up"]);
@@ -434,7 +434,7 @@ fn a_device_that_was_renamed_gets_its_settings_back() {
     }
 }
 
-/// Nothing is left to undo, and nothing is said to be left; a device that comes with the same name is not touched.
+/// Nothing is left to undo, and no warning about leftovers is printed; a new device with the same name is not touched.
 #[test]
 fn a_device_that_was_deleted_leaves_no_journal_and_no_guardian() {
     if !require_root("a_device_that_was_deleted_leaves_no_journal_and_no_guardian") {
@@ -445,7 +445,7 @@ fn a_device_that_was_deleted_leaves_no_journal_and_no_guardian() {
         let mut child = count(&lab, "rx0", &[&["--hook", "clsact"], &POLLED[..]].concat());
         let journal = journal(&lab, "rx0").unwrap();
         if killed {
-            // So that it cannot end by itself.
+            // So that the capture cannot end by itself.
             child.signal(Signal::Stop).unwrap();
         }
         here(&lab, &["ip", "link", "del", "rx0"]);
@@ -468,7 +468,7 @@ fn a_device_that_was_deleted_leaves_no_journal_and_no_guardian() {
     }
 }
 
-/// No process beside the capture where everything goes with it.
+/// No cleanup process if the kernel undoes all changes with the end of the capture.
 #[test]
 fn a_capture_that_changes_nothing_lasting_has_no_guardian() {
     if !require_root("a_capture_that_changes_nothing_lasting_has_no_guardian") {

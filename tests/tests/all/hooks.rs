@@ -1,4 +1,4 @@
-//! Every hook counts exactly: XDP in the driver and in the stack, tc in both directions, beside others' programs.
+//! Every hook counts exactly: XDP in the driver and in the stack, tc in both directions, beside the programs of others.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -49,8 +49,8 @@ fn send(lab: &Lab, packets: u32, options: &[&str]) {
     assert_eq!(finished.last_json().unwrap()["sent"], packets);
 }
 
-/// UDP datagrams through the receiver's own stack, on their way out, to a socket that takes them (a closed port
-/// would answer by ICMP).
+/// Transmits UDP datagrams through the receiver's own stack to a socket that accepts them (a closed port would answer
+/// by ICMP).
 fn answer(lab: &Lab, packets: usize) {
     let sink =
         lab.enter(&lab.sender().namespace, || UdpSocket::bind((lab.sender().address, 9)).unwrap()).unwrap();
@@ -124,7 +124,7 @@ fn tc_works_beside_another_xdp_program() {
     assert!(foreign.is_attached().unwrap());
 }
 
-/// A program that lets packets pass ends the row: what is behind it sees nothing.
+/// A program that returns a final verdict ends the chain: programs after it do not see the packet.
 #[test]
 fn tc_sees_packets_that_others_decide_about() {
     if !require_root("tc_sees_packets_that_others_decide_about") {
@@ -163,8 +163,8 @@ fn two_processes_share_one_tc_instance_and_leave_nothing() {
     assert_eq!(wait_for_bpf_objects(&before, Duration::from_secs(5)), before);
 }
 
-/// The peer's VLAN offload takes tags out of packets that its stack sends; raw frames keep theirs. What is
-/// recorded must have the tag in both cases.
+/// The peer's VLAN offload removes tags from packets of its stack; raw frames keep theirs. The recording must have the
+/// tag in both cases.
 #[test]
 fn vlan_tags_are_in_the_recording() {
     if !require_root("vlan_tags_are_in_the_recording") {
@@ -194,14 +194,14 @@ fn tagged(file: &Path, vlan: u16) -> usize {
     String::from_utf8_lossy(&output.stdout).lines().count()
 }
 
-/// Jumbo frames reach a native XDP program in several buffers; they are counted whole.
+/// Jumbo frames reach a native XDP program in several buffers; they are counted as one packet each.
 #[test]
 fn jumbo_frames_are_whole() {
     if !require_root("jumbo_frames_are_whole") {
         return;
     }
     let lab = Lab::with(&LabOptions { mtu: 9000, ..LabOptions::default() }).unwrap();
-    // The ring has room for all of them, or the worker's place on a core would decide.
+    // The ring has room for all of them, so that the scheduling of the worker does not matter.
     const FRAMES: u32 = 400;
     for hook in ["native", "generic", "tc", "clsact"] {
         let child = count(&lab, &["--hook", hook]);
@@ -211,7 +211,7 @@ fn jumbo_frames_are_whole() {
     }
 }
 
-/// TCP with segmentation offload: packets that are longer than the wire allows, whole and marked.
+/// TCP with segmentation offload: packets longer than the MTU are complete and marked.
 #[test]
 fn offloaded_segments_are_whole() {
     if !require_root("offloaded_segments_are_whole") {

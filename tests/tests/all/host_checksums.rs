@@ -1,5 +1,5 @@
-//! Packets of a host that leaves checksums and segmentation to its card: in a recording they have the checksums that they
-//! have on the wire. tshark judges.
+//! Packets of a host that leaves checksums and segmentation to its card: a recording has the checksums of the wire, as
+//! verified by tshark.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -10,7 +10,7 @@ use wirelane_tests::numbers::{capture, column, finish};
 use wirelane_tests::{Lab, LabOptions, require_root};
 
 const PORT: u16 = 7000;
-/// Odd, so that the last byte stands for half a word.
+/// An odd length, so that the last byte is half of a 16-bit word of the checksum.
 const ANSWER: usize = 200_001;
 const DATAGRAM: usize = 701;
 
@@ -46,7 +46,7 @@ fn talk(lab: &Lab) {
     }
 }
 
-/// How many packets of a protocol tshark finds with a good checksum, and how many others.
+/// Numbers of packets of a protocol with a good checksum and with another one, according to tshark.
 fn judged(file: &Path, protocol: &str) -> (usize, usize) {
     let status = format!("{protocol}.checksum.status");
     let output = Command::new("tshark")

@@ -1,4 +1,4 @@
-//! `wirelane http` over a file: what is asked for wrongly, files that exist, disks that are full, sums.
+//! `wirelane http` over a file: wrong usage, existing files, full disks, sums.
 
 use std::fs;
 use std::net::UdpSocket;
@@ -10,7 +10,7 @@ use serde_json::Value;
 use wirelane_tests::numbers::column;
 use wirelane_tests::wirelane_binary;
 
-/// A capture file with one transaction, and one request without an answer.
+/// A capture file with one transaction, and one request without a response.
 fn make_file(path: &Path) {
     let mut pcap: Vec<u8> =
         [0xa1b2_3c4du32, 0x0004_0002, 0, 0, 65535, 1].into_iter().flat_map(u32::to_le_bytes).collect();
@@ -99,18 +99,18 @@ fn transactions_are_logged_and_counted() {
     let log = fs::read_to_string(folder.path().join("a.log")).unwrap();
     let begins = "192.0.2.1 - - [14/Nov/2023:22:13:20 +0000] \"GET /a HTTP/1.1\" 200 5\n";
     assert!(log.starts_with(begins) && log.ends_with("\"GET /b HTTP/1.1\" - -\n"), "{log}");
-    // A file that exists is appended to, unless it is to be emptied.
+    // An existing file is appended to, unless `--overwrite` is given.
     let again = http(folder.path(), &["--quiet", "--log", "common:a.log"]);
     assert!(again.status.success(), "{}", text(&again.stderr));
     assert_eq!(fs::read_to_string(folder.path().join("a.log")).unwrap(), log.repeat(2));
     let again = http(folder.path(), &["--quiet", "--overwrite", "--log", "common:a.log"]);
     assert!(again.status.success() && text(&again.stdout).contains("2 transactions in 1 connections"));
     assert_eq!(fs::read_to_string(folder.path().join("a.log")).unwrap(), log);
-    // What is asked for is there.
+    // Redacted fields are shown if they are requested.
     let output = http(folder.path(), &["--print", "json", "--fields", "authorization,Cookie"]);
     assert!(text(&output.stdout).contains("[\"authorization\",\"Basic c2VjcmV0\"],[\"cookie\",\"c=d\"]"));
     assert!(text(&output.stderr).contains("the ledger balances"));
-    // By a filter, only one direction is left.
+    // A filter leaves only one direction.
     let output = http(folder.path(), &["--print", "common", "src", "port", "8080"]);
     assert!(text(&output.stdout).ends_with(" \"-\" 200 5\n"), "{}", text(&output.stdout));
 }
@@ -128,7 +128,7 @@ fn a_log_that_cannot_be_written_fails_and_is_counted() {
     assert_eq!(log.lines().filter(|line| !line.starts_with('#')).count(), 2, "{log}");
 }
 
-/// tshark and ipfixDump read what is exported, and find nothing wrong; a collector gets the same by UDP.
+/// tshark and ipfixDump read the exported file without errors; a collector receives the same by UDP.
 #[test]
 fn transactions_are_exported() {
     let folder = tempfile::tempdir().unwrap();
@@ -141,7 +141,7 @@ fn transactions_are_exported() {
     assert!(output.status.success(), "{}", text(&output.stderr));
     let last: Value = serde_json::from_str(text(&output.stdout).lines().last().unwrap()).unwrap();
     let file = fs::read(folder.path().join("a.ipfix")).unwrap();
-    // Templates have a message of their own ahead of the records, which in a file is a header.
+    // Templates have a message of their own before the records; in a file it counts as a header.
     let exports = last["exports"].as_array().unwrap();
     for (export, messages) in exports.iter().zip([1, 2]) {
         assert_eq!((column(export, "transactions"), column(export, "messages")), (2, messages), "{export}");

@@ -1,5 +1,5 @@
-//! `wirelane http --analysis kernel`: sums that are exact whatever happens, and what it refuses. That it logs what `--analysis
-//! user` logs is tested beside real servers (`http_servers`) and, for any order of packets, in `wirelane-analysis`.
+//! `wirelane http --analysis kernel`: sums that are always exact, and refusals. That it logs the same as `--analysis
+//! user` is tested beside real servers (`http_servers`) and, for any order of packets, in `wirelane-analysis`.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -14,7 +14,7 @@ fn http(lab: &Lab, options: &[&str]) -> Child {
     capture(lab, &[&words, options].concat()).unwrap()
 }
 
-/// Of a last object: every packet is in one column.
+/// Asserts that every packet is in one column of a last object.
 fn assert_sums(last: &Value) {
     let sum = |names: &[&str]| names.iter().map(|name| column(last, name)).sum::<u64>();
     assert_eq!(column(last, "seen"), sum(&["filtered", "absorbed", "shed", "lost", "delivered"]), "{last}");
@@ -22,8 +22,8 @@ fn assert_sums(last: &Value) {
     assert_eq!(column(&last["workers"][0], "absorbed"), column(last, "absorbed"), "{last}");
 }
 
-/// Packets that are no HTTP are offloaded, those of other captures on the device do not; and what a killed process leaves is
-/// nothing.
+/// Packets other than HTTP are offloaded, except those of other captures on the device; and a killed process leaves
+/// nothing behind.
 #[test]
 fn what_is_no_http_stays_below_and_a_killed_capture_leaves_nothing() {
     if !require_root("what_is_no_http_stays_below_and_a_killed_capture_leaves_nothing") {
@@ -49,7 +49,7 @@ fn what_is_no_http_stays_below_and_a_killed_capture_leaves_nothing() {
     }
 }
 
-/// Answers every request of one connection with so many bytes, as long as the client takes them.
+/// Answers every request of one connection with so many bytes, while the client reads them.
 fn serve(listener: &TcpListener, bytes: usize) {
     let (mut stream, _) = listener.accept().unwrap();
     let mut request = [0; 1000];
@@ -62,7 +62,7 @@ fn serve(listener: &TcpListener, bytes: usize) {
     }
 }
 
-/// A capture that is told to stop in the midst of a body logs what it has seen of it, also of what were offloaded.
+/// A capture that is stopped in the middle of a body logs the part that it has seen, including offloaded bytes.
 /// Battery: I10
 #[test]
 fn what_is_not_whole_is_marked_and_the_sums_are_exact() {
@@ -82,7 +82,7 @@ fn what_is_not_whole_is_marked_and_the_sums_are_exact() {
         let user = http(&lab, &both);
         let mut stream = connect();
         ask(&mut stream);
-        // Some of it, and then the client takes no more.
+        // The client reads a part of the body, and then no more.
         let mut some = vec![0; 1_000_000];
         stream.read_exact(&mut some).unwrap();
         std::thread::sleep(Duration::from_millis(700));
@@ -94,7 +94,7 @@ fn what_is_not_whole_is_marked_and_the_sums_are_exact() {
         };
         let ((of_user, all), (of_kernel, last)) = (of(user), of(kernel));
         assert_sums(&last);
-        // The server asks again whether there is room, until the second one has ended too.
+        // The server sends window probes until the second capture has ended too.
         assert!(column(&last, "seen") >= column(&all, "seen"), "{last}\n{all}");
         assert_eq!(of_kernel["marks"], serde_json::json!(["response_unfinished", "forced"]));
         for name in ["marks", "response_body", "response_bytes", "response_length", "response_missing"] {
@@ -106,7 +106,7 @@ fn what_is_not_whole_is_marked_and_the_sums_are_exact() {
     });
 }
 
-/// What does not go together is said, with the way out, and nothing is captured.
+/// Incompatible options are refused with a hint, and nothing is captured.
 #[test]
 fn what_the_kernel_cannot_do_is_refused() {
     if !require_root("what_the_kernel_cannot_do_is_refused") {

@@ -1,5 +1,6 @@
-//! `wirelane http` beside real servers: nginx, Apache and Squid with real clients. What it logs is what they log, line by
-//! line, but for what the wire cannot know: when a server took a request in hand (times), and what Squid's cache did.
+//! `wirelane http` beside real servers: nginx, Apache and Squid with real clients. The logs are equal line by line,
+//! except for facts that are not on the wire: when a server began to process a request (times), and the result of
+//! Squid's cache.
 
 mod offloaded;
 mod servers;
@@ -17,7 +18,7 @@ use servers::{Servers, is_there};
 use wirelane_tests::numbers::{LIMIT, capture, column, finish};
 use wirelane_tests::{Lab, require_root};
 
-/// Lines, and how often.
+/// Lines, and how often each occurs.
 type Lines = BTreeMap<String, usize>;
 
 fn lines(text: &str, normal: impl Fn(&str) -> String) -> Lines {
@@ -35,7 +36,7 @@ fn timeless(line: &str) -> String {
     format!("{before}{after}")
 }
 
-/// Without the number of bytes, which is the third word behind the quotes around the request.
+/// A line without its time and the number of bytes, which is the third word after the quotes around the request.
 fn without_bytes(line: &str) -> String {
     let (before, after) =
         timeless(line).split_once("\" ").map(|(a, b)| (a.to_owned(), b.to_owned())).unwrap();
@@ -43,7 +44,7 @@ fn without_bytes(line: &str) -> String {
     format!("{before}\" {} {}", words[0], words.get(2).unwrap_or(&""))
 }
 
-/// nginx escapes other characters, and others than Apache: both as the bytes that they mean.
+/// The bytes that an escaped line stands for: nginx and Apache escape different characters, and differently.
 fn unescaped(line: &str) -> String {
     let bytes = line.as_bytes();
     let (mut out, mut at) = (String::new(), 0);
@@ -62,7 +63,7 @@ fn unescaped(line: &str) -> String {
     out
 }
 
-/// Of Squid's native format: client, status, bytes, method, URL, type.
+/// Fields of a line in Squid's native format: client, status, bytes, method, URL, type.
 fn squid(line: &str) -> String {
     let words: Vec<&str> = line.split_whitespace().collect();
     let status = words[3].split_once('/').unwrap().1;
@@ -87,7 +88,7 @@ fn client(lab: &Lab, home: &Path, words: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Sends bytes as they are, and reads up to the end.
+/// Sends raw bytes, and reads up to the end of the response.
 fn raw(lab: &Lab, to: SocketAddr, parts: &[&[u8]]) -> Vec<u8> {
     let talk = || {
         let mut stream = TcpStream::connect(to)?;
@@ -98,18 +99,18 @@ fn raw(lab: &Lab, to: SocketAddr, parts: &[&[u8]]) -> Vec<u8> {
             std::thread::sleep(Duration::from_millis(5));
         }
         let mut answer = Vec::new();
-        // A server may reset what it has refused.
+        // A server may reset the connection of a refused request.
         let _ = stream.read_to_end(&mut answer);
         std::io::Result::Ok(answer)
     };
     lab.enter(&lab.sender().namespace, talk).unwrap().unwrap()
 }
 
-/// Everything that a browser, an impatient program and somebody hostile would ask.
+/// Requests as a browser, an impatient program and an attacker would send them.
 fn ask(lab: &Lab, home: &Path, to: SocketAddr) {
     let at = |path: &str| format!("http://{to}{path}");
     let curl = |words: &[&str]| client(lab, home, &[&["curl", "-s", "-o", "/dev/null"], words].concat());
-    // One connection, many requests.
+    // Many requests over one connection.
     let (small, large, gone) = (at("/small.txt"), at("/large.bin"), at("/gone?a=b&c=%22d%22"));
     curl(&[&small, "-o", "/dev/null", &large, "-o", "/dev/null", &gone, "-o", "/dev/null", &small]);
     curl(&["-I", &small]);
@@ -124,12 +125,12 @@ fn ask(lab: &Lab, home: &Path, to: SocketAddr) {
     curl(&["-d", "chunked", "-H", "Transfer-Encoding: chunked", &at("/post")]);
     curl(&["--http1.0", &small]);
     curl(&["-u", "somebody:secret", "-b", "session=secret", &small]);
-    // What is large, up and down, in chunks and not, and one after the other.
+    // Large bodies in both directions, chunked and not, one after the other.
     for _ in 0..5 {
         curl(&[&large, "-o", "/dev/null", &large, "-o", "/dev/null", &small]);
     }
     curl(&["-d", &"u".repeat(100_000), "-H", "Expect:", &at("/post")]);
-    // Without waiting, and byte by byte.
+    // Pipelined, and byte by byte.
     let get = |path: &str, more: &str| format!("GET {path} HTTP/1.1\r\nHost: here\r\n{more}\r\n");
     let many: String = (0..40).map(|n| get(&format!("/small.txt?{n}"), "")).collect();
     raw(lab, to, &[(many + &get("/end", "Connection: close\r\n")).as_bytes()]);
@@ -139,12 +140,12 @@ fn ask(lab: &Lab, home: &Path, to: SocketAddr) {
     raw(lab, to, &bytes);
     let long = get(&format!("/{}", "long".repeat(700)), "Connection: close\r\n");
     raw(lab, to, &[long.as_bytes()]);
-    // What is not UTF-8, and what servers refuse.
+    // Bytes that are not UTF-8, and requests that servers refuse.
     raw(lab, to, &[b"GET /\xff\xfe\xc3\xa9 HTTP/1.1\r\nHost: h\r\nUser-Agent: \x01\x1b[2J\x7f\xe9\r\nConnection: close\r\n\r\n"]);
     raw(lab, to, &[b"GET /lf HTTP/1.1\nHost: h\nConnection: close\n\n"]);
 }
 
-/// What is asked of Squid too: a proxy gets whole URLs.
+/// Requests through Squid: a proxy receives absolute URLs.
 fn ask_proxy(lab: &Lab, home: &Path, proxy: SocketAddr, origin: SocketAddr) {
     let at = |path: &str| format!("http://{origin}{path}");
     let proxy = proxy.to_string();
@@ -159,7 +160,7 @@ fn ask_proxy(lab: &Lab, home: &Path, proxy: SocketAddr, origin: SocketAddr) {
     curl(&["http://nothing.invalid/"]);
 }
 
-/// Waits until a file has not grown for a while, and gives it.
+/// Waits until a file has not grown for a while, and returns its content.
 fn settled(path: &Path) -> String {
     let (mut length, mut since, end) = (0, Instant::now(), Instant::now() + LIMIT);
     while since.elapsed() < Duration::from_millis(600) && Instant::now() < end {
@@ -193,7 +194,7 @@ fn logs_are_those_of_the_servers() {
     let log = |format: &str| format!("{format}:{}", at(&format!("{format}.log")).display());
     let formats = ["common", "combined", "vhost", "combined-us", "squid", "w3c", "json"];
     let logs: Vec<String> = formats.iter().flat_map(|format| ["--log".to_owned(), log(format)]).collect();
-    // Eight outputs of small transactions are more than their packets pay for: no limit.
+    // Eight outputs of small transactions exceed the limit that their packets allow, so there is no limit.
     let words = ["http", "-i", &device, "--direction", "both", "--json", "--quiet", "--ring-size", "64"];
     let words: Vec<&str> = [&words[..], &["--output-rate", "0"]].concat();
     let words: Vec<&str> = words.into_iter().chain(logs.iter().map(String::as_str)).collect();
@@ -201,7 +202,7 @@ fn logs_are_those_of_the_servers() {
     let child = capture(&lab, &words).unwrap();
 
     ask(&lab, folder.path(), servers.nginx);
-    // Chunks: of these nginx counts the packing, too.
+    // A chunked response: nginx includes the chunk framing in its byte count.
     let page = format!("http://{}/page.html", servers.nginx);
     client(&lab, folder.path(), &["curl", "-s", "-o", "/dev/null", "--compressed", &page]);
     ask(&lab, folder.path(), servers.apache);
@@ -224,7 +225,7 @@ fn logs_are_those_of_the_servers() {
     for log in last["logs"].as_array().unwrap() {
         assert_eq!(column(log, "lines"), column(&last, "transactions"));
     }
-    // Which line is of which server: they are in the same order in each log.
+    // Lines of a server: all logs have the same order.
     let ours = |port: u16| -> Vec<&str> {
         let of = json.lines().zip(combined.lines());
         of.filter(|(json, _)| json.contains(&format!("\"server_port\":{port},")))
@@ -232,16 +233,17 @@ fn logs_are_those_of_the_servers() {
             .collect()
     };
     let of_apache = ours(servers.apache.port()).join("\n");
-    // Excepted: a line feed that no carriage return stands before is for Apache a part of the line, and of a request with
-    // a field that it refuses it knows no fields.
+    // Exceptions: Apache logs a line feed without a carriage return as a part of the request line, and it does not log
+    // any fields of a request with a field that it refuses.
     let normal = |line: &str| {
         let line = timeless(line).replace("/lf HTTP/1.1\\n\"", "/lf HTTP/1.1\"");
         line.replace("\"\\x01\\x1b[2J\\x7f\\xe9\"", "\"-\"")
     };
     assert_same("Apache", &lines(&of_apache, normal), &lines(&apache, normal));
-    // Excepted: the bytes of chunks, compared offloaded.
+    // Exception: the byte count of the chunked response, which is compared below.
     let is_plain = |line: &&str| !line.contains("GET /page.html");
-    // nginx writes 0 where Apache writes a dash. And whom it takes a client for by its Authorization, which nobody has asked us to log.
+    // Exceptions: nginx writes 0 where Apache writes a dash, and it logs the user of Authorization, which is redacted
+    // here by default.
     let normal =
         |line: &str| unescaped(&timeless(line).replace(" - somebody ", " - - ").replace(" 0 \"", " - \""));
     let theirs =
@@ -257,7 +259,7 @@ fn logs_are_those_of_the_servers() {
     assert_eq!(page.split_whitespace().nth(9).unwrap(), packed.to_string());
     assert!(packed > column(found, "response_body"));
     assert_eq!(without_bytes(page), without_bytes(of_nginx.iter().find(|line| !is_plain(line)).unwrap()));
-    // Squid: all but times, what its cache did, and the origin that it asked.
+    // Squid: everything except times, the result of its cache, and the origin server.
     let ours: Vec<String> = {
         let log = fs::read_to_string(at("squid.log")).unwrap();
         let of = json.lines().zip(log.lines());
@@ -272,8 +274,8 @@ fn logs_are_those_of_the_servers() {
     reads_all(&at, column(&last, "transactions"));
 }
 
-/// goaccess reads every line of every format, but where the method has a place of its own those of a method that it does not
-/// know.
+/// goaccess reads every line of every format, except for lines with an unknown method in formats with a field for the
+/// method.
 fn reads_all(at: &impl Fn(&str) -> std::path::PathBuf, transactions: u64) {
     if !is_there(&["goaccess"]) {
         return;

@@ -1,4 +1,5 @@
-//! Hostile bytes of packets in every place that commands show: none reaches standard output or a report as it is.
+//! Hostile bytes of packets in every field that commands show: none of them reaches standard output or a report
+//! unescaped.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -13,7 +14,8 @@ use wirelane_tests::numbers::{LIMIT, capture, column, last_of};
 use wirelane_tests::terminal::Terminal;
 use wirelane_tests::{Lab, require_root, wirelane_binary};
 
-/// Each byte between letters; then UTF-8 that terminals act on, escape sequences, markup and formulas.
+/// Each byte between letters; then Unicode characters with an effect on terminals, escape sequences, markup and
+/// formulas.
 fn hostile() -> Vec<Vec<u8>> {
     let unicode = "\u{61c}\u{200b}\u{200d}\u{200e}\u{200f}\u{2028}\u{2029}\u{202a}\u{202b}\u{202c}\u{202d}\u{202e}\u{2066}\
                    \u{2067}\u{2068}\u{2069}\u{feff}\u{85}\u{9b}\u{e0041}";
@@ -38,12 +40,12 @@ fn hostile() -> Vec<Vec<u8>> {
     bytes.chain(unicode).chain(texts.map(|text| text.as_bytes().to_vec())).collect()
 }
 
-/// A text with `~` where the hostile bytes are to be.
+/// A text in which `~` is replaced by the hostile bytes.
 fn filled(text: &str, bytes: &[u8]) -> Vec<u8> {
     text.replace('\n', "\r\n").split('~').map(str::as_bytes).collect::<Vec<_>>().join(bytes)
 }
 
-/// An HTTP transaction and a call for each of these.
+/// An HTTP transaction and a call for each hostile text.
 fn make_scene(hostile: &[Vec<u8>]) -> Scene {
     let mut scene = Scene::new();
     for (number, bytes) in hostile.iter().enumerate() {
@@ -82,7 +84,7 @@ fn make_scene(hostile: &[Vec<u8>]) -> Scene {
     scene
 }
 
-/// A pcapng file of one packet, whose interface has this name.
+/// Writes a pcapng file of one packet whose interface has this name.
 fn make_named(path: &Path, name: &[u8]) {
     let block = |kind: u32, body: &[u8]| {
         let length = (12 + body.len() as u32).to_le_bytes();
@@ -104,7 +106,7 @@ fn make_named(path: &Path, name: &[u8]) {
         .unwrap();
 }
 
-/// What a command prints, after a check that it is text without unsafe characters, but for line ends.
+/// Output of a command, after a check that it is text without unsafe characters other than line ends.
 fn shown(folder: &Path, words: &[&str]) -> String {
     let output = Command::new(wirelane_binary().unwrap()).current_dir(folder).args(words).output().unwrap();
     let said = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).expect("it is UTF-8"));
@@ -123,13 +125,13 @@ fn assert_safe(words: &[&str], text: &str) {
     assert!(!text.contains('\r'), "{words:?}");
 }
 
-/// The cells of CSV without line ends in cells.
+/// The cells of a line of CSV; cells do not contain line ends.
 fn cells(line: &str) -> Vec<String> {
     let (mut cells, mut quoted) = (vec![String::new()], false);
     let mut rest = line.chars().peekable();
     while let Some(c) = rest.next() {
         match c {
-            // Within quotes, two are one.
+            // A doubled quote within quotes stands for one.
             '"' if quoted && rest.next_if_eq(&'"').is_some() => cells.last_mut().unwrap().push('"'),
             '"' => quoted = !quoted,
             ',' if !quoted => cells.push(String::new()),
@@ -168,7 +170,7 @@ fn no_byte_of_a_packet_reaches_an_output_as_it_is() {
             serde_json::from_str::<serde_json::Value>(line).unwrap();
         }
         let csv = ask(&["--csv"]);
-        // What looks like a formula is a number, or a text behind an apostrophe.
+        // A cell that begins like a formula is a number, or a text after an apostrophe.
         for cell in csv.lines().flat_map(cells) {
             assert!(!cell.starts_with(['=', '+', '-', '@']) || cell.parse::<f64>().is_ok(), "{cell}");
         }
@@ -189,7 +191,7 @@ fn no_name_of_an_interface_reaches_an_output_as_it_is() {
     let folder = folder.path();
     for name in ["=1+\u{1b}[2J", "\u{202e}eth\u{9b}1", "@\u{2028}x\n"] {
         make_named(&folder.join("in.pcapng"), name.as_bytes());
-        // An alarm's text has the device of its key.
+        // An alarm's text contains the device of its key.
         let probe = "interval = \"1s\"\n[[measurement]]\nname = \"m\"\nkey = [\"device\"]\nvalues = [\"packets\"]\n\
                      [[alarm]]\nname = \"a\"\nmeasurement = \"m\"\nvalue = \"packets\"\nabove = 0\n";
         fs::write(folder.join("p.toml"), probe).unwrap();
@@ -225,7 +227,7 @@ fn undrawn(bytes: Vec<u8>) -> String {
             '\u{1b}' if chars.next_if_eq(&'[').is_some() => {
                 // Parameters and intermediate bytes, up to the final byte (ECMA-48, section 5.4).
                 let last = chars.find(|c| matches!(c, '@'..='~'));
-                // No sequence that sets colours, moves or clears is another one.
+                // Only the sequences that set colours, move or clear are used.
                 assert!(last.is_some_and(|last| "ABCDHJKmhl".contains(last)), "{last:?}");
             }
             '\u{1b}' if chars.next_if(|c| "78".contains(*c)).is_some() => {}
@@ -255,7 +257,7 @@ fn no_byte_of_a_packet_reaches_a_screen_or_a_metric_as_it_is() {
         let ready = if of == "probe" { &["--ready", "bandwidth"][..] } else { &[] };
         capture(&lab, &[&words[..], ready].concat()).unwrap()
     });
-    // At a rate at which nothing is lost: 5,000 packets a second.
+    // 5,000 packets a second, a rate without losses.
     replay(&lab, folder.path(), &make_scene(&hostile).into_frames(), 1).unwrap();
     let calls = hostile.len();
     screens[0].until_text(&format!("{calls}"));

@@ -1,10 +1,10 @@
-//! What must hold on every kernel that is served, on this one as well as on those that `make test-kernels`
-//! boots: numbered packets are accounted for one by one, a killed process leaves nothing, and what a kernel
+//! Properties that hold on every supported kernel, on this one as well as on those that `make test-kernels` boots:
+//! numbered packets are accounted for one by one, a killed process leaves nothing behind, and a feature that a kernel
 //! lacks is refused by name.
 //!
-//! Inside such a guest there is a real driver too: a virtio-net device with several queues, whose other end is
-//! a tap device of the host. `WIRELANE_PEER_DEVICE` names the device, and `WIRELANE_PEER` the serial line on
-//! which the host is asked to send, and what has arrived there.
+//! Inside such a guest there is a real driver too: a virtio-net device with several queues, whose other end is a tap
+//! device of the host. `WIRELANE_PEER_DEVICE` names the device, and `WIRELANE_PEER` the serial line on which the host
+//! receives requests to send and reports the packets that have arrived.
 
 mod bench;
 mod clock_slew;
@@ -38,11 +38,11 @@ use wirelane_tests::{
 
 use bench::{Bench, Guest, field, kill, kill_process, last_of, processes, start};
 
-/// An emulated machine takes a hundred times as long as a real one.
+/// An emulated machine is a hundred times slower than a real one.
 const LIMIT: Duration = Duration::from_secs(240);
-/// Programs on tc are attached by link (TCX) since this kernel; before, they are filters.
+/// Programs on tc are attached by link (TCX) since this kernel; earlier kernels use filters.
 const TCX: (u32, u32) = (6, 6);
-/// Packets of a run, below what the smallest buffer on the way takes if nobody reads it.
+/// Packets of a run: fewer than the smallest buffer on the way holds without a reader.
 const PACKETS: u64 = 5000;
 const FRAME: u64 = 60;
 
@@ -64,7 +64,7 @@ fn account_for_every_packet(bench: &dyn Bench, hook: &str, method: &str) -> Valu
         // The recorder ends by itself with the last packet, so all of them have passed the hook.
         recorder.finish(LIMIT).unwrap()
     } else {
-        // Frames of the kernel's generator wait in the receiver's queue at most.
+        // Frames of the kernel's generator are at most queued at the receiver.
         std::thread::sleep(Duration::from_secs(1));
         recorder.terminate(LIMIT).unwrap()
     };
@@ -91,7 +91,7 @@ fn account_for_every_packet(bench: &dyn Bench, hook: &str, method: &str) -> Valu
     last
 }
 
-/// The numbers of the packets in a file and how often each is there: what follows the magic of `send`.
+/// The numbers of the packets in a file, which follow the magic of `send`, and how often each occurs.
 fn numbers(file: &Path) -> BTreeMap<u64, u32> {
     const MAGIC: &[u8] = b"WLn1";
     let mut found = BTreeMap::new();
@@ -108,8 +108,8 @@ fn queues_used(last: &Value) -> usize {
     lines.iter().filter(|line| field(line, "seen") > 0).count()
 }
 
-/// A packet socket's frames go to the queue of the sender's CPU, unless several queues are that CPU's: then the
-/// hash chooses (net/core/dev.c, get_xps_queue).
+/// Assigns all CPUs to every TX queue: a packet socket's frames go to the queue of the sender's CPU, and if several
+/// queues have that CPU, the hash chooses (net/core/dev.c, get_xps_queue).
 fn spread_by_hash(lab: &Lab, queues: u32) {
     let cpus = std::thread::available_parallelism().map_or(1, |cpus| cpus.get().min(32));
     let mask = (1u64 << cpus) - 1;
@@ -130,12 +130,12 @@ fn veth(queues: u32, hook: &str) {
         spread_by_hash(&lab, queues);
     }
     let last = account_for_every_packet(&lab, hook, "socket");
-    // tc is not told the RX queues of a veth.
+    // tc does not see the RX queues of a veth.
     if queues > 1 && !matches!(hook, "tc" | "clsact") {
         assert!(queues_used(&last) > 1, "all packets on one queue: {last}");
     }
     if hook == "native" {
-        // Inside the kernel, past the sender's stack. Its frames land on the queue of the sender's CPU.
+        // Generated in the kernel, without the sender's stack. The frames arrive on the queue of the sender's CPU.
         account_for_every_packet(&lab, hook, "kernel");
     }
 }
@@ -170,7 +170,7 @@ fn veth_four_queues_tc() {
     veth(4, "tc");
 }
 
-/// A filter, also where the kernel has links.
+/// A clsact filter, also on kernels with TCX links.
 #[test]
 fn veth_four_queues_clsact() {
     veth(4, "clsact");
@@ -198,7 +198,7 @@ fn virtio_net_tc() {
     virtio("tc");
 }
 
-/// What a device of a real driver receives and what it transmits, told apart.
+/// Received and transmitted packets of a real driver's device are counted separately.
 #[test]
 fn virtio_net_both_directions() {
     let Some(guest) = Guest::find("virtio_net in both directions") else { return };
@@ -218,7 +218,7 @@ fn virtio_net_both_directions() {
     assert_eq!((field(&last, "analysed"), field(&last, "lost")), (800, 0), "{last}");
 }
 
-/// The stack takes the tag out before tc sees the packet: in the recording it is back.
+/// The stack removes the tag before tc sees the packet: the recording has it again.
 #[test]
 fn virtio_net_vlan_tags() {
     let Some(guest) = Guest::find("virtio_net with VLAN tags") else { return };
@@ -231,7 +231,7 @@ fn virtio_net_vlan_tags() {
         guest.send_with(200, "socket", "--vlan 7");
         assert!(recorder.finish(LIMIT).unwrap().status.success(), "{hook}");
         assert_eq!(numbers(&file).len(), 200, "{hook}");
-        // TPID, TCI, and the type of IPv4 behind them.
+        // TPID, TCI, and the EtherType of IPv4 after them.
         let tag = [0x81, 0x00, 0x00, 0x07, 0x08, 0x00];
         let tags = fs::read(&file).unwrap().windows(tag.len()).filter(|window| *window == tag).count();
         assert_eq!(tags, 200, "{hook}");
@@ -254,7 +254,7 @@ fn veth_polling_threads() {
     assert_eq!(threaded(), "0");
 }
 
-/// Counts what is sent while queues are polled that way, looking at the device in between.
+/// Counts the packets sent while queues are polled in this mode; `look` inspects the device in between.
 fn count_with_polling(bench: &dyn Bench, polling: &str, look: impl FnOnce()) {
     let words = ["count", "-i", bench.device(), "--hook", "native", "--json", "--polling", polling];
     let mut counter = bench.wirelane(&words);
@@ -265,7 +265,7 @@ fn count_with_polling(bench: &dyn Bench, polling: &str, look: impl FnOnce()) {
     assert_eq!((field(&last, "seen"), field(&last, "lost")), (sent, 0), "{polling}: {last}");
 }
 
-/// All of a device that tuning may change: queues, the CPUs of their interrupts, threads, offloads.
+/// Settings of a device that tuning may change: queues, the CPUs of their interrupts, threads, offloads.
 fn settings(bench: &dyn Bench) -> Value {
     let seen = bench.wirelane(&["devices", bench.device(), "--json"]).finish(LIMIT).unwrap().json().unwrap();
     let irqs: Vec<&Value> = seen[0]["rx_queues"].as_array().unwrap().iter().map(|one| &one["irqs"]).collect();
@@ -277,7 +277,7 @@ fn settings(bench: &dyn Bench) -> Value {
     serde_json::json!({ "cpus": cpus, "threaded": seen[0]["threaded_napi"], "features": features, "rss": rss })
 }
 
-/// Interrupts of a real driver are bound beside the worker, by threads and without, and put back.
+/// Interrupts of a real driver are bound to other CPUs than the worker, with polling threads and without, and restored.
 #[test]
 fn virtio_net_polling_is_put_back() {
     let Some(guest) = Guest::find("virtio_net_polling_is_put_back") else { return };
@@ -294,7 +294,7 @@ fn virtio_net_polling_is_put_back() {
     assert_eq!(settings(&guest), before);
     count_with_polling(&guest, "interrupt", || bound_apart(false));
     assert_eq!(settings(&guest), before);
-    // A kernel that has such threads uses them, and one that has none says so.
+    // A kernel with busy-polling threads (6.19) uses them; on an older one the error names that version.
     let words = ["count", "-i", guest.device(), "--hook", "native", "--polling", "busy", "--duration", "1"];
     let busy = guest.wirelane(&words).finish(LIMIT).unwrap();
     let has_them = kernel_version().unwrap() >= (6, 19);
@@ -310,14 +310,14 @@ fn virtio_net_polling_is_put_back() {
         assert_ne!(settings(&guest), before);
         capture
     };
-    // Its guardian puts it back.
+    // The guardian restores the settings.
     kill(polling());
     let deadline = Instant::now() + LIMIT;
     while settings(&guest) != before {
         assert!(Instant::now() < deadline, "nobody puts it back: {}", settings(&guest));
         std::thread::sleep(Duration::from_millis(100));
     }
-    // Where that is killed too, the next to come.
+    // If the guardian is killed too, the next command restores them.
     let capture = polling();
     for guardian in processes("wl-cleanup") {
         kill_process(guardian);
@@ -334,7 +334,7 @@ fn virtio_net_polling_is_put_back() {
 fn virtio_net_is_tuned_and_restored() {
     let Some(guest) = Guest::find("virtio_net_is_tuned_and_restored") else { return };
     tune_and_restore(&guest);
-    // With a table that somebody has set, which holds its queues.
+    // With a table that an administrator has set, which prevents a change of the queues.
     let table = |words: &[&str]| {
         let set = Command::new("ethtool").args(["-X", guest.device()]).args(words).status().unwrap();
         assert!(set.success(), "ethtool -X {words:?}");
@@ -366,15 +366,15 @@ fn tune_and_restore(guest: &Guest) {
     assert_eq!(settings(guest), before, "{:?}", restored.lines);
 }
 
-/// The kernel itself takes a killed process off the device: its place is free for another, the others go on,
-/// and with the last one everything is gone.
+/// The kernel itself removes a killed process from the device: its slot is free for another, the others go on, and with
+/// the last one everything is removed.
 /// Battery: F10
 #[test]
 fn killed_processes_leave_nothing() {
     killed("native");
 }
 
-/// The same by a filter, which the kernel would keep.
+/// The same with a filter, which the kernel would keep.
 #[test]
 fn killed_processes_leave_no_filter() {
     killed("clsact");
@@ -398,7 +398,7 @@ fn killed(hook: &str) {
     first.signal(Signal::Kill).unwrap();
     assert!(!first.finish(LIMIT).unwrap().status.success());
     lab.send(100, "socket");
-    // In the place of the killed one, with rings of its own.
+    // In the slot of the killed one, with rings of its own.
     let third = begin();
     assert_eq!(bpf_objects().programs, with_two.programs, "the third process did not join");
     lab.send(100, "socket");
@@ -410,7 +410,7 @@ fn killed(hook: &str) {
     assert_eq!(wait_for_bpf_objects(&before, LIMIT), before);
 }
 
-/// `wirelane devices` names what this kernel lacks, and nothing that it has.
+/// `wirelane devices` names exactly the features that this kernel lacks.
 /// Battery: F9
 #[test]
 fn missing_features_are_named() {

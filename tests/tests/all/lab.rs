@@ -1,4 +1,4 @@
-//! The lab itself: what it promises to the other tests.
+//! The lab itself: properties on which the other tests rely.
 
 use std::net::UdpSocket;
 use std::path::Path;
@@ -69,7 +69,7 @@ fn commands_run_in_their_namespace() {
     assert_eq!(seen.split_whitespace().collect::<Vec<_>>(), ["lo", "rx0"]);
     let error = lab.exec(&receiver.namespace, &["ls", "/no-such-path"]).unwrap_err();
     assert!(error.to_string().contains("no-such-path"), "{error}");
-    // A panic inside reaches the test.
+    // A panic inside is passed on to the test.
     let panicked = std::panic::catch_unwind(|| lab.enter(&receiver.namespace, || panic!("inside")));
     assert!(panicked.is_err());
 }

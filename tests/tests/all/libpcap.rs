@@ -1,4 +1,4 @@
-//! Our libpcap beside the system's: the same functions, and C programs that see the same of the same traffic.
+//! Our libpcap beside the system's: the same functions, and C programs with the same output for the same traffic.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -41,12 +41,12 @@ fn both_libraries_export_what_the_systems_does_and_load_no_libpcap() {
     }
 }
 
-/// What a program prints to its end, which must be a good one.
+/// Output of a program up to its end, which must be a success.
 fn rest(child: Child) -> String {
     let finished = child.finish(LIMIT).unwrap();
     let said = finished.lines.join("\n");
     assert!(finished.status.success(), "{}: {said}\n{}", finished.status, finished.stderr);
-    // libpcap warns where the kernel does not take a filter, and ours filters without a word.
+    // libpcap warns if the kernel does not accept a filter; ours filters without a warning.
     let errors = finished.stderr.lines().filter(|line| !line.starts_with("Warning: Kernel filter failed"));
     said + "\n" + &errors.collect::<Vec<_>>().join("\n")
 }
@@ -70,11 +70,12 @@ fn functions_say_the_same_in_every_state_of_a_handle() {
     let expected = all(&program, Library::System);
     assert!(expected.lines().count() > 150, "{expected}");
     assert_eq!(all(&program, Library::DropIn), expected);
-    // Ordinary devices are the system's here, and what is ours to call goes there.
+    // Preloaded, ordinary devices belong to the system's library, and calls on its handles are forwarded to it.
     assert_eq!(all(&program, Library::Preload), expected);
-    // The address sanitizer wants to come first, and so a library that is preloaded does not go with it.
+    // The address sanitizer must be loaded first, so it does not work with a preloaded library.
     assert_eq!(all(&checked, Library::DropIn), expected);
-    // A closed handle refuses all that one refuses which is not activated yet, in the same words, and activating, too.
+    // A closed handle refuses the same calls as one that is not activated yet, with the same messages, and activation,
+    // too.
     let refusals = expected.split("activate: ").next().unwrap().trim_end();
     for program in [&program, &checked] {
         let said = say(Library::DropIn, &[program.to_str().unwrap(), "closed", &receiver.device]);
@@ -86,11 +87,11 @@ fn functions_say_the_same_in_every_state_of_a_handle() {
     }
 }
 
-/// A mode of `behave`, further words, and how many packets it is to get. The sender sends 64 in all.
+/// A mode of `behave`, its expected packets, and a filter. The sender sends 64 packets in all.
 const MODES: [(&str, &str, &str); 9] = [
     ("loop", "64", ""),
     ("loop", "8", "udp src port 1002 or udp src port 1003"),
-    // What the kernel's filters refuse is filtered outside of it.
+    // A filter that the kernel refuses is evaluated in user space.
     ("loop", "64", "ip protochain 17"),
     ("snapped", "16", "udp src portrange 1004-1007"),
     ("next", "64", ""),
@@ -100,9 +101,9 @@ const MODES: [(&str, &str, &str); 9] = [
     ("forked", "64", ""),
 ];
 
-/// Runs a mode with a library while 64 packets come, and gives what it says.
+/// Runs a mode with a library while 64 packets arrive, and returns its output.
 fn behave(lab: &Lab, library: Library, folder: &Path, program: &Path, mode: (&str, &str, &str)) -> String {
-    // A process that was forked keeps what belongs to the one that has opened the handle, until it ends.
+    // A forked process keeps the resources of the process that has opened the handle, until it ends.
     let leaks =
         if mode.0 == "forked" { "ASAN_OPTIONS=detect_leaks=0" } else { "ASAN_OPTIONS=detect_leaks=1" };
     let words = [leaks, program.to_str().unwrap(), mode.0, &lab.receiver().device, mode.1, mode.2];
@@ -112,7 +113,7 @@ fn behave(lab: &Lab, library: Library, folder: &Path, program: &Path, mode: (&st
     loop {
         match child.next_line(LIMIT).unwrap() {
             Some(line) if line == "ready" => break,
-            // Others' packets, while it changes what it wants.
+            // Traffic of another generator, while the program changes its filter.
             Some(line) if line == "changing" => {
                 let sender = lab.sender();
                 let words = [
@@ -151,7 +152,7 @@ fn programs_see_the_same_of_the_same_traffic() {
     let folder = folder.path();
     let plain = compile("behave", folder, &[]).unwrap();
     let checked = compile("behave", folder, &["-fsanitize=address"]).unwrap();
-    // So that the capture program is there, and joining it is quick.
+    // Keeps the capture program loaded, so that joining it is quick.
     let device = lab.receiver().device.clone();
     let holder = capture(&lab, &["count", "-i", &device, "--direction", "both", "--json"]).unwrap();
     let file = folder.join("dump.pcap");
@@ -160,14 +161,14 @@ fn programs_see_the_same_of_the_same_traffic() {
         let expected = behave(&lab, Library::System, folder, &plain, mode);
         assert!(expected.contains("packets,"), "{mode:?}: {expected}");
         assert_eq!(behave(&lab, Library::DropIn, folder, &plain, mode), expected, "{mode:?}");
-        // The address sanitizer wants to come first, and so a library that is preloaded does not go with it.
+        // The address sanitizer must be loaded first, so it does not work with a preloaded library.
         assert_eq!(behave(&lab, Library::DropIn, folder, &checked, mode), expected, "{mode:?}, checked");
     }
-    // Of packets that we have sent ourselves libpcap shows none to the handle that sent them.
+    // libpcap does not deliver packets that were sent by a handle to that handle.
     let directions = ("directions", "64", "");
     let expected = behave(&lab, Library::System, folder, &plain, directions);
     assert_eq!(behave(&lab, Library::DropIn, folder, &plain, directions), expected);
-    // libpcap's manual allows none of this, so it is compared with what one thread sees.
+    // libpcap's manual does not allow concurrent calls, so the output is compared with that of one thread.
     let filter = "udp src port 1002 or udp src port 1003";
     let expected = behave(&lab, Library::System, folder, &plain, ("loop", "8", filter));
     let expected = expected.lines().next().unwrap().strip_prefix("loop: ").unwrap().to_owned();
@@ -184,17 +185,17 @@ fn opening_and_closing_leaves_nothing_behind() {
     if !require_root("opening_and_closing_leaves_nothing_behind") {
         return;
     }
-    // A cycle waits for the kernel most of the time: four devices go through it side by side.
+    // A cycle mostly waits for the kernel: four devices run it concurrently.
     let lab = Lab::with(&LabOptions { links: 4, alone: true, ..LabOptions::default() }).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let program = compile("behave", folder.path(), &[]).unwrap();
     let devices: Vec<&str> = lab.links.iter().map(|link| link.receiver.device.as_str()).collect();
     let all = devices.join(",");
-    // With a filter: handles need programs that know filters, and would have them replaced.
+    // With a filter: handles need programs with filters, and would otherwise replace the loaded ones.
     let words = ["count", "-i", &all, "--direction", "both", "--json", "len >= 0"];
     let holder = capture(&lab, &words).unwrap();
     let before = settled_bpf_objects();
-    // Of all devices together; 'make soak' has 1000.
+    // Total of all devices; 'make soak' runs 1000.
     let cycles = std::env::var("WIRELANE_PCAP_CYCLES").map_or(60, |cycles| cycles.parse::<u32>().unwrap());
     let each = cycles.div_ceil(devices.len() as u32).to_string();
     let begin = |device: &&str| {
@@ -210,7 +211,7 @@ fn opening_and_closing_leaves_nothing_behind() {
     finish(holder).unwrap();
 }
 
-/// A program that has asked for a time-out of 50 ms, and not for each packet at once, is not woken for each.
+/// A program with a time-out of 50 ms and without immediate mode is not woken for each packet.
 #[test]
 fn packets_gather_where_a_program_lets_them() {
     if !require_root("packets_gather_where_a_program_lets_them") {
@@ -229,7 +230,7 @@ fn packets_gather_where_a_program_lets_them() {
     let before = woken();
     send(&lab, 600, &[&PACKETS[..], &["--rate", "300"]].concat()).unwrap();
     let times = woken() - before;
-    // Two seconds of 20 ms are 100; a machine that is busy makes them more seconds.
+    // Two seconds of 20 ms each are 100; on a busy machine sending takes longer.
     assert!(times < 300, "woken {times} times for 600 packets");
     send(&lab, 1, &PACKETS).unwrap();
     assert!(rest(child).starts_with("loop: 0, 601 packets"));

@@ -1,4 +1,4 @@
-//! Programs as they are packaged, on our libpcap: each sees exactly what was sent.
+//! Packaged programs on our libpcap: each sees exactly the packets that were sent.
 
 mod more;
 mod readme;
@@ -16,12 +16,12 @@ use wirelane_tests::{Child, Finished, Lab, Signal, require_root, wirelane_binary
 
 /// Packets from source ports 1000 to 1015, in turn, each of 100 bytes.
 const PACKETS: [&str; 8] = ["--pattern", "ports", "--flows", "16", "--src-port", "1000", "--size", "100"];
-/// How many are sent, and how many of them [`FILTER`] accepts.
+/// Number of packets sent, and of those that [`FILTER`] accepts.
 const SENT: u64 = 160;
 const FILTER: &str = "udp src port 1003 or udp src port 1011";
 const ACCEPTED: u64 = 20;
 
-/// A lab with a capture beside, so that others join quickly; its ledger says what there was.
+/// A lab with a capture beside the tested programs, so that they join quickly; its ledger counts all packets.
 struct Beside {
     lab: Lab,
     folder: tempfile::TempDir,
@@ -40,12 +40,12 @@ impl Beside {
         self.folder.path().join(name).to_str().unwrap().to_owned()
     }
 
-    /// Starts a program of this name, and waits until it captures, with a filter or without.
+    /// Starts a program, and waits until a group of this owner captures, with a filter or without.
     fn begin(&self, library: Library, owner: &str, filtered: bool, words: &[&str]) -> Child {
         let mut child = start(&self.lab, library, self.folder.path(), words).unwrap();
-        // What the kernel keeps of its name.
+        // The kernel truncates process names to 15 bytes.
         let owner = &owner[..owner.len().min(15)];
-        // Without an expression some set a filter that accepts everything.
+        // Without an expression some programs set a filter that accepts everything.
         let captures = |group: &Group| group.owner == owner && (group.filter.is_some() || !filtered);
         if let Err(error) = wait_for_groups(&self.lab, &mut child, captures) {
             panic!("{words:?}: {error}: {:?}", child.terminate(LIMIT));
@@ -57,7 +57,7 @@ impl Beside {
         send(&self.lab, SENT, &PACKETS).unwrap();
     }
 
-    /// Starts it, sends, and waits for its end, or ends it.
+    /// Starts a program, sends, and waits for its end (`ends`) or ends it.
     fn run(&self, owner: &str, filtered: bool, ends: bool, words: &[&str]) -> Finished {
         let child = self.begin(Library::DropIn, owner, filtered, words);
         self.send();
@@ -67,7 +67,7 @@ impl Beside {
     }
 }
 
-/// The number in front of these words.
+/// The number before these words.
 fn number_before(text: &str, words: &str) -> u64 {
     let line = text.lines().find(|line| line.contains(words));
     let line = line.unwrap_or_else(|| panic!("no '{words}' in: {text}"));
@@ -75,7 +75,7 @@ fn number_before(text: &str, words: &str) -> u64 {
     before.rsplit(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap_or_else(|_| panic!("{line}"))
 }
 
-/// With a filter and without: the expression, and how many packets it accepts.
+/// Filter expressions, and the number of packets that each accepts.
 const CASES: [(&str, u64); 2] = [("", SENT), (FILTER, ACCEPTED)];
 
 /// Battery: L1
@@ -99,7 +99,7 @@ fn programs_see_exactly_what_was_sent() {
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
             beside.run(owner, filtered, true, &words)
         };
-        // Its own summary agrees with the ledger of the group beside, which sees what it sees.
+        // tcpdump's summary agrees with the counts of the group beside it, which sees the same packets.
         let words = vec!["tcpdump", "-Z", "nobody", "-n", "-i", device, "-c", &number, "-w", "/dev/null"];
         let finished = run("tcpdump", with(words, FILTER));
         for words in [" packets captured", " packets received by filter"] {
@@ -107,7 +107,7 @@ fn programs_see_exactly_what_was_sent() {
         }
         assert_eq!(number_before(&finished.stderr, " packets dropped by kernel"), 0);
 
-        // It keeps two capabilities only, so that engine packet captures, and that is said.
+        // dumpcap keeps two capabilities only, so that engine packet captures, with a message.
         let file = beside.path(&format!("dumpcap-{count}.pcapng"));
         let rule = if filtered { format!("-f '{filter}'") } else { String::new() };
         let command = format!("exec dumpcap -i {device} -c {count} -w {file} {rule} 2>&1");
@@ -138,11 +138,11 @@ fn programs_see_exactly_what_was_sent() {
         assert_eq!(finished.lines, [format!("{count} packets, {count} 0")], "{}", finished.stderr);
     }
     let ledger = finish(beside.holder).unwrap();
-    // Five programs were sent the same, with a filter and without.
+    // Five programs were sent the same packets, with a filter and without.
     assert_eq!(column(&ledger, "seen"), 5 * 2 * SENT, "{ledger}");
 }
 
-/// Scapy counts packets by libpcap: DEVICE COUNT [FILTER].
+/// Script for Scapy that counts packets with libpcap: DEVICE COUNT [FILTER].
 const SCAPY: &str = "import sys, logging
 logging.disable(logging.CRITICAL)
 from scapy.all import conf, sniff
@@ -150,7 +150,7 @@ conf.use_pcap = True
 rule = sys.argv[3] if len(sys.argv) > 3 else None
 print(len(sniff(iface=sys.argv[1], count=int(sys.argv[2]), filter=rule)), 'packets')";
 
-/// Pcapy counts packets, and says what libpcap has received and dropped: DEVICE COUNT [FILTER].
+/// Script for Pcapy that counts packets and prints libpcap's received and dropped packets: DEVICE COUNT [FILTER].
 const PCAPY: &str = "import sys, pcapy
 reader, count = pcapy.open_live(sys.argv[1], 65535, 1, 100), 0
 if len(sys.argv) > 3:
@@ -187,7 +187,7 @@ fn collectors_of_flows_account_for_every_packet() {
     assert!(statistics().contains(&format!("Packets received by libpcap: {SENT}")), "{}", statistics());
     child.terminate(LIMIT).unwrap();
 
-    // Connections: their bytes put together, and what opened them.
+    // Connections: their reassembled bytes, and fingerprints of their SYNs.
     let folder = beside.path("tcpflow");
     let flows = beside.begin(Library::DropIn, "tcpflow", false, &["tcpflow", "-o", &folder, "-i", device]);
     let log = beside.path("p0f.log");
@@ -195,7 +195,7 @@ fn collectors_of_flows_account_for_every_packet() {
     let file = beside.path("both.pcap");
     let both = beside.begin(Library::DropIn, "tcpdump", false, &["tcpdump", "-U", "-i", device, "-w", &file]);
     let sent = connect(&beside.lab);
-    // tcpflow and tcpdump end at a signal, with what they have not read yet unread.
+    // tcpflow and tcpdump end at a signal without processing the packets that they have not read yet.
     let rebuilt = || -> Vec<(PathBuf, u64)> {
         let paths = std::fs::read_dir(&folder).into_iter().flatten().map(|entry| entry.unwrap().path());
         let from_port = paths.filter(|path| path.to_str().unwrap().contains("04096"));
@@ -228,26 +228,26 @@ fn collectors_of_flows_account_for_every_packet() {
     finish(beside.holder).unwrap();
 }
 
-/// A file of connections has so many packets, of both directions, in the order of time.
+/// Asserts that a file of connections has so many packets, of both directions, in time order.
 fn in_order(file: &str, packets: u64) {
     let text = in_text(file, "");
     let times: Vec<&str> = text.lines().map(|line| line.split(' ').next().unwrap()).collect();
     assert_eq!(times.len() as u64, packets);
-    // All have the same number of digits.
+    // The times have the same number of digits, so they can be compared as text.
     assert!(times.is_sorted(), "{text}");
     let from_port = text.lines().filter(|line| line.contains(".4096 >")).count();
     let to_port = text.lines().filter(|line| line.contains(".4096: ")).count();
     assert!(from_port > 10 && to_port > 10 && from_port + to_port == times.len(), "{from_port} {to_port}");
 }
 
-/// The packets of a file that a filter accepts, a line each, by tcpdump.
+/// The packets of a file that a filter accepts, as printed by tcpdump, one per line.
 fn in_text(file: &str, filter: &str) -> String {
     let output =
         std::process::Command::new("tcpdump").args(["-tt", "-n", "-r", file, filter]).output().unwrap();
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Three connections to the receiver's port 4096, each of which sends this.
+/// Makes three connections to the receiver's port 4096, sends the same bytes in each, and returns these.
 fn connect(lab: &Lab) -> Vec<u8> {
     let bytes: Vec<u8> = (0..100_000u32).flat_map(u32::to_be_bytes).collect();
     let address = SocketAddr::from((lab.receiver().address, 4096));
@@ -292,7 +292,7 @@ fn processes_share_a_group_by_flow() {
     let refused = start(&beside.lab, Library::System, beside.folder.path(), &one_more).unwrap();
     let refused = refused.finish(LIMIT).unwrap();
     assert!(refused.stderr.contains("all 6 shares of group 'ids'"), "{refused:?}");
-    // A group has a share for another, and the device no place: the six, the capture beside, and these have all 16.
+    // Nine more groups fill the device: with the six shares and the capture beside them all 16 slots are taken.
     let open = |_| {
         let selectors = wirelane::Selector::parse_list(&beside.lab.receiver().device).unwrap();
         let builder = wirelane::Builder::new(selectors).direction(wirelane::Direction::Both);
@@ -306,13 +306,13 @@ fn processes_share_a_group_by_flow() {
     let refused = refused.finish(LIMIT).unwrap();
     assert!(refused.stderr.contains("already has 16 groups, the maximum"), "{refused:?}");
     drop(others);
-    // A share whose process was killed is the next one's.
+    // The share of a killed process goes to the next one.
     let killed = children.remove(2);
     killed.signal(Signal::Kill).unwrap();
     killed.finish(LIMIT).unwrap();
     children.insert(2, begin(2));
     beside.send();
-    // tcpdump ends at a signal, with what it has not read yet unread.
+    // tcpdump ends at a signal without processing the packets that it has not read yet.
     let file = |number: usize| beside.path(&format!("share-{number}.pcap"));
     let written = || {
         (0..6)
@@ -330,7 +330,7 @@ fn processes_share_a_group_by_flow() {
         let file = file(number);
         let numbers = in_file(Path::new(&file)).unwrap();
         assert_eq!(number_before(&finished.stderr, " packets captured"), numbers.len() as u64);
-        // Whole flows: each of the 16 has 10 packets.
+        // Complete flows: each of the 16 has 10 packets.
         assert_eq!(numbers.len() % 10, 0, "{numbers:?}");
         all.extend(numbers);
     }
@@ -351,7 +351,7 @@ fn wireshark_lists_and_captures_virtual_devices() {
     let file = format!("{folder}/wirelane");
     std::fs::write(&file, script).unwrap();
     std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    // Its own folder of such programs, in the mount namespace that 'ip netns exec' makes.
+    // Replaces the folder of extcap programs, in the mount namespace that 'ip netns exec' makes.
     let with = |command: &str| {
         format!(
             "place=$(tshark -G folders 2>/dev/null | sed -n 's/^Extcap path:[[:space:]]*//p') && \
@@ -396,7 +396,7 @@ fn a_preloaded_library_takes_what_is_named_and_all_where_it_is_told() {
     built("libwirelane_libpcap_preload.so").unwrap();
     let beside = Beside::new();
     let device = beside.lab.receiver().device.clone();
-    // An RX queue is ours by its name; the file says which packets came on it.
+    // A selector with an RX queue opens our library; the files divide the packets by queue.
     let mut seen = 0;
     for queue in 0..2 {
         let file = beside.path(&format!("queue-{queue}.pcap"));
@@ -404,13 +404,14 @@ fn a_preloaded_library_takes_what_is_named_and_all_where_it_is_told() {
         let words = ["tcpdump", "-U", "-n", "-i", &name, "-w", &file];
         let child = beside.begin(Library::Preload, "tcpdump", false, &words);
         beside.send();
-        // Packets gather before it is woken, and what it has not read when it is ended it leaves.
+        // Packets are batched before the program is woken; it does not read the rest after a signal.
         std::thread::sleep(Duration::from_millis(300));
         child.terminate(LIMIT).unwrap();
         seen += in_file(Path::new(&file)).unwrap().len() as u64;
     }
     assert_eq!(seen, SENT);
-    // An ordinary name is the system's, which keeps packets for as long as tcpdump says, unless it has enough of them.
+    // An ordinary name opens the system's library, which batches packets for tcpdump's time-out, or until it has
+    // enough.
     let command = format!("exec tcpdump -n -c 16 -i {device} -w /dev/null 2>&1");
     let child = start(&beside.lab, Library::Preload, beside.folder.path(), &["sh", "-c", &command]).unwrap();
     let first = child.next_line(LIMIT).unwrap().unwrap();

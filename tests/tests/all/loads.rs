@@ -1,4 +1,4 @@
-//! Bursts as large as a ring is documented to hold, and load over a time (RELIABILITY.md, L5 and L9).
+//! Bursts of the documented ring capacity, and load over time (RELIABILITY.md, L5 and L9).
 
 use std::time::{Duration, Instant};
 
@@ -6,12 +6,12 @@ use wirelane::{Builder, Direction, HookChoice, Selector};
 use wirelane_tests::numbers::{LIMIT, capture, column, drain, last_of, number_of, send, wirelane};
 use wirelane_tests::{Lab, LabOptions, open_descriptors, require_root, resident_bytes, settled_bpf_objects};
 
-/// What README says a record takes: the packet and 40 bytes, rounded up to a multiple of 8.
+/// Documented size of a record: the packet and 40 bytes, rounded up to a multiple of 8.
 fn record(frame: u64) -> u64 {
     (frame + 40).div_ceil(8) * 8
 }
 
-/// While a worker is away, a ring takes a burst of ring size / record size packets, and loses all that come then.
+/// While the worker does not read, a ring holds a burst of ring size / record size packets, and loses all later ones.
 /// Battery: L9
 #[test]
 fn a_ring_holds_the_burst_that_it_is_documented_to() {
@@ -35,7 +35,7 @@ fn a_ring_holds_the_burst_that_it_is_documented_to() {
         let mut worker = live.workers().remove(0);
         let holds = ring / record(frame);
         let size = frame.to_string();
-        // At full speed, and twice: a ring that has been emptied holds as much again.
+        // At full speed, and twice: an emptied ring holds as much again.
         for _ in 0..2 {
             send(&lab, holds, &["--size", &size]).unwrap();
             let mut seen = 0;
@@ -54,7 +54,7 @@ fn a_ring_holds_the_burst_that_it_is_documented_to() {
     }
 }
 
-/// `WIRELANE_SOAK_SECONDS` (5): a paced load that a worker keeps up with is not lost, and the process does not grow.
+/// For `WIRELANE_SOAK_SECONDS` (5) a paced load that a worker can handle is not lost, and the process does not grow.
 /// Battery: L5
 #[test]
 fn a_paced_load_is_not_lost_and_nothing_grows() {
@@ -69,7 +69,7 @@ fn a_paced_load_is_not_lost_and_nothing_grows() {
         &["count", "-i", &lab.receiver().device, "--json", "--workers", "2", "--ring-size", "16"],
     )
     .unwrap();
-    // Warm: everything that is allocated has been.
+    // Warm-up: every allocation has been made after it.
     send(&lab, RATE, &["--rate", "50k"]).unwrap();
     let before = (resident_bytes(child.pid()).unwrap(), open_descriptors(child.pid()).unwrap());
     let objects = settled_bpf_objects();

@@ -1,6 +1,6 @@
-//! All integration tests in one program, a module a file: `cargo test -p wirelane-tests --test all rotation::` runs those
-//! of `rotation.rs`. Tests share a process: one that measures or changes the process itself is run in a process of its
-//! own by `wirelane_tests::in_own_process`.
+//! All integration tests in one program, one module per file: `cargo test -p wirelane-tests --test all rotation::` runs
+//! those of `rotation.rs`. Tests share a process: one that measures or changes the process itself runs in a process of
+//! its own by `wirelane_tests::in_own_process`.
 
 // Fuzz targets take their macro from the crate `libfuzzer_sys`; `fuzz_targets` defines it here.
 extern crate self as libfuzzer_sys;

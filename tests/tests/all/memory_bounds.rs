@@ -1,5 +1,5 @@
-//! The bound that `--memory` promises holds for the process, its end included: floods in a control group of the memory
-//! that the command takes for an empty capture, the bound, and 10 % of both (RELIABILITY.md, F8 with L6, I5 and I6).
+//! The limit of `--memory` holds for the process, including its end: floods in a control group of the memory that the
+//! command takes for an empty capture, the limit, and 10 % of both (RELIABILITY.md, F8 with L6, I5 and I6).
 
 use std::io::{BufWriter, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -14,32 +14,32 @@ use wirelane_tests::numbers::column;
 use wirelane_tests::recordings::{write_header, write_packet};
 use wirelane_tests::{ControlGroup, require_root, wirelane_binary};
 
-/// The bound, in MiB.
+/// The limit, in MiB.
 const BUDGET: u64 = 16;
-/// That of calls, beside which there are some MiB that do not grow with it.
+/// The limit for calls, which have some MiB of constant size in addition.
 const CALLS_BUDGET: u64 = 96;
 
-/// A pcap stream into a command.
+/// A pcap stream to the standard input of a command.
 struct Wire {
     output: BufWriter<ChildStdin>,
     packets: u64,
 }
 
 impl Wire {
-    /// Frames, a microsecond after one another.
+    /// Writes a frame, a microsecond after the previous one.
     fn put(&mut self, frame: &[u8]) {
         let at_ns = 1_772_366_400_000_000_000 + self.packets * 1000;
-        // A process that was killed reads no more; its end is looked at then.
+        // A killed process does not read any more; its end is checked later.
         self.packets += u64::from(write_packet(&mut self.output, at_ns, frame).is_ok());
     }
 
-    /// All frames of a scene.
+    /// Writes all frames of a scene.
     fn play(&mut self, scene: Scene) {
         scene.into_frames().iter().for_each(|frame| self.put(frame));
     }
 }
 
-/// Peak memory in bytes, the last object, and the packets that were put in.
+/// Runs a command in a control group; returns peak memory in bytes, the last object, and the number of packets written.
 fn run(test: &str, words: &[&str], limit: u64, fill: impl FnOnce(&mut Wire)) -> Option<(u64, Value, u64)> {
     let group = ControlGroup::limited(test, limit)?;
     let mut command = group.command(wirelane_binary().unwrap());
@@ -61,7 +61,7 @@ fn run(test: &str, words: &[&str], limit: u64, fill: impl FnOnce(&mut Wire)) -> 
     Some((group.peak().unwrap_or(0), last, packets))
 }
 
-/// Runs a flood within `extra` MiB beside the bound.
+/// Runs a flood with `extra` MiB in addition to the limit.
 fn bounded(
     test: &str,
     words: &[&str],
@@ -72,8 +72,8 @@ fn bounded(
     let bound = if words[0] == "voip" { CALLS_BUDGET } else { BUDGET };
     let budget = bound.to_string();
     let words = [words, &["--memory", &budget]].concat();
-    // What the command takes by itself, in a group that does not bind it. The pages of the program's file are charged to
-    // who reads them first, so that is done before.
+    // Memory of the command for an empty capture, in a group with a large limit. The pages of the program file are
+    // charged to the first reader, so the first run is not measured.
     run(test, &words, 1 << 30, |_| {})?;
     let (base, ..) = run(test, &words, 1 << 30, |_| {})?;
     let base = if base == 0 { 64 << 20 } else { base };
@@ -95,7 +95,7 @@ fn client(number: u32) -> SocketAddr {
     )
 }
 
-/// A segment of a client's, or to it.
+/// Writes a segment of a client to this port of the server.
 fn segment(wire: &mut Wire, number: u32, port: u16, seq: u32, data: &[u8]) {
     let mut scene = Scene::new();
     scene.segment(&client(number).to_string(), &format!("10.0.0.2:{port}"), 0x18, (seq, 1), data);
@@ -111,7 +111,7 @@ fn a_flood_of_flows_stays_within_the_bound() {
     }
     for options in [&["flows"][..], &["flows", "--biflow"]] {
         let last = bounded(NAME, options, 0, "every packet a new flow", |wire| {
-            // A flow takes some 230 bytes, so these are 4 times what there is room for.
+            // A flow takes some 230 bytes, so these are 4 times the number that fits.
             for number in 0..300_000u32 {
                 let mut scene = Scene::new();
                 scene.udp(0, &client(number).to_string(), "10.0.0.2:9", b"flood");
@@ -139,7 +139,7 @@ fn hostile_http_stays_within_the_bound() {
     assert_eq!((column(&last, "requests"), column(&last, "without_response")), (60_000, 60_000));
     assert!(column(&last, "evicted_connections") > 0, "{last}");
 
-    // 1 GiB of one line, in the largest packets that there are.
+    // 1 GiB in one line, in packets of the largest size.
     let last = bounded(NAME, &["http"], 0, "a line of 1 GiB", |wire| {
         let part = vec![b'a'; 65_000];
         segment(wire, 0, 80, 1, b"GET / HTTP/1.1\r\nX: ");
@@ -156,7 +156,7 @@ fn hostile_http_stays_within_the_bound() {
     .unwrap();
     assert_eq!(column(&last, "transactions"), 1, "{last}");
 
-    // Each of these connections waits for its second byte with as much as it may hold.
+    // In each of these connections the second byte is missing, and later segments fill its reassembly buffer.
     bounded(NAME, &["http"], 0, "segments in front of which one is missing", |wire| {
         for number in 0..1000 {
             segment(wire, number, 80, 1, b"GET / HTTP/1.1\r\n");
@@ -252,13 +252,13 @@ fn hostile_calls_stay_within_the_bound() {
         let head = format!("INVITE sip:a SIP/2.0\r\nX: {}", "y".repeat(1000));
         for number in 0..20_000 {
             segment(wire, number, 5060, 1, head.as_bytes());
-            // Behind a gap.
+            // After a gap.
             segment(wire, number, 5060, 5000, &[b'z'; 1000]);
         }
     })
     .unwrap();
 
-    // Fragments have 32 MiB beside --memory.
+    // Fragments have 32 MiB in addition to --memory.
     let last = bounded(NAME, &["voip"], 32, "first fragments", |wire| {
         for number in 0..100_000u32 {
             let mut packet = vec![0x45, 0, 0, 0, 0, 0, 0x20, 0, 64, 17, 0, 0, 11, 0, 0, 0, 10, 0, 0, 2];

@@ -1,5 +1,6 @@
-//! `--memory` is the bound of a command with its outputs, its end included: in a control group of the process's own needs,
-//! the bound and a tenth of it, the kernel kills nobody. `memory_bounds.rs` has floods of each kind without outputs.
+//! `--memory` is the limit of a command with its outputs, including its end: in a control group of the process's base
+//! memory, the limit and a tenth of it, the kernel does not kill it. `memory_bounds.rs` has floods of each kind without
+//! outputs.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -11,7 +12,8 @@ use wirelane_tests::frames::{ethernet, udp};
 use wirelane_tests::recordings::{write_header, write_packet};
 use wirelane_tests::{Child, ControlGroup, require_root, wirelane_binary};
 
-/// MiB of `--memory`: so little that some 50,000 packets exceed it, and so much that a tenth is more than noise.
+/// MiB of `--memory`: small enough for some 50,000 packets to exceed it, and large enough for a tenth to be more than
+/// noise.
 const MEMORY: u64 = 32;
 const LIMIT: Duration = Duration::from_secs(300);
 
@@ -19,12 +21,12 @@ fn address(number: u32) -> [u8; 4] {
     (0x0b00_0000 + number).to_be_bytes()
 }
 
-/// Every packet is a new flow.
+/// A packet of a new flow.
 fn new_flow(number: u32) -> Vec<u8> {
     ethernet(0x0800, &udp(address(number), [10, 0, 0, 2], (1024 + number as u16 % 60_000, 9), &[0; 18]))
 }
 
-/// Every packet is a request of a new connection that nobody answers.
+/// A request without a response on a new connection.
 fn new_request(number: u32) -> Vec<u8> {
     let payload = format!("GET /{number} HTTP/1.1\r\nHost: h\r\nReferer: {}\r\n\r\n", "y".repeat(400));
     let mut packet = vec![0x45, 0];
@@ -37,7 +39,7 @@ fn new_request(number: u32) -> Vec<u8> {
     ethernet(0x0800, &packet)
 }
 
-/// Every packet is the INVITE of a new call, whose media is at a place of its own.
+/// The INVITE of a new call with a media address of its own.
 fn new_call(number: u32) -> Vec<u8> {
     let [_, a, b, c] = address(number);
     let body = format!(
@@ -62,7 +64,7 @@ fn make(path: &Path, packets: u32, packet: impl Fn(u32) -> Vec<u8>) {
     output.flush().unwrap();
 }
 
-/// Runs a command over a capture in a control group of so many bytes: its last object, and the most that it took.
+/// Runs a command over a capture in a control group of so many bytes; returns its last object and its peak memory.
 fn run(folder: &Path, words: &[&str], file: &str, bytes: u64) -> Option<(Value, u64)> {
     let group = ControlGroup::limited("memory_of_outputs", bytes)?;
     let mut command = group.command(wirelane_binary().unwrap());
@@ -73,8 +75,8 @@ fn run(folder: &Path, words: &[&str], file: &str, bytes: u64) -> Option<(Value, 
     Some((finished.last_json().unwrap(), group.peak()?))
 }
 
-/// The command's own need is measured over as many packets of one flow, connection or call: reading a file takes memory of
-/// its own, which sorting by time bounds.
+/// The base memory of the command is measured over as many packets of one flow, connection or call: reading a file
+/// takes memory of its own, which sorting by time bounds.
 fn holds(name: &str, packets: u32, packet: fn(u32) -> Vec<u8>, words: &[&str]) -> Option<Value> {
     if !require_root(name) {
         return None;

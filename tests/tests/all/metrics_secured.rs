@@ -1,4 +1,4 @@
-//! Metrics for other hosts: TLS, and a token that is required.
+//! Metrics for other hosts: TLS, and a required token.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -14,7 +14,7 @@ use wirelane_tests::{Lab, require_root, timed, wirelane_binary};
 const TOKEN: &str = "0f1e2d3c4b5a69788796a5b4c3d2e1f0";
 const CONFIG: &str = "interval = \"100ms\"\n[[measurement]]\nname = \"all\"\nvalues = [\"packets\"]\n";
 
-/// Whether the programs are there that the test takes.
+/// True if the programs that the test needs are installed.
 fn is_there(test: &str) -> bool {
     let missing =
         ["curl", "openssl"].into_iter().find(|name| Command::new(name).arg("--version").output().is_err());
@@ -24,7 +24,7 @@ fn is_there(test: &str) -> bool {
     missing.is_none()
 }
 
-/// A certificate for this address that speaks for itself, its key, the token, and a configuration.
+/// Writes a self-signed certificate for this address, its key, the token, and a configuration.
 fn write_files(folder: &Path, address: &str) {
     fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).unwrap();
     let alternative = format!("subjectAltName=IP:{address}");
@@ -69,7 +69,7 @@ fn who_has_the_token_is_told_by_tls_and_nobody_is_in_the_way() {
     let words = ["probe", &config, "-i", &device, "--json", "-p", "--metrics", &at, "--metrics-cert", &cert];
     let words = [&words[..], &["--metrics-key", &key, "--metrics-token-file", &token, "udp"]].concat();
     let probe = capture(&lab, &words).unwrap();
-    // They were read when there was the right to.
+    // Key and token were read before the rights were given up.
     fs::remove_file(&key).unwrap();
     fs::remove_file(&token).unwrap();
     let tasks = fs::read_dir(format!("/proc/{}/task", probe.pid())).unwrap();
@@ -77,7 +77,7 @@ fn who_has_the_token_is_told_by_tls_and_nobody_is_in_the_way() {
         let status = fs::read_to_string(task.unwrap().path().join("status")).unwrap();
         assert!(status.contains("Seccomp:\t2"), "{status}");
     }
-    // From another host.
+    // Requests from another host.
     let elsewhere = lab.sender().namespace.clone();
     let curl = |words: &[&str], url: &str| -> (Option<i32>, String) {
         let fixed = ["-s", "-S", "--max-time", "20", "--cacert", &cert, "-w", "\n%{http_code}"];
@@ -115,13 +115,13 @@ fn who_has_the_token_is_told_by_tls_and_nobody_is_in_the_way() {
     }
     let (_, said) = curl(&["-i"], &url);
     assert!(said.to_lowercase().contains("www-authenticate: bearer"), "{said}");
-    // Without TLS, and with one that is too old.
+    // Without TLS, and with an old version of TLS.
     let (status, said) = curl(&["-H", &bearer], &format!("http://{at}/metrics"));
     assert!(status == Some(0) && said.ends_with("\n400") && said.contains("ask by https"), "{said}");
     let (status, said) = curl(&["-H", &bearer, "--tls-max", "1.2"], &url);
     assert!(status == Some(35), "{status:?} {said}");
 
-    // Who says nothing, or not enough, is in nobody's way, and is shown out.
+    // Silent or incomplete connections do not delay other clients, and are closed.
     let to: SocketAddr = at.parse().unwrap();
     let connect = || {
         let stream = lab.enter(&elsewhere, || TcpStream::connect(to).unwrap()).unwrap();
@@ -131,7 +131,7 @@ fn who_has_the_token_is_told_by_tls_and_nobody_is_in_the_way() {
     let silent: Vec<TcpStream> = (0..40)
         .map(|number| {
             let mut stream = connect();
-            // A handshake that promises more than comes, and a request without TLS that does not end.
+            // Nothing, a handshake record with less data than announced, and an endless request without TLS.
             let begun: [&[u8]; 3] = [b"", &[22, 3, 1, 0x40, 0, 1], b"GET /metrics HTTP/1.1\r\nX: "];
             stream.write_all(begun[number % 3]).unwrap();
             stream
@@ -142,22 +142,22 @@ fn who_has_the_token_is_told_by_tls_and_nobody_is_in_the_way() {
     assert!(!timed() || took < Duration::from_millis(1900), "{took:?}");
     for mut stream in silent {
         let mut rest = Vec::new();
-        // Closed, however that is told.
+        // Closed, by FIN or RST.
         let _ = stream.read_to_end(&mut rest);
         assert!(rest.len() < 1000, "{rest:?}");
     }
     assert!(start.elapsed() < LIMIT, "{:?}", start.elapsed());
-    // More of them than there are places: the next waits for one.
+    // More connections than slots: the next one waits for a slot.
     let many: Vec<TcpStream> = (0..80).map(|_| connect()).collect();
     good();
     drop(many);
-    // What no client says.
+    // Invalid bytes that a correct client does not send.
     let long = [b"GET /metrics HTTP/1.1\r\nX: ".to_vec(), vec![b'x'; 4 << 20]].concat();
     let records: Vec<u8> = [22, 3, 1, 0x40, 0].into_iter().chain(vec![0xff; 0x4000]).collect();
     for hostile in [&long[..], &records, &[22; 100_000], &[0; 100_000], b"\x16\x03\x01\x00\x00", b"\r\n\r\n"]
     {
         let mut stream = connect();
-        // It may be shut out before all of it is said.
+        // The server may close the connection before all bytes are written.
         let _ = stream.write_all(hostile);
         let mut rest = Vec::new();
         let _ = stream.read_to_end(&mut rest);
@@ -169,7 +169,7 @@ fn who_has_the_token_is_told_by_tls_and_nobody_is_in_the_way() {
     assert_eq!(column(&end, "lost"), 0);
 }
 
-/// What would leave numbers to everybody, or a secret to others, is refused before anything is captured.
+/// Options that would expose metrics to everybody, or a secret to other users, are refused before anything is captured.
 #[test]
 fn what_does_not_keep_others_out_is_refused() {
     if !is_there("refusals of certificates and tokens") {

@@ -1,13 +1,13 @@
-//! Beside other programs (F2 of tests/BATTERY.md): another's XDP program is left alone and named, tc captures beside
-//! it, and nobody gets onto a device in the place of ours.
+//! Beside other programs (F2 of tests/BATTERY.md): another XDP program is not touched and is named, tc captures beside
+//! it, and no program can replace ours on a device.
 
 use std::time::Duration;
 
 use wirelane_tests::numbers::{LIMIT, capture, column, finish, send, wirelane};
 use wirelane_tests::{AttachBy, ForeignXdp, Lab, detach_xdp, kernel_version, require_root};
 
-/// Since this kernel tc gets packets without their Ethernet header where a generic XDP program that takes packets in
-/// several buffers has passed them on. Ours is one, the foreign one here is not.
+/// Since this kernel tc receives packets without their Ethernet header if a generic XDP program that supports several
+/// buffers has passed them. Ours is one, the foreign one here is not.
 const HEADERLESS: (u32, u32) = (6, 9);
 
 const WAYS: [AttachBy; 2] = [AttachBy::Netlink, AttachBy::Link];
@@ -58,8 +58,8 @@ fn another_xdp_program_is_named_left_alone_and_captured_beside() {
     }
 }
 
-/// The kernel lets nobody replace a program that a link holds, in whichever mode and by whichever way: what others try
-/// is refused to them, and we go on.
+/// The kernel does not allow a program held by a link to be replaced, in any mode and by any method: attempts are
+/// refused, and our capture continues.
 /// Battery: F2
 #[test]
 fn ours_stays_where_another_is_put_or_ours_taken_off() {
@@ -76,7 +76,7 @@ fn ours_stays_where_another_is_put_or_ours_taken_off() {
                 let refused = ForeignXdp::attach_by(&lab, end, native, by);
                 assert!(refused.is_err(), "{hook}: another program was let in, native: {native}, by {by:?}");
             }
-            // Of the other mode there is nothing to take off.
+            // In the other mode there is no program to detach.
             if native == (hook == "native") {
                 assert!(detach_xdp(&lab, end, native).is_err(), "{hook}: ours was taken off");
             }
@@ -89,8 +89,8 @@ fn ours_stays_where_another_is_put_or_ours_taken_off() {
     }
 }
 
-/// An XDP program that comes while tc captures stands before us: packets that it passes are all there, and whole; where
-/// another program might see to it that they are not, we say so.
+/// An XDP program that is attached while tc captures runs before ours: packets that it passes are all captured, and
+/// complete; a warning is printed if another program could change that.
 /// Battery: F2
 #[test]
 fn one_that_comes_while_tc_captures() {
@@ -122,7 +122,7 @@ fn one_that_comes_while_tc_captures() {
     }
 }
 
-/// Two captures of ours that the kernel does not let stand beside each other.
+/// Two captures of ours that the kernel does not support together.
 /// Battery: F2
 #[test]
 fn generic_xdp_and_tc_are_not_mixed_where_headers_would_be_missing() {

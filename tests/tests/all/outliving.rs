@@ -1,4 +1,4 @@
-//! Workers and captures that end in an unusual order, waits of any length, devices with very many queues.
+//! Workers and captures that end in an unusual order, waits of any length, and devices with very many queues.
 
 use std::time::Duration;
 
@@ -23,8 +23,8 @@ fn open(lab: &Lab, settings: impl FnOnce(Builder) -> Builder + Send) -> (Capture
     (capture, worker)
 }
 
-/// A worker yields what was in its rings when its capture went, and then ends, though the next group comes
-/// meanwhile and its lanes write to rings of their own.
+/// A worker yields the packets that were in its rings when its capture was dropped, and then ends, although another
+/// group is created meanwhile and its lanes write to rings of their own.
 #[test]
 fn a_worker_outlives_its_capture_and_sees_nothing_of_the_next() {
     if !require_root("a_worker_outlives_its_capture_and_sees_nothing_of_the_next") {
@@ -69,7 +69,7 @@ fn a_worker_can_wait_for_ever() {
     drop(capture);
 }
 
-/// A packet that comes alone rings its worker's bell, in an immediate capture and in others.
+/// A single packet rings its worker's bell, in an immediate capture and in others.
 #[test]
 fn single_packets_wake_their_worker() {
     if !require_root("single_packets_wake_their_worker") {
@@ -93,7 +93,7 @@ fn single_packets_wake_their_worker() {
     }
 }
 
-/// More RX queues than can be told apart: nothing panics, and what comes in there is counted.
+/// More RX queues than a capture can distinguish: it does not panic, and their packets are counted.
 /// Battery: F1
 #[test]
 fn a_device_with_very_many_queues_is_captured() {

@@ -1,5 +1,5 @@
-//! A flood of small packets makes no more bytes of output than it had on the wire, with what was suppressed in the counts of
-//! each output; a rate that was asked for is a hard limit; files are read without one.
+//! A flood of small packets does not produce more bytes of output than it had on the wire, and suppressed records are
+//! counted for each output; a requested rate is a hard limit; files are read without a limit.
 
 use std::fs;
 use std::net::UdpSocket;
@@ -12,10 +12,10 @@ use wirelane_tests::numbers::{LIMIT, capture, column, last_of, send};
 use wirelane_tests::recordings::make_capture;
 use wirelane_tests::{Lab, require_root, wirelane_binary};
 
-/// Bytes of the largest flood.
+/// Packets of the largest flood.
 const PACKETS: u64 = 60_000;
 
-/// Captures flows of a flood in which every packet is one: the last object, and the bytes that were printed.
+/// Captures a flood in which every packet is a flow; returns the last object, and the number of bytes printed.
 fn flood(folder: &Path, options: &[&str]) -> (Value, u64) {
     let lab = Lab::new(1).unwrap();
     let file = folder.join("f.json");
@@ -32,7 +32,7 @@ fn flood(folder: &Path, options: &[&str]) -> (Value, u64) {
     (finished.last_json().unwrap(), bytes)
 }
 
-/// Each flow is written or suppressed, at the file and on standard output: what was written.
+/// Asserts that each flow is written or suppressed, in the file and on standard output; returns the written ones.
 fn accounted(last: &Value) -> [u64; 2] {
     let (export, printed) = (&last["exports"][0], &last["standard_output"]);
     assert_eq!(column(export, "flows") + column(export, "suppressed_flows"), column(last, "flows"), "{last}");

@@ -1,4 +1,4 @@
-//! More packets than a worker takes: what is lost is counted, to the packet, and to the worker that lost it.
+//! More packets than a worker can handle: losses are counted exactly, and for the right worker.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ fn open(lab: &Lab, settings: impl FnOnce(Builder) -> Builder + Send) -> Capture 
     capture.unwrap().unwrap()
 }
 
-/// Waits until the capture has seen as many packets.
+/// Waits until the capture has seen so many packets.
 fn settle(capture: &Capture, packets: u64) {
     let deadline = Instant::now() + LIMIT;
     while capture.ledger().unwrap().total.seen < packets {
@@ -55,7 +55,7 @@ fn a_slow_worker_loses_exactly_what_is_counted() {
             let mut numbers = BTreeSet::new();
             while let Some(batch) = worker.next_batch(Duration::from_secs(1)).unwrap() {
                 for (at, record) in batch.enumerate() {
-                    // As long as the rings are short, a batch is followed by a sleep.
+                    // While the rings are short, a batch is followed by a sleep.
                     assert!(numbers.insert(number_of(&record).unwrap()), "a number twice");
                     if at % 64 == 0 {
                         std::thread::sleep(Duration::from_millis(2));
@@ -100,7 +100,7 @@ fn a_worker_that_never_reads_fills_its_ring_and_nobody_elses() {
     let fit = (1u64 << 20) / 1040;
     assert_eq!((ledger.total.in_flight, ledger.total.lost), (fit, SENT - fit));
 
-    // It recovers: what lies in the ring is whole, and there is room again.
+    // The worker recovers: the packets in the ring are complete, and there is room again.
     let mut recovered = idle.into_iter().next().unwrap();
     let mut next = 0;
     let first = drain(&mut recovered, QUIET, |record| {

@@ -1,4 +1,4 @@
-//! `wirelane packets`: a line for each packet, for people and as JSON, from a device and from a file.
+//! `wirelane packets`: a line for each packet, as text and as JSON, from a device and from a file.
 
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
@@ -9,7 +9,7 @@ use wirelane_tests::numbers::{LIMIT, capture, column, send};
 use wirelane_tests::ruled::{PORTS, SENT, TURNS};
 use wirelane_tests::{Child, Lab, corpus, require_root, wirelane_binary};
 
-/// Each of its ports' packets has a rule of its own kind.
+/// A different kind of rule for the packets of each port.
 const RULES: &str = r#"
     [[patterns]]
     name = "magic"
@@ -104,7 +104,7 @@ fn each_packet_is_a_line_that_says_what_rules_said() {
     let expected = (1000..1256).filter(|port| !(1008..1100).contains(port)).map(|port| (port, TURNS));
     assert_eq!(ports, expected.collect());
 
-    // The same for people; the ledger is beside it.
+    // The same as text; the ledger is on standard error.
     let child = lab
         .command(&lab.receiver().namespace, wirelane_binary().unwrap())
         .args(words)
@@ -132,7 +132,7 @@ fn each_packet_is_a_line_that_says_what_rules_said() {
     assert!(aside.contains("the ledger balances"), "{aside}");
 }
 
-/// Until something captures on the receiver.
+/// Waits until a capture runs on the receiver.
 fn wait_for_program(lab: &Lab, device: &str) {
     let end = std::time::Instant::now() + LIMIT;
     let namespace = &lab.receiver().namespace;
@@ -140,7 +140,7 @@ fn wait_for_program(lab: &Lab, device: &str) {
         assert!(std::time::Instant::now() < end, "nothing captures on {device}");
         std::thread::sleep(Duration::from_millis(5));
     }
-    // The program is there before the group is: a ready capture shows its place.
+    // The program is attached before the group exists: only `groups` shows that the capture is ready.
     let groups = wirelane_binary().unwrap();
     let groups = groups.to_str().unwrap();
     while !lab.exec(namespace, &[groups, "groups", "--json"]).unwrap().contains(device) {
@@ -170,7 +170,7 @@ fn a_file_is_shown_and_a_reader_may_go() {
         all += shown;
     }
     assert!(all > 100, "{all}");
-    // The largest: more lines than a pipe holds.
+    // The largest file: more lines than fit into a pipe.
     let largest = files.iter().max_by_key(|file| std::fs::metadata(file).unwrap().len()).unwrap();
     let shell = format!("set -o pipefail; {} packets -r {} | head -n 1", binary.display(), largest.display());
     let output = Command::new("bash").args(["-c", &shell]).output().unwrap();

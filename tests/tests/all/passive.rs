@@ -1,4 +1,4 @@
-//! A device that is captured sends nothing by itself.
+//! A captured device does not send anything by itself.
 
 use wirelane_tests::numbers::{capture, column, finish, send};
 use wirelane_tests::{End, Lab, require_root};
@@ -11,8 +11,8 @@ fn counters(lab: &Lab, end: &End) -> (u64, u64) {
     (column(&stats["rx"], "packets"), column(&stats["tx"], "packets"))
 }
 
-/// From before the start to after the end: no ARP or neighbour discovery for addresses that packets carry, no
-/// look-ups of their names, no report of a promiscuous device's group memberships.
+/// From before the start to after the end: no ARP or neighbour discovery for addresses in packets, no look-ups of their
+/// names, no report of a promiscuous device's group memberships.
 /// Battery: S9
 #[test]
 fn a_captured_device_transmits_nothing() {
@@ -37,7 +37,7 @@ fn a_captured_device_transmits_nothing() {
     for words in cases {
         let before = (counters(&lab, from), counters(&lab, to));
         let child = capture(&lab, &[&words[..], &device].concat()).unwrap();
-        // Many addresses, none of which anybody has.
+        // Many addresses, none of which belongs to a host.
         send(&lab, 4096, &["--flows", "4096", "--pattern", "sources"]).unwrap();
         let last = finish(child).unwrap();
         assert_eq!(column(&last, "analysed"), 4096, "{words:?}");

@@ -1,4 +1,4 @@
-//! Symbolic links that another user has put where output goes.
+//! Symbolic links that another user has placed at the path of an output.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, lchown, symlink};
@@ -12,7 +12,7 @@ fn run(folder: &Path, words: &[&str]) -> Output {
     Command::new(wirelane_binary().unwrap()).current_dir(folder).args(words).output().unwrap()
 }
 
-/// Runs what must fail; its error.
+/// Runs a command that must fail; returns its error.
 fn refused(folder: &Path, words: &[&str]) -> String {
     let output = run(folder, words);
     let said = String::from_utf8(output.stderr).unwrap();
@@ -25,7 +25,7 @@ fn refused(folder: &Path, words: &[&str]) -> String {
 fn nothing_is_written_behind_a_planted_link() {
     let folder = tempfile::tempdir().unwrap();
     let here = folder.path();
-    // The command gives its rights up.
+    // The command writes without root's rights.
     fs::set_permissions(here, fs::Permissions::from_mode(0o777)).unwrap();
     let lines = ["From: <sip:a@b>;tag=1", "To: <sip:c@d>", "Call-ID: x", "CSeq: 1 INVITE"];
     let mut scene = Scene::new();
@@ -48,7 +48,7 @@ fn nothing_is_written_behind_a_planted_link() {
         assert!(output.status.success(), "{option}: {}", String::from_utf8_lossy(&output.stderr));
         assert!(fs::read_dir(here.join("own")).unwrap().count() > 0, "{option}");
     }
-    // A report is for its owner alone, and follows no link at all.
+    // A report is readable by its owner only, and its path is never followed through a link.
     let report = |path: &'static str| ["report", "--store", "own", "--html", path];
     assert!(run(here, &report("r.html")).status.success());
     assert_eq!(fs::metadata(here.join("r.html")).unwrap().permissions().mode() & 0o777, 0o600);

@@ -22,10 +22,10 @@ use wirelane_tests::{
 const LIMIT: Duration = Duration::from_secs(240);
 /// Packets of a run: a multiple of 64.
 const PACKETS: u64 = 640;
-/// Nothing is switched off, whoever else runs on this machine.
+/// A time budget that no plug-in exceeds, even on a busy machine.
 const PATIENT: u32 = 1_000_000_000;
 
-/// A plug-in's file in a folder, as a word.
+/// Path of a plug-in's object file, after writing it to the folder.
 fn object(folder: &Path, name: &str) -> String {
     program_file(folder, name).unwrap().to_str().unwrap().to_owned()
 }
@@ -36,7 +36,7 @@ fn write(folder: &Path, name: &str, text: &str) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-/// Rule 1 goes by a pattern. Of the first 64 ports `even` has the first word, of the others `number` alone.
+/// Rule 1 has a pattern. For the first 64 ports the plug-in `even` decides first, for the others `number` alone.
 const SAYING: &str = r#"
     [[patterns]]
     name = "magic"
@@ -71,7 +71,8 @@ enum Fate {
     Digest,
 }
 
-/// What becomes of packets from port 1000 + `port`, by what the two plug-ins say of a number with its last bits.
+/// The verdict for packets from port 1000 + `port`, by the results of the two plug-ins for a number with these last
+/// bits.
 fn fate(port: u64) -> Fate {
     match port % 8 {
         2 | 4 if port < 64 => Fate::Passed,
@@ -82,8 +83,8 @@ fn fate(port: u64) -> Fate {
     }
 }
 
-/// The note of the first plug-in that matches, in the order in which they were named: `number` leaves the number, `even`
-/// the flow hash, and more than there is room for.
+/// Checks the note of the first matching plug-in, in the order of their definition: `number` notes the number, `even`
+/// the flow hash and more bytes than fit into a note.
 fn is_noted(port: u64, record: &Record<'_>) -> bool {
     let hash = record.header().hash & 0x7fff_ffff;
     match (port % 8, record.note()) {
@@ -126,7 +127,7 @@ fn records_say_what_plug_ins_say() {
             let case = format!("{hook:?} port {port}");
             assert_eq!(record.digest().is_some(), fate(port) == Fate::Digest, "{case}");
             assert!(is_noted(port, record), "{case}: {:?}", record.note());
-            // Whoever asks plug-ins has the payload searched too.
+            // The payload is also searched for packets of plug-in rules.
             let said = (record.tag(), record.patterns().collect::<Vec<u32>>(), record.has_more_patterns());
             assert_eq!(said, ((port < 128).then_some(9), vec![900], false), "{case}");
             assert!(!record.is_half_searched(), "{case}");
@@ -173,7 +174,7 @@ fn assert_refused(finished: &Finished, code: i32, parts: &[&str]) {
     assert!(!finished.stderr.contains("panicked"), "{}", finished.stderr);
 }
 
-/// `wirelane rules` on a capture.
+/// Runs `wirelane rules` on a capture.
 fn ask(lab: &Lab, child: &Child, words: &[&str]) -> Finished {
     let pid = child.pid().to_string();
     let words = [&["rules"], words, &["--pid", &pid]].concat();
@@ -185,8 +186,8 @@ fn columns(last: &Value) -> [u64; 5] {
     ["seen", "analysed", "filtered", "absorbed", "lost"].map(|name| column(last, name))
 }
 
-/// Everything beside each other on one device: two captures with a plug-in each and one without, those that are refused,
-/// and one whose plug-in is too slow.
+/// All captures at once on one device: two with a plug-in each and one without, refused ones, and one whose plug-in is
+/// too slow.
 /// Battery: L1
 #[test]
 fn plug_ins_harm_nobody_else() {
@@ -210,12 +211,12 @@ fn plug_ins_harm_nobody_else() {
     };
     let by_number = by("number", &number, "plugin");
     let by_even = by("even", &even, "drop");
-    // The same object, in a place that is there.
+    // The same object in the existing slot.
     let same = by("even", &even, "count");
     let plain = running(&lab, &[]);
     let (objects, link) = (settled_bpf_objects(), attached(&lab));
 
-    // What is no plug-in, or none that can run.
+    // Objects without a plug-in, and plug-ins that cannot run.
     let rules = asks("x", "drop");
     for (name, parts) in [
         ("plugin_version", ["version 2 of <wirelane/plugin.h>", "this Wirelane has 1"].as_slice()),
@@ -263,7 +264,7 @@ fn plug_ins_harm_nobody_else() {
         &["'number'", "plug-ins run in the kernel"],
     );
 
-    // Rules that ask another are a mistake, and those in force stay.
+    // A rule with an unknown plug-in is an error, and the active rules stay.
     let other = ask(&lab, &by_even, &["load", &asks("number", "drop")]);
     let parts = ["number-drop.toml:3:10", "no plug-in 'number'; plug-ins are fixed when a capture starts"];
     assert_refused(&other, 1, &parts);
@@ -272,7 +273,7 @@ fn plug_ins_harm_nobody_else() {
     let list = ask(&lab, &by_even, &["list"]).lines.join("\n");
     assert!(list.contains("plugin = even") && list.contains("plug-in even: asked about 0 packets"), "{list}");
 
-    // All places are taken; by then nothing has changed for the others.
+    // All slots are taken; the refusals have not changed anything for the others.
     assert_eq!(attached(&lab), link, "the program on the device was replaced");
     assert_eq!(wait_for_bpf_objects(&objects, LIMIT), objects);
     let word = |number: u64| format!("x={}", object(folder, &format!("plugin_{number}")));
@@ -286,7 +287,7 @@ fn plug_ins_harm_nobody_else() {
         &["plugin_1.bpf.o", "already looked at by 4 other plug-ins", "'wirelane groups'"],
     );
 
-    // Many more than it takes to find out that one is slow: 16 runs that are timed, of 64 each, in each lane.
+    // Many more packets than needed to detect a slow plug-in: 16 timed runs, one in 64, in each lane.
     let packets = 4 * PACKETS;
     send(&lab, packets, &["--rate", "5k", "--size", "100"]).unwrap();
     let mut seen = 0;
@@ -306,13 +307,13 @@ fn plug_ins_harm_nobody_else() {
     let line = &last["rule_stats"]["plugins"][0];
     let [asked, matched, refused, timed] =
         ["asked", "matched", "refused", "timed"].map(|name| column(line, name));
-    // Switched off by the sixteenth run that was timed, which is the first of its 64.
+    // Disabled by the sixteenth timed run, which is the first of its 64.
     assert_eq!((asked, matched, asked + refused, timed), (15 * 64 + 1, asked, packets, 16), "{line}");
     assert_eq!(columns(&last), [packets, refused, 0, asked, 0], "{last}");
 
     let zero = last_of(&zero.terminate(LIMIT).unwrap()).unwrap();
     assert_eq!(columns(&zero), [packets, 0, 0, packets, 0], "{zero}");
-    // A killed one takes nothing from the other that has the same.
+    // A killed capture does not affect the other one with the same plug-in.
     same.signal(Signal::Kill).unwrap();
     assert!(!same.finish(LIMIT).unwrap().status.success());
     let one = running(&lab, &[&patient[..], &["--plugin", &word(1), "--rules", &x]].concat());
@@ -340,7 +341,7 @@ fn attached(lab: &Lab) -> String {
     id.unwrap_or_else(|| panic!("no XDP program: {shown}")).to_owned()
 }
 
-/// A DNS message with a question about a name of these labels.
+/// A DNS message with a question for a name of these labels.
 fn dns(id: u16, flags: u16, labels: &[&str], kind: u16) -> Vec<u8> {
     let mut message = Vec::new();
     for word in [id, flags, 1, 0, 0, 0] {
@@ -357,7 +358,7 @@ fn dns(id: u16, flags: u16, labels: &[&str], kind: u16) -> Vec<u8> {
     message
 }
 
-/// The example with the rule file beside it, as its README says, with traffic that it is made for.
+/// The example with its rule file, as its README describes, with matching traffic.
 #[test]
 fn the_example_finds_tunnels_through_dns() {
     if !require_root("the_example_finds_tunnels_through_dns") {
@@ -376,10 +377,10 @@ fn the_example_finds_tunnels_through_dns() {
         query(0x1234, &long, 28),
         query(0x4321, &["example", "org"], 16),
         query(5, &deep, 1),
-        // A reference in the place of a label.
+        // A compression pointer in place of a label.
         udp(client, server, (40_000, 53), &[&dns(6, 0, &[], 16)[..12], &[0xc0, 12, 0, 16, 0, 1]].concat()),
         udp(server, client, (53, 40_000), &dns(3, ANSWER, &long, 28)),
-        // Not DNS, whatever is in it.
+        // Not DNS by its port, although the payload is.
         udp(client, server, (40_000, 54), &dns(7, 0, &long, 16)),
     ];
     let frames: Vec<Vec<u8>> = packets.iter().map(|packet| ethernet(0x0800, packet)).collect();
@@ -399,7 +400,8 @@ fn the_example_finds_tunnels_through_dns() {
             *notes.entry(record.note().unwrap().to_vec()).or_default() += 1;
         });
         drop(worker);
-        // Of the deep name, which has more labels than are looked at, a label and not the type is behind those.
+        // The deep name has more labels than the plug-in parses, so its note has a part of a label in place of the
+        // type.
         let expected = [vec![0x12, 0x34, 0, 28], vec![0x43, 0x21, 0, 16], vec![0, 5, b'x', 1]];
         assert_eq!(notes, expected.into_iter().map(|note| (note, TIMES)).collect(), "{hook:?}");
         let stats = capture.rule_stats().unwrap().unwrap();
@@ -407,15 +409,14 @@ fn the_example_finds_tunnels_through_dns() {
         assert!(ledger.balances(), "{ledger:?}");
         assert_eq!((ledger.total.analysed, ledger.total.filtered), (3 * TIMES, 5 * TIMES), "{hook:?}");
         let [line] = &stats.plugins[..] else { panic!("{stats:?}") };
-        // The rule asks for port 53 first.
+        // The rule checks for port 53 first.
         assert_eq!((line.asked, line.matched, line.refused), (7 * TIMES, 3 * TIMES, 0), "{hook:?}");
         let counters: Vec<_> = line.counters.iter().map(|(name, value)| (name.as_str(), *value)).collect();
         assert_eq!(counters, [("answers", TIMES), ("queries", 6 * TIMES)], "{hook:?}");
     }
 }
 
-/// The README's command makes what was tested above: the same instructions. And the source in the documentation can be
-/// compiled.
+/// The README's command yields the tested instructions, and the source in the documentation compiles.
 #[test]
 fn the_examples_are_compiled_as_the_readmes_say() {
     let clang = ["clang-19", "clang"].into_iter().find_map(|name| {
@@ -454,7 +455,7 @@ fn the_examples_are_compiled_as_the_readmes_say() {
     compile(&command.replace("/usr/local/include", "include"));
 }
 
-/// The instructions of an object.
+/// The instructions of an object file.
 fn code(bytes: &[u8]) -> Vec<u8> {
     use object::{Object as _, ObjectSection as _};
     let file = object::File::parse(bytes).unwrap();

@@ -1,4 +1,4 @@
-//! `wirelane probe`: over files, programs that alarms run, and a configuration that is replaced under traffic.
+//! `wirelane probe`: over files, programs run by alarms, and a configuration that is replaced under traffic.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use wirelane_tests::numbers::{LIMIT, capture, column, finish, send};
 use wirelane_tests::recordings::{NOON_NS, write_header, write_packet};
 use wirelane_tests::{Child, Lab, LabOptions, Signal, frames, require_root, wirelane_binary};
 
-/// A capture: in each of these seconds so many packets from 10.0.0.1.
+/// Writes a capture with so many packets from 10.0.0.1 in each of these seconds.
 fn make_file(path: &Path, seconds: &[u32]) {
     let mut file = fs::File::create(path).unwrap();
     write_header(&mut file).unwrap();
@@ -77,7 +77,7 @@ fn files_are_measured_and_mistakes_are_told() {
     let file =
         fs::read_to_string(wirelane_tests::repository().join("examples/probes/syn-flood.toml")).unwrap();
     assert_eq!(text(&printed.stdout), file);
-    // A filter behind a ready probe, of which the first word is no configuration.
+    // A filter after a ready probe: its first word is not taken as a configuration.
     let output = probe(here, &["--ready", "bandwidth", "-r", "in.pcap", "udp", "port", "2"]);
     assert!(output.status.success() && text(&output.stdout).contains("10.0.0.0/24"), "{output:?}");
 }
@@ -87,7 +87,7 @@ fn files_are_measured_and_mistakes_are_told() {
 fn programs_run_without_a_shell_and_hang_and_fail_without_harm() {
     let folder = tempfile::tempdir().unwrap();
     let here = folder.path();
-    // The one who runs them may be another user.
+    // The programs may run as another user.
     fs::set_permissions(here, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
     make_file(&here.join("in.pcap"), &[20, 0]);
     let config = format!(
@@ -100,7 +100,7 @@ fn programs_run_without_a_shell_and_hang_and_fail_without_harm() {
     );
     fs::write(here.join("p.toml"), config).unwrap();
     let start = Instant::now();
-    // A packet in the last second clears it.
+    // The single packet of the last second clears the alarm.
     make_file(&here.join("in.pcap"), &[20, 1]);
     let output = probe(here, &["p.toml", "-r", "in.pcap", "--json"]);
     assert!(output.status.success(), "{}", text(&output.stderr));
@@ -120,7 +120,7 @@ fn programs_run_without_a_shell_and_hang_and_fail_without_harm() {
     }
 }
 
-/// Waits for a line of the probe that has this measurement, with packets.
+/// Waits for an output line of this measurement with packets.
 fn until_measured(child: &Child, name: &str) {
     let end = Instant::now() + LIMIT;
     while Instant::now() < end {
@@ -132,8 +132,8 @@ fn until_measured(child: &Child, name: &str) {
     panic!("nothing of {name}");
 }
 
-/// While packets come, another configuration takes over, then one with mistakes does not: each packet is counted once, by
-/// one of the two that were in force.
+/// While packets arrive, a new configuration becomes active, and one with mistakes does not: each packet is counted
+/// once, by one of the two active ones.
 /// Battery: L1
 #[test]
 fn a_configuration_is_replaced_under_traffic() {
@@ -192,7 +192,7 @@ fn a_configuration_is_replaced_under_traffic() {
     assert!(rows["rows"].as_array().unwrap().iter().map(shown).sum::<u64>() + other < new);
 }
 
-/// What is live is measured in time, also where nothing comes; an alarm is raised while packets come and cleared after.
+/// A live probe measures in real time, also without packets; an alarm is raised while packets arrive and cleared later.
 #[test]
 fn alarms_are_raised_and_cleared_live() {
     if !require_root("alarms_are_raised_and_cleared_live") {

@@ -1,4 +1,5 @@
-//! `wirelane probe` with alarms sent to others: each once, whoever of them hangs or has gone, and no packet held up.
+//! `wirelane probe` with alarms exported to others: each alarm once, although some targets hang or vanish, and no
+//! packet is delayed.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -20,7 +21,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// So many seconds, of which every other one raises the alarm.
+/// Writes a capture of so many seconds, of which every other one raises the alarm.
 fn make_file(path: &Path, seconds: u64) -> u64 {
     let mut file = std::io::BufWriter::new(fs::File::create(path).unwrap());
     write_header(&mut file).unwrap();
@@ -58,7 +59,7 @@ fn last(output: &Output) -> Value {
     totals(output)
 }
 
-/// What a probe has come to, however it has ended.
+/// The last object of a probe, also after a failure.
 fn totals(output: &Output) -> Value {
     serde_json::from_str(text(&output.stdout).lines().last().unwrap()).unwrap()
 }
@@ -67,14 +68,14 @@ fn counts(last: &Value) -> [u64; 3] {
     ["alarms_exported", "exports_failed", "exports_refused"].map(|name| column(last, name))
 }
 
-/// What a line of JSON says: state and value.
+/// State and value of an alarm in JSON.
 fn said(line: &str) -> (String, f64) {
     let line: Value = serde_json::from_str(line).unwrap();
     assert_eq!((&line["alarm"], &line["measurement"]), (&"many".into(), &"all".into()));
     (line["state"].as_str().unwrap().to_owned(), line["value"].as_f64().unwrap())
 }
 
-/// What comes of three seconds: it is raised, cleared and raised.
+/// Alarms of three seconds: raised, cleared and raised.
 fn expected() -> Vec<(String, f64)> {
     [("raised", 10.0), ("cleared", 1.0), ("raised", 10.0)]
         .map(|(state, value)| (state.to_owned(), value))
@@ -128,13 +129,14 @@ fn alarms_reach_everybody_once() {
     }
 }
 
-/// One takes nothing, one has gone, and a disk is full: the others have everything, and the file is measured to its end.
+/// One target does not read, one has vanished, and a disk is full: the others receive everything, and the file is
+/// measured to its end.
 #[test]
 fn who_hangs_or_has_gone_is_not_waited_for() {
     if !require_root("who_hangs_or_has_gone_is_not_waited_for") {
         return;
     }
-    // Raised and cleared so often that no buffer of a kernel takes it all.
+    // Raised and cleared so often that no kernel buffer holds all alarms.
     const SECONDS: u64 = 60_000;
     let folder = tempfile::tempdir().unwrap();
     let here = folder.path();
@@ -159,7 +161,7 @@ fn who_hangs_or_has_gone_is_not_waited_for() {
     let [exported, failed, refused] = counts(&last);
     assert_eq!(exported + failed + refused, 4 * SECONDS, "every alarm at every target");
     assert!(failed > 0, "{last}");
-    // The run went on to its end, and that says what is missing.
+    // The run continued to its end, and reports the missing exports.
     assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
     let undone = format!("{} exports of alarms not done", failed + refused);
     let last = text(&output.stderr).lines().last().unwrap_or_default().replace(',', "");
@@ -195,7 +197,7 @@ fn targets_that_are_not_there_are_told_at_the_start() {
     }
 }
 
-/// A live capture has given its rights up by then.
+/// A live capture has given up its rights before it exports.
 #[test]
 fn live_alarms_are_exported_without_rights() {
     if !require_root("live_alarms_are_exported_without_rights") {

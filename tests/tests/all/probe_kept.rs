@@ -16,7 +16,7 @@ use wirelane_tests::{Lab, frames, require_root, wirelane_binary};
 /// Seconds since 1970 of the first packet of a made-up capture: 2026-03-01 12:00:00.
 const NOON: u64 = NOON_NS / 1_000_000_000;
 
-/// A capture: in each of these seconds so many packets of 60 bytes from 10.0.0.1.
+/// Writes a capture with so many packets of 60 bytes from 10.0.0.1 in each of these seconds.
 fn make_file(path: &Path, seconds: &[u32]) {
     let mut file = fs::File::create(path).unwrap();
     write_header(&mut file).unwrap();
@@ -56,7 +56,7 @@ const CONFIG: &str = "[[measurement]]\nname = \"all\"\nvalues = [\"packets\", \"
     [[measurement]]\nname = \"ports\"\nkey = [\"src\", \"dst-port\"]\nvalues = [\"pps\"]\n\
     [[alarm]]\nname = \"many\"\nmeasurement = \"all\"\nvalue = \"packets\"\nabove = 4\nclear = 3\n";
 
-/// A store whose name is as hostile as a name of a folder can be.
+/// A store with a hostile name.
 const STORE: &str = "<script>alert(1)&\"'";
 
 /// Battery: I10
@@ -70,7 +70,8 @@ fn results_of_a_file_are_stored_asked_and_reported() {
     let last = output.last().unwrap();
     let stored = &last["store"];
     let rows = ["measurements", "alarms", "ledgers"].map(|name| column(stored, name));
-    // Four intervals of two measurements, a key in three of them; in each of these a class of lengths and a source.
+    // Four intervals of two measurements, and a key in three of these; in each of these three a length class and a
+    // source.
     assert_eq!(rows, [4 + 4 + 3 + 3 + 3, 2, 1], "{stored}");
     let ask = |sql: &str| asked(here, STORE, sql);
     let of_all = ask(
@@ -136,7 +137,7 @@ fn results_of_a_file_are_stored_asked_and_reported() {
         .map(|p| p["value"].as_f64().unwrap())
         .collect();
     assert_eq!(points, [1440.0, 0.0, 2400.0, 480.0], "{traffic}");
-    // The second half: what has ended at that time or later.
+    // The second half: intervals that ended at that time or later.
     let half = objects(&done(here, &["report", "--json", "--store", STORE, "--from", "2026-03-01 12:00:03"]));
     assert_eq!(half[0]["rows"][0]["packets"], 6, "{}", half[0]);
     let nothing = done(here, &["report", "--store", STORE, "--from", "2030-01-01"]);
@@ -166,7 +167,7 @@ fn results_of_a_file_are_stored_asked_and_reported() {
     done(here, &["report", "--store", STORE, "--html", "r.html", "--overwrite", "-n", "1"]);
 }
 
-/// A segment of TCP over IPv4 with this payload.
+/// A TCP segment over IPv4 with this payload.
 fn segment(to_server: bool, sequence: u32, acknowledged: u32, payload: &[u8]) -> Vec<u8> {
     let len = (40 + payload.len()) as u16;
     let (client, server) = (([10, 0, 0, 1], 40_000u16), ([10, 0, 0, 2], 80u16));
@@ -184,7 +185,7 @@ fn segment(to_server: bool, sequence: u32, acknowledged: u32, payload: &[u8]) ->
     frames::ethernet(0x0800, &packet)
 }
 
-/// Who writes packets chooses names in a report: they are text there, and nothing else.
+/// Packets contain names for a report: they appear there as text only.
 /// Battery: S6
 #[test]
 fn names_out_of_packets_are_text_in_a_report() {
@@ -215,7 +216,7 @@ fn names_out_of_packets_are_text_in_a_report() {
     }
 }
 
-/// Live, by a process that has given its rights up: what is stored and what is scraped is what was sent.
+/// Live, without rights: stored and scraped numbers equal those of the packets sent.
 /// Battery: I10
 #[test]
 fn a_live_probe_is_stored_and_scraped() {

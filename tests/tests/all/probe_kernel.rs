@@ -1,4 +1,4 @@
-//! `wirelane probe` with measurements in the kernel: the same results as in the workers, of packets that are offloaded.
+//! `wirelane probe` with measurements in the kernel: the same results as in the workers, from offloaded packets.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use wirelane_tests::flow_traffic::make_capture;
 use wirelane_tests::numbers::{LIMIT, capture, column, last_of, send, wirelane};
 use wirelane_tests::{Child, Lab, LabOptions, Signal, require_root, wirelane_binary};
 
-/// Without estimates, whose seeds nobody can guess: each process has its own (`crates/wirelane-probe/tests` compares them).
+/// Without estimates, whose seeds are random: each process has its own (`crates/wirelane-probe/tests` compares them).
 const MEASURED: &str = "[[rule]]\nname = \"dns\"\nport = 53\n\
     [[measurement]]\nname = \"pairs\"\nanalysis = \"PLACE\"\nkey = [\"pair\", \"protocol\", \"vlan\"]\nshow = 100000\n\
     values = [\"packets\", \"bytes\", \"one-way\", \"keys\", \"entropy\"]\n\
@@ -17,7 +17,7 @@ const MEASURED: &str = "[[rule]]\nname = \"dns\"\nport = 53\n\
     [[measurement]]\nname = \"dns\"\nanalysis = \"PLACE\"\nrule = \"dns\"\nkey = [\"src\", \"port\"]\nshow = 100000\n\
     values = [\"packets\", \"bytes\"]\n";
 
-/// What depends on single packets, of two rules that no packet fits both of.
+/// Measurements of single packets, with two rules that exclude each other.
 const BESIDE: &str = "[[rule]]\nname = \"syn\"\ntcp-flags = \"S/SA\"\nnot.port = 53\n\
     [[measurement]]\nname = \"lengths\"\nrule = \"dns\"\nkey = [\"src\"]\nshow = 100000\nvalues = [\"packets\", \"lengths\"]\n\
     [[measurement]]\nname = \"syns\"\nrule = \"syn\"\nkey = [\"queue\"]\nshow = 100000\nvalues = [\"packets\", \"bytes\"]\n";
@@ -37,7 +37,7 @@ fn start(lab: &Lab, config: &str, options: &[&str]) -> Child {
     capture(lab, &[&["probe", config, "-i", device, "--json"], options].concat()).unwrap()
 }
 
-/// The totals of measurements, without when they are of, and the ledger.
+/// The totals of measurements without their times, and the ledger.
 fn totals(lines: &[Value]) -> (Vec<Value>, Value) {
     let mut of: Vec<Value> = lines
         .iter()
@@ -51,7 +51,7 @@ fn totals(lines: &[Value]) -> (Vec<Value>, Value) {
     (of, lines.last().unwrap().clone())
 }
 
-/// Sends everything that flows are made of.
+/// Sends packets of every kind that flows distinguish.
 fn replay_all(lab: &Lab, folder: &Path) {
     let file = folder.join("in.pcap");
     make_capture(&file, 2400).unwrap();
@@ -61,7 +61,7 @@ fn replay_all(lab: &Lab, folder: &Path) {
     assert!(column(&sent, "sent") >= 2400);
 }
 
-/// What both ledgers and all measurements have to have the same.
+/// Asserts that the measurements and some columns of the ledgers are equal.
 fn agree(options: &[&str], (kernel, of_kernel): &(Vec<Value>, Value), (user, of_user): &(Vec<Value>, Value)) {
     assert_eq!(kernel.len(), user.len(), "{options:?}");
     for (kernel, user) in kernel.iter().zip(user) {
@@ -72,7 +72,7 @@ fn agree(options: &[&str], (kernel, of_kernel): &(Vec<Value>, Value), (user, of_
     }
 }
 
-/// Both at once on one device, and on the wire everything that flows are made of.
+/// Both analyses at once on one device, with packets of every kind that flows distinguish.
 /// Battery: I10
 #[test]
 fn the_kernel_measures_what_workers_measure() {
@@ -105,7 +105,7 @@ fn the_kernel_measures_what_workers_measure() {
     }
 }
 
-/// What depends on single packets of a rule, beside what the kernel adds up of all others.
+/// Measurements of single packets of a rule, beside measurements in the kernel of all other packets.
 #[test]
 fn what_workers_measure_comes_up_beside_what_the_kernel_adds_up() {
     if !require_root("what_workers_measure_comes_up_beside_what_the_kernel_adds_up") {
@@ -146,7 +146,7 @@ fn what_workers_measure_comes_up_beside_what_the_kernel_adds_up() {
     }
 }
 
-/// A configuration takes over that has packets come up as the one before, and none that has others come up.
+/// A new configuration becomes active if it needs the same packets in user space, and is refused if it needs others.
 #[test]
 fn only_what_comes_up_can_be_measured_by_another_configuration() {
     if !require_root("only_what_comes_up_can_be_measured_by_another_configuration") {
@@ -156,7 +156,7 @@ fn only_what_comes_up_can_be_measured_by_another_configuration() {
     fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let lab = Lab::new(1).unwrap();
     let text = MEASURED.replace("PLACE", "kernel") + BESIDE;
-    // All that is sent here.
+    // A rule that matches all packets sent here.
     let text = text.replacen("port = 53", "protocol = \"udp\"", 1);
     let config = write(folder.path(), "changing", "200ms", &text);
     let child = start(&lab, &config, &[]);
@@ -165,7 +165,7 @@ fn only_what_comes_up_can_be_measured_by_another_configuration() {
         child.signal(Signal::HangUp).unwrap();
         std::thread::sleep(std::time::Duration::from_millis(300));
     };
-    // Other packets; other measurements of the same; and what takes all packets.
+    // Other packets; other measurements of the same packets; and measurements of all packets.
     change(&text.replace("not.port = 53", "not.port = 54"));
     change(&text.replace("name = \"lengths\"", "name = \"sizes\""));
     change(&(text.clone() + "[[measurement]]\nname = \"each\"\nvalues = [\"lengths\"]\n"));
@@ -186,8 +186,8 @@ fn only_what_comes_up_can_be_measured_by_another_configuration() {
     );
 }
 
-/// Results of intervals come while the capture goes on, without another packet; a new configuration takes over; one that
-/// measures elsewhere is refused.
+/// Results of intervals are printed while the capture goes on, without further packets; a new configuration becomes
+/// active; one with another analysis is refused.
 #[test]
 fn results_come_up_and_configurations_are_replaced() {
     if !require_root("results_come_up_and_configurations_are_replaced") {
@@ -224,7 +224,7 @@ fn results_come_up_and_configurations_are_replaced() {
     assert_eq!((column(&last, "reloads"), column(&last, "reloads_refused")), (1, 1));
 }
 
-/// What does not go together is said, and a file is measured all the same.
+/// Incompatible options are refused; with a file, the analysis in the kernel is replaced by that in user space.
 #[test]
 fn what_cannot_be_in_the_kernel_is_refused() {
     if !require_root("what_cannot_be_in_the_kernel_is_refused") {

@@ -1,4 +1,5 @@
-//! `wirelane probe` with measurements of what a user's own BPF program counts: exact, while packets are measured beside it.
+//! `wirelane probe` with measurements from the counters of a user's BPF program: exact, while packets are measured
+//! beside them.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +9,7 @@ use wirelane_tests::frames::{ethernet, replay, udp};
 use wirelane_tests::numbers::{LIMIT, capture, column, last_of, send, wirelane};
 use wirelane_tests::{Child, Lab, LabOptions, program_file, repository, require_root};
 
-/// A multiple of eight, as `plugin_number` goes by the lowest bits of a packet's number.
+/// A multiple of eight, as `plugin_number` decides by the lowest bits of a packet's number.
 const PACKETS: u64 = 640;
 
 fn configuration(folder: &Path, place: &str) -> String {
@@ -26,7 +27,7 @@ fn configuration(folder: &Path, place: &str) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-/// Nothing is switched off, whoever else runs on this machine.
+/// A time budget that no plug-in exceeds, even on a busy machine.
 const PATIENT: [&str; 2] = ["--plugin-budget", "1000000000"];
 
 fn start(lab: &Lab, config: &str, options: &[&str]) -> Child {
@@ -34,7 +35,7 @@ fn start(lab: &Lab, config: &str, options: &[&str]) -> Child {
     capture(lab, &[&["probe", config, "-i", device, "--json"], &PATIENT[..], options].concat()).unwrap()
 }
 
-/// What a measurement's counters have come to: the sum of its intervals, and its total.
+/// Counters of a measurement: the sum of its intervals, and its total.
 fn counters(lines: &[Value], name: &str) -> [Vec<(String, u64)>; 2] {
     let of = |total: bool| {
         let mut sum = std::collections::BTreeMap::<String, u64>::new();
@@ -54,7 +55,7 @@ fn expected(packets: u64, names: &[&str]) -> Vec<(String, u64)> {
     let of = |name: &&str| {
         let number = match *name {
             "asked" => packets,
-            // Numbers whose lowest three bits are 1 to 4; below 4; their sum; 7.
+            // Expected per eight numbers: lowest three bits 1 to 4 match; below 4; the sum of the bits; 7.
             "matched" | "lower half" => packets / 2,
             "bits" => packets / 8 * 28,
             _ => packets / 8,
@@ -79,7 +80,7 @@ fn what_a_plug_in_counts_is_measured_shown_and_alarmed_exactly() {
     for _ in 0..2 {
         send(&lab, PACKETS, &["--flows", "20"]).unwrap();
     }
-    // One ends by itself, before all have come: what its plug-in has counted adds up all the same.
+    // One probe ends by itself, before all packets have arrived: its counters still add up.
     let few = few.finish(LIMIT).unwrap().json().unwrap();
     let [intervals, total] = counters(&few, "said");
     assert_eq!(intervals, total);
@@ -149,8 +150,7 @@ fn plug_ins_are_refused_where_they_do_not_run_or_do_not_count_that() {
     }
 }
 
-/// The example and the configuration beside it, with traffic that it is made for: numbers, alarm, and rows of a store.
-/// A plug-in is asked whether a packet comes up for a measurement in the workers or becomes part of a flow.
+/// A plug-in runs for every packet, whether the packet is delivered to user space or added to a flow in the kernel.
 #[test]
 fn plug_ins_are_asked_beside_packets_that_come_up() {
     if !require_root("plug_ins_are_asked_beside_packets_that_come_up") {
@@ -185,6 +185,7 @@ fn plug_ins_are_asked_beside_packets_that_come_up() {
     }
 }
 
+/// The example and its configuration, with matching traffic: numbers, alarm, and rows of a store.
 #[test]
 fn the_example_is_measured_and_stored() {
     if !require_root("the_example_is_measured_and_stored") {

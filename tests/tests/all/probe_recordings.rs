@@ -1,5 +1,6 @@
-//! `wirelane probe` with packets recorded around an alarm: exactly those of its time, in whole files that others read, within
-//! bounds; a full disk is counted, and whatever ends the process leaves nothing that the next start does not remove.
+//! `wirelane probe` with packets recorded around an alarm: exactly those of its time span, in complete files that other
+//! programs read, within limits; a full disk is counted, and leftovers of any end of the process are removed by the
+//! next start.
 
 use std::fs;
 use std::io::{BufWriter, Write};
@@ -22,7 +23,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Alarms where a second has more than so many packets.
+/// Configuration of an alarm in seconds with more than `above` packets.
 fn configuration(folder: &Path, above: u64, record: &str, more: &str) -> String {
     let config = format!(
         "[[measurement]]\nname = \"all\"\nvalues = [\"packets\"]\n\
@@ -35,7 +36,7 @@ fn configuration(folder: &Path, above: u64, record: &str, more: &str) -> String 
     path.to_str().unwrap().to_owned()
 }
 
-/// A capture with so many numbered packets in each second.
+/// Writes a capture with so many numbered packets in each second.
 fn make_file(path: &Path, seconds: &[u64]) {
     let mut file = BufWriter::new(fs::File::create(path).unwrap());
     write_header(&mut file).unwrap();
@@ -60,12 +61,12 @@ fn last(output: &Output) -> Value {
     totals(output)
 }
 
-/// What a probe has come to, however it has ended.
+/// The last object of a probe, also after a failure.
 fn totals(output: &Output) -> Value {
     serde_json::from_str(text(&output.stdout).lines().last().unwrap()).unwrap()
 }
 
-/// Recordings in a folder; nothing else is there but digests.
+/// Recordings in a folder, after a check that it has only these and their digests.
 fn recordings(folder: &Path) -> Vec<PathBuf> {
     let all = files(folder).unwrap();
     let (found, other): (Vec<_>, Vec<_>) = all.into_iter().partition(|path| name(path).ends_with(".pcapng"));
@@ -91,12 +92,12 @@ fn files_have_exactly_the_packets_of_their_time_and_digests_that_fit() {
     let folder = tempfile::tempdir().unwrap();
     let here = folder.path();
     let file = here.join("in.pcap");
-    // The alarm is raised at the end of the third second, and again at that of the sixth.
+    // The alarm is raised at the end of the third second, and again at the end of the sixth.
     make_file(&file, &[10, 10, 50, 10, 10, 50, 10, 10]);
     let record = "before = \"1500ms\", after = \"600ms\", cool-down = \"0s\"";
     let config = configuration(here, 20, record, "digest = \"sha256\"\n");
     let output = probe(&config, &file);
-    // Half of the second second, the third, and six or seven packets of the fourth, of which the last comes right at the end.
+    // Half of the second second, the third, and seven packets of the fourth, the last of them right at the end.
     let expected = |from: u64| (from..from + 5 + 50 + 7).collect::<Vec<u64>>();
     assert_eq!(counts(&last(&output)), [2, 2 * 62, 0, 0, 0, 0]);
     let kept = here.join("kept");
@@ -135,13 +136,13 @@ fn recordings_are_bounded_in_number_and_size_and_what_is_not_recorded_is_told() 
             [3, 156, 0, 2, 0, 0],
             "2 not begun as too many were",
         ),
-        // The first two go on to the end.
+        // The first two continue to the end of the file.
         (
             "before = \"0s\", after = \"60s\", cool-down = \"0s\", at-once = 2",
             [2, 205 + 154, 0, 3, 0, 0],
             "3 not begun as too many were",
         ),
-        // Room for eleven packets.
+        // A limit with space for eleven packets.
         (
             "before = \"1s\", after = \"0s\", cool-down = \"5s\", most = \"4096B\"",
             [2, 22, 0, 0, 3, 80],
@@ -173,12 +174,12 @@ fn a_full_disk_is_counted_and_the_capture_goes_on() {
     let config = configuration(disk.path(), 20, "before = \"1s\", after = \"0s\", cool-down = \"0s\"", "");
     let output = probe(&config, &file);
     let last = totals(&output);
-    // The one of 50 packets has room, with its packet of the second behind it; that of 600 has none.
+    // The recording of 50 packets fits, with the packet of the second after it; the one of 600 does not.
     assert_eq!(counts(&last), [1, 51, 1, 0, 0, 0], "{}", text(&output.stderr));
     assert!(text(&output.stderr).contains("alarm many is not recorded"), "{}", text(&output.stderr));
     assert!(text(&output.stderr).contains("No space left on device"), "{}", text(&output.stderr));
     assert_eq!(column(&last, "probed"), 652);
-    // The run went on to its end, and that says what is missing.
+    // The run continued to its end, and reports the missing recording.
     assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
     let last = text(&output.stderr).lines().last().unwrap_or_default().to_owned();
     assert!(last.ends_with("1 recording not written"), "{last}");
@@ -186,7 +187,7 @@ fn a_full_disk_is_counted_and_the_capture_goes_on() {
     assert_eq!((found.len(), capinfos(&found[0]).unwrap()), (1, (51, true)));
 }
 
-/// A packet of each conversation goes to one of three workers; all are in one file, in the order of their times.
+/// Packets of each conversation go to one of three workers; the file has all of them, in time order.
 #[test]
 fn live_packets_of_several_workers_are_recorded_once_each() {
     if !require_root("live_packets_of_several_workers_are_recorded_once_each") {
@@ -201,7 +202,7 @@ fn live_packets_of_several_workers_are_recorded_once_each() {
     let device = &lab.receiver().device;
     let child = capture(&lab, &["probe", &config, "-i", device, "--workers", "3", "--json"]).unwrap();
     send(&lab, SENT, &["--flows", "50"]).unwrap();
-    // The file is there while the capture goes on, without another packet.
+    // The file is complete while the capture goes on, without further packets.
     let kept = folder.path().join("kept");
     let begun = Instant::now();
     let found = loop {
@@ -221,7 +222,7 @@ fn live_packets_of_several_workers_are_recorded_once_each() {
     assert_eq!(recordings(&kept).len(), 1);
 }
 
-/// The process is killed while it writes a file: what is left has no name, and the next start removes it.
+/// The process is killed while it writes a file: the leftover has only a temporary name, and the next start removes it.
 #[test]
 fn a_killed_process_leaves_nothing_that_stays() {
     let folder = tempfile::tempdir().unwrap();
@@ -235,8 +236,8 @@ fn a_killed_process_leaves_nothing_that_stays() {
     let feeder = std::thread::spawn(move || {
         let mut input = BufWriter::with_capacity(1 << 16, input);
         let bytes = packet(0, 60_000);
-        // It ends when nobody reads any more. A packet in the first second; in the second one a thousand that are recorded,
-        // and so many that the time of these is over.
+        // The feeder ends when the reader is gone. One packet in the first second; in the second one a thousand that
+        // are recorded, and then so many that the recording's time span ends.
         let first = [NOON_NS, NOON_NS + SECOND];
         let rest = (0..1000).map(|n| n * 1000).chain((2..u64::MAX).map(|n| n * 1_000_000));
         let rest = rest.map(|after| NOON_NS + SECOND + after);
@@ -282,7 +283,7 @@ fn what_is_recorded_cannot_change_under_way() {
     assert_eq!(ready["ready"], true);
     configuration(here, 20, "before = \"3s\"", "");
     child.signal(Signal::HangUp).unwrap();
-    // It is read by a helper, beside the capture.
+    // A helper reads the file, beside the capture.
     std::thread::sleep(Duration::from_secs(2));
     drop(input);
     let finished = child.finish(LIMIT).unwrap();
@@ -294,7 +295,7 @@ fn what_is_recorded_cannot_change_under_way() {
     assert_eq!(column(&finished.last_json().unwrap(), "reloads_refused"), 1);
 }
 
-/// While packets go on before and behind it: those of its time, without a hole, and no others.
+/// Traffic before and after the time span: the recording has all packets of the span and no others.
 #[test]
 fn live_recordings_begin_and_end_at_their_times() {
     if !require_root("live_recordings_begin_and_end_at_their_times") {
@@ -322,12 +323,12 @@ fn live_recordings_begin_and_end_at_their_times() {
         packets.extend(batch.map(|record| (number_of(&record).unwrap(), record.header().ts_ns)));
     }
     let (first, last) = (packets[0], packets[packets.len() - 1]);
-    // One after the other, over all three workers.
+    // Consecutive numbers, over all three workers.
     let numbers: Vec<u64> = packets.iter().map(|packet| packet.0).collect();
     assert_eq!(numbers, (first.0..=last.0).collect::<Vec<u64>>());
     assert!(packets.is_sorted_by_key(|packet| packet.1));
     assert!(first.1 >= event_ns - 300 * MS && last.1 <= event_ns + 200 * MS, "{first:?} {last:?} {event_ns}");
-    // There were packets behind it, and so it goes up to its end, as far as the generator keeps its pace.
+    // Packets arrived after the span, so the recording reaches its end, as far as the generator keeps its pace.
     assert!(last.0 < 3999 && last.1 > event_ns + 150 * MS, "{last:?} of {event_ns}");
     assert!(first.0 == 0 || first.1 < event_ns - 250 * MS, "{first:?} of {event_ns}");
 }

@@ -1,4 +1,4 @@
-//! `wirelane probe set` and `wirelane probe show`: a probe that is changed under traffic, by who may.
+//! `wirelane probe set` and `wirelane probe show`: a probe that is changed under traffic, by authorised users only.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -18,7 +18,7 @@ const CONFIG: &str = "interval = \"200ms\"\n\
     [[alarm]]\nname = \"any\"\nmeasurement = \"all\"\nvalue = \"packets\"\nabove = 0\nclear-after = 10000\n\
     [[schedule]]\nname = \"night\"\nat = \"03:00\"\nflush = true\n";
 
-/// One change.
+/// Settings of one request.
 const SET: [&str; 4] = [
     "measurement.one.active=false",
     "measurement.other.active=true",
@@ -33,21 +33,21 @@ fn write(folder: &Path, text: &str) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-/// Runs `wirelane probe` on a probe.
+/// Runs `wirelane probe` against a running probe.
 fn probe(lab: &Lab, child: &Child, words: &[&str]) -> Finished {
     let pid = child.pid().to_string();
     let words = [&["probe"], words, &["--pid", &pid]].concat();
     wirelane(lab, &lab.receiver().namespace, &words).unwrap().finish(LIMIT).unwrap()
 }
 
-/// How things stand.
+/// Output of `probe show`.
 fn shown(lab: &Lab, child: &Child) -> Value {
     let finished = probe(lab, child, &["show", "--json"]);
     assert!(finished.status.success(), "{}", finished.stderr);
     finished.last_json().unwrap()
 }
 
-/// Waits for a line of the probe that has this measurement, with packets; all lines that came.
+/// Waits for an output line of this measurement with packets; returns all lines up to it.
 fn until_measured(child: &Child, name: &str) -> Vec<Value> {
     let mut lines = Vec::new();
     let end = Instant::now() + LIMIT;
@@ -62,7 +62,7 @@ fn until_measured(child: &Child, name: &str) -> Vec<Value> {
     panic!("nothing of {name}");
 }
 
-/// The sockets of a process.
+/// The control sockets of a process.
 fn sockets_of(pid: u32) -> Vec<PathBuf> {
     let begin = format!("{pid}.");
     let entries = fs::read_dir("/run/wirelane").into_iter().flatten().flatten();
@@ -70,8 +70,8 @@ fn sockets_of(pid: u32) -> Vec<PathBuf> {
     entries.map(|entry| entry.path()).filter(|path| name(path).starts_with(&begin)).collect()
 }
 
-/// While packets come one measurement is switched off and another on in one change: each packet is counted by one of the two,
-/// and by what goes on.
+/// While packets arrive one measurement is switched off and another on in one request: each packet is counted by one of
+/// the two, and by the one that stays on.
 fn a_probe_is_changed(engine: &str, analysis: &str) {
     const SENT: u64 = 60_000;
     let folder = tempfile::tempdir().unwrap();
@@ -88,7 +88,7 @@ fn a_probe_is_changed(engine: &str, analysis: &str) {
     let (mut objects, last) = std::thread::scope(|scope| {
         let sending = scope.spawn(|| send(&lab, SENT, &["--rate", "20000"]));
         let mut lines = until_measured(&child, "one");
-        // What is refused, for one of its parts, changes nothing.
+        // A request with an invalid part does not change anything.
         for (words, what) in [
             (&["measurement.one.active=false", "alarm.any.above=many"][..], "give a number"),
             (&["measurement.one.active=false", "alarm.all.above=1"], "unknown alarm; defined: any"),
@@ -114,12 +114,12 @@ fn a_probe_is_changed(engine: &str, analysis: &str) {
         assert!(now["schedules"][0]["when"] == "every 1h", "{now}");
         let text = probe(&lab, &child, &["show"]).lines.join("\n");
         assert!(text.contains("RAISED") && text.contains("other  ") && text.contains("every 1h"), "{text}");
-        // Another interval: in words where the kernel adds up.
+        // Another interval: an error if the kernel adds up the sums.
         let told = probe(&lab, &child, &["set", "interval=100ms"]);
         let refused = "the interval of sums of the kernel: restart the probe";
         assert_eq!(told.status.success(), analysis != "kernel", "{}", told.stderr);
         assert_eq!(told.stderr.contains(refused), analysis == "kernel", "{}", told.stderr);
-        // The file again.
+        // Reads the file again, which discards the settings.
         child.signal(Signal::HangUp).unwrap();
         let end = Instant::now() + LIMIT;
         while shown(&lab, &child)["set"] != Value::Array(Vec::new()) && Instant::now() < end {
@@ -172,7 +172,7 @@ fn a_probe_in_the_kernel_is_changed_under_traffic() {
     a_probe_is_changed("ring", "kernel");
 }
 
-/// Only root and who has started it; what is no question is refused, and whoever is silent keeps nobody from asking.
+/// Only root and the probe's user may ask; invalid requests are refused, and silent clients do not block others.
 #[test]
 fn who_may_not_is_told_and_hostile_questions_harm_nobody() {
     if !require_root("who_may_not_is_told_and_hostile_questions_harm_nobody") {
@@ -187,7 +187,7 @@ fn who_may_not_is_told_and_hostile_questions_harm_nobody() {
     let [socket] = &sockets[..] else { panic!("{sockets:?}") };
     let metadata = fs::symlink_metadata(socket).unwrap();
     assert_eq!((metadata.permissions().mode() & 0o777, metadata.uid()), (0o600, 0));
-    // A copy that others can run.
+    // A copy that other users can run.
     let copy = folder.path().join("wirelane");
     fs::copy(wirelane_binary().unwrap(), &copy).unwrap();
     let pid = child.pid().to_string();
@@ -202,7 +202,7 @@ fn who_may_not_is_told_and_hostile_questions_harm_nobody() {
             refused.stderr
         );
     }
-    // 'wirelane rules' does not take it for a capture with rules.
+    // 'wirelane rules' does not list the probe as a capture with rules.
     let rules = wirelane(&lab, &lab.receiver().namespace, &["rules", "stats", "--pid", &pid]).unwrap();
     assert!(rules.finish(LIMIT).unwrap().stderr.contains("whose rules can be changed"));
     let deep = "[".repeat(100_000);
@@ -240,7 +240,7 @@ fn who_may_not_is_told_and_hostile_questions_harm_nobody() {
     assert_eq!(column(&finish(child).unwrap(), "probed"), 1000);
 }
 
-/// However a probe ends its socket goes with it, and the next one has its own.
+/// The socket is removed at any end of a probe, and the next probe has its own.
 #[test]
 fn the_socket_goes_with_the_probe() {
     if !require_root("the_socket_goes_with_the_probe") {
@@ -255,7 +255,7 @@ fn the_socket_goes_with_the_probe() {
         let child = capture(&lab, &words).unwrap();
         let pid = child.pid();
         assert_eq!((sockets_of(pid).len(), guardians(&lab).len()), (1, 1));
-        // By the device, as there is one probe on it.
+        // Selected by the device, as there is one probe on it.
         let told =
             wirelane(&lab, &lab.receiver().namespace, &["probe", "set", "-i", &device, "flush"]).unwrap();
         let told = told.finish(LIMIT).unwrap();

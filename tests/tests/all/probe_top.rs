@@ -1,4 +1,4 @@
-//! `wirelane probe --top` on a terminal: what its screen shows, and that the terminal is given back.
+//! `wirelane probe --top` on a terminal: the content of its screen, and that the terminal is restored.
 
 use std::fs;
 use std::process::Command;
@@ -37,7 +37,7 @@ fn the_screen_has_the_numbers_and_the_terminal_is_given_back() {
                 &["--pattern", "ports", "--flows", "4", "--src-port", "1000", "--rate", "4000"],
             )
         });
-        // Down to the second, whose rows are there then.
+        // Down to the second measurement, whose rows are shown then.
         terminal.type_in("\u{1b}[B");
         terminal.until("rows of keys", |rows| {
             rows.iter().any(|row| row.starts_with("sources: "))
@@ -64,7 +64,7 @@ fn the_screen_has_the_numbers_and_the_terminal_is_given_back() {
     terminal.until_text("PAUSED");
     terminal.type_in("p");
     terminal.until("time goes on", |rows| !rows[0].contains("PAUSED"));
-    // Every thread goes without rights, the one that reads keys too.
+    // No thread has rights, including the one that reads keys.
     let tasks = fs::read_dir(format!("/proc/{}/task", terminal.pid())).unwrap();
     for task in tasks {
         let status = fs::read_to_string(task.unwrap().path().join("status")).unwrap();
@@ -81,7 +81,7 @@ fn the_screen_has_the_numbers_and_the_terminal_is_given_back() {
     assert!(!text.contains("ALARM"), "what was on the screen is not printed again: {text}");
 }
 
-/// A screen takes a terminal and the present.
+/// The screen needs a terminal and a live capture.
 #[test]
 fn no_screen_without_a_terminal() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Several processes on one device: each exact, whatever happens to the others, and nothing left behind.
+//! Several processes on one device: each exact, whatever happens to the others, and nothing is left behind.
 
 use std::time::{Duration, Instant};
 
@@ -36,7 +36,7 @@ fn a_killed_process_disturbs_nobody_and_its_place_is_cleared() {
         send(&lab, 500, &[]).unwrap();
         kill(victim);
         send(&lab, 500, &[]).unwrap();
-        // Rings and bells of the dead are gone as soon as the survivor has looked.
+        // Rings and bells of a killed process are released when the survivor has looked.
         assert_eq!(wait_for_bpf_objects(&with_one, Duration::from_secs(2)), with_one);
     }
     let last = finish(survivor).unwrap();
@@ -60,7 +60,7 @@ fn the_last_process_takes_everything_with_it_also_when_killed() {
         assert!(shown.unwrap().contains(hook), "{hook}");
         kill(victim);
         assert_eq!(wait_for_bpf_objects(&before, Duration::from_secs(5)), before);
-        // Traffic flows again, though the victim had taken it.
+        // The host receives traffic again, which the victim had consumed.
         let (from, to) = (lab.sender(), lab.receiver());
         let arrived = lab.enter(&to.namespace, || {
             let sink = std::net::UdpSocket::bind((to.address, 4000)).unwrap();
@@ -131,7 +131,7 @@ fn a_seventeenth_group_is_refused() {
     assert_eq!(finished.status.code(), Some(1));
     assert!(finished.stderr.contains("16 groups"), "{}", finished.stderr);
     send(&lab, 1000, &[]).unwrap();
-    // The place of one that was killed can be taken at once.
+    // The slot of a killed process can be taken immediately.
     kill(children.pop().unwrap());
     children.push(count(&lab, &[]));
     let counts: Vec<u64> =
@@ -148,7 +148,7 @@ fn two_hundred_starts_and_stops_leak_nothing() {
     {
         return;
     }
-    // A start waits for the kernel most of the time: four devices go through it side by side.
+    // A start mostly waits for the kernel: four devices run it concurrently.
     let lab = Lab::with(&LabOptions { queues: 2, links: 4, alone: true, ..LabOptions::default() }).unwrap();
     let before = settled_bpf_objects();
     let lab = &lab;
@@ -184,7 +184,7 @@ fn two_hundred_starts_and_stops_leak_nothing() {
     assert_eq!(wait_for_bpf_objects(&before, Duration::from_secs(5)), before);
 }
 
-/// Without packets its worker sleeps 50 ms at a time, and the thread that looks at devices and clocks 200 ms.
+/// Without packets the worker sleeps 50 ms at a time, and the maintenance thread 200 ms.
 #[test]
 fn an_idle_capture_sleeps() {
     if !require_root("an_idle_capture_sleeps") {
@@ -198,7 +198,7 @@ fn an_idle_capture_sleeps() {
     std::thread::sleep(Duration::from_secs(5));
     let (now_woken, now_cpu) = look();
     let elapsed = start.elapsed();
-    // What comes by itself on a new device, for neighbour discovery, wakes it too, and short sleeps follow.
+    // Neighbour discovery packets of a new device wake the worker too, and short sleeps follow.
     let most = elapsed.as_millis() as u64 / 40 + 150;
     let woken = now_woken - woken;
     assert!((1..=most).contains(&woken), "{woken} times in {elapsed:?}");
@@ -207,7 +207,7 @@ fn an_idle_capture_sleeps() {
     finish(child).unwrap();
 }
 
-/// How often the threads of a process have gone to sleep.
+/// Number of voluntary context switches of all threads of a process.
 fn wakings(pid: u32) -> u64 {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     let of = |status: String| -> Option<u64> {

@@ -1,5 +1,5 @@
-//! Rates on this machine: the highest without loss for four mixes of sizes, beside tcpdump and dumpcap on the same
-//! generator, and twice as much. Run on a machine that does nothing else, with an optimised program.
+//! Rates on this machine: the highest without loss for four mixes of sizes, beside tcpdump and dumpcap with the same
+//! generator, and twice that rate. Needs an otherwise idle machine and an optimised program.
 
 use std::time::Duration;
 
@@ -7,15 +7,15 @@ use serde_json::Value;
 use wirelane_tests::numbers::{LIMIT, capture, column, last_of, spread_by_hash, wirelane};
 use wirelane_tests::{Child, Lab, LabOptions, require_root};
 
-/// Mixes: as `wirelane send --size` takes them, and the name.
+/// Mixes: the value of `wirelane send --size`, and a name.
 const MIXES: [(&str, &str); 4] =
     [("60", "64 bytes"), ("imix", "IMIX"), ("1510", "1514 bytes"), ("9000", "9000 bytes")];
-/// How far apart a rate that passed and one that failed may be in the end, as a part.
+/// Largest final distance between a passed and a failed rate, as a fraction.
 const WIDTH: f64 = 0.02;
-/// Times that a rate may fail before it has failed: a stall of the machine decides no search.
+/// Attempts for a rate: a stall of the machine does not decide a search.
 const TRIES: usize = 3;
 
-/// Whether `WIRELANE_BIN` names an optimised program, of which alone rates say something.
+/// True if `WIRELANE_BIN` names an optimised program; rates of another one are meaningless.
 fn optimised(test: &str) -> bool {
     let there = std::env::var_os("WIRELANE_BIN").is_some();
     if !there {
@@ -26,7 +26,7 @@ fn optimised(test: &str) -> bool {
     there
 }
 
-/// What is captured with.
+/// The capturing program under test.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Receiver {
     Wirelane(&'static [&'static str]),
@@ -34,12 +34,12 @@ enum Receiver {
     Dumpcap,
 }
 
-/// Sent, and lost of it.
+/// Packets sent, and lost of these.
 #[derive(Clone, Copy, Debug)]
 struct Trial {
     sent: u64,
     lost: u64,
-    /// Packets a second that the generator reached.
+    /// Rate that the generator reached, in packets per second.
     rate: f64,
 }
 
@@ -53,8 +53,8 @@ fn send(lab: &Lab, size: &str, rate: f64, seconds: f64) -> Value {
         .unwrap()
 }
 
-/// Ends a foreign program by SIGINT; packets that it says it has received. tcpdump has the number before the words, dumpcap
-/// behind them, and its progress in front of both.
+/// Ends a foreign program by SIGINT; returns the number of packets that it reports. tcpdump prints the number before
+/// the words, dumpcap after them, with its progress before both.
 fn foreign(child: Child, words: &str) -> u64 {
     child.signal(wirelane_tests::Signal::Interrupt).unwrap();
     let said = child.finish(LIMIT).unwrap().stderr;
@@ -81,7 +81,7 @@ fn trial(lab: &Lab, receiver: Receiver, size: &str, rate: f64, seconds: f64) -> 
             let (seen, lost, analysed) =
                 (column(&last, "seen"), column(&last, "lost"), column(&last, "analysed"));
             assert_eq!(seen, lost + analysed, "{last}");
-            // What the veth pair dropped in front of us is the receiver's, as it is tcpdump's.
+            // Packets that the veth pair dropped before our hook count as lost by the receiver, as they do for tcpdump.
             assert!(seen <= column(&sent, "offered"), "{last}, {sent}");
             (column(&sent, "offered"), sent["pps"].as_f64().unwrap(), analysed)
         }
@@ -103,7 +103,7 @@ fn trial(lab: &Lab, receiver: Receiver, size: &str, rate: f64, seconds: f64) -> 
     Trial { sent, lost: sent.saturating_sub(analysed), rate }
 }
 
-/// The highest rate without loss, in packets a second: halving between one that passed and one that failed.
+/// The highest rate without loss, in packets per second: bisection between a passed and a failed rate.
 fn search(lab: &Lab, receiver: Receiver, size: &str, seconds: f64) -> f64 {
     let passes = |rate: f64| {
         (0..TRIES).any(|_| {
@@ -161,7 +161,7 @@ fn the_highest_rate_without_loss_is_found() {
             );
             assert!(least > 10_000.0, "{mix}: {rates:?}");
             assert!(most < 2.0 * least, "{mix}: the search finds another rate each time: {rates:?}");
-            // It holds for a longer time, with a tenth less.
+            // The rate, reduced by a tenth, holds for a longer time.
             let held =
                 (0..TRIES).any(|_| trial(&lab, Receiver::Wirelane(&[]), size, 0.9 * least, 10.0).lost == 0);
             assert!(held, "{mix}: loss within 10 s at {:.0}", 0.9 * least);
@@ -169,7 +169,7 @@ fn the_highest_rate_without_loss_is_found() {
     }
 }
 
-/// The same generator at the same rates, in turns: ours takes at least what the others do.
+/// The same generator at the same rates, in turns: our highest rate is at least that of the others.
 /// Battery: L3
 #[test]
 #[ignore = "measures rates: make test-all"]
@@ -196,7 +196,7 @@ fn others_take_no_more() {
         for ((name, _), rate) in receivers.iter().zip(&medians) {
             println!("{mix}: {name} {rate:.0} packets a second");
         }
-        // As far as the search tells rates apart; where all take what the generator sends, they are equal.
+        // Within the accuracy of the search; if all programs keep up with the generator, they are equal.
         let least = (1.0 - WIDTH) * medians[2].max(medians[3]);
         assert!(medians[0] >= least, "{mix}: {medians:.0?}");
     }
@@ -211,8 +211,8 @@ fn twice_the_highest_rate_is_survived() {
         return;
     }
     let lab = lab(1, 9100);
-    // A worker that has something to do with each packet, so that the generator can do twice what it takes, and a ring
-    // that holds little of the trial.
+    // A worker with work per packet, so that the generator reaches twice its rate, and a ring that holds only a small
+    // part of the trial.
     let ring: &[&str] = &["--ring-size", "1", "--load", "25000"];
     for (size, mix) in MIXES {
         let best = search(&lab, Receiver::Wirelane(ring), size, 2.0);

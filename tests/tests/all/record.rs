@@ -1,4 +1,4 @@
-//! `record`, read back by tcpdump, capinfos and ourselves.
+//! `record`, read back by tcpdump, capinfos and our own reader.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -52,7 +52,7 @@ fn now_ns() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos() as u64
 }
 
-/// Records what is sent on the lab's receiver; returns the file and the last object.
+/// Records the packets sent on the lab's receiver; returns the file and the last object.
 fn recording(lab: &Lab, folder: &Path, name: &str, options: &[&str]) -> (PathBuf, Value) {
     let file = folder.join(name);
     let words = [

@@ -1,5 +1,5 @@
-//! `record` where the disk, its directory, or somebody else does not cooperate: every packet is in a file, whole, or
-//! counted as unwritten.
+//! `record` with a failing disk, a missing directory, or interference by others: every packet is in a file, complete,
+//! or counted as unwritten.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -14,7 +14,7 @@ use wirelane_tests::recordings::{
 };
 use wirelane_tests::{Finished, Lab, Signal, require_root};
 
-/// Records a capture of so many numbered packets; gives how that ended, and the last object.
+/// Records a capture of so many numbered packets; returns the finished process, and the last object.
 fn convert(output: &Path, packets: u64, options: &[&str]) -> (Finished, Value) {
     let input = tempfile::NamedTempFile::new().unwrap();
     make_capture(input.path(), 1000, (0..packets).map(|n| NOON_NS + n)).unwrap();
@@ -24,7 +24,7 @@ fn convert(output: &Path, packets: u64, options: &[&str]) -> (Finished, Value) {
     (finished, last)
 }
 
-/// Packets in all files of a folder, as three readers count them, each file whole.
+/// Number of packets in all files of a folder, equal for three readers, each file complete.
 fn in_files(folder: &Path) -> u64 {
     let mut sum = 0;
     for file in files(folder).unwrap() {
@@ -79,7 +79,7 @@ fn the_first_failed_write_may_end_the_recording() {
     let words = ["record", "-i", device, "-w", file.to_str().unwrap(), "--json", "--on-write-error", "stop"];
     let child = capture(&lab, &words).unwrap();
     send(&lab, 3000, &["--size", "1000"]).unwrap();
-    // It ends by itself.
+    // The command ends by itself.
     let finished = child.finish(LIMIT).unwrap();
     assert_eq!(finished.status.code(), Some(1), "{}", finished.stderr);
     assert!(finished.stderr.contains("No space left on device"), "{}", finished.stderr);
@@ -102,7 +102,7 @@ fn a_disk_with_room_again_is_written_to_again() {
     for options in [&[][..], &["--rotate-size", "200kB"], &["--compress", "zstd"], &["--direct-io"]] {
         let disk = Disk::new("tmpfs", "size=1m").unwrap();
         let ballast = disk.path().join("ballast");
-        // zstd makes little of these packets.
+        // zstd compresses these packets to a small size.
         let kib = if options.contains(&"zstd") { 1020 } else { 600 };
         fs::write(&ballast, vec![0; kib << 10]).unwrap();
         let folder = disk.path().join("captures");
@@ -127,7 +127,7 @@ fn a_disk_with_room_again_is_written_to_again() {
             wait("end of the flood", &|sum| column(sum, "written") + column(sum, "unwritten") == 2000);
         assert!(unwritten > 0, "{options:?}: the disk was never full: {written} written");
         fs::remove_file(&ballast).unwrap();
-        // The next try is a second after the last failure; these come after that.
+        // The next attempt is a second after the last failure; these packets are sent after it.
         std::thread::sleep(Duration::from_millis(1500));
         send(&lab, 100, &["--size", "1000"]).unwrap();
         let finished = child.terminate(LIMIT).unwrap();
@@ -160,7 +160,7 @@ fn a_disk_that_becomes_read_only_is_one_that_failed() {
     let child = capture(&lab, &words).unwrap();
     send(&lab, 300, &[]).unwrap();
     wait_for(&child, 300);
-    // Once its time is over the file is finished, and nothing is open before more packets come. (While a file is, the
+    // After its interval the file is finished, and none is open before more packets arrive. (While a file is open, the
     // kernel refuses to make its disk read-only.)
     let start = Instant::now();
     while files(disk.path()).unwrap().iter().any(|file| name(file).ends_with(".part")) {
@@ -181,7 +181,7 @@ fn a_disk_that_becomes_read_only_is_one_that_failed() {
     assert_eq!(in_files_by_count(disk.path()), 350);
 }
 
-/// Packets in all files of a folder, by our reader.
+/// Number of packets in all files of a folder, by our reader.
 fn in_files_by_count(folder: &Path) -> u64 {
     files(folder).unwrap().iter().map(|file| count_packets(file).unwrap()).sum()
 }
@@ -195,8 +195,8 @@ fn a_directory_that_vanishes_and_a_file_that_is_moved_are_told() {
     let lab = Lab::new(1).unwrap();
     let device = lab.receiver().device.as_str();
     let folder = tempfile::tempdir().unwrap();
-    // A directory that is made anew is another one: the rights that are left are to the first. Who keeps all rights
-    // goes on in it.
+    // A directory that is created anew is another one: the remaining rights are for the first. A process with all
+    // rights continues in the new one.
     for (rights, recovered) in [(&[][..], 0), (&["--keep-rights"][..], 100)] {
         let there = folder.path().join("there");
         fs::create_dir(&there).unwrap();
@@ -208,7 +208,8 @@ fn a_directory_that_vanishes_and_a_file_that_is_moved_are_told() {
         send(&lab, 50, &[]).unwrap();
         wait_for(&child, 50);
         fs::remove_dir_all(&there).unwrap();
-        // The file that is open has no name any more. The next one finds no directory, and then one that was made anew.
+        // The open file no longer has a name. The next one does not find a directory, and the one after it finds the
+        // new one.
         send(&lab, 100, &[]).unwrap();
         wait_for(&child, 100);
         fs::create_dir(&there).unwrap();
@@ -225,7 +226,7 @@ fn a_directory_that_vanishes_and_a_file_that_is_moved_are_told() {
         fs::remove_dir_all(&there).unwrap();
     }
 
-    // Somebody takes the file away while it is written.
+    // The file is deleted while it is written.
     let file = folder.path().join("single.pcapng");
     let child = capture(&lab, &["record", "-i", device, "-w", file.to_str().unwrap(), "--json"]).unwrap();
     send(&lab, 50, &[]).unwrap();
@@ -242,7 +243,7 @@ fn a_directory_that_vanishes_and_a_file_that_is_moved_are_told() {
     assert!(!file.exists());
 }
 
-/// Reads intervals until so many packets have been decided on.
+/// Reads intervals until so many packets have a verdict.
 fn wait_for(child: &wirelane_tests::Child, packets: u64) {
     let (start, mut sum) = (Instant::now(), 0);
     while sum < packets {
@@ -270,7 +271,7 @@ fn planted_links_and_files_are_neither_followed_nor_replaced() {
         }
         fs::remove_file(captures.join(planted)).unwrap();
     }
-    // Among many files the planted name is passed over.
+    // With many files the planted name is skipped.
     for (number, suffix) in [(1, ""), (2, ".part")] {
         let planted = format!("out_{number:08}_20260301T120000Z.pcapng{suffix}");
         symlink(&victim, captures.join(planted)).unwrap();
@@ -300,7 +301,7 @@ fn what_exists_stays_unless_it_is_to_be_replaced() {
     assert_eq!(finished.status.code(), Some(1));
     assert!(finished.stderr.contains("exists already"), "{}", finished.stderr);
     assert_eq!(files(folder.path()).unwrap().len(), 1);
-    // It is replaced when the recording is whole. A .part of a dead run stays as it is.
+    // The file is replaced when the recording is complete. A .part file of a killed run is not touched.
     let dead = folder.path().join("out.pcapng.part");
     fs::write(&dead, "dead").unwrap();
     let (finished, last) = convert(&file, 10, &["--overwrite"]);
@@ -337,12 +338,12 @@ fn direct_io_writes_the_same_bytes() {
     let (finished, last) = convert(&direct, 3001, &["--direct-io"]);
     assert!(finished.status.success(), "{}", finished.stderr);
     assert_eq!(column(&last, "written"), 3001);
-    // The statistics at the end have times of their own.
+    // The statistics at the end contain different times.
     let [plain, direct] = [plain, direct].map(|file| fs::read(file).unwrap());
     assert_eq!(plain.len(), direct.len());
     let packets = 3001 * 1032;
     assert!(plain[..packets] == direct[..packets]);
-    // It was asked for in earnest: strace would show O_DIRECT, and so does a write that is not aligned.
+    // Direct I/O was really used: strace shows O_DIRECT.
     let traced = Command::new("strace")
         .args(["-f", "-qq", "-e", "trace=openat", "-e", "signal=none"])
         .arg(wirelane_tests::wirelane_binary().unwrap())
@@ -368,7 +369,7 @@ fn another_ctrl_c_is_not_needed_and_commands_outlive_the_first() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("out.pcapng");
     let device = lab.receiver().device.as_str();
-    // The command has the recording's user, to whom this folder belongs.
+    // The command runs as the recording's user, who owns this folder.
     let words = [
         "record",
         "-i",
@@ -389,8 +390,8 @@ fn another_ctrl_c_is_not_needed_and_commands_outlive_the_first() {
     assert_eq!(count_packets(&folder.path().join("out.pcapng.gz")).unwrap(), 100);
 }
 
-/// A file system of 16 MiB on an image that has 3 to give: what is behind that fails, at write(2) where it is mounted
-/// `sync`, else when it is synced. `None`: there are no loop devices.
+/// A file system of 16 MiB on an image with space for 3: writes beyond it fail, at write(2) if it is mounted `sync`,
+/// else at the sync. `None` if there are no loop devices.
 fn failing_disk(disk: &Disk, options: &str) -> Option<PathBuf> {
     let [image, folder] = ["image", "folder"].map(|name| disk.path().join(name));
     fs::create_dir(&folder).unwrap();
@@ -419,7 +420,7 @@ fn what_a_disk_holds_whose_writes_have_failed_is_unwritten() {
     assert_eq!(finished.status.code(), Some(1), "{}", finished.stderr);
     assert!(finished.stderr.contains("the capture goes on, what cannot be written"), "{}", finished.stderr);
     assert!(finished.stderr.contains("may not have reached the disk"), "{}", finished.stderr);
-    // Some 3,000 are in the file, and the disk has vouched for none.
+    // Some 3,000 packets are in the file, and none is confirmed by the disk.
     assert_eq!((column(&last, "written"), column(&last, "unwritten")), (0, 5000));
     assert_eq!(left, ["lost+found", "out.pcapng.part"], "it does not get the name of a whole file");
 }
@@ -481,7 +482,7 @@ fn what_a_slow_reader_cannot_take_is_lost_in_the_ring_and_counted() {
     });
     let child = capture(&lab, &words).unwrap();
     let mut reader = reader.join().unwrap();
-    // 40 MB: a pipe, 16 MiB of chunks and a ring of 1 MiB do not hold them, and nobody reads.
+    // 40 MB: more than a pipe, 16 MiB of chunks and a ring of 1 MiB hold without a reader.
     send(&lab, PACKETS, &["--size", "1000"]).unwrap();
     let resident = wirelane_tests::resident_bytes(child.pid()).unwrap();
     assert!(resident < 100 << 20, "{resident} bytes of memory");

@@ -14,7 +14,7 @@ use wirelane_tests::{Lab, require_root};
 
 const SECOND: u64 = 1_000_000_000;
 
-/// Records a capture of numbered packets at these times with these options; gives the last object.
+/// Records a capture of numbered packets at these times with these options; returns the last object.
 fn convert(folder: &Path, size: usize, times: impl IntoIterator<Item = u64>, options: &[&str]) -> Value {
     let input = tempfile::NamedTempFile::new().unwrap();
     make_capture(input.path(), size, times).unwrap();
@@ -23,7 +23,7 @@ fn convert(folder: &Path, size: usize, times: impl IntoIterator<Item = u64>, opt
     last_of(&record(&[&["-r", source[0], "-w", source[1], "--json"], options].concat()).unwrap()).unwrap()
 }
 
-/// Checks that the files hold these packets in their order, as everybody reads them; gives how many each has.
+/// Checks that the files hold these packets in order, also for other readers; returns the number of packets in each.
 fn check(folder: &Path, expected: impl IntoIterator<Item = u64>) -> Vec<u64> {
     let mut all = Vec::new();
     let mut counts = Vec::new();
@@ -56,7 +56,7 @@ fn files_end_after_so_many_packets() {
             "out_00000004_20260301T120009Z.pcapng",
         ]
     );
-    // The next recording goes on counting, and leaves these alone.
+    // The next recording continues the numbering, and does not touch these files.
     let last = convert(folder.path(), 100, [NOON_NS], &["--rotate-packets", "3000"]);
     assert_eq!(column(&last, "files"), 1);
     assert_eq!(name(&files(folder.path()).unwrap()[4]), "out_00000005_20260301T120000Z.pcapng");
@@ -87,7 +87,7 @@ fn no_file_is_larger_than_asked_for() {
 #[test]
 fn files_end_at_multiples_of_the_interval() {
     let folder = tempfile::tempdir().unwrap();
-    // From 11:59:30 to 12:02:30, a packet a second, a pause, and one after it.
+    // From 11:59:30 to 12:02:30, a packet per second, a pause, and one packet after it.
     let start = NOON_NS - 30 * SECOND;
     let times = (0..180).map(|n| start + n * SECOND).chain([NOON_NS + 3600 * SECOND]);
     let last = convert(folder.path(), 60, times, &["--rotate-interval", "1m"]);
@@ -102,7 +102,7 @@ fn files_end_at_multiples_of_the_interval() {
 #[test]
 fn a_clock_that_steps_neither_loops_nor_repeats_a_name() {
     let folder = tempfile::tempdir().unwrap();
-    // An hour forward, two back, and one forward again, in the middle of a minute each.
+    // An hour forward, two back, and one forward again, each in the middle of a minute.
     let steps = [0, 3600, -3600, 0].map(|step: i64| NOON_NS.wrapping_add_signed(step * SECOND as i64));
     let times = steps
         .into_iter()
@@ -128,7 +128,7 @@ fn the_oldest_files_are_removed() {
         names.filter(|name| name.ends_with("pcapng")).map(|name| name[4..12].parse().unwrap()).collect()
     };
     assert_eq!(kept(folder.path()), [7, 8, 9, 10]);
-    // What an earlier recording left belongs to the ring.
+    // Files of an earlier recording belong to the ring.
     let last = convert(folder.path(), 60, (0..150).map(|n| NOON_NS + n), &options);
     assert_eq!((column(&last, "files"), column(&last, "files_removed")), (2, 2));
     assert_eq!(kept(folder.path()), [9, 10, 11, 12]);
@@ -156,7 +156,7 @@ fn compressed_files_are_read_by_everybody() {
     let zstd = Command::new("zstd").args(["-q", "-d", "-o"]).args([&plain, &file]).status().unwrap();
     assert!(zstd.success());
     assert_eq!(numbers(&plain).unwrap(), numbers(&file).unwrap());
-    // A name that says so needs no option; gzip is read as well.
+    // A name with this suffix does not need the option; gzip is read as well.
     let again = folder.path().join("again.pcap.zst");
     assert!(Command::new("gzip").arg(&plain).status().unwrap().success());
     let plain = folder.path().join("plain.pcapng.gz");
@@ -170,12 +170,12 @@ fn compressed_files_are_read_by_everybody() {
 fn each_finished_file_gets_its_command() {
     let folder = tempfile::tempdir().unwrap();
     let place = tempfile::tempdir().unwrap();
-    // One at a time; a file that is handed over is whole and has its name.
+    // One command at a time; a file that is handed over is complete and has its final name.
     let command = "one() { mkdir busy || echo overlap; sleep 0.05; rmdir busy; mv \"$1\" done/; }; one";
     fs::create_dir(place.path().join("done")).unwrap();
     let script = format!("cd '{}' && {command}", place.path().display());
     let done = place.path().join("done");
-    // The commands have the recording's user, to whom these folders belong.
+    // The commands run as the recording's user, who owns these folders.
     let options =
         ["--user", "root", "--rotate-packets", "100", "--post-rotate", &script, "--post-rotate-jobs", "1"];
     let last = convert(folder.path(), 60, (0..450).map(|n| NOON_NS + n), &options);
@@ -184,7 +184,7 @@ fn each_finished_file_gets_its_command() {
     assert_eq!(check(&done, 0..450), [100, 100, 100, 100, 50]);
     assert!(!place.path().join("busy").exists());
 
-    // A command that fails is told and counted, and the recording is what it is.
+    // A failed command is reported and counted, and does not affect the recording.
     let input = folder.path().join("in.pcap");
     make_capture(&input, 60, (0..150).map(|n| NOON_NS + n)).unwrap();
     let output = folder.path().join("out.pcapng");
@@ -194,7 +194,7 @@ fn each_finished_file_gets_its_command() {
     let last = last_of(&finished).unwrap();
     assert_eq!((column(&last, "post_rotate_done"), column(&last, "post_rotate_failed")), (0, 2));
     assert_eq!(finished.stderr.matches("exit status: 3").count(), 2, "{}", finished.stderr);
-    // A path is an argument: nothing in it is run.
+    // A path is an argument: the shell does not expand it.
     let odd = folder.path().join("$(touch harm); `touch harm` '\"&.pcapng");
     let words = ["-r", input, "-w", odd.to_str().unwrap(), "--json", "--post-rotate", "test -s"];
     let last = last_of(&record(&words).unwrap()).unwrap();
@@ -288,7 +288,7 @@ fn a_quiet_recording_ends_its_files_in_time() {
     let words = ["record", "-i", device, "-w", file.to_str().unwrap(), "--json", "--rotate-interval", "1s"];
     let child = capture(&lab, &words).unwrap();
     send(&lab, 100, &[]).unwrap();
-    // No packet comes any more, and the file gets its name.
+    // Without further packets the file is finished and gets its name.
     let start = std::time::Instant::now();
     let whole = || files(folder.path()).unwrap().iter().filter(|file| name(file).ends_with("pcapng")).count();
     while whole() == 0 {

@@ -1,4 +1,4 @@
-//! `record`, killed at any moment: what is there is read up to the cut, by everybody.
+//! `record`, killed at any moment: all readers can read the file up to the cut.
 
 use std::fs;
 use std::io::{BufWriter, Write};
@@ -12,7 +12,7 @@ use wirelane_tests::recordings::{
 };
 use wirelane_tests::{Lab, Signal, require_root, wirelane_binary};
 
-/// Bytes of each packet. In pcapng it makes a block of 32 more.
+/// Bytes of each packet. Its pcapng block has 32 more.
 const SIZE: usize = 500;
 
 /// xorshift64: the same offsets in every run.
@@ -27,7 +27,7 @@ impl Random {
     }
 }
 
-/// Feeds a recording without an end, kills it by SIGKILL once its file has this many bytes, and gives the file.
+/// Feeds an endless recording, kills it by SIGKILL once its file has so many bytes, and returns the file.
 fn kill_at(folder: &Path, file: &str, options: &[&str], bytes: u64) -> PathBuf {
     let output = folder.join(file);
     let part = folder.join(format!("{file}.part"));
@@ -41,7 +41,7 @@ fn kill_at(folder: &Path, file: &str, options: &[&str], bytes: u64) -> PathBuf {
     let input = child.stdin.take().unwrap();
     let feeder = std::thread::spawn(move || {
         let mut input = BufWriter::with_capacity(64 << 10, input);
-        // It ends when nobody reads any more.
+        // The feeder ends when the reader is gone.
         let _ = write_header(&mut input).and_then(|()| {
             (0..u64::MAX).try_for_each(|n| write_packet(&mut input, NOON_NS + n, &packet(n, SIZE)))
         });
@@ -59,7 +59,7 @@ fn kill_at(folder: &Path, file: &str, options: &[&str], bytes: u64) -> PathBuf {
     part
 }
 
-/// Whole packets in a pcapng or pcap file of ours, by its bytes alone.
+/// Number of complete packets in a pcapng or pcap file of ours, by its bytes alone.
 fn whole_packets(file: &Path) -> u64 {
     let bytes = fs::read(file).unwrap();
     let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;
@@ -80,7 +80,7 @@ fn whole_packets(file: &Path) -> u64 {
     packets
 }
 
-/// Checks what our reader and capinfos find in a cut file; gives the packets.
+/// Checks a cut file with our reader and capinfos; returns the number of packets.
 fn check(file: &Path, compressed: bool) -> u64 {
     if fs::metadata(file).unwrap().len() < 400 {
         return 0; // cut within the first headers
@@ -111,7 +111,7 @@ fn a_killed_recording_is_read_up_to_the_cut() {
         let compressed = file.ends_with("zst");
         let file = kill_at(folder.path(), file, options, random.below(3 << 20).max(1));
         packets += check(&file, compressed);
-        // Where the power fails, a file may end anywhere.
+        // After a power failure, a file may end anywhere.
         let len = fs::metadata(&file).unwrap().len();
         fs::OpenOptions::new().write(true).open(&file).unwrap().set_len(random.below(len) + 1).unwrap();
         let found = check(&file, compressed);
@@ -149,7 +149,7 @@ fn a_killed_capture_leaves_its_part_and_the_next_one_leaves_it_alone() {
     ];
     let child = capture(&lab, &words).unwrap();
     send(&lab, 5000, &[]).unwrap();
-    // Half a second after the last packet all are in the file, whatever happens to the process.
+    // Half a second after the last packet all packets are in the file, even if the process is killed then.
     let part = folder.path().join("out.pcapng.part");
     let start = Instant::now();
     while count_packets(&part).unwrap_or(0) < 5000 {
@@ -176,7 +176,7 @@ fn a_killed_capture_leaves_its_part_and_the_next_one_leaves_it_alone() {
     assert_eq!(fs::read(&part).unwrap(), dead);
 }
 
-/// The children of a process, and theirs.
+/// The children of a process, and their children.
 fn children(pid: u32) -> Vec<u32> {
     let output = Command::new("pgrep").arg("-P").arg(pid.to_string()).output().unwrap();
     String::from_utf8_lossy(&output.stdout).lines().filter_map(|line| line.parse().ok()).collect()

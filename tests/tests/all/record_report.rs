@@ -66,7 +66,7 @@ fn a_long_recording_accounts_for_every_packet() {
     let (analysed, lost) = (column(&last, "analysed"), column(&last, "lost"));
     assert_eq!((column(&last, "seen"), analysed + lost), (PACKETS, PACKETS));
     assert_eq!((column(&last, "written"), column(&last, "unwritten")), (analysed, 0));
-    // Intervals hold what came in each; the last object has all.
+    // Each interval has its own packets; the last object has all.
     let lines: Vec<Value> =
         finished.json().unwrap().into_iter().filter(|line| line["final"] == false).collect();
     assert!(lines.len() >= 5, "{}", lines.len());
@@ -87,7 +87,7 @@ fn a_long_recording_accounts_for_every_packet() {
     }
     assert_eq!(sums, [analysed, analysed, column(&last, "file_bytes")]);
     assert_eq!(tshark(&all[0]).unwrap(), count_packets(&all[0]).unwrap());
-    // The last file's statistics are the whole capture's.
+    // The last file's statistics are those of the whole capture.
     assert_eq!(statistics(all.last().unwrap()), [PACKETS, analysed]);
 }
 

@@ -1,5 +1,5 @@
-//! Secrets that pass by are in no output unless they are asked for: credentials of HTTP and SIP, cookies, keys that were
-//! pressed, what was said.
+//! Secrets of captured traffic do not appear in an output unless they are requested: credentials of HTTP and SIP,
+//! cookies, dialled digits, speech.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use wirelane_tests::calls::{Scene, description, message, rtp};
 use wirelane_tests::recordings::{capinfos, files};
 use wirelane_tests::wirelane_binary;
 
-/// Everything that must not be seen, each another word.
+/// Secrets that must not appear, each a different word.
 const SECRETS: [&str; 9] = [
     "c2VjcmV0LWJhc2lj",
     "secret-bearer",
@@ -21,9 +21,9 @@ const SECRETS: [&str; 9] = [
     "secret-header",
     "secret-authenticate",
 ];
-/// Keys that are pressed, as they would be shown one behind the other.
+/// Dialled digits, as they would be shown in a row.
 const DIGITS: &str = "73519";
-/// What is said.
+/// Payload of the audio.
 const VOICE: [u8; 8] = *b"\xa1VOICE\xa2\xa3";
 
 fn make_file(path: &Path) {
@@ -47,7 +47,7 @@ fn make_file(path: &Path) {
         voice[12..20].copy_from_slice(&VOICE);
         scene.udp(100 + number * 20_000, "10.0.0.1:6000", "10.0.0.2:7000", &voice);
     }
-    // RFC 4733: event, end, duration; three times the end.
+    // RFC 4733: event, end, duration; the end is sent three times.
     for (at, digit) in DIGITS.bytes().enumerate() {
         for end in 0..3u64 {
             let mut packet = rtp(50 + 3 * at as u64 + end, 7);
@@ -75,7 +75,7 @@ fn make_file(path: &Path) {
     scene.write(path).unwrap();
 }
 
-/// Runs the program in the folder; everything that it printed.
+/// Runs the program in the folder; returns everything that it printed.
 fn run(folder: &Path, words: &[&str]) -> Vec<u8> {
     let output = Command::new(wirelane_binary().unwrap()).current_dir(folder).args(words).output().unwrap();
     assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
@@ -86,7 +86,7 @@ fn has(bytes: &[u8], part: &[u8]) -> bool {
     bytes.windows(part.len()).any(|window| window == part)
 }
 
-/// Nothing secret is in these bytes.
+/// Asserts that these bytes do not contain a secret.
 fn assert_redacted(what: &str, bytes: &[u8]) {
     for secret in SECRETS {
         assert!(!has(bytes, secret.as_bytes()), "{what} has {secret}");
@@ -95,7 +95,7 @@ fn assert_redacted(what: &str, bytes: &[u8]) {
     assert!(!has(bytes, &VOICE), "{what} has what was said");
 }
 
-/// All files of a folder and of those in it.
+/// Asserts the same for all files of a folder and its subfolders; returns their number.
 fn assert_files_redacted(folder: &Path, leave_out: &str) -> usize {
     let mut number = 0;
     for path in files(folder).unwrap() {
@@ -155,7 +155,7 @@ fn secrets_are_in_no_output_unless_asked_for() {
     let written = assert_files_redacted(here, "in.pcap");
     assert!(written > 12, "{written} files");
 
-    // A saved call has its signalling, which belongs to whoever saves it, and what was said where that is asked for.
+    // A saved call contains its signalling, which the user has requested, and the audio only if that is requested too.
     run(here, &["voip", "-r", "in.pcap", "--quiet", "--save-calls", "silent"]);
     run(here, &["voip", "-r", "in.pcap", "--quiet", "--save-calls", "spoken", "--with-audio"]);
     let saved = |name: &str| {
@@ -167,7 +167,7 @@ fn secrets_are_in_no_output_unless_asked_for() {
     assert!(!has(&silent, &VOICE) && has(&spoken, &VOICE));
     assert_eq!(all - signalling, 50 + 3 * DIGITS.len() as u64);
 
-    // What is asked for is there: the test looks for what there is.
+    // Requested secrets are present: this shows that the test searches correctly.
     let asked =
         run(here, &["http", "-r", "in.pcap", "--json", "--fields", "authorization,cookie,set-cookie"]);
     assert!(

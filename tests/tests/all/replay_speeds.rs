@@ -1,4 +1,4 @@
-//! Real captures on the wire at several speeds: flows, transactions and calls are those of the file.
+//! Real captures on the wire at several speeds: flows, transactions and calls equal those of the file.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,14 +9,15 @@ use serde_json::Value;
 use wirelane_tests::numbers::{LIMIT, capture, column, last_of, wirelane};
 use wirelane_tests::{Capture, Lab, LabOptions, corpus, require_root, wirelane_binary};
 
-/// The longest recording at a tenth of its time.
+/// Time limit for the longest recording at ten times its speed.
 const PATIENCE: Duration = Duration::from_secs(1200);
 
-/// How often each thing was found.
+/// Number of occurrences of each result.
 type Bag = BTreeMap<String, u64>;
 
-/// What has to be the same, whatever the speed, with numbers that add up: no times. A flow ends some seconds after a FIN,
-/// and what comes later is of another one, so that packets and bytes are those of all flows with the same ends.
+/// Facts of a result that do not depend on the speed, with numbers that add up; times are left out. A flow ends some
+/// seconds after a FIN, and later packets belong to another flow, so packets and bytes are summed over all flows with
+/// the same ends.
 fn essence(command: &str, line: &Value) -> Vec<(String, u64)> {
     let text = |fields: &[&str]| {
         let mut text: Vec<String> = fields.iter().map(|field| line[field].to_string()).collect();
@@ -31,7 +32,8 @@ fn essence(command: &str, line: &Value) -> Vec<(String, u64)> {
             ["packets", "bytes"].map(|number| (format!("{ends} {number}"), column(line, number))).into()
         }
         "http" if line.get("transaction").is_some() => {
-            // How long a gap is waited for is time of the wire, so that what is known beside it differs.
+            // The waiting time for a gap is measured in time of the wire, so other fields of an incomplete transaction
+            // may differ.
             let whole = line.get("marks").is_none_or(|marks| marks.as_array().is_some_and(Vec::is_empty));
             let more: &[&str] = if whole { &["request_body", "response_body"] } else { &[] };
             vec![(text(&[&["method", "host", "uri", "status"], more].concat()), 1)]
@@ -51,18 +53,18 @@ fn bag<'a>(command: &str, lines: impl Iterator<Item = &'a Value>) -> Bag {
     bag
 }
 
-/// Nothing ends before the last packet, at any speed.
+/// Time-outs beyond the last packet at any speed.
 const PATIENT: [(&str, &[&str]); 3] = [
     ("flows", &["--inactive-timeout", "86400", "--active-timeout", "86400"]),
     ("http", &["--idle-timeout", "86400"]),
     ("voip", &["--answer-timeout", "86400", "--silence-timeout", "86400", "--linger", "86400"]),
 ];
 
-/// The frames of a capture that a wire takes, as a file.
+/// Writes the frames of a capture that fit on a wire to a file.
 fn on_wire(capture: &Capture, path: &Path) -> bool {
     let whole = path.with_extension("whole");
     std::fs::write(&whole, capture.bytes().unwrap()).unwrap();
-    // Whole Ethernet frames.
+    // Complete Ethernet frames.
     let output = Command::new("tshark")
         .args(["-n", "-r", whole.to_str().unwrap(), "-F", "nsecpcap", "-w", path.to_str().unwrap()])
         .args(["-Y", "eth && frame.len == frame.cap_len && frame.len >= 60 && frame.len < 65000"])
@@ -138,7 +140,7 @@ fn replay(test: &str, speeds: &[&str]) {
                 if column(&last, "lost") == 0 {
                     assert!(live == *expected, "{case}: {}", difference(&live, expected));
                 } else {
-                    // What is lost cannot be found; what is found has been there.
+                    // Results of lost packets may be missing, but there are no others.
                     let more =
                         live.iter().any(|(text, number)| expected.get(text).is_none_or(|most| number > most));
                     assert!(command != "flows" || !more, "{case}: {}", difference(&live, expected));
@@ -150,7 +152,7 @@ fn replay(test: &str, speeds: &[&str]) {
     assert!(found["flows"] > 500 && found["http"] > 50 && found["voip"] > 3, "{found:?}");
 }
 
-/// What only one of the two has.
+/// Results that only one of the two has.
 fn difference(live: &Bag, file: &Bag) -> String {
     let only = |one: &Bag, other: &Bag| {
         let missing = one.iter().filter(|(text, number)| other.get(*text) != Some(number));

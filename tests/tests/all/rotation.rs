@@ -1,4 +1,5 @@
-//! Signals and log rotation: what SIGHUP, SIGUSR1 and SIGUSR2 do to each command, and logrotate over logs and exports.
+//! Signals and log rotation: the effect of SIGHUP, SIGUSR1 and SIGUSR2 on each command, and logrotate with logs and
+//! exports.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -13,7 +14,7 @@ use wirelane_tests::{Lab, LabOptions, Signal, require_root};
 
 const PORT: u16 = 8080;
 
-/// So many connections with a request of HTTP each.
+/// Makes so many connections with one HTTP request each.
 fn talk(lab: &Lab, connections: usize) {
     let address = SocketAddr::from((lab.receiver().address, PORT));
     let (server, client) = (&lab.receiver().namespace, &lab.sender().namespace);
@@ -32,7 +33,7 @@ fn talk(lab: &Lab, connections: usize) {
         lab.enter(client, || {
             for number in 0..connections {
                 let mut stream = TcpStream::connect(address).unwrap();
-                // At once: the server answers what it reads first.
+                // In one write: the server answers its first read.
                 let request = format!("GET /{number} HTTP/1.1\r\nHost: h\r\n\r\n");
                 stream.write_all(request.as_bytes()).unwrap();
                 stream.read_to_end(&mut Vec::new()).unwrap();
@@ -42,8 +43,8 @@ fn talk(lab: &Lab, connections: usize) {
     });
 }
 
-/// Each command without an output of lines ends at SIGHUP, with its ledger and with status 0; other signals of rotation
-/// do nothing.
+/// Each command without line output ends at SIGHUP, with its ledger and with status 0; other signals for rotation have
+/// no effect.
 #[test]
 fn a_hangup_ends_commands_cleanly() {
     if !require_root("a_hangup_ends_commands_cleanly") {
@@ -75,15 +76,15 @@ fn a_hangup_ends_commands_cleanly() {
     assert!(read.stdout.iter().filter(|byte| **byte == b'\n').count() >= 100);
 }
 
-/// The file and those that logrotate made of it, oldest first.
+/// A file and its rotated generations, oldest first.
 fn generations(path: &Path) -> Vec<PathBuf> {
     let name = path.display();
     let older = (1..9).rev().map(|number| PathBuf::from(format!("{name}.{number}")));
     older.chain([path.to_owned()]).filter(|path| path.exists()).collect()
 }
 
-/// Waits until so many flows are in the lines of a file and its generations, and nothing has been written to these files
-/// for a second: logrotate's copytruncate loses what is written between its copy and its truncation.
+/// Waits until the lines of a file and its generations have so many flows, and these files have not changed for a
+/// second: logrotate's copytruncate loses bytes written between its copy and its truncation.
 fn wait_for_quiet(lines_of: &Path, flows: usize, files: &[&PathBuf]) {
     let deadline = Instant::now() + LIMIT;
     let sizes =
@@ -127,7 +128,7 @@ fn rotate(how: &str, create: bool) {
         if round + 1 == ROUNDS {
             break;
         }
-        // Messages of IPFIX wait for a second.
+        // IPFIX messages are sent after a second.
         wait_for_quiet(&json, 2 * CONNECTIONS * (round + 1), &[&json, &csv, &ipfix, &log]);
         let rotated =
             Command::new("logrotate").args(["-f", "-s"]).arg(&state).arg(&configuration).output().unwrap();
@@ -137,7 +138,7 @@ fn rotate(how: &str, create: bool) {
                 child.signal(Signal::HangUp).unwrap();
             }
         }
-        // Until the names have been looked at: what comes before may go into the renamed file.
+        // Until the names have been checked: earlier records may go into the renamed file.
         std::thread::sleep(Duration::from_millis(1500));
     }
     let (flows, http) = (flows.terminate(LIMIT).unwrap(), http.terminate(LIMIT).unwrap());
@@ -148,7 +149,7 @@ fn rotate(how: &str, create: bool) {
         assert_eq!((column(export, "flows"), column(export, "unsent_flows")), (all, 0), "{export}");
     }
     let (mut lines, mut rows) = (0, 0);
-    // A name is looked at each second: the last lines may be in the file that was renamed last.
+    // A name is checked each second: the last lines may be in the file that was renamed last.
     assert!(generations(&json).len() >= ROUNDS - 1);
     for file in generations(&json) {
         let text = fs::read_to_string(&file).unwrap();
@@ -166,7 +167,7 @@ fn rotate(how: &str, create: bool) {
         rows += text.lines().count() - 1;
     }
     assert_eq!((lines as u64, rows as u64), (all, all));
-    // Every file of IPFIX has its templates: tshark reads all flows of it.
+    // Every IPFIX file has its templates: tshark reads all of its flows.
     let mut read = 0;
     for file in generations(&ipfix) {
         let output =
@@ -207,7 +208,7 @@ fn logrotate_loses_no_line() {
         println!("left out: logrotate_loses_no_line (no logrotate: scripts/setup)");
         return;
     }
-    // Without a signal, too: files look at their names each second.
+    // Without a signal, too: outputs check their file names each second.
     std::thread::scope(|scope| {
         for (how, create) in [("create 0600 root root", true), ("nocreate", false), ("copytruncate", false)] {
             scope.spawn(move || rotate(how, create));
@@ -215,7 +216,7 @@ fn logrotate_loses_no_line() {
     });
 }
 
-/// A folder in which the user may not create files: lines go on to the renamed file, and the program says so.
+/// A folder in which the user may not create files: lines go to the renamed file, and the program reports it.
 #[test]
 fn a_folder_without_rights_keeps_the_renamed_file() {
     if !require_root("a_folder_without_rights_keeps_the_renamed_file") {

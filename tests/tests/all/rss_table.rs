@@ -1,5 +1,5 @@
-//! Load-adaptive RX queues where there is nothing to balance: refused by name, and nothing is left behind. Cards that
-//! have an RSS table are in the guests of `make test-kernels` (`kernels/rss_table.rs`).
+//! Load-adaptive RX queues on a device without an RSS table: refused by name, and nothing is left behind. Cards with an
+//! RSS table are in the guests of `make test-kernels` (`kernels/rss_table.rs`).
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,13 +8,13 @@ use wirelane::{Balance, Builder, Engine, Error, Selector, Steering};
 use wirelane_tests::numbers::{LIMIT, wirelane};
 use wirelane_tests::{Lab, LabOptions, require_root, settled_bpf_objects, wait_for_bpf_objects};
 
-/// Journals of what captures have changed on devices.
+/// Journals of changes that captures have made to devices.
 fn journals() -> BTreeSet<String> {
     let Ok(folder) = fs::read_dir("/run/wirelane") else { return BTreeSet::new() };
     folder.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect()
 }
 
-/// Whether a process that sets RSS tables lives, in whichever namespace.
+/// True if a process that sets RSS tables exists, in any namespace.
 fn helper_lives() -> bool {
     fs::read_dir("/proc").unwrap().any(|entry| {
         let stat = fs::read_to_string(entry.unwrap().path().join("stat")).unwrap_or_default();
@@ -49,14 +49,14 @@ fn a_device_without_a_table_is_refused_by_every_engine() {
     assert_eq!(wait_for_bpf_objects(&objects, LIMIT), objects);
     assert_eq!(journals(), before);
     assert!(!helper_lives());
-    // The device captures as before.
+    // The device can be captured as before.
     let capture = lab.enter(&end.namespace, || {
         Builder::new(Selector::parse_list(&end.device).unwrap()).steering(Steering::Queue).open()
     });
     capture.unwrap().unwrap().close().unwrap();
 }
 
-/// The library says so in a way that programs can tell apart.
+/// The library returns an error type that programs can match.
 #[test]
 fn the_library_says_what_is_missing() {
     if !require_root("the_library_says_what_is_missing") {
@@ -82,7 +82,7 @@ fn the_library_says_what_is_missing() {
     }
 }
 
-/// What no card could do is wrong usage, before any device is looked at.
+/// Combinations that no card supports are usage errors, before any device is opened.
 #[test]
 fn what_has_nothing_to_move_is_wrong_usage() {
     if !require_root("what_has_nothing_to_move_is_wrong_usage") {

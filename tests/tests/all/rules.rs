@@ -1,5 +1,5 @@
-//! Rules on devices: every hook and engine does with each packet what the rules say, counts it where it belongs, and
-//! changes its rules while packets flow without losing one.
+//! Rules on devices: every hook and engine applies the verdict of the rules to each packet, counts it in the right
+//! column, and replaces its rules while packets flow without losing one.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -74,12 +74,12 @@ const EVERYTHING: &str = r#"
     tag = 0
 "#;
 
-/// The source port of a packet of which a digest came, which says what the packet said.
+/// The source port of a digest, after a check of its other fields.
 fn digested(record: &Record<'_>, digest: &Ip) -> u64 {
     let Traffic { src, dst, dst_port, .. } = Traffic::default();
     assert_eq!((&digest.src[..4], &digest.dst[..4]), (&src.octets()[..], &dst.octets()[..]));
     assert_eq!((digest.l3, digest.proto, digest.flags), (l3::IPV4, 17, ip_flags::PORTS));
-    // Ethernet, IPv4, UDP; what is left of 100 bytes is the datagram.
+    // Ethernet, IPv4, UDP; the datagram is the rest of the 100 bytes.
     assert_eq!((digest.l3_off, digest.l4_off, digest.payload_off, digest.l3_len), (14, 34, 42, 86));
     assert_eq!(u16::from_be(digest.dst_port), dst_port);
     let header = record.header();
@@ -170,13 +170,13 @@ fn one_of_two(turn: u32) -> RuleSet {
     ))
 }
 
-/// A change while packets flow: each is evaluated by the set before or by the one behind, none is lost, and all hits are
-/// where they belong.
+/// A change while packets flow: each packet is evaluated by the old or the new set, none is lost, and all hits are
+/// counted for the right rule.
 fn a_set_is_replaced_as_a_whole(at: (Engine, HookChoice)) {
     const SENT: u64 = 24_000;
     const FLOWS: [&str; 8] = ["--pattern", "ports", "--flows", "4", "--src-port", "1000", "--rate", "20k"];
     let lab = Lab::new(1).unwrap();
-    // Room for all that is sent, so that no slow reader loses any.
+    // Rings for all that is sent, so that a slow reader does not lose any.
     let mut capture = open(&lab, at, |builder| builder.rules(one_of_two(0)).ring_size(64 << 20)).unwrap();
     let mut worker = capture.workers().remove(0);
     let (by_rule, changes) = std::thread::scope(|scope| {
@@ -239,7 +239,7 @@ fn a_set_is_replaced_as_a_whole_in_the_worker() {
     }
 }
 
-/// Bad input of any kind leaves the rules in force.
+/// Invalid rules of any kind leave the active ones unchanged.
 fn what_is_refused_changes_nothing(at: (Engine, HookChoice)) {
     let lab = Lab::new(1).unwrap();
     let first = "[[rule]]\nid = 1\nsrc-port = \"1000-1127\"\naction = \"drop\"\n";
@@ -273,13 +273,13 @@ fn what_is_refused_changes_nothing(at: (Engine, HookChoice)) {
     assert_eq!((total.filtered, total.analysed), (SENT / 2, SENT / 2), "{at:?}");
     let stats = capture.rule_stats().unwrap().unwrap();
     assert_eq!((stats.version, stats.exact, hits(&stats)[&1]), (1, 0, SENT / 2), "{at:?}");
-    // All room is still there.
+    // The refusals have not used up any capacity.
     assert_eq!(capture.add_rules(Vec::new(), of(1200..1204)).unwrap().added, 4, "{at:?}");
     send(&lab, SENT, &PORTS).unwrap();
     drain(&capture, &mut worker, 2 * SENT, |_| {});
     assert_eq!(capture.ledger().unwrap().total.filtered, SENT + 4 * TURNS, "{at:?}");
 
-    // Without rules, and without room for any, there is nothing to change.
+    // Without rules and without capacity for any, a change is an error.
     let without = open(&lab, at, |builder| builder);
     if at.0 != Engine::Xsk {
         let without = without.unwrap();
@@ -302,9 +302,9 @@ fn what_is_refused_changes_nothing_in_the_worker() {
     }
 }
 
-/// A tag that the device has put beside the packet, the RX queue, the direction, and rules beside a filter.
+/// A tag in the packet's metadata, the RX queue, the direction, and rules in addition to a filter.
 fn conditions_of_the_device(at: (Engine, HookChoice)) {
-    // Behind XDP the stack has taken the tag out of the packet, and it lies beside it.
+    // After XDP the stack has moved the tag from the packet to its metadata.
     let lab = Lab::with(&LabOptions { offloads: true, ..LabOptions::default() }).unwrap();
     let device = lab.receiver().device.clone();
     let text = format!(
@@ -341,7 +341,7 @@ fn conditions_of_the_device(at: (Engine, HookChoice)) {
     let total = capture.ledger().unwrap().total;
     assert_eq!((total.analysed, total.filtered), (20, 60), "{at:?}");
     let stats = capture.rule_stats().unwrap().unwrap();
-    // What the filter does not want, no rule is asked about.
+    // Rules are not evaluated for packets that the filter rejects.
     assert_eq!(hits(&stats), BTreeMap::from([(1, 0), (2, 20)]), "{at:?}");
 }
 
@@ -359,7 +359,7 @@ fn conditions_of_the_device_hold_in_the_worker() {
     }
 }
 
-/// Groups on one device have rules of their own.
+/// Each group on a device has its own rules.
 #[test]
 fn groups_have_rules_of_their_own() {
     if !require_root("groups_have_rules_of_their_own") {
@@ -421,7 +421,7 @@ fn both_directions_have_the_same_rules() {
         assert_eq!((total.absorbed, total.filtered, total.analysed), (OUT, SENT / 2, SENT / 2), "{at:?}");
         let stats = capture.rule_stats().unwrap().unwrap();
         assert_eq!(hits(&stats), BTreeMap::from([(1, OUT), (2, SENT / 2)]), "{at:?}");
-        // One rule on two groups is one rule.
+        // A rule on two groups is counted once per group and handled as one rule.
         let fields = ExactFields { src_port: Some(1255), ..ExactFields::default() };
         capture.add_rules(Vec::new(), vec![ExactRule::new(9, fields, Action::Drop)]).unwrap();
         assert_eq!(capture.rule_stats().unwrap().unwrap().exact, 2, "{at:?}");

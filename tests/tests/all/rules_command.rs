@@ -1,5 +1,5 @@
-//! `wirelane rules` against running captures: over a socket that only its user can reach, and that is gone with the
-//! capture, however it ends.
+//! `wirelane rules` against running captures: over a socket that only its user can reach, and that is removed at any
+//! end of the capture.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -39,14 +39,14 @@ fn rules(lab: &Lab, child: &Child, words: &[&str]) -> Finished {
     wirelane(lab, &lab.receiver().namespace, &words).unwrap().finish(LIMIT).unwrap()
 }
 
-/// The same, which must go well.
+/// Runs `wirelane rules` on a capture, and asserts success.
 fn done(lab: &Lab, child: &Child, words: &[&str]) -> Finished {
     let finished = rules(lab, child, words);
     assert!(finished.status.success(), "{words:?}: {}", finished.stderr);
     finished
 }
 
-/// What the rules have counted.
+/// Counters of the rules.
 fn stats(lab: &Lab, child: &Child) -> Value {
     done(lab, child, &["stats", "--json"]).last_json().unwrap()
 }
@@ -57,7 +57,7 @@ fn hits(stats: &Value, id: u64) -> u64 {
     line.map_or(0, |line| column(&line["hits"], "packets"))
 }
 
-/// Sends, and waits until all of it has been evaluated.
+/// Sends packets, and waits until all of them have been evaluated.
 fn send_all(lab: &Lab, child: &Child, seen: u64) {
     send(lab, SENT, &PORTS).unwrap();
     let deadline = Instant::now() + LIMIT;
@@ -84,19 +84,19 @@ fn file(folder: &Path, name: &str, text: &str) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-/// Everything that can be asked of a capture with these options.
+/// Every request to a capture with these options.
 fn a_capture_is_managed(options: &[&str]) {
     let folder = tempfile::tempdir().unwrap();
     let first = file(folder.path(), "first.toml", FIRST);
     let lab = Lab::new(1).unwrap();
     let device = lab.receiver().device.clone();
-    // Room for all that is sent at a time: whoever runs beside this may keep the worker from its core.
+    // A ring for all packets of one transmission: other tests may keep the worker from its core.
     let words =
         ["count", "-i", &device, "--json", "--interval", "0.1", "--ring-size", "32", "--rules", &first];
     let words = [&words[..], &["--direction", "rx"], options].concat();
     let child = capture(&lab, &words).unwrap();
 
-    // Its user only: by the folder, and by the file.
+    // Access for its user only: by the mode of the folder and of the file.
     let socket = socket_of(&child).unwrap();
     let metadata = fs::symlink_metadata(&socket).unwrap();
     assert!(metadata.file_type().is_socket());
@@ -107,7 +107,7 @@ fn a_capture_is_managed(options: &[&str]) {
     let ours = listed.iter().find(|line| line["pid"] == child.pid()).unwrap();
     assert_eq!((&ours["here"], &ours["devices"][0]), (&true.into(), &device.as_str().into()));
 
-    // By the device, as there is one capture on it; in another namespace there is none.
+    // Selected by the device, as there is one capture on it; the other namespace does not have a capture.
     let by_device = ["rules", "list", "-i", &device, "--json"];
     let list = wirelane(&lab, &lab.receiver().namespace, &by_device).unwrap().finish(LIMIT).unwrap();
     assert!(list.status.success(), "{}", list.stderr);
@@ -125,7 +125,7 @@ fn a_capture_is_managed(options: &[&str]) {
         "{table}"
     );
 
-    // Rules come one by one, in words and from a file.
+    // Rules are added one by one, as arguments and from a file.
     done(&lab, &child, &["add", "id=20", "src-port=1128-1191", "action=pass", "truncate=64"]);
     done(&lab, &child, &["add", "--exact", "id=101", "src-port=1254", "protocol=udp", "action=drop"]);
     let more = file(folder.path(), "more.toml", "[[rule]]\nid = 30\nsrc-port = 1253\naction = \"count\"\n");
@@ -135,7 +135,7 @@ fn a_capture_is_managed(options: &[&str]) {
     assert_eq!([10, 20, 30].map(|id| hits(&now, id)), [SENT, 512, 8], "{options:?}");
     assert_eq!((column(&now, "exact"), column(&now["exact_hits"], "packets")), (2, 24));
 
-    // What is faulty changes nothing, and says where it is faulty.
+    // An invalid request does not change anything, and the error names the place.
     let faulty = file(folder.path(), "faulty.toml", "[[rule]]\nid = 1\nsrc-prot = 80\naction = \"drop\"\n");
     let version = column(&now, "version");
     for (words, reason) in [
@@ -154,7 +154,7 @@ fn a_capture_is_managed(options: &[&str]) {
     assert_eq!(rules(&lab, &child, &["del", "x"]).status.code(), Some(2));
     assert_eq!(column(&stats(&lab, &child), "version"), version, "nothing has changed");
 
-    // And go: by id, by fields, all of them, or by another set.
+    // Rules are removed by id, by fields, all of them, or by loading another set.
     done(&lab, &child, &["del", "20", "101"]);
     done(&lab, &child, &["del", "--exact", "src-port=1255", "protocol=udp"]);
     let now = stats(&lab, &child);
@@ -203,7 +203,7 @@ fn a_capture_of_sockets_is_managed() {
     }
 }
 
-/// However a capture ends, its socket is gone; also where its guardian is killed with it.
+/// The socket is removed at any end of a capture, also if the guardian is killed with it.
 /// Battery: S8
 #[test]
 fn no_socket_stays_behind() {
@@ -236,7 +236,7 @@ fn no_socket_stays_behind() {
         }
         assert!(guardians(&lab).is_empty(), "a guardian is left");
     }
-    // Both killed: whoever comes next clears it away.
+    // Both killed: the next command removes the socket.
     let child = start();
     let socket = socket_of(&child).unwrap();
     for guardian in guardians(&lab) {
@@ -247,13 +247,13 @@ fn no_socket_stays_behind() {
     assert!(socket.exists(), "there is nobody to remove it");
     wirelane(&lab, &lab.receiver().namespace, &["rules", "instances"]).unwrap().finish(LIMIT).unwrap();
     assert!(!socket.exists());
-    // And without rules there is none.
+    // Without rules there is no socket.
     let child = capture(&lab, &["count", "-i", &device, "--engine", "packet", "--json"]).unwrap();
     assert_eq!((socket_of(&child), guardians(&lab).len()), (None, 0));
     finish(child).unwrap();
 }
 
-/// What is no question is answered with a refusal, and who asks on and on does not keep others from asking.
+/// Invalid requests are refused, and clients with endless requests do not block others.
 /// Battery: S8
 #[test]
 fn hostile_connections_harm_nobody() {
@@ -304,7 +304,7 @@ fn hostile_connections_harm_nobody() {
         let answer = String::from_utf8_lossy(&answer).into_owned();
         assert!(answer.contains(reason), "{}: {answer}", &line[..line.len().min(100)]);
     }
-    // More half-open connections than there are places, all held: whoever asks is answered, and at once.
+    // More half-open connections than slots, all held: another client is still answered immediately.
     let silent: Vec<UnixStream> = (0..200)
         .map(|_| {
             let mut stream = UnixStream::connect(&socket).unwrap();
@@ -315,7 +315,7 @@ fn hostile_connections_harm_nobody() {
     let begun = Instant::now();
     done(&lab, &child, &["stats"]);
     assert!(!timed() || begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
-    // Those that were left are let go, too.
+    // The remaining ones are closed, too.
     for mut stream in silent {
         stream.set_read_timeout(Some(LIMIT)).unwrap();
         let end = stream.read(&mut [0]);
@@ -326,7 +326,7 @@ fn hostile_connections_harm_nobody() {
     assert_eq!(column(&finish(child).unwrap(), "analysed"), SENT);
 }
 
-/// Another user than root finds no capture of root's, and is told.
+/// A user other than root does not find root's capture, and the error says so.
 /// Battery: S8
 #[test]
 fn others_are_told_that_they_may_not() {
@@ -335,10 +335,9 @@ fn others_are_told_that_they_may_not() {
     }
     let lab = Lab::new(1).unwrap();
     let device = lab.receiver().device.clone();
-    let child =
-        capture(&lab, &["count", "-i", &device, "--engine", "packet", "--json", "--rules-capacity", "1"])
-            .unwrap();
-    // A copy that others can run.
+    let child = capture(&lab, &["count", "-i", &device, "--engine", "packet", "--json", "--rules-capacity", "1"])
+        .unwrap();
+    // A copy that other users can run.
     let folder = tempfile::tempdir().unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let copy = folder.path().join("wirelane");
@@ -352,7 +351,7 @@ fn others_are_told_that_they_may_not() {
     finish(child).unwrap();
 }
 
-/// A set with tens of thousands of exact-match rules is loaded in one go, and takes effect at once.
+/// A set with tens of thousands of exact-match rules is loaded in one request, and takes effect at once.
 #[test]
 fn a_large_set_is_loaded_at_once() {
     if !require_root("a_large_set_is_loaded_at_once") {
@@ -387,7 +386,7 @@ fn a_large_set_is_loaded_at_once() {
     assert_eq!(column(&stats(&lab, &child), "exact"), u64::from(RULES));
     let listed = done(&lab, &child, &["list", "--exact", "--json"]);
     assert_eq!(listed.lines.len(), RULES as usize + 1);
-    // Another one of this size has room beside it.
+    // The capacity suffices for another set of this size beside it.
     done(&lab, &child, &["load", &large]);
     let now = stats(&lab, &child);
     assert_eq!((column(&now, "exact"), column(&now, "version")), (u64::from(RULES), 3));

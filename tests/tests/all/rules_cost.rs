@@ -1,4 +1,4 @@
-//! What rules cost a packet in the kernel, by the kernel's own account of the time that programs run.
+//! Cost of rules per packet in the kernel, by the kernel's own statistics of program run times.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -12,10 +12,11 @@ use wirelane_tests::{Lab, LabOptions, require_root};
 
 /// Packets of one measurement.
 const PACKETS: u64 = 20_000;
-/// Measurements of each kind at most, of which the least counts: others use the processors, too.
+/// Most measurements of each kind, of which the least counts: others use the processors, too.
 const TIMES: usize = 20;
 
-/// Has the kernel measure run times of BPF programs until it is dropped (Documentation/admin-guide/sysctl/kernel.rst).
+/// Enables the kernel's run-time statistics of BPF programs until it is dropped
+/// (Documentation/admin-guide/sysctl/kernel.rst).
 struct Statistics(String);
 
 const SWITCH: &str = "/proc/sys/kernel/bpf_stats_enabled";
@@ -34,12 +35,12 @@ impl Drop for Statistics {
     }
 }
 
-/// Nanoseconds and runs of the programs that packets have entered, of all that are loaded.
+/// Id, run time in nanoseconds and number of runs of each loaded program; tail calls count for the entered program.
 fn runs() -> Vec<(u32, u64, u64)> {
     ProgInfoIter::default().map(|program| (program.id, program.run_time_ns, program.run_cnt)).collect()
 }
 
-/// Nanoseconds that a packet of the generator's takes, at the program that ran exactly once for each.
+/// Nanoseconds per packet of the generator, of the program that ran exactly once for each packet.
 fn cost(lab: &Lab, capture: &Capture, worker: &mut Worker) -> f64 {
     let seen = capture.ledger().unwrap().total.seen;
     let before = runs();
@@ -54,7 +55,7 @@ fn cost(lab: &Lab, capture: &Capture, worker: &mut Worker) -> f64 {
     spent[0]
 }
 
-/// The least cost of a packet with each of these sets of rules, measured in turns until it is as expected.
+/// The least cost of a packet with each of these sets of rules, measured in turns until it is as `expected`.
 fn costs(prepare: &[&dyn Fn(&mut Capture)], expected: impl Fn(&[f64]) -> bool) -> Vec<f64> {
     let lab = Lab::with(&LabOptions { alone: true, ..LabOptions::default() }).unwrap();
     let room = RulesCapacity { rules: 2000, exact: 20_000, ..RulesCapacity::default() };
@@ -77,7 +78,7 @@ fn costs(prepare: &[&dyn Fn(&mut Capture)], expected: impl Fn(&[f64]) -> bool) -
     least
 }
 
-/// Exact-match rules of this many sources, of which none sends.
+/// Adds exact-match rules of this many source addresses that do not occur.
 fn exact(capture: &mut Capture, number: u32) {
     let rules = (0..number).map(|number| {
         let src = Some(Ipv4Addr::from_bits(0x0b00_0000 + number).into());
@@ -86,7 +87,7 @@ fn exact(capture: &mut Capture, number: u32) {
     capture.add_rules(Vec::new(), rules.collect()).unwrap();
 }
 
-/// Wildcard rules of this many source ports, of which none sends.
+/// Adds wildcard rules of this many source ports that do not occur.
 fn wildcard(capture: &mut Capture, number: u32) {
     let text: String = (1..=number)
         .map(|id| {

@@ -1,4 +1,4 @@
-//! Exact-match rules on devices: made by packets, ageing, and many of them.
+//! Exact-match rules on devices: inserted by packets, with time-outs, and in large numbers.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use wirelane_tests::numbers::{LIMIT, send};
 use wirelane_tests::ruled::{KERNEL, PORTS, SENT, WORKER, drain, open, rules};
 use wirelane_tests::{Lab, require_root};
 
-/// A wildcard rule makes exact-match rules of packets, which age and are made again.
+/// A wildcard rule inserts exact-match rules by packets, which time out and are inserted again.
 fn packets_make_rules_that_age(at: (Engine, HookChoice)) {
     let text = r#"
         [[rule]]
@@ -25,7 +25,7 @@ fn packets_make_rules_that_age(at: (Engine, HookChoice)) {
         drain(&capture, &mut worker, turn * SENT, |record| {
             assert_eq!(record.rule(), Some(5));
         });
-        // The first packet of each port passes and makes a rule, which drops the others.
+        // The first packet of each port passes and inserts a rule, which drops the others.
         let total = capture.ledger().unwrap().total;
         assert_eq!((total.analysed, total.filtered), (256 * turn, turn * (SENT - 256)), "{at:?}");
         let stats = capture.rule_stats().unwrap().unwrap();
@@ -36,7 +36,7 @@ fn packets_make_rules_that_age(at: (Engine, HookChoice)) {
             std::thread::sleep(Duration::from_millis(20));
         }
     }
-    // Those that were swept have left what they have counted.
+    // The counts of removed rules are kept.
     let deadline = Instant::now() + LIMIT;
     loop {
         let stats = capture.rule_stats().unwrap().unwrap();
@@ -64,8 +64,8 @@ fn packets_make_rules_that_age_in_the_worker() {
     }
 }
 
-/// 200,000 exact-match rules added, found and removed while packets flow. How many a second is printed: `cargo test --release`
-/// of this with `--nocapture` measures it, on a machine that does nothing else.
+/// 200,000 exact-match rules added, looked up and removed while packets flow. The rate is printed: `cargo test
+/// --release` of this test with `--nocapture` measures it on an otherwise idle machine.
 fn exact_rules_come_and_go_at_speed(at: (Engine, HookChoice)) {
     const RULES: u32 = 200_000;
     let lab = Lab::new(1).unwrap();
@@ -80,7 +80,7 @@ fn exact_rules_come_and_go_at_speed(at: (Engine, HookChoice)) {
         numbers.map(|number| ExactRule::new(number + 1, fields(number), Action::Drop)).collect::<Vec<_>>()
     };
     let chunks: Vec<_> = (0..RULES).step_by(5000).map(|first| of(first..first + 5000)).collect();
-    // That of the generator, so that one of them is hit.
+    // The generator's source address, so that one rule is hit.
     let sender = ExactFields { src: Some("10.0.0.1".parse().unwrap()), ..ExactFields::default() };
     let start = Instant::now();
     for chunk in chunks {

@@ -1,4 +1,4 @@
-//! Rules on capture files, and the commands that need no capture: `rules check` and `rules explain`. No root.
+//! Rules on capture files, and the commands without a capture: `rules check` and `rules explain`. No root.
 
 use std::fs;
 use std::path::Path;
@@ -16,7 +16,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The last object of a command that went well.
+/// The last object of a successful command.
 fn last(words: &[&str]) -> Value {
     let output = wirelane(words);
     assert!(output.status.success(), "{words:?}: {}", text(&output.stderr));
@@ -29,7 +29,7 @@ fn file(folder: &Path, name: &str, content: &str) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-/// When captures begin.
+/// Time of the first packet of a capture.
 const START_NS: u64 = 1_700_000_000_000_000_000;
 
 /// A capture of so many UDP packets of 100 bytes, a millisecond apart.
@@ -81,7 +81,7 @@ fn a_file_is_counted_by_rules() {
     }
 }
 
-/// A rule that packets make, by the time of packets: the first of every second passes.
+/// A rule inserted by packets that expires by packet time: the first packet of every second passes.
 #[test]
 fn packets_of_a_file_make_rules_that_age() {
     let folder = tempfile::tempdir().unwrap();
@@ -94,7 +94,7 @@ fn packets_of_a_file_make_rules_that_age() {
     assert_eq!(last["rule_stats"]["rules"][0]["inserted"], 5);
 }
 
-/// What is recorded by rules is there, cut to what they say.
+/// `record` with rules writes the packets that they pass, truncated as they say.
 #[test]
 fn a_file_is_recorded_by_rules() {
     let folder = tempfile::tempdir().unwrap();
@@ -139,7 +139,7 @@ fn check_says_what_a_file_has_and_every_mistake() {
     for place in ["bad.toml:3:1", "bad.toml:7:8", "bad.toml:8:10"] {
         assert!(said.contains(place), "{place} in {said}");
     }
-    // The same where a capture is to be started by it: before anything is done.
+    // The same error when a capture is started with the file, before anything is done.
     let capture = captured(folder.path(), 1);
     let output = wirelane(&["count", "-r", &capture, "--rules", &bad]);
     assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0));

@@ -5,7 +5,7 @@ use wirelane_tests::numbers::{number_of, send};
 use wirelane_tests::ruled::{KERNEL, PORTS, SENT, WORKER, drain, open, rules};
 use wirelane_tests::{Lab, require_root};
 
-/// The twelve bytes of a number's magic and itself begin each payload. Of the others all are 0.
+/// Each payload begins with twelve bytes: the magic and the number. The other bytes are 0.
 const RULES: &str = r#"
     [[patterns]]
     name = "numbers"
@@ -61,7 +61,7 @@ fn records_say_what_was_found((engine, hook): (Engine, HookChoice)) {
     drain(&capture, &mut worker, SENT, |record| {
         let port = 1000 + number_of(record).expect("a packet that nobody sent") % 256;
         let said = (record.patterns().collect::<Vec<u32>>(), record.has_more_patterns());
-        // For all patterns that rules ask for, those in which letters of either case are the same last.
+        // Ids of all patterns that rules use; case-insensitive ones come last.
         let (tag, expected) = match port {
             1010..=1012 => (Some(5), (vec![30, 31, 32, port as u32 - 1010 + 11], true)),
             1013..1031 => (None, (vec![30, 31, 32, 20], true)),

@@ -1,5 +1,5 @@
-//! Rules of a whole device by the other hooks, on the way out, under traffic, and where they cannot be. What hangs on the
-//! kernel is in kernels/rules_wide.rs.
+//! Device-wide rules by the other hooks, on transmission, under traffic, and where they are not possible. Tests that
+//! depend on the kernel are in kernels/rules_wide.rs.
 
 use std::collections::BTreeSet;
 use std::net::UdpSocket;
@@ -28,7 +28,7 @@ fn device_wide_rules_change_generic() {
     }
 }
 
-/// By a filter, which the kernel would keep; and where nobody else is there when it is killed.
+/// By a clsact filter, which the kernel would keep; also when no other process exists after the kill.
 /// Battery: L1
 #[test]
 fn device_wide_rules_change_clsact() {
@@ -48,7 +48,7 @@ fn device_wide_rules_change_clsact() {
     traffic.only_passes("killed", &[]);
 }
 
-/// By what the payload says, which is searched in blocks: wherever a name lies, and however its line is folded.
+/// By the payload, which is searched in blocks: with a name at any position, and with folded lines.
 /// Battery: L1
 #[test]
 fn callers_are_blocked_wherever_their_names_lie() {
@@ -93,7 +93,7 @@ fn callers_are_blocked_wherever_their_names_lie() {
     }
 }
 
-/// On the way out; and by flow, one in two.
+/// On transmission; and by flow, one in two.
 /// Battery: L1
 #[test]
 fn device_wide_rules_block_what_leaves() {
@@ -120,7 +120,7 @@ fn device_wide_rules_block_what_leaves() {
     let [seen, filtered, blocked, absorbed, analysed] = end(wide);
     assert_eq!((seen, filtered + analysed, blocked, absorbed), (LOT, LOT, 0, 0));
     let arrived = traffic.wait_for(analysed as usize);
-    // Whole flows, each of which is there or not.
+    // Complete flows: each is present or not.
     assert_eq!(arrived.len() as u64, analysed);
     for flow in 0..u64::from(PORTS) {
         let of = arrived.iter().filter(|number| *number % u64::from(PORTS) == flow).count() as u64;
@@ -141,7 +141,7 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// While packets flow rules come and go, and each packet is blocked for all or for nobody.
+/// Rules are added and removed while packets flow, and each packet is blocked for all or for none.
 /// Battery: L1
 #[test]
 fn device_wide_rules_change_under_traffic() {
@@ -164,7 +164,7 @@ fn device_wide_rules_change_under_traffic() {
             }
             arrived
         });
-        // Also where the test fails.
+        // Also if the test fails.
         let stop = Stop(&stop);
         for turn in 0..2 {
             change(&lab, &wide, &["add", "id=7", "src-port=2000,3000", "action=drop"]);
@@ -183,7 +183,7 @@ fn device_wide_rules_change_under_traffic() {
     let mut arrived = arrived;
     arrived.extend(steady.arrived());
     println!("{changes} changes; {filtered} of {sent} blocked");
-    // All but the first port's always arrive, and of that one what was not blocked.
+    // All packets of the other ports arrive, and of the first port those that were not blocked.
     assert_eq!(arrived.len() as u64 + traffic.sent - changes / 2 * EACH, analysed);
     assert!((0..steady.sent).all(|number| number % u64::from(PORTS) == 0 || arrived.contains(&number)));
     assert!(filtered > changes / 2 * EACH, "none of the steady ones was blocked");

@@ -1,5 +1,5 @@
-//! Counts of packets on the wire where the host's devices segment and merge: they are those of the kernel's TCP, which has
-//! made the segments.
+//! Counts of packets on the wire when the host's devices segment and merge: they equal those of the kernel's TCP, which
+//! has made the segments.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -11,7 +11,7 @@ use wirelane_tests::{Lab, LabOptions, require_root};
 const PORT: u16 = 7000;
 const BYTES: usize = 20_000_000;
 
-/// Both ends send at once.
+/// Both ends send at the same time.
 fn talk(lab: &Lab) {
     let address = SocketAddr::from((lab.receiver().address, PORT));
     let listener = lab.enter(&lab.receiver().namespace, || TcpListener::bind(address).unwrap()).unwrap();
@@ -33,7 +33,7 @@ fn talk(lab: &Lab) {
     });
 }
 
-/// Segments that the TCP of a namespace has sent, those that it sent again included.
+/// Segments that the TCP of a namespace has sent, including retransmissions.
 fn sent_segments(lab: &Lab, namespace: &str) -> u64 {
     let text = lab.exec(namespace, &["cat", "/proc/net/snmp"]).unwrap();
     let mut lines = text.lines().filter_map(|line| line.strip_prefix("Tcp: "));
@@ -45,7 +45,7 @@ fn sent_segments(lab: &Lab, namespace: &str) -> u64 {
     of("OutSegs") + of("RetransSegs")
 }
 
-/// By engine `ring` at a hook, or by engine `packet`, which has no hook and keeps no flows in the kernel.
+/// Checks engine `ring` at a hook, or engine `packet`, which has no hook and no flow cache in the kernel.
 fn check(lab: &Lab, by: &[&str]) {
     let in_kernel = by[0] == "--hook";
     let folder = tempfile::tempdir().unwrap();
@@ -83,13 +83,13 @@ fn check(lab: &Lab, by: &[&str]) {
         assert_eq!(sum(flows, "packets"), sent);
         assert_eq!(column(count.last().unwrap(), "bytes"), sum(flows, "wire_bytes"));
     }
-    // Each segment has its headers, and all payload is there.
+    // Each segment has its headers, and all payload is counted.
     assert!(sum(flows, "wire_bytes") >= 2 * BYTES as u64 + sent * (14 + 20 + 20));
     let total = probe.iter().find(|line| line["measurement"] == "all" && line["total"] == true).unwrap();
     assert_eq!(column(total, "packets"), sent, "{total}");
     assert_eq!(column(total, "bytes"), sum(flows, "wire_bytes"), "{total}");
     if by[1] != "native" {
-        // Otherwise this has shown little.
+        // Otherwise the test has covered little.
         assert!(column(count.last().unwrap(), "aggregates") > 100, "{:?}", count.last());
     }
 }

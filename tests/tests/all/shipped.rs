@@ -10,12 +10,12 @@ use object::read::elf::{Dyn as _, ElfFile64, FileHeader as _, ProgramHeader as _
 use object::{Endianness, Object as _};
 use wirelane_tests::{repository, wirelane_binary};
 
-/// Any address may be the program's (PIE), what the linker fills in is read-only before the program starts (RELRO,
-/// BIND_NOW), nothing is both writable and executable, C code watches its stack.
+/// The program is position-independent (PIE), relocated data is read-only before it starts (RELRO, BIND_NOW), no
+/// segment is both writable and executable, and C code has stack protection.
 /// Battery: S10
 #[test]
 fn the_program_is_hardened() {
-    // The release is linked with the same settings; WIRELANE_BIN names one to look at.
+    // The release is linked with the same settings; WIRELANE_BIN names another program to check.
     assert_hardened(&wirelane_binary().unwrap());
 }
 
@@ -48,7 +48,7 @@ fn assert_hardened(path: &Path) {
     );
 }
 
-/// Licences that a dependency may have; of several that it offers, one of these.
+/// Allowed licences of dependencies; if a dependency offers several, one of them has to be allowed.
 const LICENCES: [&str; 11] = [
     "MIT",
     "Apache-2.0",
@@ -63,7 +63,7 @@ const LICENCES: [&str; 11] = [
     "Zlib",
 ];
 
-/// Dependencies come from the one registry, by their checksum, and under licences that go with ours.
+/// Dependencies come from the one registry, with checksums, and have licences that are compatible with ours.
 /// Battery: S10
 #[test]
 fn dependencies_are_pinned_and_freely_licensed() {
@@ -84,7 +84,7 @@ fn dependencies_are_pinned_and_freely_licensed() {
         .output()
         .unwrap();
     if !output.status.success() {
-        // Packages for other systems are not fetched by a build, and without a network they cannot be now.
+        // A build does not fetch packages for other systems, and without a network they are not available.
         println!("left out: licences ({})", String::from_utf8_lossy(&output.stderr).trim());
         return;
     }
@@ -99,11 +99,11 @@ fn dependencies_are_pinned_and_freely_licensed() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// Whatever DataFusion is built of has the same features for the program and for the tests, or cargo builds the whole of it
-/// twice: minutes, of which tests/Cargo.toml says more.
+/// All parts of DataFusion have the same features for the program and for the tests, or cargo builds all of it twice,
+/// which takes minutes: see tests/Cargo.toml.
 #[test]
 fn datafusion_is_built_once_for_program_and_tests() {
-    // The whole list, once with dependencies of tests and once without, each with its features.
+    // The complete list, once with dependencies of tests and once without, each with its features.
     let tree = |edges: &str| {
         let output = std::process::Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
             .args(["tree", "--workspace", "--offline", "--locked", "--prefix", "none"])
@@ -113,7 +113,7 @@ fn datafusion_is_built_once_for_program_and_tests() {
             .unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let text = String::from_utf8(output.stdout).unwrap();
-        // What has been listed already has a mark.
+        // Repeated entries are marked.
         let lines = text.lines().map(|line| line.trim_end_matches(" (*)").to_owned());
         lines.collect::<std::collections::BTreeSet<String>>()
     };
@@ -123,8 +123,8 @@ fn datafusion_is_built_once_for_program_and_tests() {
     assert!(others.is_empty(), "built once more for the tests, with other features: {others:#?}");
 }
 
-/// Reads `MIT OR (Apache-2.0 AND Zlib)` and the old `MIT/Apache-2.0`; brackets that hold alternatives of a
-/// conjunction are read as what they are only where every part is allowed.
+/// Reads `MIT OR (Apache-2.0 AND Zlib)` and the old `MIT/Apache-2.0`; brackets with alternatives of a conjunction are
+/// read correctly only if every part is allowed.
 fn is_allowed(licence: &str) -> bool {
     let all =
         |part: &str| part.split(" AND ").all(|one| LICENCES.contains(&one.trim_matches(['(', ')', ' '])));

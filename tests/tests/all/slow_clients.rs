@@ -1,5 +1,5 @@
-//! 10,000 clients that ask slowly or not at all, of the metrics and of the control socket: the capture loses nothing, the
-//! process does not grow, and who asks afterwards is answered.
+//! 10,000 clients that ask slowly or not at all, of the metrics and of the control socket: the capture does not lose
+//! packets, the process does not grow, and later clients are answered.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -11,16 +11,17 @@ use wirelane_tests::numbers::{LIMIT, capture, column, finish, send};
 use wirelane_tests::{Child, Lab, open_descriptors, require_root, resident_bytes};
 
 const CLIENTS: usize = 10_000;
-/// Clients that are connected at a time: as many as a user's limit of descriptors lets one host have.
+/// Clients that are connected at a time: as many as a user's limit of descriptors allows on one host.
 const AT_A_TIME: usize = 500;
 const PACKETS: u64 = 50_000;
 
-/// What a process has.
+/// Resident memory in bytes, and open descriptors, of a process.
 fn state(child: &Child) -> (u64, usize) {
     (resident_bytes(child.pid()).unwrap(), open_descriptors(child.pid()).unwrap())
 }
 
-/// Runs `attack` while packets come; the capture counts them all, and has grown by no more than some connections take.
+/// Runs `attack` while packets arrive; the capture counts them all, and does not grow by more than some connections
+/// take.
 fn attacked(lab: &Lab, child: Child, attack: impl FnOnce() + Send, ask: impl Fn()) {
     ask();
     let before = state(&child);
@@ -32,7 +33,7 @@ fn attacked(lab: &Lab, child: Child, attack: impl FnOnce() + Send, ask: impl Fn(
         attack.join().unwrap();
     });
     let after = state(&child);
-    // Someone who asks now is answered.
+    // A new client is answered.
     ask();
     println!(
         "resident {} and {} KiB, descriptors {} and {}",
@@ -63,9 +64,9 @@ fn slow_clients_of_the_metrics_stop_nothing() {
         lab.enter(&namespace, || {
             let mut clients = Vec::new();
             for number in 0..CLIENTS {
-                // Where nobody accepts any more, a client gives up, and its place in the queue stays.
+                // A client that is not accepted gives up, and its slot in the queue stays.
                 if let Ok(mut client) = TcpStream::connect_timeout(&address, Duration::from_millis(2)) {
-                    // Some say nothing, some begin, some ask and never read.
+                    // Silent clients, incomplete requests, and clients that never read.
                     let said = [
                         "",
                         "GET /metr",
@@ -126,7 +127,7 @@ fn slow_clients_of_the_control_socket_stop_nothing() {
         for number in 0..CLIENTS {
             let client = match UnixStream::connect(&socket) {
                 Ok(client) => client,
-                // Its queue is full, or it takes no more.
+                // The queue is full, or the server does not accept more data.
                 Err(error)
                     if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::ConnectionRefused) =>
                 {
@@ -158,7 +159,7 @@ fn slow_clients_of_the_control_socket_stop_nothing() {
     attacked(&lab, child, attack, ask);
 }
 
-/// The control socket of a process, which nobody but its user and root can connect to.
+/// The control socket of a process, which only its user and root can connect to.
 fn control_socket(pid: &str) -> PathBuf {
     use std::os::unix::fs::PermissionsExt as _;
     let entries = std::fs::read_dir("/run/wirelane").unwrap().map(|entry| entry.unwrap().path());

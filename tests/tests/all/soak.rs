@@ -1,4 +1,4 @@
-//! The ring across the boundary, for a while: the capture program writes, the library reads, on two cores.
+//! The ring between kernel and user space, for a while: the capture program writes, the library reads, on two cores.
 //!
 //! Numbered packets of random sizes go through rings of the smallest size, faster than their readers take them
 //! and at times much faster, so that rings fill, wrap, spill into slack and run empty over and over. A packet's
@@ -13,14 +13,14 @@ use std::time::{Duration, Instant};
 use wirelane::{Builder, Record, Selector, Worker};
 use wirelane_tests::{Lab, LabOptions, require_root};
 
-/// Of a ring, and of the only segment that it has.
+/// Bytes of a ring, and of its only segment.
 const RING: u64 = 1 << 20;
 /// Ethernet, IPv4 without options, UDP.
 const HEADERS: usize = 14 + 20 + 8;
-/// The longest payload: as long as IPv4 lets a datagram be on this MTU.
+/// The longest payload: the limit of an IPv4 datagram on this MTU.
 const LONGEST: usize = MTU as usize - 20 - 8;
 const MTU: u32 = 65_000;
-/// Enough that each of the four rings surely gets some: which one a flow goes to depends on the capture's seed.
+/// Enough flows for each of the four rings to get some: the capture's seed decides which ring a flow uses.
 const FLOWS: u16 = 64;
 
 /// A well-mixed function of a number (the finaliser of MurmurHash3).
@@ -31,7 +31,7 @@ fn mix(number: u64) -> u64 {
     mixed ^ mixed >> 33
 }
 
-/// Random bytes that payloads are cut from: cheap to make and to compare in any build.
+/// Random bytes from which payloads are cut: cheap to make and to compare in any build.
 struct Contents(Vec<u8>);
 
 impl Contents {
@@ -39,7 +39,7 @@ impl Contents {
         Contents((0..2 * LONGEST as u64 / 8 + 1).flat_map(|word| mix(!word).to_ne_bytes()).collect())
     }
 
-    /// Bytes of a packet's payload: mostly small, some as an Ethernet frame can be, a few very long.
+    /// Bytes of a packet's payload: mostly small, some as long as an Ethernet frame, a few very long.
     fn length(number: u64) -> usize {
         let random = mix(number);
         let (low, high) = match random % 256 {
@@ -51,7 +51,7 @@ impl Contents {
         low + (random >> 16) as usize % (high - low)
     }
 
-    /// The payload behind the number.
+    /// The payload after the number.
     fn rest(&self, number: u64) -> &[u8] {
         let start = (mix(number) >> 32) as usize % LONGEST;
         &self.0[start..start + Contents::length(number) - 8]
@@ -63,19 +63,19 @@ fn flow(number: u64) -> u16 {
     (mix(number) >> 8) as u16 % FLOWS
 }
 
-/// What one worker saw of one ring.
+/// State of one worker for one ring.
 #[derive(Debug, Default)]
 struct RingSeen {
     next_number: u64,
     last_ts_ns: u64,
     records: u64,
-    /// Bytes that its records took: the position in the ring.
+    /// Bytes of its records: the position in the ring.
     position: u64,
     spills: u64,
 }
 
 impl RingSeen {
-    /// Checks everything about a record that follows from its number and its place.
+    /// Checks everything about a record that follows from its number and its position.
     fn check(&mut self, record: &Record<'_>, contents: &Contents) {
         let header = record.header();
         let payload = record.payload().expect("a packet that nobody sent");
@@ -103,8 +103,8 @@ impl RingSeen {
 
 const FIRST_PORT: u16 = 20_000;
 
-/// Reads until the capture has been stopped and the rings are empty. At times it dawdles, at times it leaves
-/// a batch half read.
+/// Reads until the capture has been stopped and the rings are empty. At times it reads slowly, or leaves a batch half
+/// read.
 fn read(worker: &mut Worker, contents: &Contents, queues: usize) -> (Vec<RingSeen>, u64) {
     let mut rings: Vec<RingSeen> = (0..queues).map(|_| RingSeen::default()).collect();
     let (mut batches, mut empty) = (0u64, 0u64);
@@ -126,7 +126,7 @@ fn read(worker: &mut Worker, contents: &Contents, queues: usize) -> (Vec<RingSee
     (rings, empty)
 }
 
-/// Sends until told to end, and returns how many.
+/// Sends until `end` is set, and returns the number of packets.
 fn send(to: SocketAddr, from: std::net::Ipv4Addr, contents: &Contents, end: &AtomicBool) -> u64 {
     let sockets: Vec<UdpSocket> = (0..FLOWS)
         .map(|flow| {
@@ -143,7 +143,7 @@ fn send(to: SocketAddr, from: std::net::Ipv4Addr, contents: &Contents, end: &Ato
         datagram.extend_from_slice(contents.rest(number));
         sockets[usize::from(flow(number))].send(&datagram).unwrap();
         number += 1;
-        // Now and then the readers find everything read.
+        // Pauses, so that the readers find the rings empty.
         if number % 65_536 < 8 {
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -173,7 +173,7 @@ fn every_byte_survives_full_wrapping_and_empty_rings() {
     let mut capture = lab
         .enter(&receiver.namespace, || {
             let selectors = Selector::parse_list(&receiver.device).unwrap();
-            // Taken from the stack: no process listens there.
+            // Packets are kept from the stack: no process listens there.
             Builder::new(selectors).workers(2).ring_size(RING as usize).exclusive(true).open().unwrap()
         })
         .unwrap();
@@ -195,7 +195,7 @@ fn every_byte_survives_full_wrapping_and_empty_rings() {
         std::thread::sleep(Duration::from_secs(seconds));
         end_of_sending.store(true, Ordering::Relaxed);
         let sent = sender.join().unwrap();
-        // The last ones may still be between the devices.
+        // The last packets may still be between the devices.
         let deadline = Instant::now() + Duration::from_secs(10);
         while capture.ledger().unwrap().total.seen + dropped_on_the_way(lab) < sent {
             assert!(Instant::now() < deadline, "not every packet arrived or was dropped");
@@ -220,7 +220,7 @@ fn every_byte_survives_full_wrapping_and_empty_rings() {
     assert_eq!(total.seen + dropped_on_the_way(&lab), sent);
     assert_eq!((total.delivered, total.in_flight), (records, 0));
     assert_eq!(total.seen, total.delivered + total.lost);
-    // Otherwise this has not tested what it says.
+    // Otherwise the test has not covered the cases that it names.
     assert!(rings.iter().all(|ring| ring.records > 0), "a ring that got nothing: {rings:?}");
     assert!(total.lost > 0 && laps > 100 && spills > 100 && empty > 10, "not enough happened");
 }

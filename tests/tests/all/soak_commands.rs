@@ -13,9 +13,9 @@ use wirelane_tests::numbers::{LIMIT, capture, column, last_of};
 use wirelane_tests::recordings::{NOON_NS, write_header, write_packet};
 use wirelane_tests::{Child, Lab, cpu_time, open_descriptors, require_root, resident_bytes};
 
-/// Packets a second.
+/// Packets per second.
 const RATE: u64 = 2_000;
-/// The most that a process may grow in ten minutes, in bytes.
+/// The largest growth of a process in ten minutes, in bytes.
 const GROWTH: u64 = 1 << 20;
 
 const PROBE: &str = r#"
@@ -39,7 +39,7 @@ name = "tell"
 log = true
 "#;
 
-/// One moment of a process.
+/// State of a process at one time.
 #[derive(Clone, Copy)]
 struct Sample {
     seconds: f64,
@@ -47,29 +47,29 @@ struct Sample {
     descriptors: usize,
 }
 
-/// Growth of resident memory in bytes, from the most in the first half of these samples to the most in the second. Tables
-/// that are forgotten by halves go up and down, so that a slope says less.
+/// Growth of resident memory in bytes, from the maximum in the first half of these samples to the maximum in the
+/// second. Tables that are emptied by halves go up and down, so a slope would be less exact.
 fn growth(samples: &[Sample]) -> u64 {
     let most = |samples: &[Sample]| samples.iter().map(|sample| sample.resident).max().unwrap_or(0);
     let (first, second) = samples.split_at(samples.len() / 2);
     most(second).saturating_sub(most(first))
 }
 
-/// A conversation takes some seconds here, so that these timeouts end none that goes on, and a table is as full as it
-/// gets after a moment.
+/// A conversation takes some seconds here, so these timeouts do not end a running one, and tables reach their full size
+/// soon.
 const SHORT: [(&str, &[&str]); 3] = [
     ("flows", &["--inactive-timeout", "8", "--active-timeout", "16"]),
     ("http", &["--idle-timeout", "15"]),
     ("voip", &["--linger", "1", "--answer-timeout", "15", "--silence-timeout", "15"]),
 ];
 
-/// Runs all commands for so long; `warm` is when their tables are as full as they get, and twice ten minutes of a long run are
-/// left then.
+/// Runs all commands for so long; `warm` is the time after which their tables have reached their size; in a long run
+/// twice ten minutes are left after it.
 fn soak(total: Duration, warm: Duration, every: Duration, short: bool) {
     let lab = Lab::new(2).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("probe.toml");
-    // Connections that are followed for their retransmissions take minutes to reach their bound.
+    // Connections that are followed for their retransmissions take minutes to reach their limit.
     let probe =
         if short { PROBE.replace(", \"segments\", \"retransmissions\"", "") } else { PROBE.to_owned() };
     fs::write(&config, probe).unwrap();
@@ -156,7 +156,7 @@ fn soak(total: Duration, warm: Duration, every: Duration, short: bool) {
     }
 }
 
-/// What was sent is in the results.
+/// Asserts that the results contain the traffic sent.
 fn found(name: &str, last: &Value, sent: &Sent) {
     match name {
         "flows" => assert_eq!(column(last, "flow_packets"), sent.packets, "{last}"),

@@ -1,5 +1,5 @@
-//! Standard output that was redirected to a disk which becomes full: lines wait and are written once there is room, none is
-//! torn, and what is missing is counted and said.
+//! Standard output redirected to a disk that becomes full: lines are queued and written once there is space, none is
+//! torn, and missing lines are counted and reported.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -11,7 +11,7 @@ use serde_json::Value;
 use wirelane_tests::recordings::{Disk, packet, write_header, write_packet};
 use wirelane_tests::{require_root, wirelane_binary};
 
-/// `wirelane flows` of a capture at its standard input, printing JSON to this file.
+/// Starts `wirelane flows` with a capture at its standard input and JSON output to this file.
 fn flows(output: &Path) -> Child {
     let mut command = Command::new(wirelane_binary().unwrap());
     command.args(["flows", "-r", "-", "--json", "--user", "root"]);
@@ -19,7 +19,7 @@ fn flows(output: &Path) -> Child {
     command.spawn().unwrap()
 }
 
-/// Packets so far from each other that each is a flow of its own.
+/// Sends packets so far apart in time that each is a flow of its own.
 fn feed(child: &mut Child, numbers: std::ops::Range<u64>) {
     let input = child.stdin.as_mut().unwrap();
     for number in numbers {
@@ -28,7 +28,7 @@ fn feed(child: &mut Child, numbers: std::ops::Range<u64>) {
     input.flush().unwrap();
 }
 
-/// The flows in the file, and all lines; each is whole.
+/// Number of flows in the file, and of all lines, after a check that each line is complete.
 fn lines(output: &Path) -> (usize, u64) {
     let text = fs::read_to_string(output).unwrap();
     assert!(text.is_empty() || text.ends_with('\n'), "the last line is torn: {:?}", text.lines().last());
@@ -63,7 +63,7 @@ fn lines_wait_for_a_disk_with_room_again() {
     assert_eq!(lines(&output).0, 3000);
 }
 
-/// The same while the last line may be torn.
+/// Number of lines and bytes while the last line may be incomplete.
 fn lines_so_far(output: &Path) -> (usize, usize) {
     let text = fs::read(output).unwrap();
     (text.iter().filter(|byte| **byte == b'\n').count(), text.len())
@@ -90,7 +90,7 @@ fn what_is_missing_is_counted_and_no_line_is_torn() {
     assert!(said.contains(&format!("{missing} lines are missing from it")), "{written} lines: {said}");
 }
 
-/// A reader that goes is no failure.
+/// A reader that closes the pipe is not a failure.
 #[test]
 fn a_reader_that_has_gone_ends_the_command() {
     let mut command = Command::new(wirelane_binary().unwrap());
@@ -100,7 +100,7 @@ fn a_reader_that_has_gone_ends_the_command() {
     let input = child.stdin.as_mut().unwrap();
     write_header(input).unwrap();
     for number in 0..100_000u64 {
-        // It has ended once nobody takes this any more.
+        // The command has ended when its standard input is closed.
         if write_packet(input, number * 20_000_000_000, &packet(number, 60)).is_err() {
             break;
         }

@@ -1,4 +1,4 @@
-//! Choice of the worker for every steering, with all packets in the ledger.
+//! Choice of the worker with every steering; all packets are in the ledger.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -26,10 +26,10 @@ fn open(lab: &Lab, steering: Steering, workers: usize, hook: HookChoice) -> Capt
     .unwrap()
 }
 
-/// What a worker got: numbers, with the bytes of source address, destination address and VLAN tag.
+/// Packets of a worker: number, and the bytes of source address, destination address and VLAN tag.
 type Got = BTreeMap<u64, (Vec<u8>, Vec<u8>, Option<u16>)>;
 
-/// Reads all that has come, worker by worker, and closes the capture.
+/// Reads all packets, worker by worker, and closes the capture.
 fn read(mut capture: Capture) -> (Vec<Got>, Ledger) {
     let workers = capture.workers();
     let mut all = Vec::new();
@@ -72,7 +72,7 @@ fn copies_reach_every_worker() {
         for got in &got {
             assert_eq!(got.len() as u64, PACKETS, "{hook:?}");
         }
-        // The namespaces' own stacks may have said something too, to all three as well.
+        // The namespaces' own stacks may have sent packets too, which are copied to all three as well.
         assert!(ledger.total.seen >= 3 * PACKETS && ledger.total.seen % 3 == 0);
         let columns: Vec<u64> = ledger.workers.iter().map(|line| line.counters.seen).collect();
         assert!(columns.iter().all(|seen| *seen == columns[0]), "{columns:?}");
@@ -98,7 +98,7 @@ fn round_robin_takes_turns_in_each_lane() {
     }
 }
 
-/// All packets with the same key are at one worker, and the keys are spread.
+/// Asserts that all packets with the same key are at one worker, and that the keys are spread.
 fn assert_keyed<K: Ord + std::fmt::Debug>(got: &[Got], key: impl Fn(&(Vec<u8>, Vec<u8>, Option<u16>)) -> K) {
     assert_eq!(all_numbers(got).len() as u64, PACKETS);
     let mut homes: BTreeMap<K, BTreeSet<usize>> = BTreeMap::new();
@@ -123,7 +123,7 @@ fn an_address_has_one_worker() {
     let (got, _) = read(capture);
     assert_keyed(&got, |packet| packet.1.clone());
 
-    // By the source, of which there is one.
+    // By the source address: the generator has only one.
     let capture = open(&lab, Steering::Source, 4, HookChoice::Native);
     send(&lab, PACKETS, &["--flows", "600"]).unwrap();
     let (got, _) = read(capture);

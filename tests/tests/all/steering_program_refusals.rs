@@ -11,7 +11,7 @@ use wirelane_tests::{
 };
 use wirelane_tests::{Finished, wait_for_bpf_objects};
 
-/// An emulated machine's verifier takes a hundred times as long as a real one's.
+/// An emulated machine's verifier is a hundred times slower than a real one's.
 const LIMIT: Duration = Duration::from_secs(240);
 const PACKETS: u64 = 1000;
 
@@ -21,7 +21,7 @@ fn start(lab: &Lab, program: &Path, options: &[&str]) -> Child {
     wirelane(lab, &end.namespace, &[&words, options].concat()).unwrap()
 }
 
-/// Captures with a program, or without one, while others are refused.
+/// Starts a capture with a program, or without one, which runs while others are refused.
 fn running(lab: &Lab, program: Option<&Path>) -> Child {
     let end = lab.receiver();
     let mut words =
@@ -34,12 +34,12 @@ fn running(lab: &Lab, program: Option<&Path>) -> Child {
     child
 }
 
-/// Starts a capture that must be refused, with all of this in the message; gives the message.
+/// Starts a capture that must be refused, with all of `parts` in the message; returns the message.
 #[track_caller]
 fn assert_refused(lab: &Lab, program: &Path, options: &[&str], parts: &[&str]) -> String {
     let Finished { status, stderr, .. } = start(lab, program, options).finish(LIMIT).unwrap();
     let name = program.display();
-    // A file that cannot be read is a failure, everything else is wrong usage, of this option or of another.
+    // An unreadable file is a failure, everything else is a usage error, of this option or of another.
     let code = if stderr.contains("wirelane: --") { 2 } else { 1 };
     assert_eq!(status.code(), Some(code), "{name}: {stderr}");
     for part in parts {
@@ -130,7 +130,7 @@ fn what_is_no_steering_program_is_refused_with_the_reason() {
     torn[types.0 as usize..][..2].fill(0);
     let torn = write(folder, "torn.bpf.o", &torn);
     assert_refused(&lab, &torn, &[], &["torn.bpf.o", "cannot be linked", "BTF"]);
-    // Cut anywhere: an object's table of sections is at its end.
+    // Truncated at any point: an object's section table is at its end.
     for part in 1..16 {
         let cut = write(folder, "cut.bpf.o", &object[..object.len() * part / 16]);
         assert_refused(&lab, &cut, &[], &["cut.bpf.o"]);
@@ -172,7 +172,7 @@ fn what_the_verifier_refuses_is_said_with_its_words() {
     assert_undisturbed(&lab, by_number, plain);
 }
 
-/// Where it is the first capture of the device, nothing stays on it.
+/// A refused first capture of a device leaves nothing on it.
 /// Battery: S12
 #[test]
 fn a_refused_program_leaves_nothing_behind() {
@@ -193,7 +193,7 @@ fn a_refused_program_leaves_nothing_behind() {
     }
 }
 
-/// A file's name and what is in it come from somebody: they do nothing to a terminal.
+/// File names and their contents are untrusted: they must not have an effect on a terminal.
 #[test]
 fn names_are_written_out_and_not_acted_on() {
     if !require_root("names_are_written_out_and_not_acted_on") {
@@ -201,7 +201,7 @@ fn names_are_written_out_and_not_acted_on() {
     }
     let lab = Lab::new(1).unwrap();
     let folder = tempfile::tempdir().unwrap();
-    // A section whose name is a terminal's command.
+    // A section whose name is an escape sequence.
     let (from, to) = (b"_[31mxdp", b"\x1b[31mxdp");
     let mut object = program_object("section").unwrap().to_vec();
     let places: Vec<usize> =
@@ -214,7 +214,7 @@ fn names_are_written_out_and_not_acted_on() {
     let name = format!("{}/\\u{{1b}}[2Jclear\\n.bpf.o", folder.path().display());
     let said = assert_refused(&lab, &path, &[], &[&name, "\\u{1b}[31mxdp", "a program of its own"]);
     assert_eq!(said.lines().count(), 1, "{said}");
-    // And the name of a function that is nowhere.
+    // The name of an undefined function.
     let mut object = program_object("undefined").unwrap().to_vec();
     let from = b"elsewhere\0";
     for at in 0..object.len() - from.len() {
@@ -226,7 +226,7 @@ fn names_are_written_out_and_not_acted_on() {
     assert_refused(&lab, &path, &[], &["uses '\\u{1b}[2Jwhere'"]);
     for path in [path, folder.path().join("\x1b[2Jclear\n.bpf.o"), folder.path().join("\x1b[2Jnowhere")] {
         let said = start(&lab, &path, &[]).finish(LIMIT).unwrap().stderr;
-        // Colour of our own is not used where standard error is no terminal.
+        // The program's own colours are not used when standard error is not a terminal.
         assert!(!said.contains('\x1b'), "{said:?}");
     }
 }

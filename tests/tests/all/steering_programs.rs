@@ -1,5 +1,5 @@
-//! Steering programs of users (`--steering-program`): each packet reaches the worker that the program names, and every
-//! packet is in the ledger. The programs are those of `tests/programs/`; what is refused is in
+//! Steering programs of users (`--steering-program`): each packet reaches the worker that the program returns, and
+//! every packet is in the ledger. The programs are those of `tests/programs/`; refusals are in
 //! `steering_program_refusals.rs`.
 
 use std::collections::BTreeMap;
@@ -16,12 +16,13 @@ use wirelane_tests::{
     tag_beside, wait_for_bpf_objects, wirelane_binary,
 };
 
-/// An emulated machine's verifier takes a hundred times as long as a real one's.
+/// An emulated machine's verifier is a hundred times slower than a real one's.
 const LIMIT: Duration = Duration::from_secs(240);
 const HOOKS: [&str; 4] = ["native", "generic", "tc", "clsact"];
 /// Packets of a run: a multiple of 2, 3 and 4.
 const PACKETS: u64 = 6000;
-/// The device-bound program, which sees what the driver took out of a packet, runs on veth since this kernel.
+/// First kernel on which the device-bound program, which reads the tag that the driver removed from a packet, runs on
+/// veth.
 const BOUND: (u32, u32) = (6, 8);
 
 struct Bench {
@@ -60,7 +61,7 @@ impl Bench {
     }
 }
 
-/// What a capture's last object says.
+/// Counts of a capture's last object.
 #[derive(Debug, PartialEq, Eq)]
 struct Got {
     seen: u64,
@@ -131,13 +132,13 @@ fn each_packet_reaches_the_worker_that_the_program_names() {
     }
 }
 
-/// Also with `--exclusive`: what the program does not want goes on to the host, and nothing else does.
+/// Also with `--exclusive`: packets that the program rejects go to the host, and no others.
 #[test]
 fn what_a_program_does_not_want_is_filtered_and_left_to_the_host() {
     if !require_root("what_a_program_does_not_want_is_filtered_and_left_to_the_host") {
         return;
     }
-    // As many as a socket's buffer holds.
+    // As many datagrams as a socket's buffer holds.
     const SENT: u64 = 200;
     let bench = Bench::new(LabOptions::default());
     let (from, to) = (bench.lab.sender().clone(), bench.lab.receiver().clone());
@@ -169,15 +170,16 @@ fn numbers_that_no_worker_has_wrap_around() {
     let bench = Bench::new(LabOptions::default());
     for hook in HOOKS {
         let far = bench.count("far", &["--hook", hook, "--workers", "3"]);
-        // A hash of the whole range, as it is: none of it means "not mine".
+        // A raw hash of the whole range: no value means "not mine".
         let hash = bench.count("hash", &["--hook", hook, "--workers", "4"]);
         bench.send(PACKETS, &["--flows", "500"]);
         let part = PACKETS / 4;
-        // 2^31 - 1 is 1 modulo 3; the number of workers is 0; the last worker is 2; what is below 0 is not wanted.
+        // 2^31 - 1 is 1 modulo 3; the number of workers is 0; the last worker is 2; a negative number rejects the
+        // packet.
         assert_got(hook, far, PACKETS, part, &[part, part, part]);
         let got = end(hash);
         assert_eq!((got.seen, got.filtered), (PACKETS, 0), "{hook}");
-        // 12 packets of each of 500 flows, all at one worker.
+        // 12 packets of each of 500 flows, all of a flow at one worker.
         assert!(got.workers.iter().all(|packets| *packets > 0 && packets % 12 == 0), "{hook}: {got:?}");
     }
 }
@@ -193,7 +195,7 @@ fn a_program_sees_headers_and_the_first_bytes() {
         let words =
             ["--proto", "tcp", "--size", "300", "--dst", "10.77.0.2", "--flows", "1", "--dst-port", "4000"];
         bench.send(256, &words);
-        // Numbers above 255 are not as the program expects them.
+        // Numbers above 255 do not match the program's expectation.
         bench.send(300, &words);
         assert_got(hook, described, 556, 0, &[512, 44]);
 
@@ -206,7 +208,7 @@ fn a_program_sees_headers_and_the_first_bytes() {
     }
 }
 
-/// Tags in the packet, and tags that were taken out of it before the program could see it.
+/// Tags in the packet, and tags that were removed from it before the program could see it.
 #[test]
 fn a_program_sees_vlan_tags() {
     if !require_root("a_program_sees_vlan_tags") {
@@ -225,7 +227,7 @@ fn a_program_sees_vlan_tags() {
     let hooks = if kernel_version().unwrap() < BOUND { &HOOKS[2..] } else { &["native", "tc", "clsact"] };
     for hook in hooks {
         let child = bench.count("tagged", &["--hook", hook, "--workers", "4"]);
-        // The generator goes past tc.
+        // The generator bypasses tc.
         let (from, to) = (bench.lab.sender(), bench.lab.receiver().address);
         let socket =
             bench.lab.enter(&from.namespace, || UdpSocket::bind((from.address, 0)).unwrap()).unwrap();
@@ -248,7 +250,7 @@ fn groups_have_programs_of_their_own_and_share_equal_ones() {
         let none = bench.plain(&["--hook", hook, "--workers", "2"]);
         let constant = bench.count("constant_1", &["--hook", hook, "--workers", "2"]);
         let hash = bench.count("hash", &["--hook", hook]);
-        // A fifth group: its program is there.
+        // A fifth group, with a program that is already loaded.
         let same = bench.count("number", &["--hook", hook, "--workers", "2"]);
         bench.send(PACKETS, &[]);
         let listed = wirelane(&bench.lab, &bench.lab.receiver().namespace, &["groups", "--json"]).unwrap();
@@ -290,7 +292,7 @@ fn a_fifth_program_is_refused_until_an_owner_is_killed() {
         let killed = children.remove(1);
         killed.signal(Signal::Kill).unwrap();
         assert!(!killed.finish(LIMIT).unwrap().status.success());
-        // Its place is free at once. The fifth names worker 4 of 4, which is the first.
+        // The slot is free immediately. The fifth program returns worker 4 of 4, which is the first.
         let fifth = bench.count("constant_4", &options);
         bench.send(100, &[]);
         assert_got(hook, fifth, 100, 0, &[100, 0, 0, 0]);
@@ -303,7 +305,7 @@ fn a_fifth_program_is_refused_until_an_owner_is_killed() {
     assert_eq!(wait_for_bpf_objects(&before, Duration::from_secs(10)), before);
 }
 
-/// The program on the device is replaced with each that comes: no packet falls between two.
+/// The program on the device is replaced whenever a capture joins: no packet is lost in between.
 /// Battery: L1
 #[test]
 fn joining_with_a_program_loses_nobody_a_packet() {
@@ -326,13 +328,13 @@ fn joining_with_a_program_loses_nobody_a_packet() {
         let sent = last_of(&load.terminate(LIMIT).unwrap()).unwrap();
         let (sent, offered) = (column(&sent, "sent"), column(&sent, "offered"));
         assert_eq!(sent, offered);
-        // Numbers from 0: the even ones are one more where their number is odd.
+        // Numbers start at 0: there is one more even number if the count is odd.
         assert_got(hook, by_number, sent, 0, &[sent.div_ceil(2), sent / 2]);
         assert_got(hook, none, sent, 0, &[sent]);
     }
 }
 
-/// Those who come at once link and replace one after the other, and each finds what the others have done.
+/// Captures that start concurrently link and replace one after the other, and each finds the changes of the others.
 #[test]
 fn many_come_with_programs_at_once() {
     if !require_root("many_come_with_programs_at_once") {
@@ -366,7 +368,7 @@ fn many_come_with_programs_at_once() {
     }
 }
 
-/// Whoever is killed on the way leaves nothing that others stumble over: they run on, and all places can be taken.
+/// A capture killed while it joins does not affect others: they run on, and all slots can be taken.
 /// Battery: F2
 #[test]
 fn killed_at_any_moment_of_joining() {
@@ -406,8 +408,8 @@ fn killed_at_any_moment_of_joining() {
     assert_eq!(wait_for_bpf_objects(&before, Duration::from_secs(10)), before);
 }
 
-/// A filter is asked first. Short ones and long ones are walked differently, and where the program is bound to its
-/// device, all of it has to fit into the pages that it was given (`crates/wirelane-bpf/bpf/prog_padding.h`).
+/// A filter runs first. Short and long filters are evaluated differently, and if the program is bound to its device,
+/// all of it has to fit into the reserved pages (`crates/wirelane-bpf/bpf/prog_padding.h`).
 #[test]
 fn filters_go_with_programs_and_the_program_is_not_moved() {
     if !require_root("filters_go_with_programs_and_the_program_is_not_moved") {
@@ -438,7 +440,7 @@ fn filters_go_with_programs_and_the_program_is_not_moved() {
 
             let said = |part: &str| finished.stderr.lines().filter(|line| line.contains(part)).count();
             assert_eq!(said("than it had room for"), 0, "{}", finished.stderr);
-            // What was loaded first, and that with the program in it.
+            // The first loaded variant, and the one with the steering program.
             let bound = hook == "native" && kernel_version().unwrap() >= BOUND;
             let expected = if bound { 2 } else { 0 };
             assert_eq!(said("instructions given"), expected, "{hook}: {}", finished.stderr);
@@ -448,7 +450,7 @@ fn filters_go_with_programs_and_the_program_is_not_moved() {
 
 mod examples;
 
-/// The path of a file in a folder, as a word.
+/// The path of a file in a folder, as a command-line argument.
 fn word(path: &Path) -> &str {
     path.to_str().expect("paths of tests are UTF-8")
 }

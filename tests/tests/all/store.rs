@@ -1,5 +1,5 @@
-//! `wirelane flows --store` and `wirelane query`: what is stored is what is exported, others read it, and whatever becomes of
-//! disks, files and writers, every flow is in a whole file or counted.
+//! `wirelane flows --store` and `wirelane query`: stored flows equal the exported ones, other programs read them, and
+//! with failing disks, files and writers every flow is in a complete file or counted.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -28,7 +28,7 @@ fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// Flows of a capture file into a store; the flows as they were exported, and the last object.
+/// Stores the flows of a capture file; returns the exported flows and the last object.
 fn store(input: &Path, store: &Path, options: &[&str]) -> (Finished, Vec<Value>, Value) {
     let finished = run(&[&["flows", "-r", text(input), "--json", "--store", text(store)], options].concat());
     let lines = finished.json().unwrap();
@@ -36,14 +36,14 @@ fn store(input: &Path, store: &Path, options: &[&str]) -> (Finished, Vec<Value>,
     (finished, lines.into_iter().filter(|line| line.get("flow").is_some()).collect(), last)
 }
 
-/// The answer in JSON, of a question that has one.
+/// Rows of a query in JSON; it must succeed.
 fn ask(store: &Path, words: &[&str]) -> Vec<Value> {
     let finished = run(&[&["query", "--json", "--store", text(store)], words].concat());
     assert_eq!(finished.status.code(), Some(0), "{words:?}: {}", finished.stderr);
     finished.json().unwrap()
 }
 
-/// "flows packets bytes".
+/// Numbers of flows, packets and bytes in a store.
 fn sums(store: &Path) -> [u64; 3] {
     let sql = "SELECT count(*) AS f, coalesce(sum(packets + coalesce(reverse_packets, 0)), 0) AS p, \
                coalesce(sum(bytes + coalesce(reverse_bytes, 0)), 0) AS b FROM flows";
@@ -51,7 +51,7 @@ fn sums(store: &Path) -> [u64; 3] {
     ["f", "p", "b"].map(|name| column(answer, name))
 }
 
-/// Whole files, and others, below a folder.
+/// Complete files of a store, and other files, below a folder.
 fn files(folder: &Path) -> (Vec<PathBuf>, Vec<PathBuf>) {
     let mut found = (Vec::new(), Vec::new());
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
@@ -70,7 +70,7 @@ fn files(folder: &Path) -> (Vec<PathBuf>, Vec<PathBuf>) {
     found
 }
 
-/// A packet of flow `n`: TCP, UDP, ICMP, IPv6, with and without a VLAN tag, and what is no IP.
+/// A packet of flow `n`: TCP, UDP, ICMP, IPv6, with and without a VLAN tag, and ARP.
 fn frame(n: u32) -> Vec<u8> {
     let [_, a, b, c] = n.to_be_bytes();
     let (from, to) = ([10, a, b, c], [192, 0, 2, (n % 200) as u8]);
@@ -98,7 +98,7 @@ fn frame(n: u32) -> Vec<u8> {
     frame
 }
 
-/// Packets `step_ns` apart, each of a flow of its own but for ARP.
+/// Writes packets `step_ns` apart, each of a flow of its own except for ARP.
 fn write_flows(output: &mut dyn Write, flows: std::ops::Range<u32>, start_ns: u64, step_ns: u64) {
     for (at, n) in flows.enumerate() {
         write_packet(output, start_ns + at as u64 * step_ns, &frame(n)).unwrap();
@@ -112,7 +112,7 @@ fn make_file(path: &Path, flows: std::ops::Range<u32>, start_ns: u64, step_ns: u
     output.flush().unwrap();
 }
 
-/// An exported flow, as it should be in the store.
+/// An exported flow in the form of a row of the store.
 fn expected(flow: &Value) -> String {
     let mut row = flow.as_object().unwrap().clone();
     let mut ns = |name: &str| {
@@ -127,14 +127,14 @@ fn expected(flow: &Value) -> String {
     if let Some(Value::Object(reverse)) = row.remove("reverse") {
         row.extend(reverse.into_iter().map(|(name, value)| (format!("reverse_{name}"), value)));
     }
-    // A quotient of others, which has no column.
+    // A quotient of other fields, which does not have a column.
     row.retain(|name, _| !name.ends_with("length_mean"));
     row.extend([("start_ns".to_owned(), json!(start)), ("duration_ns".to_owned(), json!(end - start))]);
     row.extend([("hour".to_owned(), json!(end / 3_600_000_000_000 % 24))]);
     row.into_iter().map(|(name, value)| format!("{name}={value} ")).collect()
 }
 
-/// A flow of the store, the same way. Its times to the microsecond are looked at here.
+/// A row of the store in the same form. Its times, with microseconds, are checked here.
 fn found(row: &Value) -> String {
     let mut row = row.as_object().unwrap().clone();
     let start = row["start_ns"].as_u64().unwrap();
@@ -249,7 +249,7 @@ fn ready_questions_have_the_answers_of_the_exported_flows() {
     assert_eq!(talked.values().sum::<u64>(), received[to]);
     let wide = answer(&["who", "talked", "to", "192.0.2.0/24"], "address", "sent_bytes");
     assert!(wide.len() > talked.len() && talked.iter().all(|(address, bytes)| wide[address] == *bytes));
-    // They are what SQL finds, row by row.
+    // The prepared questions yield the same rows as SQL.
     for (ready, address, condition) in [
         (&["top", "talkers"][..], "address", ["src IS NOT NULL", "dst IS NOT NULL"]),
         (
@@ -275,7 +275,7 @@ fn ready_questions_have_the_answers_of_the_exported_flows() {
         assert!(!rows.is_empty());
         assert_eq!(rows, ask(&db, &[sql.as_str()]), "{ready:?}");
     }
-    // The range is that of ends, and adds up.
+    // The range selects by the end of flows, so two adjacent ranges add up.
     let count = |words: &[&str]| {
         let words = [words, &["SELECT count(*) AS n FROM flows"]].concat();
         column(&ask(&db, &words)[0], "n")
@@ -327,12 +327,12 @@ fn a_killed_writer_loses_its_unfinished_file_alone_and_the_next_one_clears_up() 
         assert!(Instant::now() < end, "no file came");
         std::thread::sleep(Duration::from_millis(20));
     }
-    // More are on their way when it dies.
+    // More flows are being written when it is killed.
     feed(5000..9000);
     child.signal(Signal::Kill).unwrap();
     let finished = child.finish(LIMIT).unwrap();
     let exported = finished.json().unwrap_or_else(|_| {
-        // The last line may be half.
+        // The last line may be incomplete.
         let lines = &finished.lines[..finished.lines.len() - 1];
         lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect()
     });
@@ -342,12 +342,12 @@ fn a_killed_writer_loses_its_unfinished_file_alone_and_the_next_one_clears_up() 
     for (flow, times) in bag(stored.iter().map(found)) {
         assert!(exported.get(&flow).is_some_and(|exported| *exported >= times), "{flow}");
     }
-    // What a writer leaves that dies in the middle of a large file, beside what it has finished.
+    // Imitates the leftover of a writer that is killed in the middle of a large file.
     let (whole, _) = files(&db);
     let name = whole[0].file_name().unwrap().to_str().unwrap();
     let left = whole[0].with_file_name(format!(".{name}.part"));
     fs::write(&left, &fs::read(&whole[0]).unwrap()[..1000]).unwrap();
-    // The next writer is not who runs this test.
+    // The next writer runs as another user than this test.
     fs::set_permissions(&left, fs::Permissions::from_mode(0o666)).unwrap();
     assert_eq!(ask(&db, &["SELECT * FROM flows"]).len(), stored.len(), "nobody reads what is not whole");
     let input = folder.path().join("more.pcap");
@@ -392,7 +392,7 @@ fn a_full_disk_is_said_and_mended_and_every_flow_counted() {
     let mut output = File::options().write(true).open(&pipe).unwrap();
     let capture = fs::read(&input).unwrap();
     output.write_all(&capture).unwrap();
-    // Long enough for a file to be due, and refused.
+    // Long enough for a file to be due, and to fail.
     std::thread::sleep(Duration::from_millis(2500));
     fs::remove_file(&ballast).unwrap();
     drop(output);
@@ -452,7 +452,7 @@ fn where_nothing_can_be_written_or_asked_it_is_said() {
         assert!(finished.stderr.contains(message), "{words:?}: {}", finished.stderr);
         assert!(finished.lines.is_empty(), "{words:?}: {:?}", finished.lines);
     }
-    // Whatever is in a store, a terminal does not act on it; a spreadsheet does not either.
+    // Stored text does not have an effect on a terminal or a spreadsheet.
     let evil = "SELECT chr(27) || '[2J' AS a, '=1+1' AS b";
     let shown = |form: &[&str]| run(&[&["query", "--store", text(&db), evil], form].concat()).lines.join("|");
     assert_eq!(shown(&[]), "a          b|\\u{1b}[2J  =1+1");
@@ -476,7 +476,7 @@ fn a_damaged_file_is_named_and_the_rest_answers_and_writers_do_not_meet() {
     let (whole, others) = files(&db);
     assert_eq!((whole.len(), others.len()), (3, 0));
     let bytes = fs::read(&whole[0]).unwrap();
-    // Its end, its middle, all of it: whatever is damaged.
+    // Damage at the end, in the middle, and of the whole file.
     for damaged in [
         &bytes[..bytes.len() - 100],
         &[&bytes[..2000], &[0x55; 4000], &bytes[6000..]].concat(),

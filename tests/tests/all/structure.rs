@@ -1,4 +1,4 @@
-//! The structure of the source tree: which crate may depend on which, and how the folders inside a crate lie.
+//! The structure of the source tree: allowed dependencies between crates, and imports between the folders of a crate.
 //!
 //! `cargo test -p wirelane-tests structure -- --nocapture` prints the figures.
 
@@ -9,7 +9,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-/// A crate depends on crates of lower levels only. Those of level 1 share nothing but `wirelane-bpf`.
+/// Levels: a crate depends on crates of lower levels only. Crates of level 1 share nothing except `wirelane-bpf`.
 const LEVELS: &[(&str, u8)] = &[
     ("wirelane-bpf", 0),
     ("wirelane-afxdp", 1),
@@ -34,19 +34,19 @@ const LEVELS: &[(&str, u8)] = &[
     ("wirelane-cli", 10),
 ];
 
-/// Helps tests of crates of level 1, which name it as a feature that nothing else asks for.
+/// A crate for tests of crates of level 1, which name it as a feature that no other crate enables.
 const FOR_TESTS: &str = "wirelane-testing";
 
-/// Measures and tests; no crate of the product depends on them.
+/// Measurements and tests; no crate of the product depends on them.
 const LAB: &[&str] = &["wirelane-lab", "wirelane-tests"];
 
-/// Most imports between the folders of a crate that run back up.
+/// Largest number of upward imports between the folders of a crate.
 const MOST_BACK_UP: usize = 10;
 
 struct Package {
     name: String,
     folder: PathBuf,
-    /// Crates of the workspace that it depends on, but for its tests.
+    /// Crates of the workspace in its dependencies, except those for tests.
     needs: BTreeSet<String>,
 }
 
@@ -109,7 +109,7 @@ fn crates_depend_on_lower_levels_only() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// Crates that can be published have what a registry shows.
+/// Publishable crates have the metadata that a registry shows.
 #[test]
 fn crates_of_the_library_describe_themselves() {
     let mut wrong = Vec::new();
@@ -134,34 +134,7 @@ fn crates_of_the_library_describe_themselves() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// Each crate of the product is packed with all that it names, as for a registry. `make test-all` also builds the packages.
-#[test]
-fn crates_can_be_packed() {
-    let folder = tempfile::tempdir().unwrap();
-    let others = LAB.iter().flat_map(|name| ["--exclude", name]);
-    let output = Command::new(env!("CARGO"))
-        .args([
-            "package",
-            "--workspace",
-            "--no-verify",
-            "--offline",
-            "--allow-dirty",
-            "--quiet",
-            "--target-dir",
-        ])
-        .arg(folder.path())
-        .args(others)
-        .current_dir(repository())
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    for (name, _) in LEVELS {
-        let file = folder.path().join(format!("package/{name}-{}.crate", env!("CARGO_PKG_VERSION")));
-        assert!(file.exists(), "{}", file.display());
-    }
-}
-
-/// The Rust files of a crate without its tests, as module paths (`engine::ring`) with their text.
+/// The Rust files of a crate without its tests: module path (`engine::ring`) and text.
 fn modules(source: &Path) -> Vec<(Vec<String>, String)> {
     fn visit(folder: &Path, path: &mut Vec<String>, found: &mut Vec<(Vec<String>, String)>) {
         let mut entries: Vec<PathBuf> =
@@ -214,7 +187,7 @@ fn leaves(tree: &str) -> Vec<String> {
     parts.flat_map(leaves).map(|leaf| format!("{prefix}{leaf}")).collect()
 }
 
-/// Which top module of a crate imports which, by paths that begin with `crate::` or `super::`.
+/// Imports between the top modules of a crate, by paths that begin with `crate::` or `super::`.
 fn arrows(source: &Path) -> BTreeMap<String, BTreeSet<String>> {
     let modules = modules(source);
     let tops: BTreeSet<String> = modules.iter().filter_map(|(path, _)| path.first().cloned()).collect();
@@ -226,7 +199,7 @@ fn arrows(source: &Path) -> BTreeMap<String, BTreeSet<String>> {
             for leaf in leaves(&tree) {
                 let supers = leaf.split("::").take_while(|part| *part == "super").count();
                 let rest: Vec<&str> = leaf.split("::").skip(supers).collect();
-                // Of `super::` in a submodule, the top module is the own one unless it reaches the root.
+                // With `super::` in a submodule, the top module is its own unless the path reaches the root.
                 if above + supers < path.len() && above + supers > 0 {
                     continue;
                 }
@@ -255,8 +228,8 @@ fn arrows(source: &Path) -> BTreeMap<String, BTreeSet<String>> {
     arrows
 }
 
-/// The arrows that run back up in an order of the modules that has few of them: modules that import nothing go to the
-/// bottom, those that nobody imports to the top, and where neither is left, the one with the most imports beyond those of it.
+/// Upward imports in an order of the modules that has few of them: modules without imports go to the bottom, those that
+/// no module imports to the top, and if there are neither, the one with the most outgoing minus incoming imports.
 fn back_up(arrows: &BTreeMap<String, BTreeSet<String>>) -> Vec<(String, String)> {
     let mut left: BTreeSet<&String> = arrows.keys().chain(arrows.values().flatten()).collect();
     let (mut top, mut bottom) = (Vec::new(), Vec::new());

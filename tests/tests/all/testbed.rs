@@ -1,4 +1,4 @@
-//! `wirelane testbed`: small batteries against real sensors, in the namespaces that it makes.
+//! `wirelane testbed`: small suites against real sensors, in namespaces of its own.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,7 +11,7 @@ use wirelane_tests::{Child, require_root, wirelane_binary};
 
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// An adapter whose program nobody has, and one that fails as it starts.
+/// An adapter of a program that is not installed, and one that fails at the start.
 const ADAPTERS: [(&str, &str); 2] = [("absent", "no-such-program"), ("failing", "false")];
 
 fn adapters(folder: &Path) {
@@ -36,7 +36,7 @@ fn testbed(words: &[&str], folder: &Path) -> Output {
     output
 }
 
-/// The columns of a CSV file by their names, without quotes: what is asked for here has none.
+/// The rows of a CSV file by column name; quotes are not parsed, as the columns used here do not have any.
 fn rows(path: &Path) -> Vec<std::collections::BTreeMap<String, String>> {
     let text = fs::read_to_string(path).unwrap();
     let mut lines = text.lines().map(|line| line.split(',').map(str::to_owned).collect::<Vec<_>>());
@@ -44,14 +44,14 @@ fn rows(path: &Path) -> Vec<std::collections::BTreeMap<String, String>> {
     lines.map(|line| head.iter().cloned().zip(line).collect()).collect()
 }
 
-/// Network namespaces that processes are in.
+/// Network namespaces of all processes.
 fn namespaces() -> BTreeSet<String> {
     let entries = fs::read_dir("/proc").unwrap().flatten();
     let of = |entry: fs::DirEntry| fs::read_link(entry.path().join("ns/net")).ok();
     entries.filter_map(of).map(|link| link.display().to_string()).collect()
 }
 
-/// Waits until no process runs whose command line has this word: a folder of the test, or a device.
+/// Waits until no process has this word in its command line: a folder of the test, or a device.
 fn wait_until_gone(word: &str) {
     let end = Instant::now() + LIMIT;
     loop {
@@ -108,7 +108,7 @@ fn every_packet_of_a_battery_has_a_place_and_absent_sensors_are_named() {
 
     parquet_is_as_csv(&at.join("results"), &trials);
 
-    // Again: there is nothing left to do, and the same is reported. A lost line is measured once more.
+    // Resuming a complete run does not change anything. A lost line is measured once more.
     let again = testbed(&["run", "--resume", "results", "--sensors", "adapters"], at);
     assert!(again.status.success());
     assert_eq!(rows(&at.join("results/trials.csv")), trials);
@@ -121,7 +121,7 @@ fn every_packet_of_a_battery_has_a_place_and_absent_sensors_are_named() {
     wait_until_gone(&at.display().to_string());
 }
 
-/// What DuckDB reads of the trials, by columns of text and of numbers.
+/// Compares DuckDB's view of the trials with the CSV: columns of text and of numbers.
 fn parquet_is_as_csv(folder: &Path, trials: &[std::collections::BTreeMap<String, String>]) {
     let file = folder.join("trials.parquet");
     assert!(file.is_file());
@@ -151,7 +151,7 @@ fn two_devices_are_one_account() {
     assert_eq!(trials.len(), 2);
     for row in &trials {
         let number = |name: &str| row[name].parse::<i64>().unwrap();
-        // More than one generator would send by itself.
+        // More than one generator alone would send.
         assert!((1501..=3000).contains(&number("offered")), "{row:?}");
         assert_eq!(
             (number("sent"), number("unaccounted")),
@@ -183,11 +183,11 @@ fn rules_of_an_adapter_want_one_packet_of_256() {
     for row in [0, 1] {
         let (sent, lost) = (number(row, "sent"), number(row, "lost"));
         assert!(sent > 4096 && number(row, "captured") + lost == sent, "{trials:?}");
-        // The first 16 of 4,096 flows; a packet that was sent and not seen was of any.
+        // The first 16 of 4,096 flows; a lost packet may belong to any flow.
         let wanted = sent / 4096 * 16 + (sent % 4096).min(16);
         let analysed = number(row, "analysed");
         let unsure = lost + number(row, "offered") - sent;
-        // A set takes one of 1,000 others for an entry: among these 4,080 here and there one.
+        // The set has false positives, one in 1,000 sources: a few among these 4,080.
         let most = wanted + unsure + if row == 1 { sent / 50 } else { 0 };
         assert!((wanted.saturating_sub(unsure)..=most).contains(&analysed), "{wanted} {trials:?}");
     }
@@ -209,7 +209,7 @@ fn rtp_of_calls_is_measured_where_their_rules_say_so() {
     for (row, calls) in trials.iter().zip([3, 3, 3, 50, 50, 50]) {
         let number = |name: &str| row[name].parse::<i64>().unwrap();
         assert!(row["case"].ends_with(&format!(" calls={calls}")) && row["fault"].is_empty(), "{row:?}");
-        // RTP alone: the messages before are none of the trial's.
+        // RTP only: the SIP messages before it do not count in the trial.
         assert_eq!((number("offered"), number("sent")), (2000, 2000), "{row:?}");
         let seen = number("captured") + number("lost");
         assert_eq!((seen, number("aside"), number("unaccounted")), (2000, 0, 0), "{row:?}");
@@ -248,7 +248,7 @@ fn a_receiver_gets_what_a_sensor_leaves_to_its_host() {
     let page = fs::read_to_string(at.join("testbed-p/report.html")).unwrap();
     assert!(page.contains("<th>passed on kpps</th>") && page.contains("packets passed on to the receiver"));
     assert!(fs::read_to_string(at.join("testbed-p/summary.csv")).unwrap().contains(",passed-on,"));
-    // Without a receiver there is no such number.
+    // Without a receiver this number is empty.
     fs::write(
         at.join("q.toml"),
         "name = \"q\"\nsensors = [\"nobody\"]\nrates = [1000]\nduration = \"100ms\"\n",
@@ -266,14 +266,14 @@ fn what_a_device_has_no_room_for_is_lost_and_not_tried_again() {
     }
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();
-    // Several times what a core can do with so many loops, through a packet socket.
+    // Several times the load that a core can handle with so many loops, through a packet socket.
     let battery = "name = \"o\"\nsensors = [\"wirelane-kernel-loops\"]\nrates = [200000]\nloops = [25000]\nqueues = [2]\n\
                    napi = \"threads\"\nduration = \"500ms\"\n[traffic]\nmethod = \"socket\"\n";
     fs::write(at.join("o.toml"), battery).unwrap();
     assert!(testbed(&["run", "o.toml"], at).status.success());
     let row = &rows(&at.join("testbed-o/trials.csv"))[0];
     let number = |name: &str| row[name].parse::<i64>().unwrap();
-    // Tried again, all that is offered would be sent, and little offered.
+    // With retries, all offered packets would be sent, and few offered.
     assert!(number("sent") > 0 && number("offered") > 2 * number("sent"), "{row:?}");
     assert_eq!((number("captured") + number("lost"), number("unaccounted")), (number("sent"), 0), "{row:?}");
 }
@@ -294,7 +294,7 @@ fn a_battery_among_papers_is_drawn_in_their_form() {
     assert!(!before.contains("are not there yet"));
     assert!(testbed(&["report", "papers/pam12-figure-7"], at).status.success());
     assert_eq!(page(), before);
-    // By itself it is the battery as published, of which this is a part.
+    // Without its collection, the suite is compared with the published one, of which this is a part.
     fs::remove_file(at.join("papers/collection.json")).unwrap();
     assert!(testbed(&["report", "papers/pam12-figure-7"], at).status.success());
     assert!(page().contains("are not there yet"));
@@ -354,7 +354,7 @@ fn nothing_is_left_of_a_test_bed_that_is_killed() {
     child.signal(wirelane_tests::Signal::Kill).unwrap();
     let _ = child.finish(LIMIT).unwrap();
     wait_until_gone(&device);
-    // Other tests come and go: of what was there, two namespaces are not there any more.
+    // Other tests come and go: two of the earlier namespaces no longer exist.
     while during.difference(&namespaces()).count() < 2 {
         assert!(Instant::now() < end, "the namespaces are still there");
         std::thread::sleep(Duration::from_millis(20));

@@ -1,5 +1,5 @@
-//! `wirelane testbed` between two machines, which are network namespaces here: one pair of devices for the traffic, another for
-//! what manager and agents say to each other.
+//! `wirelane testbed` between two machines, which are network namespaces here: one pair of devices for the traffic,
+//! another for the connection of manager and agents.
 
 mod receiver;
 
@@ -15,7 +15,7 @@ use wirelane_tests::{Child, Finished, Lab, LabOptions, Signal, require_root, wir
 const LIMIT: Duration = Duration::from_secs(120);
 const PORT: u16 = 4433;
 
-/// An adapter whose program nobody has, and one of a sensor that ends as it starts.
+/// An adapter for the given program.
 fn adapter(program: &str) -> String {
     format!(
         "program = \"{program}\"\ncommand = [\"{program}\", \"{{device}}\"]\nready = {{ regex = \"go\" }}\nquiet = \"50ms\"\n\
@@ -25,7 +25,7 @@ fn adapter(program: &str) -> String {
 
 /// Two machines, and certificates.
 struct Field {
-    // Ended before the folder is removed.
+    // Declared first, so that processes end before the folder is removed.
     lab: Lab,
     folder: tempfile::TempDir,
 }
@@ -53,7 +53,7 @@ impl Field {
         self.at().join(name)
     }
 
-    /// Where an agent listens: on the devices without traffic.
+    /// Listening address of an agent: on the devices without traffic.
     fn address(&self, role: &str) -> String {
         let link = &self.lab.links[1];
         if role == "injector" { link.sender.address.to_string() } else { link.receiver.address.to_string() }
@@ -64,7 +64,7 @@ impl Field {
         assert!(output.status.success(), "{words}: {}", String::from_utf8_lossy(&output.stderr));
     }
 
-    // As the README has it, here and below.
+    // The commands of the README, here and below.
     fn authority(&self, name: &str) {
         self.openssl(&format!(
             "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 365 -subj /CN={name} -keyout {name}.key -out \
@@ -88,7 +88,7 @@ impl Field {
         command
     }
 
-    /// An agent that listens.
+    /// Starts an agent and waits until it listens.
     fn agent(&self, role: &str, more: &[&str]) -> Child {
         let (listen, cert, key) =
             (format!("{}:{PORT}", self.address(role)), format!("{role}.pem"), format!("{role}.key"));
@@ -103,7 +103,7 @@ impl Field {
         (self.agent("injector", &["--device", "tx0"]), self.agent("sensor", &[]))
     }
 
-    /// Writes a battery between the two.
+    /// Writes a suite for the two agents.
     fn suite(&self, name: &str, rest: &str) {
         let (injector, sensor) = (self.address("injector"), self.address("sensor"));
         let text = format!(
@@ -113,7 +113,7 @@ impl Field {
         fs::write(self.path(&format!("{name}.toml")), text).unwrap();
     }
 
-    /// Starts a manager, on the injector's machine.
+    /// Starts a manager on the injector's machine.
     fn start(&self, words: &[&str]) -> Child {
         let identity = ["--cert", "manager.pem", "--key", "manager.key", "--ca", "ca.pem"];
         Child::spawn(&mut self.command("manager", &[&["run"][..], words, &identity].concat())).unwrap()
@@ -125,7 +125,7 @@ impl Field {
         finished
     }
 
-    /// The same, until the agents are free.
+    /// Runs a manager again until the agents are free.
     fn run_when_free(&self, words: &[&str]) -> Finished {
         let end = Instant::now() + LIMIT;
         loop {
@@ -138,7 +138,7 @@ impl Field {
         }
     }
 
-    /// The columns of a CSV file by their names, without quotes: what is asked for here has none.
+    /// The rows of a CSV file by column name; quotes are not parsed, as the columns used here do not have any.
     fn rows(&self, folder: &str) -> Vec<BTreeMap<String, String>> {
         let text = fs::read_to_string(self.path(folder).join("trials.csv")).unwrap();
         let mut lines = text.lines().map(|line| line.split(',').map(str::to_owned).collect::<Vec<_>>());
@@ -146,7 +146,7 @@ impl Field {
         lines.map(|line| head.iter().cloned().zip(line).collect()).collect()
     }
 
-    /// Processes of a network namespace of the lab, by their command lines.
+    /// Command lines of the processes in a network namespace of the lab.
     fn processes(&self, namespace: &str) -> Vec<String> {
         let pids = Command::new("ip").args(["netns", "pids", namespace]).output().unwrap().stdout;
         let pids = String::from_utf8(pids).unwrap();
@@ -157,7 +157,7 @@ impl Field {
         pids.lines().filter_map(line).filter(|line| !line.is_empty()).collect()
     }
 
-    /// Waits until the injector's machine and the sensor's have a process like these, or none that is.
+    /// Waits until processes with these words exist on the injector's and the sensor's machine, or until none does.
     fn wait_for(&self, injector: &str, sensor: &str, there: bool) {
         let end = Instant::now() + LIMIT;
         let link = &self.lab.links[0];
@@ -184,7 +184,8 @@ fn every_packet_between_two_machines_has_a_place() {
     for name in ["adapters", "others"] {
         fs::create_dir(field.path(name)).unwrap();
     }
-    // What only the manager has, what the agent has otherwise, and what both have without a program.
+    // An adapter that only the manager has, one that the agent has with other contents, and one without an installed
+    // program.
     fs::write(field.path("adapters/mine.toml"), adapter("true")).unwrap();
     fs::write(field.path("adapters/changed.toml"), adapter("true")).unwrap();
     fs::write(field.path("others/changed.toml"), adapter("false")).unwrap();
@@ -227,7 +228,7 @@ fn every_packet_between_two_machines_has_a_place() {
     let page = fs::read_to_string(field.path("testbed-two/report.html")).unwrap();
     assert!(page.contains("Skipped: mine") && page.contains("Injector:") && page.contains("Sensor:"));
 
-    // Again, where there is nothing to do; and after an interruption.
+    // Resumed when complete, and after an interruption.
     assert!(field.run_when_free(&["--resume", "testbed-two", "--sensors", "adapters"]).status.success());
     assert_eq!(field.rows("testbed-two"), trials);
     let path = field.path("testbed-two/trials.csv");
@@ -237,7 +238,7 @@ fn every_packet_between_two_machines_has_a_place() {
     let resumed = field.rows("testbed-two");
     assert_eq!((resumed.len(), &resumed[0]), (2, &trials[0]));
     assert!(number(&resumed[1], "sent") > 0 && resumed[1]["fault"].is_empty(), "{resumed:?}");
-    // Drawn again without any agent.
+    // The report is created again without any agent.
     let report = Command::new(wirelane_binary().unwrap())
         .args(["testbed", "report", "testbed-two", "--sensors", "adapters"])
         .current_dir(field.at())
@@ -266,7 +267,7 @@ fn whoever_has_no_certificate_for_it_is_refused() {
     assert!(told.contains("injector's agent 10.77.1.1:4433: it is not there"), "{told}");
 
     let (injector, _sensor) = field.agents();
-    // One that says nothing, and one that speaks otherwise, keep nobody from it.
+    // A silent client and one with another protocol do not block the manager.
     let connect = || {
         let address = format!("{}:{PORT}", field.address("injector"));
         let namespace = &field.lab.links[1].sender.namespace;
@@ -278,13 +279,13 @@ fn whoever_has_no_certificate_for_it_is_refused() {
     assert!(told.contains("it refuses the certificate of --cert (UnknownCA)"), "{told}");
     let told = refused(&field, "manager", "other-ca");
     assert!(told.contains("signed by the authority of --ca") && told.contains("UnknownIssuer"), "{told}");
-    // One agent's certificate is none of a manager's.
+    // An agent's certificate is not valid for a manager.
     let told = refused(&field, "sensor", "ca");
     assert!(told.contains("it refuses the certificate of --cert"), "{told}");
     let told = field.command("manager", &["run", "b.toml"]).output().unwrap();
     assert!(String::from_utf8(told.stderr).unwrap().contains("give --cert, --key and --ca"));
 
-    // One that has none, and one of another version: by another program.
+    // A client without a certificate, and one with another protocol version, by openssl.
     let says = |more: &[&str], frame: &[u8]| {
         let address = format!("{}:{PORT}", field.address("injector"));
         let words = [&["s_client", "-quiet", "-connect", &address, "-CAfile", "ca.pem"][..], more].concat();
@@ -313,12 +314,12 @@ fn whoever_has_no_certificate_for_it_is_refused() {
     );
     fs::write(field.path("here.toml"), "name = \"here\"\nsensors = [\"tcpdump\"]\nrates = [1]\n").unwrap();
     assert!(field.run(&["here.toml"]).stderr.contains("names no agents"));
-    // It is as it was, for those who may.
+    // The agents still serve an authorised manager.
     assert!(field.run(&["b.toml"]).status.success());
     let told = injector.terminate(LIMIT).unwrap().stderr;
     assert!(told.contains("peer sent no certificates") && told.contains("works for 10.77.1.1"), "{told}");
 
-    // One whose certificate is for another address, and one that is there for another device.
+    // An agent with a certificate for another address, and one for another device.
     let link = &field.lab.links[1].sender;
     let words = [
         "testbed",
@@ -358,7 +359,7 @@ fn an_agent_that_is_killed_is_a_fault_and_nothing_of_it_is_left() {
     field.wait_for("wirelane send", "wirelane count", true);
     sensor.signal(Signal::Kill).unwrap();
     let _ = sensor.finish(LIMIT).unwrap();
-    // Both sides end what they were at: there is no agent on one, and no manager for the other.
+    // Both sides end their processes: the manager stops the injector, and the sensor's machine has lost its agent.
     field.wait_for("wirelane send", "wirelane", false);
     let sensor = field.agent("sensor", &[]);
     let told = manager.finish(LIMIT).unwrap();
@@ -370,7 +371,7 @@ fn an_agent_that_is_killed_is_a_fault_and_nothing_of_it_is_left() {
     assert!(trials[0]["fault"].contains("went away") && trials[1]["fault"].is_empty(), "{trials:?}");
     assert!(number(&trials[1], "sent") > 0 && number(&trials[1], "unaccounted") == 0, "{trials:?}");
 
-    // One that stays away ends the run, and what is left of it is for later.
+    // If the agent stays away, the run ends and can be resumed later.
     field.suite(
         "s",
         "sensors = [\"wirelane-count\"]\nrates = [1000]\nduration = \"2s\"\nrepetitions = 3\ncores = [[1]]",
@@ -419,7 +420,7 @@ fn agents_are_free_for_the_next_manager_when_theirs_is_gone() {
     let row = &field.rows("testbed-short")[0];
     assert!(number(row, "sent") > 0 && number(row, "unaccounted") == 0, "{row:?}");
 
-    // One that only stands still is given up after ten seconds.
+    // A stopped manager is given up after ten seconds.
     let manager = field.start(&["long.toml", "--out", "still"]);
     field.wait_for("wirelane send", "wirelane count", true);
     manager.signal(Signal::Stop).unwrap();
@@ -461,7 +462,7 @@ fn an_agent_meets_the_network_without_rights_and_half_open_handshakes_keep_no_ma
         assert!(has("CapEff:", "0000000000000000") && has("CapPrm:", "0000000000000000"), "{}", status());
         assert!(has("NoNewPrivs:", "1") && !status().contains("Uid:\t0\t"), "{}", status());
     }
-    // More connections than there is room for, which say nothing, or begin a handshake and leave it at that.
+    // More connections than slots: silent ones, and ones with an incomplete handshake.
     let link = &field.lab.links[0];
     let address = format!("{}:{PORT}", field.address("injector"));
     let silent = field.lab.enter(&link.sender.namespace, || {

@@ -1,4 +1,4 @@
-//! Time order of records over RX queues, CPUs, directions and devices, checked by capinfos.
+//! Time order of records over RX queues, CPUs, directions and devices, verified by capinfos.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,15 +11,15 @@ use wirelane_tests::numbers::{
 };
 use wirelane_tests::{Child, End, Lab, LabOptions, Signal, require_root};
 
-/// Packets that each end of each link sends.
+/// Packets sent by each end of each link.
 const SENT: u64 = 60_000;
 
-/// Rounds of each case; a longer run asks for more.
+/// Rounds of each case; `WIRELANE_ORDER_ROUNDS` sets more.
 fn rounds() -> u32 {
     std::env::var("WIRELANE_ORDER_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(2)
 }
 
-/// What capinfos says of the order of a file's packets.
+/// True if capinfos reports strict time order of a file's packets.
 fn is_strictly_ordered(file: &Path) -> bool {
     let output = Command::new("capinfos")
         .args(["-o", "-M"])
@@ -35,7 +35,7 @@ fn is_strictly_ordered(file: &Path) -> bool {
     }
 }
 
-/// How often a file has each number of the generator's packets, and how many packets.
+/// Occurrences of each number of the generator's packets in a file, and the number of these packets.
 fn times(file: &Path) -> (Vec<u8>, u64) {
     let mut source = FileSource::open(file, FileOptions::as_written()).unwrap();
     let mut seen = vec![0; SENT as usize];
@@ -48,7 +48,7 @@ fn times(file: &Path) -> (Vec<u8>, u64) {
     (seen, packets)
 }
 
-/// How many of the generator's packets a file has; each number as often as there are senders.
+/// Number of the generator's packets in a file, after a check that each number occurs once per sender.
 fn numbered(file: &Path, senders: u8) -> u64 {
     let (seen, packets) = times(file);
     let wrong = seen.iter().position(|times| *times != senders);
@@ -56,7 +56,7 @@ fn numbered(file: &Path, senders: u8) -> u64 {
     packets
 }
 
-/// An end of a link that sends, by these options.
+/// Starts a generator with these options on an end of a link.
 fn sender(lab: &Lab, end: &End, options: &[&str]) -> Child {
     let packets = SENT.to_string();
     let method = ["--packets", &packets, "--method", "socket", "--size", "60", "--json"];
@@ -64,14 +64,14 @@ fn sender(lab: &Lab, end: &End, options: &[&str]) -> Child {
     wirelane(lab, &end.namespace, &words).unwrap()
 }
 
-/// Both ends of all links send.
+/// Starts generators on both ends of all links.
 fn senders(lab: &Lab, options: &[&str]) -> Vec<Child> {
     let ends = lab.links.iter().flat_map(|link| [&link.sender, &link.receiver]);
     ends.map(|end| sender(lab, end, options)).collect()
 }
 
-/// Records what both ends of all links send at full speed at the same time, and lets capinfos judge. Gives the folder
-/// that the recordings, which are removed, were in.
+/// Records while both ends of all links send at full speed, and verifies the order with capinfos. Returns the folder of
+/// the recordings, which have been removed.
 fn check(options: &LabOptions, words: &[&str], lost: u64) -> TempDir {
     let lab = Lab::with(options).unwrap();
     let folder = tempfile::tempdir().unwrap();
@@ -97,14 +97,14 @@ fn check(options: &LabOptions, words: &[&str], lost: u64) -> TempDir {
     folder
 }
 
-/// As [`check`], where the kernel lets tests make network namespaces.
+/// [`check`], if the test may create network namespaces.
 fn test(name: &str, options: &LabOptions, words: &[&str]) {
     if require_root(name) {
         check(options, words, 0);
     }
 }
 
-/// As in [`check`], with three workers and `--single-file`: their files become one, which is in time order.
+/// [`check`] with three workers and `--single-file`: their files become one, which is in time order.
 fn check_merged(options: &LabOptions, hook: &str) {
     let words = ["--hook", hook, "--ring-size", "64", "--workers", "3", "--single-file"];
     let folder = check(options, &words, 0);
@@ -139,7 +139,7 @@ fn a_single_file_replaces_nothing_and_takes_any_number_of_workers() {
         let refused = record(&["--workers", workers]).finish(LIMIT).unwrap();
         assert!(!refused.status.success() && refused.stderr.contains("exists"), "{}", refused.stderr);
         std::fs::remove_file(&file).unwrap();
-        // Nothing was captured, and the file is whole.
+        // An empty recording is a complete file.
         let empty = record(&["--workers", workers, "--duration", "0.1", "--json"]).finish(LIMIT).unwrap();
         assert_eq!(column(&last_of(&empty).unwrap(), "files"), 1);
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
@@ -176,7 +176,7 @@ fn packet_sockets_record_both_directions_of_two_devices_in_time_order() {
     test("packet_sockets_record_both_directions_of_two_devices_in_time_order", &options, &words);
 }
 
-/// Several CPUs write to its blocks at the same time.
+/// Several CPUs write to the socket's blocks at the same time.
 #[test]
 fn one_packet_socket_records_what_several_processes_send_in_time_order() {
     if !require_root("one_packet_socket_records_what_several_processes_send_in_time_order") {
@@ -197,8 +197,8 @@ fn one_packet_socket_records_what_several_processes_send_in_time_order() {
     assert_eq!(numbered(&file, 3), 3 * SENT);
 }
 
-/// Both ends send at a steady rate; the recorder is stopped for 0.3 s meanwhile, or for 0.6 s with rings of so few MiB that
-/// packets are lost then.
+/// Both ends send at a steady rate while the recorder is stopped for 0.3 s, or for 0.6 s with rings of so few MiB that
+/// packets are lost.
 fn check_stopped(engine: &str, ring_size: &str, loses: bool) {
     let lab = Lab::with(&LabOptions { queues: 4, ..LabOptions::default() }).unwrap();
     let folder = tempfile::tempdir().unwrap();
@@ -215,7 +215,7 @@ fn check_stopped(engine: &str, ring_size: &str, loses: bool) {
         .into_iter()
         .map(|sender| column(&last_of(&sender.finish(LIMIT).unwrap()).unwrap(), "sent"))
         .sum();
-    // The command fails where the ledger does not balance.
+    // The command fails if the ledger does not balance.
     let last = finish(recorder).unwrap();
     let (analysed, lost) = (column(&last, "analysed"), column(&last, "lost"));
     assert_eq!((all, column(&last, "seen"), column(&last, "in_flight")), (2 * SENT, 2 * SENT, 0), "{last}");

@@ -1,4 +1,4 @@
-//! The kernel side trusts nothing that a reader writes: one that writes nonsense into its words harms itself.
+//! The kernel side does not trust a reader's memory: a reader that writes nonsense into its words harms only itself.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -8,8 +8,8 @@ use wirelane_bpf::instance::{AWAKE, ELEMENT, Reader, SEGMENT};
 use wirelane_tests::numbers::{LIMIT, capture, column, finish, send};
 use wirelane_tests::{KernelLog, Lab, LabOptions, maps_named, require_root};
 
-/// Writes nonsense into the readers' ends of a group until told to end, as any process may that is root; returns
-/// how often. A whole element at a time, so readers' words change while lanes look at them.
+/// Writes nonsense into the readers' ends of a group until `end` is set, as any process of root may; returns how often.
+/// A whole element at a time, so that readers' words change while lanes read them.
 fn write_nonsense(map: &MapHandle, end: &AtomicBool) -> u64 {
     let ring = SEGMENT as u64;
     let key = 0u32.to_ne_bytes();
@@ -80,11 +80,11 @@ fn a_reader_that_writes_nonsense_harms_itself_only() {
     });
     assert!(rounds > 100, "nonsense was written only {rounds} times");
     drop(map);
-    // However it is now: it can be killed, and what it leaves is cleared.
+    // In any state the victim can be killed, and its leftovers are cleared.
     drop(victim);
     let exact = finish(exact).unwrap();
     assert_eq!((column(&exact, "analysed"), column(&exact, "lost")), (SENT, 0));
-    // The place that it had serves the next group as new.
+    // Its slot serves the next group like a new one.
     let next =
         capture(&lab, &["count", "-i", &device, "--hook", "native", "--direction", "rx", "--json"]).unwrap();
     send(&lab, 1000, &[]).unwrap();
@@ -93,7 +93,7 @@ fn a_reader_that_writes_nonsense_harms_itself_only() {
     assert_eq!(log.complaints().unwrap(), Vec::<String>::new(), "the kernel complains");
 }
 
-/// With a tail that makes no sense there is no room: everything is lost, and counted.
+/// An invalid tail counts as a full ring: everything is lost, and counted.
 #[test]
 fn a_tail_ahead_of_the_head_means_no_room() {
     if !require_root("a_tail_ahead_of_the_head_means_no_room") {
@@ -114,7 +114,7 @@ fn a_tail_ahead_of_the_head_means_no_room() {
                 .unwrap()
         })
         .unwrap();
-    // Never asked for a batch: the tail stays what the test makes it.
+    // The worker is never asked for a batch: the tail stays as the test sets it.
     let _worker = capture.workers();
     let id = maps_named("wl_ring").into_iter().find(|id| !others.contains(id)).unwrap();
     let map = MapHandle::from_map_id(id).unwrap();
@@ -128,7 +128,7 @@ fn a_tail_ahead_of_the_head_means_no_room() {
         std::thread::sleep(Duration::from_millis(1));
     }
     let ledger = capture.close().unwrap();
-    // The cached tail of 0 is good for one ring: the nonsense is first read when that is full.
+    // The cached tail of 0 is valid for one ring: the nonsense is first read when that is full.
     let fit = SEGMENT as u64 / 1040;
     assert_eq!((ledger.total.delivered, ledger.total.lost), (fit, SENT - fit));
     assert!(ledger.balances());

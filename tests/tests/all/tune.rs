@@ -25,13 +25,13 @@ fn capture(lab: &Lab, words: &[&str]) -> Child {
     child
 }
 
-/// A file of the device in sysfs.
+/// Content of a sysfs file of the device.
 fn sysfs(lab: &Lab, file: &str) -> String {
     let path = format!("/sys/class/net/rx0/{file}");
     lab.exec(&lab.receiver().namespace, &["cat", &path]).unwrap().trim().to_owned()
 }
 
-/// Queue and thread of every polling thread, as `wirelane devices` sees them.
+/// Queue and process id of every polling thread, as reported by `wirelane devices`.
 fn threads(lab: &Lab) -> Vec<(u64, u64)> {
     let seen = wirelane(lab, &["devices", "rx0", "--json"]).json().unwrap();
     let queues = seen[0]["rx_queues"].as_array().unwrap().clone();
@@ -52,7 +52,7 @@ fn cpus() -> usize {
     std::thread::available_parallelism().unwrap().get()
 }
 
-/// The journal of a device, by what `tune status` says.
+/// The journal of a device, as `tune status` reports it.
 fn journal(lab: &Lab) -> Option<String> {
     let status = wirelane(lab, &["tune", "status", "-i", "rx0", "--json"]).json().unwrap();
     status[0]["journal"].as_str().map(str::to_owned)
@@ -69,7 +69,7 @@ fn field(value: &Value, name: &str) -> u64 {
     value[name].as_u64().unwrap_or_else(|| panic!("no {name} in {value}"))
 }
 
-/// Whether this kernel tells which thread polls which queue (Linux 6.8); the rest of the test goes on without.
+/// True if this kernel reports the thread of each queue (Linux 6.8); otherwise the test leaves that part out.
 fn tells_threads() -> bool {
     wirelane_tests::kernel_version().unwrap() >= (6, 8)
 }
@@ -113,14 +113,14 @@ fn the_last_capture_puts_back_what_the_first_changed() {
     let lab = Lab::new(2).unwrap();
     let first = capture(&lab, &["--polling", "threaded"]);
     let second = capture(&lab, &["--polling", "threaded"]);
-    // One that asks for something else is told who is there.
+    // A capture with another mode is refused with the process id of the first.
     let other = ["count", "-i", "rx0", "--hook", "native", "--polling", "interrupt"];
     let refused = wirelane(&lab, &other);
     assert_eq!(refused.status.code(), Some(1));
     assert!(refused.stderr.contains(&format!("process {} holds it", first.pid())), "{}", refused.stderr);
     assert_eq!(sysfs(&lab, "threaded"), "1");
 
-    // Restoring takes nothing from those who run.
+    // Restoring does not affect running captures.
     let held = wirelane(&lab, &["tune", "restore", "-i", "rx0"]);
     assert_eq!(held.status.code(), Some(3), "{}", held.stderr);
     assert!(held.stderr.contains("holds it"), "{}", held.stderr);
@@ -135,7 +135,7 @@ fn the_last_capture_puts_back_what_the_first_changed() {
     assert_eq!(journal(&lab), None);
 }
 
-/// Kills a capture together with its guardian, which would put everything back.
+/// Kills a capture together with its guardian, which would restore the settings.
 fn kill_with_guardian(lab: &Lab, killed: Child) {
     for guardian in guardians(lab) {
         lab.exec(&lab.receiver().namespace, &["kill", "-KILL", &guardian.to_string()]).unwrap();
@@ -155,7 +155,7 @@ fn what_a_killed_capture_and_its_guardian_leave_is_put_back_by_the_next() {
     let killed = capture(&lab, &["--polling", "threaded"]);
     kill_with_guardian(&lab, killed);
 
-    // A capture that asks for nothing.
+    // A capture without settings of its own.
     let next = capture(&lab, &[]);
     assert_eq!(sysfs(&lab, "threaded"), "0");
     assert_eq!(journal(&lab), None);
@@ -170,7 +170,7 @@ fn what_a_killed_capture_and_its_guardian_leave_is_put_back_by_restore() {
     let lab = Lab::new(2).unwrap();
     let killed = capture(&lab, &["--polling", "threaded"]);
     kill_with_guardian(&lab, killed);
-    // Its program goes a moment after it, and with that the NAPI instances.
+    // The program is removed a moment after its process, and the NAPI instances with it.
     let end = Instant::now() + LIMIT;
     while lab.exec(&lab.receiver().namespace, &["ip", "link", "show", "rx0"]).unwrap().contains("xdp") {
         assert!(Instant::now() < end, "the program stays");
@@ -223,7 +223,7 @@ fn a_plan_changes_nothing_and_applying_it_can_be_undone() {
     let status = wirelane(&lab, &["tune", "status", "-i", "rx0", "--journal", &file]);
     assert!(status.lines.iter().any(|line| line.contains("rx-gro: on -> off")), "{:#?}", status.lines);
 
-    // Another file is none of the device's.
+    // A file that is not a journal is refused.
     fs::write(folder.path().join("diary"), "dear diary\n").unwrap();
     let diary = folder.path().join("diary").display().to_string();
     let refused = wirelane(&lab, &["tune", "restore", "-i", "rx0", "--journal", &diary]);
@@ -235,7 +235,7 @@ fn a_plan_changes_nothing_and_applying_it_can_be_undone() {
     assert!(!fs::exists(&file).unwrap());
 }
 
-/// What is in force when a plan is applied is part of it.
+/// Settings that are active when a plan is applied belong to the plan.
 #[test]
 fn applied_threads_outlive_a_capture() {
     if !require_root("applied_threads_outlive_a_capture") {
@@ -266,7 +266,7 @@ fn what_cannot_be_changed_is_named_and_the_rest_is_changed() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("journal").display().to_string();
     let binary = wirelane_binary().unwrap().display().to_string();
-    // sysfs as a container has it: RPS cannot be switched off, offloads (by ioctl) can be switched off.
+    // A read-only sysfs as in containers: RPS cannot be switched off, offloads (by ioctl) can.
     let script =
         format!("mount -o remount,ro /sys && exec {binary} tune apply -i rx0 --workers 2 --journal {file}");
     let partial =
@@ -280,7 +280,7 @@ fn what_cannot_be_changed_is_named_and_the_rest_is_changed() {
     assert!(offload(&lab, "generic-receive-offload").starts_with("off"));
     assert_eq!(sysfs(&lab, "queues/rx-1/rps_cpus"), rps);
 
-    // Without the right to do anything nothing is done, and each step says what it needs.
+    // Without rights nothing is changed, and each step names the missing capability.
     lab.exec(namespace, &["ethtool", "-K", "rx0", "gro", "on"]).unwrap();
     fs::remove_file(&file).unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
@@ -351,7 +351,7 @@ fn busy_threads_are_had_or_refused_by_name() {
     assert_eq!(journal(&lab), None);
 }
 
-/// After `nsenter --net` /sys shows another namespace; what hangs on it is refused by name.
+/// After `nsenter --net` /sys shows another namespace; settings that need sysfs are refused by name.
 #[test]
 fn a_sysfs_of_another_namespace_is_not_written_to() {
     if !require_root("a_sysfs_of_another_namespace_is_not_written_to") {

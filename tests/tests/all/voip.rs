@@ -1,5 +1,5 @@
-//! `wirelane voip` live: many concurrent calls of sipp with real media, whose own statistics, tshark and a HEP receiver
-//! must tell the same.
+//! `wirelane voip` live: many concurrent calls of sipp with real media; sipp's statistics, tshark and a HEP receiver
+//! must report the same.
 
 use std::collections::BTreeMap;
 use std::net::UdpSocket;
@@ -11,10 +11,10 @@ use serde_json::Value;
 use wirelane_tests::numbers::{LIMIT, capture, column, last_of};
 use wirelane_tests::{Lab, require_root, wirelane_binary};
 
-/// Calls that are made at once.
+/// Number of concurrent calls.
 const CALLS: u64 = 40;
 
-/// Whether all these programs are there; where one is not, says what is left out.
+/// True if all these programs are installed; otherwise a message says that the test is skipped.
 fn are_there(programs: &[&str]) -> bool {
     programs.iter().all(|program| {
         let there = Command::new("sh").args(["-c", &format!("command -v {program}")]).output().unwrap();
@@ -27,13 +27,13 @@ fn are_there(programs: &[&str]) -> bool {
     })
 }
 
-/// The calls and streams of a command's lines.
+/// The calls, with their streams, in the output of a command.
 fn calls(lines: &[String]) -> Vec<Value> {
     let lines = lines.iter().map(|line| serde_json::from_str::<Value>(line).unwrap());
     lines.filter(|line| line.get("call_id").is_some()).collect()
 }
 
-/// Of each stream, by source port and SSRC: packets, and lost as tshark counts it.
+/// Packets and losses of each stream by source port and SSRC; losses as tshark counts them.
 type Counts = BTreeMap<(u64, String), (i64, i64)>;
 
 fn counts(calls: &[Value]) -> Counts {
@@ -51,10 +51,10 @@ fn counts(calls: &[Value]) -> Counts {
     counts.into_iter().collect()
 }
 
-/// What tshark tells of a stream: packets and lost, then delta and jitter.
+/// tshark's values for a stream: packets and lost, then delta and jitter.
 type Told = ((i64, i64), Vec<f64>);
 
-/// The same of tshark's table, with the jitter and delta that it prints.
+/// The same counts from tshark's table, with the jitter and delta that it prints.
 fn tshark(file: &Path) -> BTreeMap<(u64, String), Told> {
     let output = Command::new("tshark")
         .args(["-n", "-q", "-z", "rtp,streams", "-r", file.to_str().unwrap()])
@@ -171,7 +171,7 @@ fn many_calls_of_sipp_are_those_of_sipp_tshark_and_hep() {
             "uac.csv",
         ],
     );
-    // What comes by HEP, until sipp has ended and it has been quiet.
+    // Receives HEP messages until sipp has ended and no more have arrived for a while.
     let (mut heps, mut buffer) = (Vec::new(), vec![0; 65_536]);
     let end = Instant::now() + 2 * LIMIT;
     let mut quiet = 0;
@@ -194,7 +194,7 @@ fn many_calls_of_sipp_are_those_of_sipp_tshark_and_hep() {
         assert!(Instant::now() < end, "sipp does not end");
     }
     let finished = listener.terminate(LIMIT).unwrap();
-    // Ours, by its pid; the other side ends when it has had its calls.
+    // Only our own processes, by id; the answering sipp may have ended with its last call.
     Command::new("kill").arg(tcpdump.id().to_string()).status().unwrap();
     tcpdump.wait().unwrap();
     Command::new("kill").arg(answers.id().to_string()).status().unwrap();
@@ -202,7 +202,7 @@ fn many_calls_of_sipp_are_those_of_sipp_tshark_and_hep() {
 
     let last = last_of(&finished).unwrap();
     let live = calls(&finished.lines);
-    // sipp's own statistics.
+    // The statistics of sipp.
     let statistics = std::fs::read_to_string(folder.path().join("uac.csv")).unwrap();
     let names: Vec<&str> = statistics.lines().next().unwrap().split(';').collect();
     let values: Vec<&str> = statistics.lines().last().unwrap().split(';').collect();
@@ -226,7 +226,7 @@ fn many_calls_of_sipp_are_those_of_sipp_tshark_and_hep() {
             .iter()
             .find(|stream| stream["codec"] == "PCMA")
             .unwrap_or_else(|| panic!("{call}"));
-        // With the packets of the event, where that has the same SSRC.
+        // With the packets of the telephone event, if it has the same SSRC.
         assert!(
             column(media, "packets") >= 236
                 && column(media, "lost") == 0
@@ -242,7 +242,7 @@ fn many_calls_of_sipp_are_those_of_sipp_tshark_and_hep() {
         (0, 0, 0)
     );
 
-    // tshark over what tcpdump has recorded; and we, over the same.
+    // tshark and `wirelane voip` over the recording of tcpdump.
     let theirs = tshark(&file);
     let live = counts(&live);
     assert_eq!(live, theirs.iter().map(|(key, (counts, _))| (key.clone(), *counts)).collect());
@@ -271,7 +271,7 @@ fn many_calls_of_sipp_are_those_of_sipp_tshark_and_hep() {
     println!("{near} of {all} streams have tshark's delta and jitter");
     assert!(near * 100 >= all * 95, "{near} of {all}");
 
-    // sngrep's list of calls.
+    // Number of calls in sngrep's list.
     if let Ok(output) = Command::new("sngrep").args(["-F", "-N", "-c", "-I"]).arg(&file).output() {
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(text.trim_end().ends_with(&format!("Dialog count: {CALLS}")), "{text}");

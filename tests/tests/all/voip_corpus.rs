@@ -1,4 +1,4 @@
-//! `wirelane voip` over the corpus: calls and streams are those that tshark found, and where they are not, there is a
+//! `wirelane voip` over the corpus: calls and streams equal those of tshark, except for listed differences with a
 //! reason.
 
 use std::path::Path;
@@ -9,7 +9,7 @@ use wirelane_tests::calls::voip;
 use wirelane_tests::corpus;
 use wirelane_tests::numbers::column;
 
-/// One row of tshark's table of streams.
+/// A row of tshark's table of streams.
 struct Row {
     ssrc: String,
     src: String,
@@ -28,7 +28,7 @@ fn row(text: &str) -> Row {
     Row { ssrc: words[ssrc].to_lowercase(), src: words[2].into(), port: words[3].parse().unwrap(), numbers }
 }
 
-/// Where tshark and we differ, and why.
+/// Differences between tshark and Wirelane, with reasons.
 const EXCEPTIONS: [(&str, &str); 6] = [
     ("asterisk--ssrc1", "one packet: without signalling, three in a row prove RTP"),
     ("asterisk--ssrc2", "two packets, the same"),
@@ -44,20 +44,20 @@ const EXCEPTIONS: [(&str, &str); 6] = [
     ("ipfixprobe--sip", "five messages are within ICMP errors, which are not messages that arrived"),
 ];
 
-/// Where sngrep finds other calls than we, and why.
+/// Files in which sngrep finds other calls, with reasons.
 const SNGREP: [(&str, &str); 3] = [
     ("pkts--fragmented_udp_sip", "it finds none in these fragments"),
     ("rtpdump--sample2_vowifi_ipv4_esp_ipv4", "it does not look into ESP that nothing is encrypted in"),
     ("zeek--sip-long-request-response-paths", "it reads no captures that begin with IP"),
 ];
 
-/// Has sngrep look for calls in a file: dialogs that begin with INVITE. `None`: there is no sngrep.
+/// Starts sngrep to look for calls in a file: dialogs that begin with INVITE. `None` if sngrep is not installed.
 fn sngrep(file: &Path) -> Option<Child> {
     let mut command = Command::new("sngrep");
     command.args(["-F", "-N", "-c", "-I"]).arg(file).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().ok()
 }
 
-/// How many it has found. `None`: it has failed.
+/// Number of calls that sngrep has found. `None` if it has failed.
 fn found_by(sngrep: Child) -> Option<u64> {
     let output = sngrep.wait_with_output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -71,7 +71,7 @@ fn calls_and_streams_of_the_corpus_are_those_of_tshark() {
     let Some(corpus) = corpus("calls_and_streams_of_the_corpus_are_those_of_tshark") else { return };
     let folder = tempfile::tempdir().unwrap();
     let (mut streams, mut equal, mut calls, mut captures, mut differ) = (0, 0, 0, 0, Vec::new());
-    // It takes half a second for each file, in which it mostly sleeps.
+    // sngrep takes half a second for each file, in which it mostly sleeps.
     let (mut lists, mut listed, mut listed_otherwise) = (Vec::new(), 0, Vec::new());
     let mut truths: Vec<_> =
         std::fs::read_dir(corpus.join("truth/voip")).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -129,7 +129,7 @@ fn calls_and_streams_of_the_corpus_are_those_of_tshark() {
                 of("jitter_max_ms").unwrap_or(0.0),
             ];
             assert_eq!(numbers[..2], row.numbers[..2], "{name}: packets and lost");
-            // To the last digit that is printed, and what integers round away.
+            // Within the last printed digit, and the rounding of integers.
             let near = numbers.iter().zip(row.numbers).all(|(ours, theirs)| (ours - theirs).abs() <= 0.0021);
             equal += u32::from(near);
             same &= near;

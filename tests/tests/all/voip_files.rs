@@ -1,4 +1,4 @@
-//! `wirelane voip` from files: calls that the test has made up, to the last packet, and what nobody should send.
+//! `wirelane voip` from files: generated calls, exact to the last packet, and hostile input.
 
 use std::process::Command;
 
@@ -9,7 +9,7 @@ use wirelane_tests::wirelane_binary;
 const ALICE: &str = "192.0.2.1:5060";
 const BOB: &str = "192.0.2.2:5060";
 
-/// The lines of a head.
+/// The lines of a message head.
 fn head<'a>(id: &'a str, from: &'a str, to: &'a str, cseq: &'a str) -> Vec<&'a str> {
     vec![from, to, id, cseq]
 }
@@ -21,12 +21,13 @@ const BACK: &str = "From: <sip:bob@example.org>;tag=b";
 const BACK_TO: &str = "To: \"Alice\" <sip:alice@example.com>;tag=a";
 const INVITE: &str = "INVITE sip:bob@example.org SIP/2.0";
 
-/// Numbers 0 to 999 from Alice: 5 lost in two bursts, one late, one twice; from Bob's port behind NAT: all of them.
+/// Sequence numbers 0 to 999 from Alice: 5 lost in two bursts, one late, one duplicated; from Bob's port behind NAT:
+/// all of them.
 fn media(scene: &mut Scene, begin_us: u64) {
     for number in 0..1000u64 {
         let at = begin_us + number * 20_000;
         if !matches!(number, 100..=103 | 500) {
-            // 200 comes 50 ms late, behind two others.
+            // 200 arrives 50 ms late, after two others.
             let late = if number == 200 { 50_000 } else { 0 };
             scene.udp(at + late, "192.0.2.1:6000", "192.0.2.2:7000", &rtp(number + 65_000, 1));
         }
@@ -37,7 +38,7 @@ fn media(scene: &mut Scene, begin_us: u64) {
     }
 }
 
-/// SR of `ssrc` at an NTP time, and a receiver's report for it.
+/// Sender report of `ssrc` at an NTP time, and a receiver report for it.
 fn sender_report(ssrc: u32, middle: u32) -> Vec<u8> {
     let words = [0x80c8_0006, ssrc, middle >> 16, middle << 16, 0, 1000, 160_000];
     words.into_iter().flat_map(u32::to_be_bytes).collect()
@@ -48,7 +49,7 @@ fn receiver_report(ssrc: u32, middle: u32, delay: u32) -> Vec<u8> {
     words.into_iter().flat_map(u32::to_be_bytes).collect()
 }
 
-/// A call by UDP that Bob ends after 20 s, with all that can happen within.
+/// A call by UDP that Bob ends after 20 s, with every kind of event.
 fn long_call(scene: &mut Scene) {
     let id = "i: long@example.com";
     let offer = message(
@@ -72,7 +73,7 @@ fn long_call(scene: &mut Scene) {
         ALICE,
         &message("SIP/2.0 180 Ringing", &head(id, FROM, fork, "CSeq: 1 INVITE"), ""),
     );
-    // Behind NAT: the address in its description is not where its media comes from.
+    // Behind NAT: the address in Bob's description is not the source of his media.
     let answer = [head(id, FROM, ANSWERED, "CSeq: 1 INVITE"), vec!["Server: \x1b[31mbox"]].concat();
     scene.udp(1_600_000, BOB, ALICE, &message("SIP/2.0 200 OK", &answer, &description("192.0.2.2", 7000)));
     scene.udp(
@@ -83,7 +84,7 @@ fn long_call(scene: &mut Scene) {
     );
     media(scene, 1_800_000);
     scene.udp(5_000_000, "192.0.2.1:6001", "192.0.2.2:7001", &sender_report(1, 0x1234_5678));
-    // 40 ms later, of which 30 ms were waited.
+    // 40 ms later, 30 ms of which the receiver waited.
     scene.udp(
         5_040_000,
         "192.0.2.2:7001",
@@ -115,7 +116,7 @@ fn call_by_tcp(scene: &mut Scene) {
     for (number, part) in bytes.chunks(7).enumerate() {
         scene.tcp(1_000_000 + number as u64, from, to, 1 + number as u32 * 7, part);
     }
-    // Two answers in one segment.
+    // Two responses in one segment.
     let both = [
         message("SIP/2.0 183 Progress", &lines, &description("2001:db8::2", 7000)),
         message("SIP/2.0 486 Busy Here", &lines, ""),
@@ -135,7 +136,7 @@ fn other_calls(scene: &mut Scene) {
     );
     let ended = head(id, FROM, ANSWERED, "CSeq: 1 INVITE");
     scene.udp(2_600_000, BOB, ALICE, &message("SIP/2.0 487 Request Terminated", &ended, ""));
-    // Asked for credentials, answered, in fragments.
+    // Authentication requested, answered, in fragments.
     let id = "Call-ID: fragments@example.com";
     let to_self = "To: <sip:alice@example.com>";
     scene.udp(3_000_000, ALICE, BOB, &message(INVITE, &head(id, FROM, to_self, "CSeq: 1 INVITE"), ""));
@@ -219,7 +220,7 @@ fn made_up_calls_are_told_to_the_last_packet() {
         (&"callee".into(), &"PCMU".into(), &false.into())
     );
     assert_eq!(forth["burst_histogram"], serde_json::json!([1, 0, 1, 0, 0, 0, 0, 0]));
-    // The wait is in 1/65536 s.
+    // The delay is in units of 1/65536 s.
     assert!((forth["rtcp"]["round_trip_ms"].as_f64().unwrap() - 10.0).abs() < 0.02, "{}", forth["rtcp"]);
     assert_eq!((&forth["rtcp"]["lost"], &forth["rtcp"]["jitter_ms"]), (&5.into(), &10.0.into()));
     // R = 93.2 - Id - 95 Ppl / (Ppl / BurstR + 4.3), with Ppl = 0.5 and bursts of 2.5 where random loss has 1.005.
@@ -269,7 +270,7 @@ fn made_up_calls_are_told_to_the_last_packet() {
         "{lines}"
     );
 
-    // Some of them.
+    // A selection of calls.
     let chosen = voip(&file, &["--from", "CAROL"]);
     assert_eq!((chosen.calls.len(), column(&chosen.last, "calls_left_out")), (1, 3));
     assert_eq!(
@@ -278,7 +279,7 @@ fn made_up_calls_are_told_to_the_last_packet() {
     );
     assert_eq!(voip(&file, &["--to", "example.org", "--call-id", "long@example.com"]).calls.len(), 1);
     assert_eq!(voip(&file, &["--call-id", "long"]).calls.len(), 0);
-    // Without the signalling, what looks like RTP.
+    // Without the signalling, packets that look like RTP.
     let heard = voip(&file, &["--heuristic", "udp", "portrange", "6000-7000"]);
     assert_eq!((heard.calls.len(), heard.streams.len()), (0, 2));
     assert_eq!(column(&heard.streams[0], "lost") + column(&heard.streams[1], "lost"), 5);
@@ -290,12 +291,12 @@ fn hostile_signalling_and_media_are_bounded_and_counted() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("hostile.pcap");
     let mut scene = Scene::new();
-    // Calls that nobody answers.
+    // Calls without an answer.
     for number in 0..30_000u64 {
         let id = format!("Call-ID: flood-{number}\x01\x7f\"");
         scene.udp(number, ALICE, BOB, &message(INVITE, &head(&id, FROM, TO, "CSeq: 1 INVITE"), ""));
     }
-    // A call whose port gets everything.
+    // A call whose port receives everything.
     let id = "Call-ID: target";
     let many = description("192.0.2.2", 7000) + &"m=audio 9 RTP/AVP 0\r\n".repeat(999);
     scene.udp(
@@ -313,13 +314,13 @@ fn hostile_signalling_and_media_are_bounded_and_counted() {
     for number in 0..400u64 {
         let at = 50_000 + number * 20_000;
         scene.udp(at, "192.0.2.1:6000", "192.0.2.2:7000", &rtp(number, 7));
-        // Another sender with the same SSRC, SSRCs that change with every packet, and what is no RTP.
+        // Another sender with the same SSRC, SSRCs that change with every packet, and packets that are not RTP.
         scene.udp(at + 1, "198.51.100.1:6000", "192.0.2.2:7000", &rtp(number * 7, 7));
         scene.udp(at + 2, "198.51.100.2:6000", "192.0.2.2:7000", &rtp(1, 1000 + number as u32));
         scene.udp(at + 3, "198.51.100.3:6000", "192.0.2.2:7000", b"\x9f\0\0\0\0\0\0\0\0\0\0\0");
         scene.udp(at + 4, "192.0.2.1:6001", "192.0.2.2:7001", b"\x81\xc8\0\x06\0\0\0\0");
     }
-    // Heads without end, of nothing, of lies.
+    // Endless heads, empty messages, and false lengths.
     let big = vec![b'x'; 60_000];
     for (number, payload) in [
         [b"INVITE sip:x SIP/2.0\r\nVia: ".as_slice(), &big].concat(),
@@ -334,7 +335,7 @@ fn hostile_signalling_and_media_are_bounded_and_counted() {
     {
         scene.udp(9_000_000 + number as u64, ALICE, BOB, payload);
     }
-    // A flood of connections that never end a message.
+    // A flood of connections with incomplete messages.
     for port in 10_000..14_000u64 {
         scene.tcp(
             9_100_000 + port,
@@ -364,7 +365,7 @@ fn hostile_signalling_and_media_are_bounded_and_counted() {
     assert_eq!(column(last, "rtcp_malformed"), 400);
     assert_eq!(column(last, "rtp_packets"), 1600);
     let faults = &last["sip_faults"];
-    // No Call-ID, twice; a length; no first line.
+    // No Call-ID, twice; an invalid length; no first line.
     assert_eq!(
         (column(faults, "header"), column(faults, "length"), column(faults, "start_line")),
         (2, 1, 1),

@@ -1,5 +1,5 @@
-//! `wirelane voip` on a call of two baresip telephones, whose own summary, from their RTCP reports, must tell the same; and
-//! tshark's table of streams.
+//! `wirelane voip` on a call of two baresip telephones, whose own summary, from their RTCP reports, must report the
+//! same, as must tshark's table of streams.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,10 +11,10 @@ use wirelane_tests::numbers::{LIMIT, capture, column, last_of};
 use wirelane_tests::{End, Lab, require_root};
 
 const TEST: &str = "a_call_of_two_telephones_is_what_they_say_of_it";
-/// Seconds for which they talk: RTCP reports come every five.
+/// Seconds of the call: RTCP reports are sent every five.
 const TALK: &str = "7";
 
-/// Where Debian's and others' packages have the telephone's modules.
+/// Folder of the telephone's modules, in Debian's and in other packages.
 fn modules() -> Option<PathBuf> {
     let places = ["/usr/lib/baresip/modules", "/usr/lib64/baresip/modules", "/usr/local/lib/baresip/modules"];
     places.iter().map(PathBuf::from).find(|place| place.join("rtcpsummary.so").exists())
@@ -45,7 +45,7 @@ fn telephone(lab: &Lab, end: &End, folder: &Path, modules: &Path, name: &str, wo
         .unwrap()
 }
 
-/// The fields of the summary that a telephone has printed: packets received and sent, losses, jitters.
+/// Fields of the summary that a telephone has printed: packets received and sent, losses, jitters.
 fn summary(folder: &Path, name: &str) -> BTreeMap<String, String> {
     let text = std::fs::read_to_string(folder.join(format!("{name}.log"))).unwrap();
     let line = text.lines().find(|line| line.starts_with("EX=BareSip;CS="));
@@ -54,7 +54,7 @@ fn summary(folder: &Path, name: &str) -> BTreeMap<String, String> {
     pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
-/// Of each stream, by its SSRC, packets and lost, as tshark has it.
+/// Packets and losses of each stream by SSRC, from tshark.
 fn tshark(file: &Path) -> BTreeMap<String, (u64, u64)> {
     let output =
         Command::new("tshark").args(["-n", "-q", "-z", "rtp,streams", "-r"]).arg(file).output().unwrap();
@@ -117,7 +117,7 @@ fn a_call_of_two_telephones_is_what_they_say_of_it() {
         std::thread::sleep(Duration::from_millis(20));
     }
     let dial = format!("/dial sip:bob@{}", bob.address);
-    // It hangs up when its time is over.
+    // The caller hangs up at the end of its time.
     let asked = telephone(&lab, &alice, folder.path(), &modules, "alice", &["-e", &dial, "-t", TALK]).wait();
     assert!(asked.unwrap().success());
     let end = Instant::now() + LIMIT;
@@ -125,14 +125,14 @@ fn a_call_of_two_telephones_is_what_they_say_of_it() {
         assert!(Instant::now() < end, "bob says nothing of the call");
         std::thread::sleep(Duration::from_millis(50));
     }
-    // tcpdump has what it wakes up for once a second.
+    // tcpdump wakes up once a second to write its packets.
     let length = || std::fs::metadata(&file).unwrap().len();
     let mut before = 0;
     while before != length() {
         before = length();
         std::thread::sleep(Duration::from_millis(1500));
     }
-    // Ours, by their pids.
+    // Our own processes, by id.
     for child in [&mut answers, &mut tcpdump] {
         Command::new("kill").arg(child.id().to_string()).status().unwrap();
         child.wait().unwrap();
@@ -161,8 +161,8 @@ fn a_call_of_two_telephones_is_what_they_say_of_it() {
         let toward = |end: &str| {
             streams.iter().find(|stream| stream["toward"] == end).unwrap_or_else(|| panic!("{call}"))
         };
-        // What Alice has told Bob in her report: what she had sent, and the jitter of what she had got, in tenths of which the
-        // telephone cuts off the rest. His first jitter is his own, of the moment when that came.
+        // Alice's report to Bob: her sent packets, and the jitter of her received ones, in tenths, with the rest
+        // truncated by the telephone. Bob's first jitter is his own, at the arrival of that report.
         let (sent, received) = (toward("caller"), toward("callee"));
         assert_eq!((&sent["codec"], &received["codec"]), (&"PCMU".into(), &"PCMU".into()));
         assert_eq!(column(&received["rtcp"], "packets_sent").to_string(), said["PR"], "{received}");

@@ -1,5 +1,5 @@
-//! Workers that stop, dawdle or panic (F5 of tests/BATTERY.md): the others go on, and what is lost stands in the line
-//! of the worker that lost it.
+//! Workers that stop, are slow or panic (F5 of tests/BATTERY.md): the others go on, and losses are in the line of the
+//! worker that had them.
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,7 +9,7 @@ use wirelane::{Builder, Capture, Direction, HookChoice, Selector, Worker};
 use wirelane_tests::numbers::{LIMIT, capture, column, finish, number_of, send};
 use wirelane_tests::{Lab, Signal, require_root};
 
-/// Bytes of a ring: a few thousand small packets, so that who does not read loses soon.
+/// Bytes of a ring: a few thousand small packets, so that a worker that does not read soon loses some.
 const RING: usize = 1 << 20;
 
 fn open(lab: &Lab, workers: usize) -> Capture {
@@ -26,7 +26,7 @@ fn open(lab: &Lab, workers: usize) -> Capture {
     .unwrap()
 }
 
-/// Waits until the capture has seen as many packets.
+/// Waits until the capture has seen so many packets.
 fn settle(capture: &Capture, packets: u64) {
     let deadline = Instant::now() + LIMIT;
     while capture.ledger().unwrap().total.seen < packets {
@@ -35,7 +35,7 @@ fn settle(capture: &Capture, packets: u64) {
     }
 }
 
-/// All numbers that a worker yields until the capture ends; `pace` is called at each.
+/// All numbers of a worker until the capture ends; `pace` is called for each.
 fn numbers(worker: &mut Worker, mut pace: impl FnMut(usize)) -> BTreeSet<u64> {
     let mut numbers = BTreeSet::new();
     while let Some(batch) = worker.next_batch(Duration::from_secs(1)).unwrap() {
@@ -47,8 +47,8 @@ fn numbers(worker: &mut Worker, mut pace: impl FnMut(usize)) -> BTreeSet<u64> {
     numbers
 }
 
-/// A process that is stopped for five seconds loses what its ring does not hold; the process beside it, on the same
-/// instance, loses nothing; and the first one goes on where it was.
+/// A process that is stopped for five seconds loses the packets that its ring does not hold; the process beside it, on
+/// the same instance, does not lose any; and the first one continues where it was.
 /// Battery: F5
 #[test]
 fn a_process_stopped_for_five_seconds() {
@@ -65,7 +65,7 @@ fn a_process_stopped_for_five_seconds() {
     send(&lab, SENT, &["--size", "200", "--rate", "20k"]).unwrap();
     std::thread::sleep(Duration::from_secs(5).saturating_sub(start.elapsed()));
     stopped.signal(Signal::Continue).unwrap();
-    // It reads on: these find room.
+    // It reads on, so there is room for these packets.
     std::thread::sleep(Duration::from_millis(500));
     send(&lab, 1000, &["--rate", "20k"]).unwrap();
     let (stopped, beside) = (finish(stopped).unwrap(), finish(beside).unwrap());
@@ -106,7 +106,7 @@ fn a_worker_that_dawdles_loses_in_its_own_line() {
                 })
             })
             .collect();
-        // Slow enough for the others, on a machine that does other things too.
+        // Slow enough for the other workers, on a machine with other work.
         send(&lab, SENT, &["--size", "1000", "--rate", "25k"]).unwrap();
         settle(&capture, SENT);
         capture.stop().unwrap();
@@ -129,8 +129,8 @@ fn a_worker_that_dawdles_loses_in_its_own_line() {
     assert_eq!(yielded.iter().map(BTreeSet::len).sum::<usize>() as u64 + ledger.total.lost, SENT);
 }
 
-/// A panic takes one worker's thread. The others have every packet that was theirs; what the lost one had not yet
-/// yielded is in flight, and what found no room behind it is lost, both in its line.
+/// A panic ends one worker's thread. The others have all of their packets; packets that the lost one had not yet
+/// yielded are in flight, and later ones without room are lost, both in its line.
 /// Battery: F5
 #[test]
 fn a_worker_that_panics_takes_nobody_with_it() {
@@ -150,7 +150,7 @@ fn a_worker_that_panics_takes_nobody_with_it() {
                 scope.spawn(move || {
                     let doomed = worker.index() == DOOMED;
                     catch_unwind(AssertUnwindSafe(|| {
-                        // resume_unwind() says nothing on standard error.
+                        // resume_unwind() does not print to standard error.
                         numbers(&mut worker, |at| {
                             if doomed && at == YIELDED {
                                 std::panic::resume_unwind(Box::new("a handler's bug"));

@@ -1,4 +1,4 @@
-//! The worker's path costs no allocation, no lock and no system call per packet; and a lone packet is seen soon.
+//! The worker's path has no allocation, lock or system call per packet; and a lone packet is seen soon.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -9,7 +9,7 @@ use wirelane::{Builder, Capture, Direction, Engine, HookChoice, Selector};
 use wirelane_tests::numbers::{LIMIT, column, send, wirelane};
 use wirelane_tests::{Child, Lab, numbers, require_root, wirelane_binary};
 
-/// Counts the allocations of each thread.
+/// A global allocator that counts the allocations of each thread.
 struct Counting;
 
 thread_local! {
@@ -72,7 +72,7 @@ fn nothing_is_allocated_after_the_start() {
     });
 }
 
-/// Rules that a worker evaluates by, wildcard and exact, cost it no allocation either, also while they are changed.
+/// Rules that a worker evaluates, wildcard and exact, do not cause allocations either, also while they are changed.
 #[test]
 fn evaluating_in_the_worker_allocates_nothing() {
     if !require_root("evaluating_in_the_worker_allocates_nothing") {
@@ -130,7 +130,7 @@ fn system_calls_do_not_grow_with_packets() {
     let log = folder.path().join("calls");
     let end = lab.receiver();
     let binary = wirelane_binary().unwrap();
-    // Every thread of the program, from the start to the end.
+    // Counts the system calls of every thread of the program, from the start to the end.
     let words = [
         "strace",
         "-f",
@@ -169,7 +169,7 @@ fn system_calls_do_not_grow_with_packets() {
             "--json",
         ];
         assert!(wirelane(&lab, &sender.namespace, &load).unwrap().finish(LIMIT).unwrap().status.success());
-        // strace passes signals on to nobody: the program itself is told.
+        // strace does not forward signals, so the signal goes to the program itself.
         let pid = lab.exec(&end.namespace, &["pgrep", "-P", &child.pid().to_string()]).unwrap();
         lab.exec(&end.namespace, &["kill", "-INT", pid.trim()]).unwrap();
         let last = numbers::last_of(&child.finish(LIMIT).unwrap()).unwrap();
@@ -184,12 +184,12 @@ fn system_calls_do_not_grow_with_packets() {
     assert!(more < 200_000 / 20, "{more} more system calls for 199,000 more packets ({few}, {many})");
 }
 
-/// A lone packet, and the last one of a burst, waits for at most 10 ms: the sleep's 5 ms and what the scheduler adds.
-/// A machine that is busy elsewhere wakes threads late, for tens of milliseconds where others have slices before them,
-/// so a round of 40 may be tried again. What this looks for is a packet that waits for something other than time, or
-/// for a longer sleep than is allowed: that would be late in some phase of the sleep, and a round goes through all of
-/// them, so it would be late in every round. A delay that comes by chance once in hundreds of bursts passes here; the
-/// loom models of `engine/ring/model` are what shows that no order of events loses a wake-up for good.
+/// A lone packet, and the last one of a burst, waits for at most 10 ms: the sleep's 5 ms and the scheduler's delay. A
+/// busy machine wakes threads late, for tens of milliseconds if other threads have time slices before them, so a round
+/// of 40 may be repeated. The test detects a packet that waits for something other than time, or for a longer sleep
+/// than is allowed: such a packet is late in some phase of the sleep, and a round goes through all phases, so it would
+/// be late in every round. A random delay once in hundreds of bursts passes here; the loom models of
+/// `engine/ring/model` show that no order of events loses a wake-up for good.
 #[test]
 fn the_last_packet_is_seen_within_ten_milliseconds() {
     if !require_root("the_last_packet_is_seen_within_ten_milliseconds") {

@@ -1,4 +1,4 @@
-//! Numbers for Prometheus, live.
+//! Live metrics for Prometheus.
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
@@ -12,7 +12,7 @@ use wirelane_tests::{Lab, require_root, wirelane_binary};
 
 use super::scenes::{ALICE, BOB, INVITE, answered, by_tcp, head_of, web};
 
-/// What is read at an address, in a namespace of the lab.
+/// Response of a port on the loopback address of the receiver's namespace.
 fn scrape(lab: &Lab, port: u16, request: &str) -> String {
     let read = || {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
@@ -25,12 +25,12 @@ fn scrape(lab: &Lab, port: u16, request: &str) -> String {
     lab.enter(&lab.receiver().namespace, read).unwrap()
 }
 
-/// Samples, by the parser of Prometheus's own library for Python: names and labels, with their values.
+/// Samples, parsed by Prometheus's own Python library: names with labels, and their values.
 fn samples(text: &str) -> Option<BTreeMap<String, f64>> {
     const SCRIPT: &str = "import sys\nfrom prometheus_client.openmetrics.parser import text_string_to_metric_families\n\
         for family in text_string_to_metric_families(sys.stdin.read()):\n  for s in family.samples:\n    \
         print(s.name + ''.join(',%s=%s' % label for label in sorted(s.labels.items())), s.value)";
-    // Another Python before the system's knows nothing of its packages.
+    // A Python that comes before the system's on the PATH does not find the system's packages.
     let has_it = |python: &&str| {
         let there = Command::new(python).args(["-c", "import prometheus_client.openmetrics.parser"]).output();
         there.is_ok_and(|output| output.status.success())
@@ -104,7 +104,7 @@ fn prometheus_reads_what_was_counted() {
         let answer = scrape(&lab, port, GET);
         answer.split_once("\r\n\r\n").unwrap().1.to_owned()
     };
-    // The calls linger for a second, and the ledger is told at intervals.
+    // The calls linger for a second, and the ledger is updated at intervals.
     let end = Instant::now() + LIMIT;
     let seen = packets + 7;
     while !text(9464).contains("wirelane_voip_calls_total{state=\"completed\"} 1")
@@ -153,8 +153,9 @@ fn prometheus_reads_what_was_counted() {
     for (name, value) in [
         ("transactions_total,class=2xx,method=GET", 1.0),
         ("transactions_total,class=4xx,method=POST", 1.0),
-        // Two more conversations go on: a method that nobody knows is none where a connection is seen from its middle, and its
-        // answer may still belong to something, as the request without one may be answered.
+        // Two more conversations are still open: an unknown method is not accepted where a connection is seen from its
+        // middle, so its response may still belong to a request; and the request without a response may still be
+        // answered.
         ("duration_seconds_count", 2.0),
         ("first_byte_seconds_count", 2.0),
         ("response_body_bytes_total", 9.0),

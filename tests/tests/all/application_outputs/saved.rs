@@ -1,4 +1,4 @@
-//! A capture file for each call, and streams as IPFIX: as tshark and others read them.
+//! A capture file for each call, and streams as IPFIX, as read by tshark and others.
 
 use std::fs;
 use std::io::Write as _;
@@ -13,7 +13,7 @@ use wirelane_tests::wirelane_binary;
 
 use super::scenes::{scene, sorted};
 
-/// Lines of tshark: of each packet of a file the frame's number, and these fields.
+/// Output lines of tshark: these fields of each packet in a file that matches the filter.
 fn tshark(file: &Path, filter: &str, fields: &[&str]) -> Option<Vec<String>> {
     let fields = fields.iter().flat_map(|field| ["-e", field]);
     let output = Command::new("tshark")
@@ -74,11 +74,11 @@ fn a_saved_call_has_its_own_packets_and_audio_where_that_is_asked_for() {
             let rtp = if with_audio && id.starts_with("answered") { 990 } else { 0 };
             assert_eq!(tshark(&path, "rtp", &["rtp.ssrc"]).unwrap().len(), rtp, "{}", path.display());
             assert_eq!(tshark(&path, "rtcp", &["rtcp.pt"]).unwrap().len(), usize::from(rtp > 0));
-            // Nothing is broken, and nothing else is there.
+            // No packet is malformed, and there are no packets of other protocols.
             let broken = "_ws.malformed or ip.checksum.status == 0 or tcp.checksum.status == 0 or !(sip or rtp or rtcp)";
             assert_eq!(tshark(&path, broken, &["frame.number"]).unwrap(), Vec::<String>::new());
         }
-        // What is saved is read back as the same call.
+        // The saved file yields the same call when it is read.
         let again = voip(&named("answered_.._@example.com"), &[]);
         let (first, second) = (voip(&file, &[]), again);
         let [one, two] = [&first, &second].map(|results| results.call("answered/../@example.com").clone());
@@ -99,7 +99,7 @@ fn only_chosen_calls_are_saved_and_what_cannot_be_is_said() {
     for round in 1..=2 {
         let counts = &voip(&file, &words).last["saved_calls"];
         assert_eq!((column(counts, "calls"), column(counts, "packets")), (1, 3), "{counts}");
-        // Nothing is ever written over.
+        // An existing file is never overwritten.
         assert_eq!(names(&saved).len(), round);
     }
     assert!(names(&saved)[0].ends_with("-given-up@example.com-2.pcapng"), "{:?}", names(&saved));
@@ -126,7 +126,7 @@ fn what_a_killed_process_left_of_calls_goes_and_what_a_living_one_has_stays() {
         let names = if saved.exists() { names(&saved) } else { Vec::new() };
         names.into_iter().filter(|name| name.ends_with(".part")).collect()
     };
-    // Half of the file, and then nothing more: the call that is answered goes on.
+    // Half of the file, and then nothing more: the answered call is still active.
     let begin = || {
         let mut command = Command::new(wirelane_binary().unwrap());
         command.args(["voip", "-r", "-", "--json", "--with-audio", "--save-calls"]).arg(&saved);
@@ -145,7 +145,7 @@ fn what_a_killed_process_left_of_calls_goes_and_what_a_living_one_has_stays() {
     killed.kill().unwrap();
     killed.wait().unwrap();
     assert_eq!(hidden().len(), 1);
-    // It goes when the next one begins, whose own stays when one more begins.
+    // The next process removes that file; its own file stays when one more process starts.
     let (living, pipe) = begin();
     let of_living = hidden();
     assert_eq!(of_living.len(), 1);
@@ -198,7 +198,7 @@ fn streams_are_ipfix_that_others_read() {
     let mut found = Vec::new();
     for line in &lines {
         let columns: Vec<Vec<&str>> = line.split('\t').map(|column| column.split(',').collect()).collect();
-        // A message of templates has no value.
+        // The message of templates has no such value.
         let jitters = columns[4].iter().filter(|jitter| !jitter.is_empty());
         for (at, jitter) in jitters.enumerate() {
             let jitter = (jitter.parse::<f64>().unwrap() / 1e3).round() / 1e3;

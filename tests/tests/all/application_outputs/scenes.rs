@@ -1,4 +1,4 @@
-//! Scenes of the tests: generated calls and transactions, and the program's output.
+//! Scenes of the tests: generated calls and transactions, and the program's output for them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -23,7 +23,7 @@ pub fn head<'a>(id: &'a str, to: &'a str, cseq: &'a str) -> [&'a str; 4] {
     [FROM, to, id, cseq]
 }
 
-/// A call that is answered, with 500 numbers of RTP each way of which some are lost, and a fragmented INVITE.
+/// An answered call with 500 RTP sequence numbers in each direction, some of them lost, and a fragmented INVITE.
 pub fn answered(scene: &mut Scene) {
     let id = "Call-ID: answered/../@example.com";
     let offer = message(INVITE, &head(id, TO, "CSeq: 1 INVITE"), &description("192.0.2.1", 6000));
@@ -52,7 +52,7 @@ pub fn answered(scene: &mut Scene) {
     scene.udp(11_510_000, BOB, ALICE, &message("SIP/2.0 200 OK", &head(id, ANSWERED, "CSeq: 2 BYE"), ""));
 }
 
-/// Two calls over one TCP connection, whose messages share segments: one refused, one given up.
+/// Two calls over one TCP connection whose messages share segments: one refused, one cancelled.
 pub fn by_tcp(scene: &mut Scene) {
     let lines = |id: &'static str, cseq: &'static str| {
         ["f: <sip:carol@example.com>;tag=c", "t: <sip:dan@example.org>;tag=d", id, cseq]
@@ -84,7 +84,7 @@ pub fn scene(folder: &Path) -> PathBuf {
     for number in 0..20 {
         scene.udp(20_000_000 + number * 20_000, "192.0.2.9:9000", "192.0.2.8:9002", &rtp(number, 7));
     }
-    // An hour and more after the others, and so in another file.
+    // More than an hour after the others, and so in another file.
     let (id, late) = ("Call-ID: late@example.com", 3_700_000_000);
     scene.udp(late, ALICE, BOB, &message(INVITE, &head(id, TO, "CSeq: 1 INVITE"), ""));
     scene.udp(
@@ -114,13 +114,13 @@ pub fn ns(value: &Value) -> u64 {
     value.as_str().unwrap().replace('.', "").parse().unwrap()
 }
 
-/// Names and values, in which a number is what it is however it is written.
+/// Names and values; numbers are normalised, so that equal ones compare equal in any notation.
 pub fn words(row: impl IntoIterator<Item = (String, Value)>) -> BTreeMap<String, String> {
     let word = |value: Value| value.as_f64().map_or_else(|| value.to_string(), |number| number.to_string());
     row.into_iter().map(|(name, value)| (name, word(value))).collect()
 }
 
-/// A row of the store, without what is checked here: that its times are those of its folder and of its numbers.
+/// A row of the store without its time columns, which are checked here against the folder and the numbers.
 pub fn stored(row: &Value) -> BTreeMap<String, String> {
     let mut row = row.as_object().unwrap().clone();
     let end = column(&json!(row), "start_ns") + column(&json!(row), "duration_ns");
@@ -141,7 +141,7 @@ pub fn head_of(id: &str) -> [&str; 4] {
     head(id, TO, "CSeq: 1 INVITE")
 }
 
-/// Transactions of many sorts: what a server answers, what nobody does, bytes that are no text.
+/// Transactions of many kinds: answered, unanswered, and with bytes that are not text.
 pub fn web(folder: &Path) -> PathBuf {
     let mut pcap: Vec<u8> =
         [0xa1b2_3c4du32, 0x0004_0002, 0, 0, 65535, 1].into_iter().flat_map(u32::to_le_bytes).collect();

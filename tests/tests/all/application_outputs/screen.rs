@@ -31,14 +31,14 @@ fn calls_are_on_the_screen_and_the_terminal_is_given_back() {
     last_of(&wirelane(&lab, &lab.sender().namespace, &replayed).unwrap().finish(LIMIT).unwrap()).unwrap();
     terminal.until_text("calls   1 go on, 3 ended");
     terminal.until_text(&format!("analysed {},{:03}", packets / 1000, packets % 1000));
-    // The one that goes on is the first; below it are those that have ended.
+    // The active call is the first row; ended ones follow.
     terminal.until("calls", |rows| {
         let states: Vec<&str> = rows[4..8].iter().filter_map(|row| row.split_whitespace().nth(3)).collect();
         states[0] == "trying"
             && states[1..].iter().all(|state| ["completed", "failed", "canceled"].contains(state))
     });
     terminal.until_text("+0.000  │");
-    // Down to the one that was answered, wherever it is.
+    // Down to the answered call, in whichever row it is.
     for _ in 0..3 {
         if terminal.rows().join("\n").contains("to callee") {
             break;

@@ -13,7 +13,7 @@ use wirelane_tests::{corpus, wirelane_binary};
 
 use super::scenes::{ask, ns, scene, sorted, stored, web, words};
 
-/// A call as it is exported, as it should be in the store.
+/// An exported call in the form of a row of the store.
 fn call(call: &Value) -> BTreeMap<String, String> {
     let mut row = call.as_object().unwrap().clone();
     let streams = row.remove("streams").unwrap();
@@ -51,7 +51,7 @@ fn call(call: &Value) -> BTreeMap<String, String> {
     words(row)
 }
 
-/// A stream, the same way; `of`: its call.
+/// An exported stream in the form of a row of the store; `of`: its call.
 fn stream(stream: &Value, of: Option<&Value>) -> BTreeMap<String, String> {
     let mut row = stream.as_object().unwrap().clone();
     for name in ["stream", "duration_s", "intervals", "burst_histogram"] {
@@ -94,7 +94,7 @@ fn what_is_stored_of_calls_is_what_is_exported() {
         calls.iter().flat_map(|of| of["streams"].as_array().unwrap().iter().map(|one| stream(one, Some(of))));
     let expected = sorted(of_calls.chain(streams.iter().map(|one| stream(one, None))));
     assert_eq!(sorted(rows.iter().map(stored)), expected);
-    // A table that nobody has written is empty, and no mistake.
+    // A table that has never been written is empty, and querying it is not an error.
     assert_eq!(ask(&db, &["SELECT * FROM transactions"]), Vec::<Value>::new());
 
     let joined = "SELECT c.call_id AS id, count(s.ssrc) AS streams, sum(s.lost) AS lost FROM calls c LEFT JOIN streams s \
@@ -105,7 +105,7 @@ fn what_is_stored_of_calls_is_what_is_exported() {
         (&json!("answered/../@example.com"), 2, 10)
     );
 
-    // Ready questions.
+    // Prepared questions.
     let worst = ask(&db, &["worst", "calls"]);
     assert_eq!((worst.len(), &worst[0]["call_id"]), (1, &json!("answered/../@example.com")));
     assert_eq!(worst[0]["mos"], voip(&file, &[]).call("answered/../@example.com")["mos"]);
@@ -120,7 +120,7 @@ fn what_is_stored_of_calls_is_what_is_exported() {
     let expected =
         [row("failed", json!(486), 2), row("canceled", Value::Null, 1), row("completed", json!(200), 1)];
     assert_eq!(status, expected);
-    // The range is that of ends.
+    // The range selects by the end of calls.
     let late = ask(&db, &["--from", "1970-01-01 01:00", "SELECT call_id FROM calls"]);
     assert_eq!(late, [json!({"call_id": "late@example.com"})]);
 
@@ -134,7 +134,7 @@ fn what_is_stored_of_calls_is_what_is_exported() {
     }
 }
 
-/// A transaction as it is exported, as it should be in the store.
+/// An exported transaction in the form of a row of the store.
 fn transaction(one: &Value) -> BTreeMap<String, String> {
     let mut row = one.as_object().unwrap().clone();
     row.remove("transaction");
@@ -154,7 +154,7 @@ fn transaction(one: &Value) -> BTreeMap<String, String> {
     words(row)
 }
 
-/// A row of the store, without what JSON leaves out.
+/// A row of the store without the fields that JSON omits.
 fn stored_transaction(row: &Value) -> BTreeMap<String, String> {
     let mut row = stored(row);
     row.retain(|name, value| {
@@ -196,7 +196,7 @@ fn what_is_stored_of_transactions_is_what_is_logged() {
         logged.extend(lines.into_iter().filter(|line| line.get("transaction").is_some()));
     }
     for one in &mut logged {
-        // Asked for, and not stored all the same.
+        // Requested in the export, but never stored.
         for name in ["request_fields", "response_fields"] {
             one.as_object_mut().unwrap().remove(name);
         }

@@ -1,4 +1,4 @@
-//! The same with `--analysis kernel`, of the same packets at the same time: line by line what `--analysis user` logs.
+//! The same packets with `--analysis kernel` at the same time: the log equals that of `--analysis user` line by line.
 
 use std::fs;
 use std::path::Path;
@@ -7,10 +7,10 @@ use serde_json::Value;
 use wirelane_tests::numbers::{capture, column};
 use wirelane_tests::{Child, Lab};
 
-/// Times that two processes read of one packet may be so far apart: each asks for the distance to UTC by itself.
+/// Tolerance between the times of one packet in two processes: each measures its offset to UTC by itself.
 const APART_S: f64 = 0.002;
 
-/// A capture of both directions that picks heads out in the kernel.
+/// A capture of both directions that parses message heads in the kernel.
 pub fn start(lab: &Lab, log: &Path) -> Child {
     let device = lab.receiver().device.clone();
     let log = format!("json:{}", log.display());
@@ -19,7 +19,7 @@ pub fn start(lab: &Lab, log: &Path) -> Child {
     capture(lab, &words).unwrap()
 }
 
-/// What is no time, and times, of each transaction: by connection, each in its order.
+/// Each transaction as its fields without times, and its times: sorted by connection, then by order.
 fn read(log: &Path) -> Vec<(Value, [f64; 4])> {
     let text = fs::read_to_string(log).unwrap();
     let seconds = |value: Option<Value>| {
@@ -39,7 +39,7 @@ fn read(log: &Path) -> Vec<(Value, [f64; 4])> {
         (value["client"].to_string(), value["client_port"].as_u64(), value["server_port"].as_u64())
     };
     all.sort_by(|(one, a), (other, b)| {
-        // Ports are used again, some time later.
+        // Ports are reused some time later.
         let second = |times: &[f64; 4]| times[0];
         let number = |value: &Value| value["number"].as_u64();
         key(one).cmp(&key(other)).then(second(a).total_cmp(&second(b))).then(number(one).cmp(&number(other)))
@@ -47,7 +47,7 @@ fn read(log: &Path) -> Vec<(Value, [f64; 4])> {
     all
 }
 
-/// Both logs are the same, and what came up and what were offloaded is what came.
+/// Both logs are the same, and delivered and offloaded packets add up to all packets.
 pub fn assert_same(user: &Path, of_user: &Value, kernel: &Path, of_kernel: &Value) {
     let (user, kernel) = (read(user), read(kernel));
     for (user, kernel) in user.iter().zip(&kernel) {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use wirelane_tests::numbers::LIMIT;
 use wirelane_tests::{Child, Lab, Signal};
 
-/// Whether these programs are there; where one is not, says what is left out.
+/// True if these programs are installed; otherwise a message says what is skipped.
 pub fn is_there(programs: &[&str]) -> bool {
     let missing = programs.iter().find(|program| {
         let found =
@@ -23,7 +23,7 @@ pub fn is_there(programs: &[&str]) -> bool {
     missing.is_none()
 }
 
-/// The servers, which end with this.
+/// The running servers, which end on drop.
 pub struct Servers {
     pub nginx: SocketAddr,
     pub apache: SocketAddr,
@@ -32,12 +32,12 @@ pub struct Servers {
 }
 
 impl Servers {
-    /// Starts them, and waits until they answer.
+    /// Starts the servers, and waits until they answer.
     pub fn start(lab: &Lab, folder: &Path) -> Servers {
         let address = IpAddr::from(lab.receiver().address);
         let at = |port: u16| SocketAddr::new(address, port);
         let (nginx, apache, squid) = (at(8081), at(8082), at(3128));
-        // Their workers are nobody in particular.
+        // Their workers run as other users.
         fs::set_permissions(folder, fs::Permissions::from_mode(0o777)).unwrap();
         let site = folder.join("site");
         fs::create_dir(&site).unwrap();
@@ -54,7 +54,7 @@ impl Servers {
             spawn(&["/usr/sbin/apache2", "-D", "FOREGROUND", "-f", &path("apache.conf")]),
             spawn(&["/usr/sbin/squid", "-N", "-f", &path("squid.conf")]),
         ];
-        // On lo of their own namespace, where nobody captures.
+        // Over the loopback device of their namespace, which is not captured.
         let end = Instant::now() + LIMIT;
         for server in [nginx, apache, squid] {
             let up = || TcpStream::connect_timeout(&server, Duration::from_secs(1)).is_ok();
@@ -66,7 +66,7 @@ impl Servers {
         Servers { nginx, apache, squid, children }
     }
 
-    /// Ends them all.
+    /// Ends all servers.
     pub fn stop(&mut self) {
         for child in &self.children {
             let _ = child.signal(Signal::Terminate);

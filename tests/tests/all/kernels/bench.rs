@@ -10,17 +10,17 @@ use wirelane_tests::{Child, Lab, Signal, wirelane_binary};
 
 use super::LIMIT;
 
-/// Where captures run and how packets get there.
+/// A device to capture on, and a way to send packets to it.
 pub(super) trait Bench {
     fn wirelane(&self, words: &[&str]) -> Child;
     fn device(&self) -> &str;
-    /// Sends numbered packets; gives how many the device took, which is fewer only inside the kernel, where a
-    /// full device refuses a frame.
+    /// Sends numbered packets; returns the number that the device accepted, which is smaller only for the in-kernel
+    /// generator, where a full device refuses frames.
     fn send(&self, packets: u64, method: &str) -> u64 {
         self.send_with(packets, method, "")
     }
 
-    /// The same, with further options of `wirelane send`.
+    /// As [`Bench::send`], with further options of `wirelane send`.
     fn send_with(&self, packets: u64, method: &str, options: &str) -> u64;
 }
 
@@ -70,13 +70,13 @@ impl Guest {
         }
     }
 
-    /// Whether this is a guest, with a device of its own.
+    /// True in a guest, which has a device of its own.
     pub(super) fn is_here() -> bool {
         std::env::var_os("WIRELANE_PEER_DEVICE").is_some()
     }
 
-    /// Whether this is a guest, and says then that it leaves out a test by tc which there is for native XDP, too: each
-    /// capture's programs take the verifier of an emulated machine half a minute.
+    /// True in a guest, after a message that a test by tc is skipped there if it also exists for native XDP: loading
+    /// each capture's programs takes the verifier of an emulated machine half a minute.
     pub(super) fn leaves_out(test: &str) -> bool {
         if Guest::is_here() {
             println!("left out: {test} (guests try this by native XDP alone)");
@@ -84,7 +84,7 @@ impl Guest {
         Guest::is_here()
     }
 
-    /// Asks the host, and gives its answer.
+    /// Sends the host a request, and returns its answer.
     pub(super) fn ask(&self, question: &str) -> String {
         let mut line = OpenOptions::new().read(true).write(true).open(&self.peer).unwrap();
         // libtest has begun a line of its own there.
@@ -94,7 +94,7 @@ impl Guest {
         answer.trim().to_owned()
     }
 
-    /// Packets and bytes that have come from here to the host, since the start.
+    /// Packets and bytes that have arrived at the host from here, since the start.
     pub(super) fn arrived(&self) -> (u64, u64) {
         let answer = self.ask("arrived?");
         let mut words = answer.split(' ');
@@ -121,8 +121,8 @@ impl Bench for Guest {
     }
 }
 
-/// The last object of a capture, which is ended once it has seen so many packets. What the host has sent may be on its
-/// way yet, so it is waited for.
+/// The last object of a capture, which is ended once it has seen so many packets: packets of the host may still be in
+/// flight.
 pub(super) fn last_of(capture: Child, packets: u64) -> Value {
     let deadline = Instant::now() + LIMIT;
     let mut seen = 0;
@@ -135,14 +135,14 @@ pub(super) fn last_of(capture: Child, packets: u64) -> Value {
     finished.last_json().unwrap()
 }
 
-/// Ids of the processes of this name that have not ended.
+/// Ids of the running processes of this name.
 pub(super) fn processes(name: &str) -> Vec<u32> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc").unwrap() {
         let Some(pid) = entry.unwrap().file_name().to_str().and_then(|name| name.parse().ok()) else {
             continue;
         };
-        // One that has ended meanwhile has none.
+        // Empty if the process has ended meanwhile.
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         if stat.contains(&format!("({name})")) && !stat.contains(") Z ") {
             found.push(pid);

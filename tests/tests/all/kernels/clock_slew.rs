@@ -1,5 +1,5 @@
-//! A clock that is slewed, by as much as the kernel can, while packets are recorded. Clocks are the machine's, so only
-//! in a guest.
+//! A clock that is slewed, by as much as the kernel can, while packets are recorded. Clocks belong to the whole
+//! machine, so this runs only in a guest.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -9,20 +9,20 @@ use wirelane_tests::{Lab, raw_ns, slew_guest_clock};
 
 use super::{Bench as _, Guest, LIMIT, field};
 
-/// Of each part.
+/// Packets of each part.
 const PACKETS: u64 = 300;
-/// From one second of the kernel's to the next, when it slews anew, and the maintenance thread has looked since.
+/// Time for the kernel, which adjusts the slew every second, and for the maintenance thread's next look.
 const SLEWED: Duration = Duration::from_secs(2);
-/// What an emulated machine's readings of its own clocks may be apart.
+/// Tolerance between an emulated machine's readings of its own clocks.
 const APART_NS: i64 = 20_000_000;
-/// The kernel's limit, in thousandths.
+/// Limit of the kernel, in thousandths.
 const MOST: i64 = 100;
 
 fn utc_ns() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as i64
 }
 
-/// The clocks run as they should again, also where a test fails.
+/// Restores the speed of the clocks on drop, also if a test fails.
 struct Slewed;
 
 impl Drop for Slewed {
@@ -31,8 +31,8 @@ impl Drop for Slewed {
     }
 }
 
-/// Faster, slower, and as it should be: each packet has the time that UTC was, to within what was measured, and no
-/// packet of the queue is before the one in front of it.
+/// Faster, slower, and normal: each packet has the UTC time of its transmission, within the tolerance, and the packets
+/// of the queue have ascending times.
 /// Battery: F7
 #[test]
 fn a_clock_that_is_slewed_is_followed_in_order() {
@@ -49,15 +49,15 @@ fn a_clock_that_is_slewed_is_followed_in_order() {
     let mut parts = Vec::new();
     for per_mille in [0, MOST, -MOST, MOST, 0] {
         slew_guest_clock(per_mille).unwrap();
-        // The kernel begins with the next second.
+        // The kernel applies the slew from the next second on.
         std::thread::sleep(SLEWED);
         let (from, raw) = (utc_ns(), raw_ns());
         assert_eq!(lab.send(PACKETS, "socket"), PACKETS);
-        // In the recorder's hands, whose time goes on being slewed.
+        // The packets are in the recorder's ring, and its clock is still slewed.
         std::thread::sleep(SLEWED);
         let to = utc_ns();
         parts.push((from, to));
-        // The machine was slewed: in as many oscillations, UTC passed by so many thousandths more or fewer.
+        // Checks the slew: UTC gained so many thousandths on the raw oscillator.
         let (utc, raw) = (to - from, raw_ns() - raw);
         let gained = utc - raw;
         assert!((gained - raw * per_mille / 1000).abs() < raw * 20 / 1000, "{per_mille}: {utc} in {raw}");

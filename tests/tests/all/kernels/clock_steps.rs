@@ -1,4 +1,5 @@
-//! A clock that is really set, by hours, while packets are recorded. Clocks are the machine's, so only in a guest.
+//! A clock that is set by hours while packets are recorded. Clocks belong to the whole machine, so this runs only in a
+//! guest.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -9,22 +10,23 @@ use wirelane_tests::{Lab, set_guest_clock};
 use super::{Bench as _, Guest, LIMIT, field};
 
 const HOUR_NS: i64 = 3_600_000_000_000;
-/// Of each part.
+/// Packets of each part.
 const PACKETS: u64 = 200;
-/// The maintenance thread follows the clock five times a second; an emulated machine may oversleep.
+/// Time to follow a step: the maintenance thread looks at the clock five times a second; an emulated machine may
+/// oversleep.
 const FOLLOWED: Duration = Duration::from_secs(2);
-/// What an emulated machine's readings of its own clocks may be apart.
+/// Tolerance between an emulated machine's readings of its own clocks.
 const APART_NS: i64 = 20_000_000;
 
 fn utc_ns() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as i64
 }
 
-/// Packets that were sent while UTC was between these two.
+/// Packets that were sent while UTC was between `from` and `to`.
 struct Part {
     from: i64,
     to: i64,
-    /// By how much UTC had been set a moment before, where the capture may not have followed yet.
+    /// Step of UTC just before, which the capture may not have followed yet.
     stepped: i64,
 }
 
@@ -32,7 +34,7 @@ impl Part {
     fn send(lab: &Lab, stepped: i64) -> Part {
         let from = utc_ns() - APART_NS;
         assert_eq!(lab.send(PACKETS, "socket"), PACKETS);
-        // In the recorder's hands, wherever it converts their stamps.
+        // The recorder has the packets by then, and converts their timestamps at some point of this time.
         std::thread::sleep(FOLLOWED);
         Part { from, to: utc_ns() + APART_NS, stepped }
     }
@@ -42,8 +44,8 @@ impl Part {
     }
 }
 
-/// Packets of the time before a step, from right behind it, and from when it has been followed: each has a time that
-/// was or is, and none one in between. Between steps time only grows, and no duration is below zero.
+/// Packets before a step, right after it, and after the capture has followed it: each has the time of before or after
+/// the step, and no time in between. Between steps time only increases, and no duration is negative.
 /// Battery: F7
 #[test]
 fn a_clock_that_is_set_by_hours_is_followed() {
@@ -91,7 +93,7 @@ fn a_clock_that_is_set_by_hours_is_followed() {
             assert!(part.has(*utc) || before_the_step, "part {at}, packet {number}: {utc}");
         }
         let back = stamps.windows(2).filter(|two| two[1].1 < two[0].1).count();
-        // Only where the capture follows a step back, which is once.
+        // Only when the capture follows a step back, at most once.
         assert!(back <= usize::from(part.stepped < 0), "part {at}: time went back {back} times");
     }
 }

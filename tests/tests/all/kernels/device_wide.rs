@@ -1,5 +1,5 @@
-//! What rules of a whole device drop reaches neither a socket of the host nor another process's capture, however they
-//! change, and all of it does from the moment at which the process is killed.
+//! Packets dropped by device-wide rules reach neither a socket of the host nor another process's capture, through all
+//! changes of the rules, and all packets do once the process is killed.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,19 +11,20 @@ use serde_json::Value;
 use wirelane_tests::numbers::{column, wirelane};
 use wirelane_tests::{Child, Lab, Signal};
 
-/// An emulated machine takes a hundred times as long as a real one.
+/// An emulated machine is a hundred times slower than a real one.
 pub(crate) const LIMIT: Duration = Duration::from_secs(240);
 
-/// Where the host's socket is, and the first port that packets come from.
+/// Port of the host's socket, and the first source port of packets.
 pub(crate) const SINK: u16 = 9;
 pub(crate) const FIRST: u16 = 2000;
-/// Datagrams go out in lots: so many ports in turn, so many of each, and of these so many at once, which a socket holds.
+/// Datagrams are sent in lots: so many ports in turn, so many of each, and of these so many at once as fit into a
+/// socket's buffer.
 pub(crate) const PORTS: u16 = 8;
 pub(crate) const EACH: u64 = 16;
 pub(crate) const LOT: u64 = PORTS as u64 * EACH;
 pub(crate) const AT_ONCE: u64 = 4;
 
-/// Numbered datagrams from the sender's stack, and the host's socket that they go to.
+/// Numbered datagrams from the sender's stack, and the receiving socket of the host.
 pub(crate) struct Traffic {
     senders: Vec<UdpSocket>,
     sink: UdpSocket,
@@ -44,7 +45,7 @@ impl Traffic {
         Traffic { senders, sink, sent: 0 }
     }
 
-    /// Sends so many of each port, and gives the numbers of those that are to arrive if these ports are blocked.
+    /// Sends so many of each port, and returns the numbers of those expected to arrive if these ports are blocked.
     pub(crate) fn send(&mut self, each: u64, blocked: &[u16]) -> BTreeSet<u64> {
         let mut passing = BTreeSet::new();
         let count = each * u64::from(PORTS);
@@ -59,7 +60,7 @@ impl Traffic {
         passing
     }
 
-    /// The numbers of what is there now.
+    /// The numbers of the datagrams in the socket's buffer.
     pub(crate) fn arrived(&self) -> BTreeSet<u64> {
         let mut numbers = BTreeSet::new();
         let mut bytes = [0; 8];
@@ -70,7 +71,7 @@ impl Traffic {
         numbers
     }
 
-    /// Sends a lot of which exactly the datagrams arrive that do not come from these ports.
+    /// Sends a lot, and asserts that exactly the datagrams from other ports than these arrive.
     pub(crate) fn only_passes(&mut self, what: &str, blocked: &[u16]) {
         for _ in 0..EACH / AT_ONCE {
             let expected = self.send(AT_ONCE, blocked);
@@ -78,7 +79,7 @@ impl Traffic {
         }
     }
 
-    /// The numbers of what arrives until there are so many.
+    /// Numbers of arriving datagrams, once there are so many.
     pub(crate) fn wait_for(&self, count: usize) -> BTreeSet<u64> {
         let mut arrived = self.arrived();
         let deadline = Instant::now() + LIMIT;
@@ -97,14 +98,14 @@ pub(crate) fn count(lab: &Lab, namespace: &str, device: &str, words: &[&str]) ->
     child
 }
 
-/// What becomes of packets: `seen`, `filtered`, `blocked`, `absorbed` and `analysed`.
+/// Counts of packets: `seen`, `filtered`, `blocked`, `absorbed` and `analysed`.
 type Counts = [u64; 5];
 
 fn counts(object: &Value) -> Counts {
     ["seen", "filtered", "blocked", "absorbed", "analysed"].map(|name| column(object, name))
 }
 
-/// Waits until so many packets more have found their place in a capture's ledger, and gives which.
+/// Waits until so many more packets are in a column of a capture's ledger, and returns the counts.
 pub(crate) fn all_of(child: &Child, packets: u64) -> Counts {
     let mut sums = [0; 5];
     while sums[0] < packets || sums[0] != sums[1] + sums[3] + sums[4] {
@@ -114,7 +115,7 @@ pub(crate) fn all_of(child: &Child, packets: u64) -> Counts {
     sums
 }
 
-/// Ends a capture, and gives what there was in all.
+/// Ends a capture, and returns its total counts.
 pub(crate) fn end(child: Child) -> Counts {
     let finished = child.terminate(LIMIT).unwrap();
     assert!(finished.status.success(), "{}", finished.stderr);
@@ -136,7 +137,7 @@ pub(crate) fn rule_file(folder: &Path, name: &str, text: &str) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-/// Has `wirelane rules` change those of a capture.
+/// Changes the rules of a capture with `wirelane rules`.
 pub(crate) fn change(lab: &Lab, capture: &Child, words: &[&str]) {
     let pid = capture.pid().to_string();
     let namespace = &lab.receiver().namespace;
@@ -152,8 +153,9 @@ pub(crate) const BLOCK: &str = "[[rule]]\nid = 1\nsrc-port = \"2000-2001\"\nacti
                      [[exact]]\nid = 100\nsrc-port = 2002\nprotocol = \"udp\"\naction = \"drop\"\n\
                      [[rule]]\nid = 2\nsrc-port = 2003\naction = \"count\"\n";
 
-/// Blocked is what the rules in force drop, and nothing else; of all captures each counts it. A killed one blocks nothing
-/// from that moment, though nobody can clear its place. With `changes`, rules come and go meanwhile.
+/// Exactly the packets that the active rules drop are blocked, and each capture counts them. A killed capture does not
+/// block anything from that moment, even while its slot is not cleared. With `changes`, rules are added and removed
+/// meanwhile.
 pub(crate) fn block(hook: &str, changes: bool) {
     let lab = Lab::new(1).unwrap();
     let folder = tempfile::tempdir().unwrap();
@@ -161,12 +163,13 @@ pub(crate) fn block(hook: &str, changes: bool) {
     let by = |words: &[&str]| count(&lab, namespace, device, &[&["--hook", hook], words].concat());
     let mut traffic = Traffic::of(&lab, FIRST, SINK);
     traffic.only_passes("before", &[]);
-    // In the first place, and asked behind the others all the same.
+    // In the first slot, but evaluated after the others.
     let other = by(&[]);
     let rules = rule_file(folder.path(), "block.toml", BLOCK);
     let wide = by(&["--device-wide", "--rules", &rules]);
     traffic.only_passes("from the first packet on", &[2000, 2001, 2002]);
-    // Lots that the two have seen; of each port: dropped by the one, counted by it, and dropped by another.
+    // Lots that both have seen; ports of each that the device-wide rules drop, that they count, and that another
+    // capture drops.
     let (mut lots, mut dropped, mut counted, mut by_others) = (1, 3, 1, 0);
     if changes {
         let [more, fewer] = come_and_go(&lab, &wide, &mut traffic, folder.path());
@@ -182,7 +185,7 @@ pub(crate) fn block(hook: &str, changes: bool) {
     kill(wide);
     traffic.only_passes("killed", &[]);
     other.signal(Signal::Continue).unwrap();
-    // Whoever takes its place does not inherit that.
+    // The next capture in its slot does not inherit the blocking.
     let next = by(&[]);
     traffic.only_passes("after it", &[]);
     all_of(&next, LOT);
@@ -191,7 +194,7 @@ pub(crate) fn block(hook: &str, changes: bool) {
     assert_eq!(end(other), [seen, blocked, blocked, 0, seen - blocked], "{hook}");
 }
 
-/// Four lots by other rules: of how many ports they were dropped and counted.
+/// Four lots with changed rules: returns the numbers of ports that they dropped and counted.
 fn come_and_go(lab: &Lab, wide: &Child, traffic: &mut Traffic, folder: &Path) -> [u64; 2] {
     change(lab, wide, &["add", "id=5", "src-port=2005", "action=drop"]);
     traffic.only_passes("one more", &[2000, 2001, 2002, 2005]);
@@ -207,8 +210,8 @@ fn come_and_go(lab: &Lab, wide: &Child, traffic: &mut Traffic, folder: &Path) ->
     [4 + 3 + 3 + 7, 3]
 }
 
-/// Two lots beside another whose rules are device-wide, too: it is asked of what these let through, where its expression
-/// chooses that. Of how many ports it drops them.
+/// Two lots beside another capture with device-wide rules: these are evaluated for packets that the first rules pass,
+/// if its filter accepts them. Returns the number of ports that it drops.
 fn beside_another(lab: &Lab, hook: &str, wide: &Child, traffic: &mut Traffic, folder: &Path) -> u64 {
     let (namespace, device) = (&lab.receiver().namespace, &lab.receiver().device);
     let all = rule_file(folder, "all.toml", "default = \"drop\"\n");
@@ -218,7 +221,7 @@ fn beside_another(lab: &Lab, hook: &str, wide: &Child, traffic: &mut Traffic, fo
     change(lab, wide, &["load", folder.join("block.toml").to_str().unwrap()]);
     traffic.only_passes("by both", &[2000, 2001, 2002, 2004, 2005]);
     all_of(&second, 2 * LOT);
-    // By the first, by itself, and what its expression rejects of the rest.
+    // Dropped by the first rules, by its own rules, and rejected by its filter.
     let (first, own, rejected) = (7 + 3, 1 + 2, 3);
     let filtered = (first + own + rejected) * EACH;
     assert_eq!(end(second), [2 * LOT, filtered, first * EACH, 0, 0], "{hook}");

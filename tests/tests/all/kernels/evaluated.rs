@@ -5,8 +5,8 @@ use wirelane_tests::Child;
 
 use super::{Bench, Guest, LIMIT, Lab, LabOptions, field, require_root, spread_by_hash};
 
-/// Runs it on veth pairs of two queues, by each hook; in a guest by tc alone, as its own device is there for XDP, and
-/// each capture's programs take the verifier of an emulated machine half a minute.
+/// Runs the test on veth pairs of two queues, by each hook; in a guest by tc alone, as its own device is used for XDP,
+/// and loading each capture's programs takes the verifier of an emulated machine half a minute.
 pub(super) fn on_veth(test: &str, decide: impl Fn(&Lab, &str)) {
     if !require_root(test) {
         return;
@@ -19,7 +19,7 @@ pub(super) fn on_veth(test: &str, decide: impl Fn(&Lab, &str)) {
     }
 }
 
-/// See the head of this file.
+/// A running `count` with rules.
 pub(super) struct Evaluated<'a> {
     bench: &'a (dyn Bench + Sync),
     child: Child,
@@ -27,12 +27,12 @@ pub(super) struct Evaluated<'a> {
 }
 
 impl<'a> Evaluated<'a> {
-    /// Starts it by the rules of a file.
+    /// Starts a capture with the rules of a file.
     pub(super) fn start(bench: &'a (dyn Bench + Sync), hook: &str, rules: &str) -> Evaluated<'a> {
         Evaluated::start_with(bench, hook, rules, &[])
     }
 
-    /// The same with further options.
+    /// As [`Evaluated::start`], with further options.
     pub(super) fn start_with(
         bench: &'a (dyn Bench + Sync),
         hook: &str,
@@ -56,7 +56,7 @@ impl<'a> Evaluated<'a> {
         Evaluated { bench, child, seen: 0 }
     }
 
-    /// Waits until so many packets have found their place since the start.
+    /// Waits until so many packets are in a column of the ledger since the start.
     pub(super) fn all_of(&mut self, packets: u64) {
         while self.seen < packets {
             let interval = self.child.next_json(LIMIT).unwrap().expect("it goes on");
@@ -65,20 +65,20 @@ impl<'a> Evaluated<'a> {
         }
     }
 
-    /// What `wirelane rules` with these words answers of it.
+    /// Answer of `wirelane rules` with these arguments in JSON; it must succeed.
     pub(super) fn ask(&self, words: &[&str]) -> Value {
         let finished = self.try_to(&[words, &["--json"]].concat());
         assert!(finished.status.success(), "{words:?}: {}", finished.stderr);
         finished.last_json().unwrap()
     }
 
-    /// `wirelane rules` with these words, whatever comes of it.
+    /// Runs `wirelane rules` with these arguments; it may fail.
     pub(super) fn try_to(&self, words: &[&str]) -> wirelane_tests::Finished {
         let pid = self.child.pid().to_string();
         self.bench.wirelane(&[&["rules"], words, &["--pid", &pid]].concat()).finish(LIMIT).unwrap()
     }
 
-    /// Loads these rule files in turn while so many packets are sent; how often.
+    /// Loads these rule files in turn while so many packets are sent; returns the number of loads.
     pub(super) fn load_under_traffic(&self, files: &[String; 2], packets: u64, options: &str) -> usize {
         std::thread::scope(|scope| {
             let sending = scope.spawn(|| self.bench.send_with(packets, "socket", options));
@@ -92,7 +92,7 @@ impl<'a> Evaluated<'a> {
         })
     }
 
-    /// Ends it; its last object.
+    /// Ends the capture; returns its last object.
     pub(super) fn end(self) -> Value {
         let finished = self.child.terminate(LIMIT).unwrap();
         assert!(finished.status.success(), "{}", finished.stderr);

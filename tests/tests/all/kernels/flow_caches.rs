@@ -1,5 +1,5 @@
-//! Flows made in the kernel and flows made in the workers, of the same packets at the same time: two captures on one
-//! device, as each packet has one timestamp for both.
+//! Flow caches in the kernel and in the workers, of the same packets at the same time: two captures on one device, as
+//! each packet has one timestamp for both.
 
 use super::bench::{Bench, Guest, field};
 use super::{LIMIT, require_root};
@@ -11,7 +11,7 @@ use wirelane_tests::{Child, Lab, wirelane_binary};
 const FLOWS: u64 = 300;
 const PACKETS: u64 = 2000;
 
-/// Starts the two: `flows --cache kernel` with the fewest entries that there can be, and `flows --cache user`.
+/// Starts `flows --cache kernel` with the smallest cache, and `flows --cache user`.
 fn start(bench: &dyn Bench, hook: &str) -> [Child; 2] {
     let common = ["flows", "-i", bench.device(), "--hook", hook, "--json", "--active-timeout", "2"];
     let begin = |cache: &[&str]| {
@@ -22,14 +22,14 @@ fn start(bench: &dyn Bench, hook: &str) -> [Child; 2] {
     [begin(&["--cache", "kernel", "--cache-entries", "1"]), begin(&["--cache", "user"])]
 }
 
-/// Both find the same flows of numbered packets, and of parts that the active timeout has ended, and all of them.
+/// Asserts that both find the same flows of numbered packets, all of them, including parts ended by the active timeout.
 pub(super) fn agree(bench: &dyn Bench, hook: &str, method: &str) {
     let [kernel, user] = start(bench, hook);
     let options = format!("--flows {FLOWS}");
     let mut sent = 0;
     for _ in 0..2 {
         sent += bench.send_with(PACKETS, method, &options);
-        // Long enough for a lane to be turned over, and for flows to end by silence of the whole device.
+        // Long enough for a lane to be scanned, and for flows to end by the inactivity of the whole device.
         std::thread::sleep(std::time::Duration::from_millis(2500));
     }
     let end = |child: Child| flows_of(&child.terminate(LIMIT).unwrap()).unwrap();
@@ -53,14 +53,14 @@ fn on_veth(test: &str, hook: &str) {
     }
 }
 
-/// And on packets of all kinds, some of which say what speaks.
+/// The same for packets of all kinds, some with a detectable protocol.
 fn agree_on_names(lab: &Lab, hook: &str) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("in.pcap");
     make_capture(&file, 900).unwrap();
     let captures = start(lab, hook);
     let end = lab.sender();
-    // On one CPU: what is in the order of packets (sequence numbers) is so for those of one lane.
+    // On one CPU: results that depend on the order of packets (sequence numbers) are defined within one lane only.
     let mut command = lab.command(&end.namespace, "taskset");
     command
         .arg("1")

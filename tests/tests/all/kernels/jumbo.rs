@@ -1,4 +1,4 @@
-//! Jumbo frames, which come in several of the driver's buffers.
+//! Jumbo frames, which arrive in several buffers of the driver.
 
 use std::process::Command;
 
@@ -7,7 +7,7 @@ use wirelane_tests::kernel_version;
 
 use super::{Bench as _, Guest, LIMIT, field, last_of};
 
-/// virtio_net hands packets in several buffers to native XDP since this kernel.
+/// First kernel whose virtio_net passes packets in several buffers to native XDP.
 const VIRTIO_JUMBO: (u32, u32) = (6, 3);
 const JUMBO: u64 = 9000;
 const USUAL: u64 = 1500;
@@ -21,11 +21,11 @@ fn ip(words: &[&str]) -> Result<Vec<u8>, String> {
     }
 }
 
-/// A device's MTU, set for as long as this lives: other tests count on the usual one.
+/// A device's MTU, restored on drop: other tests need the usual one.
 struct Mtu<'a>(&'a str);
 
 impl<'a> Mtu<'a> {
-    /// The largest that the device can be set to.
+    /// The largest MTU of the device.
     fn most(device: &str) -> u64 {
         let text = ip(&["-details", "-json", "link", "show", device]).unwrap();
         let links: Value = serde_json::from_slice(&text).unwrap();
@@ -33,7 +33,7 @@ impl<'a> Mtu<'a> {
     }
 
     fn set(device: &'a str, bytes: u64) -> Mtu<'a> {
-        // From here on, so that a half-made change goes back too.
+        // Created before the change, so that a failed change is reverted too.
         let mtu = Mtu(device);
         ip(&["link", "set", device, "mtu", &bytes.to_string()])
             .unwrap_or_else(|why| panic!("{device} cannot be set to an MTU of {bytes}: {why}"));

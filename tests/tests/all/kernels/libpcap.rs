@@ -1,5 +1,5 @@
-//! A program of libpcap's on our libpcap: two processes divide a device's conversations among them, of which both
-//! directions come by hooks of their own, and the share of one that is killed is the next one's.
+//! A program of libpcap's on our libpcap: two processes share the conversations of a device, whose directions have
+//! hooks of their own, and the share of a killed process goes to the next one.
 
 use std::collections::BTreeMap;
 use std::net::UdpSocket;
@@ -9,7 +9,7 @@ use wirelane_tests::{Child, Lab, Signal, require_root};
 
 use super::LIMIT;
 
-/// Ports that datagrams come from, and the one that they go to and are answered from.
+/// Source ports of the datagrams, and their destination port, which answers.
 const FIRST: u16 = 2000;
 const PORTS: u16 = 12;
 const ANSWERS: u16 = 9;
@@ -26,7 +26,7 @@ fn programs_of_libpcap_divide_conversations_among_them() {
     let words = [program.to_str().unwrap(), "conversations", &device, "0"];
     let begin = || {
         let child = start(&lab, Library::DropIn, folder.path(), &words).unwrap();
-        // It loads a program for each direction.
+        // The program loads a BPF program for each direction.
         let first = child.next_line(4 * LIMIT).unwrap();
         (child, first)
     };
@@ -47,7 +47,7 @@ fn programs_of_libpcap_divide_conversations_among_them() {
     let (one, two) = (conversations(&lab, next), conversations(&lab, other));
     let mut all = one.clone();
     all.extend(two.iter().map(|(port, packets)| (*port, *packets)));
-    // Nobody has half of one, and none is both processes'.
+    // No conversation is divided, and none is in both processes.
     assert_eq!(one.len() + two.len(), all.len(), "{one:?} {two:?}");
     let expected: BTreeMap<u16, u64> = (FIRST..FIRST + PORTS).map(|port| (port, 4)).collect();
     assert_eq!(all, expected);
@@ -73,7 +73,8 @@ fn what_a_program_takes_reaches_other_captures_and_no_socket() {
         let mut bytes = [0; 2];
         server.recv(&mut bytes).map(|_| u16::from_be_bytes(bytes))
     };
-    // Both hosts know each other's addresses from now on: nobody answers for a device whose packets are taken.
+    // Both hosts have resolved each other's addresses after this: a device whose packets are consumed does not answer
+    // ARP.
     send(FIRST);
     assert_eq!(arrived().unwrap(), FIRST);
     let begin = |take: &str, count: &str, filter: &str| {
@@ -85,7 +86,7 @@ fn what_a_program_takes_reaches_other_captures_and_no_socket() {
     let everything = format!("udp dst port {ANSWERS}");
     let beside = begin("WIRELANE_EXCLUSIVE=0", &(PORTS + 2).to_string(), &everything);
     let taking = begin("WIRELANE_EXCLUSIVE=1", "2", &format!("udp src port {FIRST}"));
-    // What it does not want comes first: it ends with the second one that it wants.
+    // Packets that do not match its filter are sent first: it ends with the second matching packet.
     (1..=PORTS).map(|port| FIRST + port).for_each(send);
     (0..2).for_each(|_| send(FIRST));
     for (child, count) in [(taking, 2), (beside, PORTS + 2)] {
@@ -93,24 +94,17 @@ fn what_a_program_takes_reaches_other_captures_and_no_socket() {
         let expected = format!("loop: 0, {count} packets");
         assert!(finished.lines.iter().any(|line| line.starts_with(&expected)), "{expected}: {finished:?}");
     }
-    // The first that arrives is the first that was sent afterwards.
+    // The first datagram that arrives is the first one sent afterwards.
     send(FIRST + PORTS + 1);
     assert_eq!(arrived().unwrap(), FIRST + PORTS + 1);
-    // What cannot be meant is not taken for something else.
-    let words = [
-        "env",
-        "WIRELANE_EXCLUSIVE=eth1",
-        program.to_str().unwrap(),
-        "loop",
-        &lab.receiver().device,
-        "1",
-        "",
-    ];
+    // An invalid value is refused and not taken as a default.
+    let words =
+        ["env", "WIRELANE_EXCLUSIVE=eth1", program.to_str().unwrap(), "loop", &lab.receiver().device, "1", ""];
     let refused = start(&lab, Library::DropIn, folder.path(), &words).unwrap().finish(LIMIT).unwrap();
     assert!(refused.lines.join(" ").contains("WIRELANE_EXCLUSIVE: 'eth1' is neither 0 nor 1"), "{refused:?}");
 }
 
-/// From each port two datagrams, and as many answers.
+/// Two datagrams from each port, and as many answers.
 fn converse(lab: &Lab) {
     let to = (lab.receiver().address, ANSWERS);
     let server = lab.enter(&lab.receiver().namespace, || UdpSocket::bind(to).unwrap()).unwrap();
@@ -131,9 +125,9 @@ fn converse(lab: &Lab) {
     }
 }
 
-/// Ends a process, and gives the conversations that it has seen, each with the number of its packets.
+/// Ends a process, and returns the conversations that it has seen, each with its number of packets.
 fn conversations(lab: &Lab, child: Child) -> BTreeMap<u16, u64> {
-    // Both hooks' groups of the process: what was copied for it.
+    // The groups of the process at both hooks: packets that were copied for it.
     let groups = lab.enter(&lab.receiver().namespace, wirelane::groups::list).unwrap().unwrap();
     let its = groups.iter().filter(|group| group.pid == child.pid());
     let count: u64 = its.map(|group| group.counters.delivered).sum();

@@ -1,8 +1,9 @@
-//! Entries of a real driver's RSS table move while packets flow, and go back however the capture ends.
+//! Entries of a real driver's RSS table move while packets flow, and are restored at any end of the capture.
 //!
-//! With tables that somebody has set, captures are under generic XDP: where a native program comes onto virtio_net, or
-//! leaves it, the driver sets the number of queues anew, which ends RSS by the table in the device (VIRTIO 1.2, 5.1.6.5.6),
-//! and tells the device of the table again only if it is its own (`_virtnet_set_queues()`), or when it is next set.
+//! With tables that an administrator has set, captures use generic XDP: when a native program is attached to
+//! virtio_net, or removed, the driver sets the number of queues anew, which ends RSS by the table in the device (VIRTIO
+//! 1.2, 5.1.6.5.6), and sends the table to the device again only if it is the driver's own (`_virtnet_set_queues()`),
+//! or when it is next set.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -12,13 +13,13 @@ use wirelane_tests::{Child, Lab, kernel_version, require_root};
 
 use super::{Bench as _, Guest, LIMIT, field, kill, kill_process, last_of, processes, start};
 
-/// The process that sets the table.
+/// Name of the process that sets the table.
 const HELPER: &str = "wl-rss";
-/// Enough for a plan: a part of it comes before the first look.
+/// Enough packets for a plan, although some of them precede the first look.
 const SOME: u64 = 6000;
-/// Before this kernel virtio_net tells its device, with each table, of as many queues as it had when it was found, which
-/// are as many as CPUs: of the four that the guests then ask for, the device serves two, and what the table gives to the
-/// others does not come in (`max_tx_vq` in drivers/net/virtio_net.c).
+/// Before this kernel virtio_net sends its device, with each table, the number of queues that it had at probe time,
+/// which equals the number of CPUs: of the four queues that the guests then request, the device serves two, and packets
+/// for the others are not received (`max_tx_vq` in drivers/net/virtio_net.c).
 const VIRTIO_RSS_QUEUES: (u32, u32) = (6, 12);
 /// A table that gives queue 0 thirteen sixteenths of the packets.
 const UNEVEN: [&str; 5] = ["weight", "13", "1", "1", "1"];
@@ -28,7 +29,7 @@ impl Guest {
     fn table(&self) -> Vec<u32> {
         let output = Command::new("ethtool").args(["-x", self.device()]).output().unwrap();
         let text = String::from_utf8(output.stdout).unwrap();
-        // Behind the table comes the key, whose first byte may look like an entry's number.
+        // The key follows the table; its first byte may look like an entry's number.
         let table = text.lines().take_while(|line| !line.contains("hash key"));
         let rows = table.filter_map(|line| {
             let (first, queues) = line.trim().split_once(':')?;
@@ -43,14 +44,14 @@ impl Guest {
         assert!(set.success(), "ethtool -X {words:?}");
     }
 
-    /// A capture that moves entries; of these queues, in the device's notation.
+    /// Starts a capture that moves entries, on `queues` in the notation of a selector.
     fn balance(&self, queues: &str, options: &[&str]) -> Child {
         let device = format!("{}{queues}", self.device());
         let words = ["count", "-i", &device, "--steering", "queue", "--balance", "adaptive", "--json"];
         self.wirelane(&[&words, options].concat())
     }
 
-    /// Waits until the table is this one.
+    /// Waits until the table equals `table`.
     fn wait_for_table(&self, table: &[u32]) {
         let deadline = Instant::now() + LIMIT;
         while self.table() != table {
@@ -59,8 +60,8 @@ impl Guest {
         }
     }
 
-    /// A running capture that has moved entries, and the one process that sets the table for it. Nothing moves any
-    /// more, as nothing is sent.
+    /// A running capture that has moved entries, and the one process that sets the table for it. No more entries move,
+    /// as no packets are sent.
     fn moved(&self, before: &[u32], sent: &mut u64) -> (Child, u32) {
         let mut capture = self.balance("", &["--hook", "generic"]);
         capture.wait_ready(LIMIT).unwrap();
@@ -77,7 +78,7 @@ impl Guest {
     }
 }
 
-/// Whether packets can be expected on all queues while the table changes.
+/// True if packets arrive on all queues while the table changes.
 fn all_queues_serve(test: &str) -> bool {
     let can = kernel_version().unwrap() >= VIRTIO_RSS_QUEUES;
     if !can {
@@ -86,12 +87,12 @@ fn all_queues_serve(test: &str) -> bool {
     can
 }
 
-/// How many entries name each queue.
+/// Number of entries of each queue.
 fn shares(table: &[u32]) -> [usize; 4] {
     [0, 1, 2, 3].map(|queue| table.iter().filter(|one| **one == queue).count())
 }
 
-/// The last object of a capture that has accounted for what was sent.
+/// The last object of a capture, after a check that it has accounted for all packets sent.
 fn exact(capture: Child, sent: u64) -> Value {
     let last = last_of(capture, sent);
     for column in ["seen", "delivered", "analysed"] {
@@ -109,7 +110,7 @@ fn gone() {
     }
 }
 
-/// Puts the driver's own table back, also where a test fails.
+/// Restores the driver's own table on drop, also if a test fails.
 struct Default<'a>(&'a Guest);
 
 impl Drop for Default<'_> {
@@ -121,8 +122,8 @@ impl Drop for Default<'_> {
     }
 }
 
-/// Most of the packets come on one queue; soon each queue has its share of them. Every packet is counted once, and
-/// SIGTERM puts the table back.
+/// Most packets arrive on one queue; soon each queue has its share of them. Every packet is counted once, and SIGTERM
+/// restores the table.
 #[test]
 fn virtio_net_is_balanced_and_put_back() {
     let Some(guest) = Guest::find("virtio_net_is_balanced_and_put_back") else { return };
@@ -138,14 +139,14 @@ fn virtio_net_is_balanced_and_put_back() {
         let mut capture = guest.balance("", &[&options[..], &["--workers", "2"]].concat());
         capture.wait_ready(LIMIT).unwrap();
         let mut sent = 0;
-        // Flows are not alike, and packets few: two or three plans, of which each is measured by 1000 packets.
+        // Flows differ in load, and packets are few: two or three plans, each measured on 1000 packets.
         let deadline = Instant::now() + LIMIT;
         while shares(&guest.table())[0] * 3 > before.len() {
             assert!(Instant::now() < deadline, "{options:?}: the table stays {:?}", guest.table());
             sent += guest.send(4000, "socket");
         }
-        // What another capture sees, which moves nothing. What had been under way when entries moved is counted on
-        // the queues of before, so that the balance is found in a few steps.
+        // Counts of another capture, which does not move entries. Packets in flight during a move are counted on the
+        // old queues, so the balance takes a few steps.
         let deadline = Instant::now() + LIMIT;
         loop {
             let words = ["count", "-i", guest.device(), "--hook", "generic", "--json"];
@@ -166,7 +167,7 @@ fn virtio_net_is_balanced_and_put_back() {
     }
 }
 
-/// The same under native XDP, from the driver's own table: six flows cannot be even on four queues.
+/// The same with native XDP, from the driver's own table: six flows cannot be even on four queues.
 #[test]
 fn virtio_net_is_balanced_under_native_xdp() {
     let Some(guest) = Guest::find("virtio_net_is_balanced_under_native_xdp") else { return };
@@ -190,7 +191,7 @@ fn virtio_net_is_balanced_under_native_xdp() {
     gone();
 }
 
-/// Of the queues that are not captured no entry moves, to them none either.
+/// Entries of queues that are not captured do not move, and no entry moves to such a queue.
 #[test]
 fn virtio_net_moves_entries_of_its_queues_only() {
     let Some(guest) = Guest::find("virtio_net_moves_entries_of_its_queues_only") else { return };
@@ -215,15 +216,16 @@ fn virtio_net_moves_entries_of_its_queues_only() {
     assert_eq!((field(&last, "seen"), field(&last, "lost")), (field(&last, "analysed"), 0), "{last}");
     assert_eq!(guest.table(), before);
 
-    // One queue has nowhere to move them.
+    // With one queue there is nowhere to move entries.
     let refused = guest.balance("@2", &[]).finish(LIMIT).unwrap();
     assert_eq!(refused.status.code(), Some(1), "{}", refused.stderr);
     assert!(refused.stderr.contains("at least two of the RX queues"), "{}", refused.stderr);
     gone();
 }
 
-/// A second capture that would move entries is refused by name, while one that does not is welcome. A killed capture's
-/// helper puts the table back; where it is killed too, `tune restore` does, or the next capture that moves entries.
+/// A second capture that would move entries is refused with the helper's process id, while one that does not is
+/// accepted. A killed capture's helper restores the table; if it is killed too, `tune restore` does, or the next
+/// capture that moves entries.
 /// Battery: F2
 #[test]
 fn virtio_net_is_put_back_after_a_kill() {
@@ -251,7 +253,7 @@ fn virtio_net_is_put_back_after_a_kill() {
 
     let (capture, helper) = guest.moved(&before, &mut sent);
     kill_process(helper);
-    // Counts go on without it, and the capture says that nothing moves any more.
+    // Counting goes on without the helper, and the capture reports that entries no longer move.
     let counted = guest.send(500, "socket");
     let finished = capture.terminate(LIMIT).unwrap();
     assert!(finished.status.success(), "{}", finished.stderr);
@@ -268,7 +270,7 @@ fn virtio_net_is_put_back_after_a_kill() {
     gone();
 }
 
-/// What somebody else sets meanwhile is nobody's to put back.
+/// A table that another program sets meanwhile is not restored.
 #[test]
 fn virtio_net_of_somebody_else_is_left_alone() {
     let Some(guest) = Guest::find("virtio_net_of_somebody_else_is_left_alone") else { return };
@@ -279,7 +281,7 @@ fn virtio_net_of_somebody_else_is_left_alone() {
     let (capture, _) = guest.moved(&before, &mut sent);
     guest.set_table(&["weight", "1", "1", "13", "1"]);
     let theirs = guest.table();
-    // The next move finds it, and there are no more.
+    // The next move detects it, and there are no more moves.
     sent += guest.send(SOME, "socket");
     let finished = capture.terminate(LIMIT).unwrap();
     assert!(finished.status.success(), "{}", finished.stderr);

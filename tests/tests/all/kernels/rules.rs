@@ -1,5 +1,5 @@
-//! Rules that decide in the kernel: exact in every column on each hook, made of packets, and replaced while the capture
-//! runs.
+//! Rules in the kernel: exact in every column on each hook, with rules inserted by packets, and replaced while the
+//! capture runs.
 
 use super::evaluated::{Evaluated, on_veth};
 use super::{Bench, Guest, field};

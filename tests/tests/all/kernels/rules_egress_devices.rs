@@ -1,5 +1,5 @@
-//! Rules that send packets to other devices: every copy arrives as it was, every packet is in the ledger, and what the
-//! kernel could not send is counted.
+//! Rules that send packets to other devices: every copy arrives unchanged, every packet is in the ledger, and packets
+//! that the kernel could not send are counted.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,7 +13,7 @@ use wirelane_tests::{Child, End};
 
 use super::{LIMIT, Lab, LabOptions, field, require_root, start};
 
-/// Of 256 ports 65 are redirected, and copies of 96 others sent.
+/// Of 256 ports 65 are redirected, and 96 others are mirrored.
 const SENDING: &str = r#"
     [[rule]]
     id = 1
@@ -50,12 +50,12 @@ const SENDING: &str = r#"
 const MIRROR: &str = "[[rule]]\nid = 1\naction = \"none\"\nmirror = \"rx1\"\n";
 const REDIRECT: &str = "[[rule]]\nid = 1\naction = \"redirect\"\nto = \"rx1\"\n";
 
-/// Two links: what is received from the first can be sent out by the second.
+/// Two links: packets received from the first can be sent out by the second.
 fn lab() -> Lab {
     Lab::with(&LabOptions { links: 2, ..LabOptions::default() }).unwrap()
 }
 
-/// A capture on an end, by tc where nothing else is said.
+/// A capture on an end; by tc unless `settings` choose another hook.
 fn capture(lab: &Lab, end: &End, settings: impl FnOnce(Builder) -> Builder + Send) -> (Capture, Worker) {
     let builder = Builder::new(Selector::parse_list(&end.device).unwrap());
     let builder = builder.engine(Engine::Ring).hook(HookChoice::Tc);
@@ -64,7 +64,7 @@ fn capture(lab: &Lab, end: &End, settings: impl FnOnce(Builder) -> Builder + Sen
     (capture, worker)
 }
 
-/// The packets that a capture yields, by their numbers, once it has seen so many.
+/// The packets of a capture by number, once it has seen so many.
 fn packets((capture, worker): &mut (Capture, Worker), seen: u64) -> BTreeMap<u64, Vec<Vec<u8>>> {
     let mut packets = BTreeMap::<u64, Vec<Vec<u8>>>::new();
     drain(capture, worker, seen, |record| {
@@ -108,7 +108,7 @@ fn go_where_rules_send_them(hook: HookChoice, vlan: bool) {
     let kept = packets(&mut ruled, SENT);
     let copies = (64 + 64 + 32 + 1) * TURNS;
     let arrived = packets(&mut arrivals, copies);
-    // A device that has not this VLAN gives nothing to the host.
+    // A device without this VLAN does not pass the packets to the host.
     let expected = if vlan { 0 } else { SENT - 65 * TURNS };
     assert_eq!(received_by_host(&lab) - before, expected, "{hook:?}: packets of the host");
 
@@ -153,9 +153,8 @@ fn what_cannot_be_sent_is_counted() {
     }
     for (text, absorbed) in [(MIRROR, 0), (REDIRECT, 1)] {
         let lab = lab();
-        // Without a hook it is tc, as of the others.
-        let settings =
-            |builder: Builder| builder.hook(HookChoice::Auto).rules(rules(text)).egress_devices(["rx1"]);
+        // Without a hook the capture uses tc, like the others.
+        let settings = |builder: Builder| builder.hook(HookChoice::Auto).rules(rules(text)).egress_devices(["rx1"]);
         let (capture, mut worker) = capture(&lab, lab.receiver(), settings);
         let near = &lab.links[1].receiver;
         for (turn, words) in [(1, ""), (2, "link set rx1 down"), (3, "link del rx1")] {
@@ -220,7 +219,7 @@ fn rules_change_while_packets_are_sent_on() {
             }
         }
     });
-    // Whatever was in force, each packet was sent once.
+    // With either rule set, each packet was sent once.
     let arrived = packets(&mut arrivals, PACKETS);
     assert!(arrived.len() as u64 == PACKETS && arrived.values().all(|copies| copies.len() == 1));
     drain(&capture, &mut worker, PACKETS, |_| ());
@@ -245,7 +244,7 @@ fn datagrams(lab: &Lab, packets: u64) {
     drop(sink);
 }
 
-/// Two devices whose rules send to each other what leaves them.
+/// Two devices whose rules send transmitted packets to each other.
 #[test]
 fn packets_that_leave_are_sent_on_and_do_not_go_round() {
     if !require_root("packets_that_leave_are_sent_on_and_do_not_go_round") {
@@ -264,7 +263,7 @@ fn packets_that_leave_are_sent_on_and_do_not_go_round() {
     let mut first = leaving(&one.sender, "tx1");
     let mut second = leaving(&two.sender, "tx0");
     datagrams(&lab, PACKETS);
-    // Each packet goes out of the first; its copy out of the second, and from there a copy out of the first.
+    // Each packet leaves by the first device; its copy by the second, and from there a copy by the first.
     for ((capture, worker), seen) in [(&mut first, 2 * PACKETS), (&mut second, PACKETS)]
         .into_iter()
         .chain(far.iter_mut().zip([2 * PACKETS, PACKETS]))
@@ -276,7 +275,7 @@ fn packets_that_leave_are_sent_on_and_do_not_go_round() {
     assert_eq!((counts(&first.0), counts(&second.0)), ((PACKETS, PACKETS), (PACKETS, 0)));
 }
 
-/// What a command says that is refused.
+/// The error message of a command that fails.
 fn refusal(lab: &Lab, words: &[&str]) -> String {
     let finished = start(lab, &lab.receiver().namespace, words).finish(LIMIT).unwrap();
     assert!(!finished.status.success(), "{words:?} is not refused");
@@ -339,7 +338,7 @@ fn exits_are_named_when_the_capture_starts_and_shown_at_its_end() {
     };
     let namespace = lab.receiver().namespace.as_str();
     let run = |words: &[&str]| -> Child { start(&lab, namespace, words) };
-    // Rules come later, and from a process without rights.
+    // Rules are loaded later, while the process has no rights.
     let mut child = run(&["count", "-i", "rx0", "--mirror-to", "rx1", "--json", "--interval", "0.2"]);
     child.wait_ready(LIMIT).unwrap();
     let pid = child.pid().to_string();

@@ -9,15 +9,15 @@ use serde_json::Value;
 use super::evaluated::{Evaluated, on_veth};
 use super::{Bench, Guest, field};
 
-/// Numbered packets: each last byte of the number 16 times, each last but one, up to 15, 256 times.
+/// Numbered packets: each last byte of the number occurs 16 times, each second-last byte, up to 15, 256 times.
 const PACKETS: u64 = 4096;
 const EACH: u64 = PACKETS / 256;
-/// What stands before the number: bytes of the payload.
+/// Bytes of the payload before the number.
 const MAGIC: u64 = 4;
 const OPTIONS: &str = "--flows 256 --size 600";
 
-/// A file in which packets are dropped whose number has the last byte but one 7, counted those whose last byte is below
-/// 64, and the others tagged. `more` patterns are beside these that no packet has.
+/// A rule file: packets whose number has the second-last byte 7 are dropped, those whose last byte is below 64 are
+/// counted, and the others are tagged. `more` patterns that no packet contains are added.
 fn rules(folder: &Path, name: &str, more: usize) -> String {
     let mut text = String::new();
     (0..64).for_each(|byte| {
@@ -79,7 +79,7 @@ fn rules(folder: &Path, name: &str, more: usize) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-/// A file in which packets are dropped that have what all of them have.
+/// A rule file that drops packets with a pattern that all of them contain.
 fn all(folder: &Path, name: &str, patterns: &str, more: usize) -> String {
     let others: String = (0..more).map(|number| format!("no packet has this {number}\n")).collect();
     std::fs::write(folder.join(format!("{name}.txt")), others + patterns).unwrap();
@@ -95,7 +95,7 @@ fn decide(bench: &(dyn Bench + Sync), hook: &str) {
     let folder = tempfile::tempdir().unwrap();
     let first = rules(folder.path(), "first", 1000);
     let mut evaluated = Evaluated::start(bench, hook, &first);
-    // Without a tag and with one, which the stack takes out of a packet before tc sees it.
+    // Without a tag and with one, which the stack removes from a packet before tc sees it.
     for (turn, options) in [OPTIONS.to_owned(), format!("{OPTIONS} --vlan 7")].iter().enumerate() {
         let turns = turn as u64 + 1;
         bench.send_with(PACKETS, "socket", options);
@@ -110,7 +110,7 @@ fn decide(bench: &(dyn Bench + Sync), hook: &str) {
         let counts: Vec<u64> = lines.iter().map(|line| field(line, "patterns")).collect();
         assert_eq!(counts, [1, 64, 1, 1001], "{stats}");
     }
-    // A mistake, and the rules stay.
+    // A file with a mistake leaves the rules active.
     let wrong = all(folder.path(), "wrong", &"x".repeat(129), 0);
     let finished = evaluated.try_to(&["load", &wrong]);
     assert!(
@@ -120,7 +120,7 @@ fn decide(bench: &(dyn Bench + Sync), hook: &str) {
     );
     assert_eq!(evaluated.ask(&["stats"])["rules"].as_array().unwrap().len(), 3);
 
-    // Under traffic: whatever else is searched for, all that is sent has one of them.
+    // Under traffic: each of these files has a pattern that all packets contain.
     let whole = [all(folder.path(), "all", "WLn1\n", 1), all(folder.path(), "more", "WLn\nn1\n", 3000)];
     evaluated.ask(&["load", &whole[0]]);
     let before = evaluated.ask(&["stats"]);
@@ -145,6 +145,6 @@ fn patterns_decide_on_veth() {
 #[test]
 fn patterns_decide_on_virtio_net() {
     let Some(guest) = Guest::find("patterns_decide_on_virtio_net") else { return };
-    // The others are as on veth.
+    // The other hooks behave as on veth.
     decide(&guest, "native");
 }

@@ -1,4 +1,4 @@
-//! Plug-ins in the kernel: linked in, asked on each hook by a capture without rights, and counted.
+//! Plug-ins in the kernel: linked in, run on each hook by a capture without rights, and counted.
 
 use super::evaluated::{Evaluated, on_veth};
 use super::{Bench, Guest, field};
@@ -6,9 +6,9 @@ use wirelane_tests::program_file;
 
 /// Numbered packets: a multiple of 8.
 const PACKETS: u64 = 2048;
-/// Each of the lowest three bits of the number.
+/// Packets with each value of the lowest three bits of the number.
 const EACH: u64 = PACKETS / 8;
-/// What `tests/programs/plugin_number.bpf.c` says of a number, and `plugin_even` of what that says nothing about.
+/// Rules with the plug-in `tests/programs/plugin_number.bpf.c`, and with `plugin_even` for the other numbers.
 const RULES: &str = r#"
     [[rule]]
     id = 1
@@ -30,7 +30,7 @@ fn decide(bench: &(dyn Bench + Sync), hook: &str) {
     };
     let rules = folder.path().join("rules.toml");
     std::fs::write(&rules, RULES).unwrap();
-    // An emulated machine takes a hundred times as long as a real one; and here nothing is to be switched off.
+    // An emulated machine is a hundred times slower than a real one, and no plug-in may be disabled here.
     let words = [
         "--plugin-budget",
         "1000000000",
@@ -42,7 +42,7 @@ fn decide(bench: &(dyn Bench + Sync), hook: &str) {
         &object("odd-one-out", "plugin_even"),
     ];
     let mut evaluated = Evaluated::start_with(bench, hook, rules.to_str().unwrap(), &words);
-    // Without a tag and with one, which the stack takes out of a packet before tc sees it.
+    // Without a tag and with one, which the stack removes from a packet before tc sees it.
     for (turn, options) in ["--size 300", "--size 300 --vlan 7"].into_iter().enumerate() {
         let packets = (turn as u64 + 1) * PACKETS;
         bench.send_with(PACKETS, "socket", options);
@@ -56,7 +56,7 @@ fn decide(bench: &(dyn Bench + Sync), hook: &str) {
             let line = &plugins[at];
             assert_eq!(line["name"], name, "{stats}");
             let counted = ["asked", "matched", "refused", "off"].map(|what| field(line, what));
-            // Two that are one object are asked once, and have counted together.
+            // Two plug-ins with the same object run once, and share their counters.
             assert_eq!(counted, [packets, packets / 2, 0, 0], "{hook}: {stats}");
             assert!(field(line, "timed") >= packets / 64 && field(line, "timed_ns") > 0, "{hook}: {stats}");
         }
@@ -67,8 +67,8 @@ fn decide(bench: &(dyn Bench + Sync), hook: &str) {
     }
     let last = evaluated.end();
     assert_eq!((field(&last, "seen"), field(&last, "lost")), (2 * PACKETS, 0), "{hook}: {last}");
-    // Of eight numbers two are passed by the first rule, one as it is, and two by default; one is dropped, and three are
-    // counted, one of them by the plug-in's word.
+    // Of eight numbers two are passed by the first rule, one of them unchanged, and two by default; one is dropped, and
+    // three are counted, one of them by the plug-in's verdict.
     assert_eq!(
         [field(&last, "analysed"), field(&last, "filtered"), field(&last, "absorbed")],
         [2 * 4 * EACH, 2 * EACH, 2 * 3 * EACH],
@@ -85,6 +85,6 @@ fn plug_ins_decide_on_veth() {
 #[test]
 fn plug_ins_decide_on_virtio_net() {
     let Some(guest) = Guest::find("plug_ins_decide_on_virtio_net") else { return };
-    // The others are as on veth.
+    // The other hooks behave as on veth.
     decide(&guest, "native");
 }

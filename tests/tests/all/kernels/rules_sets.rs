@@ -1,4 +1,5 @@
-//! Named sets in the kernel: asked on each hook by a capture without rights, and replaced under traffic without a gap.
+//! Named sets in the kernel: looked up on each hook by a capture without rights, and replaced under traffic without a
+//! gap.
 
 use std::fmt::Write as _;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -15,12 +16,12 @@ const PACKETS: u64 = 4096;
 const EACH: u64 = PACKETS / 256;
 const HOSTS: &str = "--flows 256 --size 100";
 
-/// The k-th address that packets go to.
+/// The k-th destination address of the packets.
 fn host(k: u32) -> Ipv4Addr {
     Ipv4Addr::from_bits(u32::from(Traffic::default().dst) + k)
 }
 
-/// A file in which packets to some hosts are dropped, those of some flows are counted, and the others pass.
+/// A rule file that drops packets to some hosts, counts those of some flows, and passes the others.
 fn rules(folder: &Path, name: &str, hosts: (u32, u32), flows: (u32, u32), rest: &str) -> String {
     let Traffic { src, src_port, dst_port, .. } = Traffic::default();
     let mut list = String::from("2001:db8::1 # another family\n");
@@ -29,7 +30,7 @@ fn rules(folder: &Path, name: &str, hosts: (u32, u32), flows: (u32, u32), rest: 
     }
     let mut calls = String::new();
     for k in flows.0..flows.1 {
-        // The other way round.
+        // The opposite direction.
         let _ = writeln!(
             calls,
             "udp {} {}",
@@ -86,12 +87,12 @@ fn decide(bench: &(dyn Bench + Sync), hook: &str) {
         "{stats}"
     );
 
-    // Other lists: the rules stay as they were, and go on counting.
+    // Other lists with the same rules, which keep their counters.
     evaluated.ask(&["load", &second]);
     bench.send_with(PACKETS, "socket", HOSTS);
     evaluated.all_of(2 * PACKETS);
     assert_eq!(hits(&evaluated.ask(&["stats"])), [64 + 96, 32 + 104]);
-    // A set that is in force can be asked by another rule.
+    // An active set can be used by another rule.
     evaluated.ask(&["add", "id=3", "dst-in=threats", "action=none", "tag=7"]);
     let finished = evaluated.try_to(&["add", "id=4", "dst-in=threads", "action=drop"]);
     assert!(
@@ -100,7 +101,7 @@ fn decide(bench: &(dyn Bench + Sync), hook: &str) {
         finished.stderr
     );
 
-    // Under traffic: whatever the list is, all that is sent is in it.
+    // Under traffic: each of these lists contains all packets.
     let whole = [
         rules(folder.path(), "all", (0, 256), (0, 1), ""),
         rules(folder.path(), "more", (0, 300), (0, 1), "confirm = true"),
@@ -128,6 +129,6 @@ fn named_sets_decide_on_veth() {
 #[test]
 fn named_sets_decide_on_virtio_net() {
     let Some(guest) = Guest::find("named_sets_decide_on_virtio_net") else { return };
-    // The others are as on veth.
+    // The other hooks behave as on veth.
     decide(&guest, "native");
 }

@@ -1,4 +1,4 @@
-//! Rules of a whole device on every kernel; rules_wide.rs beside this folder has what does not hang on these.
+//! Device-wide rules on every kernel; rules_wide.rs beside this folder has the tests that do not depend on the kernel.
 
 use super::device_wide::block;
 use super::require_root;

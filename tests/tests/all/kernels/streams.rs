@@ -1,5 +1,5 @@
-//! RTP measured in the kernel and in user space, of the same packets at the same time: two captures on one device, as each
-//! packet has one timestamp for both. Whatever happens to a stream, both tell the same of it.
+//! RTP measured in the kernel and in user space, of the same packets at the same time: two captures on one device, as
+//! each packet has one timestamp for both. Both report the same of a stream in every case.
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, UdpSocket};
@@ -13,12 +13,12 @@ use wirelane_tests::{Child, Finished, Lab};
 use super::bench::{Bench as _, Guest, field};
 use super::{LIMIT, require_root};
 
-/// Calls; each has a stream that is sent, and some two.
+/// Calls; each has a stream, and some have two.
 const CALLS: u16 = 10;
-/// Turns in which each call sends something.
+/// Turns in which each call sends a packet.
 const TURNS: u64 = 700;
 
-/// Numbers that look like chance, the same every time (xorshift64*).
+/// Deterministic pseudo-random numbers (xorshift64*).
 struct Dice(u64);
 
 impl Dice {
@@ -42,7 +42,7 @@ struct Talker {
     seq: u16,
     ts: u32,
     ssrc: u32,
-    /// A packet that comes after the next one.
+    /// A packet that is sent after its successor.
     delayed: Option<Vec<u8>>,
 }
 
@@ -61,18 +61,18 @@ impl Talker {
         1
     }
 
-    /// What a turn sends; how many packets that was.
+    /// Sends the packets of a turn and returns their number.
     fn turn(&mut self, turn: u64, dice: &mut Dice) -> u64 {
         self.seq = self.seq.wrapping_add(1);
         self.ts = self.ts.wrapping_add(160);
-        // Lost: few, and more than the window has.
+        // Losses: short gaps, and one longer than the window.
         if dice.once_in(60) {
             self.seq = self.seq.wrapping_add(1 + (dice.next() % 4) as u16);
         }
         if turn == 150 {
             self.seq = self.seq.wrapping_add(300);
         }
-        // The sender begins anew, with another number, or as somebody else.
+        // The sender restarts with another sequence number, or with another SSRC.
         if turn == 400 && self.ssrc.is_multiple_of(3) {
             self.seq = self.seq.wrapping_add(30_000);
         }
@@ -80,13 +80,13 @@ impl Talker {
             self.ssrc += 1000;
         }
         let (first, pt) = match dice.next() % 100 {
-            // Keys, comfort noise, a type that nobody has named, and one whose number is fixed.
+            // Telephone events, comfort noise, an undescribed dynamic type, and a static one.
             0..3 => (0x80, 101),
             3 => (0x80, 13),
             4 if turn > 200 => (0x80, 97),
             5 if turn > 300 => (0x80, 8),
             6 => (0x80, 0x80),
-            // More sources than there is room for.
+            // More contributing sources than fit into the packet.
             7 if turn > 20 => (0x8f, 0),
             _ => (0x80, 0),
         };
@@ -104,7 +104,7 @@ impl Talker {
             sent += self.send(&late);
         }
         if turn.is_multiple_of(100) {
-            // A sender's report, on the port of RTP (RFC 5761).
+            // A sender report on the RTP port (RFC 5761).
             let mut report = vec![0x80, 200, 0, 6];
             report.extend(self.ssrc.to_be_bytes());
             report.resize(28, 0);
@@ -114,7 +114,7 @@ impl Talker {
     }
 }
 
-/// Makes calls and sends what they send, all from one end; how many packets that was.
+/// Makes calls and sends their packets, all from one end; returns the number of packets.
 fn talk(lab: &Lab, pace: Duration) -> u64 {
     let (ours, theirs) = (lab.sender().address.to_string(), lab.receiver().address.to_string());
     let mut dice = Dice(0x5eed);
@@ -133,7 +133,7 @@ fn talk(lab: &Lab, pace: Duration) -> u64 {
     };
     let say = |start: &str, id: &str, cseq: &str, body: &str| {
         let lines = head(id, cseq);
-        // A call that begins has no tag of who is called.
+        // An INVITE does not have the callee's tag.
         let lines = lines.iter().map(|line| match start.starts_with("INVITE") {
             true => line.trim_end_matches(";tag=2"),
             false => line,
@@ -149,13 +149,13 @@ fn talk(lab: &Lab, pace: Duration) -> u64 {
             media: UdpSocket::bind((&*ours, from)).unwrap(),
             to: format!("{theirs}:{to}").parse().unwrap(),
             id: id.clone(),
-            // Over both wraps.
+            // Wraps around in both counters.
             seq: 65_300,
             ts: u32::MAX - 30_000,
             ssrc: 100 + u32::from(call),
             delayed: None,
         };
-        // Some speak before anybody can have made a rule of that.
+        // Some send RTP before a rule for it can exist.
         if call % 2 == 0 {
             for _ in 0..5 {
                 talker.seq = talker.seq.wrapping_add(1);
@@ -188,7 +188,7 @@ fn listen(lab: &Lab, hook: &str, analysis: &[&str]) -> Child {
     child
 }
 
-/// Calls by their ids, without what says when they were: each process reads the distance of the clocks for itself.
+/// Calls by id, without times: each process measures the offset of the clocks by itself.
 fn calls_of(finished: &Finished) -> BTreeMap<String, Value> {
     fn timeless(value: &mut Value) {
         match value {
@@ -220,7 +220,7 @@ fn sum(calls: &BTreeMap<String, Value>, name: &str) -> u64 {
         .sum()
 }
 
-/// What both have come to, and how many packets were sent. `still`: all of them from one CPU.
+/// Results of both captures, and the number of packets sent. `still`: all of them from one CPU.
 fn both(
     lab: &Lab,
     hook: &str,
@@ -235,7 +235,7 @@ fn both(
         talk(lab, pace)
     };
     let sent = lab.enter(&lab.sender().namespace, talk).unwrap();
-    // Until calls that are over have been waited for.
+    // Until the linger time of ended calls is over.
     std::thread::sleep(Duration::from_millis(1500));
     let end = |child: Child| {
         let finished = child.terminate(LIMIT).unwrap();
@@ -247,9 +247,9 @@ fn both(
     ([kernel, user], [of_kernel, of_user], sent)
 }
 
-/// Every packet is where the ledger and the counts say.
+/// Asserts that every packet is in one column of the ledger and of the counts.
 fn hold(last: &Value, sent: u64) {
-    // Neighbours look for each other on the device, too.
+    // Neighbour discovery on the device is seen, too.
     assert!(field(last, "seen") >= sent, "{sent} sent: {last}");
     assert_eq!((field(last, "lost"), field(last, "shed"), field(last, "filtered")), (0, 0, 0), "{last}");
     assert_eq!(field(last, "seen"), field(last, "absorbed") + field(last, "analysed"), "{last}");
@@ -258,7 +258,7 @@ fn hold(last: &Value, sent: u64) {
     assert_eq!(classes.iter().map(|name| field(last, name)).sum::<u64>(), field(last, "seen"), "{last}");
 }
 
-/// Keeps the calling thread on one CPU: what it sends over a veth pair arrives there, by tc and generic XDP on one lane.
+/// Binds the calling thread to one CPU: its packets over a veth pair arrive there, by tc and generic XDP on one lane.
 fn stay_on_one_cpu() {
     let cpu = wirelane::device::allowed_cpus()[0].to_string();
     let thread = std::fs::read_link("/proc/thread-self").unwrap();
@@ -267,7 +267,8 @@ fn stay_on_one_cpu() {
     assert!(output.status.success(), "{output:?}");
 }
 
-/// Both tell the same of every stream, field by field, and most of it was measured below.
+/// Asserts that both report the same of every stream, field by field, and that most packets were measured in the
+/// kernel.
 fn are_equal(hook: &str, pace: Duration) {
     let lab = Lab::new(1).unwrap();
     let ([kernel, user], [of_kernel, of_user], sent) = both(&lab, hook, pace, true);
@@ -279,7 +280,7 @@ fn are_equal(hook: &str, pace: Duration) {
     }
     assert_eq!(of_kernel["rtp_packets"], of_user["rtp_packets"]);
     assert_eq!(of_kernel["rtp_malformed"], of_user["rtp_malformed"]);
-    // Everything was there, and most of it was measured below.
+    // Every kind of event occurred.
     for name in ["lost", "duplicate", "out_of_order", "malformed", "restarts", "dtmf_events", "comfort_noise"]
     {
         assert!(sum(&kernel, name) > 2, "{name}: {kernel:?}");
@@ -317,7 +318,7 @@ fn streams_in_the_kernel_are_those_of_user_space_tc() {
     }
 }
 
-/// Lanes that are CPUs bring packets of one stream, and of its call, side by side: nobody's order is the only one then, but
+/// Lanes that are CPUs process packets of one stream, and of its call, concurrently: their order is not defined, but
 /// all are counted.
 #[test]
 fn streams_of_several_lanes_are_counted_whole() {

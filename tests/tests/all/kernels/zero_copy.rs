@@ -1,4 +1,4 @@
-//! AF_XDP by zero copy, on a real driver: the card writes into our memory, and reads what is sent from it.
+//! AF_XDP with zero copy on a real driver: the device writes into our memory, and reads transmitted packets from it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,14 +9,15 @@ use wirelane_tests::{Child, kernel_version};
 
 use super::{Bench as _, FRAME, Guest, LIMIT, PACKETS, field, kill, last_of, numbers, queues_used};
 
-/// virtio_net offers it since this kernel; its receiving half was there two kernels earlier, and could not be asked for.
+/// First kernel whose virtio_net offers zero copy; the receiving half existed two kernels earlier, but could not be
+/// requested.
 const VIRTIO_ZERO_COPY: (u32, u32) = (6, 13);
 
 fn has_it() -> bool {
     kernel_version().unwrap() >= VIRTIO_ZERO_COPY
 }
 
-/// Starts a capture by engine xsk and gives what it says of its device when it is ready.
+/// Starts a capture by engine xsk; returns it with its description of the device in the ready line.
 fn start(guest: &Guest, words: &[&str], zero_copy: &str) -> (Child, Value) {
     let options = ["-i", guest.device(), "--engine", "xsk", "--exclusive", "--hook", "native", "--json"];
     let child = guest.wirelane(&[words, &options, &["--zero-copy", zero_copy]].concat());
@@ -26,7 +27,7 @@ fn start(guest: &Guest, words: &[&str], zero_copy: &str) -> (Child, Value) {
     }
 }
 
-/// Every packet is recorded once, whatever the way.
+/// Asserts that every packet is recorded once, in each mode.
 fn record(guest: &Guest, zero_copy: &str) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("numbered.pcapng");
@@ -48,7 +49,7 @@ fn record(guest: &Guest, zero_copy: &str) {
     }
     assert_eq!(field(&last, "bytes"), PACKETS * FRAME, "{zero_copy}");
     assert!(queues_used(&last) > 1, "{zero_copy}: all packets on one queue: {last}");
-    // A file for each worker.
+    // One file for each worker.
     let mut found = BTreeMap::<u64, u32>::new();
     for entry in fs::read_dir(folder.path()).unwrap() {
         for (number, times) in numbers(&entry.unwrap().path()) {
@@ -70,7 +71,7 @@ fn virtio_net_is_received_exactly() {
     record(&guest, "never");
 }
 
-/// Who insists is told what is missing, and nothing is left on the device.
+/// `--zero-copy require` without support names the missing feature, and leaves nothing on the device.
 #[test]
 fn virtio_net_without_it_is_refused_by_name() {
     let Some(guest) = Guest::find("virtio_net_without_it_is_refused_by_name") else { return };
@@ -84,7 +85,7 @@ fn virtio_net_without_it_is_refused_by_name() {
     for part in [&*format!("zero copy on {}", guest.device()), "a driver that can", "--zero-copy auto"] {
         assert!(refused.stderr.contains(part), "{part}: {}", refused.stderr);
     }
-    // The host stack has its packets again, and the ring engine the device.
+    // The host stack receives packets again, and the ring engine can use the device.
     let mut counter = guest.wirelane(&["count", "-i", guest.device(), "--hook", "native", "--json"]);
     counter.wait_ready(LIMIT).unwrap();
     guest.send(100, "socket");
@@ -92,7 +93,7 @@ fn virtio_net_without_it_is_refused_by_name() {
     assert_eq!((field(&last, "seen"), field(&last, "lost")), (100, 0), "{last}");
 }
 
-/// The kernel takes the queues back from a process that is killed: the next capture and the stack have them.
+/// The kernel releases the queues of a killed process: the next capture and the stack can use them.
 #[test]
 fn virtio_net_of_a_killed_process_is_given_back() {
     let Some(guest) = Guest::find("virtio_net_of_a_killed_process_is_given_back") else { return };
@@ -102,7 +103,7 @@ fn virtio_net_of_a_killed_process_is_given_back() {
         guest.send(200, "socket");
         kill(victim);
     }
-    // Sockets are taken down in the background, and only then the driver receives as before.
+    // Sockets are released in the background, and only then does the driver receive as before.
     let deadline = Instant::now() + LIMIT;
     loop {
         let mut counter = guest.wirelane(&["count", "-i", guest.device(), "--hook", "native", "--json"]);
@@ -118,7 +119,7 @@ fn virtio_net_of_a_killed_process_is_given_back() {
     }
 }
 
-/// What is said to be sent is what the host's side has got, packet by packet and byte by byte.
+/// The reported transmissions equal the packets and bytes that have arrived at the host's side.
 /// Battery: L1
 #[test]
 fn virtio_net_sends_exactly() {
@@ -137,7 +138,7 @@ fn virtio_net_sends_exactly() {
             assert_eq!(field(&last, column), expected, "{column} of {last}");
         }
         let expected = (packets + 3000, bytes + 3000 * size);
-        // By copying, the device has counted what may be on its way yet.
+        // In copy mode, the device counts packets that may still be in flight.
         let deadline = Instant::now() + LIMIT;
         let mut now = guest.arrived();
         while now != expected && Instant::now() < deadline {
@@ -148,7 +149,7 @@ fn virtio_net_sends_exactly() {
     }
 }
 
-/// Who sends by zero copy has the queue, and what comes in on it goes to the host stack all the same.
+/// A sender with zero copy owns the queue, but its received packets still reach the host stack.
 #[test]
 fn virtio_net_receives_while_it_sends() {
     let Some(guest) = Guest::find("virtio_net_receives_while_it_sends") else { return };
@@ -156,11 +157,11 @@ fn virtio_net_receives_while_it_sends() {
     counter.wait_ready(LIMIT).unwrap();
     let words = ["send", "-i", guest.device(), "--method", "xsk", "--rate", "500", "--json"];
     let mut sender = guest.wirelane(&words);
-    // An interval's object: it sends.
+    // An object of an interval shows that it sends.
     let first = sender.next_json(LIMIT).unwrap().unwrap();
     assert!(field(&first, "offered") > 0, "{first}");
     guest.send(1000, "socket");
-    // Sending goes on until all of it has come.
+    // Sending goes on until all packets have arrived.
     let last = last_of(counter, 1000);
     assert!(sender.is_running().unwrap());
     let sent = sender.terminate(LIMIT).unwrap();

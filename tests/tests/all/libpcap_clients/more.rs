@@ -1,4 +1,4 @@
-//! Suricata; and devices that are programs' own.
+//! Suricata; and devices that belong to programs (tun and tap).
 
 use std::path::Path;
 use std::process::Command;
@@ -10,7 +10,7 @@ use wirelane_tests::{Lab, Signal, require_root};
 
 use super::{ACCEPTED, Beside, CASES};
 
-/// As little as it needs.
+/// A minimal configuration.
 const SURICATA: &str = "%YAML 1.1
 ---
 vars:
@@ -64,7 +64,7 @@ fn suricata_sees_exactly_what_was_sent() {
         ];
         words.extend(filter.split(' ').filter(|word| !word.is_empty()));
         let mut child = start(&beside.lab, Library::DropIn, beside.folder.path(), &words).unwrap();
-        // It opens the device more than once.
+        // Suricata opens the device more than once.
         let log = Path::new(&folder).join("suricata.log");
         let end = Instant::now() + LIMIT;
         while !std::fs::read_to_string(&log).unwrap_or_default().contains("Engine started") {
@@ -74,10 +74,10 @@ fn suricata_sees_exactly_what_was_sent() {
         beside.send();
         let events = || -> Vec<serde_json::Value> {
             let log = std::fs::read_to_string(Path::new(&folder).join("eve.json")).unwrap_or_default();
-            // The last line may be on its way.
+            // The last line may be incomplete.
             log.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
         };
-        // It says once a second what it has decoded; what libpcap says, only when it ends.
+        // Suricata reports its decoder counts once a second, and libpcap's only at its end.
         let end = Instant::now() + LIMIT;
         loop {
             let events = events();
@@ -102,8 +102,8 @@ fn suricata_sees_exactly_what_was_sent() {
     finish(beside.holder).unwrap();
 }
 
-/// A program with a tap and a tun device, as virtual machines and VPNs have them: once FILE is there, it sends 64 packets
-/// from ports 1000 to 1015 by each.
+/// A program with a tap and a tun device, as of virtual machines and VPNs: once FILE exists, it sends 64 packets from
+/// ports 1000 to 1015 by each.
 const TUNNELS: &str = "import fcntl, os, struct, sys, time
 def device(name, kind):
     fd = os.open('/dev/net/tun', os.O_RDWR)
@@ -145,7 +145,7 @@ fn tap_and_tun_devices_are_captured() {
         assert_eq!(child.next_line(LIMIT).unwrap().as_deref(), Some("ready"), "{device}");
         child
     };
-    // All of them beside each other see the same packets.
+    // All programs run concurrently and see the same packets.
     let children = cases.map(|case| [Library::System, Library::DropIn].map(|library| begin(library, case)));
     std::fs::write(&go, "").unwrap();
     for (children, case) in children.into_iter().zip(cases) {

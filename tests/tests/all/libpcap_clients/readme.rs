@@ -1,4 +1,4 @@
-//! The commands of the guide to other tools, as it has them.
+//! Runs the commands of the guide to other tools as printed there.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -13,11 +13,11 @@ use wirelane_tests::{Child, Finished, Lab, repository, require_root, wirelane_bi
 
 use super::{PACKETS, SENT, number_before};
 
-/// The device of the guide, and where its collector is.
+/// The guide's device, and the network of its collector.
 const DEVICE: &str = "eth1";
 const COLLECTORS: &str = "192.0.2.0/24";
 
-/// The guide's commands, without what sends them to the background.
+/// The guide's commands, without the `&` that sends them to the background.
 fn commands() -> Vec<String> {
     let guide = std::fs::read_to_string(repository().join("docs/guides/other-tools.md")).unwrap();
     let blocks = guide.split("```").skip(1).step_by(2);
@@ -25,8 +25,8 @@ fn commands() -> Vec<String> {
     lines.map(|line| line.trim_end_matches(" &").to_owned()).collect()
 }
 
-/// Programs that stand for what a user has: ours on the PATH, sudo where everybody is root, and a folder of Wireshark's with
-/// the script that `make install` puts there.
+/// Creates stand-ins for a user's environment: ours on the PATH, sudo without effect, and Wireshark's extcap folder
+/// with the script that `make install` puts there.
 fn tools(folder: &Path) {
     built("libwirelane_libpcap_preload.so").unwrap();
     let binary = wirelane_binary().unwrap();
@@ -40,7 +40,7 @@ fn tools(folder: &Path) {
     }
 }
 
-/// One of the commands, running in a folder of its own.
+/// A running command in a folder of its own.
 struct Running {
     line: String,
     folder: PathBuf,
@@ -51,9 +51,10 @@ impl Running {
     fn start(lab: &Lab, tools: &Path, number: usize, line: String) -> Running {
         let folder = tools.join(number.to_string());
         std::fs::create_dir(&folder).unwrap();
-        // Some write as another user.
+        // Some programs write as another user.
         std::fs::set_permissions(&folder, PermissionsExt::from_mode(0o777)).unwrap();
-        // Lines come as on a terminal. The folder is Wireshark's in the mount namespace that 'ip netns exec' makes.
+        // Output is line-buffered as on a terminal. The folder replaces Wireshark's in the mount namespace that 'ip
+        // netns exec' makes.
         let script = format!(
             "cd {} && PATH={}:$PATH && place=$(tshark -G folders 2>/dev/null | \
              sed -n 's/^Extcap path:[[:space:]]*//p') && mount --bind {}/extcap $place && exec stdbuf -oL {line}",
@@ -63,7 +64,7 @@ impl Running {
         );
         let mut child = lab.spawn(&lab.receiver().namespace, &["sh", "-c", &script]).unwrap();
         let pid = child.pid();
-        // Wireshark has dumpcap start ours.
+        // Wireshark makes dumpcap start our extcap program.
         let its = |owner: &str, group: u32| {
             if line.contains("tshark") { owner == "wirelane" } else { group == pid }
         };
@@ -88,7 +89,7 @@ struct Ended {
     finished: Finished,
 }
 
-/// One connection to the receiver's port 80, with a question and its answer.
+/// One connection to the receiver's port 80, with a request and its response.
 fn browse(lab: &Lab) {
     let address = SocketAddr::from((lab.receiver().address, 80));
     let listener = lab.enter(&lab.receiver().namespace, || TcpListener::bind(address)).unwrap().unwrap();
@@ -104,7 +105,7 @@ fn browse(lab: &Lab) {
     assert!(answer.starts_with("HTTP/1.0 204"), "{answer}");
 }
 
-/// What softflowd has counted; it listens where it does by default.
+/// Packets that softflowd has processed; its control socket has the default path.
 fn processed() -> u64 {
     let output = std::process::Command::new("softflowctl").arg("statistics").output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -137,13 +138,13 @@ fn the_commands_of_the_guide_work() {
     DEVICE.clone_into(&mut lab.links[0].receiver.device);
     let commands = commands();
     let start = |(number, line): (usize, &String)| Running::start(&lab, folder.path(), number, line.clone());
-    // What is taken does not reach the host, which is to answer here.
+    // A command with `--exclusive` keeps packets from the host, which has to respond here, so it runs later.
     let takes = |(_, line): &(usize, &String)| line.contains("--exclusive");
     let running: Vec<Running> = commands.iter().enumerate().filter(|each| !takes(each)).map(start).collect();
 
     browse(&lab);
     send(&lab, SENT, &PACKETS).unwrap();
-    // It has everything once it has counted nothing more for a while.
+    // softflowd has all packets when its count has not changed for a while.
     let mut counted = 0;
     let end = Instant::now() + LIMIT;
     loop {
@@ -155,7 +156,7 @@ fn the_commands_of_the_guide_work() {
         assert!(Instant::now() < end, "softflowd has {now} packets");
         counted = now;
     }
-    // The others may still wait for more packets: tcpdump asks for a time-out of a second.
+    // The other programs may still wait for more packets: tcpdump's time-out is a second.
     std::thread::sleep(Duration::from_millis(1500));
     let mut ended: Vec<Ended> = running.into_iter().map(Running::end).collect();
     let mut of = |words: &str| {
@@ -165,7 +166,7 @@ fn the_commands_of_the_guide_work() {
 
     let file = of("-w eth1.pcap udp");
     assert_eq!(in_file(&file.folder.join("eth1.pcap")).unwrap().len() as u64, SENT);
-    // One RX queue, by two programs: as many packets, a line each.
+    // One RX queue, captured by two programs: the same number of packets, one per line.
     let queue = of("tcpdump -n -i eth1@2").finished;
     let shown = queue.lines.iter().filter(|line| line.contains(" IP ")).count() as u64;
     assert!(shown > 0 && shown < SENT, "{queue:?}");
@@ -182,7 +183,7 @@ fn the_commands_of_the_guide_work() {
     }
     let finger = of("p0f").finished;
     assert!(finger.lines.iter().any(|line| line.contains("(syn) ]-")), "{finger:?}");
-    // Everything, received and sent: in one of the two that divide it, and all of it in the one that counts flows.
+    // All packets, received and sent: divided between two programs, and all of them counted by softflowd.
     of("softflowd");
     let shares = ["one.pcap", "two.pcap"].map(|name| count_packets(&of(name).folder.join(name)).unwrap());
     assert_eq!(shares.iter().sum::<u64>(), counted, "{shares:?}");

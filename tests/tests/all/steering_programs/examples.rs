@@ -1,4 +1,4 @@
-//! The programs of `examples/steering/`, with traffic that they are made for; compiled as their README says.
+//! The programs of `examples/steering/`, with matching traffic; compiled as their README says.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -10,7 +10,7 @@ use wirelane_tests::{LabOptions, program_object, repository, require_root};
 use super::{Bench, HOOKS, end, word};
 
 fn tagged(id: u16, payload: &[u8]) -> Vec<u8> {
-    // With a priority, which is no part of the id.
+    // With priority bits, which do not belong to the id.
     ethernet(0x8100, &[&(0xa000 | id).to_be_bytes(), &[8, 0], payload].concat())
 }
 
@@ -43,7 +43,7 @@ fn the_example_keeps_tenants_together() {
     let bench = Bench::new(LabOptions::default());
     let [there, back] = conversation([192, 168, 0, 1], [192, 168, 0, 2]);
     let mut tenants = Vec::new();
-    // To workers 1, 1, 2 of 4 by virtual network, and 3, 0 by VLAN; inside, they all look the same.
+    // To workers 1, 1, 2 of 4 by virtual network, and 3, 0 by VLAN; the inner packets are identical.
     for packet in [&there, &back] {
         tenants.extend([1, 5, 2].map(|network| vxlan(network, &ethernet(0x0800, packet))));
         tenants.extend([7, 4092].map(|id| tagged(id, packet)));
@@ -90,7 +90,7 @@ fn the_example_keeps_clients_together() {
     }
 }
 
-/// The README's commands make what was tested above: the same bytes, but for the folder that they name.
+/// The README's commands yield the tested programs: the same bytes, except for the folder name in them.
 #[test]
 fn the_examples_are_compiled_as_their_readme_says() {
     let clang = ["clang-19", "clang"].into_iter().find_map(|name| {
@@ -128,7 +128,7 @@ fn the_examples_are_compiled_as_their_readme_says() {
     }
 }
 
-/// The instructions of an object.
+/// The instructions of an object file.
 fn code(bytes: &[u8]) -> Vec<u8> {
     use object::{Object as _, ObjectSection as _};
     let file = object::File::parse(bytes).unwrap();

@@ -8,8 +8,8 @@ use wirelane_tests::{Child, Signal, require_root, wirelane_binary};
 
 use super::{Field, LIMIT, PORT, number};
 
-/// A third machine behind the sensor's, which passes on what it is left: a network namespace with a device for that, and one for
-/// what manager and agent say. Gone when dropped.
+/// A third machine behind the sensor's, to which packets are passed on: a network namespace with a device for them, and
+/// one for the connection of manager and agent. Removed on drop.
 struct Behind(String);
 
 impl Behind {
@@ -76,7 +76,7 @@ impl Behind {
 
 impl Drop for Behind {
     fn drop(&mut self) {
-        // What is left of it shows in the next test that makes one of this name.
+        // A leftover namespace makes the next test fail that creates one of this name.
         let _ = Command::new("ip").args(["netns", "delete", &self.0]).status();
     }
 }
@@ -92,7 +92,7 @@ fn a_receiver_on_a_third_machine_counts_what_is_passed_on() {
     let rest = "sensors = [\"nobody\", \"wirelane-count\", \"wirelane-count-take\"]\nrates = [5000]\nduration = \"200ms\"\n\
                 engines = [\"ring\"]\ncores = [[1]]";
     Behind::battery(&field, "three", "in", rest);
-    // Without its agent, and for a device that it is not for.
+    // Without its agent, and with a device that the agent does not serve.
     let told = field.run(&["three.toml", "--out", "x"]);
     assert_eq!(told.status.code(), Some(1));
     assert!(
@@ -121,7 +121,7 @@ fn a_receiver_on_a_third_machine_counts_what_is_passed_on() {
     let page = fs::read_to_string(field.path("testbed-three/report.html")).unwrap();
     assert!(page.contains("Receiver:") && page.contains("passed on kpps"));
 
-    // Killed in a trial, it is that trial's fault; back again, it counts in the next one.
+    // If the agent is killed during a trial, that trial has a fault; after a restart it counts in the next one.
     let rest =
         "sensors = [\"wirelane-count\"]\nrates = [1000]\nduration = \"4s\"\nrepetitions = 2\ncores = [[1]]";
     Behind::battery(&field, "k", "in", rest);
