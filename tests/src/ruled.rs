@@ -42,7 +42,7 @@ pub fn open(
             .direction(Direction::Rx)
             .engine(engine)
             .hook(hook);
-        settings(builder.take(engine == Engine::Xsk)).open()
+        settings(builder.exclusive(engine == Engine::Xsk)).open()
     };
     lab.enter(&end.namespace, builder).unwrap()
 }

@@ -313,7 +313,8 @@ fn traffic_flows_on_after_kill() {
         let lab = Lab::new(1).unwrap();
         let device = lab.receiver().device.clone();
         // The capture consumes the packets: while it lives, the host stack does not get any.
-        let child = capture(&lab, &["count", "-i", &device, "--hook", hook, "--exclusive", "--json"]).unwrap();
+        let child =
+            capture(&lab, &["count", "-i", &device, "--hook", hook, "--exclusive", "--json"]).unwrap();
         send(&lab, 100, &[]).unwrap();
         child.signal(Signal::Kill).unwrap();
         child.finish(LIMIT).unwrap();

@@ -23,7 +23,7 @@ fn open(lab: &Lab, engine: Engine, settings: impl FnOnce(Builder) -> Builder + S
     let end = lab.receiver();
     let builder = move || {
         let builder = Builder::new(Selector::parse_list(&end.device).unwrap()).engine(engine);
-        settings(builder.take(engine == Engine::Xsk)).open()
+        settings(builder.exclusive(engine == Engine::Xsk)).open()
     };
     lab.enter(&end.namespace, builder).unwrap().unwrap()
 }

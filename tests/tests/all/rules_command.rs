@@ -335,8 +335,9 @@ fn others_are_told_that_they_may_not() {
     }
     let lab = Lab::new(1).unwrap();
     let device = lab.receiver().device.clone();
-    let child = capture(&lab, &["count", "-i", &device, "--engine", "packet", "--json", "--rules-capacity", "1"])
-        .unwrap();
+    let child =
+        capture(&lab, &["count", "-i", &device, "--engine", "packet", "--json", "--rules-capacity", "1"])
+            .unwrap();
     // A copy that other users can run.
     let folder = tempfile::tempdir().unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();

@@ -61,7 +61,7 @@ pub fn assert_same(user: &Path, of_user: &Value, kernel: &Path, of_kernel: &Valu
     let (up, offloaded) = (column(of_kernel, "delivered"), column(of_kernel, "absorbed"));
     assert_eq!((up, column(of_kernel, "seen")), (column(of_kernel, "analysed"), up + offloaded));
     assert_eq!(column(of_kernel, "packets_offloaded"), offloaded);
-    assert_eq!(up + below, column(of_user, "analysed"), "they have seen the same packets");
+    assert_eq!(up + offloaded, column(of_user, "analysed"), "they have seen the same packets");
     assert_eq!(column(of_kernel, "bytes") + column(of_kernel, "bytes_offloaded"), column(of_user, "bytes"));
     for name in ["transactions", "requests", "responses", "informational", "lost_bytes"] {
         assert_eq!(column(of_kernel, name), column(of_user, name), "{name}");

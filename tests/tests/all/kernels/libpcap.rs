@@ -98,8 +98,15 @@ fn what_a_program_takes_reaches_other_captures_and_no_socket() {
     send(FIRST + PORTS + 1);
     assert_eq!(arrived().unwrap(), FIRST + PORTS + 1);
     // An invalid value is refused and not taken as a default.
-    let words =
-        ["env", "WIRELANE_EXCLUSIVE=eth1", program.to_str().unwrap(), "loop", &lab.receiver().device, "1", ""];
+    let words = [
+        "env",
+        "WIRELANE_EXCLUSIVE=eth1",
+        program.to_str().unwrap(),
+        "loop",
+        &lab.receiver().device,
+        "1",
+        "",
+    ];
     let refused = start(&lab, Library::DropIn, folder.path(), &words).unwrap().finish(LIMIT).unwrap();
     assert!(refused.lines.join(" ").contains("WIRELANE_EXCLUSIVE: 'eth1' is neither 0 nor 1"), "{refused:?}");
 }

@@ -76,7 +76,7 @@ fn packets((capture, worker): &mut (Capture, Worker), seen: u64) -> BTreeMap<u64
 
 fn sent(capture: &Capture) -> EgressLine {
     let egress_devices = capture.ledger().unwrap().egress_devices;
-    let [exit] = egress_devices.as_slice() else { panic!("one exit: {egress_devices:?}") };
+    let [exit] = egress_devices.as_slice() else { panic!("one egress device: {egress_devices:?}") };
     exit.clone()
 }
 
@@ -125,7 +125,7 @@ fn go_where_rules_send_them(hook: HookChoice, vlan: bool) {
         let stays = (1064..1096).contains(&port(&number)) || !goes(port(&number));
         assert_eq!(kept.contains_key(&number), stays, "{hook:?}: packet {number}");
     }
-    assert_eq!(sent(&ruled.0), EgressLine { exit: "rx1".into(), sent: copies, unsent: 0 });
+    assert_eq!(sent(&ruled.0), EgressLine { device: "rx1".into(), sent: copies, unsent: 0 });
     let (capture, worker) = ruled;
     drop(worker);
     let ledger = capture.close().unwrap();
@@ -154,7 +154,8 @@ fn what_cannot_be_sent_is_counted() {
     for (text, absorbed) in [(MIRROR, 0), (REDIRECT, 1)] {
         let lab = lab();
         // Without a hook the capture uses tc, like the others.
-        let settings = |builder: Builder| builder.hook(HookChoice::Auto).rules(rules(text)).egress_devices(["rx1"]);
+        let settings =
+            |builder: Builder| builder.hook(HookChoice::Auto).rules(rules(text)).egress_devices(["rx1"]);
         let (capture, mut worker) = capture(&lab, lab.receiver(), settings);
         let near = &lab.links[1].receiver;
         for (turn, words) in [(1, ""), (2, "link set rx1 down"), (3, "link del rx1")] {
@@ -381,7 +382,7 @@ fn exits_are_named_when_the_capture_starts_and_shown_at_its_end() {
         seen += ["analysed", "absorbed"].map(|name| field(&interval, name)).iter().sum::<u64>();
     }
     let last = child.terminate(LIMIT).unwrap().last_json().unwrap();
-    assert_eq!(last["egress_devices"][0]["exit"], "rx1", "{last}");
+    assert_eq!(last["egress_devices"][0]["device"], "rx1", "{last}");
     assert_eq!(
         (field(&last["egress_devices"][0], "sent"), field(&last["egress_devices"][0], "unsent")),
         (SENT, 0),
