@@ -66,7 +66,7 @@ impl Behind {
         child
     }
 
-    /// As [`Field::battery`], with a receiver.
+    /// As [`Field::suite`], with a receiver.
     fn battery(field: &Field, name: &str, device: &str, rest: &str) {
         field.suite(name, rest);
         let mut file = fs::OpenOptions::new().append(true).open(field.path(&format!("{name}.toml"))).unwrap();
