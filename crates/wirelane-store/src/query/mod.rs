@@ -6,13 +6,13 @@
 
 mod ends;
 mod functions;
+mod guarded;
 mod mistake;
 mod questions;
 mod show;
 mod table;
 
 use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -26,6 +26,7 @@ use datafusion::prelude::{SQLOptions, SessionConfig, SessionContext, col};
 use futures::StreamExt;
 
 use ends::Ends;
+use guarded::guarded;
 pub use questions::{Peer, Question};
 pub use show::Form;
 use show::Shown;
@@ -117,14 +118,12 @@ impl Asker {
             let files = self.files()?;
             let mut shown = Shown::new(form, &mut *sink);
             // The decoder may stumble over a file that somebody has damaged with care.
-            let attempt = catch_unwind(AssertUnwindSafe(|| {
-                runtime.block_on(attempt(sql, &self.settings, &files, &mut shown))
-            }));
+            let attempt = guarded(|| runtime.block_on(attempt(sql, &self.settings, &files, &mut shown)));
             let why = match attempt {
                 Ok(Ok(())) => return Ok(()),
                 Ok(Err(Failed::Finally(error))) => return Err(error),
                 Ok(Err(Failed::Perhaps(why))) => why,
-                Err(_) => "a file's decoder panicked".to_owned(),
+                Err(why) => why,
             };
             let begun = shown.begun();
             let found = table::damaged(&files);

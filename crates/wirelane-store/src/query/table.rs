@@ -1,7 +1,6 @@
 //! A table as DataFusion has it: which files, and what their folders say.
 
 use std::fs::File;
-use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,6 +22,7 @@ use datafusion::object_store::path::Path as StorePath;
 use datafusion::parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use datafusion::physical_plan::ExecutionPlan;
 
+use super::guarded::guarded;
 use crate::Table;
 use crate::paths::Stored;
 
@@ -118,12 +118,8 @@ pub(super) fn damaged(files: &[(Table, Stored)]) -> Vec<(PathBuf, String)> {
             // Relaxed: the counter hands out places and orders nothing; the lock and the scope's end do.
             scope.spawn(|| {
                 while let Some((table, file)) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let read = catch_unwind(|| read(*table, &file.path));
-                    let why = match read {
-                        Ok(Ok(())) => continue,
-                        Ok(Err(why)) => why,
-                        Err(_) => "its decoder panicked".into(),
-                    };
+                    let read = guarded(|| read(*table, &file.path)).and_then(|read| read);
+                    let Err(why) = read else { continue };
                     if file.path.exists() {
                         found.lock().unwrap_or_else(PoisonError::into_inner).push((file.path.clone(), why));
                     }
