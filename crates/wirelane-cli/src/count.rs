@@ -62,7 +62,7 @@ Examples:
   wirelane count -i eth1 --rules rules.toml  with rules (see 'wirelane rules')
   wirelane count -i eth1 --device-wide --rules block.toml   for the device
 
-EgressDevice status: 0 done (also after Ctrl-C), 1 failed, 2 wrong usage.";
+Exit status: 0 done (also after Ctrl-C), 1 failed, 2 wrong usage.";
 
 /// The worker's own tally is all there is to do, but for the load that was asked for.
 struct Counter {

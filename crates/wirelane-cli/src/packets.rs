@@ -52,7 +52,7 @@ Examples:
 With --json each packet is an object with \"record\": \"packet\" (or \"digest\",
 if a rule delivers only the headers); fields that do not apply are left out.
 
-EgressDevice status: 0 done (also after Ctrl-C), 1 failed, 2 wrong usage.";
+Exit status: 0 done (also after Ctrl-C), 1 failed, 2 wrong usage.";
 
 /// One record of `--json`.
 #[derive(Debug, Serialize)]

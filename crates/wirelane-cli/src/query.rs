@@ -248,7 +248,7 @@ Examples:
   wirelane query \"SELECT src, count(DISTINCT dst_port) AS ports FROM flows
       GROUP BY src ORDER BY ports DESC LIMIT 5\" --store flows.db
 
-EgressDevice status: 0 answered, 1 failed, 2 wrong usage or invalid SQL.";
+Exit status: 0 answered, 1 failed, 2 wrong usage or invalid SQL.";
 
 #[cfg(feature = "store")]
 fn wrong(option: &'static str, reason: impl Into<String>) -> anyhow::Error {

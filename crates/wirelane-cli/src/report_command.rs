@@ -83,7 +83,7 @@ Examples:
   wirelane report --store probe.db --last 1d --html day.html
   wirelane report --store probe.db --from 2026-11-23 --to 2026-11-24 --json
 
-EgressDevice status: 0 done, 1 failed, 2 wrong usage.";
+Exit status: 0 done, 1 failed, 2 wrong usage.";
 
 /// Runs the command.
 #[cfg(not(feature = "store"))]

@@ -152,7 +152,7 @@ Examples:
   wirelane send -i eth1 --replay capture.pcapng   as recorded
   wirelane send -i eth1 --replay capture.pcapng --speed 10x --loop 3
 
-EgressDevice status: 0 done (also after Ctrl-C), 1 failed, 2 wrong usage.";
+Exit status: 0 done (also after Ctrl-C), 1 failed, 2 wrong usage.";
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum PatternArg {

@@ -75,7 +75,7 @@ Before each change the old value is written to a journal, so that 'restore'
 works after a crash too. A setting that another program has changed since is
 left alone. Settings that cannot be changed are named, and the rest is changed.
 
-EgressDevice status: 0 done, 1 failed, 2 wrong usage, 3 done in part.";
+Exit status: 0 done, 1 failed, 2 wrong usage, 3 done in part.";
 
 /// Something was done, and something was not.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::place;
+use crate::paths;
 use crate::tables::Table;
 use crate::unfinished;
 

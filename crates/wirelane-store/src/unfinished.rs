@@ -14,7 +14,7 @@ use rustix::fs::{CWD, FlockOperation, RenameFlags, flock};
 use rustix::io::Errno;
 use wirelane_export::folder;
 
-use crate::place;
+use crate::paths;
 
 /// Folders are for their owner to write, and for the group to read: analysts need not be who captures.
 pub(crate) const FOLDER: u32 = 0o750;

@@ -132,7 +132,7 @@ fn open(lab: &Lab, group: &Group) -> Capture {
         .steering(group.steering)
         .balance(group.balance)
         .ring_size(group.ring_mib << 20)
-        .take(group.exclusive)
+        .exclusive(group.take)
         .inner_headers(group.inner)
         .immediate(group.immediate)
         .congestion_control(group.shed.then(Watermarks::default));

@@ -186,7 +186,7 @@ Examples:
   wirelane flows -i eth1 --export 'ipfix://[2001:db8::1]:4739?transport=tcp' \\
       --workers 4 --biflow
 
-EgressDevice status: 0 done (also after Ctrl-C), 1 failed or a file could not be
+Exit status: 0 done (also after Ctrl-C), 1 failed or a file could not be
 written, 2 wrong usage. A collector that is away does not change it.";
 
 /// Batches of flows on their way from the workers to the exports.

@@ -164,7 +164,7 @@ Examples:
   wirelane http -i eth1 --quiet --export ipfix://192.0.2.1:4739
   wirelane http -i eth1,eth2            # a tap, with a device per direction
 
-EgressDevice status: 0 done (also after Ctrl-C), 1 failed or a log could not be
+Exit status: 0 done (also after Ctrl-C), 1 failed or a log could not be
 written, 2 wrong usage.";
 
 /// Batches of transactions on their way from the workers to the logs.

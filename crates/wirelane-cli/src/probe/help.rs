@@ -102,6 +102,6 @@ Programs are run without a shell, as the user that the command becomes (--user),
 at most four at a time, with 64 waiting. A program that fails, or is killed at
 its timeout, is reported and counted, and delays no packet. So are recordings
 and exports that fail or exceed their limits.
-EgressDevice status: 0 done (also after Ctrl-C), 1 failed, a mistake in the
+Exit status: 0 done (also after Ctrl-C), 1 failed, a mistake in the
 configuration, or a recording or an export of an alarm failed (all else was
 done), 2 wrong usage.";

@@ -52,7 +52,7 @@ Examples:
   sudo wirelane probe set -i eth1 alarm.flood.above=5000 alarm.flood.clear=2500
   sudo wirelane probe set schedule.night.at=23:30 interval=5s flush
 
-EgressDevice status: 0 done, 1 refused (nothing has changed), 2 wrong usage.";
+Exit status: 0 done, 1 refused (nothing has changed), 2 wrong usage.";
 
 /// Show the measurements, raised alarms and next schedules of a running probe
 #[derive(clap::Args, Debug)]

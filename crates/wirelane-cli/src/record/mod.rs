@@ -96,7 +96,7 @@ Examples:
   wirelane record -r capture.pcap -w capture.pcapng.zst
 
 Ctrl-C ends the capture and finishes the files; a second one leaves them as
-.part. EgressDevice status: 0 done (also after Ctrl-C), 1 failed or something is
+.part. Exit status: 0 done (also after Ctrl-C), 1 failed or something is
 unwritten, 2 wrong usage. A post-rotate command that fails is reported and
 counted, and does not change the status.";
 

@@ -66,7 +66,7 @@ Examples:
   sudo wirelane rules list --watch
   sudo wirelane rules del 30 1001
 
-EgressDevice status: 0 done, 1 failed (the active rules do not change), 2 wrong usage.";
+Exit status: 0 done, 1 failed (the active rules do not change), 2 wrong usage.";
 
 #[derive(clap::Subcommand, Debug)]
 enum What {

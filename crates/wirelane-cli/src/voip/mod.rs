@@ -214,7 +214,7 @@ Examples:
   wirelane voip -i eth1 --store calls.db --store-max-age 90d --quiet
   wirelane voip -i eth1 --heuristic --export file:calls.json
 
-EgressDevice status: 0 done (also after Ctrl-C), 1 failed or a file could not be
+Exit status: 0 done (also after Ctrl-C), 1 failed or a file could not be
 written, 2 wrong usage. A receiver that is away does not change it.";
 
 /// Batches on their way from the worker to the exports.

@@ -107,7 +107,7 @@ pub(super) fn run(args: &Args, end: &End) -> Result<Counts> {
         .hook(HookChoice::Native)
         .direction(Direction::Rx)
         .in_order(options.in_order)
-        .take(!options.leave)
+        .exclusive(!options.leave)
         .filter(&options.filter)
         .ring_size((args.buffer as usize) << 20)
         .steering(if options.by_queue { Steering::Queue } else { Steering::Flow })
