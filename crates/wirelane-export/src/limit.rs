@@ -172,7 +172,7 @@ fn rate(limit: OutputLimit) -> u32 {
 mod tests {
     use super::*;
 
-    /// Writes so many records of `cost` bytes for packets of `wire` bytes: how many were written.
+    /// Writes this many records of `cost` bytes for packets of `wire` bytes; returns how many were written.
     fn written(limiter: &mut Limiter, records: u64, wire: u64, cost: usize) -> u64 {
         (0..records)
             .filter(|_| {
@@ -188,7 +188,7 @@ mod tests {
     #[test]
     fn a_flood_pays_for_no_more_than_it_had_on_the_wire() {
         let mut limiter = Limiter::new(OutputLimit::Paid(1));
-        // Traffic before it has filled the account.
+        // Earlier traffic has filled the credit.
         assert_eq!(written(&mut limiter, 10_000, 100_000, 500), 10_000);
         let records = 1_000_000;
         let written = written(&mut limiter, records, 60, 500);
@@ -209,7 +209,7 @@ mod tests {
         let copies = |limiter: &mut Limiter, bytes: usize| {
             (0..100_000).filter(|_| limiter.admits_copy(bytes, bytes + 130)).count() as u64
         };
-        // Credit pays for 0.88 of them, however many they are.
+        // The credit pays for 0.88 of them, however many there are.
         let mut limiter = Limiter::new(OutputLimit::Paid(5));
         assert!(copies(&mut limiter, 600) >= 87_000);
         let mut limiter = Limiter::new(OutputLimit::Paid(5));
