@@ -1,4 +1,4 @@
-//! The options of a store, and its end of the exporting thread: of flows, calls, transactions or what a probe measures.
+//! Store options, and the store's part of the exporting thread: for flows, calls, transactions or probe results.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::shares::Shares;
 /// Heading of the help.
 const STORE: &str = "A store, for 'wirelane query'";
 
-/// Where it is all stored, and for how long.
+/// Options of a store.
 #[derive(clap::Args, Debug)]
 pub struct StoreArgs {
     /// Store it all in this folder, in Parquet files by the hour, for 'wirelane query' and other tools. It is made where it is not
@@ -44,19 +44,19 @@ mod built {
     use wirelane_export::Limiter;
     use wirelane_store::{LEAST_SIZE, Storable, StoreCounts, StoreSettings, Writer};
 
-    /// Bytes of a row in a file, at most, where rows have hardly anything in common.
+    /// Maximum bytes of a row in a file, if rows have hardly anything in common.
     const ROW: usize = 256;
 
-    /// The store that these go to.
+    /// A store of these values.
     pub struct Store<T> {
         writer: Writer<T>,
         limiter: Limiter,
-        /// Bytes on the wire that have led to one.
+        /// Bytes on the wire that led to a value.
         wire_bytes: fn(&T) -> u64,
     }
 
     impl<T: Storable> Store<T> {
-        /// Makes the folder, before rights are given up; `None` where no store is asked for.
+        /// Creates the folder, before privileges are dropped; `None` if no store is requested.
         pub fn open(
             args: &StoreArgs,
             live: bool,
@@ -82,12 +82,12 @@ mod built {
             Ok(Some(Store { writer, limiter, wire_bytes }))
         }
 
-        /// Starts the writer's thread, after rights are given up.
+        /// Starts the writer's thread, after privileges are dropped.
         pub fn start(&mut self, naming: T::Naming) -> Result<()> {
             Ok(self.writer.start(naming)?)
         }
 
-        /// Takes these on, as many as may be stored.
+        /// Stores values, as far as the write limit allows.
         pub fn take(&mut self, mut these: Vec<T>) {
             let Store { limiter, wire_bytes, .. } = self;
             these.retain(|one| {
@@ -101,28 +101,28 @@ mod built {
             self.writer.take(these);
         }
 
-        /// The end: what has become of it all.
+        /// Ends the store and returns the results.
         pub fn finish(self) -> Stored {
             Stored { suppressed: self.limiter.suppressed(), counts: self.writer.finish() }
         }
     }
 
-    /// What has become of it all in the store.
+    /// Results of the store.
     #[derive(Debug, serde::Serialize)]
     pub struct Stored {
-        /// Flows, calls or transactions beyond what the store may take.
+        /// Flows, calls or transactions beyond the store's write limit.
         suppressed: u64,
         #[serde(flatten)]
         counts: StoreCounts,
     }
 
     impl Stored {
-        /// The error of a store that lacks something.
+        /// The error of a store with missing rows.
         pub fn failure(&self) -> Option<anyhow::Error> {
             self.counts.failure().map(Into::into)
         }
 
-        /// As people read it.
+        /// The results for people.
         pub fn text(&self) -> String {
             use crate::table::{amount, counted, printable};
             let counts = &self.counts;
@@ -165,10 +165,10 @@ pub use missing::Stored;
 mod missing {
     use super::*;
 
-    /// There is none without the feature.
+    /// A store without the feature, which cannot be created.
     pub struct Store<T>(Never, std::marker::PhantomData<T>);
 
-    /// Nothing is one.
+    /// A type without values.
     enum Never {}
 
     /// See [`Store`].
@@ -176,7 +176,7 @@ mod missing {
     pub enum Stored {}
 
     impl<T> Store<T> {
-        /// Refuses, where a store is asked for.
+        /// Fails if a store is requested.
         pub fn open(
             args: &StoreArgs,
             _live: bool,

@@ -1,4 +1,4 @@
-//! Showing the rules of a running capture, and what they have counted.
+//! Shows the rules of a running capture, and their counters.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -36,7 +36,7 @@ pub struct List {
 /// Runs `list`.
 ///
 /// # Errors
-/// What the capture says.
+/// The error of the capture.
 pub fn list(args: &List) -> Result<()> {
     let mut client = connect(&args.which)?;
     loop {
@@ -69,7 +69,7 @@ fn all_exact(client: &mut Client) -> Result<Vec<ExactLine>> {
     Ok(all)
 }
 
-/// One rule of `--json`.
+/// A rule in `--json`.
 #[derive(Serialize)]
 struct Line<'a> {
     exact: bool,
@@ -81,7 +81,7 @@ struct Line<'a> {
     rule: Option<&'a ExactLine>,
 }
 
-/// The last object.
+/// The last JSON object.
 #[derive(Serialize)]
 struct Last<'a> {
     r#final: bool,
@@ -138,7 +138,7 @@ fn lines(stats: &RuleStats, exact: &[ExactLine]) -> Result<String> {
     Ok(text + &to_json(&Last::of(stats))? + "\n")
 }
 
-/// The rules as people read them.
+/// The rules as a table.
 fn table(stats: &RuleStats, exact: &[ExactLine]) -> String {
     let mut table =
         Table::new(["RULE", "packets", "bytes", "last hit", "action", "conditions"]).words_from(4);
@@ -175,7 +175,7 @@ fn table(stats: &RuleStats, exact: &[ExactLine]) -> String {
     table.to_string()
 }
 
-/// The rules that were hit most, for the end of a capture.
+/// The rules with the most hits, for the end of a capture.
 pub fn most_hit(stats: &RuleStats) -> String {
     const MOST: usize = 20;
     let mut hit = stats.clone();
@@ -188,7 +188,7 @@ pub fn most_hit(stats: &RuleStats) -> String {
     format!("\n{table}{more}{}", summary(stats))
 }
 
-/// Below the table.
+/// Text below the table.
 fn summary(stats: &RuleStats) -> String {
     let default = match stats.default {
         Policy::Pass => "pass",
@@ -225,7 +225,7 @@ fn summary(stats: &RuleStats) -> String {
     text
 }
 
-/// A named set in a line.
+/// A named set as a line.
 pub fn of_set(set: &SetLine) -> String {
     let (what, plural) = if set.of == "flow" { ("flow", "s") } else { ("address", "es") };
     let wrong = match (set.confirm, set.in_use) {
@@ -248,7 +248,7 @@ pub fn of_set(set: &SetLine) -> String {
     )
 }
 
-/// Patterns of a name in a line.
+/// The patterns of a name as a line.
 pub fn of_patterns(patterns: &PatternLine) -> String {
     format!(
         "patterns {}: {}, {} states, {} KiB{}",
@@ -260,7 +260,7 @@ pub fn of_patterns(patterns: &PatternLine) -> String {
     )
 }
 
-/// A plug-in in a line, and in another one that it has been switched off.
+/// A plug-in as a line, with a second line if it was disabled.
 fn of_plugin(plugin: &PluginLine) -> String {
     let name = printable(&plugin.name);
     let mut text = format!(
@@ -289,7 +289,7 @@ fn of_plugin(plugin: &PluginLine) -> String {
     text
 }
 
-/// How long ago the last hit was.
+/// Time since the last hit.
 fn ago(hits: &Hits) -> String {
     let Some(last) = hits.last_ns else { return "-".into() };
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_nanos());
@@ -313,7 +313,7 @@ fn shortened(text: &str) -> String {
 /// Runs `stats`.
 ///
 /// # Errors
-/// What the capture says.
+/// The error of the capture.
 pub fn stats(which: &Which) -> Result<()> {
     let stats = connect(which)?.stats()?;
     if which.json {
@@ -328,7 +328,7 @@ pub fn stats(which: &Which) -> Result<()> {
     ))
 }
 
-/// One capture of `--json`.
+/// A capture in `--json`.
 #[derive(Serialize)]
 struct InstanceLine {
     #[serde(flatten)]
@@ -340,7 +340,7 @@ struct InstanceLine {
 /// Runs `instances`.
 ///
 /// # Errors
-/// Where they cannot be looked for.
+/// If the captures cannot be listed.
 pub fn instances(json: bool) -> Result<()> {
     #[derive(Serialize)]
     struct Last {
