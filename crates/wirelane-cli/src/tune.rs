@@ -23,7 +23,7 @@ use crate::source::PollingArg;
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
 pub struct Args {
-    /// What to do; the plan is shown where nothing is said
+    /// Action; without one, the plan is shown
     #[arg(value_enum, default_value_t = What::Plan)]
     what: What,
 
@@ -48,7 +48,7 @@ pub struct Args {
     json: bool,
 }
 
-/// What to do.
+/// Values of WHAT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum What {
     /// Show the plan, change nothing

@@ -17,7 +17,7 @@ const SMALLEST: u64 = 64 << 10;
 /// Default compression level of zstd.
 const ZSTD_LEVEL: i32 = 3;
 
-/// What is written, and where.
+/// Options of the recorded files.
 #[derive(clap::Args, Debug)]
 pub struct RecordingArgs {
     /// File to write, NAME.part until it is complete; '-' is standard output, with tables on standard error

@@ -1,4 +1,4 @@
-//! `wirelane probe --top`: measurements with their past, the rows of one, and what is raised, on a terminal's screen.
+//! `wirelane probe --top`: a live view of measurements with their history, the rows of one, and raised alarms.
 //!
 //! ```text
 //! Controller (results, alarms) -> TopModel -> terminal::Top
@@ -10,5 +10,5 @@ mod view;
 
 pub use model::TopModel;
 
-/// The screen.
+/// The live view.
 pub type Top = crate::terminal::Top<TopModel>;
