@@ -350,8 +350,8 @@ impl SourceArgs {
         Ok(text)
     }
 
-    /// Starts the capture of the packets that match this expression, with this many workers, and drops the privileges that
-    /// only the start needs. After that, the process can write to `output`, and open nothing else.
+    /// Starts the capture of the packets that match this expression, with this many workers, and drops the privileges
+    /// that only the start needs. After that, the process can write to `output`, and open nothing else.
     pub fn open(
         &self,
         expression: &str,

@@ -362,7 +362,7 @@ impl Outlet {
         }
     }
 
-    /// Encodes the items with `encode` into messages, and sends the full ones.
+    /// Encodes the items with `encode` into messages, and queues the full ones.
     fn messages<T: OnWire>(
         &mut self,
         all: &[T],
