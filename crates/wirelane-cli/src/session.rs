@@ -79,7 +79,7 @@ where
                     work(worker, handler, budget, enough, advisor)
                 }));
                 let result = result.unwrap_or_else(|_| Err(anyhow!("a worker panicked; this is a bug")));
-                // The receiver lives as long as the scope.
+                // The receiver is in the main thread, which outlives the scope.
                 let _ = events.send(Event::WorkerEnded(result));
             });
             match spawned {

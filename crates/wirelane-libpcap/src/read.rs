@@ -35,7 +35,7 @@ const POLLED: Duration = Duration::from_millis(10);
 /// Packets that are dropped after capture, besides those of the other direction.
 #[derive(Debug, Default)]
 enum Sieve {
-    /// No packets.
+    /// Drops no packets.
     #[default]
     Open,
     /// A filter that is active in the kernel now, for packets up to this time stamp: they were captured before it was
