@@ -1,4 +1,4 @@
-//! Says where Debian and its descendants have libraries of this machine's kind.
+//! Passes the library folder of Debian and its descendants for this architecture to the compiler.
 
 use std::env;
 

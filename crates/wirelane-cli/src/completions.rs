@@ -1,4 +1,4 @@
-//! `wirelane completions`: what shells need to complete the command line, from the same definition as `--help`.
+//! `wirelane completions`: shell completion scripts, from the same definition as `--help`.
 
 use anyhow::Result;
 use clap_complete::Shell;

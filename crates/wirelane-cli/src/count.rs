@@ -64,7 +64,7 @@ Examples:
 
 Exit status: 0 done (also after Ctrl-C), 1 failed, 2 wrong usage.";
 
-/// The worker's own tally is all there is to do, but for the load that was asked for.
+/// Does nothing for each record except the requested load: the worker itself counts.
 struct Counter {
     load: u32,
 }

@@ -1,4 +1,4 @@
-//! `wirelane devices`: what there is to capture on.
+//! `wirelane devices`: devices that can be captured.
 
 mod detail;
 mod text;
@@ -54,7 +54,7 @@ struct KernelLine<'a> {
 /// Runs the command.
 ///
 /// # Errors
-/// Where a device or queue does not exist, or the kernel does not answer.
+/// If a device or queue does not exist, or the kernel does not answer.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let kernel = KernelFeatures::probe()?;
     let output = if args.devices.is_empty() {
@@ -82,7 +82,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     out::print(output)
 }
 
-/// The device with only those queues that were asked for.
+/// The device with only the selected queues.
 fn only_selected(selected: Selected) -> Device {
     let Selected { mut device, queues, .. } = selected;
     device.rx_queues.retain(|queue| queues.contains(&queue.queue));

@@ -83,7 +83,7 @@ pub fn run(args: &Args) -> Result<()> {
     match (&args.fifo, args.capture) {
         (Some(fifo), true) => capture(args, name, fifo),
         _ => match &args.extcap_capture_filter {
-            // Nothing at all is "yes".
+            // No output means that the expression is valid.
             Some(expression) => match check(expression, &device(name)?) {
                 Ok(()) => Ok(()),
                 Err(error) => out::print(format!("{error}\n")),
@@ -93,7 +93,7 @@ pub fn run(args: &Args) -> Result<()> {
     }
 }
 
-/// What can be set, in the protocol's form.
+/// The configurable options, in the protocol's form.
 const CONFIG: &str = "\
 arg {number=0}{call=--direction}{display=Direction}{type=selector}{tooltip=Which packets of the device}\n\
 value {arg=0}{value=rx}{display=Received}{default=true}\n\
@@ -102,13 +102,13 @@ value {arg=0}{value=both}{display=Both}{default=false}\n\
 arg {number=1}{call=--snap-length}{display=Bytes of each packet}{type=unsigned}{default=0}\
 {tooltip=0 keeps all of them}\n";
 
-/// The devices in the protocol's form: every RX queue, and all of a device where it has several.
+/// The devices in the protocol's form: every RX queue, and the whole device if it has several.
 fn interfaces(devices: &[Device]) -> String {
     let version = env!("CARGO_PKG_VERSION");
     let mut text = format!("extcap {{version={version}}}{{display=Wirelane}}\n");
     for device in devices.iter().filter(|device| device.up && device.link_type != LinkType::Other) {
         let name = &device.name;
-        // Braces end a value.
+        // Braces would end a value.
         if name.contains(['{', '}']) {
             continue;
         }
@@ -146,10 +146,10 @@ fn check(expression: &str, device: &Device) -> Result<(), wirelane::Error> {
     Ok(Filter::compile(expression, link).map(drop)?)
 }
 
-/// Becomes 'wirelane record', which writes pcapng to the pipe.
+/// Executes 'wirelane record' in this process, which writes pcapng to the pipe.
 fn capture(args: &Args, name: &str, fifo: &PathBuf) -> Result<()> {
     let program = std::env::current_exe().context("looking for the place of this program")?;
-    // Waits for Wireshark to open the other end.
+    // Blocks until Wireshark opens the other end.
     let pipe = OpenOptions::new().write(true).open(fifo).with_context(|| fifo.display().to_string())?;
     let mut command = Command::new(program);
     command.args(["record", "--quiet", "--immediate", "-i", name, "-w", "-", "--direction", &args.direction]);
@@ -157,7 +157,7 @@ fn capture(args: &Args, name: &str, fifo: &PathBuf) -> Result<()> {
     if let Some(expression) = args.extcap_capture_filter.as_ref().filter(|text| !text.trim().is_empty()) {
         command.arg("--").arg(expression);
     }
-    // Wireshark shows everything on standard error as a failure, and advice is none.
+    // Wireshark shows everything on standard error as a failure, so advice is disabled.
     if std::env::var_os("WIRELANE_LOG").is_none() {
         command.env("WIRELANE_LOG", "warn,wirelane::advice=off");
     }

@@ -1,4 +1,4 @@
-//! `wirelane groups`: who captures what.
+//! `wirelane groups`: captures by device.
 
 use serde::Serialize;
 use wirelane::escape::to_json;
@@ -43,7 +43,7 @@ struct Last {
 /// Runs the command.
 ///
 /// # Errors
-/// Where rights are missing, or the kernel does not answer.
+/// If privileges are missing, or the kernel does not answer.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let groups = groups::list()?;
     let mut output = String::new();
@@ -60,7 +60,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     out::print(output)
 }
 
-/// An expression for a column: the whole is in the JSON.
+/// An expression, shortened for a column: the JSON output contains all of it.
 fn shortened(expression: &str) -> String {
     const MOST: usize = 40;
     let shown = printable(expression).to_string();

@@ -5,7 +5,7 @@ use wirelane::control::{Client, Instance, Purpose, Status, instances};
 
 use wirelane_screen::table::printable;
 
-/// Which capture.
+/// Selects a running capture.
 #[derive(clap::Args, Debug)]
 pub struct Which {
     /// The capture on this device. Needed where there are several
@@ -22,10 +22,10 @@ pub struct Which {
 }
 
 impl Which {
-    /// Connects to it; what it says of itself, too.
+    /// Connects to the capture; also returns its status.
     ///
     /// # Errors
-    /// Where there is none, or several.
+    /// If there is no such capture, or several.
     pub fn connect(&self, purpose: Purpose) -> Result<(Status, Client)> {
         let all = instances(purpose)?;
         let fits = |instance: &&Instance| {
@@ -33,7 +33,7 @@ impl Which {
                 && self.interface.as_ref().is_none_or(|device| instance.status.devices.contains(device))
         };
         let mut found: Vec<&Instance> = all.iter().filter(fits).collect();
-        // A device's name is one of this network namespace; a process is what it is everywhere.
+        // Device names belong to this network namespace; process ids are valid everywhere.
         if self.pid.is_none() {
             found.retain(|instance| instance.here);
         }
@@ -57,7 +57,7 @@ fn shown(instance: &Instance) -> String {
     format!("{} {} on {}", printable(&status.command), status.pid, printable(&status.devices.join(",")))
 }
 
-/// That there is no such capture, and what to do.
+/// Error message for a missing capture, with advice.
 fn none(which: &Which, all: &[Instance], purpose: Purpose) -> String {
     let asked = match (&which.interface, which.pid) {
         (_, Some(pid)) => format!(" of process {pid}"),

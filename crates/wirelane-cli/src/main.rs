@@ -83,7 +83,7 @@ Start with:
 WIRELANE_LOG=info (or debug) in the environment prints more on standard error.";
 
 fn main() -> ExitCode {
-    // Standard output holds results only; what we have to say goes to standard error.
+    // Standard output contains only results; log messages go to standard error.
     tracing_subscriber::fmt()
         .with_writer(|| wirelane_screen::warnings::Warnings)
         .with_ansi(wirelane_monitor::out::in_colour(&io::stderr()))
@@ -93,8 +93,8 @@ fn main() -> ExitCode {
             tracing_subscriber::EnvFilter::try_from_env("WIRELANE_LOG").unwrap_or_else(|_| "warn".into()),
         )
         .init();
-    wirelane_monitor::out::open();
-    // Usage errors exit 2 (clap's own).
+    out::open();
+    // Usage errors exit with status 2, as in clap.
     let result = match Command::parse() {
         Command::Devices(args) => devices::run(&args),
         Command::Count(args) => count::run(*args),
@@ -126,14 +126,14 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if error.is::<wirelane_monitor::out::ReaderGone>() => ExitCode::SUCCESS,
         Err(error) => {
-            // Errors quote names and data of others. Nothing is left to do if standard error is closed.
+            // Errors quote external names and data. A closed standard error is ignored.
             let _ = writeln!(io::stderr(), "wirelane: {}", printable_lines(&message(&error)));
             ExitCode::from(status(&error))
         }
     }
 }
 
-/// 2 where the command line makes no sense, as for clap's own errors, 3 where part of it could not be done, else 1.
+/// Exit status: 2 for usage errors, as for clap's own errors, 3 for partial success, else 1.
 fn status(error: &anyhow::Error) -> u8 {
     if error.is::<tune::Partial>() {
         return 3;
@@ -141,7 +141,7 @@ fn status(error: &anyhow::Error) -> u8 {
     if is_usage(error) { 2 } else { 1 }
 }
 
-/// Whether the command line is wrong, whichever crate says so.
+/// Whether the error is a usage error, from any crate.
 fn is_usage(error: &anyhow::Error) -> bool {
     use wirelane::device;
     let library: Option<&wirelane::Error> = error.downcast_ref();
@@ -155,7 +155,7 @@ fn is_usage(error: &anyhow::Error) -> bool {
         || matches!(error.downcast_ref(), Some(wirelane::SandboxError::BadOption { .. }))
 }
 
-/// The error and its causes, without those that the text before them has already told.
+/// The error and its causes, without those that are contained in the text before them.
 fn message(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain().map(ToString::to_string) {
@@ -166,7 +166,7 @@ fn message(error: &anyhow::Error) -> String {
     text + &descriptors_hint(error)
 }
 
-/// What to do where a process may open no more files; libbpf and others pass that on as text only.
+/// Advice for a process that has reached its limit of open files; libbpf and others report that only as text.
 fn descriptors_hint(error: &anyhow::Error) -> String {
     let full = rustix::io::Errno::MFILE.to_string();
     if !error.chain().any(|cause| format!("{cause:#}").contains(&full)) {

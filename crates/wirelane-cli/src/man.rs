@@ -45,7 +45,7 @@ fn write(folder: &Path, name: &str, page: &[u8]) -> Result<()> {
     std::fs::write(&path, page).with_context(|| path.display().to_string())
 }
 
-/// One page. What follows the options in the help is laid out there by hand, and stays so.
+/// One page. The text after the options in the help has a fixed layout, which is kept.
 fn page(definition: clap::Command, name: &str, see_also: &[String]) -> io::Result<Vec<u8>> {
     let notes = definition.get_after_long_help().or(definition.get_after_help()).map(ToString::to_string);
     let has_commands = definition.has_subcommands();

@@ -1,4 +1,4 @@
-//! The option of numbers for Prometheus.
+//! The options for Prometheus metrics.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use wirelane_export::metrics::{Endpoint, LedgerMetrics, Registry, Secured, Servi
 
 use crate::source::{self, SourceArgs};
 
-/// Where numbers are asked for.
+/// Options of the metrics endpoint.
 #[derive(clap::Args, Debug)]
 pub struct MetricsArgs {
     /// Serve Prometheus at http://ADDRESS/metrics, as in 127.0.0.1:9464, during the capture. An address that other
@@ -32,7 +32,7 @@ pub struct MetricsArgs {
 }
 
 impl MetricsArgs {
-    /// Takes the place, before rights are given up; `None` where nobody is to ask.
+    /// Binds the endpoint, before privileges are dropped; `None` if it was not requested.
     pub fn open(&self, source: &mut SourceArgs) -> Result<Option<Endpoint>> {
         let Some(address) = self.address else { return Ok(None) };
         if source.read.is_some() {
@@ -44,7 +44,7 @@ impl MetricsArgs {
         Ok(Some(Endpoint::bind(address, secured).map_err(told)?))
     }
 
-    /// What asking from elsewhere takes, where it was given: all of it.
+    /// TLS and token for other hosts, if given: all three options or none.
     fn secured(&self) -> Result<Option<Secured>> {
         match (&self.metrics_cert, &self.metrics_key, &self.metrics_token_file) {
             (None, None, None) => Ok(None),
@@ -59,7 +59,7 @@ impl MetricsArgs {
     }
 }
 
-/// An error as one of the command line.
+/// Converts an error to a usage error.
 fn told(error: wirelane_export::Error) -> anyhow::Error {
     match error {
         wirelane_export::Error::Target { target, reason } => {
@@ -69,18 +69,18 @@ fn told(error: wirelane_export::Error) -> anyhow::Error {
     }
 }
 
-/// Numbers that are kept for whoever asks: of the ledger, and of the command.
+/// Metrics that are served: of the ledger, and of the command.
 pub struct Numbers<M> {
-    /// Of the ledger.
+    /// Metrics of the ledger.
     pub ledger: LedgerMetrics,
-    /// Of the command.
+    /// Metrics of the command.
     pub own: M,
-    /// Answers until it goes.
+    /// Serves the metrics until drop.
     _serving: Serving,
 }
 
 impl<M> Numbers<M> {
-    /// Begins to answer, after rights are given up.
+    /// Starts serving, after privileges are dropped.
     pub fn serve(endpoint: Endpoint, own: impl FnOnce(&mut Registry) -> M) -> Result<Numbers<M>> {
         let mut registry = Registry::default();
         let (ledger, own) = (LedgerMetrics::new(&mut registry), own(&mut registry));

@@ -1,4 +1,4 @@
-//! `wirelane packets`: a line for each packet, with what was found in its headers and what rules said of it.
+//! `wirelane packets`: a line for each packet, with its parsed headers and the results of rules.
 
 use std::fmt::Write as _;
 use std::time::{Duration, SystemTime};
@@ -91,12 +91,12 @@ struct Line<'a> {
     tag: Option<u32>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     patterns: Vec<u32>,
-    /// What a plug-in has left, in hexadecimal digits.
+    /// The note of a plug-in, in hexadecimal digits.
     #[serde(skip_serializing_if = "Option::is_none")]
     note: Option<String>,
 }
 
-/// What is remarkable about a record, by the bits of its flags.
+/// Marks of a record, by the bits of its flags.
 const MARKS: [(u16, &str); 10] = [
     (flags::CUT, "cut"),
     (flags::MALFORMED, "malformed"),
@@ -110,7 +110,7 @@ const MARKS: [(u16, &str); 10] = [
     (flags::HALF_SEARCHED, "half-searched"),
 ];
 
-/// More patterns were found than a record has ids of.
+/// Mark for more matching patterns than a record has ids for.
 const MORE_PATTERNS: &str = "more-patterns";
 
 impl<'a> Line<'a> {
@@ -142,7 +142,7 @@ impl<'a> Line<'a> {
         }
     }
 
-    /// The line for people; without its end.
+    /// The line for people, without its end.
     fn text(&self, into: &mut String) {
         let digest = if self.record == "digest" { " digest" } else { "" };
         let way = if self.egress { " >" } else { "" };
@@ -207,12 +207,12 @@ fn layer(number: u8) -> Option<&'static str> {
     }
 }
 
-/// The number of the transport header's protocol, where there is IP.
+/// The protocol number of the transport header, for IP packets.
 fn protocol(layer: u8, proto: u8) -> Option<u8> {
     matches!(layer, l3::IPV4 | l3::IPV6).then_some(proto)
 }
 
-/// IANA's keyword of protocols that are met every day.
+/// IANA's keyword of common protocols.
 fn name(protocol: u8) -> Option<&'static str> {
     match protocol {
         1 => Some(" icmp"),
@@ -251,7 +251,7 @@ pub fn run(args: &Args) -> Result<()> {
     outcome.failure.map_or(shown, Err)
 }
 
-/// What is told beside the packets: for people the beginning and the end alone.
+/// Output besides the packets: for people only the beginning and the end.
 struct Around {
     report: Report,
     json: bool,
@@ -272,16 +272,16 @@ struct Shower {
     json: bool,
     time: Timebase,
     interfaces: Interfaces,
-    /// By device; those of files come as they are met.
+    /// Names by device; those of a file's interfaces are added when they appear.
     names: Vec<String>,
     shown: String,
 }
 
-/// Text that is kept before it is written, in bytes: batches may be long.
+/// Maximum bytes of text that are buffered before they are written: batches may be long.
 const KEPT: usize = 64 << 10;
 
 impl Shower {
-    /// Knows the name of this device.
+    /// Adds the names up to this device.
     fn learn(&mut self, device: usize) {
         while device >= self.names.len() {
             let interface = self.interfaces.get(self.names.len(), 0);

@@ -1,13 +1,13 @@
-//! Checks that the command lines in README.md and `docs/` are ones that the program accepts.
+//! Checks that the program accepts the command lines in README.md and `docs/`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::CommandFactory;
 
-/// Info strings of blocks that hold command lines.
+/// Info strings of blocks that contain command lines.
 const SHELL: [&str; 4] = ["", "console", "sh", "bash"];
-/// Tokens behind which another command begins, and those that end the words of a command.
+/// Tokens that end a command.
 const BETWEEN: [&str; 5] = ["|", "||", "&&", "&", ";"];
 
 fn pages() -> Vec<PathBuf> {
@@ -27,7 +27,7 @@ fn pages() -> Vec<PathBuf> {
     pages
 }
 
-/// Command lines of a page, by the number of their line: what follows `$ `, and in blocks without it all lines that begin
+/// Command lines of a page with their line numbers: the text after `$ `, and in blocks without it all lines that begin
 /// with `wirelane` or `sudo wirelane`. A `\` at the end continues a line.
 fn command_lines(text: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
@@ -66,7 +66,7 @@ fn commands_of(block: &[(&str, usize)], found: &mut Vec<(usize, String)>) {
 
 /// The words of each `wirelane` command in a command line.
 fn commands(line: &str) -> Vec<Vec<String>> {
-    // `;` ends a command also where no blank stands before it.
+    // `;` ends a command even without a blank before it.
     let spaced = line.replace("; ", " ; ");
     let words = shlex::split(&spaced).unwrap_or_else(|| panic!("quotes do not match: {line}"));
     let commands = words.split(|word| BETWEEN.contains(&word.as_str()));

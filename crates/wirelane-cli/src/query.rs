@@ -255,13 +255,22 @@ fn wrong(option: &'static str, reason: impl Into<String>) -> anyhow::Error {
     wirelane::Error::BadOption { option, reason: reason.into() }.into()
 }
 
+/// Error of a program built without the store.
+#[cfg(not(feature = "store"))]
+pub fn not_built() -> anyhow::Error {
+    anyhow::anyhow!(
+        "this program was built without the store; 'make build' builds one with it (cargo: feature 'store' of the \
+         crate wirelane-cli)"
+    )
+}
+
 /// A time in UTC, in nanoseconds since 1970.
 pub fn moment(text: &str) -> Result<i64, String> {
     let wrong =
         || "give a time in UTC, as in 2026-11-23, '2026-11-23 04:00' or 2026-11-23T04:00:30Z".to_owned();
     let text = text.trim().trim_end_matches('Z');
     let (date, time) = text.split_once([' ', 'T']).unwrap_or((text, "00:00"));
-    // humantime knows days, leap years included, but wants all of it.
+    // humantime parses dates, including leap years, but requires the complete form.
     let time = if time.matches(':').count() == 1 { format!("{time}:00") } else { time.to_owned() };
     let found = humantime::parse_rfc3339(&format!("{date}T{time}Z")).map_err(|_| wrong())?;
     let since = found.duration_since(std::time::SystemTime::UNIX_EPOCH).map_err(|_| wrong())?;
@@ -277,7 +286,7 @@ pub fn run(_args: &Args) -> Result<()> {
 /// Runs the command.
 ///
 /// # Errors
-/// Where there is no store, SQL that makes no sense, too little memory, an output that fails.
+/// If there is no store, the SQL is invalid, there is too little memory, or an output fails.
 #[cfg(feature = "store")]
 pub fn run(args: &Args) -> Result<()> {
     use wirelane_store::query::{AskSettings, Asker, Form};
@@ -320,7 +329,7 @@ pub fn run(args: &Args) -> Result<()> {
     }
 }
 
-/// The time that is asked about, in nanoseconds since 1970.
+/// The requested time span, in nanoseconds since 1970.
 #[cfg(feature = "store")]
 pub fn range(
     from: Option<i64>,
@@ -341,7 +350,7 @@ pub fn range(
     Ok((from_ns, to_ns))
 }
 
-/// A mistake in SQL, with its place.
+/// Formats an SQL error with its position.
 #[cfg(feature = "store")]
 fn mistake(sql: &str, message: &str, at: Option<(u64, u64)>, hint: Option<String>) -> anyhow::Error {
     use wirelane_screen::table::printable;
@@ -350,7 +359,7 @@ fn mistake(sql: &str, message: &str, at: Option<(u64, u64)>, hint: Option<String
     if let Some(hint) = hint {
         text += &format!("; {}", printable(&hint));
     }
-    // What is missing at the end has no place but that.
+    // An error at the end of the text has no other position.
     let end =
         || sql.lines().enumerate().last().map(|(at, line)| (at as u64 + 1, line.chars().count() as u64 + 1));
     let at = at.or_else(|| if message.ends_with("found: EOF") { end() } else { None });
@@ -405,7 +414,7 @@ fn question(
     })
 }
 
-/// Seconds that make some dozen rows of a range that has a beginning.
+/// Length of a step in seconds that results in some dozen rows, if the range has a beginning.
 #[cfg(feature = "store")]
 fn step_of(from_ns: Option<i64>, to_ns: Option<i64>) -> u64 {
     let Some(from) = from_ns else { return 3600 };

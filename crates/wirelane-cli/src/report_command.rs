@@ -1,4 +1,4 @@
-//! `wirelane report`: what is stored of some time, as a page of HTML, as text or as JSON.
+//! `wirelane report`: a report of a time span of a store, as an HTML page, text or JSON.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -94,7 +94,7 @@ pub fn run(_args: &Args) -> Result<()> {
 /// Runs the command.
 ///
 /// # Errors
-/// Where there is no store, too little memory, or a file that cannot be written.
+/// If there is no store, too little memory, or a file cannot be written.
 #[cfg(feature = "store")]
 pub fn run(args: &Args) -> Result<()> {
     use wirelane_store::query::{AskSettings, Asker};
@@ -150,7 +150,7 @@ pub fn run(args: &Args) -> Result<()> {
     }
 }
 
-/// How far it is, on standard error; nothing where that is no terminal.
+/// Progress bar on standard error; hidden without a terminal.
 #[cfg(feature = "store")]
 fn bar(quiet: bool) -> Result<indicatif::ProgressBar> {
     use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -158,12 +158,12 @@ fn bar(quiet: bool) -> Result<indicatif::ProgressBar> {
     let target = if quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
     let bar = ProgressBar::with_draw_target(Some(1), target);
     bar.set_style(ProgressStyle::with_template("{elapsed:>4} {bar:30} {pos}/{len} {wide_msg}")?);
-    // A single question about a long time takes long, too.
+    // A single query of a long time span takes long, too.
     bar.enable_steady_tick(Duration::from_millis(250));
     Ok(bar)
 }
 
-/// Where the page goes: opened before anything is asked, so that nobody waits for what cannot be written.
+/// Output of the page: opened before any query, so that the user does not wait for a page that cannot be written.
 #[cfg(feature = "store")]
 enum Page {
     Standard,
@@ -180,8 +180,8 @@ impl Page {
         if path.as_os_str() == "-" {
             return Ok(Page::Standard);
         }
-        // A report has addresses and names of others in it, and is for its owner alone. A link that somebody has planted
-        // under its name must not lead to another file.
+        // A report contains private addresses and names, and is only for its owner. A link planted under its name must
+        // not lead to another file.
         let mut options = std::fs::OpenOptions::new();
         options.write(true).truncate(false).create(overwrite).create_new(!overwrite);
         options.mode(0o600).custom_flags(libc::O_NOFOLLOW);
@@ -198,10 +198,10 @@ impl Page {
         }
     }
 
-    /// There will be no page: the file goes, unless it may have been there before.
+    /// Removes the file if there will be no page, unless it may have existed before.
     fn give_up(&self, overwrite: bool) {
         if let (Page::File(_, path), false) = (self, overwrite) {
-            // What cannot be removed is empty, and the error that is told says why.
+            // A file that cannot be removed is empty, and the reported error contains the reason.
             let _ = std::fs::remove_file(path);
         }
     }

@@ -8,12 +8,12 @@ use wirelane::sandbox::{Identity, Sandbox, Work};
 /// Heading of the help.
 const RIGHTS: &str = "Privileges after set-up";
 
-/// What a command goes on to write.
+/// Output that the command continues to write.
 #[derive(Clone, Copy, Debug)]
 pub struct Output<'a> {
-    /// The file, or the first of its files; '-' is standard output.
+    /// The file, or the first of several; '-' is standard output.
     pub path: &'a Path,
-    /// Whether what was written is read again.
+    /// Whether the written data is read again.
     pub read_back: bool,
 }
 
@@ -29,34 +29,29 @@ pub struct RightsArgs {
     #[arg(long, conflicts_with = "user", help_heading = RIGHTS)]
     keep_rights: bool,
 
-    /// Ports that the command goes on to connect to, by TCP.
+    /// TCP ports that the command connects to later.
     #[arg(skip)]
     pub tcp_ports: Vec<u16>,
 
-    /// Whether the settings of a terminal are changed, and changed back at the end.
+    /// Whether terminal settings are changed, and restored at the end.
     #[arg(skip)]
     pub terminal: bool,
-    /// Whether connections are accepted, at a socket that listens by then.
+    /// Whether connections are accepted, on a socket that listens before.
     #[arg(skip)]
     pub serves: bool,
-    /// Files that are opened again where they are renamed.
+    /// Files that are reopened after they were renamed.
     #[arg(skip)]
     pub logs: Vec<PathBuf>,
-    /// Folders in which the command goes on to make folders and files.
+    /// Folders in which the command creates folders and files later.
     #[arg(skip)]
     pub trees: Vec<PathBuf>,
 }
 
 impl RightsArgs {
-    /// The TCP ports that exports connect to, and the files that they open again, to be added to.
-    pub fn exports(&mut self) -> (&mut Vec<u16>, &mut Vec<PathBuf>) {
-        (&mut self.tcp_ports, &mut self.logs)
-    }
-
-    /// Whom the command becomes; `None`: nobody else.
+    /// User that the command changes to; `None`: no change.
     ///
     /// # Errors
-    /// Where there is no such user.
+    /// If there is no such user.
     pub fn identity(&self) -> Result<Option<Identity>> {
         Ok(match (&self.user, self.keep_rights) {
             (_, true) => None,
@@ -65,10 +60,10 @@ impl RightsArgs {
         })
     }
 
-    /// What is given up for this work, which writes to `output`; `None`: nothing.
+    /// Sandbox for this work, which writes to `output`; `None`: no restrictions.
     ///
     /// # Errors
-    /// Where there is no such user.
+    /// If there is no such user.
     pub fn confinement(&self, work: Work, output: Option<Output<'_>>) -> Result<Option<Sandbox>> {
         if self.keep_rights {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! The options about rules that every capturing command shares: which rules, and what these may use.
+//! Rule options shared by all capturing commands: the rules, and their limits.
 
 use std::path::PathBuf;
 
@@ -43,12 +43,12 @@ pub struct RuleArgs {
     #[arg(long, value_name = "NANOSECONDS", default_value_t = 5000, value_parser = clap::value_parser!(u32).range(1..=1_000_000_000), help_heading = CAPTURE)]
     pub plugin_budget: u32,
 
-    /// The command's own rules, where no rule file is given: which packets come up beside flows that are made in the
-    /// kernel, and what asks plug-ins about every packet.
+    /// The command's own rules, without a rule file: which packets are delivered besides flows that are made in the
+    /// kernel, and rules that evaluate plug-ins for every packet.
     #[arg(skip)]
     own: Option<RuleSet>,
 
-    /// Something rests on its own rules being as they are.
+    /// Whether something depends on the command's own rules, so that they must not be changed.
     #[arg(skip)]
     fixed: bool,
 }
@@ -89,7 +89,7 @@ fn rules_capacity(text: &str) -> std::result::Result<RulesCapacity, String> {
 }
 
 impl RuleArgs {
-    /// Has these rules, whose ids are 1 and so on, decide which packets come up. Nobody else may change them.
+    /// Sets the rules for delivered packets, with ids from 1. No other process can change them.
     pub fn decide(&mut self, rules: RuleSet) {
         self.own = Some(rules);
         self.fixed = true;
@@ -100,11 +100,11 @@ impl RuleArgs {
         !self.fixed
     }
 
-    /// Loads these plug-ins too, by names and files, before those of the command line. They are asked about every packet, or
-    /// where the rule file has them asked.
+    /// Also loads these plug-ins, by names and files, before those of the command line. They are evaluated for every
+    /// packet, or as in the rule file.
     ///
     /// # Errors
-    /// Where that asks one of them about no packet; what is wrong with it.
+    /// If the rule file does not evaluate one of them; the fault of the file.
     pub fn ask(&mut self, plugins: Vec<(String, PathBuf)>) -> Result<()> {
         let given = std::mem::take(&mut self.plugins);
         let own = plugins.iter().map(|(name, file)| PluginArg { name: name.clone(), file: file.clone() });
@@ -129,10 +129,10 @@ impl RuleArgs {
         Err(Error::BadOption { option: "--rules", reason }.into())
     }
 
-    /// The rules for reading a file, where nothing is sent on, and no plug-in runs.
+    /// The rules for reading a file, for which packets are not sent on and plug-ins do not run.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// The fault of the rules.
     pub fn for_file(&self) -> Result<Option<RuleSet>> {
         let cannot = |option, reason: String| Err(Error::BadOption { option, reason }.into());
         if !self.plugins.is_empty() {
@@ -156,7 +156,7 @@ impl RuleArgs {
     /// The settings of a capture with these rules.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// The fault of the rules.
     pub fn apply(&self, mut builder: Builder) -> Result<Builder> {
         let names: Vec<String> = self.plugins.iter().map(|plugin| plugin.name.clone()).collect();
         if let Some(file) = &self.rules {

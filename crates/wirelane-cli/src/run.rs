@@ -1,4 +1,4 @@
-//! `wirelane run`: a program that was written for libpcap, with our libpcap in front of the system's.
+//! `wirelane run`: runs a libpcap program with our libpcap before the system's.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;
@@ -48,11 +48,11 @@ Examples:
   sudo wirelane run -- tshark -i eth1 -f 'tcp port 443'
   for i in 1 2 3 4; do sudo wirelane run -- tcpdump -i eth1:t/4 -w $i.pcap & done";
 
-/// The preload library's name where it is installed, and as cargo builds it.
+/// File name of the preload library if installed, and as cargo builds it.
 const INSTALLED: &str = "libwirelane-pcap.so";
 const BUILT: &str = "libwirelane_libpcap_preload.so";
 
-/// Runs the command, in the place of this program.
+/// Executes the command in this process.
 pub fn run(args: &Args) -> Result<()> {
     let library = library()?;
     let mut preload = library.into_os_string();
@@ -72,7 +72,7 @@ pub fn run(args: &Args) -> Result<()> {
     Err(command.exec()).with_context(|| format!("starting {}", program.to_string_lossy()))
 }
 
-/// Where the library is: installed as this program is, or built beside it.
+/// Path of the library: installed like this program, or built beside it.
 fn library() -> Result<PathBuf> {
     let program = std::env::current_exe().context("looking for the place of this program")?;
     let folder = program.parent().unwrap_or(Path::new("/"));

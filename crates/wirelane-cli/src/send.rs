@@ -184,7 +184,7 @@ enum MethodArg {
     Xsk,
 }
 
-/// Sizes that take turns.
+/// Frame sizes in rotation.
 #[derive(Clone, Debug)]
 struct Sizes(Vec<u16>);
 
@@ -252,7 +252,7 @@ fn run_generator(args: &Args, stop: &AtomicBool) -> Result<()> {
     let mut elapsed_s = 0.0;
     let on_interval = |interval: &Interval| {
         elapsed_s += interval.duration_s;
-        // A reader that has gone away is noticed at the end; the traffic does not depend on it.
+        // A closed reader is noticed at the end; the traffic does not depend on it.
         let _ = if args.json { print_json(interval, false) } else { print_interval(interval, elapsed_s) };
     };
     let report = match args.rights.confinement(Work::Send, None)? {
@@ -332,7 +332,7 @@ fn run_replay(args: &Args, path: PathBuf, stop: &AtomicBool) -> Result<()> {
         "--loop: standard input can be replayed once only; write it to a file first"
     );
     let plan = ReplayPlan { device: args.interface.clone(), speed: args.speed.0, passes: args.passes };
-    // Opened with the rights of who runs the command, and not looked at with them.
+    // Opened with the privileges of the caller, and parsed without them.
     let input = FileInput::open(&path)?;
     let passes = || Ok(wirelane_pcapng::Reader::read(input.again()?)?);
     let report = match args.rights.confinement(Work::Send, None)? {
@@ -342,7 +342,7 @@ fn run_replay(args: &Args, path: PathBuf, stop: &AtomicBool) -> Result<()> {
     if args.json { print_json(&report, true) } else { print_replay(&report) }
 }
 
-/// An object of the JSON output: its own fields and whether it is the last.
+/// A JSON object of the output: its own fields, and whether it is the last.
 #[derive(Serialize)]
 struct Line<'a, T> {
     r#final: bool,
@@ -355,7 +355,7 @@ fn print_json(fields: &impl Serialize, last: bool) -> Result<()> {
     out::print(line + "\n")
 }
 
-/// A line of progress, the first one under its header.
+/// A progress line, the first one after the header.
 fn print_interval(interval: &Interval, elapsed_s: f64) -> Result<()> {
     let mut text = String::new();
     if interval.interval == 1 {
@@ -375,7 +375,7 @@ fn print_interval(interval: &Interval, elapsed_s: f64) -> Result<()> {
     out::print(text + "\n")
 }
 
-/// Lines of a report: a name, and what there is to say.
+/// Lines of a report: a name and a text.
 #[derive(Default)]
 struct Lines(String);
 
@@ -408,7 +408,7 @@ impl Lines {
     }
 }
 
-/// Packets a second where the exact number matters.
+/// Packets per second as a whole number, if the exact value matters.
 fn whole(pps: f64) -> String {
     amount(pps.round() as u64)
 }

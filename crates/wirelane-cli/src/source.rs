@@ -1,4 +1,4 @@
-//! The options that every capturing command shares: where packets come from, and when to stop.
+//! Options shared by all capturing commands: the source of packets, and the end of the capture.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -29,7 +29,7 @@ pub const STOP: &str = "End (default: Ctrl-C, or the end of the file)";
 /// See [`SOURCE`].
 pub const OUTPUT: &str = "Output";
 
-/// Where packets come from, and when to stop.
+/// Options of the source of packets, and of the end of the capture.
 #[derive(clap::Args, Debug)]
 pub struct SourceArgs {
     /// Device to capture on: eth1 for its received and transmitted packets, eth1@2 or eth1@0-3 for RX queues; several
@@ -107,14 +107,14 @@ pub struct SourceArgs {
     #[command(flatten)]
     pub ruled: RuleArgs,
 
-    /// Flows that are made in the kernel, where the command asks for that.
+    /// Flows that are made in the kernel, if the command requests that.
     #[arg(skip)]
     pub kernel_flows: Option<KernelFlows>,
 
-    /// HTTP that is looked at in the kernel, the same way.
+    /// HTTP that is analysed in the kernel, likewise.
     #[arg(skip)]
     pub kernel_http: Option<KernelHttp>,
-    /// RTP streams that can be measured in the kernel, where the command asks for that.
+    /// Maximum RTP streams that are measured in the kernel, if the command requests that.
     #[arg(skip)]
     pub kernel_streams: Option<usize>,
 
@@ -141,15 +141,15 @@ pub struct SourceArgs {
     #[command(flatten)]
     pub rights: RightsArgs,
 
-    /// Whether other processes ask the command something while it captures.
+    /// Whether the command answers requests of other processes during the capture.
     #[arg(skip)]
     pub service: bool,
 
-    /// Whether the command needs no time order over RX queues, CPUs and devices.
+    /// Whether the command does not need time order over RX queues, CPUs and devices.
     #[arg(skip)]
     pub any_order: bool,
 
-    /// Whether the command reads its configuration again at SIGHUP, by a handler of its own.
+    /// Whether the command reads its configuration again at SIGHUP, with its own handler.
     #[arg(skip)]
     pub reloads: bool,
 
@@ -227,7 +227,7 @@ pub enum PollingArg {
 }
 
 impl PollingArg {
-    /// As the library has it.
+    /// The library's value.
     pub fn polling(self) -> Polling {
         match self {
             PollingArg::Interrupt => Polling::Interrupt,
@@ -293,7 +293,7 @@ pub enum BalanceArg {
 #[derive(Clone, Copy, Debug)]
 pub struct CongestionControl(pub Option<Watermarks>);
 
-/// Most bytes of a file with an expression.
+/// Maximum bytes of a file with an expression.
 const LONGEST_EXPRESSION: u64 = 8192;
 
 /// A usage error.
@@ -302,7 +302,7 @@ fn wrong(option: &'static str, reason: impl Into<String>) -> anyhow::Error {
 }
 
 impl SourceArgs {
-    /// Whether transmitted packets may be captured beside received ones.
+    /// Whether transmitted packets may be captured besides received ones.
     pub fn has_both_directions(&self) -> bool {
         let queues = |list: &String| list.contains('@');
         match self.direction {
@@ -322,20 +322,8 @@ impl SourceArgs {
             && self.ruled.rules.is_none()
     }
 
-    /// When the run reports and ends.
-    pub fn limits(&self) -> Limits {
-        let expected = || Expected { exclusive: self.exclusive, conversations: self.expects_conversations() };
-        Limits {
-            interval: self.interval,
-            duration: self.duration,
-            packets: self.packets,
-            on_hangup: self.on_hangup(),
-            live: self.read.is_none().then(expected),
-        }
-    }
-
-    /// What SIGHUP does.
-    fn on_hangup(&self) -> OnHangup {
+    /// Effect of SIGHUP.
+    pub fn on_hangup(&self) -> OnHangup {
         match (self.reloads, self.rights.logs.is_empty()) {
             (true, _) => OnHangup::Reload,
             (false, true) => OnHangup::End,
@@ -343,7 +331,7 @@ impl SourceArgs {
         }
     }
 
-    /// The filter expression, wherever it was given; empty: all packets.
+    /// The filter expression, from the command line or a file; empty: all packets.
     pub fn expression(&self) -> Result<String> {
         let Some(path) = &self.filter_file else { return Ok(self.filter.join(" ")) };
         let mut text = String::new();
@@ -363,8 +351,8 @@ impl SourceArgs {
         Ok(text)
     }
 
-    /// Starts the capture of the packets of this expression, with this many workers, and gives up the rights that only this has taken. What goes on can
-    /// write to `output`, and open nothing else.
+    /// Starts the capture of the packets that match this expression, with this many workers, and drops the privileges
+    /// that only the start needs. After that, the process can write to `output`, and open nothing else.
     pub fn open(
         &self,
         expression: &str,
@@ -394,9 +382,9 @@ impl SourceArgs {
             if self.polling.is_some() {
                 return Err(wrong("--polling", "a file has no RX queues; leave the option out"));
             }
-            // Opened with the rights of who runs the command, and not looked at with them.
+            // Opened with the privileges of the caller, and parsed without them.
             let input = FileInput::open(path)?.any_order(self.any_order);
-            // Names are looked up with them, too.
+            // Names are also resolved with them.
             let filter = FileFilter::compile(expression)?;
             let rules = self.ruled.for_file()?;
             if let Some(confinement) = self.rights.confinement(Work::Read, output)? {
@@ -499,7 +487,7 @@ impl SourceArgs {
         }
         builder = self.ruled.apply(builder)?;
         if let Some(streams) = self.kernel_streams {
-            // A call has a place for media and one for RTCP on both sides, and two streams.
+            // A call has an address for media and one for RTCP on both sides, and two streams.
             let room = self.ruled.rules_capacity.unwrap_or_default();
             let exact = if room.exact == 0 { (2 * streams).max(1 << 16) } else { room.exact };
             builder = builder.kernel_streams(streams).rules_capacity(RulesCapacity { exact, ..room });

@@ -26,7 +26,7 @@ pub struct Args {
 /// Replaces this process with `wirelane-testbed`.
 ///
 /// # Errors
-/// Where the program is absent or does not start.
+/// If the program is missing or does not start.
 pub fn run(args: &Args) -> Result<()> {
     let program = find()?;
     let error = Command::new(&program).args(&args.arguments).exec();

@@ -1,4 +1,4 @@
-//! `wirelane tune`: queues, interrupts, threads and workers placed for capture.
+//! `wirelane tune`: tunes queues, interrupts, threads and workers for capture.
 
 mod text;
 
@@ -23,7 +23,7 @@ use crate::source::PollingArg;
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
 pub struct Args {
-    /// What to do; the plan is shown where nothing is said
+    /// Action; without one, the plan is shown
     #[arg(value_enum, default_value_t = What::Plan)]
     what: What,
 
@@ -48,7 +48,7 @@ pub struct Args {
     json: bool,
 }
 
-/// What to do.
+/// Values of WHAT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum What {
     /// Show the plan, change nothing
@@ -77,7 +77,7 @@ left alone. Settings that cannot be changed are named, and the rest is changed.
 
 Exit status: 0 done, 1 failed, 2 wrong usage, 3 done in part.";
 
-/// Something was done, and something was not.
+/// Partial success: some changes were made, and some were not.
 #[derive(Debug)]
 pub struct Partial(String);
 
@@ -101,7 +101,7 @@ struct Last<'a> {
 /// Runs the command.
 ///
 /// # Errors
-/// Where a device does not exist or the journal cannot be written; [`Partial`] where some changes were not made.
+/// If a device does not exist or the journal cannot be written; [`Partial`] if some changes were not made.
 pub fn run(args: &Args) -> Result<()> {
     let mut selectors = Vec::new();
     for list in &args.interface {
@@ -152,7 +152,7 @@ pub fn run(args: &Args) -> Result<()> {
     }
 }
 
-/// The plan for these devices as they are now.
+/// The plan for the current state of these devices.
 fn make(names: &[String], args: &Args) -> Result<Plan> {
     let topology = Topology::live(Duration::from_millis(500))?;
     let mut cards = Vec::new();
@@ -167,12 +167,12 @@ fn make(names: &[String], args: &Args) -> Result<Plan> {
     Ok(tune::plan(&topology, &cards, &wishes))
 }
 
-/// Changes what the plan says. Queues first, alone: with another number of them the card has other interrupts, so
-/// the rest is planned when they are there.
+/// Applies the plan. The number of queues is changed first, separately: with another number the card has other
+/// interrupts, so the rest is planned after that.
 fn apply(names: &[String], args: &Args, output: &mut Output, not_done: &mut Vec<String>) -> Result<Plan> {
     let mut done: Vec<Option<Applied>> = vec![None; names.len()];
     let mut plan = make(names, args)?;
-    // Up to the number of queues, where that is to change.
+    // The changes up to the number of queues, if that is to change.
     let until_queues = |changes: &[tune::Change]| {
         let queues = changes.iter().position(|change| change.what == tune::Setting::Channels);
         changes[..queues.map_or(0, |at| at + 1)].to_vec()
@@ -181,7 +181,7 @@ fn apply(names: &[String], args: &Args, output: &mut Output, not_done: &mut Vec<
         run_changes(names, &plan, args, until_queues, &mut done)?;
         plan = make(names, args)?;
     }
-    // The number of queues is still in it if it was refused.
+    // The plan still contains the number of queues if the change was refused.
     let rest = |changes: &[tune::Change]| {
         changes.iter().filter(|change| change.what != tune::Setting::Channels).cloned().collect()
     };
@@ -229,7 +229,7 @@ fn not_restored(device: &str, step: &Step<Undoing>) -> Option<String> {
     }
 }
 
-/// What goes to standard output.
+/// Standard output.
 struct Output {
     json: bool,
     text: String,
@@ -290,7 +290,7 @@ impl Output {
             self.text.push('\n');
         }
         match io::stdout().lock().write_all(self.text.as_bytes()) {
-            // `wirelane tune | head` is no failure.
+            // `wirelane tune | head` is not a failure.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
             other => Ok(other?),
         }

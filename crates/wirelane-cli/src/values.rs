@@ -21,7 +21,7 @@ pub fn watermarks(text: &str) -> std::result::Result<CongestionControl, String> 
     }
 }
 
-/// A number of seconds, fractions down to a millisecond allowed.
+/// A number of seconds, with fractions down to a millisecond.
 pub fn seconds(text: &str) -> std::result::Result<Duration, String> {
     match text.parse::<f64>() {
         Ok(seconds) if (0.001..=1e9).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),

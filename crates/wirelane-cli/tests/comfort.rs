@@ -1,4 +1,4 @@
-//! Manual pages, completions, colours, JSON: what people and programs get beside the results. Needs no privilege.
+//! Manual pages, completions, colours, JSON: output for people and programs besides the results. Needs no privilege.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -16,7 +16,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// Whether a program is there; where it is not, says what is left out.
+/// Whether a program is installed; if not, prints which check is skipped.
 fn is_there(program: &str) -> bool {
     let there = Command::new(program).arg("--version").output().is_ok();
     if !there {
@@ -25,7 +25,7 @@ fn is_there(program: &str) -> bool {
     there
 }
 
-/// A folder of this test's own, gone at its end.
+/// A folder of this test, removed on drop.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -52,7 +52,7 @@ fn manual_pages_have_every_option_and_groff_finds_no_fault() {
     for command in COMMANDS {
         assert!(text(&single).contains(&format!("wirelane\\-{command}(1)")), "{command}");
         let page = std::fs::read_to_string(folder.0.join(format!("wirelane-{command}.1"))).unwrap();
-        // Every long option of the help is in the page, and so is what follows the options.
+        // The page contains every long option of the help, and the text after the options.
         let help = text(&wirelane(&[command, "--help"]).stdout);
         let options = help.split_whitespace().filter(|word| word.starts_with("--") && word.len() > 2);
         let mut found = 0;
@@ -78,7 +78,7 @@ fn manual_pages_have_every_option_and_groff_finds_no_fault() {
 fn bash_completes_commands_options_and_values() {
     let script = text(&wirelane(&["completions", "bash"]).stdout);
     let folder = tempfile::tempdir().unwrap();
-    // What bash does at the Tab key: it calls the function that is registered for the command.
+    // As bash does for the Tab key: calls the function that is registered for the command.
     let complete = |words: &[&str]| {
         let quoted: Vec<String> = words.iter().map(|word| format!("'{word}'")).collect();
         let test = format!(
@@ -89,7 +89,7 @@ fn bash_completes_commands_options_and_values() {
             quoted.join(" "),
             words.len() - 1
         );
-        // As a file: it is longer than an argument may be.
+        // In a file, because it is longer than an argument may be.
         let file = folder.path().join("test.sh");
         std::fs::write(&file, test).unwrap();
         let output = Command::new("bash").arg("--norc").arg(&file).output().unwrap();
@@ -158,11 +158,11 @@ fn make_install_puts_everything_in_its_place() {
         let path = folder.0.join("usr").join(file);
         assert!(std::fs::metadata(&path).is_ok_and(|metadata| metadata.len() > 0), "{}", path.display());
     }
-    // Without symbols it still runs.
+    // The stripped program still runs.
     let installed = folder.0.join("usr/bin/wirelane");
     assert!(std::fs::metadata(&installed).unwrap().len() < std::fs::metadata(WIRELANE).unwrap().len());
     assert!(Command::new(&installed).arg("--version").output().unwrap().status.success());
-    // Wireshark's folder is below the prefix where that is not the system's.
+    // Wireshark's folder is below the prefix if that is not the system's.
     let output = Command::new("make")
         .args(["-n", "install", "PREFIX=/opt/w", &format!("BINARY={WIRELANE}")])
         .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."))
@@ -174,7 +174,7 @@ fn make_install_puts_everything_in_its_place() {
 #[test]
 fn colours_are_for_terminals_whose_user_wants_them() {
     const ESCAPE: char = '\u{1b}';
-    // script(1) gives the command a terminal.
+    // script(1) provides a terminal for the command.
     let on_terminal = |no_color: Option<&str>, command: &str| {
         let mut script = Command::new("script");
         script

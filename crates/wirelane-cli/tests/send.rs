@@ -1,4 +1,4 @@
-//! `wirelane send` as a person or a script meets it: output, exit status, signals.
+//! `wirelane send` on the command line: output, exit status, signals.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Output, Stdio};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// A namespace with both ends of a veth pair, `wltx` and `wlrx`; removed when dropped.
+/// A network namespace with both ends of a veth pair, `wltx` and `wlrx`; removed on drop.
 struct Space(String);
 
 impl Space {
@@ -77,7 +77,7 @@ fn json_has_intervals_and_a_last_object() {
         assert_eq!(last["method"], method);
         assert_eq!(last["asked_pps"], 10_000.0);
         let offered = last["offered"].as_u64().unwrap();
-        // Never more than was asked for; a machine that stalls gives packets up, and says so.
+        // Never more than requested; a stalled machine gives packets up, and reports it.
         let asked = 10_000.0 * last["duration_s"].as_f64().unwrap();
         assert!(offered > 0 && offered as f64 <= asked + 1.0, "{last}");
         assert_eq!(last["last_sequence"], offered - 1);
@@ -99,7 +99,7 @@ fn signals_end_a_run_with_its_last_object() {
                 break;
             }
         }
-        // `ip netns exec` becomes the command that it runs, so this is wirelane's own process.
+        // `ip netns exec` replaces itself by the command, so this is wirelane's own process.
         // SAFETY: no memory is passed; the process is our child and has not been waited for.
         unsafe { libc::kill(child.id() as libc::pid_t, signal) };
         let start = Instant::now();

@@ -1,12 +1,12 @@
-//! A file that whole records are appended to: lines of logs and exports, or messages of IPFIX.
+//! A file to which whole records are appended: lines of logs and exports, or IPFIX messages.
 //!
-//! - A write that fails is tried again each second. Records wait meanwhile, up to a bound; what finds no room is counted.
-//! - A record is in the file whole, or it is counted as unwritten: what is left of a torn one is written before any
-//!   other, or cut off at the end.
-//! - A file that is renamed or removed (logrotate) is opened anew under its name; one that is truncated (`copytruncate`)
-//!   goes on at its beginning, since it is opened with O_APPEND. Both begin with the header.
+//! - A failed write is repeated each second. Records wait meanwhile, up to a limit; records beyond it are counted.
+//! - A record is either completely in the file, or counted as unwritten: the rest of a torn record is written before
+//!   any other, or its beginning is cut off at the end.
+//! - A file that is renamed or removed (logrotate) is opened again under its name; one that is truncated
+//!   (`copytruncate`) continues at its beginning, since it is opened with O_APPEND. Both begin with the header.
 //!
-//! Standard output, pipes and devices are written to as they are, and not followed.
+//! Standard output, pipes and devices are written to without rotation.
 
 use std::collections::VecDeque;
 use std::fs::{File, Metadata, OpenOptions};
@@ -19,47 +19,47 @@ use std::time::{Duration, Instant};
 
 use crate::{Error, OutputOptions, Result};
 
-/// Bytes that are gathered before they are written.
+/// Bytes that are collected before they are written.
 const GATHERED: usize = 64 << 10;
-/// Bytes of records that wait for room on the disk, at most, where nobody says how many.
+/// Default limit for the bytes of records that wait for space on the disk.
 const WAITING: usize = 8 << 20;
-/// Time between two attempts to write, and between two looks at the file's name.
+/// Time between two attempts to write, and between two checks of the file's name.
 const RETRY: Duration = Duration::from_secs(1);
-/// How often a file that cannot be written to says how far behind it is.
+/// Interval of warnings about a file that cannot be written to.
 const REMINDER: Duration = Duration::from_secs(60);
-/// Time that a record waits at most while others follow it.
+/// Maximum time that a record waits while others follow it.
 const PATIENCE: Duration = Duration::from_millis(250);
 
-/// How often [`reopen`] was called.
+/// Number of calls of [`reopen`].
 static REOPENED: AtomicU64 = AtomicU64::new(0);
 
-/// Makes all files of the process look at their names at their next flush, instead of within a second: for a signal that
-/// says that files were renamed.
+/// Makes all files of the process check their names at their next flush, instead of within a second: for a signal that
+/// reports renamed files.
 pub fn reopen() {
-    // Relaxed: nothing else is published with it.
+    // Relaxed: the counter publishes no other data.
     REOPENED.fetch_add(1, Ordering::Relaxed);
 }
 
-/// What has become of the records. Records have weights: lines count one, a message of IPFIX the records in it.
+/// Results of the records. Records have weights: a line counts one, an IPFIX message the records in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AppendCounts {
-    /// Weight of the records that are in the file whole.
+    /// Weight of the records that are completely in the file.
     pub written: u64,
-    /// Weight of those that were given up.
+    /// Weight of the records that were given up.
     pub unwritten: u64,
-    /// Weight of those that wait.
+    /// Weight of the records that wait.
     pub waiting: u64,
     /// Records in the file.
     pub records: u64,
     /// Bytes in the file, headers included.
     pub bytes: u64,
-    /// Times that the file was opened anew after it was renamed.
+    /// Number of times that the file was opened again after it was renamed.
     pub reopened: u64,
-    /// The last error, also where a later attempt succeeded.
+    /// The last error, even if a later attempt succeeded.
     pub error: Option<String>,
 }
 
-/// A record that is not yet written whole.
+/// A record that is not yet completely written.
 #[derive(Clone, Copy, Debug)]
 struct Pending {
     bytes: usize,
@@ -67,7 +67,7 @@ struct Pending {
     is_header: bool,
 }
 
-/// A file that records are appended to. See the [module](self).
+/// A file to which records are appended. See the [module](self).
 #[derive(Debug)]
 pub struct AppendFile {
     path: PathBuf,
@@ -75,19 +75,19 @@ pub struct AppendFile {
     regular: bool,
     owner: Option<(u32, u32)>,
     header: Vec<u8>,
-    /// Bytes that the file has not taken, from `start` on.
+    /// Bytes that are not written yet, from `start` on.
     buffer: Vec<u8>,
     start: usize,
     pending: VecDeque<Pending>,
-    /// Bytes of the first pending record that the file has.
+    /// Bytes of the first pending record that are already in the file.
     torn: usize,
     counts: AppendCounts,
     retry_at: Option<Instant>,
-    /// Bytes of records that may wait for room on the disk.
+    /// Maximum bytes of records that wait for space on the disk.
     most_waiting: usize,
-    /// When it was last said that nothing can be written, while that is so.
+    /// Time of the last warning, while nothing can be written.
     reminded: Option<Instant>,
-    /// Whether the reader of a pipe has gone.
+    /// Whether the reader of a pipe has closed it.
     closed: bool,
     looked: Instant,
     flushed: Instant,
@@ -95,9 +95,9 @@ pub struct AppendFile {
 }
 
 impl AppendFile {
-    /// Opens or creates the file; `-` is standard output. An existing file is appended to, or emptied where
-    /// [`OutputOptions::overwrite`] says so. `header`: bytes that an empty file begins with. `owner`: user and group that
-    /// a new file is given to.
+    /// Opens or creates the file; `-` is standard output. An existing file is appended to, or truncated if
+    /// [`OutputOptions::overwrite`] is set. `header`: bytes that an empty file begins with. `owner`: user and group of
+    /// a new file.
     ///
     /// # Errors
     /// [`Error::SymbolicLink`], [`Error::NotAnOutput`], or [`Error::Open`] with the kernel's error.
@@ -140,7 +140,7 @@ impl AppendFile {
         Ok(this)
     }
 
-    /// The same for lines of text: a last line that another process left torn is ended.
+    /// Like [`AppendFile::open`], for lines of text: an incomplete last line of another process is ended.
     ///
     /// # Errors
     /// Those of [`AppendFile::open`].
@@ -157,47 +157,47 @@ impl AppendFile {
         Ok(this)
     }
 
-    /// The same, in which at most so many bytes wait for room on the disk, 64 KiB at least. Default: 8 MiB.
+    /// Sets the maximum bytes that wait for space on the disk, at least 64 KiB. Default: 8 MiB.
     pub fn holding(self, bytes: usize) -> AppendFile {
         AppendFile { most_waiting: bytes.clamp(GATHERED, WAITING), ..self }
     }
 
-    /// Whether the last byte of the file is not the end of a line.
+    /// Whether the file ends in an incomplete line.
     fn ends_torn(&self) -> bool {
         let Ok(own) = self.file.metadata() else { return false };
-        // The file at hand is open for writing only.
+        // The file descriptor is open only for writing.
         let Ok(file) = File::open(format!("/proc/self/fd/{}", self.file.as_raw_fd())) else { return false };
         let mut last = [b'\n'];
         self.regular && own.len() > 0 && file.read_at(&mut last, own.len() - 1).is_ok() && last != [b'\n']
     }
 
-    /// The name in errors.
+    /// The path, for errors.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The folder's file that has to be openable later; `None` for standard output, pipes and devices.
+    /// The file that must be reopenable later; `None` for standard output, pipes and devices.
     pub fn rotates(&self) -> Option<&Path> {
         self.regular.then_some(&self.path)
     }
 
-    /// What has become of the records.
+    /// Results of the records.
     pub fn counts(&self) -> &AppendCounts {
         &self.counts
     }
 
-    /// Whether it is a pipe whose reader has gone.
+    /// Whether the file is a pipe whose reader has closed it.
     pub fn is_closed(&self) -> bool {
         self.closed
     }
 
-    /// Bytes that wait.
+    /// Number of waiting bytes.
     pub fn waiting(&self) -> usize {
         self.buffer.len() - self.start
     }
 
-    /// Sets the bytes that an empty file begins with. The first header is written in any case: templates of IPFIX are
-    /// those of this process.
+    /// Sets the bytes that an empty file begins with. The first header is written in any case: IPFIX templates belong
+    /// to this process.
     pub fn set_header(&mut self, header: Vec<u8>) {
         let first = self.header.is_empty();
         self.header = header;
@@ -208,7 +208,7 @@ impl AppendFile {
         }
     }
 
-    /// Appends the record that `make` writes. False: it found no room and is counted as unwritten.
+    /// Appends the record that `make` writes. False: there was no space, and the record is counted as unwritten.
     pub fn append(&mut self, weight: u64, make: impl FnOnce(&mut Vec<u8>)) -> bool {
         let before = self.buffer.len();
         make(&mut self.buffer);
@@ -227,7 +227,7 @@ impl AppendFile {
         true
     }
 
-    /// Writes what waits, unless an attempt failed less than a second ago, and opens the file anew if it was renamed.
+    /// Writes waiting records, unless an attempt failed less than a second ago, and reopens the file if it was renamed.
     pub fn flush(&mut self) {
         self.flushed = Instant::now();
         self.retry();
@@ -239,8 +239,8 @@ impl AppendFile {
         }
     }
 
-    /// Ends the file: a last attempt to write what waits. What is left is counted as unwritten, and what is in the file
-    /// of a torn record is cut off.
+    /// Ends the file: makes a last attempt to write waiting records. The rest is counted as unwritten, and the
+    /// beginning of a torn record is cut off from the file.
     pub fn finish(&mut self) {
         self.retry_at = None;
         self.write();
@@ -248,7 +248,7 @@ impl AppendFile {
             return;
         }
         if self.torn > 0 && self.file.metadata().is_ok_and(|metadata| metadata.is_file()) {
-            // Nobody else has appended since where the file's end is where this process wrote last.
+            // If the file ends where this process wrote last, no other process has appended since.
             let length = self.file.metadata().map(|metadata| metadata.len());
             let place = rustix::fs::seek(&self.file, rustix::fs::SeekFrom::Current(0));
             if let (Ok(length), Ok(place)) = (length, place)
@@ -264,7 +264,7 @@ impl AppendFile {
         (self.start, self.torn) = (0, 0);
     }
 
-    /// Puts the header in front of whatever waits, where the file is empty and no record is torn.
+    /// Queues the header before all waiting records, if the file is empty and no record is torn.
     fn begin(&mut self) {
         let empty = !self.regular || self.file.metadata().is_ok_and(|metadata| metadata.len() == 0);
         let waits = self.pending.front().is_some_and(|first| first.is_header);
@@ -276,7 +276,7 @@ impl AppendFile {
         self.header = header;
     }
 
-    /// Puts bytes that are no record in front of whatever waits, none of which is torn.
+    /// Queues bytes that are not a record before all waiting records, none of which is torn.
     fn put(&mut self, bytes: &[u8]) {
         self.buffer.drain(..self.start);
         self.start = 0;
@@ -287,7 +287,7 @@ impl AppendFile {
     fn retry(&mut self) {
         if self.retry_at.is_none_or(|moment| Instant::now() >= moment) {
             self.retry_at = None;
-            // After copytruncate.
+            // The file may be empty after copytruncate.
             if self.regular && self.counts.bytes > 0 {
                 self.begin();
             }
@@ -336,7 +336,7 @@ impl AppendFile {
         self.start = 0;
     }
 
-    /// Says now and then how far behind it is.
+    /// Warns regularly while nothing can be written.
     fn remind(&mut self) {
         let now = Instant::now();
         if self.reminded.is_some_and(|reminded| now - reminded >= REMINDER) {
@@ -348,7 +348,7 @@ impl AppendFile {
         self.reminded.get_or_insert(now);
     }
 
-    /// Warns once of each error that follows another.
+    /// Warns about an error, unless it repeats the last one.
     fn warn(&mut self, error: String) {
         if self.counts.error.as_ref() != Some(&error) {
             tracing::warn!("{}: {error}", self.path.display());
@@ -356,7 +356,7 @@ impl AppendFile {
         }
     }
 
-    /// Follows the name: to a new file where the one at hand has another name by now, or none.
+    /// Reopens the path if the open file was renamed or removed.
     fn follow(&mut self) {
         let Ok(own) = self.file.metadata() else { return };
         let same = |other: &Metadata| (other.dev(), other.ino()) == (own.dev(), own.ino());
@@ -366,7 +366,7 @@ impl AppendFile {
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => return self.warn(format!("looking for the file: {error}")),
         }
-        // A torn record ends where it began.
+        // The rest of a torn record goes to the file that has its beginning.
         if self.torn > 0 {
             return;
         }
@@ -383,14 +383,14 @@ impl AppendFile {
     }
 }
 
-/// Opens a file to append to, which is made for its owner only where there is none.
+/// Opens a file for appending, which is created if it is missing, accessible only for its owner.
 fn open(path: &Path, owner: Option<(u32, u32)>) -> Result<File> {
     let failed = |source| Error::Open { path: path.to_owned(), source };
     let mut options = OpenOptions::new();
     options.append(true).mode(0o600).custom_flags(libc::O_NOFOLLOW | libc::O_NOCTTY);
     match options.clone().create_new(true).open(path) {
         Ok(file) => {
-            // Only root can give a file away, and only to another user: who has become that user owns it already.
+            // Only root can change the owner of a file; a process that has changed to that user owns it already.
             if let Some((uid, gid)) = owner
                 && rustix::process::geteuid().is_root()
             {

@@ -1,29 +1,29 @@
-//! Times as files and logs write them, in UTC.
+//! UTC times in the formats of files and logs.
 
-/// A time of the calendar.
+/// A date and time of the calendar.
 pub struct Calendar {
-    /// From 1970 on.
+    /// Year, at least 1970.
     pub year: u64,
-    /// From 1 on.
+    /// Month, from 1.
     pub month: usize,
-    /// From 1 on.
+    /// Day of the month, from 1.
     pub day: u64,
-    /// Of the day.
+    /// Hour of the day.
     pub hour: u64,
-    /// Of the hour.
+    /// Minute of the hour.
     pub minute: u64,
-    /// Of the minute.
+    /// Second of the minute.
     pub second: u64,
 }
 
-/// Months, as logs write them.
+/// Names of the months in logs.
 pub const MONTHS: [&str; 12] =
     ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 
-/// The calendar's time of seconds since 1970.
+/// Converts seconds since 1970 to a calendar time.
 pub fn calendar(seconds: u64) -> Calendar {
     let (days, rest) = (seconds / 86_400, seconds % 86_400);
-    // Years begin in March here, so that leap days are last; eras of 400 years are all alike.
+    // Years begin in March here, so that leap days are last; all eras of 400 years are equal.
     let days = days + 719_468;
     let (era, day_of_era) = (days / 146_097, days % 146_097);
     let year = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
@@ -36,14 +36,14 @@ pub fn calendar(seconds: u64) -> Calendar {
     Calendar { year, month: month as usize, day, hour, minute, second }
 }
 
-/// The time of day, of nanoseconds since 1970, with milliseconds.
+/// Time of day with milliseconds, from nanoseconds since 1970.
 pub fn clock(ns: u64) -> String {
     let time = calendar(ns / 1_000_000_000);
     let ms = ns / 1_000_000 % 1000;
     format!("{:02}:{:02}:{:02}.{ms:03}", time.hour, time.minute, time.second)
 }
 
-/// Date and time without colons, for names of files: `20260301T120000Z`.
+/// Date and time without colons, for file names: `20260301T120000Z`.
 pub fn compact(ns: u64) -> String {
     let time = calendar(ns / 1_000_000_000);
     format!(

@@ -13,23 +13,23 @@ pub enum Error {
     /// An output file could not be opened.
     #[error("{path} cannot be written: {source}")]
     Open {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the kernel said.
+        /// Error from the kernel.
         source: io::Error,
     },
-    /// The output exists, and overwriting was not asked for.
+    /// The output exists, and overwriting was not requested.
     #[error("{path} exists already; give another name, or ask for it to be overwritten (--overwrite)")]
     Exists {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// A finished file could not get its name, because something else has it by now.
+    /// A finished file could not be renamed to its final name, because another file has that name.
     #[error("{path} was created meanwhile and is not replaced; the recording is whole in {part}")]
     Taken {
-        /// The name that it should have got.
+        /// The final name.
         path: PathBuf,
-        /// The name that it has.
+        /// The current name.
         part: PathBuf,
     },
     /// The directory of a recording cannot be opened.
@@ -37,10 +37,10 @@ pub enum Error {
     Directory {
         /// The directory.
         path: PathBuf,
-        /// What the kernel said.
+        /// Error from the kernel.
         source: io::Error,
     },
-    /// The file that was being written is not where it was.
+    /// The file that is being written was moved or removed.
     #[error(
         "{path} or its directory was moved or removed while it was written; \
          its packets are counted as unwritten"
@@ -54,10 +54,10 @@ pub enum Error {
     Sync {
         /// The file.
         path: PathBuf,
-        /// What the kernel said.
+        /// Error from the kernel.
         source: io::Error,
     },
-    /// The file system has no direct I/O.
+    /// The file system does not support direct I/O.
     #[error(
         "{path} cannot be written past the page cache: its file system refuses direct I/O; leave --direct-io out"
     )]
@@ -65,21 +65,21 @@ pub enum Error {
         /// The file.
         path: PathBuf,
     },
-    /// A recording was ended by a write that failed.
+    /// A failed write ended the recording.
     #[error("{0}")]
     Ended(String),
     /// Packets were lost between the worker and the disk.
     #[error("{packets} packets were captured but not written; the first error was: {first}")]
     Unwritten {
-        /// How many.
+        /// Number of packets.
         packets: u64,
-        /// The first thing that went wrong.
+        /// The first error.
         first: String,
     },
-    /// Everything was written, but something else about the files failed.
+    /// Everything was written, but another operation on the files failed.
     #[error("every packet was written, with errors: {0}")]
     Flawed(String),
-    /// There is no name left for one more file.
+    /// There is no unused name for another file.
     #[error(
         "no name is left for one more file in {path}; give the recording another name, or another directory"
     )]
@@ -87,13 +87,13 @@ pub enum Error {
         /// The directory.
         path: PathBuf,
     },
-    /// The name cannot be that of a file.
+    /// The path cannot be the name of a file.
     #[error("{path} is not a valid file name")]
     NoName {
-        /// What was given.
+        /// The given path.
         path: PathBuf,
     },
-    /// Nothing but files can be asked for this.
+    /// The option is only available for files.
     #[error("{path} is not a regular file, which {option} needs")]
     NeedsFile {
         /// The output.
@@ -110,31 +110,31 @@ pub enum Error {
         /// The link.
         path: PathBuf,
     },
-    /// The output is something that a recording cannot go to.
+    /// A recording cannot be written to this kind of file.
     #[error("{path} is {kind}; expected a file, a pipe or standard output")]
     NotAnOutput {
         /// The path.
         path: PathBuf,
-        /// What it is.
+        /// Kind of the file.
         kind: &'static str,
     },
-    /// Somewhere that flows cannot be exported to.
+    /// Invalid export target of flows.
     #[error("--export {target}: {reason}")]
     Target {
-        /// As it was given.
+        /// The target as it was given.
         target: String,
-        /// What is wrong, and what would be right.
+        /// The fault, and the expected form.
         reason: String,
     },
-    /// A log that cannot be written, or makes no sense.
+    /// Invalid log, or a log that cannot be written.
     #[error("--log {target}: {reason}")]
     Log {
-        /// As it was given.
+        /// The log as it was given.
         target: String,
-        /// What is wrong, and what would be right.
+        /// The fault, and the expected form.
         reason: String,
     },
-    /// A capture file cannot hold this.
+    /// Data that a capture file cannot represent.
     #[error(transparent)]
     Pcapng(wirelane_pcapng::Error),
 }

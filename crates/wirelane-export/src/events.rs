@@ -1,7 +1,7 @@
-//! Packets around events, a capture file each.
+//! Packets around events, in one capture file per event.
 //!
-//! A file has another name until it is whole and on the disk (`parts.rs`), and is there for its owner alone: packets are
-//! other people's words. With its digest beside it, `NAME.sha256`, `sha256sum -c` says whether it is what was written.
+//! A file has a temporary name until it is complete and on the disk (`parts.rs`), and only its owner can read it:
+//! packets contain private data. With the digest `NAME.sha256` beside it, `sha256sum -c` verifies that it is unchanged.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
@@ -14,43 +14,43 @@ use crate::calendar::compact;
 use crate::parts::{self, Parts};
 use crate::{Direction, Error, Interface, PcapngWriter, Result, SectionInfo};
 
-/// A packet of an event, and where it came from.
+/// A packet of an event, and its origin.
 #[derive(Clone, Copy, Debug)]
 pub struct EventPacket<'p> {
     /// UTC nanoseconds since 1970.
     pub ts_ns: u64,
-    /// What was captured of it.
+    /// Captured bytes.
     pub data: &'p [u8],
-    /// Bytes that it had on the wire.
+    /// Length on the wire in bytes.
     pub wire_len: u32,
-    /// Which way it went, where that is known.
+    /// Direction, if known.
     pub direction: Option<Direction>,
-    /// Of the interfaces of the file.
+    /// Index of the file's interface.
     pub interface: u32,
 }
 
-/// A folder of such files.
+/// A folder of event files.
 #[derive(Debug)]
 pub struct EventFiles {
     folder: PathBuf,
     parts: Parts,
-    /// So that what is renamed in it reaches the disk.
+    /// Open folder, to make renames in it durable.
     held: File,
     next: u64,
-    /// Files that processes which had died have left unfinished, removed.
+    /// Number of unfinished files of dead processes that were removed.
     pub cleared: u64,
 }
 
-/// A file that is whole.
+/// A complete file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventFile {
-    /// Its name in the folder.
+    /// Name in the folder.
     pub name: String,
-    /// Its bytes.
+    /// Size in bytes.
     pub bytes: u64,
 }
 
-/// Counts bytes on their way, and adds them to a digest where there is one.
+/// Counts written bytes, and updates a digest if there is one.
 struct Passing<W> {
     output: W,
     bytes: u64,
@@ -73,11 +73,11 @@ impl<W: Write> Write for Passing<W> {
 }
 
 impl EventFiles {
-    /// Makes the folder where it is missing, for its owner alone. `owner`: whom it is given to then. What processes have left
-    /// there that have died is removed.
+    /// Creates the folder if it is missing, accessible only for its owner. `owner`: owner of a created folder.
+    /// Unfinished files of dead processes are removed.
     ///
     /// # Errors
-    /// [`Error::Open`], also where nothing can be made in the folder.
+    /// [`Error::Open`], also if no file can be created in the folder.
     pub fn open(folder: &Path, owner: Option<(u32, u32)>) -> Result<EventFiles> {
         let failed = |source| Error::Open { path: folder.to_owned(), source };
         let parts = Parts::open(folder, owner).map_err(failed)?;
@@ -89,8 +89,9 @@ impl EventFiles {
         Ok(EventFiles { folder: folder.to_owned(), parts, held, next: 0, cleared })
     }
 
-    /// Writes the packets of an event that came at this time, UTC in nanoseconds. Its file is called by that and by `label`,
-    /// of letters, digits and signs that names of files have. `comment` is in it, for who reads it.
+    /// Writes the packets of an event at this time (UTC in nanoseconds). The file's name consists of the time and
+    /// `label`, made of letters, digits and characters allowed in file names. `comment` is stored in the file, for its
+    /// readers.
     ///
     /// # Errors
     /// [`Error::Open`] and [`Error::Write`]: then there is no file.
@@ -116,7 +117,7 @@ impl EventFiles {
         })?;
         if let Some(digest) = digest {
             self.digest(&name, &digest).inspect_err(|_| {
-                // One without the other is not what was asked for.
+                // A file without its digest is not what was requested.
                 let _ = fs::remove_file(self.folder.join(&name));
             })?;
         }
@@ -155,7 +156,7 @@ impl EventFiles {
         Ok((bytes, digest.map(hex)))
     }
 
-    /// Writes a digest beside its file, as `sha256sum` does.
+    /// Writes a digest beside its file, in the format of `sha256sum`.
     fn digest(&mut self, name: &str, digest: &str) -> Result<()> {
         let part = self.part();
         let failed = |source| Error::Open { path: part.clone(), source };

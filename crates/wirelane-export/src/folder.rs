@@ -1,30 +1,29 @@
-//! Folders for output, made without following symbolic links that another user has planted.
+//! Creates output folders without following symbolic links planted by another user.
 
 use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, lchown};
 use std::path::{Path, PathBuf};
 
-/// Makes a folder with this mode, and those above it that are missing. `owner`: user and group that it is given to, where
-/// it was missing.
+/// Creates a folder with this mode, and its missing parents. `owner`: user and group of a created folder.
 ///
 /// As the kernel's `fs.protected_symlinks` does in folders such as /tmp, it follows a symbolic link only if the link is
-/// root's or the caller's: otherwise somebody else would choose where a capture that runs as root makes files.
+/// owned by root or the caller: otherwise another user could choose where a capture that runs as root creates files.
 ///
 /// # Errors
-/// What the kernel says, and `PermissionDenied` for such a link.
+/// The kernel's error, and `PermissionDenied` for such a link.
 pub fn make(folder: &Path, mode: u32, owner: Option<(u32, u32)>) -> io::Result<()> {
     refuse_foreign_links(folder)?;
     if folder.is_dir() {
         return Ok(());
     }
     DirBuilder::new().recursive(true).mode(mode).create(folder)?;
-    // A link may have come between the look and the making.
+    // A link may have been created between the check and the creation.
     refuse_foreign_links(folder)?;
     owner.map_or(Ok(()), |(uid, gid)| lchown(folder, Some(uid), Some(gid)))
 }
 
-/// Checks every component of a path that is there.
+/// Checks every existing component of a path.
 fn refuse_foreign_links(path: &Path) -> io::Result<()> {
     // lstat(2) of "link/" follows the link; components have no such slash.
     let path: PathBuf = path.components().collect();
@@ -43,7 +42,7 @@ fn refuse_foreign_links(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether this user may choose where files are made: root, the user of this process, and who called sudo.
+/// Whether this user may choose where files are created: root, the user of this process, and the caller of sudo.
 fn is_trusted(uid: u32) -> bool {
     let own = rustix::process::geteuid();
     let caller = || std::env::var("SUDO_UID").ok().and_then(|uid| uid.parse().ok());
@@ -76,7 +75,7 @@ mod tests {
             assert!(error.to_string().contains("is a symbolic link of user 4711"), "{error}");
         }
         assert!(!at("target/other").exists());
-        // One that leads nowhere yet is no way to choose a place, either.
+        // A dangling link must not choose a location, either.
         symlink(at("nowhere"), at("dangling")).unwrap();
         lchown(at("dangling"), Some(4711), None).unwrap();
         make(&at("dangling/store"), 0o700, None).unwrap_err();

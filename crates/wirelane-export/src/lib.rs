@@ -1,23 +1,23 @@
-//! Outputs that today's tools read.
+//! Outputs in the formats of existing tools.
 //!
 //! * [`PcapngWriter`]: one interface per virtual device, nanoseconds, drop counts in statistics blocks.
 //! * [`PcapWriter`]: classic pcap with nanoseconds, for one link type.
-//! * [`Recording`]: the files of a capture: rotated, kept within bounds, compressed, finished atomically, each
-//!   worker's by a thread of its own, with an account of what was written and what was not.
+//! * [`Recording`]: the files of a capture: rotated, kept within limits, compressed, finished atomically, with a thread
+//!   and files for each worker, and with counts of written and unwritten packets.
 //! * [`flows`]: flows to collectors and files: NetFlow 5 and 9, IPFIX, JSON lines, CSV.
 //! * [`http`]: HTTP transactions in the formats of servers' logs.
 //! * [`voip`]: calls to HEP receivers and files: HEP v3, JSON lines, CSV, pcapng.
-//! * [`EventFiles`]: packets around events, a pcapng each, with a digest beside it.
+//! * [`EventFiles`]: packets around events, a pcapng file each, with a digest beside it.
 //! * [`alarms`]: alarms of probes to files, collectors and syslog.
-//! * [`metrics`]: numbers for Prometheus.
-//! * [`pipeline`]: records of a capture's workers to flows, transactions and calls, and to these outputs.
-//! * [`AppendFile`]: a file of lines or messages that outlives full disks and logrotate.
-//! * [`limit`]: what outputs may write under hostile traffic.
-//! * [`Output`]: the file, pipe or standard output that they write to, opened so that nothing is overwritten by
-//!   accident and packets are readable to their owner only.
+//! * [`metrics`]: metrics for Prometheus.
+//! * [`pipeline`]: from the records of a capture's workers to flows, transactions and calls, and to these outputs.
+//! * [`AppendFile`]: a file of lines or messages that survives full disks and logrotate.
+//! * [`limit`]: write limits of outputs under hostile traffic.
+//! * [`Output`]: the file, pipe or standard output of the writers, opened so that nothing is overwritten by accident
+//!   and packets are readable only for their owner.
 //!
-//! Writers take any [`std::io::Write`], allocate nothing per packet and make several small writes for each:
-//! what they write to should be buffered, as [`Output`] is.
+//! Writers take any [`std::io::Write`], allocate nothing per packet and make several small writes for each: the
+//! destination should be buffered, as [`Output`] is.
 
 pub mod alarms;
 pub mod append;

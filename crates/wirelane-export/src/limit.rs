@@ -1,13 +1,13 @@
-//! Limits of outputs under hostile traffic: a flood of small packets must not become more bytes of records than it had on
-//! the wire.
+//! Limits of outputs under hostile traffic: a flood of small packets must not produce more bytes of records than it had
+//! on the wire.
 //!
-//! By default the packets of a record pay for it: their bytes on the wire, divided by one more than the number of outputs,
-//! are what an output may write of it. What is left over is kept for later records, up to a bound. Where that does not
-//! suffice, [`LEAST_RATE`] records a second are written in any case, and what they cost beyond their packets is a debt that
-//! later records pay first. So the records of real traffic, whose flows, transactions and calls are larger than the lines
-//! about them, are all written, however many there are.
+//! By default an output may write for each record the bytes of its packets on the wire, divided by one more than the
+//! number of outputs. Unused bytes are credit for later records, up to a bound. If the credit does not suffice,
+//! [`LEAST_RATE`] records per second are written in any case, and their cost beyond their packets is a debt that later
+//! records pay first. So the records of real traffic, whose flows, transactions and calls are larger than their log
+//! lines, are all written, in any number.
 //!
-//! A rate that was asked for is a hard limit instead.
+//! A configured rate is a hard limit instead.
 
 use std::time::Instant;
 
@@ -15,27 +15,27 @@ use wirelane_analysis::flows::FlowRecord;
 use wirelane_analysis::http::{Message, Transaction};
 use wirelane_analysis::voip::{Finished, Stream};
 
-/// Records a second of each output that need no packets to pay for them.
+/// Records per second of each output that are written without credit.
 pub const LEAST_RATE: u32 = 1000;
-/// Bytes that an output may have saved, or owe.
+/// Maximum credit or debt of an output in bytes.
 const MOST_CREDIT: i64 = 1 << 20;
-/// Bytes of the headers below a message or below RTP: Ethernet, IPv4, UDP.
+/// Bytes of the headers before a message or RTP: Ethernet, IPv4, UDP.
 const HEADERS: u64 = 42;
 
-/// How much the outputs of a command may write.
+/// Write limit of the outputs of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OutputLimit {
-    /// No limit: for files that are read, whose user has asked for all that is in them.
+    /// No limit: for reading files, whose user has requested all of their contents.
     None,
-    /// So many records a second at each output.
+    /// Maximum records per second at each output.
     Rate(u32),
-    /// What the packets pay for, divided among so many outputs, and [`LEAST_RATE`] records a second at each.
+    /// Bytes of the packets, divided among this number of outputs, and [`LEAST_RATE`] records per second at each.
     Paid(u32),
 }
 
-/// What has bytes on the wire.
+/// A record whose packets have bytes on the wire.
 pub trait OnWire {
-    /// Captured bytes on the wire that have led to it, at least. 0: it is no record of its own at an output.
+    /// Minimum of the captured bytes on the wire that led to the record. 0: it is not a separate record at an output.
     fn wire_bytes(&self) -> u64;
 }
 
@@ -71,26 +71,26 @@ impl OnWire for Finished {
     }
 }
 
-/// The limit of one output, and what it has suppressed.
+/// The limit of one output, and the number of suppressed records.
 #[derive(Debug)]
 pub struct Limiter {
     limit: OutputLimit,
-    /// Records that may be written now whatever they cost.
+    /// Records that may be written now regardless of their cost.
     tokens: f64,
     filled: Instant,
-    /// Bytes that may be written, or, below 0, that are owed.
+    /// Bytes that may be written, or, if negative, the debt.
     credit: i64,
     suppressed: u64,
 }
 
 impl Limiter {
-    /// A limiter that has not seen anything.
+    /// A limiter in its initial state.
     pub fn new(limit: OutputLimit) -> Limiter {
         let tokens = f64::from(rate(limit));
         Limiter { limit, tokens, filled: Instant::now(), credit: 0, suppressed: 0 }
     }
 
-    /// Whether a record of so many bytes on the wire is to be written. One that is not is counted.
+    /// Whether to write a record with this many bytes on the wire. A rejected record is counted.
     pub fn admits(&mut self, wire_bytes: u64) -> bool {
         if self.limit == OutputLimit::None {
             return true;
@@ -104,8 +104,9 @@ impl Limiter {
         self.admits_in_any_case()
     }
 
-    /// The same for a message that is sent on as it is, in an envelope, as by HEP: all of its bytes pay for it, and it is
-    /// [`Limiter::spent`] already. Messages in any case make no debt, since the next ones could never pay it.
+    /// Like [`Limiter::admits`] for a message that is forwarded unchanged in an envelope, as HEP does: all of its bytes
+    /// count as credit, and [`Limiter::spent`] is already applied. Messages without credit make no debt, since the next
+    /// ones could never pay it.
     pub fn admits_copy(&mut self, bytes: usize, cost: usize) -> bool {
         if self.limit == OutputLimit::None {
             return true;
@@ -139,14 +140,14 @@ impl Limiter {
         false
     }
 
-    /// So many bytes have been written.
+    /// Subtracts written bytes from the credit.
     pub fn spent(&mut self, bytes: usize) {
         if matches!(self.limit, OutputLimit::Paid(_)) {
             self.credit = self.credit.saturating_sub_unsigned(bytes as u64).max(-MOST_CREDIT);
         }
     }
 
-    /// Records that were not written.
+    /// Number of records that were not written.
     pub fn suppressed(&self) -> u64 {
         self.suppressed
     }
@@ -158,7 +159,7 @@ impl Limiter {
     }
 }
 
-/// Records a second in any case.
+/// Records per second that are written in any case.
 fn rate(limit: OutputLimit) -> u32 {
     match limit {
         OutputLimit::None => 0,
@@ -171,7 +172,7 @@ fn rate(limit: OutputLimit) -> u32 {
 mod tests {
     use super::*;
 
-    /// Writes so many records of `cost` bytes for packets of `wire` bytes: how many were written.
+    /// Writes this many records of `cost` bytes for packets of `wire` bytes; returns how many were written.
     fn written(limiter: &mut Limiter, records: u64, wire: u64, cost: usize) -> u64 {
         (0..records)
             .filter(|_| {
@@ -187,7 +188,7 @@ mod tests {
     #[test]
     fn a_flood_pays_for_no_more_than_it_had_on_the_wire() {
         let mut limiter = Limiter::new(OutputLimit::Paid(1));
-        // Traffic before it has filled the account.
+        // Earlier traffic has filled the credit.
         assert_eq!(written(&mut limiter, 10_000, 100_000, 500), 10_000);
         let records = 1_000_000;
         let written = written(&mut limiter, records, 60, 500);
@@ -208,7 +209,7 @@ mod tests {
         let copies = |limiter: &mut Limiter, bytes: usize| {
             (0..100_000).filter(|_| limiter.admits_copy(bytes, bytes + 130)).count() as u64
         };
-        // Credit pays for 0.88 of them, however many they are.
+        // The credit pays for 0.88 of them, however many there are.
         let mut limiter = Limiter::new(OutputLimit::Paid(5));
         assert!(copies(&mut limiter, 600) >= 87_000);
         let mut limiter = Limiter::new(OutputLimit::Paid(5));

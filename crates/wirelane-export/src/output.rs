@@ -1,8 +1,8 @@
 //! Output of a recording.
 //!
-//! Packets are other people's words. A recording is created for its owner only (mode 0600), never through a
-//! symbolic link that somebody planted, and never over a file that is there already unless that was asked for.
-//! A named pipe or a device such as `/dev/null` that exists is written to as it is.
+//! Packets contain private data. A recording is created for its owner only (mode 0600), never through a symbolic link
+//! planted by another user, and never over an existing file unless that was requested. An existing named pipe or device
+//! such as `/dev/null` is written to directly.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, IsTerminal, Write};
@@ -12,24 +12,24 @@ use std::path::{Path, PathBuf};
 
 use crate::{Error, Result};
 
-/// Bytes that are gathered before they are written.
+/// Bytes that are buffered before they are written.
 const BUFFER: usize = 256 << 10;
 
-/// How an output is opened.
+/// Options for opening an output.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OutputOptions {
-    /// Whether a regular file that exists may be overwritten. It keeps its owner and its mode.
+    /// Whether an existing regular file may be overwritten. It keeps its owner and its mode.
     pub overwrite: bool,
 }
 
-/// A buffered output whose errors name it.
+/// A buffered output whose errors contain its name.
 #[derive(Debug)]
 pub struct Output {
     writer: BufWriter<Named>,
     regular: bool,
 }
 
-/// A file that says its name when it fails.
+/// A file whose errors contain its path.
 #[derive(Debug)]
 struct Named {
     file: File,
@@ -39,11 +39,10 @@ struct Named {
 impl Output {
     /// Opens or creates the output; `-` is standard output.
     ///
-    /// A named pipe without a reader waits for one, as the kernel has it.
+    /// Opening a named pipe without a reader blocks until there is one, as in the kernel.
     ///
     /// # Errors
-    /// [`Error::Exists`], [`Error::SymbolicLink`], [`Error::NotAnOutput`], or [`Error::Open`] with what the
-    /// kernel says.
+    /// [`Error::Exists`], [`Error::SymbolicLink`], [`Error::NotAnOutput`], or [`Error::Open`] with the kernel's error.
     pub fn open(path: &Path, options: OutputOptions) -> Result<Output> {
         if path.as_os_str() == "-" {
             return Output::standard();
@@ -60,8 +59,8 @@ impl Output {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
             Err(e) => return Err(failed(e)),
         }
-        // It exists. What it is, is asked of what was opened: the name may mean something else by then. Nothing
-        // is truncated before the answer.
+        // The path exists. The kind is checked on the opened descriptor, since the path may refer to something else by
+        // then. Nothing is truncated before the check.
         let file = OpenOptions::new()
             .write(true)
             .custom_flags(libc::O_NOFOLLOW | libc::O_NOCTTY)
@@ -104,25 +103,25 @@ impl Output {
         Output { writer: BufWriter::with_capacity(BUFFER, Named { file, path }), regular }
     }
 
-    /// What the output is called in errors.
+    /// Name of the output in errors.
     pub fn path(&self) -> &Path {
         &self.writer.get_ref().path
     }
 
-    /// Writes bytes that are worth a system call of their own, without copying them into the buffer.
+    /// Writes a large block with its own system call, without copying it into the buffer.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn write_through(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.writer.flush()?;
         self.writer.get_mut().write_all(bytes)
     }
 
-    /// Gives a regular file to this user and group: whoever runs the command as root becomes somebody else, whose file it
-    /// is.
+    /// Changes the owner of a regular file to this user and group: a command run as root changes to another user, who
+    /// must own the file.
     ///
     /// # Errors
-    /// What the kernel says, where this is not root.
+    /// The kernel's error, if this process is not root.
     pub fn give_to(&self, uid: u32, gid: u32) -> Result<()> {
         let Named { file, path } = self.writer.get_ref();
         if !self.regular {
@@ -132,7 +131,7 @@ impl Output {
             .map_err(|source| Error::Open { path: path.clone(), source })
     }
 
-    /// Whether it is a regular file. Anything else may have a reader who waits for what is buffered.
+    /// Whether the output is a regular file. Any other kind may have a reader that waits for buffered data.
     pub fn is_regular(&self) -> bool {
         self.regular
     }
@@ -155,7 +154,7 @@ impl Write for Output {
 impl Write for Named {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self.file.write(bytes) {
-            // The callers above try again, and must see this kind to do so.
+            // The callers above retry on this kind, and must see it unchanged.
             Err(e) if e.kind() != io::ErrorKind::Interrupted => {
                 Err(io::Error::new(e.kind(), format!("{}: {e}", self.path.display())))
             }

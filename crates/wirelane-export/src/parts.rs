@@ -1,10 +1,10 @@
-//! Files of calls or events that go on, and what dead processes have left of theirs.
+//! Unfinished files of calls or events, and removal of those of dead processes.
 //!
-//! A process holds none of these files open, so none of them can be locked. It has a file beside them that it holds a lock on
-//! (flock(2)), which the kernel takes away with the process, whatever ends it: `.MARK.pcapng.lock`. Parts have the mark in
-//! their names, `.MARK-CALL.pcapng.part`. The lock is there before the first part and goes after the last, so parts are a dead
-//! process's when nobody holds their lock, or when there is none. Whoever begins next removes them, as a process that ends
-//! well removes those of calls that were not over.
+//! A process does not hold any of these files open, so it cannot lock them. It has a lock file beside them,
+//! `.MARK.pcapng.lock`, on which it holds a lock (flock(2)) that the kernel releases with the process, whatever ends
+//! it. Parts contain the mark in their names, `.MARK-CALL.pcapng.part`. The lock file is created before the first part
+//! and removed after the last, so parts belong to a dead process if no process holds their lock, or if there is no lock
+//! file. The next process removes them, as a process that ends regularly removes those of unfinished calls.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -18,15 +18,15 @@ use rustix::io::Errno;
 
 use crate::folder;
 
-/// How often a lock is tried to be made while others take it for a dead one's.
+/// Attempts to create a lock file while other processes remove it as a dead process's.
 const ATTEMPTS: u32 = 16;
 
-/// A process's place in a folder. Its lock goes when this is dropped.
+/// A process's parts in a folder. The lock file is removed on drop.
 #[derive(Debug)]
 pub(crate) struct Parts {
     folder: PathBuf,
     mark: String,
-    /// The lock's holder.
+    /// Descriptor that holds the lock.
     held: File,
 }
 
@@ -38,7 +38,7 @@ fn named(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
-/// The mark in a name that we give, and whether it is a part's.
+/// The mark in a name of ours, and whether the name is that of a part.
 fn mark_of(name: &str) -> Option<(&str, bool)> {
     let (mark, rest) = name.strip_prefix('.')?.split_at_checked(16)?;
     let is_mark = mark.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
@@ -48,15 +48,15 @@ fn mark_of(name: &str) -> Option<(&str, bool)> {
 }
 
 impl Parts {
-    /// A place in this folder, which is made where it is missing, for its owner alone. `owner`: whom folder and lock are given
-    /// to.
+    /// Opens this folder, which is created if it is missing, accessible only for its owner. `owner`: owner of the
+    /// folder and of the lock file.
     ///
     /// # Errors
-    /// Where nothing can be made there.
+    /// If no file can be created there.
     pub(crate) fn open(folder: &Path, owner: Option<(u32, u32)>) -> io::Result<Parts> {
         folder::make(folder, 0o700, owner)?;
         for _ in 0..ATTEMPTS {
-            // The standard library seeds its hashers from the kernel, each differently.
+            // The standard library seeds each hasher differently, from the kernel's random numbers.
             let mark = format!("{:016x}", RandomState::new().hash_one(std::process::id()));
             let path = lock_of(folder, &mark);
             let mut options = OpenOptions::new();
@@ -65,7 +65,7 @@ impl Parts {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
                 result => result?,
             };
-            // Before the lock is held, another process may have taken it for a dead one's.
+            // Before the lock is held, another process may have removed the file as a dead process's.
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) if file.metadata()?.nlink() > 0 => {}
                 Ok(()) | Err(Errno::WOULDBLOCK) => continue,
@@ -73,7 +73,7 @@ impl Parts {
             }
             let parts = Parts { folder: folder.to_owned(), mark, held: file };
             if let Some((uid, gid)) = owner {
-                // So that whoever captures with fewer rights next can look whether it is held.
+                // A later capture with fewer privileges can then check whether the lock is held.
                 fchown(&parts.held, Some(uid), Some(gid))?;
             }
             return Ok(parts);
@@ -81,7 +81,7 @@ impl Parts {
         Err(io::Error::other("the lock file was removed repeatedly by another process"))
     }
 
-    /// The name of a call's file while the call goes on.
+    /// Name of a call's file during the call.
     pub(crate) fn part(&self, call: u64) -> PathBuf {
         self.folder.join(format!(".{}-{call}.pcapng.part", self.mark))
     }
@@ -89,15 +89,15 @@ impl Parts {
 
 impl Drop for Parts {
     fn drop(&mut self) {
-        // One that stays is removed by whoever begins next.
+        // If the file stays, the next process removes it.
         let _ = fs::remove_file(lock_of(&self.folder, &self.mark));
     }
 }
 
-/// Removes what dead processes have left in this folder; how many parts there were.
+/// Removes the files of dead processes in this folder; returns the number of parts.
 ///
 /// # Errors
-/// The last thing that could not be looked at or removed; the rest is removed all the same.
+/// The last error of checking or removing; the rest is removed all the same.
 pub(crate) fn sweep(folder: &Path) -> (u64, io::Result<()>) {
     let mut found: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();
     let entries = match fs::read_dir(folder) {
@@ -114,7 +114,7 @@ pub(crate) fn sweep(folder: &Path) -> (u64, io::Result<()>) {
     let (mut gone, mut result) = (0, Ok(()));
     for (mark, parts) in found {
         let lock = lock_of(folder, &mark);
-        // Held until its parts are gone, so that two who look at once do not count them twice.
+        // Held until the parts are removed, so that two concurrent sweeps do not count them twice.
         let held = match holder(&lock) {
             Ok(Holder::Dead(held)) => held,
             Ok(Holder::Lives) => continue,
@@ -126,7 +126,7 @@ pub(crate) fn sweep(folder: &Path) -> (u64, io::Result<()>) {
         for path in parts.iter().chain(held.is_some().then_some(&lock)) {
             match fs::remove_file(path) {
                 Ok(()) => gone += u64::from(*path != lock),
-                // Somebody was faster.
+                // Another process removed it first.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => result = Err(named(path, &error)),
             }
@@ -135,10 +135,10 @@ pub(crate) fn sweep(folder: &Path) -> (u64, io::Result<()>) {
     (gone, result)
 }
 
-/// Gives a file in this folder a name that none has; the name.
+/// Renames a file to an unused name in this folder; returns the name.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub(crate) fn give_name(part: &Path, folder: &Path, stem: &str, extension: &str) -> io::Result<String> {
     for number in 1..=u32::MAX {
         let more = if number > 1 { format!("-{number}") } else { String::new() };
@@ -147,7 +147,8 @@ pub(crate) fn give_name(part: &Path, folder: &Path, stem: &str, extension: &str)
         match renameat_with(CWD, part, CWD, &path, RenameFlags::NOREPLACE) {
             Ok(()) => return Ok(name),
             Err(Errno::EXIST) => {}
-            // Network file systems know no such flag; a second name, and then the first one gone, is the same.
+            // Network file systems do not support this flag; a second link, and then removing the first, has the same
+            // effect.
             Err(Errno::INVAL | Errno::NOSYS) => match fs::hard_link(part, &path) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 result => return result.and_then(|()| fs::remove_file(part)).map(|()| name),
@@ -158,11 +159,11 @@ pub(crate) fn give_name(part: &Path, folder: &Path, stem: &str, extension: &str)
     Err(io::ErrorKind::AlreadyExists.into())
 }
 
-/// Who holds a lock.
+/// Holder of a lock.
 enum Holder {
-    /// A process.
+    /// A living process.
     Lives,
-    /// Nobody any more: now we do, where it is still there.
+    /// A dead process: we hold the lock now, if the file still exists.
     Dead(Option<File>),
 }
 
@@ -227,7 +228,7 @@ mod tests {
         fs::write(&part, "half").unwrap();
         let own = folder.path().join("mine.pcapng.part");
         fs::write(&own, "somebody's").unwrap();
-        // Of a killed process: parts and a lock that nobody holds; of another one, a part without a lock.
+        // From a killed process: parts and a lock file without a holder; from another one, a part without a lock file.
         let dead = [".00000000000000aa-1.pcapng.part", ".00000000000000aa-2.pcapng.part"];
         for name in [dead[0], dead[1], ".00000000000000aa.pcapng.lock", ".00000000000000bb-9.pcapng.part"] {
             fs::write(folder.path().join(name), "half").unwrap();
@@ -242,7 +243,7 @@ mod tests {
         let mut expected = vec![part.clone(), lock.clone(), own];
         expected.sort();
         assert_eq!(left, expected);
-        // A lock ends with its holder, and one that ends well takes it along.
+        // A lock ends with its holder, and a regular end removes the lock file.
         drop(living);
         assert!(!lock.exists());
         assert_eq!(sweep(folder.path()).0, 1);

@@ -17,7 +17,7 @@ fn recording(aggregates: &[Option<Aggregate>]) -> Vec<u8> {
     let mut writer = PcapngWriter::new(Vec::new(), &SectionInfo::default()).unwrap();
     writer.add_interface(&Interface { link_number: linktype::ETHERNET, ..Interface::default() }).unwrap();
     for (number, aggregate) in aggregates.iter().enumerate() {
-        // All paddings.
+        // All amounts of padding.
         let data = [0; 60];
         let data = &data[..57 + number % 4];
         writer
@@ -37,7 +37,7 @@ fn an_aggregate_counts_as_its_packets_when_it_is_read_back() {
         seen.extend(batch.map(|record| (record.segments(), record.wire_bytes(), record.segment_size())));
     }
     let (whole, aggregate) = ((1, 2554, (0, 0)), (3, 2554 + 2 * 54, (SEGMENT, HEADERS)));
-    // The last one does not agree with its length, and counts as one packet.
+    // The last one contradicts its length, and counts as one packet.
     assert_eq!(seen, [aggregate, whole, aggregate, aggregate, whole]);
     let counters = source.counters(0);
     assert_eq!((counters.read_packets, counters.analysed_packets), (11, 11));

@@ -46,7 +46,7 @@ fn allocations() -> u64 {
 
 const PACKETS: u64 = 20_000;
 
-/// Writes packets to memory that is there already, and says how often that allocated.
+/// Writes packets to preallocated memory, and returns the number of allocations.
 fn write_all(file: &mut Vec<u8>, pcapng: bool) -> u64 {
     let data = [7; 500];
     let length = |number: u64| (number % 500) as usize;
@@ -110,7 +110,7 @@ fn a_recorder_does_not_allocate_in_its_workers_thread() {
                 recorder.pause(number.is_multiple_of(1000)).unwrap();
             }
         };
-        // The first packet of a pcap file tells its link type.
+        // The first packet of a pcap file determines its link type.
         write(0);
         let before = allocations();
         for number in 1..=PACKETS {

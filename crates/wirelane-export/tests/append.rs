@@ -34,7 +34,7 @@ fn a_file_that_exists_is_appended_to_without_a_second_header() {
         file.finish();
         assert_eq!((file.counts().written, file.counts().records), (1, 1));
     }
-    // What a process that was killed left of a line is ended.
+    // An incomplete line of a killed process is ended.
     use std::io::Write as _;
     File::options().append(true).open(&path).unwrap().write_all(b"torn").unwrap();
     let mut file = AppendFile::open_lines(&path, KEEP, None, b"# header\n".to_vec()).unwrap();
@@ -60,7 +60,7 @@ fn links_folders_and_sockets_are_refused() {
     assert!(matches!(refused(&folder.path().join("socket")), Error::NotAnOutput { .. }));
 }
 
-/// What logrotate does: by `create`, by `nocreate`, and by `copytruncate`.
+/// The three ways of logrotate: `create`, `nocreate`, and `copytruncate`.
 #[test]
 fn renamed_and_truncated_files_are_followed() {
     let folder = tempdir().unwrap();
@@ -78,7 +78,7 @@ fn renamed_and_truncated_files_are_followed() {
     assert_eq!(lines(&first), ["# header", "line 0", "line 1"]);
     fs::rename(&path, &second).unwrap();
     File::create(&path).unwrap();
-    // Without a signal, within some more than a second.
+    // Without a signal, the file is reopened within about a second.
     std::thread::sleep(Duration::from_millis(1100));
     file.flush();
     line(&mut file, 3);
@@ -96,7 +96,7 @@ fn renamed_and_truncated_files_are_followed() {
     assert_eq!((counts.written, counts.unwritten, counts.waiting, counts.reopened), (5, 0, 0, 2));
 }
 
-/// A write of which only a part finds room.
+/// A write of which only a part fits.
 #[test]
 fn a_full_disk_leaves_whole_lines_and_exact_counts() {
     let folder = tempdir().unwrap();
@@ -124,7 +124,7 @@ fn a_full_disk_leaves_whole_lines_and_exact_counts() {
     let counts = file.counts().clone();
     assert!(counts.waiting > 0 && counts.written > 0 && counts.unwritten == 0, "{counts:?}");
     assert!(counts.error.as_ref().unwrap().contains("No space left"), "{counts:?}");
-    // Room again: what waited comes first, and the torn line is whole.
+    // Space again: waiting records come first, and the torn line is completed.
     let text = fs::read(&path).unwrap();
     fs::write(folder.path().join("saved"), &text).unwrap();
     File::options().write(true).open(&path).unwrap().set_len(0).unwrap();
@@ -135,7 +135,7 @@ fn a_full_disk_leaves_whole_lines_and_exact_counts() {
     for (number, line) in whole.lines().skip(1).enumerate() {
         assert_eq!(line, format!("line {number}"));
     }
-    // At the end without room a torn line is cut off.
+    // At the end without space a torn line is cut off.
     more(&mut file, 20_000, &mut given);
     file.finish();
     let counts = file.counts();

@@ -102,7 +102,7 @@ fn pcap_parser_finds_every_field_of_a_recording() {
                 let number =
                     |code| statistics.options.iter().find(|o| o.code.0 == code).unwrap().as_u64_le().unwrap();
                 assert_eq!([4, 5, 6, 7, 8].map(number), [1000, 7, 900, 0, u64::MAX]);
-                // Times are two halves, the upper one first.
+                // Times consist of two halves, the upper one first.
                 assert_eq!(number(2).rotate_left(32), TIME - 5);
                 assert_eq!(number(3).rotate_left(32), TIME + 3);
                 assert_eq!(u64::from(statistics.ts_high) << 32 | u64::from(statistics.ts_low), TIME + 3);
@@ -130,7 +130,7 @@ fn tcpdump_reads_a_recording() {
 
 #[test]
 fn capinfos_and_tshark_read_a_recording() {
-    // capinfos wants a file that it can read twice.
+    // capinfos requires a file that it can read twice.
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), recording()).unwrap();
     let path = file.path().to_str().unwrap();
@@ -261,7 +261,7 @@ fn packets(interfaces: usize) -> impl Strategy<Value = Vec<Sent>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
-    /// pcapng through our own reader: every packet, in order, with everything that a record carries.
+    /// pcapng through our own reader: every packet, in order, with all parts of a record.
     #[test]
     fn pcapng_round_trip(links in proptest::collection::vec(any::<u16>(), 1..5), sent in packets(5)) {
         let mut writer = PcapngWriter::new(Vec::new(), &SectionInfo::default()).unwrap();

@@ -1,4 +1,4 @@
-//! Gives the library libpcap's soname: what was linked with libpcap loads it by that name.
+//! Sets libpcap's soname: programs linked with libpcap load the library by that name.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

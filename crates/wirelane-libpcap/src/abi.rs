@@ -1,13 +1,13 @@
-//! libpcap's types and numbers, as `pcap/pcap.h` and `pcap/bpf.h` of libpcap 1.10 have them.
+//! Types and constants of libpcap, as in `pcap/pcap.h` and `pcap/bpf.h` of libpcap 1.10.
 
 use std::ffi::{c_char, c_int, c_uchar, c_uint, c_void};
 
-/// `pcap_t`: a handle, of ours or of the system's libpcap. Whose it is, its first word says.
+/// `pcap_t`: a handle, of ours or of the system's libpcap. The first word of the handle tells which.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Pcap([u8; 0]);
 
-/// `pcap_dumper_t`, always the system's.
+/// `pcap_dumper_t`, always created by the system's libpcap.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Dumper([u8; 0]);
@@ -16,9 +16,9 @@ pub struct Dumper([u8; 0]);
 #[repr(C)]
 #[derive(Debug)]
 pub struct Program {
-    /// How many instructions there are.
+    /// Number of instructions.
     pub length: c_uint,
-    /// They.
+    /// Pointer to the instructions.
     pub instructions: *mut wirelane::filter::Classic,
 }
 
@@ -28,11 +28,11 @@ pub struct Program {
 pub struct Header {
     /// Seconds since 1970.
     pub seconds: libc::time_t,
-    /// Microseconds, or nanoseconds where that was asked for.
+    /// Microseconds, or nanoseconds if these were requested.
     pub fraction: libc::suseconds_t,
-    /// Bytes that are there.
+    /// Captured bytes.
     pub captured: u32,
-    /// Bytes that the packet had.
+    /// Length of the packet on the wire in bytes.
     pub length: u32,
 }
 
@@ -52,15 +52,15 @@ pub struct Stats {
 #[repr(C)]
 #[derive(Debug)]
 pub struct Interface {
-    /// The next of the list.
+    /// The next entry of the list.
     pub next: *mut Interface,
-    /// Its name.
+    /// Name of the device.
     pub name: *mut c_char,
-    /// For people; may be null.
+    /// Description for people; may be null.
     pub description: *mut c_char,
-    /// `struct pcap_addr`, which is the system's libpcap's business.
+    /// `struct pcap_addr`, which only the system's libpcap uses.
     pub addresses: *mut c_void,
-    /// PCAP_IF_LOOPBACK and others.
+    /// PCAP_IF_LOOPBACK and other flags.
     pub flags: u32,
 }
 
@@ -88,7 +88,7 @@ pub const ERROR_PERM_DENIED: c_int = -8;
 pub const ERROR_IFACE_NOT_UP: c_int = -9;
 /// `PCAP_ERROR_TSTAMP_PRECISION_NOTSUP`.
 pub const ERROR_TSTAMP_PRECISION_NOTSUP: c_int = -12;
-/// `PCAP_WARNING`: it works, and `pcap_geterr()` says what is different.
+/// `PCAP_WARNING`: success, and `pcap_geterr()` returns the warning.
 pub const WARNING: c_int = 1;
 /// `PCAP_WARNING_TSTAMP_TYPE_NOTSUP`.
 pub const WARNING_TSTAMP_TYPE_NOTSUP: c_int = 3;
@@ -111,7 +111,7 @@ pub const OUT: c_int = 2;
 pub const DLT_ETHERNET: c_int = 1;
 /// `DLT_RAW` on Linux.
 pub const DLT_RAW: c_int = 12;
-/// `DLT_DOCSIS`, which libpcap lets Ethernet pass for.
+/// `DLT_DOCSIS`, which libpcap accepts for Ethernet.
 pub const DLT_DOCSIS: c_int = 143;
 /// The longest packet (`MAXIMUM_SNAPLEN`).
 pub const LONGEST: c_int = 262_144;
@@ -120,9 +120,9 @@ pub const LONGEST: c_int = 262_144;
 #[repr(C)]
 #[derive(Debug)]
 pub struct EtherProtocol {
-    /// Null at the end.
+    /// Null in the last entry.
     pub name: *const c_char,
-    /// Its number.
+    /// Number of the protocol.
     pub number: u16,
 }
 

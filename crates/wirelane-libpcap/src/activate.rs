@@ -16,10 +16,10 @@ use crate::read::{Live, Opened, SLICE};
 use crate::share::Share;
 use crate::system::system;
 
-/// Least and most bytes of a ring.
+/// Minimum and maximum size of a ring in bytes.
 const RING: std::ops::RangeInclusive<usize> = (1 << 20)..=(1 << 30);
 
-/// What `pcap_activate()` does and gives.
+/// `pcap_activate()`: starts the capture and returns libpcap's status.
 pub(crate) fn activate(handle: &Handle) -> c_int {
     if handle.live.get().is_some() {
         return handle.fail(abi::ERROR_ACTIVATED, "can't perform  operation on activated capture");
@@ -40,7 +40,7 @@ pub(crate) fn activate(handle: &Handle) -> c_int {
     match open(&options, wanted) {
         Ok((live, warning)) => {
             let (opened, precision) = (live.opened(), options.precision as u32);
-            // SAFETY: takes numbers.
+            // SAFETY: takes only numbers.
             let twin = unsafe {
                 (system().pcap_open_dead_with_tstamp_precision)(opened.dlt, opened.snap_len, precision)
             };
@@ -58,9 +58,9 @@ pub(crate) fn activate(handle: &Handle) -> c_int {
         Err(error) => {
             let status = status(&error);
             match &error {
-                // libpcap says no more where that says it all.
+                // libpcap returns no further message if the status says everything.
                 _ if status == abi::ERROR_IFACE_NOT_UP => plainly(handle, status),
-                // The library's message is about the command.
+                // The library's message is written for the wirelane command.
                 Error::Privsep(Privsep::MissingCapability { missing, action, .. }) => {
                     handle.fail(status, &format!("missing {missing}: {action} needs that; run it with sudo"))
                 }
@@ -70,14 +70,14 @@ pub(crate) fn activate(handle: &Handle) -> c_int {
     }
 }
 
-/// Says what libpcap's number says.
+/// Sets libpcap's message for a status.
 fn plainly(handle: &Handle, status: c_int) -> c_int {
     // SAFETY: a constant string of libpcap's.
     let text = unsafe { CStr::from_ptr((system().pcap_statustostr)(status)) };
     handle.fail(status, &text.to_string_lossy())
 }
 
-/// libpcap's number for what went wrong.
+/// libpcap's status for an error.
 fn status(error: &Error) -> c_int {
     match error {
         Error::Privsep(Privsep::MissingCapability { .. } | Privsep::UserNamespace { .. }) => {
@@ -94,7 +94,7 @@ fn status(error: &Error) -> c_int {
     }
 }
 
-/// The variable that says that no packet which comes by the devices that we capture goes on to the host's stack.
+/// Environment variable for exclusive capture: packets received on the captured devices do not reach the host's stack.
 const EXCLUSIVE: &str = "WIRELANE_EXCLUSIVE";
 
 fn exclusive() -> Result<bool, Error> {
@@ -109,7 +109,7 @@ fn exclusive() -> Result<bool, Error> {
     }
 }
 
-/// The device as it is now: it must be set up, as with libpcap.
+/// Looks up the current device: it must be up, as with libpcap.
 fn look_up(selector: &Selector) -> Result<wirelane::Device, Error> {
     let selected = selector.resolve()?;
     if !selected.device.up {
@@ -119,7 +119,7 @@ fn look_up(selector: &Selector) -> Result<wirelane::Device, Error> {
     Ok(selected.device)
 }
 
-/// Starts the capture; with a warning where not everything is as it was asked for.
+/// Starts the capture; returns a warning if a requested setting is not fully met.
 fn open(options: &Options, wanted: &Wanted) -> Result<(Live, Option<String>), Error> {
     static KEEP: Once = Once::new();
     KEEP.call_once(wirelane::keep_captures_over_fork);
@@ -130,7 +130,7 @@ fn open(options: &Options, wanted: &Wanted) -> Result<(Live, Option<String>), Er
         _ => abi::LONGEST,
     };
     let exclusive = exclusive()?;
-    // 0: whole packets, however long they may be.
+    // 0: whole packets, of any length.
     let kept = if snap_len >= 131_008 { 0 } else { snap_len as usize };
     let mut builder = Builder::new([wanted.selector.clone()])
         .promiscuous(options.promiscuous)
@@ -148,7 +148,7 @@ fn open(options: &Options, wanted: &Wanted) -> Result<(Live, Option<String>), Er
         builder = share.of(builder);
     }
     let capture: Capture = builder.open()?;
-    // What follows is about the command.
+    // The rest of the message is about the wirelane command.
     let warning = capture.engine_reason().and_then(|reason| reason.split("; run it with sudo").next());
     let warning = warning.map(|reason| {
         format!("captured by packet sockets{}: {reason}", instead(&device).unwrap_or_default())
@@ -161,8 +161,9 @@ fn open(options: &Options, wanted: &Wanted) -> Result<(Live, Option<String>), Er
     Ok((live, warning))
 }
 
-/// What to do about it where the program cannot help it: dumpcap keeps two capabilities of root's, which a BPF program is
-/// not loaded with, and opens devices after that; but it starts others' programs for interfaces of extcap before.
+/// Advice for a program that cannot use BPF: dumpcap keeps only two capabilities of root, which do not suffice to load
+/// a BPF program, and opens devices after that; but it starts external programs for extcap interfaces before it drops
+/// the others.
 fn instead(device: &wirelane::Device) -> Option<String> {
     let program = std::env::current_exe().ok()?;
     if program.file_name()? != "dumpcap" {

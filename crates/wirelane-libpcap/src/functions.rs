@@ -1,8 +1,8 @@
-//! The signatures of libpcap's functions (pcap/pcap.h, pcap/bpf.h, pcap-namedb.h of libpcap 1.10.3), for macros that make
-//! something of each.
+//! The signatures of libpcap's functions (pcap/pcap.h, pcap/bpf.h, pcap-namedb.h of libpcap 1.10.3), for macros that
+//! generate code for each.
 
-/// Gives a macro the functions that have nothing to do with handles of ours, which are the system's libpcap's whatever
-/// their arguments are. `$more` are further ones.
+/// Passes to a macro the functions that do not use our handles, and go to the system's libpcap whatever their arguments
+/// are. `$more` are additional functions.
 macro_rules! forwarded {
     ($macro:ident $($more:tt)*) => {
         $macro! {
@@ -55,7 +55,7 @@ macro_rules! forwarded {
     };
 }
 
-/// Gives a macro all functions.
+/// Passes all functions to a macro.
 macro_rules! all {
     ($macro:ident) => {
         $crate::functions::forwarded! { $macro

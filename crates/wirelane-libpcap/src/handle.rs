@@ -1,4 +1,4 @@
-//! A handle of ours.
+//! A handle of ours (`pcap_t`).
 
 use std::cell::{Cell, OnceCell, RefCell, UnsafeCell};
 use std::collections::VecDeque;
@@ -11,41 +11,41 @@ use crate::names::Wanted;
 use crate::read::Live;
 use crate::system::system;
 
-/// What a handle of ours begins with: no address on any machine, and what begins a `pcap_t` of libpcap's is the address of
+/// First word of our handles: it is not an address on any machine, and a `pcap_t` of libpcap begins with the address of
 /// a function.
 const MAGIC: u64 = 0xbad0_77e1_a9e0_ca97;
 
-/// A handle that was closed: one that can never be activated.
+/// A closed handle, which can never be activated.
 struct Kept(*mut Handle);
 
-// SAFETY: what was bound to a thread was taken out when it was closed.
+// SAFETY: everything that was bound to a thread was taken out when the handle was closed.
 unsafe impl Send for Kept {}
 
-/// What a handle of ours begins with that was closed.
+/// First word of our closed handles.
 const CLOSED: u64 = 0xbad0_77e1_a9e0_c105;
-/// So many of those keep their memory. libpcap's manual leaves open what comes of using a closed handle; here the last ones
-/// that were closed refuse everything, as one that is not activated does. tcpdump breaks the loop of a handle that it has
-/// closed, where writing its last packets fails at its end.
+/// Number of closed handles whose memory is kept. libpcap's manual leaves the use of a closed handle undefined; here
+/// the handles that were closed last refuse everything, as a handle that is not activated does. tcpdump breaks the loop
+/// of a handle that it has closed, if writing its last packets fails at its end.
 const KEPT: usize = 16;
 
-/// What was asked for before the handle was activated.
+/// Options that were set before the handle was activated.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
-    /// What it means; the error is told when the handle is activated, as libpcap does.
+    /// The parsed device name; an error is reported when the handle is activated, as libpcap does.
     pub(crate) device: Result<Wanted, String>,
     pub(crate) snap_len: c_int,
     pub(crate) promiscuous: bool,
     pub(crate) immediate: bool,
     pub(crate) monitor: bool,
-    /// Milliseconds.
+    /// Timeout in milliseconds.
     pub(crate) timeout: c_int,
-    /// Bytes; 0: ours to choose.
+    /// Buffer size in bytes; 0: we choose.
     pub(crate) buffer: c_int,
     pub(crate) precision: c_int,
     pub(crate) protocol: c_int,
 }
 
-/// See the head of this file. The magic word comes first.
+/// A handle; see the module documentation. The magic word comes first.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Handle {
@@ -53,37 +53,38 @@ pub(crate) struct Handle {
     /// Set by [`Handle::break_loop`]: from signal handlers, and by other threads.
     broken: AtomicBool,
     pub(crate) options: RefCell<Options>,
-    /// See [`Handle::is_nonblocking`]; other threads may look at it.
+    /// See [`Handle::is_nonblocking`]; other threads may read it.
     nonblocking: AtomicBool,
-    /// Once it is activated.
+    /// Set when the handle is activated.
     pub(crate) live: OnceCell<Live>,
     error: UnsafeCell<[c_char; ERRBUF]>,
-    /// What `pcap_next_ex()` points to.
+    /// The header that `pcap_next_ex()` points to.
     pub(crate) header: UnsafeCell<Header>,
-    /// A handle of the system's libpcap that captures nothing, of the same link type: it compiles filters and opens files
-    /// to write to.
+    /// A handle of the system's libpcap that captures nothing, with the same link type: it compiles filters and opens
+    /// dump files.
     twin: Cell<*mut Pcap>,
 }
 
-/// The handle, if it is one of ours, closed ones of late included.
+/// The handle, if it is one of ours, including recently closed ones.
 ///
 /// # Safety
-/// `pcap` is null, or a handle of ours or the system's libpcap that is not closed, or one of the [`KEPT`] of ours that were
-/// closed last; it stays so while the result is used.
+/// `pcap` is null, or a handle of ours or the system's libpcap that is not closed, or one of our [`KEPT`] handles that
+/// were closed last; it stays so while the result is used.
 pub(crate) unsafe fn ours<'a>(pcap: *mut Pcap) -> Option<&'a Handle> {
     if pcap.is_null() {
         return None;
     }
-    // SAFETY: both kinds begin with a word, aligned as pointers are.
+    // SAFETY: both kinds of handles begin with a word, aligned as pointers are.
     if !matches!(unsafe { pcap.cast::<u64>().read() }, MAGIC | CLOSED) {
         return None;
     }
-    // SAFETY: nothing else begins with these words; handles are shared, and borrowed mutably only while they are closed.
+    // SAFETY: nothing else begins with these words; handles are shared, and borrowed mutably only while they are
+    // closed.
     Some(unsafe { &*pcap.cast::<Handle>() })
 }
 
 impl Handle {
-    /// A handle that is not activated, to be given back to [`Handle::close`].
+    /// Creates a handle that is not activated; [`Handle::close`] frees it.
     pub(crate) fn create(device: Result<Wanted, String>) -> *mut Pcap {
         let handle = Handle {
             magic: MAGIC,
@@ -108,14 +109,15 @@ impl Handle {
         Box::into_raw(Box::new(handle)).cast()
     }
 
-    /// Ends the capture, and frees the handle once [`KEPT`] others have been closed. Of one that is closed it does nothing.
+    /// Ends the capture, and frees the handle once [`KEPT`] others have been closed. Does nothing if the handle is
+    /// closed.
     ///
     /// # Safety
-    /// It is one of ours, as [`ours`] has it, and nobody is using it.
+    /// `pcap` is one of our handles, as for [`ours`], and nothing else uses it.
     pub(crate) unsafe fn close(pcap: *mut Pcap) {
         static CLOSED_HANDLES: Mutex<VecDeque<Kept>> = Mutex::new(VecDeque::new());
         let pcap = pcap.cast::<Handle>();
-        // SAFETY: made by `create`, and not freed; nobody else uses it (the caller's part).
+        // SAFETY: made by `create`, and not freed; nothing else uses it (the caller's part).
         let handle = unsafe { &mut *pcap };
         if std::mem::replace(&mut handle.magic, CLOSED) == CLOSED {
             return;
@@ -129,20 +131,20 @@ impl Handle {
         kept.push_back(Kept(pcap));
         let free = if kept.len() > KEPT { kept.pop_front() } else { None };
         if let Some(Kept(oldest)) = free {
-            // SAFETY: made by `create`, and given back once: here alone, as it is in the list no more.
+            // SAFETY: made by `create`, and freed once: only here, because it is no longer in the list.
             drop(unsafe { Box::from_raw(oldest) });
         }
     }
 
-    /// Makes reading end, now or when it is tried next. Only a store: it is called from signal handlers.
+    /// Ends reading, now or at the next attempt. Only a store: it is called from signal handlers.
     pub(crate) fn break_loop(&self) {
-        // Relaxed: it orders nothing.
+        // Relaxed: the flag orders nothing.
         self.broken.store(true, Ordering::Relaxed);
     }
 
-    /// Whether reading waits for nothing.
+    /// Whether reads return immediately instead of waiting.
     pub(crate) fn is_nonblocking(&self) -> bool {
-        // Relaxed, as below: it stands for itself.
+        // Relaxed, as below: the flag is independent of other data.
         self.nonblocking.load(Ordering::Relaxed)
     }
 
@@ -150,54 +152,54 @@ impl Handle {
         self.nonblocking.store(nonblocking, Ordering::Relaxed);
     }
 
-    /// Whether reading is to end; asked once.
+    /// Whether reading is to end; resets the request.
     pub(crate) fn take_break(&self) -> bool {
         self.broken.load(Ordering::Relaxed) && self.broken.swap(false, Ordering::Relaxed)
     }
 
-    /// Says what is wrong, and gives `status`.
+    /// Sets the error message, and returns `status`.
     pub(crate) fn fail(&self, status: c_int, reason: &str) -> c_int {
-        // SAFETY: the buffer is read by the caller between calls, and written by nobody else.
+        // SAFETY: the buffer is read by the caller between calls, and written only here.
         unsafe { write_error(self.error.get().cast(), reason) };
         status
     }
 
-    /// libpcap's words for what is not possible yet.
+    /// libpcap's error for operations that need an activated handle.
     pub(crate) fn not_activated(&self) -> c_int {
         self.fail(abi::ERROR_NOT_ACTIVATED, "This handle hasn't been activated yet")
     }
 
-    /// What was said last.
+    /// The last error message.
     pub(crate) fn error(&self) -> *mut c_char {
         self.error.get().cast()
     }
 
-    /// The twin; see the head of this file.
+    /// The handle of the system's libpcap; see the field `twin`.
     pub(crate) fn twin(&self) -> *mut Pcap {
         self.twin.get()
     }
 
-    /// Another twin, in the place of the one before.
+    /// Replaces the twin and closes the previous one.
     pub(crate) fn set_twin(&self, twin: *mut Pcap) {
         let before = self.twin.replace(twin);
         if !before.is_null() {
-            // SAFETY: the system's handle, ours alone.
+            // SAFETY: the system's handle, used only by us.
             unsafe { (system().pcap_close)(before) };
         }
     }
 
-    /// Takes over what the system's libpcap has said of the twin.
+    /// Takes over the error message of the twin.
     pub(crate) fn twins_error(&self) {
-        // SAFETY: a handle of the system's, whose text ends with a zero and stays until its next use.
+        // SAFETY: a handle of the system's, whose text ends with a zero and is valid until its next use.
         let text = unsafe { CStr::from_ptr((system().pcap_geterr)(self.twin())) };
         self.fail(abi::ERROR, &text.to_string_lossy());
     }
 }
 
-/// Writes a message into a buffer of libpcap's size, cut where it is too long.
+/// Writes a message into a buffer of libpcap's size, truncated if it is too long.
 ///
 /// # Safety
-/// The buffer is null, or has [`ERRBUF`] bytes that nobody else uses.
+/// The buffer is null, or has [`ERRBUF`] bytes that nothing else uses.
 pub(crate) unsafe fn write_error(buffer: *mut c_char, reason: &str) {
     if buffer.is_null() {
         return;
@@ -208,6 +210,6 @@ pub(crate) unsafe fn write_error(buffer: *mut c_char, reason: &str) {
     }
     let text = CString::new(reason[..end].replace(['\0', '\n'], " ")).unwrap_or_default();
     let bytes = text.as_bytes_with_nul();
-    // SAFETY: at most ERRBUF bytes, into a buffer of as many.
+    // SAFETY: at most ERRBUF bytes, into a buffer of that size.
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr().cast(), buffer, bytes.len()) };
 }

@@ -1,4 +1,4 @@
-//! Sending: a packet socket that receives nothing.
+//! Sending packets through a packet socket that receives nothing.
 
 use std::ffi::{c_int, c_void};
 use std::io;
@@ -6,22 +6,22 @@ use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 
 use wirelane::Error;
 
-/// A socket on one device.
+/// A packet socket on one device.
 #[derive(Debug)]
 pub(crate) struct Sender(OwnedFd);
 
 impl Sender {
-    /// Opened while the rights are there: programs give them up once a handle is activated.
+    /// Opens the socket while the privileges exist: programs drop them once a handle is activated.
     pub(crate) fn open(ifindex: u32) -> Result<Sender, Error> {
         let refused =
             || Error::Kernel { action: "opening a packet socket".into(), source: io::Error::last_os_error() };
-        // Protocol 0: it receives nothing.
+        // Protocol 0: the socket receives nothing.
         // SAFETY: takes numbers.
         let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
         if fd < 0 {
             return Err(refused());
         }
-        // SAFETY: a descriptor that was just opened, and is nobody's.
+        // SAFETY: a descriptor that was just opened, and has no other owner.
         let socket = unsafe { OwnedFd::from_raw_fd(fd) };
         // SAFETY: plain integers, for which zero is valid.
         let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
@@ -36,10 +36,10 @@ impl Sender {
         Ok(Sender(socket))
     }
 
-    /// Sends a packet, and says how many bytes of it were taken.
+    /// Sends a packet; returns the number of bytes that were sent.
     ///
     /// # Safety
-    /// There are `length` bytes to read.
+    /// `bytes` points to `length` readable bytes.
     pub(crate) unsafe fn send(&self, bytes: *const c_void, length: usize) -> io::Result<c_int> {
         // SAFETY: the caller's part.
         let sent = unsafe { libc::send(self.0.as_raw_fd(), bytes, length, 0) };

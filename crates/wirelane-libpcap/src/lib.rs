@@ -1,4 +1,4 @@
-//! libpcap's functions over Wirelane's engines: programs that were written for libpcap capture by them without a change.
+//! libpcap's functions on Wirelane's engines: programs written for libpcap capture with Wirelane without a change.
 //!
 //! ```text
 //!   program -> pcap_...() of ours -+- a handle of ours? -> handle -> wirelane::Capture
@@ -17,15 +17,15 @@
 //!  exports/      the exported functions: thin, with all that C demands
 //! ```
 //!
-//! Two libraries are made of this: `dropin/` with libpcap's soname, and `preload/` without. Both export what Debian's
-//! libpcap 1.10.3 does and nothing else.
+//! Two libraries are built from this crate: `dropin/` with libpcap's soname, and `preload/` without. Both export
+//! exactly the functions that Debian's libpcap 1.10.3 exports.
 //!
-//! **Whose a handle is** it says itself: ours begins with a word that is no address, and libpcap's with the address of a
-//! function. It has to, because the system's libpcap calls its own functions through the dynamic linker, which finds ours.
-//! What is not about live capture by our engines is not done here: files, compiling filters, names, and the devices that
-//! are no network devices are the system's libpcap's.
+//! **The owner of a handle** is visible in its first word: our handles begin with a word that is not an address, and
+//! libpcap's with the address of a function. This is needed because the system's libpcap calls its own functions
+//! through the dynamic linker, which finds ours. Everything except live capture by our engines is left to the system's
+//! libpcap: files, compiling filters, names, and devices that are not network devices.
 //!
-//! **In a process that is forked** from the one that opened a handle, the handle can be used further, as libpcap's can:
+//! **In a child process** that was forked after a handle was opened, the handle can still be used, as with libpcap:
 //! many programs become daemons after they have opened it.
 
 mod abi;

@@ -1,4 +1,4 @@
-//! Virtual devices among those that `pcap_findalldevs()` lists.
+//! Adds virtual devices to the list of `pcap_findalldevs()`.
 
 use std::ffi::{CString, c_char};
 
@@ -6,15 +6,15 @@ use wirelane::{Device, LinkType};
 
 use crate::abi::Interface;
 
-/// Appends the virtual devices of every device with several RX queues. What is appended is freed by the system's
-/// `pcap_freealldevs()`, with free(3), as its own entries are.
+/// Appends the virtual devices of every device with several RX queues. The entries are freed by the system's
+/// `pcap_freealldevs()`, with free(3), like its own entries.
 ///
 /// # Safety
-/// `list` is null or the first of a list of the system's libpcap's; whoever has it lets this change it.
+/// `list` is null or the first entry of a list of the system's libpcap, and the caller allows changing it.
 pub(crate) unsafe fn append(list: *mut Interface) {
     let Ok(devices) = Device::list() else { return };
     let mut last = list;
-    // Without a list there is nothing that could be captured from, and nothing to append to.
+    // An empty list: there is no device to capture from, and no entry to append to.
     if last.is_null() {
         return;
     }
@@ -39,7 +39,7 @@ pub(crate) unsafe fn append(list: *mut Interface) {
     }
 }
 
-/// An entry in memory of malloc(3)'s; `None` where there is none.
+/// An entry in memory from malloc(3); `None` if out of memory.
 fn entry(name: &str, description: &str, flags: u32) -> Option<*mut Interface> {
     let name = duplicate(name)?;
     let description = duplicate(description)?;
@@ -50,7 +50,7 @@ fn entry(name: &str, description: &str, flags: u32) -> Option<*mut Interface> {
     }
     let value =
         Interface { next: std::ptr::null_mut(), name, description, addresses: std::ptr::null_mut(), flags };
-    // SAFETY: memory of this size, aligned for everything.
+    // SAFETY: memory of this size, aligned for every type.
     unsafe { entry.write(value) };
     Some(entry)
 }

@@ -1,42 +1,43 @@
-//! Selects by name the devices that Wirelane handles.
+//! Selects by name the devices that Wirelane captures.
 
 use wirelane::{Device, LinkType, Selector};
 
 use crate::system;
 
-/// The variable that says which devices we take: `all` that our engines can capture, or only `named` ones, whose names
-/// say that they are ours. Default: all where this is libpcap itself, and named where it was preloaded.
+/// Environment variable that selects our devices: `all` devices that our engines can capture, or only `named` ones,
+/// whose names have Wirelane's syntax. Default: `all` if this library is installed as libpcap, `named` if it was
+/// preloaded.
 const VARIABLE: &str = "WIRELANE_PCAP";
-/// Most processes that share a group: each is a group for the kernel, of which a device has room for so many.
+/// Maximum processes that share a group: each is a group in the kernel, and a device has slots for this many.
 const MOST_SHARES: u32 = wirelane::groups::MOST;
 
-/// A shared group: its name, and how many share it.
+/// A shared group: its name, and the number of shares.
 pub(crate) type Group = (String, u32);
 
-/// A device as it was asked for.
+/// A requested device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Wanted {
     /// The device and its RX queues.
     pub(crate) selector: Selector,
-    /// The name of the group that it is shared in, and among how many.
+    /// Name of the shared group, and the number of shares.
     pub(crate) group: Option<Group>,
 }
 
-/// What a device's name says.
+/// Result of parsing a device's name.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Named {
-    /// It is for us, and this is it.
+    /// The device is ours.
     Ours(Wanted),
-    /// It is for us, and wrong: what is wrong.
+    /// The name has our syntax and is invalid, for this reason.
     Wrong(String),
-    /// It is for the system's libpcap.
+    /// The device belongs to the system's libpcap.
     Systems,
 }
 
-/// Reads a name as [`named`] does; `exists` says whether there is a device of a name.
+/// Parses a name as [`named`] does; `exists` tells whether a device with a name exists.
 fn read(name: &str, exists: &dyn Fn(&str) -> bool) -> Named {
     if exists(name) {
-        // It may have anything in its name.
+        // Names of existing devices may contain anything.
         return Named::Systems;
     }
     let (device, group) = match split_group(name) {
@@ -55,7 +56,7 @@ fn read(name: &str, exists: &dyn Fn(&str) -> bool) -> Named {
     }
 }
 
-/// `eth1:ids/4` as `eth1` and `ids`, 4.
+/// Splits `eth1:ids/4` into `eth1` and (`ids`, 4).
 fn split_group(name: &str) -> Result<(&str, Option<Group>), String> {
     let Some((device, (group, shares))) =
         name.rsplit_once(':').and_then(|(device, group)| Some((device, group.rsplit_once('/')?)))
@@ -79,13 +80,13 @@ fn takes_all() -> bool {
     match std::env::var(VARIABLE).as_deref() {
         Ok("all") => true,
         Ok("named") => false,
-        // Loaded by libpcap's name, or preloaded by its own.
+        // Loaded under libpcap's name, or preloaded under its own.
         _ => system::own_file()
             .is_some_and(|file| file.rsplit('/').next().is_some_and(|name| name.starts_with("libpcap.so"))),
     }
 }
 
-/// Whose this device is.
+/// Decides whether this device is ours.
 pub(crate) fn named(name: &str) -> Named {
     match read(name, &is_device) {
         Named::Systems if takes_all() => match Device::open(name) {
@@ -103,9 +104,9 @@ pub(crate) fn named(name: &str) -> Named {
     }
 }
 
-/// Whether this network namespace has a device of this name.
+/// Whether this network namespace has a device with this name.
 fn is_device(name: &str) -> bool {
-    // No device has a colon in its name, and the kernel leaves out what follows one.
+    // A device's name never contains a colon, and the kernel ignores everything after one.
     if name.contains(':') {
         return false;
     }
@@ -114,7 +115,7 @@ fn is_device(name: &str) -> bool {
     unsafe { libc::if_nametoindex(name.as_ptr()) != 0 }
 }
 
-/// The device itself, without what only we understand.
+/// Name of the device itself, without our syntax.
 pub(crate) fn plain(name: &str) -> Option<String> {
     match named(name) {
         Named::Ours(wanted) => {

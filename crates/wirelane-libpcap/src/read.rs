@@ -1,8 +1,8 @@
 //! An activated handle: reading packets, filters, statistics.
 //!
-//! libpcap's manual lets other threads only break a loop. Here they may also set a filter or a direction and ask for
-//! statistics while one reads: what the reader looks at for each packet is atomic, and no lock is held while the program's
-//! function runs, which may do all of that too. Two threads that read at once are refused.
+//! libpcap's manual allows other threads only to break a loop. Here they may also set a filter or a direction and read
+//! statistics while one thread reads: everything that the reader checks for each packet is atomic, and no lock is held
+//! while the program's function runs, which may do all of that too. Two concurrent readers are refused.
 
 use std::ffi::{c_int, c_uchar};
 use std::mem::ManuallyDrop;
@@ -20,44 +20,46 @@ use crate::inject::Sender;
 use crate::share::Share;
 use crate::system::system;
 
-/// Longest wait in one go: within this time a break is noticed that another thread or a signal handler asked for. And so
-/// long, at most, packets gather for a program that has asked for a time-out, and not for each packet at once.
+/// Maximum length of one wait: a break requested by another thread or a signal handler is noticed within this time. It
+/// is also the maximum time that packets are batched for a program that has set a timeout, instead of being delivered
+/// immediately.
 pub(crate) const SLICE: Duration = Duration::from_millis(20);
 
 /// `BPF_RET | BPF_K`: the packet is accepted, or refused where the operand is 0.
 const RETURN: u16 = 0x06;
 
-/// A program that waits elsewhere may be told for nothing, and reads without having said that it is not to block
-/// (softflowd): it waits no longer than this, and not for the next packet.
+/// A program that polls the descriptor may be woken without packets, and may read without setting the handle
+/// non-blocking (softflowd): then reading waits at most this long, and not for the next packet.
 const POLLED: Duration = Duration::from_millis(10);
 
-/// Which packets are left out after they were captured, besides by the direction.
+/// Packets that are dropped after capture, besides those of the other direction.
 #[derive(Debug, Default)]
 enum Sieve {
-    /// None.
+    /// Drops no packets.
     #[default]
     Open,
-    /// A filter that the kernel has by now, for packets up to this stamp: they were captured before.
+    /// A filter that is active in the kernel now, for packets up to this time stamp: they were captured before it was
+    /// set.
     Until(Filter, u64),
-    /// A program that the kernel does not take, for all.
+    /// A program that the kernel does not accept, for all packets.
     Always(Vec<Classic>),
 }
 
-/// What a handle was opened as.
+/// Properties of an opened handle.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Opened {
-    /// Its link type.
+    /// Link type.
     pub(crate) dlt: c_int,
     pub(crate) snap_len: c_int,
-    /// Whether times have nanoseconds, and not microseconds.
+    /// Whether times are in nanoseconds instead of microseconds.
     pub(crate) nano: bool,
     pub(crate) is_loopback: bool,
 }
 
-/// See the head of this file.
+/// An activated handle; see the module documentation.
 #[derive(Debug)]
 pub(crate) struct Live {
-    /// Not dropped in a process that was forked: the capture belongs to the one that started it.
+    /// Not dropped in a forked child process: the capture belongs to the process that started it.
     capture: ManuallyDrop<RwLock<Capture>>,
     reader: Mutex<ManuallyDrop<Reader>>,
     pub(crate) sender: Sender,
@@ -68,16 +70,16 @@ pub(crate) struct Live {
     sieve: Mutex<Arc<Sieve>>,
     /// Held while a filter is set.
     setting: Mutex<()>,
-    /// How often the sieve was changed: raised when it has been.
+    /// Number of changes of the sieve: incremented after each change.
     sieves: AtomicU32,
-    /// Packets that were captured and left out. Written by whoever reads.
+    /// Packets that were captured and dropped by the sieve or direction. Written by the reader.
     left_out: AtomicU64,
-    /// How often the process had been forked when it was opened, and when it was used last.
+    /// Fork count of the process when the handle was opened, and when it was used last.
     forks: u32,
     used: AtomicU32,
-    /// What `pcap_get_selectable_fd()` has given; below 0 before.
+    /// Descriptor returned by `pcap_get_selectable_fd()`; negative before the first call.
     descriptor: AtomicI32,
-    /// Whether records are stamped by CLOCK_MONOTONIC, and not by UTC.
+    /// Whether records have CLOCK_MONOTONIC time stamps instead of UTC.
     monotonic: bool,
 }
 
@@ -85,45 +87,45 @@ pub(crate) struct Live {
 struct Reader {
     worker: Worker,
     time: Timebase,
-    /// The handle's sieve, as it was when `sieves` was this.
+    /// The handle's sieve, as of change number `sieves`.
     sieve: Arc<Sieve>,
     sieves: u32,
-    /// The last packet whose checksum the sender had left to the card, with its checksum.
+    /// The last packet whose checksum the sender had left to the card, with its checksum filled in.
     whole: Vec<u8>,
 }
 
-/// Locks what no panic leaves half done.
+/// Locks a mutex whose data remain consistent after a panic.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How many forks lie between this process and the one that the library was loaded in: what tells processes apart
-/// without a system call.
+/// Number of forks between the process that loaded the library and this one: distinguishes processes without a system
+/// call.
 fn forks() -> u32 {
     static FORKS: AtomicU32 = AtomicU32::new(0);
     static COUNTED: Once = Once::new();
     extern "C" fn forked() {
         FORKS.fetch_add(1, Ordering::Relaxed);
     }
-    // SAFETY: a function that only adds to a number.
+    // SAFETY: a function that only increments a number.
     COUNTED.call_once(|| unsafe {
         libc::pthread_atfork(None, None, Some(forked));
     });
     FORKS.load(Ordering::Relaxed)
 }
 
-/// How long reading waits for the first packet.
+/// How long a read waits for the first packet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Wait {
-    /// Not at all.
+    /// Do not wait.
     Never,
-    /// Until there is one.
+    /// Wait until there is a packet.
     Forever,
-    /// So long.
+    /// Wait for this time.
     For(Duration),
 }
 
-/// What one packet is handed to; false ends the reading.
+/// Receives each packet; false ends the reading.
 pub(crate) type Sink<'a> = &'a mut dyn FnMut(&Header, &[u8]) -> bool;
 
 impl Live {
@@ -165,10 +167,10 @@ impl Live {
         })
     }
 
-    /// Ends it. In a process that was forked from the opener, only this process's part.
+    /// Ends the capture. In a child forked from the opener, releases only this process's part.
     pub(crate) fn close(mut self) {
         if forks() == self.forks {
-            // SAFETY: `self` is not used after this; the reader goes before the capture that it reads.
+            // SAFETY: `self` is not used after this; the reader is dropped before the capture that it reads.
             unsafe {
                 ManuallyDrop::drop(self.reader.get_mut().unwrap_or_else(PoisonError::into_inner));
                 ManuallyDrop::drop(&mut self.capture);
@@ -180,7 +182,7 @@ impl Live {
         self.opened
     }
 
-    // Relaxed, here and below: each of these stands for itself.
+    // Relaxed, here and below: each of these values is independent of the others.
     pub(crate) fn dlt(&self) -> c_int {
         self.dlt.load(Ordering::Relaxed)
     }
@@ -193,7 +195,7 @@ impl Live {
         self.capture.read().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Goes on in a process that was forked from the one that used it before.
+    /// Adopts the capture in a child forked from the process that used it last.
     fn follow_fork(&self) -> Result<(), Error> {
         let forks = forks();
         if self.used.load(Ordering::Relaxed) == forks {
@@ -203,8 +205,8 @@ impl Live {
         self.capture.write().unwrap_or_else(std::sync::PoisonError::into_inner).adopt()
     }
 
-    /// Hands up to `most` packets to `sink`, of one batch or more until there is one; how many there were, or libpcap's
-    /// number for why there are none.
+    /// Hands up to `most` packets to `sink`, from one batch, or from later ones while there are no packets; returns the
+    /// number of packets, or libpcap's status for an error.
     pub(crate) fn read(&self, handle: &Handle, most: u64, wait: Wait, sink: Sink<'_>) -> c_int {
         if handle.take_break() {
             return abi::ERROR_BREAK;
@@ -228,7 +230,7 @@ impl Live {
         let mut first = true;
         loop {
             let slice = match wait {
-                // Most often there is something, and no clock need be looked at.
+                // Packets are usually available at once; then no clock is read.
                 _ if std::mem::take(&mut first) => Duration::ZERO,
                 Wait::Never => Duration::ZERO,
                 Wait::Forever => SLICE,
@@ -279,7 +281,7 @@ impl Live {
                 (*sieve, *sieves) = (Arc::clone(&lock(&self.sieve)), changed);
             }
             if !self.is_wanted(sieve, &record) {
-                // Relaxed: a count, that one thread at a time adds to.
+                // Relaxed: a counter with a single writer at a time.
                 self.left_out.fetch_add(1, Ordering::Relaxed);
                 continue;
             }
@@ -291,7 +293,7 @@ impl Live {
                 captured: record.data().len() as u32,
                 length: record.wire_len(),
             };
-            // libpcap gets packets behind the place where the kernel computes what the card does not.
+            // libpcap gets packets after the kernel has computed the checksums that the card does not compute.
             let data = match record.missing_checksum() {
                 Some(Checksum { at, bytes }) => {
                     whole.clear();
@@ -313,7 +315,7 @@ impl Live {
         Ok(count)
     }
 
-    /// Whether the program gets a packet that was captured.
+    /// Whether a captured packet is delivered to the program.
     fn is_wanted(&self, sieve: &Sieve, record: &Record<'_>) -> bool {
         match self.direction.load(Ordering::Relaxed) {
             abi::IN if record.is_egress() => return false,
@@ -328,7 +330,8 @@ impl Live {
             }
             Sieve::Always(program) => {
                 let (data, length) = (record.data(), record.wire_len());
-                // SAFETY: libpcap has found the program valid (`set_filter`), so it stays within it and the bytes.
+                // SAFETY: libpcap has found the program valid (`set_filter`), so it stays within the program and the
+                // bytes.
                 unsafe {
                     (system().bpf_filter)(program.as_ptr().cast(), data.as_ptr(), length, data.len() as u32)
                         != 0
@@ -337,7 +340,7 @@ impl Live {
         }
     }
 
-    /// Evaluates by this program from now on: in the kernel, or where that does not take it, here.
+    /// Sets the filter program: in the kernel if it accepts the program, else here.
     pub(crate) fn set_filter(&self, handle: &Handle, program: &[Classic]) -> c_int {
         // SAFETY: a live program of this length, which is only read.
         let valid = !program.is_empty()
@@ -345,9 +348,9 @@ impl Live {
         if !valid {
             return handle.fail(abi::ERROR, "BPF program is not valid");
         }
-        // One after the other, where several threads set one.
+        // Serializes threads that set a filter at the same time.
         let _setting = lock(&self.setting);
-        // Of everything nothing need be asked.
+        // A program that accepts everything does not need to be evaluated.
         let everything = matches!(program, [Classic { code: RETURN, k: 1.., .. }]);
         let sieve = match Filter::of_program(program) {
             Ok(_) if everything => match self.capture().set_filter("") {
@@ -355,13 +358,13 @@ impl Live {
                 Err(error) => return handle.fail(abi::ERROR, &error.to_string()),
             },
             Ok(filter) => match self.capture().set_compiled_filter(&filter) {
-                // What was captured until now was not evaluated by it.
+                // Packets captured until now were not evaluated by the new filter.
                 Ok(()) => Sieve::Until(filter, self.now()),
                 Err(error) => return handle.fail(abi::ERROR, &error.to_string()),
             },
             Err(refusal) => {
                 tracing::info!("filtering outside of the kernel: {refusal}");
-                // Everything comes here from now on, where whoever reads must evaluate it already.
+                // The kernel accepts every packet from now on, so the reader must evaluate the program before that.
                 let before = self.put_sieve(Arc::new(Sieve::Always(program.to_vec())));
                 if let Err(error) = self.capture().set_filter("") {
                     self.put_sieve(before);
@@ -374,15 +377,15 @@ impl Live {
         0
     }
 
-    /// From its next packet on, whoever reads goes by this; the one before.
+    /// Replaces the sieve from the reader's next packet on; returns the previous one.
     fn put_sieve(&self, sieve: Arc<Sieve>) -> Arc<Sieve> {
         let before = std::mem::replace(&mut *lock(&self.sieve), sieve);
-        // Release: pairs with the Acquire in `pass`, which finds the sieve then.
+        // Release: pairs with the Acquire in `pass`, which then finds the sieve.
         self.sieves.fetch_add(1, Ordering::Release);
         before
     }
 
-    /// The time that records are stamped with.
+    /// The current time on the clock of the records.
     fn now(&self) -> u64 {
         let clock =
             if self.monotonic { rustix::time::ClockId::Monotonic } else { rustix::time::ClockId::Realtime };
@@ -390,7 +393,7 @@ impl Live {
         now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
     }
 
-    /// Only packets of this direction from now on.
+    /// Restricts reading to packets of this direction.
     pub(crate) fn set_direction(&self, direction: c_int) {
         self.direction.store(direction, Ordering::Relaxed);
     }
@@ -414,8 +417,8 @@ impl Live {
         }
     }
 
-    /// libpcap's three numbers, from the ledger: what passed the filter (dropped or not), what of it found no room, and
-    /// what the device itself has dropped.
+    /// libpcap's three counters, from the ledger: packets that passed the filter (dropped or not), those of them that
+    /// were dropped for lack of space, and packets that the device itself dropped.
     pub(crate) fn stats(&self) -> Result<Stats, Error> {
         let total = self.capture().ledger()?.total;
         let passed = total.shed + total.lost + total.delivered;
@@ -427,13 +430,13 @@ impl Live {
     }
 }
 
-/// Hands a packet to a program's function.
+/// Passes packets to a program's callback.
 pub(crate) fn to_handler(
     handler: unsafe extern "C" fn(*mut c_uchar, *const Header, *const c_uchar),
     user: *mut c_uchar,
 ) -> impl FnMut(&Header, &[u8]) -> bool {
     move |header, bytes| {
-        // SAFETY: the program's own function, with what libpcap promises it: both stay until it returns.
+        // SAFETY: the program's own function, with libpcap's guarantees: both pointers are valid until it returns.
         unsafe { handler(user, header, bytes.as_ptr()) };
         true
     }

@@ -1,11 +1,11 @@
 //! Groups that several processes join, each with a share of all flows: `eth1:ids/4`.
 //!
-//! Each process has a group of its own in the kernel, which is asked for one share of several and refuses the others before
-//! anything is copied. Which share is whose is agreed on by names of sockets in the network namespace: each process takes
-//! the first that is free, and the kernel gives it back when the process ends, however it ends.
+//! Each process has its own group in the kernel, which is set to one of several shares and refuses the others before
+//! anything is copied. The processes agree on shares by names of sockets in the network namespace: each process takes
+//! the first free share, and the kernel frees it when the process ends, for whatever reason.
 //!
-//! What must be the same in all of them is the seed that flows are divided by. It is made of the machine's boot id, which
-//! is another one after each start and unknown to those who send packets, and of the group's name.
+//! All of them must use the same seed for dividing flows. It is made of the machine's boot id, which changes with each
+//! boot and is unknown to the senders of packets, and of the group's name.
 
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
@@ -22,10 +22,10 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    /// Takes the first share of the group that is free.
+    /// Takes the first free share of the group.
     ///
     /// # Errors
-    /// [`Error::BadOption`] where all are taken; [`Error::Kernel`].
+    /// [`Error::BadOption`] if all are taken; [`Error::Kernel`].
     pub(crate) fn take(device: &Device, group: &str, of: u32) -> Result<Share, Error> {
         let failed = |source| Error::Kernel {
             action: format!("joining the group '{group}' on {}", device.name),
@@ -46,17 +46,17 @@ impl Share {
         Err(Error::BadOption { option: "device", reason })
     }
 
-    /// Has the capture get this share only; of a group of one that is everything.
+    /// Restricts the capture to this share; the share of a group of one is everything.
     pub(crate) fn of(&self, builder: Builder) -> Builder {
         if self.of > 1 { builder.share(self.number, self.of, self.seed) } else { builder }
     }
 }
 
-/// Another one after each start of the machine (random(4)).
+/// An id that changes with each boot of the machine (random(4)).
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
-/// The seed of a group: the same in all processes, also where another compiler has made their library (FNV-1a, whose upper
-/// half all bytes reach).
+/// The seed of a group: the same in all processes, even if another compiler built their library (FNV-1a; every byte
+/// affects the upper half).
 fn seed(boot: &[u8], group: &str) -> u32 {
     let bytes = boot.iter().chain(group.as_bytes());
     let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {

@@ -6,22 +6,22 @@ use std::sync::OnceLock;
 
 use crate::abi::{Dumper, Handler, Header, Interface, Pcap, Program, Stats};
 
-/// A table of functions of the system's libpcap, and how it is filled.
+/// A table of functions of the system's libpcap, and the code that fills it.
 macro_rules! table {
     ($($name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)?;)*) => {
-        /// The functions of the system's libpcap, by their names.
+        /// The functions of the system's libpcap, by name.
         #[derive(Debug)]
         pub(crate) struct System {
             $(pub(crate) $name: unsafe extern "C" fn($($type),*) $(-> $result)?,)*
         }
 
         impl System {
-            /// Looks every function up; the error is the name of one that is not there.
+            /// Looks up every function; the error is the name of a missing one.
             fn of(library: *mut c_void) -> Result<System, &'static str> {
                 Ok(System {
                     $($name: {
                         let name = concat!(stringify!($name), "\0");
-                        // SAFETY: a handle of dlopen's or RTLD_NEXT, and a string that ends with a zero.
+                        // SAFETY: a handle from dlopen or RTLD_NEXT, and a string that ends with a zero.
                         let at = unsafe { libc::dlsym(library, name.as_ptr().cast()) };
                         if at.is_null() {
                             return Err(stringify!($name));
@@ -37,13 +37,13 @@ macro_rules! table {
 
 crate::functions::all!(table);
 
-/// The variable that names the system's libpcap where it is not found.
+/// Environment variable with the path of the system's libpcap, if it is not found.
 const VARIABLE: &str = "WIRELANE_SYSTEM_LIBPCAP";
-/// Its file, as programs ask for it.
+/// The soname that programs are linked to.
 const FILE: &str = "libpcap.so.0.8";
-/// Other systems' names of it.
+/// The soname on other systems.
 const OTHER_FILE: &str = "libpcap.so.1";
-/// Where it may be.
+/// Folders that may contain it.
 const FOLDERS: [&str; 6] = [
     concat!("/usr/lib/", env!("WIRELANE_MULTIARCH")),
     concat!("/lib/", env!("WIRELANE_MULTIARCH")),
@@ -55,8 +55,8 @@ const FOLDERS: [&str; 6] = [
 
 /// The system's libpcap.
 ///
-/// Where there is none the process ends with a message, as it does where the dynamic linker does not find a library: there
-/// is no function here that could do without.
+/// If it is missing, the process ends with a message, as the dynamic linker does if it does not find a library: none of
+/// the functions here can work without it.
 pub(crate) fn system() -> &'static System {
     static SYSTEM: OnceLock<System> = OnceLock::new();
     SYSTEM.get_or_init(|| match find() {
@@ -74,7 +74,7 @@ fn find() -> Result<System, String> {
         let path = path.to_string_lossy().into_owned();
         return open(&path).map_err(|reason| format!("{VARIABLE}: {reason}"));
     }
-    // SAFETY: a string that ends with a zero. What comes behind us in the order of the dynamic linker is never us.
+    // SAFETY: a string that ends with a zero. A library after ours in the dynamic linker's order is never this one.
     let next = unsafe { libc::dlsym(libc::RTLD_NEXT, c"pcap_create".as_ptr()) };
     if !next.is_null()
         && let Ok(system) = System::of(libc::RTLD_NEXT)
@@ -111,14 +111,14 @@ fn open(path: &str) -> Result<System, String> {
     // SAFETY: a string that ends with a zero. Its initialisers are libpcap's, which do nothing.
     let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
     if library.is_null() {
-        // SAFETY: after a failure it is a string, which stays until the thread's next call.
+        // SAFETY: after a failure it is a string, which is valid until the thread's next call.
         let text = unsafe { CStr::from_ptr(libc::dlerror()) };
         return Err(text.to_string_lossy().into_owned());
     }
     System::of(library).map_err(|missing| format!("{path}: it has no {missing}: older than libpcap 1.10?"))
 }
 
-/// The file that this code was loaded from.
+/// Path of the file that this code was loaded from.
 pub(crate) fn own_file() -> Option<String> {
     let mut info = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
     // SAFETY: an address of this library, and a live structure to write to.
@@ -131,9 +131,9 @@ pub(crate) fn own_file() -> Option<String> {
     if info.dli_fname.is_null() {
         return None;
     }
-    // SAFETY: a string of the dynamic linker's, which stays as long as the library is loaded.
+    // SAFETY: a string of the dynamic linker, which is valid as long as the library is loaded.
     Some(unsafe { CStr::from_ptr(info.dli_fname) }.to_string_lossy().into_owned())
 }
 
-/// Something of ours that has an address.
+/// A static of ours, whose address identifies this library.
 static OWN: u8 = 0;

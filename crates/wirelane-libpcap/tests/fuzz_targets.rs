@@ -1,8 +1,9 @@
-//! Libpcap's functions' fuzz targets (`fuzz/`) over their seeds, as `tests/tests/all/fuzz_targets.rs` has the others.
+//! Runs the fuzz targets of libpcap's functions (`fuzz/`) over their seeds, as `tests/tests/all/fuzz_targets.rs` does
+//! for the others.
 
 #![expect(unused_attributes, reason = "targets are programs without main()")]
 
-// The targets ask for libFuzzer's macro; this test stands in for it.
+// The targets need libFuzzer's macro; this test provides a replacement.
 extern crate self as libfuzzer_sys;
 
 use std::path::Path;
@@ -15,7 +16,7 @@ mod seeds;
 #[test]
 fn seeds_and_seeds_with_a_byte_changed_do_no_harm() {
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    // These have seeds without captures, too.
+    // The targets have seeds without captures, too.
     let captures = repository.join("../shared/corpus/captures");
     seeds::run(&repository, &captures, &[("pcap_abi", pcap_abi::one_input, 1)]);
 }

@@ -1,5 +1,5 @@
-//! Advice on how a device is captured: native XDP on a device that the host uses, a mirror port, conversations of which
-//! only one direction passes.
+//! Advice on how a device is captured: native XDP on a device that the host uses, a mirror port, conversations with
+//! only one visible direction.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -10,27 +10,18 @@ use wirelane::{Capture, HookPoint, LinkType, Record};
 
 /// Time from the first packet to the advice.
 const AFTER: Duration = Duration::from_secs(4);
-/// Packets that are looked at, at most.
+/// Maximum packets that are analysed.
 const PACKETS: usize = 50_000;
-/// Conversations that are followed, at most.
+/// Maximum conversations that are followed.
 const CONVERSATIONS: usize = 1024;
-/// Packets of a conversation from which it counts: a scan's conversations have fewer.
+/// Minimum packets of a conversation that counts: a scan's conversations have fewer.
 const LEAST_PACKETS: u32 = 4;
-/// Conversations, or packets for other hosts, below which nothing is said.
+/// Minimum number of conversations, or of packets for other hosts, for a piece of advice.
 const LEAST: usize = 20;
 
-/// What the user has asked for, as far as advice depends on it.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Expected {
-    /// The capture keeps packets from the host's network stack.
-    pub exclusive: bool,
-    /// Both directions of conversations are expected.
-    pub conversations: bool,
-}
-
-/// Prints the advice that needs no traffic.
-pub fn at_start(capture: &Capture, expected: Expected) {
-    if expected.exclusive {
+/// Prints the advice that does not need traffic.
+pub fn at_start(capture: &Capture, args: &SourceArgs) {
+    if args.exclusive {
         return;
     }
     for device in capture.devices().iter().filter(|device| device.hook == Some(HookPoint::NativeXdp)) {
@@ -45,7 +36,7 @@ pub fn at_start(capture: &Capture, expected: Expected) {
 
 type End = (IpAddr, u16);
 
-/// What is known of a device.
+/// Counts of a device.
 #[derive(Debug)]
 struct Seen {
     name: String,
@@ -56,23 +47,23 @@ struct Seen {
     own: usize,
 }
 
-/// A look at the first packets of a worker.
+/// Analyses the first packets of a worker.
 #[derive(Debug)]
 pub struct Advisor {
-    /// By the devices of records; `None` where nothing is to be said of it.
+    /// Index into `seen` by the records' device; `None` for devices without advice.
     devices: Vec<Option<usize>>,
     seen: Vec<Seen>,
     /// Whether both directions of conversations are expected.
     both: bool,
     since: Option<Instant>,
     packets: usize,
-    /// Packets of each conversation, and the directions they had.
+    /// Packets of each conversation, and their directions.
     conversations: HashMap<(End, End), (u32, u8)>,
 }
 
 impl Advisor {
-    /// For one worker of a live capture.
-    pub fn new(capture: &Capture, expected: Expected) -> Advisor {
+    /// Creates an advisor for one worker of a live capture.
+    pub fn new(capture: &Capture, args: &SourceArgs) -> Advisor {
         let mut seen: Vec<Seen> = Vec::new();
         let devices = capture.devices().into_iter().map(|device| {
             let mac = device.mac.filter(|_| device.link_type == LinkType::Ethernet && !expected.exclusive)?;
@@ -87,7 +78,7 @@ impl Advisor {
         Advisor { devices, seen, both, since: None, packets: 0, conversations: HashMap::new() }
     }
 
-    /// Takes a record. False: it has seen enough and has printed what there is to say.
+    /// Analyses a record. False: it has seen enough and has printed its advice.
     pub fn record(&mut self, record: &Record<'_>) -> bool {
         self.packets += 1;
         if self.packets >= PACKETS || (self.packets.is_multiple_of(64) || self.packets < 64) && self.is_over()
@@ -102,7 +93,7 @@ impl Advisor {
             match record.data().first_chunk::<6>() {
                 _ if record.is_egress() => seen.own += 1,
                 Some(to) if *to == seen.mac.0 => seen.own += 1,
-                // The lowest bit of the first byte: a group of stations (IEEE 802).
+                // The lowest bit of the first byte marks a group address (IEEE 802).
                 Some(to) if to[0] & 1 == 0 && *to != [0; 6] => seen.foreign += 1,
                 _ => {}
             }

@@ -1,7 +1,7 @@
 //! Standard output, which holds results only.
 //!
-//! It is an [`AppendFile`]: while a file that it was redirected to is on a full disk, lines wait and are written once there
-//! is room, whole; what finds no room is counted, and the command fails at its end.
+//! It is an [`AppendFile`]: if it is redirected to a file on a full disk, lines wait and are written completely once
+//! there is space; lines beyond the buffer are counted, and the command fails at its end.
 
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use anyhow::{Context, Result, ensure};
 use wirelane_export::{AppendFile, OutputOptions};
 
-/// Whoever read the output has gone: `wirelane count | head -1`. No failure, and nothing to tell anybody.
+/// The reader of the output has closed it: `wirelane count | head -1`. Not a failure, and not reported.
 #[derive(Debug)]
 pub struct ReaderGone;
 
@@ -22,24 +22,24 @@ impl fmt::Display for ReaderGone {
 
 impl std::error::Error for ReaderGone {}
 
-/// Whether to colour what goes here: a terminal, unless the user wants no colours (NO_COLOR, no-color.org).
+/// Whether to colour this stream: a terminal, unless the user wants no colours (NO_COLOR, no-color.org).
 pub fn in_colour(stream: &impl IsTerminal) -> bool {
     stream.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
-/// Standard output; none where it cannot be used.
+/// Standard output; `None` if it cannot be used.
 static STANDARD: Mutex<Option<AppendFile>> = Mutex::new(None);
 
-/// Opens standard output, before rights are given up. Where that fails, each write says so.
+/// Opens standard output, before privileges are dropped. After a failure, each write fails.
 pub fn open() {
     let file = AppendFile::open("-".as_ref(), OutputOptions::default(), None, Vec::new());
     *STANDARD.lock().unwrap_or_else(PoisonError::into_inner) = file.ok();
 }
 
-/// Writes to standard output, at once, or as soon as it can be written to. `text` is lines.
+/// Writes to standard output, immediately or as soon as it is writable. `text` consists of whole lines.
 ///
 /// # Errors
-/// [`ReaderGone`]; where there is no standard output.
+/// [`ReaderGone`], or an error if standard output is closed.
 pub fn print(text: impl AsRef<[u8]>) -> Result<()> {
     let mut standard = STANDARD.lock().unwrap_or_else(PoisonError::into_inner);
     let file = standard.as_mut().context("standard output is closed")?;
@@ -50,16 +50,16 @@ pub fn print(text: impl AsRef<[u8]>) -> Result<()> {
     if file.is_closed() { Err(ReaderGone.into()) } else { Ok(()) }
 }
 
-/// Lines on standard output that were given up so far, as there was no room for them.
+/// Number of lines on standard output that were given up so far for lack of space.
 pub fn unwritten() -> u64 {
     let standard = STANDARD.lock().unwrap_or_else(PoisonError::into_inner);
     standard.as_ref().map_or(0, |file| file.counts().unwritten)
 }
 
-/// The end: a last attempt to write what waits.
+/// Ends the output: a last attempt to write waiting lines.
 ///
 /// # Errors
-/// How many lines are missing, and why.
+/// The number of missing lines, and the reason.
 pub fn finish() -> Result<()> {
     let mut standard = STANDARD.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(mut file) = standard.take().filter(|file| !file.is_closed()) else { return Ok(()) };
@@ -74,7 +74,7 @@ pub fn finish() -> Result<()> {
     Ok(())
 }
 
-/// Writes to standard error what belongs to the results, where standard output holds a recording.
+/// Writes results to standard error, if standard output contains a recording.
 ///
 /// # Errors
 /// As [`print`].
@@ -86,5 +86,85 @@ fn written(result: io::Result<()>, what: &'static str) -> Result<()> {
     match result {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(ReaderGone.into()),
         result => result.context(what),
+    }
+}
+
+/// Maximum bytes of warnings that are held back: the first ones are the most important.
+const HELD: usize = 256 << 10;
+
+/// Warnings that are held back; `None` if they go directly to standard error.
+static HELD_BACK: Mutex<Option<Vec<u8>>> = Mutex::new(None);
+
+/// Writer of warnings: to standard error, or to a buffer while a screen is shown on the same terminal.
+#[derive(Debug, Default)]
+pub struct Warnings;
+
+impl Write for Warnings {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let length = bytes.len();
+        let text = warning(&String::from_utf8_lossy(bytes));
+        let bytes = text.as_bytes();
+        match &mut *HELD_BACK.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(held) if held.len() + bytes.len() <= HELD => held.extend_from_slice(bytes),
+            Some(_) => {}
+            None => io::stderr().write_all(bytes)?,
+        }
+        Ok(length)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().flush()
+    }
+}
+
+/// Escapes external text in a warning. tracing-subscriber escapes C0, DEL and C1 in it, and its own colours must
+/// remain.
+fn warning(text: &str) -> String {
+    text.split('\u{1b}').map(printable_lines).collect::<Vec<_>>().join("\u{1b}")
+}
+
+/// Holds warnings back from now on, if standard error is a terminal.
+pub fn hold() {
+    if io::stderr().is_terminal() {
+        *HELD_BACK.lock().unwrap_or_else(PoisonError::into_inner) = Some(Vec::new());
+    }
+}
+
+/// Prints the warnings that were held back.
+pub fn release() {
+    let held = HELD_BACK.lock().unwrap_or_else(PoisonError::into_inner).take();
+    // Ignored: standard error may be closed.
+    let _ = io::stderr().write_all(&held.unwrap_or_default());
+}
+
+/// The last warning that was held back, without colours.
+pub fn last_held() -> Option<String> {
+    let held = HELD_BACK.lock().unwrap_or_else(PoisonError::into_inner);
+    let text = String::from_utf8_lossy(held.as_ref()?).into_owned();
+    let line = text.lines().rfind(|line| !line.trim().is_empty())?;
+    Some(without_colours(line))
+}
+
+/// A line without colour escape sequences (`ESC [ ... m`).
+fn without_colours(line: &str) -> String {
+    let mut parts = line.split("\u{1b}[");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |text, part| {
+        let code = part.find(|c: char| c != ';' && !c.is_ascii_digit());
+        match code.map(|at| part.split_at(at)) {
+            Some((_, rest)) if rest.starts_with('m') => text + &rest[1..],
+            _ => text + "\u{1b}[" + part,
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn colours_go_and_other_sequences_stay_to_be_escaped() {
+        assert_eq!(without_colours("\u{1b}[33m WARN\u{1b}[0m a\u{1b}[1;2mb"), " WARN ab");
+        assert_eq!(without_colours("a\u{1b}[2Jb\u{1b}[9"), "a\u{1b}[2Jb\u{1b}[9");
     }
 }

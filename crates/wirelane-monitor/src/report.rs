@@ -17,66 +17,66 @@ use crate::run_loop::Reporter;
 use crate::voip::report::VoipReport;
 use wirelane_screen::table::{Table, amount, counted, printable, rate};
 
-/// Where a report goes.
+/// Destination of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stream {
     /// Standard output, for results.
     Stdout,
-    /// Standard error, where standard output holds the recording.
+    /// Standard error, if the recording goes to standard output.
     Stderr,
-    /// Nobody wants one.
+    /// No report.
     Nowhere,
 }
 
-/// One object of `--json`.
+/// A JSON object of `--json`.
 #[derive(Serialize)]
 struct Object<'a> {
     r#final: bool,
     engine: &'a str,
     duration_s: f64,
-    /// Of what was analysed, over `duration_s`.
+    /// Rates of analysed packets, over `duration_s`.
     pps: f64,
     bps: f64,
     #[serde(flatten)]
     ledger: &'a Ledger,
     #[serde(flatten)]
     recorded: Option<Recorded>,
-    /// At the end, where there are rules.
+    /// At the end, if there are rules.
     #[serde(skip_serializing_if = "Option::is_none")]
     rule_stats: Option<&'a RuleStats>,
-    /// What the packets came to, and what became of that.
+    /// Totals of flows, and results at their outputs.
     #[serde(flatten)]
     flows: Option<&'a FlowsReport>,
-    /// The same of HTTP.
+    /// Totals of HTTP transactions, and results at their outputs.
     #[serde(flatten)]
     http: Option<&'a HttpReport>,
-    /// The same of calls.
+    /// Totals of calls, and results at their outputs.
     #[serde(flatten)]
     voip: Option<&'a VoipReport>,
-    /// The same of a probe.
+    /// Totals of a probe, and results at its outputs.
     #[serde(flatten)]
     probe: Option<&'a ProbeReport>,
-    /// Of files, over `duration_s`.
+    /// Bytes of the input file per second, over `duration_s`.
     #[serde(skip_serializing_if = "Option::is_none")]
     file_bytes_per_s: Option<f64>,
 }
 
-/// What a recording has come to.
+/// Results of a recording.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Recorded {
-    /// Packets, bytes, files.
+    /// Counts of packets, bytes and files.
     #[serde(flatten)]
     pub counts: RecordingCounts,
-    /// Post-rotate commands that ended well, where there are any.
+    /// Post-rotate commands that succeeded, if there are any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub post_rotate_done: Option<u64>,
-    /// Those that did not.
+    /// Post-rotate commands that failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub post_rotate_failed: Option<u64>,
 }
 
 impl Recorded {
-    /// The numbers, and `(done, failed)` of commands.
+    /// Creates the results from the counts, and `(done, failed)` of commands.
     pub fn new(counts: RecordingCounts, commands: Option<(u64, u64)>) -> Recorded {
         let (done, failed) = commands.unzip();
         Recorded { counts, post_rotate_done: done, post_rotate_failed: failed }
@@ -92,7 +92,7 @@ impl Recorded {
     }
 }
 
-/// Shows intervals and the end, for people or as JSON.
+/// Reports intervals and the end, for people or as JSON.
 pub struct Report {
     stream: Stream,
     json: bool,
@@ -109,7 +109,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// A report that has shown nothing yet.
+    /// A report without output so far.
     pub fn new(json: bool, engine: &'static str, stream: Stream) -> Report {
         Report {
             stream,
@@ -127,37 +127,37 @@ impl Report {
         }
     }
 
-    /// What the rules have counted in the end, to be shown with the last ledger.
+    /// Sets the final counts of the rules, to be shown with the last ledger.
     pub fn ruled(&mut self, rules: Option<RuleStats>) {
         self.rules = rules;
     }
 
-    /// What the packets came to in the end, to be shown with the last ledger.
+    /// Sets the final report of flows, to be shown with the last ledger.
     pub fn flows(&mut self, flows: FlowsReport) {
         self.flows = Some(flows);
     }
 
-    /// The same of HTTP.
+    /// Sets the final report of HTTP, to be shown with the last ledger.
     pub fn http(&mut self, http: HttpReport) {
         self.http = Some(http);
     }
 
-    /// What calls came to in the end, the same way.
+    /// Sets the final report of calls, to be shown with the last ledger.
     pub fn voip(&mut self, voip: VoipReport) {
         self.voip = Some(voip);
     }
 
-    /// What a probe came to in the end, the same way.
+    /// Sets the final report of a probe, to be shown with the last ledger.
     pub fn probe(&mut self, probe: ProbeReport) {
         self.probe = Some(probe);
     }
 
-    /// What the recording has come to by now, to be shown with the next ledger.
+    /// Sets the results of the recording so far, to be shown with the next ledger.
     pub fn recorded(&mut self, recorded: Recorded) {
         self.recorded = Some(recorded);
     }
 
-    /// The last object, or the ledger as a table.
+    /// Prints the last JSON object, or the ledger as a table.
     pub fn last(&mut self, ledger: &Ledger, elapsed: Duration) -> Result<()> {
         if self.json {
             self.object(ledger, elapsed, self.recorded, true)
@@ -173,7 +173,7 @@ impl Report {
         }
     }
 
-    /// Something for people.
+    /// Prints text to the report's destination.
     pub fn say(&self, text: &str) -> Result<()> {
         match self.stream {
             Stream::Stdout => out::print(text),
@@ -182,7 +182,7 @@ impl Report {
         }
     }
 
-    /// One JSON object on a line.
+    /// Prints one JSON object on a line.
     fn json_line(&self, object: &impl Serialize) -> Result<()> {
         self.say(&(to_json(object)? + "\n"))
     }
@@ -299,7 +299,7 @@ impl Reporter for Report {
     }
 }
 
-/// The ledger as people read it.
+/// The ledger for people.
 fn ledger_text(ledger: &Ledger, elapsed: Duration, engine: &str) -> String {
     let mut table = Table::new([
         "ledger",
@@ -385,7 +385,7 @@ fn ledger_text(ledger: &Ledger, elapsed: Duration, engine: &str) -> String {
     )
 }
 
-/// What was sent to each egress device.
+/// Counts of packets sent to each egress device.
 fn egress_text(ledger: &Ledger) -> String {
     let line = |line: &EgressLine| {
         format!(
@@ -398,13 +398,13 @@ fn egress_text(ledger: &Ledger) -> String {
     ledger.egress_devices.iter().map(line).collect()
 }
 
-/// A virtual device as a table shows it. An interface of a file that names none has the file's path: its end is
-/// enough.
+/// Name of a virtual device in a table. An interface of a file without names has the file's path, of which the last
+/// part is sufficient.
 fn shown(name: &str) -> String {
     printable(name.rsplit('/').next().unwrap_or(name)).into_owned()
 }
 
-/// Packets and bits a second of what was analysed.
+/// Rates of analysed packets and bits per second.
 fn speed(counters: &Counters, duration: Duration) -> (f64, f64) {
     let seconds = duration.as_secs_f64();
     if seconds == 0.0 {
@@ -413,13 +413,13 @@ fn speed(counters: &Counters, duration: Duration) -> (f64, f64) {
     (counters.analysed as f64 / seconds, counters.bytes as f64 * 8.0 / seconds)
 }
 
-/// What happened between two ledgers of the same capture.
+/// Difference of two ledgers of the same capture.
 fn since(now: &Ledger, before: Option<&Ledger>) -> Ledger {
     let mut since = now.clone();
     let Some(before) = before else { return since };
     since.total = now.total.since(&before.total);
     for line in &mut since.virtual_devices {
-        // Both directions of a device have a queue 0, and an index of their own.
+        // Both directions of a device have a queue 0, and their own index.
         let same = before.virtual_devices.iter().find(|b| b.index == line.index && b.queue == line.queue);
         if let Some(same) = same {
             line.counters = line.counters.since(&same.counters);
@@ -440,7 +440,7 @@ fn since(now: &Ledger, before: Option<&Ledger>) -> Ledger {
     since
 }
 
-/// What people are told of the recording.
+/// Summary of the recording for people.
 fn recorded_text(recorded: &Recorded, duration: Duration) -> String {
     let counts = &recorded.counts;
     let seconds = duration.as_secs_f64();

@@ -12,53 +12,38 @@ pub use wirelane_export::pipeline::Handler;
 
 use crate::advice::{self, Advisor, Expected};
 
-/// What a command shows.
+/// Output of a command during the capture.
 pub trait Reporter {
-    /// Packets are captured from now on.
+    /// Called when the capture has started.
     fn ready(&mut self, capture: &Capture) -> Result<()>;
-    /// An interval has ended: the ledger now, and how long it is since the start.
+    /// Called at the end of an interval, with the current ledger and the time since the start.
     fn interval(&mut self, ledger: &Ledger, elapsed: Duration) -> Result<()>;
 }
 
-/// How a run ended.
+/// Result of a run.
 pub struct Outcome {
     /// The final ledger.
     pub ledger: Ledger,
-    /// What the rules have counted, where there are any.
+    /// Counters of the rules, if there are any.
     pub rules: Option<RuleStats>,
-    /// From ready to the end.
+    /// Time from the start of the capture to the end.
     pub elapsed: Duration,
-    /// What went wrong, after which the ledger is still exact.
+    /// The first failure; the ledger is still exact.
     pub failure: Option<anyhow::Error>,
 }
 
-/// When a run reports and ends.
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// Time between two reports.
-    pub interval: Duration,
-    /// Time after which the run ends.
-    pub duration: Option<Duration>,
-    /// Packets after which the run ends.
-    pub packets: Option<u64>,
-    /// What SIGHUP does.
-    pub on_hangup: OnHangup,
-    /// What advice on a live capture depends on; `None`: a file is read.
-    pub live: Option<Expected>,
-}
-
-/// Why the main thread wakes.
+/// Wake-up reasons of the main thread.
 enum Event {
     Signal,
     WorkerEnded(Result<()>),
 }
 
-/// A second signal ends the program where the first one did not get through, but not sooner than this: a terminal and
-/// a parent such as sudo may both pass on the same Ctrl-C.
+/// Minimum time before a second signal ends the program if the first one had no effect: a terminal and a parent such as
+/// sudo may both pass on the same Ctrl-C.
 const IMPATIENCE: Duration = Duration::from_millis(500);
 
-/// Runs the capture until its limits, a signal, or its end. What fails after packets are captured ends the capture and
-/// is part of the outcome, so that its ledger is always shown.
+/// Runs the capture until its limits, a signal, or its end. A failure after the start ends the capture and is part of
+/// the outcome, so that its ledger is always shown.
 pub fn run<H: Handler>(
     mut capture: Capture,
     limits: &Limits,
@@ -71,7 +56,7 @@ where
     let (events, inbox) = mpsc::channel();
     watch_signals(events.clone(), limits.on_hangup)?;
     let workers = capture.workers();
-    // All of them, before any thread runs that would have to be stopped again.
+    // Create all handlers before any thread runs, which would have to be stopped again.
     let handlers = workers.iter().map(handler).collect::<Result<Vec<_>>>()?;
     let budget = limits.packets.map(AtomicU64::new);
     let enough = AtomicBool::new(budget.as_ref().is_some_and(|left| left.load(Ordering::Relaxed) == 0));
@@ -93,12 +78,12 @@ where
                     work(worker, handler, budget, enough, advisor)
                 }));
                 let result = result.unwrap_or_else(|_| Err(anyhow!("a worker panicked; this is a bug")));
-                // The main thread outlives the scope.
+                // The receiver is in the main thread, which outlives the scope.
                 let _ = events.send(Event::WorkerEnded(result));
             });
             match spawned {
                 Ok(_) => running += 1,
-                // The rest of the capture is as good as over, but those that run have to be told.
+                // The capture must end, but the running workers have to be stopped.
                 Err(error) => {
                     failure = Some(anyhow::Error::from(error).context("starting a worker's thread"));
                     break;
@@ -116,7 +101,7 @@ where
         failure.get_or_insert_with(|| anyhow!("device {device} {ending}"));
     }
     capture.stop()?;
-    // Final now, and read before the capture goes. What cannot be read must not hide the ledger.
+    // The counters are final now, and read before the capture is dropped. A failed read must not hide the ledger.
     let rules = capture.rule_stats().unwrap_or_else(|error| {
         failure.get_or_insert(error.into());
         None
@@ -129,18 +114,18 @@ where
     Ok(Outcome { ledger, rules, elapsed, failure })
 }
 
-/// What SIGHUP does.
+/// Effect of SIGHUP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnHangup {
-    /// It ends the capture, as SIGTERM does.
+    /// Ends the capture, as SIGTERM does.
     End,
-    /// It opens logs and exports again, as from logrotate; it ends the capture where the terminal has gone.
+    /// Reopens logs and exports, as for logrotate; ends the capture if the terminal has hung up.
     Reopen,
-    /// The command has a handler of its own, which reads its configuration again.
+    /// The command has its own handler, which reads its configuration again.
     Reload,
 }
 
-/// Turns signals into events, from now to the end of the process.
+/// Converts signals to events, until the end of the process.
 fn watch_signals(events: mpsc::Sender<Event>, on_hangup: OnHangup) -> Result<()> {
     let terminal = Controlling::open();
     let hangup: &[i32] = if on_hangup == OnHangup::Reload { &[] } else { &[SIGHUP] };
@@ -162,7 +147,7 @@ fn watch_signals(events: mpsc::Sender<Event>, on_hangup: OnHangup) -> Result<()>
             match first {
                 None => {
                     first = Some(Instant::now());
-                    // What is left then may take a slow disk or a slow command long.
+                    // The remaining work may take long with a slow disk or a slow command.
                     if events.send(Event::Signal).is_err() {
                         tracing::warn!(
                             "the capture is over and is being finished; another signal leaves that undone"
@@ -172,8 +157,8 @@ fn watch_signals(events: mpsc::Sender<Event>, on_hangup: OnHangup) -> Result<()>
                 Some(first) if first.elapsed() < IMPATIENCE => {}
                 Some(_) => {
                     tracing::warn!("a second signal: ended at once, with whatever is unfinished");
-                    wirelane_screen::terminal::restore();
-                    // The kernel takes everything back, as from any process that is killed.
+                    crate::terminal::restore();
+                    // The kernel releases everything, as for any killed process.
                     let _ = signal_hook::low_level::emulate_default_handler(signal);
                 }
             }
@@ -183,16 +168,16 @@ fn watch_signals(events: mpsc::Sender<Event>, on_hangup: OnHangup) -> Result<()>
     Ok(())
 }
 
-/// The controlling terminal as it was at the start.
+/// The controlling terminal, opened at the start.
 struct Controlling(Option<std::fs::File>);
 
 impl Controlling {
-    /// Opens it, where the process has one.
+    /// Opens the terminal, if the process has one.
     fn open() -> Controlling {
         Controlling(std::fs::File::open("/dev/tty").ok())
     }
 
-    /// Whether there was one and it has hung up.
+    /// Whether there was a terminal and it has hung up.
     fn is_gone(&self) -> bool {
         use rustix::event::{PollFd, PollFlags, poll};
         self.0.as_ref().is_some_and(|terminal| {
@@ -206,9 +191,9 @@ impl Controlling {
 /// The main thread's part of a run.
 struct RunLoop<'a> {
     capture: &'a Capture,
-    /// Since when the capture is being brought to its end.
+    /// Time since which the capture is being stopped.
     stopped: Option<Instant>,
-    /// The first thing that went wrong.
+    /// The first failure.
     failure: Option<anyhow::Error>,
 }
 
@@ -225,7 +210,7 @@ impl RunLoop<'_> {
         self.stop();
     }
 
-    /// Reports at every interval, and ends the capture when it is time, until all workers have ended.
+    /// Reports at every interval, and ends the capture at its limits, until all workers have ended.
     fn follow(
         &mut self,
         mut running: usize,
@@ -255,7 +240,7 @@ impl RunLoop<'_> {
                 }
             }
             let wait = match self.stopped {
-                // Workers tell of their end; there is nothing else to wait for.
+                // Only the workers' end is still waited for.
                 Some(_) => Duration::from_secs(3600),
                 None => end.map_or(next, |end| end.min(next)).saturating_duration_since(now),
             };
@@ -263,7 +248,7 @@ impl RunLoop<'_> {
                 Ok(Event::Signal) => self.stop(),
                 Ok(Event::WorkerEnded(result)) => {
                     running -= 1;
-                    // One that failed or has had enough ends all.
+                    // A worker that has failed or finished ends all of them.
                     match result {
                         Ok(()) => self.stop(),
                         Err(error) => self.fail(error),
@@ -275,16 +260,16 @@ impl RunLoop<'_> {
     }
 }
 
-/// The end of the interval after one that ended at `last` and was reported at `now`: on the same beat, without those
-/// that have been missed.
+/// End of the interval after one that ended at `last` and was reported at `now`: a multiple of the interval after
+/// `last`, without missed intervals.
 fn after(last: Instant, now: Instant, interval: Duration) -> Instant {
     let missed = now.saturating_duration_since(last).as_nanos() / interval.as_nanos().max(1);
-    // A beat that cannot be reckoned begins anew.
+    // If the multiple cannot be computed, the intervals start again at `now`.
     let beats = u32::try_from(missed + 1).ok().and_then(|beats| interval.checked_mul(beats));
     beats.and_then(|beats| last.checked_add(beats)).unwrap_or(now + interval)
 }
 
-/// The life of one worker's thread.
+/// Main loop of one worker's thread.
 fn work<H: Handler>(
     mut worker: Worker,
     mut handler: H,
@@ -309,7 +294,7 @@ where
                 }
             }
             Some(left) => {
-                // Counted down before a record is yielded, so that exactly as many are.
+                // The budget is decremented before a record is taken, so that exactly this many are processed.
                 let mut batch = batch;
                 while !batch.is_empty() && claim(left) {
                     if let Some(record) = batch.next() {
@@ -326,7 +311,7 @@ where
     handler.finish().map_err(Into::into)
 }
 
-/// Takes one of what is left. False: nothing is.
+/// Takes one from the budget. False: the budget is used up.
 fn claim(left: &AtomicU64) -> bool {
     left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1)).is_ok()
 }
@@ -347,6 +332,14 @@ mod tests {
         assert_eq!(after(at(1.0), at(2.0), second), at(3.0));
         assert!(after(at(1.0), at(3.0), Duration::from_nanos(1)) > at(3.0));
     }
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        source: SourceArgs,
+        /// The commands have this option, and `--steering-program` excludes it.
+        #[arg(long)]
+        steering: Option<String>,
+    }
 
     /// Panics at the third record.
     struct Doomed(u32);
@@ -357,7 +350,7 @@ mod tests {
         fn record(&mut self, _: &Record<'_>) -> Result<()> {
             self.0 += 1;
             if self.0 == 3 {
-                // Without a line on standard error.
+                // Panics without a message on standard error.
                 std::panic::resume_unwind(Box::new("a handler's bug"));
             }
             Ok(())
@@ -375,7 +368,7 @@ mod tests {
         }
     }
 
-    /// The run ends with a failure, for which the program's status is 1, and with a ledger that balances.
+    /// The run ends with a failure, so that the program exits with status 1, and with a ledger that balances.
     /// Battery: F5
     #[test]
     fn a_handler_that_panics_ends_the_run_with_its_ledger() {

@@ -1,13 +1,15 @@
-//! What an analysis and its outputs may take: how `--memory` is shared, and how much each output may write.
+//! Limits of an analysis and its outputs: how `--memory` is divided, and how much each output may write.
 
 use serde::Serialize;
 use wirelane_export::{Limiter, OutputLimit};
 
-/// Bytes that wait for an output that takes nothing, at most.
+use crate::source;
+
+/// Maximum bytes that wait for a blocked output.
 const OUTPUT: usize = 16 << 20;
-/// Bytes of a store's writer, at most.
+/// Maximum bytes of a store's writer.
 const STORE: usize = 128 << 20;
-/// Bytes that compression and pages of a store's file take, which its writer does not count (measured: 7 MiB).
+/// Bytes of compression and pages of a store's file, which its writer does not count (measured: 7 MiB).
 const ENCODER: usize = 8 << 20;
 
 /// The outputs of a command.
@@ -21,22 +23,22 @@ pub struct Outputs {
     pub stores: bool,
 }
 
-/// What each part may take.
+/// Limits of each part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shares {
-    /// Bytes of memory of the analysis.
+    /// Memory of the analysis in bytes.
     pub analysis: usize,
-    /// Bytes that wait for each log or export.
+    /// Maximum bytes that wait for each log or export.
     pub output: usize,
-    /// Bytes of the store's writer.
+    /// Memory of the store's writer in bytes.
     pub store: usize,
-    /// What each output may write.
+    /// Write limit of each output.
     pub limit: OutputLimit,
 }
 
-impl Shares {
-    /// Shares `memory` bytes. Outputs get a quarter of it at most, a store a quarter, and the store's encoder another.
-    pub fn of(memory: usize, live: bool, rate: Option<u32>, outputs: Outputs) -> Shares {
+impl LimitArgs {
+    /// Divides `memory` bytes. Outputs get at most a quarter of it, a store a quarter, and the store's encoder another.
+    pub fn shares(&self, memory: usize, live: bool, outputs: Outputs) -> Shares {
         let output = (memory / 4 / outputs.files.max(4)).min(OUTPUT);
         let store = if outputs.stores { (memory / 4).min(STORE) } else { 0 };
         let number = outputs.files + usize::from(outputs.prints) + usize::from(outputs.stores);
@@ -56,30 +58,30 @@ impl Shares {
 }
 
 impl Shares {
-    /// Those of a command that is not fed by packets one by one: a store's default, and no limit.
+    /// Limits of a command whose records do not come from single packets: a store's default, and no write limit.
     pub const UNLIMITED: Shares =
         Shares { analysis: 0, output: OUTPUT, store: STORE, limit: OutputLimit::None };
 }
 
-/// What has become of records on standard output.
+/// Results of records on standard output.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Printed {
     /// Records that were printed.
     pub records: u64,
-    /// Records beyond what the output may write.
+    /// Records beyond the output's write limit.
     pub suppressed: u64,
-    /// Lines that were given up, as there was no room for them, those of the ledger too.
+    /// Lines that were given up for lack of space, including those of the ledger.
     pub unwritten: u64,
 }
 
 impl Printed {
-    /// Of `all` records, those that this limiter has not suppressed.
+    /// Results for `all` records, without those suppressed by this limiter.
     pub fn of(all: u64, limiter: &Limiter) -> Printed {
         let suppressed = limiter.suppressed();
         Printed { records: all.saturating_sub(suppressed), suppressed, unwritten: crate::out::unwritten() }
     }
 
-    /// A line for people, where records were suppressed.
+    /// A line for people, if records were suppressed.
     pub fn text(&self) -> String {
         match self.suppressed {
             0 => String::new(),

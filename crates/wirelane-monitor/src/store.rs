@@ -1,4 +1,4 @@
-//! The store at the end of the exporting thread: of flows, calls, transactions or what a probe measures.
+//! Store options, and the store's part of the exporting thread: for flows, calls, transactions or probe results.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,10 +7,15 @@ use anyhow::Result;
 
 use crate::shares::Shares;
 
-/// Where records are stored, and for how long.
-#[derive(Clone, Debug)]
-pub struct StoreOptions {
-    /// The store's folder; `None`: there is no store.
+/// Heading of the help.
+const STORE: &str = "A store, for 'wirelane query'";
+
+/// Options of a store.
+#[derive(clap::Args, Debug)]
+pub struct StoreArgs {
+    /// Store it all in this folder, in Parquet files by the hour, for 'wirelane query' and other tools. It is made where it is not
+    /// there. Several writers may share it, of flows, calls, transactions and what probes measure
+    #[arg(long = "store", value_name = "DIR", help_heading = STORE)]
     pub folder: Option<PathBuf>,
     /// Age at which files are removed.
     pub max_age: Option<Duration>,
@@ -32,19 +37,19 @@ mod built {
     use wirelane_export::Limiter;
     use wirelane_store::{LEAST_SIZE, Storable, StoreCounts, StoreSettings, Writer};
 
-    /// Bytes of a row in a file, at most, where rows have hardly anything in common.
+    /// Maximum bytes of a row in a file, if rows have hardly anything in common.
     const ROW: usize = 256;
 
-    /// The store that these go to.
+    /// A store of these values.
     pub struct Store<T> {
         writer: Writer<T>,
         limiter: Limiter,
-        /// Bytes on the wire that have led to one.
+        /// Bytes on the wire that led to a value.
         wire_bytes: fn(&T) -> u64,
     }
 
     impl<T: Storable> Store<T> {
-        /// Makes the folder, before rights are given up; `None` where no store is asked for.
+        /// Creates the folder, before privileges are dropped; `None` if no store is requested.
         pub fn open(
             options: &StoreOptions,
             live: bool,
@@ -70,12 +75,12 @@ mod built {
             Ok(Some(Store { writer, limiter, wire_bytes }))
         }
 
-        /// Starts the writer's thread, after rights are given up.
+        /// Starts the writer's thread, after privileges are dropped.
         pub fn start(&mut self, naming: T::Naming) -> Result<()> {
             Ok(self.writer.start(naming)?)
         }
 
-        /// Takes these on, as many as may be stored.
+        /// Stores values, as far as the write limit allows.
         pub fn take(&mut self, mut these: Vec<T>) {
             let Store { limiter, wire_bytes, .. } = self;
             these.retain(|one| {
@@ -89,28 +94,28 @@ mod built {
             self.writer.take(these);
         }
 
-        /// The end: what has become of it all.
+        /// Ends the store and returns the results.
         pub fn finish(self) -> Stored {
             Stored { suppressed: self.limiter.suppressed(), counts: self.writer.finish() }
         }
     }
 
-    /// What has become of it all in the store.
+    /// Results of the store.
     #[derive(Debug, serde::Serialize)]
     pub struct Stored {
-        /// Flows, calls or transactions beyond what the store may take.
+        /// Flows, calls or transactions beyond the store's write limit.
         suppressed: u64,
         #[serde(flatten)]
         counts: StoreCounts,
     }
 
     impl Stored {
-        /// The error of a store that lacks something.
+        /// The error of a store with missing rows.
         pub fn failure(&self) -> Option<anyhow::Error> {
             self.counts.failure().map(Into::into)
         }
 
-        /// As people read it.
+        /// The results for people.
         pub fn text(&self) -> String {
             use wirelane_screen::table::{amount, counted, printable};
             let counts = &self.counts;
@@ -153,10 +158,10 @@ pub use missing::Stored;
 mod missing {
     use super::*;
 
-    /// There is none without the feature.
+    /// A store without the feature, which cannot be created.
     pub struct Store<T>(Never, std::marker::PhantomData<T>);
 
-    /// Nothing is one.
+    /// A type without values.
     enum Never {}
 
     /// See [`Store`].
@@ -164,7 +169,7 @@ mod missing {
     pub enum Stored {}
 
     impl<T> Store<T> {
-        /// Refuses, where a store is asked for.
+        /// Fails if a store is requested.
         pub fn open(
             options: &StoreOptions,
             _live: bool,

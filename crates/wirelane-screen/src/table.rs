@@ -1,19 +1,19 @@
-//! Tables for people: the first column and words to the left, numbers to the right.
+//! Tables for people: the first column and words left-aligned, numbers right-aligned.
 
 use std::fmt::{self, Write};
 
 pub use wirelane::escape::printable;
 
-/// Columns of the terminal that a table keeps to where it can: a wider one draws its columns closer.
+/// Preferred maximum width in columns: a wider table uses smaller gaps.
 const WIDTH: usize = 100;
 
-/// Columns that running text keeps to, unless a word is too long for it.
+/// Maximum width of running text, unless a word is longer.
 const TEXT_WIDTH: usize = 80;
 
 /// Rows of text under a header.
 pub struct Table<const N: usize> {
     rows: Vec<[String; N]>,
-    /// The first column of words behind the numbers.
+    /// Index of the first column of words after the numbers.
     words: usize,
 }
 
@@ -78,7 +78,7 @@ pub fn wrap(text: &str, indent: usize) -> String {
     wrapped
 }
 
-/// A whole number with its thousands apart: `1,234,567`.
+/// A whole number with thousands separators: `1,234,567`.
 pub fn amount(n: u64) -> String {
     let digits = n.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
@@ -91,16 +91,16 @@ pub fn amount(n: u64) -> String {
     text
 }
 
-/// That many of them: `1 file`, `1,000 files`. The noun takes an `s` for its plural.
+/// A number with a noun: `1 file`, `1,000 files`. The noun takes an `s` for its plural.
 pub fn counted(n: u64, noun: &str) -> String {
     format!("{} {noun}{}", amount(n), if n == 1 { "" } else { "s" })
 }
 
-/// A rate in three digits: `999`, `12.3k`, `1.49M`, `100G`.
+/// A rate with three digits: `999`, `12.3k`, `1.49M`, `100G`.
 pub fn rate(per_second: f64) -> String {
     let (mut value, mut unit) = (per_second, "");
     for larger in ["k", "M", "G"] {
-        // What would be rounded to 1000 is one of the next unit.
+        // A value that would be rounded to 1000 belongs to the next unit.
         if value >= 999.5 {
             (value, unit) = (value / 1e3, larger);
         }

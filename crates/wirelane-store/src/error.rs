@@ -7,65 +7,65 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The folder of a store cannot be made or opened.
+    /// The folder of a store cannot be created or opened.
     #[error("the store {path} cannot be written to: {source}")]
     Folder {
         /// The folder.
         path: PathBuf,
-        /// What the kernel said.
+        /// Error from the kernel.
         source: io::Error,
     },
-    /// There is no store where one was asked.
+    /// The folder is not a store.
     #[error(
         "{path} is not a store: {reason}; 'wirelane flows --store {path}' creates one, and so do voip and http"
     )]
     NoStore {
         /// The folder.
         path: PathBuf,
-        /// What is missing.
+        /// The missing part.
         reason: String,
     },
-    /// Rows that are in no file.
+    /// Rows that are not in any file.
     #[error("{what} could not be stored in {path}; the first error was: {first}")]
     Unwritten {
-        /// How many, of which tables.
+        /// Number of rows, by table.
         what: String,
         /// The store.
         path: PathBuf,
-        /// The first thing that went wrong.
+        /// The first error.
         first: String,
     },
-    /// A question that makes no sense, or more than the program may do.
+    /// Invalid SQL, or SQL that exceeds the program's rights.
     #[error("{message}{}", .hint.as_ref().map(|hint| format!("; {hint}")).unwrap_or_default())]
     Sql {
-        /// What is wrong.
+        /// Error message.
         message: String,
-        /// Line and column, both from 1, where that is known.
+        /// Line and column, both from 1, if known.
         at: Option<(u64, u64)>,
-        /// What would be right.
+        /// Suggested correction.
         hint: Option<String>,
     },
-    /// An answer that takes more memory than it may.
+    /// An answer that exceeds the memory limit.
     #[error(
         "the answer takes more than {mib} MiB of memory ({reason}); ask about less time (--last, --from, --to) or fewer \
          columns, or allow more (--memory)"
     )]
     Memory {
-        /// How much it may take.
+        /// Memory limit in MiB.
         mib: usize,
-        /// What the engine said.
+        /// Error message of the engine.
         reason: String,
     },
-    /// Something failed while an answer was on its way out.
+    /// A failure after a part of the answer was written.
     #[error("the answer is not whole: {reason}")]
     Cut {
-        /// What failed.
+        /// Error message.
         reason: String,
     },
-    /// Whoever takes the answer does not any more.
+    /// The consumer of the answer reported an error.
     #[error("{0}")]
     Output(Box<dyn std::error::Error + Send + Sync>),
-    /// Anything else, of the engine.
+    /// Any other error of the engine.
     #[error("the question cannot be answered: {0}")]
     Engine(String),
 }

@@ -1,7 +1,7 @@
 //! A file of a table that is being written.
 //!
-//! The encoder writes to memory, and what it has written is taken to the disk from there: so it never meets a disk that
-//! is full, and goes on once there is room. What waits in memory is bounded by whoever owns the file.
+//! The encoder writes to memory, and the encoded bytes are written to the disk from there: so the encoder never sees a
+//! full disk, and continues once there is space. The owner of the file bounds the bytes that wait in memory.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -18,12 +18,12 @@ use datafusion::parquet::schema::types::ColumnPath;
 use crate::tables::{Columns, Row, TABLE, Table, VERSION};
 use crate::unfinished::Unfinished;
 
-/// Rows that are encoded together.
+/// Number of rows that are encoded together.
 const TOGETHER: usize = 4096;
-/// Rows of a row group: what readers share among their threads, and what waits in memory in any case.
+/// Rows of a row group: the unit that readers share among their threads, and that waits in memory in any case.
 const ROW_GROUP: usize = 128 * 1024;
 
-/// How files of a table are encoded.
+/// Encoding properties for the files of a table.
 pub(crate) fn properties(table: Table) -> WriterPropertiesPtr {
     let pair = |(key, value): (&str, &str)| KeyValue::new(key.to_owned(), value.to_owned());
     let mut properties = WriterProperties::builder()
@@ -43,7 +43,7 @@ pub(crate) fn properties(table: Table) -> WriterPropertiesPtr {
     Arc::new(properties.build())
 }
 
-/// What the encoder has written.
+/// Output buffer of the encoder.
 #[derive(Debug, Default)]
 struct Memory(Vec<u8>);
 
@@ -58,18 +58,18 @@ impl Write for Memory {
     }
 }
 
-/// Bytes on their way to a file.
+/// Encoded bytes to be written to a file.
 #[derive(Debug)]
 struct Disk {
     folder: PathBuf,
     part: Option<Unfinished>,
     waiting: Vec<u8>,
-    /// Bytes that are there.
+    /// Bytes that are already in the file.
     written: u64,
 }
 
 impl Disk {
-    /// Takes what waits to the disk; what does not get there waits on.
+    /// Writes the waiting bytes to the disk; on an error the unwritten rest continues to wait.
     fn drain(&mut self) -> io::Result<()> {
         let named = |path: &Path| {
             let path = path.display().to_string();
@@ -89,31 +89,31 @@ impl Disk {
     }
 }
 
-/// See the head of this file.
+/// An open file of a table; see the module documentation.
 pub(crate) struct OpenFile {
     disk: Disk,
     table: Table,
     encoder: ArrowWriter<Memory>,
     columns: Columns,
-    /// Rows in it.
+    /// Rows in the file.
     pub(crate) rows: u64,
-    /// When its first row came.
+    /// Time of the first row.
     pub(crate) since: Instant,
-    /// When its last one did.
+    /// Time of the last row.
     pub(crate) used: Instant,
 }
 
-/// A file that is encoded to its end.
+/// A completely encoded file, not yet completely on the disk.
 pub(crate) struct Ended {
     disk: Disk,
-    /// Its table.
+    /// Table of the file.
     pub(crate) table: Table,
-    /// Rows in it.
+    /// Rows in the file.
     pub(crate) rows: u64,
 }
 
 impl OpenFile {
-    /// An empty one, to lie in this folder. Nothing is made there yet.
+    /// An empty file for this folder. Nothing is created on the disk yet.
     pub(crate) fn new(
         folder: PathBuf,
         table: Table,
@@ -138,34 +138,34 @@ impl OpenFile {
         self.encoder.write(&self.columns.take()?)
     }
 
-    /// Takes to the disk what is encoded.
+    /// Writes the encoded bytes to the disk.
     pub(crate) fn drain(&mut self) -> io::Result<()> {
         self.disk.waiting.append(&mut self.encoder.inner_mut().0);
         self.disk.drain()
     }
 
-    /// Bytes that it would have if it ended now, about.
+    /// Approximate size in bytes if the file ended now.
     pub(crate) fn size(&self) -> u64 {
         (self.encoder.bytes_written() + self.encoder.in_progress_size()) as u64
     }
 
-    /// Bytes that wait for the disk.
+    /// Bytes that wait to be written to the disk.
     pub(crate) fn waiting(&self) -> usize {
         self.disk.waiting.len() + self.encoder.inner().0.len()
     }
 
-    /// Bytes of the row group that is being encoded.
+    /// Memory in bytes of the row group that is being encoded.
     pub(crate) fn encoding(&self) -> usize {
         self.encoder.memory_size()
     }
 
-    /// Ends the row group, whose bytes wait for the disk from then on.
+    /// Ends the row group; its bytes then wait to be written to the disk.
     pub(crate) fn end_row_group(&mut self) -> Result<(), ParquetError> {
         self.encode()?;
         self.encoder.flush()
     }
 
-    /// Ends it.
+    /// Ends the encoding of the file.
     pub(crate) fn end(mut self) -> Result<Ended, ParquetError> {
         self.encode()?;
         let mut rest = self.encoder.into_inner()?;
@@ -175,7 +175,7 @@ impl OpenFile {
 }
 
 impl Ended {
-    /// Takes the rest to the disk, makes it durable and gives it its name; its bytes.
+    /// Writes the rest to the disk, makes the file durable, gives it its final name and returns its size in bytes.
     pub(crate) fn finish(&mut self) -> io::Result<u64> {
         self.disk.drain()?;
         let Some(part) = &self.disk.part else { return Ok(0) };
@@ -184,17 +184,17 @@ impl Ended {
         Ok(self.disk.written)
     }
 
-    /// Bytes that wait for the disk.
+    /// Bytes that wait to be written to the disk.
     pub(crate) fn waiting(&self) -> usize {
         self.disk.waiting.len()
     }
 
-    /// Whether all of it is written, so that what failed is beyond that.
+    /// Whether all bytes are written, so that an error occurred after writing.
     pub(crate) fn is_written(&self) -> bool {
         self.disk.waiting.is_empty()
     }
 
-    /// Removes what is there of it.
+    /// Removes the unfinished file.
     pub(crate) fn discard(self) {
         if let Some(part) = self.disk.part {
             part.discard();

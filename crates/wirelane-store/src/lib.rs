@@ -1,4 +1,4 @@
-//! A store of flows, calls, HTTP transactions and what probes measure: Parquet files in a folder, and questions about them in SQL.
+//! A store of flows, calls, HTTP transactions and probe results: Parquet files in a folder, and SQL queries over them.
 //!
 //! ```text
 //! flows, calls, ... (Storable) -> Writer -(channel)-> thread: tables -> file (Parquet, zstd) -> unfinished
@@ -7,14 +7,14 @@
 //! SQL, questions -> Asker (DataFusion) -> table (which files) -> rows -> report
 //! ```
 //!
-//! A store is a folder with a folder for each table ([`Table`]); below it files lie by the hour in which what they tell of has
-//! ended, as Hive has it, so that DuckDB, Spark, pandas and others find `date` and `hour` as
-//! columns. A file gets its name when it is whole: until then it is hidden (`.NAME.parquet.part`), which all of these pass
-//! over. Nothing else is in a store, no index and no list of files: who may write to the folder is a writer, and several
-//! are, each with files of its own.
+//! A store is a folder with a folder for each table ([`Table`]), which contains files by the hour in which their flows,
+//! calls or transactions ended, in Hive's layout, so that DuckDB, Spark, pandas and others find `date` and `hour` as
+//! columns. A file gets its name when it is complete: until then it is hidden (`.NAME.parquet.part`), and all of these
+//! ignore it. A store contains nothing else, no index and no list of files: everybody who may write to the folder can
+//! be a writer, and there may be several, each with its own files.
 //!
-//! Writing takes no more than `arrow` and `parquet`; asking takes DataFusion, which is heavy to build. Both are in this
-//! crate, which nothing but the program's feature `store` needs.
+//! Writing needs only `arrow` and `parquet`; queries need DataFusion, which takes long to build. Both are in this
+//! crate, which only the program's feature `store` needs.
 mod error;
 mod file;
 mod paths;

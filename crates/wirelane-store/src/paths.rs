@@ -1,8 +1,8 @@
 //! Folders and names of files.
 //!
-//! `DIR/flows/date=2026-11-23/hour=04/20261123T041500Z-1f0c9a2b7d3e4f56.parquet`: the hour is that in which the flows (calls,
-//! transactions) have ended, the time in the name that of the file's beginning, both in UTC; what follows is random, so that writers do not
-//! meet.
+//! `DIR/flows/date=2026-11-23/hour=04/20261123T041500Z-1f0c9a2b7d3e4f56.parquet`: the folder is the hour in which the
+//! flows (calls, transactions) ended, and the time in the name is when the file was begun, both in UTC; the rest of the
+//! name is random, so that writers do not collide.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -15,10 +15,10 @@ use chrono::{DateTime, NaiveDate, Utc};
 /// Nanoseconds of an hour.
 pub(crate) const HOUR_NS: u64 = 3_600_000_000_000;
 
-/// A number of hours since 1970.
+/// Number of an hour since 1970.
 pub(crate) type Hour = i64;
 
-/// The folder of an hour, below that of a table.
+/// Folder of an hour inside the folder of a table.
 pub(crate) fn folder(table: &Path, hour: Hour) -> PathBuf {
     let time = DateTime::<Utc>::from_timestamp(hour * 3600, 0).unwrap_or_default();
     table.join(format!("date={}", time.format("%Y-%m-%d"))).join(format!("hour={}", time.format("%H")))
@@ -26,17 +26,17 @@ pub(crate) fn folder(table: &Path, hour: Hour) -> PathBuf {
 
 /// A new name for a file that begins at this time.
 pub(crate) fn new_name(now: DateTime<Utc>) -> String {
-    // The standard library seeds its hashers from the kernel, each differently.
+    // The standard library seeds each hasher differently, from the kernel's random numbers.
     let random = RandomState::new().hash_one(std::process::id());
     format!("{}-{random:016x}.parquet", now.format("%Y%m%dT%H%M%SZ"))
 }
 
-/// The name while the file is not whole.
+/// Name of the file while it is unfinished.
 pub(crate) fn part_of(name: &str) -> String {
     format!(".{name}.part")
 }
 
-/// Whether a writer of ours gives such names.
+/// Whether this is a name that our writers generate.
 fn is_name(name: &str) -> bool {
     let shape = b"dddddddd.dddddd.-xxxxxxxxxxxxxxxx";
     let Some(stem) = name.strip_suffix(".parquet") else { return false };
@@ -52,31 +52,31 @@ fn is_name(name: &str) -> bool {
 /// A file of a table.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Stored {
-    /// The hour of its folder.
+    /// Hour of the file's folder.
     pub(crate) hour: Hour,
-    /// Its name.
+    /// Path of the file.
     pub(crate) path: PathBuf,
-    /// Its bytes.
+    /// Size in bytes.
     pub(crate) size: u64,
-    /// Whether it has a name of ours: retention removes nothing else.
+    /// Whether the name is one of ours: retention removes only such files.
     pub(crate) ours: bool,
 }
 
-/// What is in the folder of a table.
+/// Contents of a table's folder.
 #[derive(Debug, Default)]
 pub(crate) struct Listing {
-    /// Whole files, the oldest first.
+    /// Complete files, the oldest first.
     pub(crate) files: Vec<Stored>,
-    /// Files of ours that are not whole.
+    /// Unfinished files of ours.
     pub(crate) parts: Vec<Stored>,
-    /// Folders of hours without anything.
+    /// Empty folders of hours.
     pub(crate) empty: Vec<PathBuf>,
 }
 
-/// Lists a table's folder; links are not followed. What goes meanwhile is left out.
+/// Lists a table's folder, without following links. Files that disappear meanwhile are omitted.
 ///
 /// # Errors
-/// Where the folder of the table cannot be read.
+/// If the folder of the table cannot be read.
 pub(crate) fn list(table: &Path) -> io::Result<Listing> {
     let mut listing = Listing::default();
     for (date, date_folder) in folders(table, "date=")? {
@@ -98,7 +98,7 @@ pub(crate) fn list(table: &Path) -> io::Result<Listing> {
                 match part {
                     Some(whole) if is_name(whole) => listing.parts.push(stored(true)),
                     Some(_) => {}
-                    // As other tools have it: what is hidden is none of theirs.
+                    // Hidden files are ignored, as other tools do.
                     None if name.ends_with(".parquet") && !name.starts_with(['.', '_']) => {
                         listing.files.push(stored(is_name(name)));
                     }
@@ -114,7 +114,7 @@ pub(crate) fn list(table: &Path) -> io::Result<Listing> {
     Ok(listing)
 }
 
-/// Folders in this one whose names begin so, without that.
+/// Subfolders whose names begin with `prefix`, named without it.
 fn folders(folder: &Path, prefix: &str) -> io::Result<Vec<(String, PathBuf)>> {
     let entries = fs::read_dir(folder)?.flatten();
     let entries = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));

@@ -1,4 +1,4 @@
-//! A table in one Parquet file with any columns, for results outside of a store.
+//! A table with any columns in one Parquet file, for results outside of a store.
 
 use std::fs;
 use std::path::Path;
@@ -14,11 +14,11 @@ use datafusion::parquet::file::properties::WriterProperties;
 pub enum Column {
     /// Text.
     Text(Vec<String>),
-    /// Counts, where there are some.
+    /// Counts, some of which may be missing.
     Counts(Vec<Option<u64>>),
     /// Whole numbers.
     Whole(Vec<i64>),
-    /// Any numbers.
+    /// Floating-point numbers.
     Real(Vec<f64>),
 }
 
@@ -33,16 +33,16 @@ impl Column {
     }
 }
 
-/// Writes a file; one of this name is replaced. It is made in memory first.
+/// Writes a file, and replaces an existing one. The file is built in memory first.
 ///
 /// # Errors
-/// Where columns are not of one length, or the file cannot be written.
+/// If columns differ in length, or the file cannot be written.
 pub fn write(
     path: &Path,
     columns: Vec<(&str, Column)>,
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let columns = columns.into_iter().map(|(name, column)| {
-        // Whether a column has gaps is said by what it is, and not by whether there are some today.
+        // The column's type decides whether it may have gaps, and not its current values.
         let gaps = matches!(column, Column::Counts(_));
         (name, column.array(), gaps)
     });

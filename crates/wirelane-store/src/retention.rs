@@ -1,4 +1,4 @@
-//! Retention: deletes files by age and total size, and what dead writers left.
+//! Retention: deletes files by age and total size, and unfinished files of dead writers.
 
 use std::fs;
 use std::io;
@@ -9,16 +9,17 @@ use crate::paths;
 use crate::tables::Table;
 use crate::unfinished;
 
-/// How much of a store is kept. Both hold.
+/// Limits of a store. Both apply.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Keep {
-    /// How long rows are kept after the end of what they tell of; files go when their whole hour is older.
+    /// How long rows are kept after the end of their flows, calls or transactions; a file is deleted when its whole
+    /// hour is older.
     pub(crate) age: Option<Duration>,
-    /// Bytes of all tables, with those of files that are not whole yet.
+    /// Bytes of all tables, including unfinished files.
     pub(crate) size: Option<u64>,
 }
 
-/// What has gone.
+/// Removed files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Gone {
     pub(crate) files: u64,
@@ -26,11 +27,11 @@ pub(crate) struct Gone {
     pub(crate) parts: u64,
 }
 
-/// Removes what is to go from a store, at this time in seconds since 1970: by age from `aged`, by size from all tables, the
-/// oldest hour of any first. Others may do the same at once.
+/// Applies retention to a store at `now_s` (seconds since 1970): by age to the tables `aged`, by size to all tables,
+/// the oldest hour first. Several processes may do this at the same time.
 ///
 /// # Errors
-/// The last thing that could not be removed, or listed; the rest is removed all the same.
+/// The last error of removing or listing; the rest is removed all the same.
 pub(crate) fn sweep(store: &Path, aged: &[Table], keep: Keep, now_s: i64) -> (Gone, io::Result<()>) {
     let mut gone = Gone::default();
     let mut result = Ok(());
@@ -43,7 +44,7 @@ pub(crate) fn sweep(store: &Path, aged: &[Table], keep: Keep, now_s: i64) -> (Go
                 parts.extend(listing.parts);
                 empty.extend(listing.empty);
             }
-            // A store has the tables that somebody has written.
+            // A store contains only tables that were written.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => result = Err(named(&folder, &error)),
         }
@@ -71,7 +72,7 @@ pub(crate) fn sweep(store: &Path, aged: &[Table], keep: Keep, now_s: i64) -> (Go
                 gone.files += 1;
                 gone.bytes += file.size;
             }
-            // Another writer was faster.
+            // Another writer removed it first.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => {
                 total += file.size;
@@ -80,7 +81,7 @@ pub(crate) fn sweep(store: &Path, aged: &[Table], keep: Keep, now_s: i64) -> (Go
         }
     }
     for folder in empty {
-        // Only while it is empty; the date's, too, where that was its last hour.
+        // Removes the folder only if it is empty; then the date's folder, if that was its last hour.
         if fs::remove_dir(&folder).is_ok()
             && let Some(date) = folder.parent()
         {
@@ -106,7 +107,7 @@ mod tests {
         store.join(Table::Flows.name())
     }
 
-    /// A file of so many bytes in each of these hours.
+    /// Creates a file of so many bytes in each of these hours.
     fn fill(table: &Path, hours: std::ops::Range<i64>, bytes: usize) -> Vec<PathBuf> {
         let make = |hour: i64| {
             let folder = paths::folder(table, hour);
@@ -126,7 +127,7 @@ mod tests {
         let foreign = paths::folder(&table(store.path()), 1000).join("mine.parquet");
         fs::write(&foreign, "x").unwrap();
         let there = || files.iter().map(|file| file.exists()).collect::<Vec<_>>();
-        // Hour 1001 has ended two hours ago, to the second.
+        // Hour 1001 ended exactly two hours ago.
         let now = 1004 * 3600;
         let keep = Keep { age: Some(Duration::from_secs(7200)), size: None };
         let (gone, result) = sweep(store.path(), FLOWS, keep, now);
@@ -139,7 +140,7 @@ mod tests {
         assert_eq!(gone, Gone { files: 5, bytes: 500, parts: 0 });
         assert_eq!(there(), [&[false; 6][..], &[true; 4]].concat());
         assert!(foreign.exists());
-        // What is empty now goes the next time.
+        // Folders that are empty now are removed by the next sweep.
         sweep(store.path(), FLOWS, keep, now).1.unwrap();
         assert!(paths::folder(&table(store.path()), 1000).exists(), "something is in it");
         assert!(!paths::folder(&table(store.path()), 1001).exists());

@@ -1,8 +1,8 @@
-//! A file that is hidden until it is whole.
+//! A file that is hidden until it is complete.
 //!
-//! Its writer holds a lock on it (flock(2)), which the kernel takes away with the process: a file that is hidden and not
-//! locked is what a dead writer left, and the next writer removes it. It is nobody's loss: without its end a Parquet file cannot
-//! be read.
+//! Its writer holds a lock on it (flock(2)), which the kernel releases when the process ends: a hidden file that is not
+//! locked was left by a dead writer, and the next writer removes it. Nothing is lost by that: without its footer a
+//! Parquet file cannot be read.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -16,14 +16,14 @@ use wirelane_export::folder;
 
 use crate::paths;
 
-/// Folders are for their owner to write, and for the group to read: analysts need not be who captures.
+/// Folders are writable for the owner, and readable for the group: analysts may use another account than the capture.
 pub(crate) const FOLDER: u32 = 0o750;
-/// See [`FOLDER`].
+/// Mode of files; see [`FOLDER`].
 const FILE: u32 = 0o640;
-/// How often a file is tried to be made while others remove the folder that is empty still, or take it for a dead one's.
+/// Attempts to create a file while other processes remove the still empty folder, or take the file for a dead writer's.
 const ATTEMPTS: u32 = 16;
 
-/// See the head of this file.
+/// An unfinished file; see the module documentation.
 #[derive(Debug)]
 pub(crate) struct Unfinished {
     file: File,
@@ -32,7 +32,7 @@ pub(crate) struct Unfinished {
 }
 
 impl Unfinished {
-    /// Makes one in this folder, which is made where it is missing.
+    /// Creates a file in this folder, which is created if it is missing.
     pub(crate) fn create(folder: &Path) -> io::Result<Unfinished> {
         for _ in 0..ATTEMPTS {
             folder::make(folder, FOLDER, None)?;
@@ -41,7 +41,7 @@ impl Unfinished {
             options.write(true).create_new(true).mode(FILE).custom_flags(libc::O_NOFOLLOW);
             let file = match options.open(folder.join(paths::part_of(&name))) {
                 Ok(file) => file,
-                // Somebody has cleared the empty folder away; a name that is taken has 64 bits in common with ours.
+                // Another process removed the empty folder, or the name exists already (64 equal random bits).
                 Err(error)
                     if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::AlreadyExists) =>
                 {
@@ -49,7 +49,7 @@ impl Unfinished {
                 }
                 Err(error) => return Err(error),
             };
-            // Before the lock, another writer may have taken it for a dead one's.
+            // Before the lock, another writer may have removed it as a dead writer's file.
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) if file.metadata()?.nlink() > 0 => {
                     return Ok(Unfinished { file, folder: folder.to_owned(), name });
@@ -61,12 +61,12 @@ impl Unfinished {
         Err(io::Error::other("the folder was removed repeatedly by another process"))
     }
 
-    /// What errors call it.
+    /// Path of the file, for error messages.
     pub(crate) fn path(&self) -> PathBuf {
         self.folder.join(paths::part_of(&self.name))
     }
 
-    /// Writes all of it at an offset; how much was written, and what went wrong then.
+    /// Writes all bytes at an offset; returns the number of written bytes, and the error that stopped it.
     pub(crate) fn write_at(&self, bytes: &[u8], offset: u64) -> (usize, io::Result<()>) {
         let mut written = 0;
         while written < bytes.len() {
@@ -80,35 +80,36 @@ impl Unfinished {
         (written, Ok(()))
     }
 
-    /// Makes it durable and gives it its name. On failure it is still there, hidden.
+    /// Makes the file durable and gives it its final name. On failure it still exists, hidden.
     pub(crate) fn finish(&self) -> io::Result<PathBuf> {
         self.file.sync_all()?;
         let (part, path) = (self.path(), self.folder.join(&self.name));
         match rustix::fs::renameat_with(CWD, &part, CWD, &path, RenameFlags::NOREPLACE) {
-            // Network file systems know no such flag; a second name, and then the first one gone, is the same.
+            // Network file systems do not support this flag; a second link, and then removing the first, has the same
+            // effect.
             Err(Errno::INVAL | Errno::NOSYS) => {
                 fs::hard_link(&part, &path)?;
                 fs::remove_file(&part)?;
             }
             result => result?,
         }
-        // The name, and those of the folders above, which may be new.
+        // Makes the name durable, and those of the parent folders, which may be new.
         for folder in self.folder.ancestors().take(3) {
             File::open(folder)?.sync_all()?;
         }
         Ok(path)
     }
 
-    /// Removes it.
+    /// Removes the file.
     pub(crate) fn discard(self) {
-        // Whoever removed it before has done what was to be done.
+        // If another process removed it, there is nothing left to do.
         let _ = fs::remove_file(self.path());
     }
 }
 
-/// Removes a hidden file where its writer is dead; whether it was.
+/// Removes a hidden file if its writer is dead; returns whether it did.
 pub(crate) fn clear(part: &Path) -> io::Result<bool> {
-    // Writing is what a confined process may open files for.
+    // A sandboxed process may open files only for writing.
     let opened = OpenOptions::new().write(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(part);
     let file = match opened {
         Ok(file) => file,
@@ -116,7 +117,7 @@ pub(crate) fn clear(part: &Path) -> io::Result<bool> {
         Err(error) => return Err(error),
     };
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        // It may have got its name since it was opened, and another file that of it.
+        // The file may have been renamed since it was opened, and another file may have this name now.
         Ok(()) => {
             let (ours, named) = (file.metadata()?, fs::symlink_metadata(part));
             if !named.is_ok_and(|named| (named.dev(), named.ino()) == (ours.dev(), ours.ino())) {

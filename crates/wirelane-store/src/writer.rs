@@ -1,4 +1,4 @@
-//! The writer of a store: a thread of its own, beside the capture.
+//! The writer of a store: a separate thread beside the capture.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -17,70 +17,71 @@ use crate::tables::{Row, Storable, Table};
 use crate::unfinished::FOLDER;
 use crate::{Error, Result};
 
-/// Bytes of a batch on its way to the thread, at most.
+/// Maximum bytes of a batch that is sent to the thread.
 const BATCH: usize = 256 << 10;
-/// What comes is sent on in batches of at least so many while the thread has no time.
+/// Minimum number of values that are sent together while the thread is busy.
 const TOGETHER: usize = 256;
-/// Bytes that a writer takes at most where nobody says how many: [`StoreSettings::memory`].
+/// Default of [`StoreSettings::memory`]: maximum bytes that a writer uses.
 pub const MEMORY: usize = 128 << 20;
-/// Hours of which files of a table are open at once. A capture file may have packets of any.
+/// Maximum number of hours for which files of a table are open at once. A capture file may have packets of any hour.
 const MOST_OPEN: usize = 4;
-/// How long the thread waits for more, where nothing else is to be done.
+/// How long the thread waits for more, if it has nothing else to do.
 const REST: Duration = Duration::from_millis(200);
-/// After a failed write, how long until the next one.
+/// Delay after a failed write before the next attempt.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How often retention looks, beside after every file.
+/// Interval of retention, which also runs after every file.
 const SWEEPS: Duration = Duration::from_secs(60);
-/// A file ends when it has this many bytes, about: fewer where the store is small.
+/// Approximate size at which a file ends: smaller if the store is small.
 const MOST_FILE: u64 = 128 << 20;
-/// The least size of a store: below that, ends of files are most of it.
+/// Minimum size of a store: below that, the footers of files would be most of it.
 pub const LEAST_SIZE: u64 = 1 << 20;
 
-/// How a store is written.
+/// Settings of a store's writer.
 #[derive(Clone, Debug)]
 pub struct StoreSettings {
-    /// Its folder.
+    /// The store's folder.
     pub folder: PathBuf,
-    /// How long rows of the tables that are written are kept after the end of what they tell of, to the hour.
+    /// How long rows of the written tables are kept after the end of their flows, calls or transactions, to the hour.
     pub max_age: Option<Duration>,
-    /// Bytes that are kept, of all tables and writers. At least [`LEAST_SIZE`].
+    /// Maximum bytes of all tables, of all writers. At least [`LEAST_SIZE`].
     pub max_size: Option<u64>,
-    /// After how long a file is ended, so that its rows can be asked for and no longer be lost.
+    /// Time after which a file is ended, so that its rows can be queried and are safe.
     pub rotate: Duration,
-    /// Whether what comes is of now. Then nothing waits for the disk: what finds no room is counted as unwritten.
+    /// Whether the input is live. Then nothing waits for the disk: input that does not fit is counted as unwritten.
     pub live: bool,
-    /// Bytes that it takes at most: a quarter for what is on its way to the thread, as much for what is being encoded, and half
-    /// for what waits for a disk that takes none. At least 4 MiB.
+    /// Memory limit in bytes: a quarter for batches that are sent to the thread, a quarter for encoding, and half for
+    /// bytes that wait for a disk that accepts no writes. At least 4 MiB.
     pub memory: usize,
-    /// Whom the folder is given to, where it is made here by root.
+    /// Owner (user and group) of the folder, if root creates it here.
     pub owner: Option<(u32, u32)>,
 }
 
-/// Numbers of rows by their tables.
+/// Numbers of rows by table.
 type Rows = BTreeMap<Table, u64>;
 
-/// What has become of what was to be stored.
+/// Results of storing.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct StoreCounts {
     /// The store.
     pub store: String,
-    /// Rows in files that are whole and on the disk, by the names of their tables.
+    /// Rows in complete files on the disk, by table name.
     #[serde(flatten, serialize_with = "by_name")]
     pub rows: Rows,
-    /// Rows that are in no file: no room, no right to write, a disk that is too slow. Under `unwritten_flows`, and so on.
+    /// Rows that are not in any file: no space, no permission, or a disk that is too slow. Under `unwritten_flows`, and
+    /// so on.
     #[serde(flatten, serialize_with = "by_unwritten")]
     pub unwritten: Rows,
     /// Files written.
     pub files: u64,
-    /// Their bytes.
+    /// Bytes of these files.
     pub bytes: u64,
-    /// Files that were too old or too many, and were removed.
+    /// Files that retention removed by age or total size.
     pub removed_files: u64,
-    /// Their bytes.
+    /// Bytes of the removed files.
     pub removed_bytes: u64,
-    /// Unfinished files of writers that had died, removed.
+    /// Removed unfinished files of dead writers.
     pub cleared_files: u64,
-    /// What went wrong last.
+    /// The last error.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     #[serde(skip)]
@@ -102,7 +103,7 @@ impl StoreCounts {
         StoreCounts { store, rows: none.clone(), unwritten: none, ..StoreCounts::default() }
     }
 
-    /// The error of a store that lacks rows.
+    /// The error of a store with unwritten rows.
     pub fn failure(&self) -> Option<Error> {
         let first = self.first_error.clone().unwrap_or_default();
         let lacks = self.unwritten.iter().filter(|(_, rows)| **rows > 0);
@@ -129,14 +130,14 @@ impl StoreCounts {
 pub struct Writer<T> {
     settings: StoreSettings,
     thread: Option<(SyncSender<Vec<T>>, JoinHandle<StoreCounts>)>,
-    /// Fewer than [`TOGETHER`] that the thread had no time for.
+    /// Fewer than [`TOGETHER`] values that were not sent because the thread was busy.
     pending: Vec<T>,
-    /// Rows for which the thread had no time.
+    /// Rows that were not stored because the thread was busy.
     refused: Rows,
 }
 
 impl<T: Storable> Writer<T> {
-    /// Makes the store's folder where it is missing. Nothing is written yet, and no thread runs.
+    /// Creates the store's folder if it is missing. Nothing is written yet, and the thread is not running.
     ///
     /// # Errors
     /// [`Error::Folder`].
@@ -149,10 +150,10 @@ impl<T: Storable> Writer<T> {
         Ok(Writer { settings, thread: None, pending: Vec::new(), refused: Rows::new() })
     }
 
-    /// Starts the thread, after rights are given up. `naming`: what numbers in what comes are called.
+    /// Starts the thread, after privileges are dropped. `naming`: the capture's tables for the names of numbers.
     ///
     /// # Errors
-    /// Where there can be no thread more.
+    /// If the thread cannot be created.
     pub fn start(&mut self, naming: T::Naming) -> io::Result<()> {
         let (sender, inbox) = sync_channel((self.settings.memory / 4 / BATCH).max(4));
         let (store, names) = (Store::new(self.settings.clone(), T::TABLES), T::Names::from(naming));
@@ -162,7 +163,7 @@ impl<T: Storable> Writer<T> {
         Ok(())
     }
 
-    /// Takes these on.
+    /// Sends values to the thread.
     pub fn take(&mut self, mut these: Vec<T>) {
         let Some((sender, _)) = &self.thread else { return self.refuse(&these) };
         if !self.settings.live {
@@ -189,7 +190,7 @@ impl<T: Storable> Writer<T> {
         }
     }
 
-    /// There is no more: ends all files. What has become of it all.
+    /// Ends all files, after the last value, and returns the results.
     pub fn finish(mut self) -> StoreCounts {
         let pending = std::mem::take(&mut self.pending);
         if let Some(Err(refused)) = self.thread.as_ref().map(|(sender, _)| sender.send(pending)) {
@@ -201,7 +202,7 @@ impl<T: Storable> Writer<T> {
                 drop(sender);
                 match thread.join() {
                     Ok(counts) => counts,
-                    // Its message is on standard error; what it had written is not known.
+                    // The panic message is on standard error; the written rows are unknown.
                     Err(panic) => std::panic::resume_unwind(panic),
                 }
             }
@@ -214,20 +215,20 @@ impl<T: Storable> Writer<T> {
     }
 }
 
-/// The thread's side.
+/// The writer in the thread.
 struct Store {
     settings: StoreSettings,
     tables: &'static [Table],
     open: BTreeMap<TableHour, OpenFile>,
     ended: VecDeque<Ended>,
     counts: StoreCounts,
-    /// Since when nothing can be written.
+    /// Time of the last failed write; `None`: writing works.
     stuck: Option<Instant>,
     swept: Option<Instant>,
 }
 
-/// What the rows of a file have in common.
-type TableHour = (Table, Hour);
+/// Key of an open file: the table and the hour of its rows.
+type Place = (Table, Hour);
 
 impl Store {
     fn new(settings: StoreSettings, tables: &'static [Table]) -> Store {
@@ -249,7 +250,7 @@ impl Store {
         self.finish()
     }
 
-    /// Bytes at which a file ends.
+    /// Size in bytes at which a file ends.
     fn most_file(&self) -> u64 {
         self.settings.max_size.map_or(MOST_FILE, |most| MOST_FILE.min(most / 8))
     }
@@ -293,7 +294,7 @@ impl Store {
         let most = self.most_file();
         let Some(file) = self.open.get_mut(&place) else { return Ok(()) };
         file.push(fill)?;
-        // The clock is asked now and then.
+        // The clock is read only once in 256 rows.
         if file.rows.is_multiple_of(256) {
             file.used = Instant::now();
             if file.size() >= most {
@@ -307,15 +308,15 @@ impl Store {
         Ok(())
     }
 
-    /// The encoder has refused rows, which is a fault of ours: this file is lost, and said to be.
-    fn broken(&mut self, place: TableHour, error: &datafusion::parquet::errors::ParquetError) {
+    /// The encoder rejected rows, which is a bug of ours: this file is lost, and reported as lost.
+    fn broken(&mut self, place: Place, error: &datafusion::parquet::errors::ParquetError) {
         let lost = self.open.remove(&place).map_or(1, |file| file.rows);
         self.counts.unwritten(place.0, lost);
         self.counts.failed(format!("{} cannot be encoded, which is a bug: {error}", place.0.name()));
     }
 
-    /// Ends a file.
-    fn end(&mut self, place: TableHour) {
+    /// Ends an open file.
+    fn end(&mut self, place: Place) {
         let Some(file) = self.open.remove(&place) else { return };
         let rows = file.rows;
         match file.end() {
@@ -327,7 +328,7 @@ impl Store {
         }
     }
 
-    /// What is to be done between batches.
+    /// Housekeeping between batches.
     fn look_after(&mut self) {
         let rotate = self.settings.rotate;
         let due: Vec<TableHour> = self
@@ -345,7 +346,7 @@ impl Store {
         }
     }
 
-    /// Takes to the disk what waits for it.
+    /// Writes waiting bytes to the disk.
     fn write(&mut self) {
         let mut finished = false;
         let mut result = Ok(());
@@ -359,7 +360,7 @@ impl Store {
                     self.counts.bytes += bytes;
                     finished = true;
                 }
-                // It is all there, but whether it would be after a power failure nobody knows, or it is gone.
+                // All bytes are written, but the file may not survive a power failure, or it was removed.
                 Err(error) if ended.is_written() => {
                     self.counts.unwritten(ended.table, ended.rows);
                     self.counts.failed(error.to_string());
@@ -393,7 +394,7 @@ impl Store {
 
     fn sweep(&mut self) {
         self.swept = Some(Instant::now());
-        // Room for the file that is being written.
+        // Reserves space for the file that is being written.
         let size = self.settings.max_size.map(|most| most - self.most_file());
         let keep = Keep { age: self.settings.max_age, size };
         let (gone, result) = sweep(&self.settings.folder, self.tables, keep, now_s());
@@ -412,13 +413,13 @@ impl Store {
         }
     }
 
-    /// The end of all files; what cannot be written now is counted.
+    /// Ends all files; rows that cannot be written now are counted.
     fn finish(mut self) -> StoreCounts {
         for place in self.open.keys().copied().collect::<Vec<_>>() {
             self.end(place);
         }
         self.write();
-        // One that goes makes room for the next.
+        // Discarding a file frees space for the next.
         while let Some(ended) = self.ended.pop_front() {
             self.counts.unwritten(ended.table, ended.rows);
             ended.discard();

@@ -7,10 +7,10 @@ use wirelane::device::{Device, Duplex, Irq, RxQueue, Selected, XdpFeatures};
 use super::text::{Style, speed, state};
 use wirelane_screen::table::{printable, wrap};
 
-/// Columns of the names on the left.
+/// Width of the names on the left.
 const NAMES: usize = 15;
 
-/// All that is known of a device.
+/// All details of a device.
 pub(super) fn detail(selected: &Selected, style: Style) -> String {
     let device = &selected.device;
     let mut text = format!("{}\n", style.bold(&printable(&device.name)));
@@ -42,7 +42,7 @@ pub(super) fn detail(selected: &Selected, style: Style) -> String {
     line("RX queues", &format!("{active} of at most {}", device.max_rx_queues.max(active as u32)));
     for queue in device.rx_queues.iter().filter(|queue| selected.queues.contains(&queue.queue)) {
         let name = printable(&queue.virtual_device);
-        // A long name is followed by its facts all the same, a little further right.
+        // After a long name the facts begin a little further right.
         let width = (NAMES - 2).max(name.chars().count() + 1);
         let _ = writeln!(text, "    {name:<width$}{}", wrap(&facts(queue), 4 + width));
     }

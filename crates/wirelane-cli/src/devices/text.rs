@@ -1,4 +1,4 @@
-//! The table of all devices and the list of the kernel's features, for people, in 80 columns.
+//! The table of all devices and the list of kernel features, for people, in 80 columns.
 
 use std::fmt::Write;
 
@@ -15,7 +15,7 @@ pub(super) struct Style {
 }
 
 impl Style {
-    /// As the user and standard output want it.
+    /// As the user and standard output require.
     pub(super) fn of_stdout() -> Style {
         Style { colour: out::in_colour(&std::io::stdout()) }
     }
@@ -25,7 +25,7 @@ impl Style {
         self.wrap("1", text)
     }
 
-    /// Yellow, for what is missing.
+    /// Yellow, for missing features.
     fn notice(self, text: &str) -> String {
         self.wrap("33", text)
     }
@@ -35,7 +35,7 @@ impl Style {
     }
 }
 
-/// All devices, one a line.
+/// All devices, one per line.
 pub(super) fn table(devices: &[Device], style: Style) -> String {
     let head = ["DEVICE", "STATE", "DRIVER", "SPEED", "MTU", "NUMA", "RX QUEUES", "XDP", "IRQS"];
     let rows: Vec<[String; 9]> = devices.iter().map(row).collect();
@@ -88,7 +88,7 @@ pub(super) fn state(device: &Device) -> &'static str {
     }
 }
 
-/// `100M`, `2.5G`: bits a second.
+/// `100M`, `2.5G`: bits per second.
 pub(super) fn speed(mbps: u32) -> String {
     if mbps < 1000 {
         return format!("{mbps}M");
@@ -97,7 +97,7 @@ pub(super) fn speed(mbps: u32) -> String {
     format!("{gbps}G")
 }
 
-/// The queues as `-i` takes them: `eth1@0`, `eth1@0-3`.
+/// The queues in the form that `-i` accepts: `eth1@0`, `eth1@0-3`.
 fn queues(device: &Device) -> String {
     let name = printable(&device.name);
     match device.rx_queues.len() {
@@ -107,7 +107,8 @@ fn queues(device: &Device) -> String {
     }
 }
 
-/// What is attached, else the best that works (`native?`: the kernel does not tell). Generic XDP works on every device, so only more than it is named.
+/// The attached XDP programs, else the best supported mode (`native?`: the kernel does not report it). Every device
+/// supports generic XDP, so only better modes are shown.
 fn xdp(device: &Device) -> String {
     if !device.xdp.is_empty() {
         let modes: Vec<String> =
@@ -122,7 +123,7 @@ fn xdp(device: &Device) -> String {
     }
 }
 
-/// What the kernel has and lacks, and what the lack means.
+/// Present and missing kernel features, and the effect of missing ones.
 pub(super) fn kernel(kernel: &KernelFeatures, style: Style) -> String {
     let mut text = format!("{}\n", style.bold(&format!("Linux {}", printable(&kernel.release))));
     let privileges = "privileges to capture";

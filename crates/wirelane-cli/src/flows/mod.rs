@@ -1,4 +1,4 @@
-//! `wirelane flows`: who talked to whom, to collectors, files and the terminal.
+//! `wirelane flows`: flows to collectors, files and the terminal.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -189,18 +189,18 @@ Examples:
 Exit status: 0 done (also after Ctrl-C), 1 failed or a file could not be
 written, 2 wrong usage. A collector that is away does not change it.";
 
-/// Batches of flows on their way from the workers to the exports.
+/// Maximum batches of flows in the channel from the workers to the exports.
 const UNDER_WAY: usize = 4;
 
 impl Args {
-    /// What the flows and each output may take.
+    /// Memory and write limits of the flows and of each output.
     fn shares(&self) -> Shares {
         let prints = !self.quiet && !self.top;
         let outputs = Outputs { files: self.export.len(), prints, stores: self.store.folder.is_some() };
         Shares::of((self.memory as usize) << 20, self.source.read.is_none(), self.limit.output_rate, outputs)
     }
 
-    /// How workers keep flows, with so many bytes; sets what the kernel does for that.
+    /// Settings of the workers' flow caches with this memory in bytes; also sets the kernel's flow cache.
     fn cache_settings(&mut self, memory: usize) -> Result<CacheSettings> {
         let idle_ns = self.inactive_timeout.as_nanos() as u64;
         let cache = CacheSettings {
@@ -277,7 +277,7 @@ pub fn run(mut args: Args) -> Result<()> {
         domain: args.observation_domain.unwrap_or_else(std::process::id),
         ..ExportSettings::default()
     };
-    // Before rights are given up: what is opened here is all that is open later.
+    // Before privileges are dropped: no other files or sockets can be opened later.
     let owner = args.source.rights.identity()?.map(|identity| identity.ids());
     let options = OutputOptions { overwrite: args.overwrite };
     let exporters = Exporters::open(&targets, settings, options, owner)?;
@@ -294,7 +294,7 @@ fn wrong(option: &'static str, reason: impl Into<String>) -> anyhow::Error {
     Error::BadOption { option, reason: reason.into() }.into()
 }
 
-/// A target that makes no sense is wrong usage.
+/// Makes an invalid target a usage error.
 fn wrong_target(error: &wirelane_export::Error) -> anyhow::Error {
     match error {
         wirelane_export::Error::Target { target, reason } => wrong("--export", format!("{target}: {reason}")),
@@ -302,12 +302,12 @@ fn wrong_target(error: &wirelane_export::Error) -> anyhow::Error {
     }
 }
 
-/// The numbers that the kernel has for the devices, by their names.
+/// Interface indices of the devices, by name.
 fn device_indices(source: &SourceArgs) -> Result<Vec<(String, u32)>> {
     let mut indices = Vec::new();
     for list in &source.interface {
         for selector in Selector::parse_list(list)? {
-            // One that is not there is told of when it is opened.
+            // A missing device is reported when the capture opens it.
             if let Ok(device) = Device::open(&selector.device) {
                 indices.push((device.name.clone(), device.ifindex));
             }
@@ -316,7 +316,7 @@ fn device_indices(source: &SourceArgs) -> Result<Vec<(String, u32)>> {
     Ok(indices)
 }
 
-/// Everything behind the set-up.
+/// Runs the capture after the set-up.
 fn probe(
     args: &Args,
     cache: CacheSettings,
@@ -363,18 +363,18 @@ fn probe(
             let flows = FlowWorker::new(how, interfaces.clone(), worker, sender.clone(), &shared);
             Ok(flows.watched(screen.as_ref().map(|screen| Watcher::of(screen, worker.index()))))
         };
-        let outcome = run_loop::run(capture, &args.source.limits(), begun, &mut reporter);
-        // What is said from here on, collectors that are waited for among it, is said in rows.
+        let outcome = session::run(capture, &args.source, begun, &mut reporter);
+        // Later messages, for example about waiting for collectors, are printed as ordinary lines.
         drop(reporter.top.take());
-        // The handlers are gone; this is the last end of the channel.
+        // The handlers are dropped; this is the last sender of the channel.
         drop(sender);
         let exported = thread.join().map_err(|_| anyhow!("the exporting thread panicked; this is a bug"))?;
         anyhow::Ok((outcome, exported))
     })?;
     let totals = shared.totals();
     let (mut outcome, exported) = match (outcome, exported.result) {
-        // A reader that has gone ends the workers, whose errors say less.
-        (Ok(outcome), Err(error)) if error.is::<wirelane_monitor::out::ReaderGone>() => {
+        // A closed reader ends the workers, whose errors are less specific.
+        (Ok(outcome), Err(error)) if error.is::<crate::out::ReaderGone>() => {
             drop(outcome);
             return Err(error);
         }
@@ -401,11 +401,11 @@ fn probe(
     failure.map_or(last, Err)
 }
 
-/// Intervals are shown to programs only: between the rows of a table they would be in the way.
+/// Intervals are shown only in JSON: between the rows of a table they would disturb.
 struct FlowsReporter {
     report: Report,
     json: bool,
-    /// What a screen shows, where one was asked for.
+    /// State of the live view, if requested.
     screen: Option<Arc<Shared>>,
     top: Option<Top>,
 }

@@ -1,4 +1,4 @@
-//! `wirelane http`: HTTP transactions, as tables and in the formats of servers' logs.
+//! `wirelane http`: HTTP transactions, as tables and in server log formats.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -167,7 +167,7 @@ Examples:
 Exit status: 0 done (also after Ctrl-C), 1 failed or a log could not be
 written, 2 wrong usage.";
 
-/// Batches of transactions on their way from the workers to the logs.
+/// Maximum batches of transactions in the channel from the workers to the logs.
 const UNDER_WAY: usize = 2;
 
 fn format(name: &str) -> std::result::Result<LogFormat, String> {
@@ -180,14 +180,14 @@ fn wrong(option: &'static str, reason: impl Into<String>) -> anyhow::Error {
 }
 
 impl Args {
-    /// What the connections and each output may take.
+    /// Memory and write limits of the connections and of each output.
     fn shares(&self) -> Shares {
         let (prints, stores) = (!self.quiet, self.store.folder.is_some());
         let outputs = shares::Outputs { files: self.log.len() + self.export.len(), prints, stores };
         Shares::of((self.memory as usize) << 20, self.source.read.is_none(), self.limit.output_rate, outputs)
     }
 
-    /// Has heads picked out in the kernel, if that was asked for.
+    /// Enables recognition of heads in the kernel, if requested.
     fn look_offloaded(&mut self) -> Result<()> {
         if self.analysis == AnalysisArg::User {
             return match self.kernel_directions {
@@ -226,7 +226,7 @@ pub fn run(mut args: Args) -> Result<()> {
         wirelane_export::Error::Log { target, reason } => wrong("--log", format!("{target}: {reason}")),
         other => anyhow!("{other}"),
     })?;
-    // Before rights are given up: what is opened here is all that is open later.
+    // Before privileges are dropped: no other files or sockets can be opened later.
     let owner = args.source.rights.identity()?.map(|identity| identity.ids());
     let options = OutputOptions { overwrite: args.overwrite };
     let shares = args.shares();
@@ -243,7 +243,7 @@ pub fn run(mut args: Args) -> Result<()> {
     log(&args, capture, outputs, store, endpoint, extra)
 }
 
-/// Where transactions are exported to, opened.
+/// Opens the export targets.
 fn exporters(args: &mut Args, options: OutputOptions, owner: Option<(u32, u32)>) -> Result<Exporters> {
     let targets = args.export.iter().map(|text| Target::parse(text)).collect::<Result<Vec<_>, _>>();
     let targets = targets.map_err(|error| match error {
@@ -269,7 +269,7 @@ fn exporters(args: &mut Args, options: OutputOptions, owner: Option<(u32, u32)>)
     Ok(Exporters::open(&targets, settings, options, owner)?)
 }
 
-/// Names of fields, as they are looked for.
+/// Names of header fields, in the form used for matching.
 fn names(names: &[String]) -> Result<Vec<Box<str>>> {
     const MOST: usize = 64;
     ensure!(names.len() <= MOST, wrong("--fields", format!("there may be {MOST} names at most")));
@@ -282,7 +282,7 @@ fn names(names: &[String]) -> Result<Vec<Box<str>>> {
     names.iter().map(name).collect()
 }
 
-/// Everything behind the set-up.
+/// Runs the capture after the set-up.
 fn log(
     args: &Args,
     capture: Capture,
@@ -332,8 +332,8 @@ fn log(
         let begun = |worker: &wirelane::Worker| {
             Ok(HttpWorker::new(settings.clone(), live, worker, sender.clone(), &shared))
         };
-        let outcome = run_loop::run(capture, &args.source.limits(), begun, &mut reporter);
-        // The handlers are gone; this is the last end of the channel.
+        let outcome = session::run(capture, &args.source, begun, &mut reporter);
+        // The handlers are dropped; this is the last sender of the channel.
         drop(sender);
         let logged = thread.join().map_err(|_| anyhow!("the exporting thread panicked; this is a bug"))?;
         anyhow::Ok((outcome, logged))
@@ -341,8 +341,8 @@ fn log(
     let totals = shared.totals();
     let result = std::mem::replace(&mut logged.result, Ok(()));
     let mut outcome = match (outcome, result) {
-        // A reader that has gone ends the workers, whose errors say less.
-        (Ok(outcome), Err(error)) if error.is::<wirelane_monitor::out::ReaderGone>() => {
+        // A closed reader ends the workers, whose errors are less specific.
+        (Ok(outcome), Err(error)) if error.is::<crate::out::ReaderGone>() => {
             drop(outcome);
             return Err(error);
         }
@@ -372,7 +372,7 @@ fn log(
     failure.map_or(last, Err)
 }
 
-/// Intervals are shown to programs only: between the rows of a table they would be in the way.
+/// Intervals are shown only in JSON: between the rows of a table they would disturb.
 struct HttpReporter {
     report: Report,
     json: bool,

@@ -1,6 +1,6 @@
 //! Text after the options in the long help.
 
-/// A configuration, and examples.
+/// Example of a configuration, and of its use.
 pub const HELP: &str = "\
 A configuration:
   interval = \"1s\"                   # of results; packets' time, UTC

@@ -1,4 +1,4 @@
-//! Measurements that are made in the kernel, by its flow caches.
+//! Measurements in the kernel, by its flow caches.
 
 use anyhow::Result;
 use wirelane::{Error, Intervals, KernelFlows};
@@ -8,16 +8,16 @@ use wirelane_probe::Config;
 use super::Args;
 use crate::source::{EngineArg, SteeringArg};
 
-/// What the kernel has added up is read so often, twice in an interval between these limits, so that results come soon
-/// after an interval's end, and lanes are not disturbed by it.
+/// Interval at which the kernel's sums are read: twice per measurement interval, between these limits, so that results
+/// come soon after an interval's end, without disturbing lanes.
 const SHORTEST_TURN_NS: u64 = 50_000_000;
 const LONGEST_TURN_NS: u64 = 2_000_000_000;
 
-/// What the kernel is to add up, where measurements are made there. Rules that have packets come up beside it are the
-/// capture's then.
+/// Settings of the kernel's flow caches, if measurements are made there. The rules for packets that are also delivered
+/// are then set as the capture's rules.
 ///
 /// # Errors
-/// Where the configuration says so, and the options say otherwise.
+/// If the configuration requires kernel measurements, and the options contradict it.
 pub fn flows(args: &mut Args, config: &Config, steering: SteeringArg) -> Result<Option<KernelFlows>> {
     let source = &args.source;
     let ruled = &source.ruled;
@@ -44,7 +44,7 @@ pub fn flows(args: &mut Args, config: &Config, steering: SteeringArg) -> Result<
         None
     };
     if let Some((option, reason)) = obstacle {
-        // The results are the same, so that a configuration serves for recordings too.
+        // The results are the same, so that a configuration is also valid for recordings.
         if source.read.is_none() && config.asks_for_kernel() {
             return Err(wrong(option, format!("{reason}, as analysis = \"kernel\" asks for")));
         }

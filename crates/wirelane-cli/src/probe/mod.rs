@@ -1,4 +1,4 @@
-//! `wirelane probe`: measurements, alarms and schedules, as a configuration says.
+//! `wirelane probe`: measurements, alarms and schedules, defined by a configuration.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -101,8 +101,8 @@ pub struct Args {
     metrics: MetricsArgs,
 }
 
-/// Tables on their way from the workers to who shows them. Where that is slow the workers wait, and their rings fill: what
-/// is lost then is in the ledger.
+/// Maximum results in the channel from the workers to the output. If the output is slow, the workers wait, and their
+/// rings fill: packets lost then are in the ledger.
 const UNDER_WAY: usize = 16;
 
 fn ready_name(name: &str) -> std::result::Result<String, String> {
@@ -110,9 +110,9 @@ fn ready_name(name: &str) -> std::result::Result<String, String> {
     if ready(name).is_some() { Ok(name.to_owned()) } else { Err(format!("there are {}", names.join(", "))) }
 }
 
-/// Where a configuration comes from.
+/// Source of a configuration.
 struct Origin {
-    /// For messages.
+    /// Path for messages.
     path: PathBuf,
     /// Whether it can be read again.
     again: bool,
@@ -147,7 +147,7 @@ pub fn run(mut args: Args) -> Result<()> {
     if args.ready.is_some()
         && let Some(word) = args.config.take()
     {
-        // There is no configuration to be named: it is the first word of the filter.
+        // No configuration is given: this word is the first of the filter.
         let word =
             word.into_os_string().into_string().map_err(|word| anyhow!("{} is no text", word.display()))?;
         args.source.filter.insert(0, word);
@@ -163,7 +163,8 @@ pub fn run(mut args: Args) -> Result<()> {
     probe(args, &origin, config)
 }
 
-/// A seed that nobody can guess, where packets are anybody's; of a file results are the same at every run.
+/// A secret random seed for live captures, whose packets may be hostile; for a file a constant, so that results are the
+/// same at every run.
 fn seed(live: bool) -> Result<u64> {
     if !live {
         return Ok(0);
@@ -174,7 +175,7 @@ fn seed(live: bool) -> Result<u64> {
     Ok(u64::from_ne_bytes(bytes))
 }
 
-/// Everything behind the configuration.
+/// Runs the probe with its configuration.
 fn probe(mut args: Args, origin: &Origin, config: Config) -> Result<()> {
     let (workers, steering) = settle(&mut args, &config)?;
     let live = args.source.read.is_none();
@@ -192,8 +193,8 @@ fn probe(mut args: Args, origin: &Origin, config: Config) -> Result<()> {
     }
     let expression = args.source.expression()?;
     let seed = seed(live)?;
-    // Before rights are given up, which leave no way to open files or start programs. It may be asked for both later, by
-    // a configuration that comes then.
+    // Before privileges are dropped: after that, no files can be opened and no programs started. A later configuration
+    // may need both.
     let again = origin.again.then(|| absolute(&origin.path)).transpose()?;
     let helper = if again.is_some() || config.runs_programs() {
         Some(Helper::start(args.source.rights.identity()?, again.as_deref())?)
@@ -248,7 +249,7 @@ fn absolute(path: &Path) -> Result<PathBuf> {
     std::path::absolute(path).with_context(|| format!("finding {}", path.display()))
 }
 
-/// The capture, from its start to the last line.
+/// Runs the capture, from its start to the last line of output.
 fn watch(
     args: &Args,
     mut capture: Capture,
@@ -271,7 +272,7 @@ fn watch(
     };
     let changer = Arc::new(changer);
     changer.watch(&controller)?;
-    // Until the last packet is counted.
+    // Serves requests until the last packet is counted.
     let serving = capture.service().map(|service| changer.serve(service, &controller)).transpose()?;
     let (sender, inbox) = mpsc::sync_channel::<Closed>(UNDER_WAY);
     let (outcome, joined) = std::thread::scope(|scope| {
@@ -286,12 +287,12 @@ fn watch(
         })?;
         let begun = |worker: &wirelane::Worker| {
             let outlet: Box<dyn FnMut(Closed) -> bool + Send> = if live {
-                // Results are shown beside the workers.
+                // Results are shown in parallel to the workers.
                 let sender = sender.clone();
                 Box::new(move |closed| sender.send(closed).is_ok())
             } else {
-                // What is switched by what is shown has to be switched before the next packet is counted, which a file
-                // has at once.
+                // Changes caused by a result must be active before the next packet is counted, and a file has the next
+                // packet at once.
                 let controller = Arc::clone(&controller);
                 Box::new(move |closed| wirelane_monitor::probe::controller::locked(&controller).take(closed))
             };
@@ -300,14 +301,14 @@ fn watch(
             orders.iter().for_each(|orders| counting.catch(Arc::clone(orders)));
             Prober::new(counting, worker, live, intervals)
         };
-        let outcome = run_loop::run(capture, &args.source.limits(), begun, &mut reporter);
-        // The handlers are gone; this is the last end of the channel.
+        let outcome = session::run(capture, &args.source, begun, &mut reporter);
+        // The handlers are dropped; this is the last sender of the channel.
         drop(sender);
         anyhow::Ok((outcome, thread.join()))
     })?;
     joined.map_err(|_| anyhow!("the thread that shows results panicked; this is a bug"))?;
     drop(serving);
-    // What comes now is printed, on the terminal as it was.
+    // Later output is printed on the restored terminal.
     drop(reporter.top.take());
     wirelane_monitor::probe::controller::locked(&controller).screen(None);
     let counters = outcome.as_ref().ok().map(|outcome| &outcome.ledger.total);
@@ -315,7 +316,7 @@ fn watch(
     let counted = rules.map_or(&[][..], |rules| &rules.plugins);
     let (report, failed) = wirelane_monitor::probe::controller::locked(&controller).finish(counters, counted);
     let mut outcome = match (outcome, failed) {
-        // A reader that has gone ends the workers, whose errors say less.
+        // A closed reader ends the workers, whose errors are less specific.
         (Ok(_), Some(error)) if error.is::<ReaderGone>() => return Err(error),
         (Ok(mut outcome), Some(error)) => {
             outcome.failure = Some(error);
@@ -335,7 +336,7 @@ fn watch(
         outcome.failure = Some(failure);
     }
     outcome.failure = outcome.failure.or_else(|| report.failure());
-    // Nobody has given those by which packets come up, and what came up is in the ledger.
+    // The rules for delivered packets are not the user's, and the delivered packets are counted in the ledger.
     let own = |rules: &RuleStats| !args.source.ruled.are_changeable() && rules.plugins.is_empty();
     reporter.report.ruled(outcome.rules.filter(|rules| !own(rules)));
     reporter.report.probe(report);
@@ -346,13 +347,13 @@ fn watch(
     }
 }
 
-/// Intervals of the ledger are shown to programs only: between results they would be in the way.
+/// Intervals of the ledger are shown only in JSON: between results they would disturb.
 struct ProbeReporter {
     report: Report,
     json: bool,
     numbers: Option<LedgerMetrics>,
     controller: Arc<Mutex<Controller>>,
-    /// What a screen shows, where one was asked for.
+    /// State of the live view, if requested.
     model: Option<Arc<TopModel>>,
     top: Option<Top>,
 }

@@ -1,4 +1,4 @@
-//! Plug-ins that the configuration has measurements of: they run where the capture does.
+//! Plug-ins that the configuration's measurements need: they run in the capture.
 
 use std::path::PathBuf;
 
@@ -8,10 +8,10 @@ use wirelane_probe::Config;
 
 use crate::source::{EngineArg, SourceArgs};
 
-/// Has the capture load the plug-ins of the configuration.
+/// Makes the capture load the plug-ins of the configuration.
 ///
 /// # Errors
-/// Where they cannot run: they are the kernel's.
+/// If they cannot run, because they need the kernel.
 pub fn prepare(source: &mut SourceArgs, config: &Config) -> Result<()> {
     let Some(first) = config.plugins.first() else { return Ok(()) };
     let cannot = |option: &'static str, why: &str| {

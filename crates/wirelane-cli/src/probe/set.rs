@@ -1,4 +1,4 @@
-//! `wirelane probe set` and `wirelane probe show`: another process's probe.
+//! `wirelane probe set` and `wirelane probe show`: the probe of another process.
 
 use anyhow::Result;
 use serde::Serialize;
@@ -13,7 +13,7 @@ use wirelane_monitor::out;
 use wirelane_monitor::probe::change::{Question, Standing};
 use wirelane_screen::table::{Table, amount, counted, printable};
 
-/// What is done about a probe that runs.
+/// Operation on a running probe.
 #[derive(clap::Subcommand, Debug)]
 pub enum Running {
     Set(SetArgs),
@@ -37,7 +37,7 @@ pub struct SetArgs {
     which: Which,
 }
 
-/// What follows the options of `set` in the long help.
+/// Text after the options of `set` in the long help.
 pub const SET_HELP: &str = "\
 Keys and values are those of the configuration, without quotes; KEY= without
 a value removes a key:
@@ -61,10 +61,10 @@ pub struct ShowArgs {
     which: Which,
 }
 
-/// Runs them.
+/// Runs `set` or `show`.
 ///
 /// # Errors
-/// Where there is no such probe, and what it refuses.
+/// If there is no such probe, or it refuses the request.
 pub fn run(running: &Running) -> Result<()> {
     let (which, question) = match running {
         Running::Set(SetArgs { changes, which }) => {
@@ -137,7 +137,7 @@ fn text(standing: &Standing) -> Result<String> {
     Ok(text)
 }
 
-/// A day as people write it: `2026-03-01`.
+/// A date as people write it: `2026-03-01`.
 fn day(ns: u64) -> String {
     let time = std::time::UNIX_EPOCH + std::time::Duration::from_nanos(ns);
     humantime::format_rfc3339_seconds(time).to_string().chars().take(10).collect()

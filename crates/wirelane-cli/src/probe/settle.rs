@@ -10,7 +10,7 @@ use wirelane_probe::config::{Engine, Steering};
 use super::Args;
 use crate::source::{EngineArg, SteeringArg};
 
-/// What the configuration says of the capture, where the command line does not.
+/// Applies the configuration's capture settings that are not on the command line.
 pub fn settle(args: &mut Args, config: &Config) -> Result<(usize, SteeringArg)> {
     let capture = &config.capture;
     let source = &mut args.source;
@@ -25,7 +25,7 @@ pub fn settle(args: &mut Args, config: &Config) -> Result<(usize, SteeringArg)> 
     if let (EngineArg::Auto, Some(engine)) = (source.engine, capture.engine) {
         source.engine = match engine {
             Engine::Auto => EngineArg::Auto,
-            // Another source on the command line has another engine.
+            // Another source on the command line needs another engine.
             Engine::File if source.read.is_none() => EngineArg::Auto,
             Engine::File => EngineArg::File,
             _ if source.read.is_some() => EngineArg::Auto,

@@ -1,4 +1,4 @@
-//! `wirelane record`: packets into pcapng or pcap files.
+//! `wirelane record`: records packets to pcapng or pcap files.
 
 use std::collections::{HashMap, VecDeque};
 use std::path::Path;
@@ -111,7 +111,7 @@ pub fn run(args: &Args) -> Result<()> {
         "{} cannot be read and written at once",
         recording.write.display()
     );
-    // Before anything is captured: later this process may not start others.
+    // Before the capture: later this process must not start others.
     let mut helper = match &recording.post_rotate {
         Some(command) => {
             Some(PostRotate::start(command, recording.post_rotate_jobs, args.source.rights.identity()?)?)
@@ -146,7 +146,7 @@ pub fn run(args: &Args) -> Result<()> {
     for recorder in recorders {
         let mut queue =
             Queue { recorder, interfaces: interfaces.clone(), filter: expression.clone(), ids: Vec::new() };
-        // Each virtual device gets its block, whether or not packets come.
+        // Each virtual device gets its interface block, even without packets.
         for (device, rx) in interfaces.known() {
             queue.interface_id(device, rx)?;
         }
@@ -166,7 +166,7 @@ pub fn run(args: &Args) -> Result<()> {
         &args.source.limits(),
         |worker| {
             let home = Arc::clone(&homes);
-            // In order; one that has ended already put its own back at the end.
+            // In the workers' order; a worker that has ended has already returned its recorder at the end of the queue.
             let queue = lock(&home).pop_front();
             let queue = queue.ok_or_else(|| anyhow!("a worker without a recorder; this is a bug"))?;
             Ok(Recorder { queue: Some(queue), home, time: worker.timebase(), live })
@@ -178,7 +178,7 @@ pub fn run(args: &Args) -> Result<()> {
     let outcome = match outcome {
         Ok(outcome) => outcome,
         Err(error) => {
-            // What was recorded before it is still to be finished.
+            // Packets recorded before the failure must still be written.
             let recorders = lock(&homes).drain(..).map(|queue| queue.recorder).collect();
             if let (_, Err(other)) = recording.end(recorders) {
                 tracing::warn!("{other}");
@@ -216,12 +216,12 @@ pub fn run(args: &Args) -> Result<()> {
             failure.get_or_insert(error);
         }
     }
-    // Wireshark ends a capture by going away.
+    // Wireshark ends a capture by closing the pipe.
     let gone = |error: &Error| args.quiet && to_stdout && error.to_string().contains("Broken pipe");
     if let Err(error) = ended
         && !gone(&error)
     {
-        // A worker that was ended by a failed write says less of it than the recording does.
+        // The error of a worker ended by a failed write is less specific than that of the recording.
         match failure.take().filter(|failure| !matches!(failure.downcast_ref(), Some(Error::Ended(_)))) {
             Some(other) => {
                 tracing::warn!("{error}");
@@ -256,17 +256,17 @@ fn utc_ns() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64)
 }
 
-/// What an interface's statistics go by.
+/// Key of an interface's statistics.
 fn key(device: usize, queue: u16) -> u32 {
     (device as u32) << 16 | u32::from(queue)
 }
 
-/// What became of each interface's packets, for the end of a file.
+/// Statistics of each interface, for the end of a file.
 fn statistics(ledger: &Ledger, begin_ns: u64) -> Vec<(u32, InterfaceStatistics)> {
     let now = utc_ns();
     let of = |line: &VirtualDeviceLine| {
         let c = &line.counters;
-        // As dumpcap has it, and Wireshark shows it: isb_ifdrop holds what the capture dropped.
+        // As in dumpcap, and as shown by Wireshark: isb_ifdrop contains the packets that the capture dropped.
         let statistics = InterfaceStatistics {
             at_ns: now,
             start_ns: Some(begin_ns),
@@ -282,7 +282,7 @@ fn statistics(ledger: &Ledger, begin_ns: u64) -> Vec<(u32, InterfaceStatistics)>
     ledger.virtual_devices.iter().map(of).collect()
 }
 
-/// Shows the recording with the capture.
+/// Reports the recording together with the capture.
 struct RecordReporter<'a> {
     report: Report,
     recording: &'a Recording,
@@ -308,7 +308,7 @@ impl Reporter for RecordReporter<'_> {
     }
 }
 
-/// A recorder, and the ids of what it has described.
+/// A recorder, and the ids of its described interfaces.
 struct Queue {
     recorder: PacketRecorder,
     interfaces: Interfaces,
@@ -319,7 +319,7 @@ struct Queue {
 }
 
 impl Queue {
-    /// The id of an interface, described at its first mention.
+    /// Id of an interface, which is described when it is first used.
     #[inline]
     fn interface_id(&mut self, device: usize, queue: u16) -> Result<u32> {
         match self.ids.get(device).and_then(|queues| queues.get(usize::from(queue))) {
@@ -358,7 +358,7 @@ impl Queue {
     }
 }
 
-/// The worker's side: it has its recorder while it runs, and puts it back at its end, however that comes.
+/// The worker's side: owns its recorder while it runs, and returns it on drop.
 struct Recorder {
     queue: Option<Queue>,
     home: Arc<Mutex<VecDeque<Queue>>>,
@@ -372,13 +372,20 @@ impl Recorder {
     }
 }
 
+/// The segments that the record represents, if it is an aggregate.
+#[inline]
+fn aggregate(record: &Record<'_>) -> Option<Aggregate> {
+    let (segment_size, headers) = record.segment_size();
+    (segment_size != 0).then(|| Aggregate { packets: record.segments(), headers, segment_size })
+}
+
 impl Handler for Recorder {
     type Error = anyhow::Error;
 
     #[inline]
     fn record(&mut self, record: &Record<'_>) -> Result<()> {
         let ts_ns = self.time.utc_ns(record);
-        // A file has what its packets had.
+        // Packets from a file keep their checksums.
         let checksum = if self.live { record.missing_checksum() } else { None };
         let queue = self.queue()?;
         let interface = queue.interface_id(record.device(), record.queue())?;

@@ -1,4 +1,4 @@
-//! The options of a recording, and what they mean together.
+//! Options of a recording, and their combination.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,12 +12,12 @@ pub const RECORDING: &str = "The recording";
 /// See [`RECORDING`].
 pub const MANY: &str = "Several files";
 
-/// Least size of a file: below, most of it would be headers.
+/// Minimum size of a file: a smaller one would consist mostly of headers.
 const SMALLEST: u64 = 64 << 10;
-/// The level of zstd where none is named: its own default.
+/// Default compression level of zstd.
 const ZSTD_LEVEL: i32 = 3;
 
-/// What is written, and where.
+/// Options of the recorded files.
 #[derive(clap::Args, Debug)]
 pub struct RecordingArgs {
     /// File to write, NAME.part until it is complete; '-' is standard output, with tables on standard error
@@ -106,7 +106,7 @@ fn wrong(option: &'static str, reason: impl Into<String>) -> anyhow::Error {
 }
 
 impl RecordingArgs {
-    /// What they ask for, with so many workers.
+    /// Converts the options to settings for this many workers.
     pub fn resolve(&self, workers: usize, live: bool) -> Result<RecordingOptions> {
         let rotation =
             Rotation { size: self.rotate_size, interval: self.rotate_interval, packets: self.rotate_packets };
@@ -162,7 +162,7 @@ impl RecordingArgs {
         })
     }
 
-    /// The first option that makes sense for files only.
+    /// The first option that is valid only for files.
     fn needs_file(&self, workers: usize, rotation: Rotation, keep: Keep) -> Option<&'static str> {
         [
             ("--rotate-size", rotation.size.is_some()),
@@ -183,7 +183,7 @@ fn says_pcap(path: &Path, says_zst: bool) -> bool {
     inner.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("pcap"))
 }
 
-/// A number and its unit, split.
+/// Splits a text into a number and its unit.
 fn split(text: &str) -> (&str, &str) {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     (&text[..end], text[end..].trim())
@@ -210,7 +210,7 @@ pub fn size(text: &str) -> Result<u64, String> {
     }
 }
 
-/// A time of a second or more: 30 or 30s, 15m, 1h, 1d.
+/// A time of at least a second: 30 or 30s, 15m, 1h, 1d.
 pub fn time(text: &str) -> Result<Duration, String> {
     let (number, unit) = split(text.trim());
     let factor = match unit {

@@ -1,4 +1,4 @@
-//! `wirelane rules explain`: which rules a packet would hit, and why.
+//! `wirelane rules explain`: which rules match a packet, and why.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -40,7 +40,7 @@ pub struct Args {
 /// Runs the command.
 ///
 /// # Errors
-/// What is wrong with the rule file, or with the packet.
+/// The fault of the rule file, or of the packet.
 pub fn run(args: &Args) -> Result<()> {
     let rules = RuleSet::read(&args.file)?;
     let explanation = match hex(&args.packet) {
@@ -59,7 +59,7 @@ pub fn run(args: &Args) -> Result<()> {
     out::print(if args.json { to_json(&explanation)? + "\n" } else { format!("{explanation}\n") })
 }
 
-/// The bytes of a frame in hex digits, which may have spaces or colons between; `None`: it is none.
+/// The bytes of a frame in hex digits, optionally separated by spaces or colons; `None`: the text is not a frame.
 fn hex(text: &str) -> Option<Vec<u8>> {
     let digits: Vec<u8> = text
         .chars()
@@ -68,11 +68,11 @@ fn hex(text: &str) -> Option<Vec<u8>> {
         .collect::<Option<_>>()?;
     let (pairs, rest) = digits.as_chunks::<2>();
     let bytes: Vec<u8> = pairs.iter().map(|[high, low]| high << 4 | low).collect();
-    // No Ethernet frame is shorter, and names of files are.
+    // No Ethernet frame is shorter, and file names usually are.
     (rest.is_empty() && bytes.len() >= 14).then_some(bytes)
 }
 
-/// Explains the packet of a capture file that is meant.
+/// Explains the selected packet of a capture file.
 fn of_file(args: &Args, rules: &RuleSet) -> Result<Explanation> {
     let mut capture = Capture::open_file(args.packet.as_ref())
         .with_context(|| "the packet is neither a capture file nor a frame in hex digits")?;

@@ -120,7 +120,7 @@ enum What {
 /// Runs the command.
 ///
 /// # Errors
-/// What is wrong with a file, or what the capture says.
+/// The fault of a file, or the error of the capture.
 pub fn run(args: &Args) -> Result<()> {
     match &args.what {
         What::Check { file, plugins, json } => check(file, plugins, *json),
@@ -139,12 +139,12 @@ pub fn run(args: &Args) -> Result<()> {
     }
 }
 
-/// What a rule file has.
+/// Contents of a rule file.
 #[derive(Serialize)]
 struct Checked {
     rules: usize,
     exact: usize,
-    /// For `--rules-capacity`.
+    /// Capacities for `--rules-capacity`.
     nodes: usize,
     classes: usize,
     table_bytes: usize,
@@ -154,15 +154,15 @@ struct Checked {
     /// Patterns.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     patterns: Vec<PatternLine>,
-    /// The devices that they send packets to, for `--mirror-to`.
+    /// Devices to which the rules send packets, for `--mirror-to`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     egress_devices: Vec<String>,
-    /// The plug-ins that they ask, for `--plugin`.
+    /// Plug-ins that the rules evaluate, for `--plugin`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     plugins: Vec<String>,
 }
 
-/// Reads a rule file for a capture that runs.
+/// Reads a rule file for a running capture.
 fn read_for(file: &Path, status: &Status) -> Result<RuleSet> {
     Ok(RuleSet::read_for(file, Some(&status.egress_devices), Some(&status.plugins))?)
 }
@@ -207,7 +207,7 @@ fn check(file: &Path, plugins: &[String], json: bool) -> Result<()> {
     ))
 }
 
-/// Shows what a change has come to.
+/// Shows the result of a change.
 fn changed(changed: Changed, json: bool) -> Result<()> {
     if json {
         return out::print(to_json(&changed)? + "\n");

@@ -10,13 +10,13 @@ use wirelane::rules::{ExactFields, ExactRule, Rule, RuleSet};
 use super::changed;
 use crate::instance::Which;
 
-/// Exact-match rules that are sent in one go.
+/// Number of exact-match rules that are sent together.
 const AT_ONCE: usize = 4096;
 
-/// Connects to the capture whose rules are meant.
+/// Connects to the selected capture.
 ///
 /// # Errors
-/// Where there is none, or several.
+/// If there is no such capture, or several.
 pub fn connect(which: &Which) -> Result<Client> {
     Ok(which.connect(Purpose::Rules)?.1)
 }
@@ -47,7 +47,7 @@ pub struct Add {
 /// Runs `add`.
 ///
 /// # Errors
-/// What is wrong with the rules, or what the capture says.
+/// The fault of the rules, or the error of the capture.
 pub fn add(args: &Add) -> Result<()> {
     let mut client = None;
     let set = match &args.file {
@@ -107,7 +107,7 @@ pub struct Del {
 /// Runs `del`.
 ///
 /// # Errors
-/// Where what is given are no ids or fields, where there are no such rules, or what the capture says.
+/// If the arguments are not ids or fields, there are no such rules, or the capture reports an error.
 pub fn del(args: &Del) -> Result<()> {
     let mut client = connect(&args.which)?;
     let change = if args.exact {
@@ -136,7 +136,7 @@ fn ids(words: &[String]) -> Result<Vec<u32>> {
     Ok(all.into_iter().map(|word| id(&word.to_owned())).collect::<std::result::Result<_, _>>()?)
 }
 
-/// The fields in these words. What else a rule must have does not matter.
+/// Parses the fields in these words. Other parts of a rule are filled in.
 fn fields(words: &str) -> Result<ExactFields> {
     Ok(ExactRule::from_words(&format!("{words} id=1 action=none"))?.fields)
 }

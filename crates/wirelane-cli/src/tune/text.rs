@@ -1,4 +1,4 @@
-//! Plans and what became of them, for people.
+//! Formats plans and their results, for people.
 
 use std::fmt::Write;
 
@@ -6,10 +6,10 @@ use wirelane::tune::{Applied, By, Outcome, Plan, Restored, Setting, Status, Undo
 
 use wirelane_screen::table::wrap;
 
-/// Where a reason starts, below its line.
+/// Indentation of a reason, below its line.
 const INDENT: usize = 4;
 
-/// A value, short enough for a line: keys and uneven tables are long.
+/// A value, shortened for a line: keys and uneven tables are long.
 fn short(value: &str) -> String {
     match value.len() {
         0 => "none".to_owned(),
@@ -47,7 +47,7 @@ pub fn plan(plan: &Plan) -> String {
     text + &places(plan)
 }
 
-/// Where queues and workers run.
+/// The placement of queues and workers.
 pub fn places(plan: &Plan) -> String {
     let mut text = String::from("queues\n");
     for queue in &plan.queues {
@@ -66,7 +66,7 @@ pub fn places(plan: &Plan) -> String {
     text
 }
 
-/// What became of each change.
+/// The result of each change.
 pub fn applied(device: &str, applied: &Applied) -> String {
     let mut text =
         format!("{device}: {}, journal {}\n", changes(applied.steps.len()), applied.journal.display());
@@ -86,7 +86,7 @@ pub fn applied(device: &str, applied: &Applied) -> String {
     text
 }
 
-/// What became of each change that was to be undone.
+/// The result of each undone change.
 pub fn restored(device: &str, restored: &Restored) -> String {
     if restored.steps.is_empty() {
         return format!("{device}: nothing to restore\n");
@@ -107,7 +107,7 @@ pub fn restored(device: &str, restored: &Restored) -> String {
     text
 }
 
-/// What is changed.
+/// The changes that are in effect.
 pub fn status(device: &str, status: &Status) -> String {
     let Some(journal) = &status.journal else { return format!("{device}: nothing is changed\n") };
     let mut text = format!("{device}: {}, journal {}\n", changes(status.entries.len()), journal.display());

@@ -1,4 +1,4 @@
-//! `wirelane voip`: calls, their streams, and how they sound.
+//! `wirelane voip`: calls, their streams, and their quality.
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::sync_channel;
@@ -217,17 +217,17 @@ Examples:
 Exit status: 0 done (also after Ctrl-C), 1 failed or a file could not be
 written, 2 wrong usage. A receiver that is away does not change it.";
 
-/// Batches on their way from the worker to the exports.
+/// Maximum batches in the channel from the worker to the exports.
 const UNDER_WAY: usize = 2;
 
-/// How much later records of one ring may come than those of another; and so in a file that was recorded from several.
+/// How much later records of one ring may come than those of another; also in a file recorded from several rings.
 const REORDER_NS: u64 = 500_000_000;
 
-/// RTP streams that the kernel has room for.
+/// Default capacity of RTP streams in the kernel.
 const STREAMS: u32 = 16_384;
 
 impl Args {
-    /// What calls and each output may take.
+    /// Memory and write limits of calls and of each output.
     fn shares(&self) -> Shares {
         let prints = !self.quiet && !self.top;
         let outputs =
@@ -267,7 +267,7 @@ pub fn run(mut args: Args) -> Result<()> {
         wait: args.export_wait,
         digits: args.dtmf_digits,
     };
-    // Before rights are given up: what is opened here is all that is open later.
+    // Before privileges are dropped: no other files or sockets can be opened later.
     let owner = args.source.rights.identity()?.map(|identity| identity.ids());
     let options = OutputOptions { overwrite: args.overwrite };
     let exporters = Exporters::open(&targets, settings, options, owner)?;
@@ -285,7 +285,7 @@ pub fn run(mut args: Args) -> Result<()> {
     listen(&args, capture, outputs, store, endpoint, signals)
 }
 
-/// How many RTP streams can be measured in the kernel, where they are to be.
+/// Capacity of RTP streams in the kernel, if they are measured there.
 fn kernel_streams(args: &Args) -> Result<Option<usize>> {
     if args.analysis == AnalysisArg::User {
         return match args.streams {
@@ -337,7 +337,7 @@ fn settings(args: &Args, signals: bool) -> Settings {
     }
 }
 
-/// Everything behind the set-up.
+/// Runs the capture after the set-up.
 fn listen(
     args: &Args,
     capture: Capture,
@@ -361,7 +361,7 @@ fn listen(
         _ => Show::Table,
     };
     let stream = if args.csv { Stream::Stderr } else { Stream::Stdout };
-    // There where it was asked for.
+    // Available if measurement in the kernel was requested.
     let mut meter = capture.meter();
     let loss = Arc::new(CaptureLoss::default());
     let mut reporter = VoipReporter {
@@ -392,21 +392,21 @@ fn listen(
             };
             Ok(calls.watched(metrics.clone(), model.clone().map(look)))
         };
-        let outcome = run_loop::run(capture, &args.source.limits(), begun, &mut reporter);
-        // What is said from here on is said in rows.
+        let outcome = session::run(capture, &args.source, begun, &mut reporter);
+        // Later messages are printed as ordinary lines.
         drop(reporter.top.take());
-        // What still goes on, now that it is known what the capture has lost.
+        // Active calls are handed out now, because the number of lost packets is final.
         let monitor = left.lock().unwrap_or_else(PoisonError::into_inner).take();
         let counts = monitor.map(|mut monitor| {
             if let Ok(outcome) = &outcome {
                 monitor.lost_by_capture(lost_by_capture(&outcome.ledger.total));
             }
-            // Where nobody takes them any more, the exporting thread says why.
+            // If the exporting thread has ended, it reports the reason.
             while monitor.flush() && hand_on(&mut monitor, &sender).is_ok() {}
             let _ = hand_on(&mut monitor, &sender);
             monitor.counts()
         });
-        // The handler is gone; this is the last end of the channel.
+        // The handler is dropped; this is the last sender of the channel.
         drop(sender);
         let exported = thread.join().map_err(|_| anyhow!("the exporting thread panicked; this is a bug"))?;
         anyhow::Ok((outcome, counts, exported))
@@ -414,8 +414,8 @@ fn listen(
     let counts = counts.unwrap_or_default();
     let result = std::mem::replace(&mut exported.result, Ok(()));
     let mut outcome = match (outcome, result) {
-        // A reader that has gone ends the worker, whose error says less.
-        (Ok(_), Err(error)) if error.is::<wirelane_monitor::out::ReaderGone>() => return Err(error),
+        // A closed reader ends the worker, whose error is less specific.
+        (Ok(_), Err(error)) if error.is::<crate::out::ReaderGone>() => return Err(error),
         (Ok(mut outcome), Err(error)) => {
             outcome.failure = Some(error);
             outcome
@@ -442,13 +442,13 @@ fn listen(
     failure.map_or(last, Err)
 }
 
-/// Intervals are shown to programs only: between the rows of a table they would be in the way.
+/// Intervals are shown only in JSON: between the rows of a table they would disturb.
 struct VoipReporter {
     report: Report,
     json: bool,
     loss: Arc<CaptureLoss>,
     numbers: Option<LedgerMetrics>,
-    /// What a screen shows, where one was asked for.
+    /// State of the live view, if requested.
     model: Option<Arc<TopModel>>,
     top: Option<Top>,
 }

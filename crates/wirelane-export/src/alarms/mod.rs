@@ -1,7 +1,7 @@
-//! Alarms to files, collectors and syslog: a line of JSON each, or a message of RFC 5424.
+//! Alarms to files, collectors and syslog: a line of JSON for each, or a message of RFC 5424.
 //!
-//! What is connected to is connected before rights are given up; a connection that breaks is made again. Nothing is sent
-//! twice, and nothing waits for long: what cannot be sent is given up and counted by who sends.
+//! Connections are opened before privileges are dropped; a broken connection is made again. Nothing is sent twice, and
+//! nothing waits for long: an alarm that cannot be sent is given up, and the caller counts it.
 
 mod syslog;
 mod tcp;
@@ -20,7 +20,7 @@ use crate::flows::target::resolve;
 use crate::{AppendFile, Error, OutputOptions, Result};
 use tcp::Tcp;
 
-/// The port of syslog by UDP (RFC 5426).
+/// Port of syslog over UDP (RFC 5426).
 const SYSLOG: u16 = 514;
 
 enum Way {
@@ -31,7 +31,7 @@ enum Way {
     Unix(UnixDatagram),
 }
 
-/// An open target of alarms.
+/// An open output of alarms.
 pub struct AlarmOutput {
     name: String,
     way: Way,
@@ -45,11 +45,11 @@ impl std::fmt::Debug for AlarmOutput {
 }
 
 impl AlarmOutput {
-    /// Opens a target: looks names up and connects, or opens a file, which is made where there is none, for its owner alone.
-    /// `owner`: whom it is given to then.
+    /// Opens a target: resolves names and connects, or opens a file, which is created if it is missing, readable only
+    /// for its owner. `owner`: owner of a created file.
     ///
     /// # Errors
-    /// [`Error::Target`] with what is wrong, also where nobody takes a connection.
+    /// [`Error::Target`] with the reason, also if a connection is refused.
     pub fn open(target: &Target, owner: Option<(u32, u32)>) -> Result<AlarmOutput> {
         let name = target.name();
         let failed = |why: String| Error::Target { target: name.clone(), reason: why };
@@ -67,12 +67,12 @@ impl AlarmOutput {
         Ok(AlarmOutput { name, way, host })
     }
 
-    /// As it was written.
+    /// Name of the target, as the user wrote it.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The TCP ports that it may connect to again.
+    /// TCP ports that the output may connect to again.
     pub fn tcp_ports(&self) -> Vec<u16> {
         match &self.way {
             Way::Tcp(tcp) => tcp.addresses().iter().map(SocketAddr::port).collect(),
@@ -80,7 +80,7 @@ impl AlarmOutput {
         }
     }
 
-    /// The file that is opened again where it is renamed.
+    /// The file that is reopened after it was renamed.
     pub fn rotates(&self) -> Option<&Path> {
         match &self.way {
             Way::File(file) => file.rotates(),
@@ -88,10 +88,10 @@ impl AlarmOutput {
         }
     }
 
-    /// Sends an alarm, in this time at most.
+    /// Sends an alarm within `patience`.
     ///
     /// # Errors
-    /// Why it has not been sent, or is not known to have been.
+    /// Why the alarm was not sent, or is not known to have been sent.
     pub fn send(&mut self, alarm: &AlarmEvent, patience: Duration) -> io::Result<()> {
         let line = || -> io::Result<Vec<u8>> {
             let mut line = to_json(alarm)?.into_bytes();
@@ -108,13 +108,13 @@ impl AlarmOutput {
     }
 }
 
-/// Whoever says that nobody listens says it of the datagram before.
+/// Result of sending a datagram. A "connection refused" refers to the previous datagram.
 fn whole(sent: io::Result<usize>) -> io::Result<()> {
     sent.map(|_| ())
 }
 
 fn file(path: &Path, owner: Option<(u32, u32)>) -> std::result::Result<AppendFile, String> {
-    // A pipe that nobody reads is not waited for.
+    // Do not wait for a reader of a pipe.
     if path.symlink_metadata().is_ok_and(|metadata| !metadata.is_file() && !metadata.is_symlink()) {
         return Err("it is there and is not a file".into());
     }
@@ -122,7 +122,7 @@ fn file(path: &Path, owner: Option<(u32, u32)>) -> std::result::Result<AppendFil
         .map_err(|error| error.to_string())
 }
 
-/// Appends a line. One that finds no room is given up.
+/// Appends a line. A line that cannot be written is given up.
 fn append(file: &mut AppendFile, line: &[u8]) -> io::Result<()> {
     file.flush();
     let before = file.counts().unwritten;

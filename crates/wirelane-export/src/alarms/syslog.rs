@@ -1,4 +1,4 @@
-//! Messages of syslog (RFC 5424).
+//! Syslog messages (RFC 5424).
 
 use std::fmt::Write as _;
 
@@ -7,13 +7,13 @@ use wirelane_probe::{AlarmEvent, State};
 
 use crate::calendar::calendar;
 
-/// Facility `daemon`, with the severities of warnings and of notices.
+/// Facility `daemon`, with severities warning and notice.
 const WARNING: u32 = 3 * 8 + 4;
 const NOTICE: u32 = 3 * 8 + 5;
-/// The number that stands for no enterprise (RFC 5612): these elements are nobody's registered ones.
+/// The enterprise number reserved for documentation (RFC 5612): these elements are not registered.
 const ENTERPRISE: u32 = 32_473;
 
-/// The message of an alarm: its fields as structured data, and a line for people.
+/// The message for an alarm: its fields as structured data, and a line for people.
 pub(super) fn message(alarm: &AlarmEvent, host: &str) -> String {
     let priority = match alarm.state {
         State::Raised => WARNING,
@@ -57,13 +57,13 @@ pub(super) fn message(alarm: &AlarmEvent, host: &str) -> String {
     text
 }
 
-/// A host's name, of printable signs without blanks; `-` where there is none.
+/// A host name of printable characters without blanks; `-` if it is empty.
 fn name(host: &str) -> String {
     let host: String = host.chars().filter(char::is_ascii_graphic).take(255).collect();
     if host.is_empty() { "-".to_owned() } else { host }
 }
 
-/// A value of structured data: `"`, `\` and `]` have a `\` before them (6.3.3).
+/// A value of structured data: `"`, `\` and `]` are escaped with `\` (6.3.3).
 fn escaped(text: &str) -> String {
     let mut value = String::new();
     for c in printable(text).chars() {

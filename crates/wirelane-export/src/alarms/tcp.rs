@@ -1,5 +1,5 @@
-//! Lines over a connection that is made again where it breaks. A line of which a part was taken is lost with the connection,
-//! and so is what the other side's kernel had taken and its program had not read.
+//! Lines over a TCP connection; a broken connection is made again. A partly sent line is lost with the connection, and
+//! so are data that the peer's kernel had accepted and its program had not read.
 
 use std::io;
 use std::net::SocketAddr;
@@ -13,12 +13,12 @@ use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, connect, se
 
 use crate::flows::tcp::has_closed;
 
-/// How long the first connection may take.
+/// Maximum time of the first connection attempt.
 const FIRST: Duration = Duration::from_secs(10);
-/// From a connection that could not be made to the next try.
+/// Delay after a failed connection attempt.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// A connection to the first of these addresses that takes one.
+/// A connection to the first of these addresses that accepts one.
 pub(super) struct Tcp {
     addresses: Vec<SocketAddr>,
     socket: Option<OwnedFd>,
@@ -52,7 +52,7 @@ impl Tcp {
         Err(why)
     }
 
-    /// Sends a line, in this time at most.
+    /// Sends a line within `patience`.
     pub fn send(&mut self, line: &[u8], patience: Duration) -> io::Result<()> {
         let until = Instant::now() + patience;
         if self.socket.as_ref().is_some_and(has_closed) {
@@ -74,7 +74,7 @@ impl Tcp {
     }
 }
 
-/// Waits until something can be written, or it is this late.
+/// Waits until the socket is writable, or until this time.
 fn wait(socket: &OwnedFd, until: Instant) -> io::Result<()> {
     let rest = until.saturating_duration_since(Instant::now());
     let mut fds = [PollFd::new(socket, PollFlags::OUT)];
@@ -130,7 +130,7 @@ mod tests {
         tcp.send(b"one\n", patience).unwrap();
         first.read_line(&mut line).unwrap();
         drop(first);
-        // The end of it is on its way.
+        // The peer's close may still be on its way.
         let begun = Instant::now();
         while !has_closed(tcp.socket.as_ref().unwrap()) {
             assert!(begun.elapsed() < FIRST);
@@ -139,7 +139,7 @@ mod tests {
         let mut second = read(&listener);
         second.read_line(&mut line).unwrap();
         assert_eq!(line, "one\ntwo\n");
-        // One that takes nothing: its buffers fill, and then it is given up.
+        // A peer that reads nothing: its buffers fill, and then the line is given up.
         let long = vec![b'x'; 1 << 20];
         let begun = Instant::now();
         let failed = (0..1000).find_map(|_| tcp.send(&long, patience).err()).unwrap();

@@ -10,16 +10,16 @@ use super::encode::{Context, Encoder, Message};
 use super::tcp::Tcp;
 use crate::AppendFile;
 
-/// Messages that are sent at once, by UDP: fewer than a collector's socket holds.
+/// Maximum burst of UDP messages: smaller than the receive buffer of a collector.
 const BURST: f64 = 32.0;
 
 /// How long a message [settles](Message::settles).
 const SETTLING: Duration = Duration::from_millis(200);
 
-/// Refusals that are passed over without looking after other outputs.
+/// Maximum refusals in a row before other outputs are served.
 const MOST_REFUSED: u32 = 8;
 
-/// Messages that wait.
+/// Messages that wait to be sent.
 #[derive(Debug, Default)]
 pub(crate) struct Backlog {
     pub queue: VecDeque<Message>,
@@ -27,7 +27,7 @@ pub(crate) struct Backlog {
 }
 
 impl Backlog {
-    /// Puts a message at the end, where it finds room, or counts it as unsent.
+    /// Appends a message if there is space, or counts it as unsent.
     pub fn push(&mut self, message: Message, most: usize, counts: &mut OutputCounts) {
         if self.bytes + message.bytes.len() > most {
             counts.unsent(&message);
@@ -37,7 +37,7 @@ impl Backlog {
         self.queue.push_back(message);
     }
 
-    /// Takes the first one out.
+    /// Removes the first message.
     pub fn pop(&mut self) -> Option<Message> {
         let message = self.queue.pop_front()?;
         self.bytes -= message.bytes.len();
@@ -45,26 +45,26 @@ impl Backlog {
     }
 }
 
-/// What takes messages to where they go.
+/// Transport of an output's messages.
 pub(super) enum Carrier {
     File(Box<ExportFile>),
     Udp(Udp),
     Tcp(Box<Tcp>),
 }
 
-/// What a carrier waits for.
+/// Event for which a carrier waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
-    /// Nothing: there is nothing to be sent.
+    /// Nothing: no messages are left to be sent.
     Idle,
-    /// This moment.
+    /// A point in time.
     Until(Instant),
-    /// Room in its socket.
+    /// Space in the socket's send buffer.
     Room,
 }
 
 impl Carrier {
-    /// Takes a message on; it is sent by [`Carrier::pump`].
+    /// Queues a message; [`Carrier::pump`] sends it.
     pub fn push(
         &mut self,
         message: Message,
@@ -80,7 +80,7 @@ impl Carrier {
         }
     }
 
-    /// Sends what can be sent now.
+    /// Sends queued messages without blocking.
     pub fn pump(
         &mut self,
         encoder: &mut dyn Encoder,
@@ -98,7 +98,7 @@ impl Carrier {
         }
     }
 
-    /// Bytes that wait.
+    /// Number of waiting bytes.
     pub fn waiting(&self) -> usize {
         match self {
             Carrier::File(_) => 0,
@@ -107,7 +107,7 @@ impl Carrier {
         }
     }
 
-    /// Whether what waits is on its way: a collector that is away is not waited for.
+    /// Whether sending progresses: false for a collector that has taken nothing for this time.
     pub fn moves(&self, within: Duration) -> bool {
         match self {
             Carrier::File(_) | Carrier::Udp(_) => true,
@@ -115,7 +115,7 @@ impl Carrier {
         }
     }
 
-    /// What still waits is given up.
+    /// Gives up all waiting messages.
     pub fn give_up(&mut self, counts: &mut OutputCounts) {
         let backlog = match self {
             Carrier::File(_) => return,
@@ -128,17 +128,17 @@ impl Carrier {
     }
 }
 
-/// Messages of IPFIX in a file (RFC 5655), each file with the templates at its beginning.
+/// IPFIX messages in a file (RFC 5655), each file with the templates at its beginning.
 pub(crate) struct ExportFile {
     pub file: AppendFile,
-    /// The message with the templates, once it is known.
+    /// The message with the templates, once it exists.
     preamble: Option<Message>,
-    /// Records of data so far (RFC 7011, 3.1).
+    /// Data records so far (RFC 7011, 3.1).
     sequence: u32,
 }
 
 impl ExportFile {
-    /// An empty file, or one that others have written to.
+    /// An export to a file, empty or with earlier messages.
     pub fn new(file: AppendFile) -> ExportFile {
         ExportFile { file, preamble: None, sequence: 0 }
     }
@@ -166,7 +166,7 @@ impl ExportFile {
         self.count(counts);
     }
 
-    /// Makes the templates the file's header, with a sequence that the next message of data continues.
+    /// Makes the templates the file's header, with a sequence number that the next data message continues.
     fn describe(&mut self, sequence: u32) {
         if let Some(preamble) = &mut self.preamble {
             preamble.bytes[8..12].copy_from_slice(&sequence.to_be_bytes());
@@ -174,28 +174,28 @@ impl ExportFile {
         }
     }
 
-    /// Brings counts up to date.
+    /// Updates the counts.
     pub fn count(&self, counts: &mut OutputCounts) {
         counts.of_file(&self.file);
         counts.messages = self.file.counts().records;
     }
 }
 
-/// Datagrams to one collector, at a bounded rate.
+/// UDP messages to one collector, at a limited rate.
 pub(crate) struct Udp {
     socket: UdpSocket,
     pub backlog: Backlog,
-    /// Messages a second; 0: no bound.
+    /// Maximum messages per second; 0: no limit.
     rate: u32,
     /// Messages that may be sent now.
     tokens: f64,
     filled: Instant,
-    /// While a message settles.
+    /// End of the time in which a message settles.
     until: Option<Instant>,
 }
 
 impl Udp {
-    /// Over a socket that is connected and does not block.
+    /// Creates the transport over a connected non-blocking socket.
     pub fn new(socket: UdpSocket, rate: u32) -> Udp {
         Udp { socket, backlog: Backlog::default(), rate, tokens: BURST, filled: Instant::now(), until: None }
     }
@@ -210,7 +210,7 @@ impl Udp {
         self.tokens >= 1.0
     }
 
-    /// Sends what can be sent now.
+    /// Sends queued messages without blocking.
     pub fn pump(&mut self, counts: &mut OutputCounts) -> Wait {
         let mut refused = 0;
         while let Some(message) = self.backlog.queue.front() {
@@ -227,7 +227,7 @@ impl Udp {
                 Ok(_) => counts.sent(message),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Wait::Room,
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                // An earlier one has been refused, by ICMP; this one has not been sent.
+                // ICMP has reported that an earlier message was refused; this message has not been sent.
                 Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
                     refused += 1;
                     counts.refused += 1;

@@ -8,33 +8,33 @@ use wirelane_analysis::http::Transaction;
 use super::{Naming, OutputCounts};
 use crate::OutputLimit;
 
-/// How flows are exported, whatever the format.
+/// Export settings common to all formats.
 #[derive(Clone, Debug)]
 pub struct ExportSettings {
-    /// Observation domain (IPFIX), source (NetFlow 9) or engine (NetFlow 5, its low 16 bits): tells probes of one host
-    /// apart.
+    /// Observation domain (IPFIX), source (NetFlow 9) or engine (NetFlow 5, the low 16 bits): distinguishes probes on
+    /// one host.
     pub domain: u32,
-    /// One packet of how many was looked at.
+    /// Sampling interval: one of this many packets was analysed.
     pub sampling: u32,
     /// Whether both directions are one flow.
     pub biflow: bool,
-    /// Whether what is exported are HTTP transactions, as IPFIX, and no flows.
+    /// Whether HTTP transactions are exported as IPFIX, instead of flows.
     pub transactions: bool,
     /// Whether addresses are those inside tunnels.
     pub inner: bool,
-    /// Seconds after which templates are sent again by UDP; after 20 messages in any case.
+    /// Time after which templates are sent again over UDP; after 20 messages in any case.
     pub refresh: Duration,
-    /// Messages a second to each collector by UDP, which has no flow control; 0: as they come.
+    /// Maximum messages per second to each UDP collector, since UDP has no flow control; 0: no limit.
     pub rate: u32,
-    /// Bytes of messages that wait for a collector at most.
+    /// Maximum bytes of messages that wait for a collector.
     pub backlog: usize,
-    /// What each output may write.
+    /// Write limit of each output.
     pub limit: OutputLimit,
-    /// Whether the time is now. Of a file it is the latest in it.
+    /// Whether the input is live. For a file, the current time is the latest time in it.
     pub live: bool,
-    /// Whether to wait for room in the backlog: nobody loses packets for it, as in reading a file.
+    /// Whether to wait for space in the backlog: when reading a file, waiting loses no packets.
     pub patient: bool,
-    /// How long collectors are waited for at the end.
+    /// How long to wait for collectors at the end.
     pub wait: Duration,
 }
 
@@ -57,61 +57,61 @@ impl Default for ExportSettings {
     }
 }
 
-/// Templates are sent again after so many messages.
+/// Number of messages after which templates are sent again.
 const REFRESH_MESSAGES: u32 = 20;
 
-/// A message, ready to be sent.
+/// A message that is ready to be sent.
 #[derive(Debug, Default)]
 pub(crate) struct Message {
-    /// All of it. Of IPFIX the sequence number is filled in again where it is sent by TCP.
+    /// All bytes. For IPFIX over TCP the sequence number is overwritten when the message is sent.
     pub bytes: Vec<u8>,
-    /// What the sequence counts: records of data, options included.
+    /// Records that the sequence number counts: data records, including options.
     pub records: u32,
-    /// Flows, and their packets and bytes.
+    /// Number of flows; `packets` and `octets` are their sums.
     pub flows: u64,
     /// See [`Message::flows`].
     pub packets: u64,
     /// See [`Message::flows`].
     pub octets: u64,
-    /// By UDP the next message waits until the collector has read this one. A collector with several threads (goflow2
-    /// has two) would read data before the templates, and drop the data.
+    /// Over UDP, the next message waits until the collector has read this one. A collector with several threads
+    /// (goflow2 has two) could read data before the templates, and drop the data.
     pub settles: bool,
 }
 
-/// What every format does with a flow.
+/// Operations that each format implements.
 pub(super) trait Encoder: Send {
-    /// Puts a flow into a message; messages that are full go to `out`. False: the format has no place for it.
+    /// Adds a flow to the message; full messages are appended to `out`. False: the format cannot represent the flow.
     fn flow(&mut self, flow: &FlowRecord, context: &Context<'_>, out: &mut Vec<Message>) -> bool;
-    /// The same with an HTTP transaction, where it is these that are exported.
+    /// Adds an HTTP transaction, if transactions are exported.
     fn transaction(&mut self, _: &Transaction, _: &Context<'_>, _: &mut Vec<Message>) -> bool {
         false
     }
-    /// Ends the message that is being made, if there is one.
+    /// Ends the current message, if there is one.
     fn end(&mut self, context: &Context<'_>, out: &mut Vec<Message>);
-    /// What a new connection begins with; nothing where the format has no templates.
+    /// The first message of a new connection; `None` if the format has no templates.
     fn preamble(&mut self, context: &Context<'_>) -> Option<Message>;
 }
 
-/// What encoders are told beside the flow.
+/// Inputs of encoders besides the flow.
 pub(super) struct Context<'a> {
     pub settings: &'a ExportSettings,
     pub naming: &'a Naming,
     pub counts: &'a OutputCounts,
-    /// UTC.
+    /// Current time, in UTC nanoseconds.
     pub now_ns: u64,
 }
 
-/// Templates are sent again so long after the first time, and from then on as [`ExportSettings::refresh`] says: the first
-/// datagrams may be lost, as where the collector starts at the same time.
+/// Delays after the first templates at which they are repeated, before [`ExportSettings::refresh`] applies: the first
+/// datagrams may be lost, for example if the collector starts at the same time.
 const EARLY: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(5), Duration::from_secs(20)];
 
-/// When templates are due.
+/// Schedule of the templates.
 #[derive(Debug)]
 pub(crate) struct Refresh {
-    /// Sent once: by TCP, and in files.
+    /// Templates are sent only once: over TCP, and in files.
     once: bool,
     messages: u32,
-    /// When they were sent for the first time, and for the last time.
+    /// First and last time that they were sent.
     sent: Option<(Instant, Instant)>,
     alone: bool,
 }
@@ -121,7 +121,7 @@ impl Refresh {
         Refresh { once, messages: 0, sent: None, alone: false }
     }
 
-    /// Whether the message that begins now has to have them; counts it.
+    /// Whether the message that begins now must contain the templates; counts the message.
     pub fn is_due(&mut self, every: Duration) -> bool {
         self.is_due_at(Instant::now(), every)
     }
@@ -144,26 +144,27 @@ impl Refresh {
         due
     }
 
-    /// Whether those that are due have messages of their own, which [settle](Message::settles): the first ones by UDP.
+    /// Whether due templates get separate messages, which [settle](Message::settles): the first templates over UDP.
     pub fn is_alone(&self) -> bool {
         self.alone
     }
 
-    /// They were sent otherwise: at the start of a connection.
+    /// Records that the templates were sent in another way: at the start of a connection.
     pub fn done(&mut self) {
         let now = Instant::now();
         (self.messages, self.sent) = (1, Some((now, now)));
     }
 }
 
-/// A message that is being made: a header, which its format fills in at the end, and sets of records (NetFlow 9 and IPFIX).
+/// A message under construction: a header, which its format fills in at the end, and sets of records (NetFlow 9 and
+/// IPFIX).
 #[derive(Debug)]
 pub(crate) struct Sets {
     header: usize,
     most: usize,
     message: Message,
     set: Option<(u16, usize)>,
-    /// All records in it, templates included: what NetFlow 9 counts in its header.
+    /// Number of all records, including templates: the count in the NetFlow 9 header.
     pub all: u16,
 }
 
@@ -172,19 +173,19 @@ impl Sets {
         Sets { header, most, message: Message::default(), set: None, all: 0 }
     }
 
-    /// Whether nothing is in it.
+    /// Whether the message is empty.
     pub fn is_empty(&self) -> bool {
         self.message.bytes.is_empty()
     }
 
-    /// Whether a record of this many bytes fits into it, in this set.
+    /// Whether a record of this many bytes fits into the message, in this set.
     pub fn fits(&self, set: u16, record: usize) -> bool {
         let same = self.set.is_some_and(|(open, _)| open == set);
         let (header, pad) = (if same { 0 } else { 4 + 3 }, 3);
         self.is_empty() || self.message.bytes.len() + header + record + pad <= self.most
     }
 
-    /// Appends a record to this set. It counts in the sequence where it is of data.
+    /// Appends a record to this set. Data records count in the sequence number.
     pub fn put(&mut self, set: u16, record: &[u8]) {
         if self.is_empty() {
             self.message.bytes.resize(self.header, 0);
@@ -200,24 +201,24 @@ impl Sets {
         self.all += 1;
     }
 
-    /// What comes next begins a set of its own: some collectors (nfdump 1.7.1) read one template of options of a set.
+    /// Starts a new set for the next record: some collectors (nfdump 1.7.1) read only one options template per set.
     pub fn separate(&mut self) {
         self.close();
     }
 
-    /// A flow is in it now.
+    /// Counts a flow in the message.
     pub fn count(&mut self, flow: &FlowRecord) {
         self.message.flows += 1;
         self.message.packets += flow.packets();
         self.message.octets += flow.bytes();
     }
 
-    /// A transaction is.
+    /// Counts a transaction in the message.
     pub fn count_one(&mut self) {
         self.message.flows += 1;
     }
 
-    /// Ends the open set: pads it to 4 bytes and fills its length in.
+    /// Ends the open set: pads it to 4 bytes and fills in its length.
     fn close(&mut self) {
         let Some((_, at)) = self.set.take() else { return };
         let bytes = &mut self.message.bytes;
@@ -226,15 +227,15 @@ impl Sets {
         bytes[at + 2..at + 4].copy_from_slice(&length.to_be_bytes());
     }
 
-    /// The message, whose header is still to be filled in; begins another.
+    /// Takes the message, whose header is still to be filled in, and begins another.
     pub fn take(&mut self) -> Message {
         self.close();
         self.all = 0;
         std::mem::take(&mut self.message)
     }
 
-    /// The message with IPFIX's header (RFC 7011, 3.1), as exported at this second; the sequence number goes on by its
-    /// records.
+    /// Takes the message with the IPFIX header (RFC 7011, 3.1) and this export time in seconds; advances the sequence
+    /// number by its records.
     pub fn ipfix(&mut self, seconds: u32, sequence: &mut u32, domain: u32) -> Message {
         let mut message = self.take();
         let length = message.bytes.len() as u32;
@@ -248,7 +249,7 @@ impl Sets {
     }
 }
 
-/// A flow in both directions as two, where the format has one-way flows only.
+/// Splits a flow in both directions into two, for formats with one-way flows.
 pub(super) fn one_way(flow: &FlowRecord) -> impl Iterator<Item = FlowRecord> {
     let forward = FlowRecord { reverse: None, ..*flow };
     let back = flow.reverse.zip(reverse_key(&flow.key));
@@ -266,7 +267,7 @@ mod tests {
         let (begun, every) = (Instant::now(), Duration::from_secs(60));
         let due = |once| {
             let mut refresh = Refresh::new(once);
-            // Fewer than REFRESH_MESSAGES.
+            // Fewer messages than REFRESH_MESSAGES.
             let seconds = [0u64, 0, 1, 2, 4, 5, 6, 19, 20, 21, 79, 80, 81];
             let found = seconds.map(|at| {
                 let due = refresh.is_due_at(begun + Duration::from_secs(at), every);

@@ -19,34 +19,34 @@ use super::transactions::TransactionIpfix;
 use super::{Format, Target, Transport};
 use crate::{AppendFile, Error, Limiter, OnWire, OutputOptions, Result};
 
-/// A message is sent once its first flow has waited this long, full or not.
+/// A message is sent after its first flow has waited for this time, full or not.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What has become of the flows at one output.
+/// Results of the flows at one output.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct OutputCounts {
-    /// The output, as it was asked for.
+    /// The output, as the user wrote it.
     pub target: String,
-    /// Flows that were written, or sent. By UDP that means that the network took them.
+    /// Flows that were written, or sent. Over UDP, sent means accepted by the network.
     pub flows: u64,
-    /// Flows that the format has no place for: what is no IPv4 in NetFlow 5, what is no IP in NetFlow 9.
+    /// Flows that the format cannot represent: other than IPv4 in NetFlow 5, other than IP in NetFlow 9.
     pub not_exportable: u64,
-    /// Flows beyond what the output may write.
+    /// Flows beyond the output's write limit.
     pub suppressed_flows: u64,
-    /// Flows that were given up: no room to wait, a disk that is full, a collector that stayed away.
+    /// Flows that were given up: no space in the backlog, a full disk, an unreachable collector.
     pub unsent_flows: u64,
-    /// Messages.
+    /// Number of messages.
     pub messages: u64,
-    /// Their bytes.
+    /// Bytes of the messages.
     pub bytes: u64,
-    /// How often the collector's host said that no process listens there.
+    /// Number of reports from the collector's host that no process listens on the port.
     pub refused: u64,
-    /// Connections by TCP.
+    /// Number of TCP connections.
     pub connections: u64,
-    /// What went wrong last.
+    /// The last error.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// Bytes of messages that wait to be sent: in the end none.
+    /// Bytes of messages that wait to be sent: 0 at the end.
     #[serde(skip)]
     pub waiting: u64,
     #[serde(skip)]
@@ -68,14 +68,14 @@ impl OutputCounts {
         self.unsent_bytes += message.octets;
     }
 
-    /// Takes the counts of a file on.
+    /// Takes over the counts of a file.
     pub(crate) fn of_file(&mut self, file: &AppendFile) {
         let counts = file.counts();
         (self.flows, self.unsent_flows, self.bytes) = (counts.written, counts.unwritten, counts.bytes);
         self.error.clone_from(&counts.error);
     }
 
-    /// Warns once, and again where something else goes wrong.
+    /// Warns once about an error, and again when the error changes.
     pub(super) fn failed(&mut self, why: String) {
         if self.error.as_ref() != Some(&why) {
             tracing::warn!("{}: {why}", self.target);
@@ -101,9 +101,9 @@ pub struct Exporters {
     settings: ExportSettings,
     naming: Option<Naming>,
     outlets: Vec<Outlet>,
-    /// Flows so far.
+    /// Number of flows so far.
     number: u64,
-    /// The latest time in them.
+    /// The latest time of these flows.
     latest_ns: u64,
 }
 
@@ -114,10 +114,10 @@ impl std::fmt::Debug for Exporters {
 }
 
 impl Exporters {
-    /// Opens all outputs. `owner`: whom files are given to.
+    /// Opens all outputs. `owner`: owner of created files.
     ///
     /// # Errors
-    /// Those of [`AppendFile::open`]; [`Error::Target`] where there is no way to a collector.
+    /// Those of [`AppendFile::open`]; [`Error::Target`] if there is no route to a collector.
     pub fn open(
         targets: &[Target],
         settings: ExportSettings,
@@ -129,12 +129,12 @@ impl Exporters {
         Ok(Exporters { settings, naming: None, outlets, number: 0, latest_ns: 0 })
     }
 
-    /// What numbers in flows are called, before the first of them.
+    /// Sets the names of numbers in flows, before the first flow.
     pub fn start(&mut self, naming: Naming) {
         self.naming = Some(naming);
     }
 
-    /// Takes flows on. What cannot be exported is counted, and ends nothing else.
+    /// Exports flows. A flow that cannot be exported at an output is counted, and does not affect other outputs.
     pub fn flows(&mut self, flows: &[FlowRecord]) {
         let Some(naming) = self.naming.take() else { return };
         for flow in flows {
@@ -150,7 +150,7 @@ impl Exporters {
         self.pump();
     }
 
-    /// The same of HTTP transactions: [`ExportSettings::transactions`].
+    /// Exports HTTP transactions: see [`ExportSettings::transactions`].
     pub fn transactions(&mut self, transactions: &[Transaction]) {
         let Some(naming) = self.naming.take() else { return };
         for transaction in transactions {
@@ -177,7 +177,7 @@ impl Exporters {
         SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64)
     }
 
-    /// Sends what can be sent now.
+    /// Sends queued messages without blocking.
     pub fn pump(&mut self) {
         let Some(naming) = self.naming.take() else { return };
         let now_ns = self.now_ns();
@@ -187,15 +187,15 @@ impl Exporters {
         self.naming = Some(naming);
     }
 
-    /// Whether to bring no more flows before some have gone: see [`ExportSettings::patient`]. A collector that has taken
-    /// nothing for as long as is waited at the end is not waited for any more.
+    /// Whether the caller must wait before it adds flows: see [`ExportSettings::patient`]. A collector that has
+    /// accepted nothing for [`ExportSettings::wait`] is not waited for any longer.
     pub fn is_full(&self) -> bool {
         let (most, within) = (self.settings.backlog / 2, self.settings.wait);
         let is_full = |outlet: &Outlet| outlet.waiting() > most && outlet.moves(within);
         self.settings.patient && self.outlets.iter().any(is_full)
     }
 
-    /// How long nothing has to be sent, at most this long.
+    /// Time until something has to be sent, at most `most`.
     pub fn rest(&self, most: Duration) -> Duration {
         let now = Instant::now();
         let until = |outlet: &Outlet| match outlet.wait {
@@ -206,7 +206,7 @@ impl Exporters {
         self.outlets.iter().map(until).min().unwrap_or(most).min(most)
     }
 
-    /// Waits until something can be sent, or this long.
+    /// Waits until something can be sent, or at most this long.
     pub fn wait(&self, most: Duration) {
         let rest = self.rest(most);
         let room = self.outlets.iter().find(|outlet| outlet.wait == Wait::Room);
@@ -216,7 +216,7 @@ impl Exporters {
         }
     }
 
-    /// There are no more flows: sends all that waits, for as long as [`ExportSettings::wait`] says.
+    /// Sends all waiting messages after the last flow, for at most [`ExportSettings::wait`].
     pub fn finish(&mut self) {
         let end = Instant::now() + self.settings.wait;
         let naming = self.naming.take();
@@ -238,12 +238,12 @@ impl Exporters {
         }
     }
 
-    /// The files that are opened again where they are renamed.
+    /// The files that are reopened after they were renamed.
     pub fn rotating(&self) -> impl Iterator<Item = &Path> {
         self.outlets.iter().filter_map(|outlet| outlet.file()?.rotates())
     }
 
-    /// What has become of the flows, for each output.
+    /// Results of the flows, for each output.
     pub fn counts(&self) -> Vec<OutputCounts> {
         let counts = |outlet: &Outlet| {
             let waiting = outlet.file().map_or_else(|| outlet.waiting(), AppendFile::waiting) as u64;
@@ -252,7 +252,7 @@ impl Exporters {
         self.outlets.iter().map(counts).collect()
     }
 
-    /// The first file that lacks flows, and why. Collectors that are away are no failure.
+    /// The first file with unsent flows, and the reason. Unreachable collectors are not a failure.
     pub fn failure(&self) -> Option<Error> {
         let lacks = |outlet: &&Outlet| outlet.file().is_some() && outlet.counts.unsent_flows > 0;
         let broken = self.outlets.iter().find(lacks)?;
@@ -265,7 +265,7 @@ impl Exporters {
     }
 }
 
-/// A socket towards the first of these addresses to which there is a way.
+/// A socket connected to the first of these addresses that has a route.
 pub(crate) fn udp(name: &str, addresses: &[std::net::SocketAddr]) -> Result<UdpSocket> {
     let mut last = None;
     for address in addresses {
@@ -304,7 +304,7 @@ impl Outlet {
                     Format::Netflow5 => Box::new(Netflow5::new(target.message)),
                     Format::Netflow9 => Box::new(Netflow9::new(target.message, settings)),
                     _ => {
-                        // Each connection by TCP and each file begins with them.
+                        // Each TCP connection and each file begins with the templates.
                         let first = once;
                         if settings.transactions {
                             Box::new(TransactionIpfix::new(target.message, once, first))
@@ -362,7 +362,7 @@ impl Outlet {
         }
     }
 
-    /// Makes messages, of which `encode` puts one thing after the other into the one at hand.
+    /// Encodes the items with `encode` into messages, and queues the full ones.
     fn messages<T: OnWire>(
         &mut self,
         all: &[T],
@@ -432,7 +432,7 @@ impl Outlet {
         matches!(&self.kind, Kind::Messages { carrier, .. } if carrier.moves(within))
     }
 
-    /// The end: what still waits is given up.
+    /// Ends the output: gives up all waiting messages.
     fn end(&mut self) {
         let file = match &mut self.kind {
             Kind::Lines { file, .. } => file,

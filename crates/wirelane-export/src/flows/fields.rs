@@ -1,5 +1,5 @@
-//! The information elements of IPFIX, and the fields of NetFlow 9, whose numbers are the same as far as these go (the
-//! IANA registry of IPFIX information elements; RFC 3954).
+//! IPFIX information elements and NetFlow 9 fields, which have the same numbers where NetFlow 9 defines them (IANA
+//! registry of IPFIX information elements; RFC 3954).
 
 use wirelane_analysis::flows::{Flow, FlowRecord};
 use wirelane_bpf::layout::tunnel;
@@ -9,35 +9,37 @@ use wirelane_bpf::layout::tunnel;
 pub(crate) struct Field {
     pub id: u16,
     pub bytes: u16,
-    /// Whose element it is: 0 for IANA, [`REVERSE_PEN`] for IANA's of the other direction, or an enterprise's.
+    /// Enterprise number: 0 for IANA's elements, [`REVERSE_PEN`] for IANA's elements of the reverse direction, or that
+    /// of an enterprise.
     pub pen: u32,
 }
 
-/// Of IANA's registry.
+/// A field from IANA's registry.
 pub(crate) const fn field(id: u16, bytes: u16) -> Field {
     Field { id, bytes, pen: 0 }
 }
 
-/// The same of the other direction (RFC 5103).
+/// The same field of the reverse direction (RFC 5103).
 pub(super) const fn reverse(id: u16, bytes: u16) -> Field {
     Field { id, bytes, pen: REVERSE_PEN }
 }
 
-/// An enterprise's; in NetFlow 9, which has no such elements, its number there stands in [`ie`] itself.
+/// An enterprise's field; NetFlow 9 does not have such elements, and its field number is in [`ie`] itself.
 pub(super) const fn enterprise(pen: u32, id: u16, bytes: u16) -> Field {
     Field { id, bytes, pen }
 }
 
-/// The enterprise number of elements of the other direction (RFC 5103, 6.1).
+/// Enterprise number of elements of the reverse direction (RFC 5103, 6.1).
 const REVERSE_PEN: u32 = 29_305;
-/// Cisco's, for what IANA has no element: the round trip.
+/// Cisco's enterprise number, for an element missing in IANA's registry: the round trip.
 pub(super) const CISCO: u32 = 9;
-/// ntop's, for what IANA has no element: segments sent again and overtaken, a tunnel's id.
+/// ntop's enterprise number, for elements missing in IANA's registry: retransmitted and reordered segments, a tunnel's
+/// id.
 pub(super) const NTOP: u32 = 35_632;
-/// Bytes of an application's name, the longest of which has 11, with zeros behind it.
+/// Bytes of an application's name, padded with zeros; the longest name has 11.
 pub(super) const APPLICATION_NAME: u16 = 12;
 
-/// Names for the numbers.
+/// Names of the element numbers.
 pub(crate) mod ie {
     pub const OCTETS: u16 = 1;
     pub const PACKETS: u16 = 2;
@@ -93,24 +95,24 @@ pub(crate) mod ie {
     pub const JITTER_MS: u16 = 385;
     pub const JITTER_NS: u16 = 387;
 
-    /// Cisco's element, and its number in NetFlow 9: a round trip in microseconds, all ones where it is not known.
+    /// Cisco's element, and its number in NetFlow 9: a round trip in microseconds, all ones if unknown.
     pub const ROUND_TRIP: u16 = 4248;
     pub const ROUND_TRIP_9: u16 = 0x8000 + ROUND_TRIP;
-    /// ntop's elements: of the packets of this direction, and of the other one.
+    /// ntop's elements: for the packets of this direction, and of the reverse direction.
     pub const TUNNEL_ID: u16 = 106;
     pub const RETRANSMITTED: u16 = 109;
     pub const RETRANSMITTED_BACK: u16 = 110;
     pub const REORDERED: u16 = 111;
     pub const REORDERED_BACK: u16 = 112;
-    /// What ntop's numbers begin at in NetFlow 9.
+    /// First number of ntop's elements in NetFlow 9.
     const NTOP_9: u16 = 57_472;
     pub const TUNNEL_ID_9: u16 = NTOP_9 + TUNNEL_ID;
     pub const RETRANSMITTED_9: u16 = NTOP_9 + RETRANSMITTED;
     pub const REORDERED_9: u16 = NTOP_9 + REORDERED;
 }
 
-/// The ingress and egress interface of a flow that was seen at the device with this index. The device is the egress interface
-/// of transmitted packets. The other interface is not known, which is 0.
+/// The ingress and egress interface of a flow that was seen at the device with this index. The device is the egress
+/// interface of transmitted packets. The other interface is unknown, which is 0.
 pub(super) fn interfaces(flow: &FlowRecord, device: u32) -> (u32, u32) {
     if flow.is_egress() { (0, device) } else { (device, 0) }
 }
@@ -127,12 +129,12 @@ pub(crate) fn specifiers(out: &mut Vec<u8>, fields: &[Field]) {
     }
 }
 
-/// A flow as its fields are asked for.
+/// A flow, as the source of field values.
 pub(super) struct Values<'a> {
     pub flow: &'a FlowRecord,
-    /// SNMP indices of the interfaces that the packets came in and went out by ([`interfaces`]).
+    /// SNMP indices of the ingress and egress interface ([`interfaces`]).
     pub interfaces: (u32, u32),
-    /// When the exporter began, in UTC milliseconds: what NetFlow 9 counts from.
+    /// Start of the exporter, in UTC milliseconds: the reference of NetFlow 9 times.
     pub boot_ms: u64,
 }
 
@@ -144,7 +146,7 @@ impl Values<'_> {
         }
     }
 
-    /// What IANA has no element for, in IPFIX and in NetFlow 9.
+    /// The value of an enterprise's element, in IPFIX and in NetFlow 9.
     fn of_enterprise(&self, field: &Field) -> Option<u64> {
         let (flow, back) = (&self.flow.flow, self.flow.reverse.as_ref());
         Some(match (field.pen, field.id) {
@@ -182,24 +184,24 @@ impl Values<'_> {
             ie::INGRESS_INTERFACE => self.interfaces.0.into(),
             ie::EGRESS_INTERFACE => self.interfaces.1.into(),
             ie::ICMP_IPV4 | ie::ICMP_IPV6 => icmp,
-            // 0 is a priority without a VLAN (IEEE 802.1Q), which is what no tag means too.
+            // 0 is a priority tag without a VLAN (IEEE 802.1Q), and also means no tag.
             ie::VLAN => self.flow.vlan().unwrap_or(0).into(),
             ie::IP_VERSION => key.l3.into(),
             ie::DIRECTION => self.flow.is_egress().into(),
             ie::END_REASON => self.flow.reason as u64,
             ie::ETHERNET_TYPE => key.eth_type.into(),
             ie::BIFLOW_DIRECTION => 1,
-            // Of the domain's points of observation, which are RX queues of devices, that of the first packet.
+            // Observation points of the domain are RX queues of devices; this is the one of the first packet.
             ie::OBSERVATION_POINT => {
                 u64::from(self.interfaces.0 | self.interfaces.1) << 16 | u64::from(self.flow.flow.queue)
             }
             ie::APPLICATION_ID => {
                 application_id(self.flow.application().map_or(0, |known| known.number)).into()
             }
-            // The kind of segment comes first: 1 is VXLAN. Others have no number.
+            // The type of segment comes first: 1 is VXLAN. Other types have no number.
             ie::LAYER2_SEGMENT if key.tunnel == tunnel::VXLAN => 1 << 56 | u64::from(key.tunnel_id),
             ie::LAYER2_SEGMENT => 0,
-            // A label of the stack (RFC 3032): 20 bits, and 4 of which nothing is known.
+            // A label of the stack (RFC 3032): 20 bits, and 4 unknown bits.
             ie::MPLS_TOP => u64::from(self.flow.mpls_label().unwrap_or(0)) << 4,
             id => of_direction(id, direction, self.boot_ms),
         };
@@ -207,8 +209,8 @@ impl Values<'_> {
     }
 }
 
-/// An application's id (RFC 6759): by a classification engine whose numbers are the exporter's own (6), with a number of
-/// [`wirelane_analysis::flows::applications`], or 0 where nothing is known.
+/// An application's id (RFC 6759): engine 6, whose numbers are defined by the exporter, with a number of
+/// [`wirelane_analysis::flows::applications`], or 0 if unknown.
 pub(super) fn application_id(number: u8) -> u32 {
     6 << 24 | u32::from(number)
 }
@@ -236,17 +238,17 @@ fn of_direction(id: u16, flow: &Flow, boot_ms: u64) -> u64 {
     }
 }
 
-/// A number in as many bytes as the template says; the largest that they hold where it is larger.
+/// Appends a number in the template's length; too large a number becomes the maximum of that length.
 pub(crate) fn integer(out: &mut Vec<u8>, number: u64, bytes: u16) {
     let bytes = usize::from(bytes.min(8));
     let most = if bytes < 8 { (1 << (8 * bytes)) - 1 } else { u64::MAX };
     out.extend_from_slice(&number.min(most).to_be_bytes()[8 - bytes..]);
 }
 
-/// Nanoseconds since 1970 as NTP has time (RFC 5905): seconds since 1900, and the fraction in 2^-32.
+/// Converts nanoseconds since 1970 to an NTP time stamp (RFC 5905): seconds since 1900, and the fraction in 2^-32.
 pub(crate) fn ntp(ns: u64) -> u64 {
     let seconds = (ns / 1_000_000_000).wrapping_add(2_208_988_800);
-    // Rounded up, so that cutting the fraction off again gives the same nanosecond.
+    // Rounded up, so that truncating the fraction again gives the same nanosecond.
     let fraction = ((ns % 1_000_000_000) << 32).div_ceil(1_000_000_000);
     seconds << 32 | fraction
 }

@@ -1,4 +1,4 @@
-//! IPFIX (RFC 7011), with both directions in one record (RFC 5103) where that is asked for.
+//! IPFIX (RFC 7011), with both directions in one record (RFC 5103) if requested.
 
 use wirelane_analysis::flows::{FlowRecord, applications};
 use wirelane_bpf::layout::l3;
@@ -15,13 +15,13 @@ const OPTIONS_TEMPLATES: u16 = 3;
 const IPV4: u16 = 256;
 const IPV6: u16 = 257;
 const NO_IP: u16 = 258;
-/// What the template of both directions has on top of the number of one.
+/// Offset from the number of a one-way template to that of the template of both directions.
 const BOTH: u16 = 4;
 const OPTIONS: u16 = 300;
 const APPLICATIONS: u16 = 301;
 const SELECTOR: u16 = 302;
 
-/// What flows of every kind have. Milliseconds stand beside nanoseconds, which most collectors do not read.
+/// Fields of all flows. Milliseconds are exported besides nanoseconds, which most collectors do not read.
 const COMMON: [Field; 14] = [
     field(ie::OCTETS, 8),
     field(ie::PACKETS, 8),
@@ -57,7 +57,7 @@ const OF_IP: [Field; 15] = [
     enterprise(NTOP, ie::REORDERED, 4),
 ];
 
-/// Where addresses are those inside tunnels.
+/// Fields that are added if addresses are those inside tunnels.
 const OF_TUNNELS: [Field; 2] = [enterprise(NTOP, ie::TUNNEL_ID, 4), field(ie::LAYER2_SEGMENT, 8)];
 
 const OF_REVERSE: [Field; 9] = [
@@ -72,7 +72,7 @@ const OF_REVERSE: [Field; 9] = [
     field(ie::BIFLOW_DIRECTION, 1),
 ];
 
-/// Of the observation domain, which is the first: one packet of how many, and what its exporter has done.
+/// Options of the observation domain, which is the first field: the sampling interval, and the exporter's counters.
 const OPTION_FIELDS: [Field; 9] = [
     field(ie::OBSERVATION_DOMAIN, 4),
     field(ie::SAMPLING_INTERVAL, 4),
@@ -85,8 +85,9 @@ const OPTION_FIELDS: [Field; 9] = [
     field(ie::NOT_SENT_OCTETS, 8),
 ];
 
-/// How the packets are selected (RFC 5477), by the selector, which is the first. Apart from the interval above, and behind it:
-/// goflow2 2.2 takes the first number that it finds, and this one's packets for the interval.
+/// Packet selection (RFC 5477), by the selector, which is the first field. Separate from the sampling interval above,
+/// and after it: goflow2 2.2 takes the first number that it finds, and would take this record's packet count for the
+/// interval.
 const SELECTOR_FIELDS: [Field; 4] = [
     field(ie::SELECTOR_ID, 4),
     field(ie::SELECTOR_ALGORITHM, 2),
@@ -94,12 +95,12 @@ const SELECTOR_FIELDS: [Field; 4] = [
     field(ie::SAMPLING_SPACE, 4),
 ];
 
-/// The names of applications (RFC 6759): the first is the scope. Not of a variable length, which not every collector
-/// reads in options.
+/// Names of applications (RFC 6759): the first field is the scope. Fixed-length, because not every collector reads
+/// variable lengths in options.
 const APPLICATION_FIELDS: [Field; 2] =
     [field(ie::APPLICATION_ID, 4), field(ie::APPLICATION_NAME, APPLICATION_NAME)];
 
-/// The fields of a template of flows.
+/// The fields of a flow template.
 fn fields_of(template: u16, inner: bool) -> Vec<Field> {
     let tunnels = if inner { &OF_TUNNELS[..] } else { &[] };
     let v4 = [field(ie::SRC_IPV4, 4), field(ie::DST_IPV4, 4), field(ie::ICMP_IPV4, 2)];
@@ -112,19 +113,19 @@ fn fields_of(template: u16, inner: bool) -> Vec<Field> {
     }
 }
 
-/// Makes IPFIX messages.
+/// Encodes IPFIX messages.
 pub(super) struct Ipfix {
     sets: Sets,
     refresh: Refresh,
     templates: Vec<(u16, Vec<Field>)>,
-    /// Records of data before the message that is being made.
+    /// Number of data records before the current message.
     sequence: u32,
     record: Vec<u8>,
 }
 
 impl Ipfix {
-    /// For messages of so many bytes; `once`: templates are sent at the start only, and with `preamble` not by the flows,
-    /// but where [`Encoder::preamble`] is asked for.
+    /// For messages of this size; `once`: templates are sent only at the start, and with `preamble` not together with
+    /// flows, but only in [`Encoder::preamble`].
     pub fn new(most: usize, once: bool, preamble: bool, settings: &ExportSettings) -> Ipfix {
         let ids: &[u16] = if settings.biflow {
             &[IPV4, IPV6, NO_IP, IPV4 + BOTH, IPV6 + BOTH]
@@ -139,7 +140,7 @@ impl Ipfix {
         Ipfix { sets: Sets::new(HEADER, most), refresh, templates, sequence: 0, record: Vec::new() }
     }
 
-    /// Puts the templates, and what goes with them, into the message.
+    /// Adds the templates, and the option records, to the message.
     fn describe(&mut self, context: &Context<'_>, out: &mut Vec<Message>) {
         let mut described: Vec<(u16, Vec<u8>)> = Vec::new();
         for (id, fields) in &self.templates {
@@ -177,7 +178,7 @@ impl Ipfix {
             integer(&mut record, value, field.bytes);
         }
         described.push((OPTIONS, record));
-        // Systematic, by count: one packet, then a space.
+        // Systematic count-based sampling: one packet, then a gap.
         let mut record = Vec::new();
         for (field, value) in SELECTOR_FIELDS.iter().zip([1, 1, 1, every - 1]) {
             integer(&mut record, value.into(), field.bytes);
@@ -248,7 +249,7 @@ impl Encoder for Ipfix {
     }
 
     fn preamble(&mut self, context: &Context<'_>) -> Option<Message> {
-        // What is being made meanwhile goes on behind it.
+        // The current message continues after the preamble.
         let before = std::mem::replace(&mut self.sets, Sets::new(HEADER, usize::from(u16::MAX)));
         let mut out = Vec::new();
         self.describe(context, &mut out);

@@ -6,21 +6,21 @@ use wirelane::escape::{csv_cell, to_json};
 use wirelane_analysis::flows::{EndReason, Evidence, Flow, FlowRecord, community_id, flow_flags};
 use wirelane_bpf::layout::{l3, tunnel};
 
-/// What numbers in flows are called: devices as the capture has them, and as SNMP counts them.
+/// Names of the numbers in flows: devices of the capture, and their SNMP indices.
 #[derive(Clone, Debug)]
 pub struct Naming {
     interfaces: Interfaces,
-    /// SNMP indices by the device's index in the capture; one more than that where there is none.
+    /// SNMP indices by the device's index in the capture; without one, that index plus one.
     indices: Vec<u32>,
 }
 
 impl Naming {
-    /// The interfaces of a capture, and the indices of its devices in the kernel, where they have any.
+    /// The interfaces of a capture, and the kernel's indices of its devices, if they have any.
     pub fn new(interfaces: Interfaces, indices: Vec<u32>) -> Naming {
         Naming { interfaces, indices }
     }
 
-    /// The device's name, without its RX queue; empty where a file does not say.
+    /// The device's name, without its RX queue; empty if a capture file does not contain it.
     pub fn device(&self, flow: &FlowRecord) -> String {
         let interface = self.interfaces.get(flow.key.device.into(), flow.flow.queue);
         let name = interface.map(|interface| interface.name).unwrap_or_default();
@@ -34,7 +34,7 @@ impl Naming {
     }
 }
 
-/// How an end reason is written.
+/// Name of an end reason.
 pub fn reason(reason: EndReason) -> &'static str {
     match reason {
         EndReason::Idle => "idle",
@@ -45,7 +45,7 @@ pub fn reason(reason: EndReason) -> &'static str {
     }
 }
 
-/// How it is written what an application is known by: `payload` or `port`.
+/// Name of the evidence for an application: `payload` or `port`.
 pub fn evidence(by: Evidence) -> &'static str {
     match by {
         Evidence::Payload => "payload",
@@ -53,7 +53,7 @@ pub fn evidence(by: Evidence) -> &'static str {
     }
 }
 
-/// How a tunnel is written; `None` of none.
+/// Name of a tunnel kind; `None` without a tunnel.
 pub fn tunnel_name(kind: u8) -> Option<&'static str> {
     match kind {
         tunnel::IPIP => Some("ipip"),
@@ -78,18 +78,18 @@ pub fn tunnel_name(kind: u8) -> Option<&'static str> {
     }
 }
 
-/// Whether a flow has ports: of ICMP, type and code are in their place, and later fragments have none.
+/// Whether a flow has ports: ICMP flows have type and code instead, and later fragments have no ports.
 pub fn has_ports(record: &FlowRecord) -> bool {
     let key = &record.key;
     key.l3 != l3::NONE && record.icmp().is_none() && (key.src_port, key.dst_port) != (0, 0)
 }
 
-/// Nanoseconds since 1970 as seconds with nine decimals, which no floating-point number holds.
+/// Nanoseconds since 1970 as seconds with nine decimals, which exceeds the precision of floating-point numbers.
 pub(crate) fn seconds(ns: u64) -> String {
     format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000)
 }
 
-/// The protocol's name, where it is one of the most common; its number, or what the packets are instead.
+/// The protocol's name, if it is one of the most common; else its number, or the EtherType's name.
 pub fn protocol(record: &FlowRecord) -> String {
     match (record.key.l3, record.key.proto) {
         (l3::NONE, _) => match record.key.eth_type {
@@ -109,14 +109,14 @@ pub fn protocol(record: &FlowRecord) -> String {
     }
 }
 
-/// TCP flags as letters in the order of the header's bits, with a dot for each that is not set.
+/// TCP flags as letters in the order of the header's bits, with a dot for each bit that is not set.
 pub fn tcp_flags(flags: u8) -> String {
     let letters = ['C', 'E', 'U', 'A', 'P', 'R', 'S', 'F'];
     let letter = |(at, letter): (usize, &char)| if flags & (0x80 >> at) != 0 { *letter } else { '.' };
     letters.iter().enumerate().map(letter).collect()
 }
 
-/// What is of one direction only.
+/// Values of one direction.
 #[derive(Serialize)]
 struct Direction {
     packets: u64,
@@ -153,7 +153,7 @@ impl Direction {
             bytes: flow.bytes,
             wire_bytes: flow.wire_bytes,
             length_min: flow.min_length,
-            // To a hundredth of a byte. A flow has packets.
+            // Rounded to a hundredth of a byte. A flow has at least one packet.
             length_mean: (flow.bytes as f64 / flow.packets.max(1) as f64 * 100.0).round() / 100.0,
             length_max: flow.max_length,
             tos: ip.then_some(flow.tos),
@@ -169,7 +169,7 @@ impl Direction {
     }
 }
 
-/// A flow as one object of JSON; what it does not have is left out.
+/// A flow as a JSON object; missing values are omitted.
 #[derive(Serialize)]
 struct Line {
     flow: u64,
@@ -262,25 +262,25 @@ impl Line {
     }
 }
 
-/// Appends an object of JSON and a newline.
+/// Appends a JSON object and a newline.
 pub(crate) fn push_json_line(out: &mut Vec<u8>, object: &impl Serialize) {
-    // What lines are made of always has JSON.
+    // Lines can always be serialized.
     out.extend_from_slice(to_json(object).unwrap_or_default().as_bytes());
     out.push(b'\n');
 }
 
-/// Appends a flow as one JSON object and a newline; `number`: which flow of the capture it is, from 1.
+/// Appends a flow as a JSON object and a newline; `number`: number of the flow in the capture, from 1.
 pub fn json_line(out: &mut Vec<u8>, number: u64, record: &FlowRecord, naming: &Naming) {
     push_json_line(out, &Line::of(number, record, naming));
 }
 
-/// The first line of CSV files.
+/// The header line of CSV files.
 pub const CSV_HEADER: &str = "start,end,device,queue,direction,vlan,mpls_label,tunnel,tunnel_id,ether_type,src,dst,\
 proto,src_port,dst_port,icmp_type,icmp_code,packets,bytes,wire_bytes,length_min,length_mean,length_max,tos,ttl_min,ttl_max,\
 fragments,tcp_flags,tcp_first_seq,tcp_last_seq,tcp_retransmitted,tcp_reordered,tcp_rtt_ns,application,application_by,community_id,\
 end_reason,reverse_packets,reverse_bytes,reverse_wire_bytes,reverse_tcp_flags\n";
 
-/// Appends a flow as a line of CSV (RFC 4180, with newlines alone); what it does not have is empty.
+/// Appends a flow as a CSV line (RFC 4180, with LF line ends); missing values are empty.
 pub fn csv_line(out: &mut Vec<u8>, record: &FlowRecord, naming: &Naming) {
     fn show<T: ToString>(value: Option<T>) -> String {
         value.map(|value| value.to_string()).unwrap_or_default()
@@ -290,7 +290,7 @@ pub fn csv_line(out: &mut Vec<u8>, record: &FlowRecord, naming: &Naming) {
     let cells = [
         line.start,
         line.end,
-        // A file may call an interface what it likes.
+        // A capture file may contain any interface name.
         csv_cell(&line.device).into_owned(),
         line.queue.to_string(),
         line.direction.into(),

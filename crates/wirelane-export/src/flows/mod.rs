@@ -5,15 +5,15 @@
 //!                         -> Encoder (NetFlow 5, 9, IPFIX) -> Carrier: a file, UDP, TCP
 //! ```
 //!
-//! HTTP transactions go the same way as IPFIX, with an encoder of their own (`transactions.rs`).
+//! HTTP transactions are exported in the same way as IPFIX, with their own encoder (`transactions.rs`).
 //!
-//! An encoder makes messages that fit the way to the collector; a carrier takes them there, or says what became of them.
-//! Every flow is counted once for each output: sent, not exportable (the format has no place for it), or unsent. UDP tells nobody
-//! what has arrived: there "sent" means that the network took it, and sequence numbers let the collector count the rest.
-//! Over TCP, messages wait for a collector that is away, up to a bound.
+//! An encoder makes messages that fit the transport to the collector; a carrier sends them, or counts them as unsent.
+//! Every flow is counted once for each output: sent, not exportable (the format cannot represent it), or unsent. UDP
+//! does not confirm delivery: there "sent" means accepted by the network, and sequence numbers let the collector count
+//! the rest. Over TCP, messages wait for an unreachable collector, up to a limit.
 //!
-//! Nothing here blocks for a collector, and nothing resolves names or opens sockets later on but TCP, which has to
-//! connect again: outputs are opened before rights are given up.
+//! No function here blocks for a collector, or resolves names or opens sockets later, except TCP, which has to connect
+//! again: outputs are opened before privileges are dropped.
 pub(crate) mod carrier;
 pub(crate) mod encode;
 pub(crate) mod exporters;

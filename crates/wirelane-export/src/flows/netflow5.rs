@@ -1,4 +1,4 @@
-//! NetFlow version 5: IPv4, counters of 32 bits. Cisco's "NetFlow Export Datagram Format" is its only specification.
+//! NetFlow version 5: IPv4, 32-bit counters. Cisco's "NetFlow Export Datagram Format" is its only specification.
 
 use wirelane_analysis::flows::FlowRecord;
 use wirelane_bpf::layout::l3;
@@ -9,20 +9,20 @@ use super::netflow9::boot_ms;
 
 const HEADER: usize = 24;
 const RECORD: usize = 48;
-/// Records of a message.
+/// Maximum records of a message.
 const MOST: usize = 30;
 
-/// Makes NetFlow 5 messages.
+/// Encodes NetFlow 5 messages.
 pub(super) struct Netflow5 {
     most: usize,
     message: Message,
-    /// Records before the message that is being made.
+    /// Number of records before the current message.
     sequence: u32,
     boot_ms: Option<u64>,
 }
 
 impl Netflow5 {
-    /// For messages of so many bytes.
+    /// For messages of this size.
     pub fn new(most: usize) -> Netflow5 {
         let most = ((most - HEADER) / RECORD).clamp(1, MOST);
         Netflow5 { most, message: Message::default(), sequence: 0, boot_ms: None }
@@ -35,7 +35,7 @@ impl Netflow5 {
         let mut message = std::mem::take(&mut self.message);
         let boot_ms = self.boot_ms.unwrap_or_default();
         let now_ms = context.now_ns / 1_000_000;
-        // A mode (1: one packet in so many, deterministic) and 14 bits.
+        // A mode (1: one packet of this many, deterministic) and 14 bits.
         let sampling = match context.settings.sampling {
             1 => 0,
             every => 0x4000 | every.min(0x3fff),
@@ -75,7 +75,7 @@ impl Netflow5 {
         bytes.extend(way.source_port().to_be_bytes());
         bytes.extend(way.destination_port().to_be_bytes());
         bytes.extend([0, flow.tcp_flags, key.proto, flow.tos]);
-        // Autonomous systems and masks, which it does not know either.
+        // Autonomous systems and masks, which a probe does not know either.
         bytes.extend([0; 8]);
         self.message.records += 1;
     }
@@ -88,8 +88,8 @@ impl Encoder for Netflow5 {
         }
         self.boot_ms.get_or_insert_with(|| boot_ms(flow));
         for (number, way) in one_way(flow).enumerate() {
-            // What 32 bits do not hold is several records: none without packets, as every packet has some bytes of
-            // the 4 GiB.
+            // Values beyond 32 bits are split into several records: none without packets, as every packet has some
+            // bytes of the 4 GiB.
             let (packets, octets) = (way.flow.packets, way.flow.bytes);
             let parts = packets.max(octets).div_ceil(u32::MAX.into()).max(1);
             for part in 0..parts {

@@ -44,7 +44,7 @@ const COMMON: [Field; 25] = [
     field(ie::REORDERED_9, 4),
 ];
 
-/// Where addresses are those inside tunnels.
+/// Fields that are added if addresses are those inside tunnels.
 const OF_TUNNELS: [Field; 2] = [field(ie::TUNNEL_ID_9, 4), field(ie::LAYER2_SEGMENT, 8)];
 
 /// The names of applications (RFC 6759).
@@ -59,18 +59,18 @@ const OPTION_FIELDS: [Field; 5] = [
     field(ie::EXPORTED_FLOWS, 8),
 ];
 
-/// Makes NetFlow 9 messages.
+/// Encodes NetFlow 9 messages.
 pub(super) struct Netflow9 {
     sets: Sets,
     refresh: Refresh,
     templates: [Vec<Field>; 2],
     messages: u32,
-    /// UTC milliseconds that times count from; known with the first flow.
+    /// Reference of the times in UTC milliseconds; known with the first flow.
     boot_ms: Option<u64>,
 }
 
 impl Netflow9 {
-    /// For messages of so many bytes.
+    /// For messages of this size.
     pub fn new(most: usize, settings: &ExportSettings) -> Netflow9 {
         let tunnels = if settings.inner { &OF_TUNNELS[..] } else { &[] };
         let v4 = [field(ie::SRC_IPV4, 4), field(ie::DST_IPV4, 4), field(ie::ICMP_IPV4, 2)];
@@ -133,7 +133,7 @@ impl Netflow9 {
         let mut message = self.sets.take();
         let now_ms = context.now_ns / 1_000_000;
         let boot_ms = self.boot_ms.unwrap_or(now_ms);
-        // The collector reckons when it began from seconds and uptime: the uptime is of the whole second.
+        // The collector computes our start from seconds and uptime: the uptime is that of the whole second.
         let header = [
             (9 << 16) | u32::from(records),
             (now_ms / 1000 * 1000).wrapping_sub(boot_ms) as u32,
@@ -194,8 +194,8 @@ impl Encoder for Netflow9 {
     }
 }
 
-/// When an exporter began whose first flow is this one: whole seconds before it, so that no flow that is somewhat older
-/// has a time before that. 2^32 milliseconds are 49 days; times count modulo that.
+/// Start time of an exporter whose first flow is this one: whole seconds before it, so that somewhat older flows do not
+/// have negative times. 2^32 milliseconds are 49 days; times count modulo that.
 pub(super) fn boot_ms(flow: &FlowRecord) -> u64 {
     (flow.first_ns() / 1_000_000_000).saturating_sub(3600) * 1000
 }

@@ -5,27 +5,27 @@ use std::path::PathBuf;
 
 use crate::{Error, Result};
 
-/// What is written.
+/// Export format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// NetFlow version 5: IPv4 only.
     Netflow5,
     /// NetFlow version 9 (RFC 3954).
     Netflow9,
-    /// IPFIX (RFC 7011); in files as RFC 5655 has it.
+    /// IPFIX (RFC 7011); in files as in RFC 5655.
     Ipfix,
-    /// A JSON object a line.
+    /// One JSON object per line.
     Json,
     /// Comma-separated values.
     Csv,
 }
 
-/// How it gets there.
+/// Transport of an export.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Transport {
-    /// Datagrams to the first of these addresses.
+    /// UDP to the first of these addresses.
     Udp(Vec<SocketAddr>),
-    /// A connection to one of these addresses, made again where it breaks.
+    /// TCP to one of these addresses; a broken connection is made again.
     Tcp(Vec<SocketAddr>),
     /// A file, or standard output (`-`).
     File(PathBuf),
@@ -34,25 +34,25 @@ pub enum Transport {
 /// An output of flows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// As it was written, for people.
+    /// The target as the user wrote it.
     pub name: String,
-    /// What is written.
+    /// Export format.
     pub format: Format,
-    /// How it gets there.
+    /// Transport.
     pub transport: Transport,
-    /// Bytes of a message at most.
+    /// Maximum bytes of a message.
     pub message: usize,
 }
 
-/// What fits into an Ethernet frame behind IPv6 and UDP, with room for a VLAN tag or a small tunnel.
+/// Payload that fits into an Ethernet frame after IPv6 and UDP headers, with space for a VLAN tag or a small tunnel.
 const MESSAGE: usize = 1400;
 
 impl Target {
-    /// Reads a target: `ipfix://HOST[:PORT][?transport=tcp&message=BYTES]`, `netflow9://HOST[:PORT]`,
-    /// `netflow5://HOST[:PORT]`, `file:PATH.ipfix`, `file:PATH.json`, `file:PATH.csv`. Looks names up.
+    /// Parses a target: `ipfix://HOST[:PORT][?transport=tcp&message=BYTES]`, `netflow9://HOST[:PORT]`,
+    /// `netflow5://HOST[:PORT]`, `file:PATH.ipfix`, `file:PATH.json`, `file:PATH.csv`. Resolves names.
     ///
     /// # Errors
-    /// [`Error::Target`] with what is wrong and what would be right.
+    /// [`Error::Target`] with the fault and the expected form.
     pub fn parse(text: &str) -> Result<Target> {
         let wrong = |reason: String| Error::Target { target: text.to_owned(), reason };
         let shape = "write ipfix://HOST:PORT, netflow9://HOST:PORT, netflow5://HOST:PORT, or file:PATH with .ipfix, \
@@ -101,7 +101,7 @@ impl Target {
         Ok(Target { name: text.to_owned(), format, transport, message })
     }
 
-    /// The TCP ports that it connects to.
+    /// The TCP ports that the target connects to.
     pub fn tcp_ports(&self) -> Vec<u16> {
         match &self.transport {
             Transport::Tcp(addresses) => addresses.iter().map(SocketAddr::port).collect(),

@@ -1,6 +1,6 @@
-//! IPFIX over TCP (RFC 7011, 10.4): a connection that is made again where it breaks. Each begins with the templates, and
-//! counts its records anew. A message that was begun on a connection that broke is sent again, whole, on the next.
-//! What the kernel had taken by then and not delivered is lost with the connection; the sequence numbers of the first
+//! IPFIX over TCP (RFC 7011, 10.4): a broken connection is made again. Each connection begins with the templates, and
+//! starts a new record count. A message that was begun on a broken connection is sent again completely on the next.
+//! Data that the kernel had accepted and not delivered are lost with the connection; the sequence numbers of the first
 //! connection end where its collector saw them end.
 
 use std::net::SocketAddr;
@@ -19,15 +19,15 @@ use super::OutputCounts;
 use super::carrier::{Backlog, Wait};
 use super::encode::{Context, Encoder, Message};
 
-/// Until the next try, where a collector is away.
+/// Time until the next attempt, if a collector is unreachable.
 const RETRY: Duration = Duration::from_secs(1);
-/// How long a connection may take, and how long one may take nothing on before it counts as broken.
+/// Maximum time for connecting, and for a connection to accept nothing before it is treated as broken.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 enum State {
-    /// Not connected; tried again at this moment.
+    /// Not connected; the next attempt is at this time.
     Away(Instant),
-    /// Since this moment.
+    /// Connecting since this time.
     Connecting(OwnedFd, Instant),
     Connected(OwnedFd),
 }
@@ -35,21 +35,21 @@ enum State {
 /// A connection to one collector.
 pub(super) struct Tcp {
     addresses: Vec<SocketAddr>,
-    /// Which of them is tried next.
+    /// Index of the next address to try.
     next: usize,
     state: State,
     pub backlog: Backlog,
-    /// What a connection begins with, until it is sent.
+    /// The first message of the connection, until it is sent.
     preamble: Option<Message>,
-    /// Bytes of the first message that were taken.
+    /// Bytes of the first message that the kernel accepted.
     begun: usize,
     sequence: u32,
-    /// When something was taken last.
+    /// Time of the last accepted bytes.
     progress: Instant,
 }
 
 impl Tcp {
-    /// To the first of these addresses that answers. Connects when it is pumped.
+    /// Connects to the first address that answers, when it is pumped.
     pub fn new(addresses: Vec<SocketAddr>) -> Tcp {
         let now = Instant::now();
         Tcp {
@@ -87,7 +87,7 @@ impl Tcp {
         }
     }
 
-    /// Sends what the connection takes; makes one first where there is none.
+    /// Sends as much as the connection accepts; connects first if necessary.
     pub fn pump(
         &mut self,
         encoder: &mut dyn Encoder,
@@ -166,40 +166,40 @@ impl Tcp {
         }
     }
 
-    /// Whether the collector has taken something within this time.
+    /// Whether the collector has accepted data within this time.
     pub fn moves(&self, within: Duration) -> bool {
         self.progress.elapsed() < within
     }
 
-    /// Waits until something can be done, or this long.
+    /// Waits until sending is possible, or at most this long.
     pub fn wait(&self, most: Duration) {
         let (State::Connecting(socket, _) | State::Connected(socket)) = &self.state else {
             std::thread::sleep(most);
             return;
         };
         let mut fds = [PollFd::new(socket, PollFlags::OUT)];
-        // Whatever it says, the next look tells.
+        // The next attempt to send shows the result.
         let _ = poll(&mut fds, Timespec::try_from(most).ok().as_ref());
     }
 
-    /// All has been sent: says so to the collector.
+    /// Ends the connection after all messages were sent.
     pub fn end(&mut self) {
         if let State::Connected(socket) = &self.state {
-            // Where it is gone already, there is nobody to tell.
+            // Ignored: the connection may be gone already.
             let _ = shutdown(socket, Shutdown::Write);
         }
     }
 }
 
-/// Whether the other side has closed: what is written then is lost, and the kernel tells of it only with the write behind it.
-/// Collectors say nothing else (RFC 7011), and if one does, nobody reads it.
+/// Whether the peer has closed the connection: data written then are lost, and the kernel reports it only at the write
+/// after that. Collectors send nothing else (RFC 7011), and data from them are ignored.
 pub(crate) fn has_closed(socket: &OwnedFd) -> bool {
     let mut byte = [0; 1];
     let asked = recv(socket, &mut byte[..], RecvFlags::PEEK | RecvFlags::DONTWAIT);
     !matches!(asked, Ok((1, _)) | Err(Errno::AGAIN | Errno::INTR))
 }
 
-/// Whether a connection that was begun is there; `None`: not yet known.
+/// Whether a connection attempt has succeeded; `None`: not yet known.
 fn connected(socket: &OwnedFd) -> Option<Result<(), Errno>> {
     let mut fds = [PollFd::new(socket, PollFlags::OUT)];
     match poll(&mut fds, Some(&Timespec::default())) {

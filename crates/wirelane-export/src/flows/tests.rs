@@ -30,7 +30,8 @@ pub(super) fn naming() -> Naming {
     Naming::new(Capture::open_file(file.path()).unwrap().interfaces(), vec![7])
 }
 
-/// A flow as tests compare it: addresses, ports, protocol, packets, bytes, milliseconds of its first and last packet.
+/// A flow as compared by the tests: addresses, ports, protocol, packets, bytes, milliseconds of its first and last
+/// packet.
 type Seen = (IpAddr, IpAddr, u16, u16, u8, u64, u64, u64, u64);
 
 fn seen(flow: &FlowRecord) -> Seen {
@@ -74,7 +75,7 @@ fn flows() -> impl Strategy<Value = Vec<FlowRecord>> {
     prop::collection::vec(flow, 1..120)
 }
 
-/// The messages of these flows, and how many of them the format had a place for.
+/// The messages of these flows, and the number of flows that the format could represent.
 fn encoded(
     encoder: &mut dyn Encoder,
     settings: &ExportSettings,
@@ -88,7 +89,7 @@ fn encoded(
     (out, placed)
 }
 
-/// A message as the parser reads it, which has to read all of it.
+/// A message as the parser reads it; the parser must read all of it.
 fn parsed(parser: &mut NetflowParser, message: &Message) -> NetflowPacket {
     let result = parser.parse_bytes(&message.bytes);
     assert!(result.error.is_none(), "{:?}", result.error);
@@ -96,7 +97,7 @@ fn parsed(parser: &mut NetflowParser, message: &Message) -> NetflowPacket {
     packet.clone()
 }
 
-/// The records in a message, each with its fields by their names; those of options have names too.
+/// The records in a message, each with its fields by name, including those of options.
 fn records(packet: &NetflowPacket) -> Vec<BTreeMap<String, Value>> {
     let value = serde_json::to_value(packet).unwrap();
     let version = value.as_object().unwrap().values().next().unwrap();
@@ -143,11 +144,11 @@ fn pick<'r>(record: &'r BTreeMap<String, Value>, names: &[&str]) -> &'r Value {
         .unwrap_or_else(|| panic!("none of {names:?} in {record:?}"))
 }
 
-/// Records of flows of IP as tests compare them.
+/// Records of IP flows in the form that tests compare.
 fn flows_in(packet: &NetflowPacket) -> Vec<Seen> {
     let header = serde_json::to_value(packet).unwrap();
     let header = header.as_object().unwrap().values().next().unwrap()["header"].clone();
-    // What times count from; IPFIX has its own.
+    // Reference of the times; IPFIX times are absolute.
     let boot_ms =
         header["unix_secs"].as_u64().map_or(0, |secs| secs * 1000 - header["sys_up_time"].as_u64().unwrap());
     let ms = |value: &Value| match value.as_u64() {
@@ -200,7 +201,7 @@ fn sequence(packet: &NetflowPacket) -> u64 {
     ["flow_sequence", "sequence_number"].iter().find_map(|name| header[*name].as_u64()).unwrap()
 }
 
-/// Messages fit, their sequence numbers go on, and the parser finds in them what was put into them.
+/// Checks message sizes, the continuity of sequence numbers, and that the parser finds the encoded flows.
 fn check(
     encoder: &mut dyn Encoder,
     most: usize,
@@ -243,7 +244,7 @@ proptest! {
     }
 }
 
-/// One flow of this many packets and bytes, and as many back.
+/// A flow with this many packets and bytes in each direction.
 fn flow(packets: u64, bytes: u64) -> FlowRecord {
     let key = FlowKey {
         src: [1; 16],
@@ -259,7 +260,7 @@ fn flow(packets: u64, bytes: u64) -> FlowRecord {
     FlowRecord { key, flow, reverse: None, reason: EndReason::Ended }
 }
 
-/// Counters of 32 bits hold less than a flow may have: it is several records, and nothing is lost of the sums.
+/// 32-bit counters hold less than a flow may have: it becomes several records, and the sums are exact.
 #[test]
 fn netflow_5_splits_what_is_too_large() {
     let large = flow(5_000_000_000, 7_000_000_000_001);
@@ -272,7 +273,7 @@ fn netflow_5_splits_what_is_too_large() {
     assert_eq!(found.iter().map(|flow| flow.6).sum::<u64>(), 7_000_000_000_001);
 }
 
-/// Templates come first, and again after 20 messages; with them, how packets were sampled.
+/// Templates come first, and again after 20 messages, together with the sampling options.
 #[test]
 fn templates_and_sampling_are_sent_again() {
     let settings = ExportSettings { sampling: 10, ..ExportSettings::default() };
@@ -302,12 +303,12 @@ fn templates_and_sampling_are_sent_again() {
         assert!(selected.is_empty() || selected == described, "{selected:?}");
         assert_eq!(!selected.is_empty(), selects, "RFC 5477 is of IPFIX");
         assert!(messages.len() > 60, "{}", messages.len());
-        // The first templates, and what goes with them, are on their own.
+        // The first templates and options are in messages of their own.
         let alone = messages.iter().take_while(|message| message.settles).count();
         assert!(alone > 0 && messages[..alone].iter().all(|message| message.flows == 0));
         assert!(messages[alone].flows > 0 && messages[alone..].iter().all(|message| !message.settles));
         assert_eq!(described[..3], [0, alone + 20, alone + 41]);
-        // Without the first message a collector knows nothing until they come again.
+        // Without the first message a collector cannot decode anything until the templates are repeated.
         let mut late = NetflowParser::default();
         let seen = messages[1..]
             .iter()
@@ -318,7 +319,7 @@ fn templates_and_sampling_are_sent_again() {
     }
 }
 
-/// Both directions in one record of IPFIX, and as two flows where there are no such records.
+/// Both directions in one IPFIX record, and as two flows in formats without such records.
 #[test]
 fn the_way_back_is_in_the_same_record_or_in_one_of_its_own() {
     let mut both = flow(3, 300);
@@ -346,8 +347,8 @@ fn the_way_back_is_in_the_same_record_or_in_one_of_its_own() {
     }
 }
 
-/// The device is the ingress interface of received packets and the egress interface of transmitted ones; of both directions,
-/// one may be received and the other transmitted.
+/// The device is the ingress interface of received packets and the egress interface of transmitted ones; in a flow of
+/// both directions, one may be received and the other transmitted.
 #[test]
 fn the_device_is_the_interface_that_packets_went_through() {
     let settings = ExportSettings::default();
@@ -375,7 +376,7 @@ fn the_device_is_the_interface_that_packets_went_through() {
     }
 }
 
-/// By UDP data follow the first templates only after a while.
+/// Over UDP, data follow the first templates only after a delay.
 #[test]
 fn data_wait_for_the_first_templates_to_be_read() {
     let collector = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -396,7 +397,7 @@ fn data_wait_for_the_first_templates_to_be_read() {
             }
             sets.clone()
         };
-        // The sets that the first message begins with are templates, and it is on its own.
+        // The sets at the start of the first message are templates, and the message contains nothing else.
         let first = read();
         assert!(first.len() == 1 && first[0] < 256, "{first:?}");
         assert!(exporters.rest(Duration::from_secs(9)) <= Duration::from_millis(200));
@@ -406,7 +407,7 @@ fn data_wait_for_the_first_templates_to_be_read() {
     }
 }
 
-/// What waits for a collector is bounded, and what finds no room is counted.
+/// The backlog of a collector is bounded, and messages beyond the bound are counted.
 #[test]
 fn a_backlog_that_is_full_counts_what_comes() {
     let mut backlog = Backlog::default();
@@ -423,7 +424,7 @@ fn a_backlog_that_is_full_counts_what_comes() {
     assert_eq!((backlog.bytes, counts.unsent_flows), (1000, 7));
 }
 
-/// A record's fields that are no counters of packets and bytes, and the name that goes with the application's id.
+/// Fields of a record other than counters of packets and bytes, and the name for the application's id.
 #[test]
 fn round_trip_application_and_tunnel_are_exported() {
     let mut one = flow(3, 300);
@@ -441,7 +442,7 @@ fn round_trip_application_and_tunnel_are_exported() {
         let all: Vec<_> =
             messages.iter().flat_map(|message| records(&parsed(&mut parser, message))).collect();
         let record = all.iter().find(|record| !flows_keys(record).is_empty()).unwrap();
-        // The parser has numbers of fields that it knows, and bytes of others.
+        // The parser returns numbers for fields that it knows, and bytes for others.
         let segment = 1u64 << 56 | 0x00ab_cdef;
         let queue = 7u64 << 16 | 5;
         for (number, bytes) in [(12_345, 4), (7, 4), (8, 4), (0x00ab_cdef, 4), (queue, 8), (segment, 8)] {
@@ -459,12 +460,12 @@ fn round_trip_application_and_tunnel_are_exported() {
     }
 }
 
-/// The names of the fields that say where a flow comes from: of a flow's record alone.
+/// Names of the source address fields, which only records of flows have.
 fn flows_keys(record: &BTreeMap<String, Value>) -> Vec<&String> {
     record.keys().filter(|name| name.ends_with("SrcAddr") || name.starts_with("SourceIpv")).collect()
 }
 
-/// A collector that is connected and reads nothing: what finds no room is counted, flow by flow, and nobody waits.
+/// A connected collector that reads nothing: flows beyond the backlog are counted one by one, and nothing blocks.
 /// Battery: F6
 #[test]
 fn a_collector_that_does_not_read_costs_what_finds_no_room() {

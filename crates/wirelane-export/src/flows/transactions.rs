@@ -1,6 +1,6 @@
-//! HTTP transactions as IPFIX, with the elements that IANA's registry has for HTTP. Texts are of variable length (RFC
-//! 7011, section 7): what a head has in it, as UTF-8, with replacement characters where it is none. Where a message has
-//! no room for all of a text, its end is left out.
+//! HTTP transactions as IPFIX, with the HTTP elements of IANA's registry. Texts have variable length (RFC 7011, section
+//! 7): header contents as UTF-8, with replacement characters for invalid bytes. A text that does not fit into a message
+//! is truncated.
 
 use std::net::IpAddr;
 
@@ -14,10 +14,10 @@ const HEADER: usize = 16;
 const TEMPLATES: u16 = 2;
 const IPV4: u16 = 310;
 const IPV6: u16 = 311;
-/// The length in a template of what has its length with it.
+/// The template length of a variable-length field.
 const VARIABLE: u16 = u16::MAX;
 
-/// IANA's numbers.
+/// Element numbers of IANA.
 const INITIATOR_OCTETS: u16 = 231;
 const RESPONDER_OCTETS: u16 = 232;
 const STATUS_CODE: u16 = 457;
@@ -29,7 +29,7 @@ const USER_AGENT: u16 = 468;
 const CONTENT_TYPE: u16 = 469;
 const REASON: u16 = 470;
 
-/// What stands behind the addresses, in this order: client is the source, server the destination.
+/// Fields after the addresses, in this order: the client is the source, the server the destination.
 const FIELDS: [Field; 18] = [
     field(ie::SRC_PORT, 2),
     field(ie::DST_PORT, 2),
@@ -50,9 +50,9 @@ const FIELDS: [Field; 18] = [
     field(CONTENT_TYPE, VARIABLE),
     field(REASON, VARIABLE),
 ];
-/// Of which so many are texts.
+/// Number of texts among these fields.
 const TEXTS: usize = 7;
-/// The place of the target among these: it gets what room is left.
+/// Index of the target among the texts: it gets the remaining space.
 const TARGET_TEXT: usize = 2;
 
 fn fields_of(template: u16) -> Vec<Field> {
@@ -64,17 +64,17 @@ fn fields_of(template: u16) -> Vec<Field> {
     [&addresses[..], &FIELDS].concat()
 }
 
-/// Makes IPFIX messages of transactions.
+/// Encodes IPFIX messages of transactions.
 pub(super) struct TransactionIpfix {
     sets: Sets,
     most: usize,
     refresh: Refresh,
-    /// Records of data before the message that is being made.
+    /// Number of data records before the current message.
     sequence: u32,
 }
 
 impl TransactionIpfix {
-    /// For messages of so many bytes; `once` and `preamble` as of flows.
+    /// For messages of this size; `once` and `preamble` as for flows.
     pub fn new(most: usize, once: bool, preamble: bool) -> TransactionIpfix {
         let mut refresh = Refresh::new(once);
         if preamble {
@@ -147,7 +147,7 @@ impl TransactionIpfix {
             of(response, fields::CONTENT_TYPE),
             response.map(reason).unwrap_or_default(),
         ];
-        // Behind the head of the message, that of the set, its padding, and three bytes for each length.
+        // Space after the message header, the set header, its padding, and three bytes for each length.
         let room = self.most.saturating_sub(HEADER + 4 + 3 + record.len() + 3 * TEXTS);
         let each = room / (TEXTS + 3);
         let others: usize = texts
@@ -200,7 +200,7 @@ impl Encoder for TransactionIpfix {
     }
 
     fn preamble(&mut self, context: &Context<'_>) -> Option<Message> {
-        // What is being made meanwhile goes on behind it.
+        // The current message continues after the preamble.
         let before = std::mem::replace(&mut self.sets, Sets::new(HEADER, usize::from(u16::MAX)));
         let mut out = Vec::new();
         self.describe(context, &mut out);
@@ -210,7 +210,7 @@ impl Encoder for TransactionIpfix {
     }
 }
 
-/// A time as dateTimeNanoseconds (RFC 7011, 6.1.10): that of NTP.
+/// A time as dateTimeNanoseconds (RFC 7011, 6.1.10): the format of NTP.
 fn ntp(ns: u64) -> u64 {
     const SINCE_1900: u64 = 2_208_988_800;
     let (seconds, ns) = (ns / 1_000_000_000 + SINCE_1900, ns % 1_000_000_000);
@@ -225,13 +225,13 @@ fn version(half: &Half) -> String {
     if half.minor == u8::MAX { String::new() } else { format!("HTTP/1.{}", half.minor) }
 }
 
-/// What stands behind the status.
+/// The reason phrase after the status code.
 fn reason(response: &Half) -> String {
     let line = utf8(&response.line);
     line.splitn(3, ' ').nth(2).unwrap_or_default().trim().to_owned()
 }
 
-/// No more than so many bytes of it.
+/// At most the first `most` bytes of a text.
 fn cut(text: &str, most: usize) -> &str {
     let mut end = text.len().min(most);
     while !text.is_char_boundary(end) {
@@ -240,7 +240,7 @@ fn cut(text: &str, most: usize) -> &str {
     &text[..end]
 }
 
-/// A text behind its length.
+/// Appends a text after its length.
 fn put(record: &mut Vec<u8>, text: &str) {
     match text.len() {
         short @ 0..255 => record.push(short as u8),
@@ -289,7 +289,7 @@ mod tests {
         }
     }
 
-    /// The texts behind what has a fixed length.
+    /// The texts after the fixed-length fields.
     fn texts(record: &[u8]) -> Vec<String> {
         let mut rest = &record[8 + 57..];
         let mut texts = Vec::new();

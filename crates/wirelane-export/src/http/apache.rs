@@ -1,11 +1,12 @@
-//! Apache's formats (mod_log_config).
+//! Apache's log formats (mod_log_config).
 
 use wirelane_analysis::http::{Message, Transaction, fields};
 
 use super::escape::{apache, apache_word, push};
 use crate::calendar::{MONTHS, calendar};
 
-/// `%h %l %u %t "%r" %>s %b`, with `%v:%p ` before it, ` "%{Referer}i" "%{User-Agent}i"` and ` %D` behind it.
+/// `%h %l %u %t "%r" %>s %b`, optionally with the prefix `%v:%p `, and with the suffixes
+/// ` "%{Referer}i" "%{User-Agent}i"` and ` %D`.
 pub fn line(out: &mut Vec<u8>, transaction: &Transaction, vhost: bool, combined: bool, us: bool) {
     let request = transaction.request.as_ref();
     if vhost {
@@ -46,7 +47,7 @@ pub fn line(out: &mut Vec<u8>, transaction: &Transaction, vhost: bool, combined:
     out.push(b'\n');
 }
 
-/// The values of a field, as Apache joins them.
+/// The values of a header field, joined as Apache does.
 fn field_text(out: &mut Vec<u8>, request: Option<&Message>, field: u8) {
     let values = request.map(|request| &request.fields[..]).unwrap_or_default();
     let mut values = values.iter().filter(|(number, _)| *number == field);
@@ -58,11 +59,11 @@ fn field_text(out: &mut Vec<u8>, request: Option<&Message>, field: u8) {
     }
 }
 
-/// A host without `:port` behind it.
+/// A host without a `:port` suffix.
 pub fn without_port(host: &[u8]) -> &[u8] {
     let digits = host.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
     let colon = host.len().checked_sub(digits + 1).filter(|at| host[*at] == b':');
-    // Of an IPv6 address without brackets, the last group is none.
+    // In an IPv6 address without brackets, the last group is not a port.
     let behind = |at: usize| !host[..at].contains(&b':') || host[..at].ends_with(b"]");
     match colon {
         Some(at) if behind(at) => &host[..at],

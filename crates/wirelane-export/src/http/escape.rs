@@ -4,8 +4,8 @@ use std::io::Write as _;
 
 use wirelane::escape::{is_unsafe, push_json};
 
-/// As Apache's mod_log_config does (`ap_escape_logitem()`): quotes and backslashes behind a backslash, five control
-/// characters by their letters in C, all else that is not printable ASCII as `\xhh`.
+/// Escapes like Apache's mod_log_config (`ap_escape_logitem()`): a backslash before quotes and backslashes, five
+/// control characters as their letters in C, everything else that is not printable ASCII as `\xhh`.
 pub fn apache(out: &mut Vec<u8>, bytes: &[u8]) {
     for byte in bytes {
         match byte {
@@ -21,7 +21,7 @@ pub fn apache(out: &mut Vec<u8>, bytes: &[u8]) {
     }
 }
 
-/// The same for a word of its own, in which blanks are escaped, too.
+/// Like [`apache`], for a single word, in which blanks are escaped, too.
 pub fn apache_word(out: &mut Vec<u8>, bytes: &[u8]) {
     for part in bytes.split_inclusive(|byte| *byte == b' ') {
         let word = part.strip_suffix(b" ");
@@ -32,7 +32,7 @@ pub fn apache_word(out: &mut Vec<u8>, bytes: &[u8]) {
     }
 }
 
-/// As in URLs: what is not printable ASCII, and blanks, as `%XX`.
+/// Escapes as in URLs: everything except printable ASCII, and blanks, as `%XX`.
 pub fn percent(out: &mut Vec<u8>, bytes: &[u8]) {
     for byte in bytes {
         match byte {
@@ -42,7 +42,7 @@ pub fn percent(out: &mut Vec<u8>, bytes: &[u8]) {
     }
 }
 
-/// As IIS does: a blank is a plus, what is not printable ASCII is `%XX`. Nothing at all is `-`.
+/// Escapes like IIS: a blank becomes a plus, everything except printable ASCII `%XX`. An empty value is `-`.
 pub fn iis(out: &mut Vec<u8>, bytes: &[u8]) {
     if bytes.is_empty() {
         out.push(b'-');
@@ -56,8 +56,8 @@ pub fn iis(out: &mut Vec<u8>, bytes: &[u8]) {
     }
 }
 
-/// Appends bytes as a JSON string, with its quotes: UTF-8 stays, but for unsafe characters, which are `\uXXXX`; other bytes
-/// are the four characters `\xhh`.
+/// Appends bytes as a JSON string with quotes: UTF-8 is kept, except for unsafe characters, which become `\uXXXX`;
+/// other bytes become the four characters `\xhh`.
 pub fn json(out: &mut Vec<u8>, bytes: &[u8]) {
     out.push(b'"');
     for chunk in bytes.utf8_chunks() {
@@ -80,7 +80,8 @@ pub fn json(out: &mut Vec<u8>, bytes: &[u8]) {
     out.push(b'"');
 }
 
-/// As plain text: what is UTF-8 stays, other bytes are the four characters `\xhh`. What JSON's escapes have, read back.
+/// Converts to plain text: UTF-8 is kept, other bytes become the four characters `\xhh`. Equals the text of [`json`]
+/// after its escapes are decoded.
 pub fn plain(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
@@ -90,7 +91,7 @@ pub fn plain(bytes: &[u8]) -> String {
     text
 }
 
-/// Writes to memory, which does not fail.
+/// Writes formatted text to memory, which does not fail.
 pub fn push(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
     let _ = out.write_fmt(text);
 }

@@ -1,10 +1,10 @@
-//! A JSON object a line. Written by hand, since what is in requests need not be UTF-8.
+//! One JSON object per line. Serialized by hand, because request contents may be invalid UTF-8.
 
 use wirelane_analysis::http::{Mark, Message, Transaction, fields};
 
 use super::escape::{json, push};
 
-/// Nanoseconds as seconds with nine decimals, which no floating-point number holds.
+/// Nanoseconds as seconds with nine decimals, which exceeds the precision of floating-point numbers.
 fn seconds(out: &mut Vec<u8>, name: &str, ns: u64) {
     push(out, format_args!(",\"{name}\":\"{}.{:09}\"", ns / 1_000_000_000, ns % 1_000_000_000));
 }
@@ -20,7 +20,7 @@ fn number(out: &mut Vec<u8>, name: &str, value: u64) {
     push(out, format_args!(",\"{name}\":{value}"));
 }
 
-/// What requests and responses have in common, under names that begin with which of them it is.
+/// Writes the values common to requests and responses, with `which` as the prefix of their names.
 fn message(out: &mut Vec<u8>, which: &str, message: &Message) {
     if let Some(stated) = message.stated {
         number(out, &format!("{which}_length"), stated);
@@ -36,7 +36,7 @@ fn message(out: &mut Vec<u8>, which: &str, message: &Message) {
     }
 }
 
-/// Writes a transaction, the `number`th of all.
+/// Writes a transaction with its number in the log.
 pub fn line(out: &mut Vec<u8>, of_all: u64, transaction: &Transaction, extra: &[Box<str>]) {
     push(out, format_args!("{{\"transaction\":{of_all}"));
     seconds(out, "ts", transaction.start_ns());
@@ -84,7 +84,7 @@ pub fn line(out: &mut Vec<u8>, of_all: u64, transaction: &Transaction, extra: &[
     out.extend(*b"]}\n");
 }
 
-/// Fields that were asked for: name and value, in order.
+/// Requested header fields: name and value, in order.
 fn asked(out: &mut Vec<u8>, name: &str, message: Option<&Message>, extra: &[Box<str>]) {
     let kept = fields::KEPT.len();
     let all = message.map(|message| &message.fields[..]).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The files of logs.
+//! Log files.
 
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -12,19 +12,19 @@ use crate::{AppendFile, Error, Limiter, OnWire, OutputLimit, OutputOptions, Resu
 /// A log, as the user writes it: `FORMAT:PATH`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Log {
-    /// As it was written, for people.
+    /// The log as the user wrote it.
     pub name: String,
-    /// What its lines are.
+    /// Format of the lines.
     pub format: LogFormat,
-    /// Its file; `-` is standard output.
+    /// Path of the file; `-` is standard output.
     pub path: PathBuf,
 }
 
 impl Log {
-    /// Reads `FORMAT:PATH`.
+    /// Parses `FORMAT:PATH`.
     ///
     /// # Errors
-    /// [`Error::Log`] with what is wrong and what would be right.
+    /// [`Error::Log`] with the fault and the expected form.
     pub fn parse(text: &str) -> Result<Log> {
         let names: Vec<&str> = LOG_FORMATS.iter().map(|(name, _)| *name).collect();
         let wrong = |what: String| Error::Log {
@@ -40,23 +40,23 @@ impl Log {
     }
 }
 
-/// What has become of the transactions in one log.
+/// Results of the transactions in one log.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct LogCounts {
-    /// The log, as it was asked for.
+    /// The log, as the user wrote it.
     pub target: String,
-    /// Lines that were written, of a transaction each.
+    /// Written lines, one per transaction.
     pub lines: u64,
-    /// Transactions beyond what the log may write.
+    /// Transactions beyond the log's write limit.
     pub suppressed: u64,
-    /// Transactions that were given up: a full disk, no room to wait.
+    /// Transactions that were given up: a full disk, or no space in the buffer.
     pub unwritten: u64,
-    /// Transactions that wait for room on the disk: in the end none.
+    /// Transactions that wait for space on the disk: 0 at the end.
     #[serde(skip_serializing_if = "is_none")]
     pub waiting: u64,
-    /// Bytes, those of the header too.
+    /// Bytes, including the header.
     pub bytes: u64,
-    /// What went wrong last.
+    /// The last error.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
@@ -87,8 +87,8 @@ impl std::fmt::Debug for Logs {
 }
 
 impl Logs {
-    /// Opens the files. `owner`: whom they are given to. `extra`: names of fields that are kept beside the usual ones.
-    /// `limit`: what each log may write. `backlog`: bytes that may wait for room on the disk.
+    /// Opens the files. `owner`: owner of created files. `extra`: names of header fields that are recorded besides the
+    /// usual ones. `limit`: write limit of each log. `backlog`: maximum bytes that wait for space on the disk.
     ///
     /// # Errors
     /// Those of [`AppendFile::open`].
@@ -112,12 +112,12 @@ impl Logs {
         Ok(Logs { outlets, extra, number: 0 })
     }
 
-    /// The files that are opened again where they are renamed.
+    /// The files that are reopened after they were renamed.
     pub fn rotating(&self) -> impl Iterator<Item = &Path> {
         self.outlets.iter().filter_map(|outlet| outlet.file.rotates())
     }
 
-    /// Writes transactions. A file that cannot be written to ends nothing else.
+    /// Writes transactions. A file that cannot be written does not affect the others.
     pub fn write(&mut self, transactions: &[Transaction]) {
         for Outlet { format, file, limiter, .. } in &mut self.outlets {
             for (transaction, number) in transactions.iter().zip(self.number + 1..) {
@@ -134,17 +134,17 @@ impl Logs {
         self.number += transactions.len() as u64;
     }
 
-    /// Writes what waits.
+    /// Writes waiting lines.
     pub fn flush(&mut self) {
         self.outlets.iter_mut().for_each(|outlet| outlet.file.flush());
     }
 
-    /// There are no more transactions.
+    /// Ends the files after the last transaction.
     pub fn finish(&mut self) {
         self.outlets.iter_mut().for_each(|outlet| outlet.file.finish());
     }
 
-    /// What has become of the transactions, in each log.
+    /// Results of the transactions, in each log.
     pub fn counts(&self) -> Vec<LogCounts> {
         let counts = |outlet: &Outlet| {
             let counts = outlet.file.counts();
@@ -161,7 +161,7 @@ impl Logs {
         self.outlets.iter().map(counts).collect()
     }
 
-    /// The first log that lacks transactions, and why.
+    /// The first log with unwritten transactions, and the reason.
     pub fn failure(&self) -> Option<Error> {
         let broken = self.outlets.iter().find(|outlet| outlet.file.counts().unwritten > 0)?;
         let counts = broken.file.counts();

@@ -1,9 +1,8 @@
-//! HTTP transactions as lines of logs, in the formats of servers, and their files.
+//! HTTP transactions as log lines, in the formats of web servers, and their files.
 //!
-//! One transaction is one line, whatever bytes it has in it: each format escapes as the server does whose format it is.
-//! What a passive log cannot know stands there as a server writes what it does not know: the name that a client has given
-//! itself by ident (`-`), who it has logged in as (`-`; what is in Authorization is not logged), what a cache has done
-//! (`NONE`).
+//! One transaction is one line, whatever bytes it contains: each format escapes as its server does. For values that a
+//! passive log cannot know, it contains what a server writes for unknown values: the client's name by ident (`-`), the
+//! authenticated user (`-`; Authorization is not logged), the result of a cache (`NONE`).
 mod apache;
 mod escape;
 mod json;
@@ -18,14 +17,14 @@ use wirelane_analysis::http::Transaction;
 pub use escape::{apache as escape_apache, plain};
 pub use logs::{Log, LogCounts, Logs};
 
-/// A format of lines.
+/// Log format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFormat {
     /// Apache's common format.
     Common,
     /// Apache's combined format.
     Combined,
-    /// The combined format behind the virtual host.
+    /// The combined format after the virtual host.
     Vhost,
     /// [`LogFormat::Common`] with microseconds at the end.
     CommonUs,
@@ -37,11 +36,11 @@ pub enum LogFormat {
     Squid,
     /// W3C's extended format, with the fields of IIS.
     W3c,
-    /// A JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
-/// Formats by their names.
+/// Formats by name.
 pub const LOG_FORMATS: [(&str, LogFormat); 9] = [
     ("common", LogFormat::Common),
     ("combined", LogFormat::Combined),
@@ -55,18 +54,18 @@ pub const LOG_FORMATS: [(&str, LogFormat); 9] = [
 ];
 
 impl LogFormat {
-    /// The format of this name.
+    /// The format with this name.
     pub fn named(name: &str) -> Option<LogFormat> {
         LOG_FORMATS.iter().find(|(known, _)| *known == name).map(|(_, format)| *format)
     }
 
-    /// What stands before the first line. `now_ns`: when the log begins, in UTC.
+    /// Text before the first line. `now_ns`: start of the log, in UTC.
     pub fn header(self, now_ns: u64) -> String {
         if self == LogFormat::W3c { w3c::header(now_ns) } else { String::new() }
     }
 
-    /// Writes a transaction, the `number`th of all, as a line. `extra`: the names of fields that were kept beside the usual
-    /// ones.
+    /// Writes a transaction as a line, with its number in the log. `extra`: names of header fields that were recorded
+    /// besides the usual ones.
     pub fn line(self, out: &mut Vec<u8>, number: u64, transaction: &Transaction, extra: &[Box<str>]) {
         match self {
             LogFormat::Common => apache::line(out, transaction, false, false, false),

@@ -6,8 +6,8 @@ use wirelane_analysis::http::{Message, Transaction, fields};
 
 use super::escape::{percent, push};
 
-/// `end elapsed client code/status bytes method URL user hierarchy/peer type`. What a cache has done is not known: `NONE`.
-/// The peer is the server, as of a cache that asks it directly.
+/// `end elapsed client code/status bytes method URL user hierarchy/peer type`. The result of a cache is unknown:
+/// `NONE`. The peer is the server, as for a cache that asks it directly.
 pub fn line(out: &mut Vec<u8>, transaction: &Transaction) {
     let (start, end) = (transaction.start_ns(), transaction.end_ns());
     let ms = end.saturating_sub(start) / 1_000_000;
@@ -34,7 +34,7 @@ pub fn line(out: &mut Vec<u8>, transaction: &Transaction) {
     out.push(b'\n');
 }
 
-/// The URL that a proxy would have been asked for.
+/// The URL that a client would have requested from a proxy.
 fn url(out: &mut Vec<u8>, transaction: &Transaction, request: &Message) {
     if request.target.is_empty() {
         out.push(b'-');
@@ -54,7 +54,7 @@ fn url(out: &mut Vec<u8>, transaction: &Transaction, request: &Message) {
     percent(out, &request.target);
 }
 
-/// Up to what Squid takes for the end of a type.
+/// The type up to the characters at which Squid ends it.
 fn without_parameters(kind: &[u8]) -> &[u8] {
     kind.split(|byte| matches!(byte, b';' | b' ' | b'\t')).next().unwrap_or_default()
 }

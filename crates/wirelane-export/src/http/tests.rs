@@ -1,4 +1,4 @@
-//! Lines, one by one.
+//! Lines of all log formats.
 
 use wirelane_analysis::http::{Mark, Message, Transaction, fields};
 
@@ -126,7 +126,7 @@ fn one_transaction_is_one_line_whatever_its_bytes() {
                     let words = body.split_whitespace().count();
                     assert_eq!(words, 10, "{bytes:?}: {line:?}");
                 }
-                // Quotes that are not behind a backslash: those of the format.
+                // Quotes without a backslash before them are those of the format.
                 _ => {
                     let plain = body.replace("\\\\", "").replace("\\\"", "");
                     assert_eq!(plain.matches('"').count() % 2, 0, "{line:?}");

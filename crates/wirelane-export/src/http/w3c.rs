@@ -1,4 +1,4 @@
-//! W3C's extended format, with the fields of IIS and in their order, which goaccess and others expect.
+//! W3C's extended format, with the fields of IIS in their order, which goaccess and others expect.
 
 use wirelane_analysis::http::{Transaction, fields};
 
@@ -9,7 +9,7 @@ use crate::calendar::calendar;
 const FIELDS: &str = "date time s-ip cs-method cs-uri-stem cs-uri-query s-port cs-username c-ip cs(User-Agent) \
      cs(Referer) sc-status sc-substatus sc-win32-status time-taken sc-bytes cs-bytes cs-version cs-host";
 
-/// What stands at the beginning.
+/// Header lines.
 pub fn header(now_ns: u64) -> String {
     let time = calendar(now_ns / 1_000_000_000);
     format!(
@@ -24,7 +24,8 @@ pub fn header(now_ns: u64) -> String {
     )
 }
 
-/// `date` and `time` are those of the end, in UTC; `time-taken` is in milliseconds, as of IIS. What only IIS knows is 0.
+/// `date` and `time` are those of the end, in UTC; `time-taken` is in milliseconds, as in IIS. Values that only IIS
+/// knows are 0.
 pub fn line(out: &mut Vec<u8>, transaction: &Transaction) {
     let (start, end) = (transaction.start_ns(), transaction.end_ns());
     let time = calendar(end / 1_000_000_000);

@@ -1,7 +1,6 @@
-//! A connection of a scraper: minimal HTTP/1, with or without TLS.
+//! A scraper's connection: minimal HTTP/1, with or without TLS.
 //!
-//! Descriptors do not block, and nothing is waited for here: what slow ones send comes when it comes, while others are
-//! answered.
+//! Descriptors are non-blocking, and nothing waits here: while a slow client sends, others are served.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -13,55 +12,55 @@ use rustls::ServerConnection;
 
 use super::secured::Secured;
 
-/// What a request takes at most, from its connection on.
+/// Maximum time of a request, from the start of its connection.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Most bytes of its head.
+/// Maximum size of a request head in bytes.
 const MOST_HEAD: usize = 8 << 10;
-/// The first byte of what a TLS client says (RFC 8446, 5.1: a handshake record).
+/// First byte that a TLS client sends (RFC 8446, 5.1: a handshake record).
 const HANDSHAKE: u8 = 22;
 
-/// What is spoken.
+/// Protocol of the connection.
 enum Speaks {
-    /// Nobody has said anything yet, where TLS is wanted.
+    /// TLS is required, and the client has not sent anything yet.
     Nothing,
     Plain,
-    /// Plain HTTP, where TLS is wanted.
+    /// The client sends plain HTTP although TLS is required.
     PlainInstead,
     Tls(Box<ServerConnection>),
 }
 
-/// Somebody who asks.
+/// A client's connection.
 pub(super) struct Connection<'s> {
     stream: TcpStream,
     secured: Option<&'s Secured>,
     speaks: Speaks,
     head: Vec<u8>,
-    /// What is to be sent without TLS, and how much of it has gone.
+    /// Bytes to be sent without TLS, and how many of them were sent.
     output: Vec<u8>,
     sent: usize,
     is_answered: bool,
     end: Instant,
 }
 
-/// What is answered to a request.
+/// Response to a request.
 pub(super) struct Answer {
-    /// `200 OK`.
+    /// Status line, for example `200 OK`.
     pub status: &'static str,
-    /// What the text is.
+    /// Content type.
     pub kind: &'static str,
-    /// The text.
+    /// Body.
     pub text: String,
 }
 
 impl Answer {
-    /// A line for people.
+    /// A response with one line for people.
     pub fn line(status: &'static str, line: &str) -> Answer {
         Answer { status, kind: "text/plain", text: format!("{line}\n") }
     }
 }
 
 impl<'s> Connection<'s> {
-    /// Of a stream that does not block.
+    /// A connection over a non-blocking stream.
     pub fn new(stream: TcpStream, secured: Option<&'s Secured>) -> Connection<'s> {
         Connection {
             stream,
@@ -75,7 +74,7 @@ impl<'s> Connection<'s> {
         }
     }
 
-    /// For poll(2): what is waited for.
+    /// The descriptor and events for poll(2).
     pub fn waits_for(&self) -> (BorrowedFd<'_>, PollFlags) {
         let writes = match &self.speaks {
             Speaks::Tls(tls) => tls.wants_write(),
@@ -84,7 +83,7 @@ impl<'s> Connection<'s> {
         (self.stream.as_fd(), if writes { PollFlags::OUT } else { PollFlags::IN })
     }
 
-    /// Goes on as far as it goes without waiting; `answer` is asked with the head of a request. False: it is over.
+    /// Continues without blocking; `answer` is called with the head of a request. False: the connection has ended.
     pub fn serve(&mut self, answer: impl FnOnce(&[u8]) -> Answer) -> bool {
         self.go_on(answer).unwrap_or(false) && Instant::now() < self.end
     }
@@ -96,7 +95,7 @@ impl<'s> Connection<'s> {
                 Ok(0) => return Ok(false),
                 Ok(_) if first[0] == HANDSHAKE => {
                     let mut tls = ServerConnection::new(secured.tls.clone()).map_err(io::Error::other)?;
-                    // An answer is put in as a whole.
+                    // The buffer must accept a whole answer.
                     tls.set_buffer_limit(None);
                     self.speaks = Speaks::Tls(Box::new(tls));
                 }
@@ -116,14 +115,14 @@ impl<'s> Connection<'s> {
         self.send()
     }
 
-    /// Reads what has come. False: nothing more will.
+    /// Reads available bytes. False: the client will not send more.
     fn receive(&mut self) -> io::Result<bool> {
         let mut chunk = [0; 1024];
         while self.head.len() <= MOST_HEAD {
             let read = match &mut self.speaks {
                 Speaks::Tls(tls) => match read_tls(tls, &mut self.stream, &mut chunk) {
                     Err(error) if !again(&error) => {
-                        // What is wrong is told by an alert, as far as it is taken.
+                        // Sends the alert about the error, as far as the socket accepts it.
                         let _ = tls.write_tls(&mut self.stream);
                         return Err(error);
                     }
@@ -141,7 +140,7 @@ impl<'s> Connection<'s> {
         Ok(true)
     }
 
-    /// Makes the answer.
+    /// Creates the response.
     fn reply(&mut self, answer: impl FnOnce(&[u8]) -> Answer) -> io::Result<()> {
         let answer = match (&self.speaks, self.secured) {
             (Speaks::PlainInstead, _) => Answer::line("400 Bad Request", "this is TLS: ask by https"),
@@ -171,7 +170,7 @@ impl<'s> Connection<'s> {
         Ok(())
     }
 
-    /// Sends what is left, as far as it is taken now. False: all of the answer has gone.
+    /// Sends the rest, as far as the socket accepts it. False: the whole response is sent.
     fn send(&mut self) -> io::Result<bool> {
         loop {
             let written = match &mut self.speaks {
@@ -193,21 +192,21 @@ impl<'s> Connection<'s> {
             }
         }
         if self.is_answered {
-            // A close with bytes unread would reset the connection, and take the answer with it.
+            // Closing with unread bytes would reset the connection, and lose the response.
             let _ = self.stream.shutdown(Shutdown::Write);
         }
         Ok(!self.is_answered)
     }
 }
 
-/// Reads what has come by TLS; an error that says "again" where that is not enough for a byte of the request.
+/// Reads decrypted bytes; `WouldBlock` if there is no byte of the request yet.
 fn read_tls(tls: &mut ServerConnection, stream: &mut TcpStream, chunk: &mut [u8]) -> io::Result<usize> {
     loop {
         match tls.reader().read(chunk) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             read => return read,
         }
-        // In a handshake it is our turn now and then.
+        // During a handshake our side must write from time to time.
         if tls.wants_write() || !tls.wants_read() {
             return Err(io::ErrorKind::WouldBlock.into());
         }

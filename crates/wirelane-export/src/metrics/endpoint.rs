@@ -1,6 +1,6 @@
-//! The endpoint: a thread that answers whoever asks, several at a time.
+//! The metrics endpoint: a thread that serves several clients at a time.
 //!
-//! By poll(2) and descriptors that do not block alone: a confined process may set no timeouts on sockets.
+//! Uses only poll(2) and non-blocking descriptors: a sandboxed process may not set timeouts on sockets.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -18,14 +18,14 @@ use super::connection::{Answer, Connection};
 use super::secured::Secured;
 use crate::{Error, Result};
 
-/// Who are answered at a time: one more drops the connection that has been there longest.
+/// Maximum concurrent clients: one more drops the oldest connection.
 const MOST: usize = 64;
-/// How often the thread looks whether it is to end.
+/// How often the thread checks whether it must end.
 const LOOKS: Duration = Duration::from_millis(100);
-/// What the text is.
+/// Content type of the metrics.
 const KIND: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// A place where numbers are asked for, before anybody answers.
+/// A bound socket, before requests are served.
 #[derive(Debug)]
 pub struct Endpoint {
     listener: TcpListener,
@@ -33,7 +33,7 @@ pub struct Endpoint {
     secured: Option<Secured>,
 }
 
-/// The thread that answers. It ends when this goes.
+/// The thread that serves requests. It ends on drop.
 #[derive(Debug)]
 pub struct Serving {
     end: Arc<AtomicBool>,
@@ -41,10 +41,10 @@ pub struct Serving {
 }
 
 impl Endpoint {
-    /// Takes the place, before rights are given up. With `secured` whoever asks has to do so by TLS, and to give the token.
+    /// Binds the socket, before privileges are dropped. With `secured`, clients must use TLS and send the token.
     ///
     /// # Errors
-    /// [`Error::Target`] where it is not this host's alone and not secured, or is taken.
+    /// [`Error::Target`] if the address is not a loopback address and not secured, or is in use.
     pub fn bind(address: SocketAddr, secured: Option<Secured>) -> Result<Endpoint> {
         let wrong = |reason: String| Error::Target { target: address.to_string(), reason };
         if !address.ip().is_loopback() && secured.is_none() {
@@ -58,16 +58,16 @@ impl Endpoint {
         Ok(Endpoint { listener, address, secured })
     }
 
-    /// Where it is: port 0 has become one that is free.
+    /// URL of the endpoint; port 0 is replaced by the bound port.
     pub fn url(&self) -> String {
         let scheme = if self.secured.is_some() { "https" } else { "http" };
         format!("{scheme}://{}/metrics", self.address)
     }
 
-    /// Answers from now on, by a thread of its own.
+    /// Starts a thread that serves requests.
     ///
     /// # Errors
-    /// Where there can be no thread more.
+    /// If the thread cannot be created.
     pub fn serve(self, registry: Registry) -> io::Result<Serving> {
         let end = Arc::new(AtomicBool::new(false));
         let ended = Arc::clone(&end);
@@ -78,7 +78,7 @@ impl Endpoint {
 
     fn run(&self, registry: &Registry, ended: &AtomicBool) {
         let mut connections: Vec<Connection<'_>> = Vec::new();
-        // Relaxed: it says that the thread is to end, and nothing of what was counted.
+        // Relaxed: the flag only ends the thread, and orders no counts.
         while !ended.load(Ordering::Relaxed) {
             let mut polls: Vec<PollFd<'_>> = connections
                 .iter()
@@ -89,12 +89,13 @@ impl Endpoint {
                 .collect();
             polls.push(PollFd::new(&self.listener, PollFlags::IN));
             let time = Timespec { tv_sec: 0, tv_nsec: i64::from(LOOKS.subsec_nanos()) };
-            // Where it cannot be waited the next look is later all the same.
+            // If polling fails, the next check comes later all the same.
             if poll(&mut polls, Some(&time)).is_err() {
                 std::thread::sleep(LOOKS);
             }
             connections.retain_mut(|connection| connection.serve(|head| answer(head, registry)));
-            // So few at once that each is read from before others can drop it: a request is there already as a rule.
+            // Limits new connections per round, so that each is read before others can drop it: usually the request is
+            // there already.
             for _ in 0..MOST / 4 {
                 let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
                 let Ok(socket) = accept_with(&self.listener, flags) else { break };
@@ -110,15 +111,15 @@ impl Endpoint {
 impl Drop for Serving {
     fn drop(&mut self) {
         self.end.store(true, Ordering::Relaxed);
-        // A panic there has been told on standard error.
+        // The panic message was written to standard error.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }
 
-/// What is answered to `said` where there are no numbers, for fuzzing.
+/// The response to `said` with an empty registry, for fuzzing.
 ///
 /// # Panics
-/// Where there is no socket.
+/// If no socket can be created.
 #[doc(hidden)]
 pub fn converse(said: &[u8]) -> Vec<u8> {
     use std::io::{Read as _, Write as _};
@@ -128,7 +129,7 @@ pub fn converse(said: &[u8]) -> Vec<u8> {
     let (ours, mut theirs) = UnixStream::pair().expect("a socket pair");
     ours.set_nonblocking(true).expect("a socket");
     theirs.set_nonblocking(true).expect("a socket");
-    // What is called on the stream works on any socket.
+    // The functions called on the stream work on any socket.
     let mut connection = Connection::new(TcpStream::from(OwnedFd::from(ours)), None);
     let registry = Registry::default();
     let (mut sent, mut answer_bytes) = (0, Vec::new());
@@ -137,7 +138,7 @@ pub fn converse(said: &[u8]) -> Vec<u8> {
             sent += theirs.write(&said[sent..]).unwrap_or(0);
         }
         if sent == said.len() {
-            // The second time it is an error, which says the same.
+            // A second shutdown returns an error, which does not matter.
             let _ = theirs.shutdown(std::net::Shutdown::Write);
         }
         let goes_on = connection.serve(|head| answer(head, &registry));
@@ -151,7 +152,7 @@ pub fn converse(said: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Answers a request. Whoever asks wrongly is told so.
+/// Answers a request; an invalid one gets an error status.
 fn answer(head: &[u8], registry: &Registry) -> Answer {
     let mut words = head.split(|byte| *byte == b' ');
     let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());

@@ -1,4 +1,4 @@
-//! HTTP transactions, in numbers.
+//! Metrics of HTTP transactions.
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -8,17 +8,17 @@ use wirelane_analysis::http::Transaction;
 
 use super::seconds;
 
-/// Methods that are counted by name (RFC 9110, RFC 5789); any other is `other`, since who asks may make them up.
+/// Methods that are counted by name (RFC 9110, RFC 5789); others are `other`, because clients may invent any number.
 const METHODS: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
-/// Classes of statuses.
+/// Status classes.
 const CLASSES: [&str; 6] = ["none", "1xx", "2xx", "3xx", "4xx", "5xx"];
-/// Bounds of times, in seconds.
+/// Bucket bounds of times, in seconds.
 const TIMES: [f64; 13] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
 /// Two labels.
 type Labels = [(&'static str, &'static str); 2];
 
-/// What transactions came to.
+/// Metrics of HTTP transactions.
 #[derive(Clone, Debug)]
 pub struct HttpMetrics {
     transactions: Family<Labels, Counter>,
@@ -29,7 +29,7 @@ pub struct HttpMetrics {
 }
 
 impl HttpMetrics {
-    /// No transactions yet, in this registry.
+    /// Registers the metrics, all zero.
     pub fn new(registry: &mut Registry) -> HttpMetrics {
         let metrics = HttpMetrics {
             transactions: Family::default(),
@@ -55,7 +55,7 @@ impl HttpMetrics {
         metrics
     }
 
-    /// Counts these.
+    /// Counts transactions.
     pub fn take(&self, transactions: &[Transaction]) {
         for transaction in transactions {
             let (request, response) = (&transaction.request, &transaction.response);

@@ -1,14 +1,14 @@
-//! Numbers for Prometheus: what was counted so far, as text, to whoever asks for it by HTTP.
+//! Prometheus metrics: the current counts as text, served by HTTP.
 //!
 //! ```text
 //! ledger, calls, transactions, probes -> counters and histograms (atomics) -> Registry -> Endpoint: a thread -> GET /metrics
 //! ```
 //!
-//! The text is that of OpenMetrics 1.0, which Prometheus asks for. Labels have few values, whatever packets have in them: what
-//! comes from the network is never one.
+//! The text format is OpenMetrics 1.0, which Prometheus requests. Labels have a bounded number of values, whatever
+//! packets contain: data from the network are never labels.
 //!
-//! The endpoint is for this host alone, or takes TLS and a token (`secured.rs`). It answers up to 64 who ask at a time, each
-//! within two seconds (`connection.rs`).
+//! The endpoint is bound to a loopback address, or requires TLS and a token (`secured.rs`). It serves up to 64 clients
+//! at a time, each within two seconds (`connection.rs`).
 
 mod connection;
 mod endpoint;
@@ -35,7 +35,7 @@ pub use voip::VoipMetrics;
 /// One label: its name and value.
 type Label = [(&'static str, &'static str); 1];
 
-/// Where the packets of a capture went: the ledger.
+/// Packet ledger of a capture.
 #[derive(Clone, Debug, Default)]
 pub struct LedgerMetrics {
     packets: Family<Label, Counter>,
@@ -43,7 +43,7 @@ pub struct LedgerMetrics {
 }
 
 impl LedgerMetrics {
-    /// Nothing yet, in this registry.
+    /// Registers the metrics, all zero.
     pub fn new(registry: &mut Registry) -> LedgerMetrics {
         let metrics = LedgerMetrics::default();
         let help =
@@ -58,7 +58,7 @@ impl LedgerMetrics {
         metrics
     }
 
-    /// The ledger says so now. Readers see one column after the other: relaxed order will do.
+    /// Sets the metrics from the ledger. Readers read the columns one by one, so relaxed order is sufficient.
     pub fn set(&self, counters: &Counters) {
         let columns = [
             ("seen", Some(counters.seen)),
@@ -71,7 +71,7 @@ impl LedgerMetrics {
             ("nic_missed", counters.nic_missed),
         ];
         for (name, number) in columns {
-            // What is not known is not 0.
+            // An unknown number is not exported as 0.
             if let Some(number) = number {
                 let counter = self.packets.get_or_create(&[("column", name)]);
                 counter.inner().store(number, Ordering::Relaxed);
@@ -81,7 +81,7 @@ impl LedgerMetrics {
     }
 }
 
-/// Nanoseconds in seconds, which Prometheus has all times in.
+/// Nanoseconds in seconds, the unit of times in Prometheus.
 fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
 }

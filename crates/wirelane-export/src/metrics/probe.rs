@@ -8,14 +8,14 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use wirelane_probe::{AlarmEvent, Entry, Shown, State};
 
-/// The name of a measurement or an alarm.
+/// Label with the name of a measurement or an alarm.
 type Name = [(&'static str, String); 1];
-/// And a value of it.
+/// Labels with a name and a value column.
 type Value = [(&'static str, String); 2];
-/// A number with a fraction.
+/// A floating-point gauge.
 type Real = Gauge<f64, AtomicU64>;
 
-/// What measurements and alarms have come to.
+/// Metrics of measurements and alarms.
 #[derive(Clone, Debug, Default)]
 pub struct ProbeMetrics {
     packets: Family<Name, Counter>,
@@ -28,7 +28,7 @@ pub struct ProbeMetrics {
 }
 
 impl ProbeMetrics {
-    /// Nothing measured yet, in this registry.
+    /// Registers the metrics, without values.
     pub fn new(registry: &mut Registry) -> ProbeMetrics {
         let metrics = ProbeMetrics::default();
         let its = &metrics;
@@ -48,7 +48,7 @@ impl ProbeMetrics {
         metrics
     }
 
-    /// Counts what has come.
+    /// Counts a result.
     pub fn take(&self, entry: &Entry) {
         match entry {
             Entry::Measured(shown) => self.measured(shown),
@@ -75,13 +75,13 @@ impl ProbeMetrics {
                     self.value.get_or_create(&of(column)).set(number);
                 }
             }
-            // Of a plug-in, by names that it has for its counters.
+            // Values of a plug-in, under the names of its counters.
             let counters = row.and_then(|row| row.values.get("counters")?.as_object());
             for (name, number) in counters.into_iter().flatten() {
                 self.value.get_or_create(&of(name)).set(number.as_f64().unwrap_or(0.0));
             }
         } else if let Some(column) = shown.first.as_ref() {
-            // Rows are in the order of this value. An interval without keys has none that is higher than nothing.
+            // Rows are sorted by this value. In an interval without keys the highest value is 0.
             let highest = shown.rows.first().and_then(|row| number(row, column)).unwrap_or(0.0);
             self.highest.get_or_create(&of(column)).set(highest);
         }

@@ -16,32 +16,32 @@ use subtle::ConstantTimeEq as _;
 
 use crate::{Error, Result};
 
-/// Most bytes of a file.
+/// Maximum size of a file in bytes.
 const LONGEST_FILE: u64 = 1 << 20;
-/// Characters of a token: what is shorter can be guessed.
+/// Length of a token in characters: a shorter one could be guessed.
 const TOKEN: std::ops::RangeInclusive<usize> = 16..=4096;
 
-/// What asking from elsewhere takes.
+/// TLS and token for access from other hosts.
 #[derive(Clone)]
 pub struct Secured {
-    /// TLS 1.3, without tickets: each connection is one request.
+    /// TLS 1.3, without session tickets: each connection is one request.
     pub(super) tls: Arc<ServerConfig>,
     token: Vec<u8>,
 }
 
 impl std::fmt::Debug for Secured {
-    /// Without the token, which would be in logs.
+    /// Omits the token, which would appear in logs.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Secured").finish_non_exhaustive()
     }
 }
 
 impl Secured {
-    /// Reads the certificate of this host with those between it and an authority's, its key, both PEM, and the token.
+    /// Reads the certificate chain of this host, its key, both PEM, and the token.
     ///
     /// # Errors
-    /// [`Error::Target`], with the file's name: where it cannot be read, holds something else, or, of the key and the
-    /// token, others than its owner and its group have rights to it.
+    /// [`Error::Target`], with the file's name: if it cannot be read, has invalid contents, or, for the key and the
+    /// token, is accessible for others than its owner and its group.
     pub fn read(certificate: &Path, key: &Path, token: &Path) -> Result<Secured> {
         let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(&read(certificate, false)?)
             .collect::<std::result::Result<_, _>>()
@@ -77,15 +77,15 @@ impl Secured {
         Ok(Secured { tls: Arc::new(config), token: text.to_vec() })
     }
 
-    /// Whether a request's head has the token (`Authorization: Bearer TOKEN`, RFC 6750). How long that takes does not depend
-    /// on how much of it is right.
+    /// Whether a request's head has the token (`Authorization: Bearer TOKEN`, RFC 6750). The comparison takes constant
+    /// time.
     pub(super) fn admits(&self, head: &[u8]) -> bool {
         let mut lines = head.split(|byte| *byte == b'\n').skip(1).filter_map(|line| {
             let colon = line.iter().position(|byte| *byte == b':')?;
             let (name, value) = line.split_at(colon);
             name.eq_ignore_ascii_case(b"authorization").then(|| value[1..].trim_ascii())
         });
-        // Of two that say something else, nobody knows which was meant.
+        // Two Authorization headers are ambiguous.
         let (Some(value), None) = (lines.next(), lines.next()) else { return false };
         let Some((scheme, given)) = value.split_at_checked(7) else { return false };
         scheme.eq_ignore_ascii_case(b"bearer ") && bool::from(given.trim_ascii().ct_eq(&self.token))
@@ -96,7 +96,7 @@ fn wrong(path: &Path, reason: impl Into<String>) -> Error {
     Error::Target { target: path.display().to_string(), reason: reason.into() }
 }
 
-/// What is in a file. A secret one is refused where others could read it, or put another in its place.
+/// Contents of a file. A secret file is refused if others could read or replace it.
 fn read(path: &Path, is_secret: bool) -> Result<Vec<u8>> {
     let failed = |error: std::io::Error| wrong(path, error.to_string());
     let file = File::open(path).map_err(failed)?;
@@ -141,7 +141,7 @@ mod tests {
         ] {
             assert_eq!(secured.admits(head(headers).as_bytes()), admitted, "{headers:?}");
         }
-        // Not in the line that says what is wanted.
+        // A header in the request line does not count.
         assert!(!secured.admits(b"Authorization: Bearer 0123456789abcdef\r\n\r\n"));
         assert!(!format!("{secured:?}").contains("0123"));
     }

@@ -1,4 +1,4 @@
-//! Calls and their streams, in numbers.
+//! Metrics of calls and their streams.
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -9,16 +9,16 @@ use wirelane_analysis::voip::{CallRecord, Finished, State, Stream};
 
 use super::{Label, seconds};
 
-/// Bounds of what streams score.
+/// Bucket bounds of MOS values.
 const MOS: [f64; 8] = [1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 4.2, 4.4];
-/// Bounds of shares of packets that were lost.
+/// Bucket bounds of the shares of lost packets.
 const LOSS: [f64; 8] = [0.0, 0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2];
-/// Bounds of jitter, in seconds.
+/// Bucket bounds of jitter, in seconds.
 const JITTER: [f64; 8] = [0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1];
-/// Bounds of delays until somebody answers, in seconds.
+/// Bucket bounds of delays until an answer, in seconds.
 const DELAY: [f64; 9] = [0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0];
 
-/// What calls came to.
+/// Metrics of calls and streams.
 #[derive(Clone, Debug)]
 pub struct VoipMetrics {
     active: Gauge,
@@ -33,11 +33,11 @@ pub struct VoipMetrics {
     rtp: Family<Label, Counter>,
 }
 
-/// Classes of statuses.
+/// Status classes.
 const CLASSES: [&str; 7] = ["0xx", "1xx", "2xx", "3xx", "4xx", "5xx", "6xx"];
 
 impl VoipMetrics {
-    /// No calls yet, in this registry.
+    /// Registers the metrics, all zero.
     pub fn new(registry: &mut Registry) -> VoipMetrics {
         let metrics = VoipMetrics {
             active: Gauge::default(),
@@ -73,7 +73,7 @@ impl VoipMetrics {
         registry.register("wirelane_voip_streams", help, its.streams.clone());
         let help = "RTP packets of these streams: packets = expected - lost + duplicate + stray";
         registry.register("wirelane_voip_rtp_packets", help, its.rtp.clone());
-        // What has not been yet is 0, and not missing.
+        // Counters without events are exported as 0, instead of missing.
         for state in State::ALL {
             let _ = its.calls.get_or_create(&[("state", state.name())]);
         }
@@ -86,12 +86,12 @@ impl VoipMetrics {
         metrics
     }
 
-    /// So many calls go on.
+    /// Sets the number of active calls.
     pub fn active(&self, calls: u64) {
         self.active.set(calls as i64);
     }
 
-    /// Counts what is over.
+    /// Counts ended calls and streams.
     pub fn take(&self, finished: &[Finished]) {
         for one in finished {
             match one {

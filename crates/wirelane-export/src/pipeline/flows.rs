@@ -12,28 +12,28 @@ use super::{Handler, ON_ITS_WAY_NS, Sink, ended};
 use crate::flows::Exporters;
 use crate::{Error, Result};
 
-/// Flows that are handed on together.
+/// Number of flows that are sent together.
 const TOGETHER: usize = 256;
-/// How long the exporting thread waits for flows, where nothing else is to be done.
+/// How long the exporting thread waits for flows, if it has nothing else to do.
 const REST: Duration = Duration::from_millis(100);
 
-/// What all workers have come to.
+/// Totals of all workers.
 #[derive(Debug, Default)]
 pub struct SharedTotals(Mutex<WorkersTotals>);
 
-/// What became of the packets.
+/// Totals of packets.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WorkersTotals {
-    /// In flows.
+    /// Totals of the flows.
     pub flows: Totals,
-    /// Packets that sampling has left out, and their bytes on the wire.
+    /// Packets that sampling has skipped, and their bytes on the wire.
     pub unsampled_packets: u64,
     /// See [`WorkersTotals::unsampled_packets`].
     pub unsampled_bytes: u64,
 }
 
 impl WorkersTotals {
-    /// With what the kernel has left out by sampling.
+    /// Adds the packets that sampling has skipped in the kernel.
     pub fn with_kernels(mut self, ledger: &Ledger) -> WorkersTotals {
         if let Some(cache) = &ledger.flow_cache {
             self.unsampled_packets += cache.unsampled;
@@ -42,7 +42,7 @@ impl WorkersTotals {
         self
     }
 
-    /// Whether every packet that was analysed, or became part of a flow in the kernel, is in a flow, or was left out by
+    /// Whether every packet that was analysed, or became part of a flow in the kernel, is in a flow, or was skipped by
     /// sampling.
     pub fn are_those_of(&self, ledger: &Ledger) -> bool {
         let total = &ledger.total;
@@ -71,11 +71,11 @@ impl SharedTotals {
     }
 }
 
-/// Which device a packet is of. The interfaces of a file may be RX queues of one device, as in recordings of ours: its
-/// flows are those that a live capture of the device has.
+/// Maps interfaces to devices. The interfaces of a file may be RX queues of one device, as in our recordings: its flows
+/// are those of a live capture of the device.
 struct Devices {
     interfaces: Interfaces,
-    /// By the index of a file's interface: that of the first of the same device.
+    /// By the index of a file's interface: the index of the first interface of the same device.
     known: Vec<u16>,
 }
 
@@ -106,20 +106,20 @@ impl Devices {
     }
 }
 
-/// How workers make flows.
+/// Settings of the workers' flows.
 #[derive(Clone, Copy, Debug)]
 pub struct FlowSettings {
-    /// Timeouts, memory, directions.
+    /// Timeouts, memory limit and directions.
     pub cache: CacheSettings,
-    /// By the headers inside tunnels.
+    /// Whether to use the headers inside tunnels.
     pub inner: bool,
-    /// One packet of how many.
+    /// Sampling interval: one of this many packets.
     pub sampling: u32,
-    /// Whether the time is now.
+    /// Whether the input is live.
     pub live: bool,
 }
 
-/// Looks at a worker's flows: the cache, and packets that sampling has left out.
+/// Callback for a worker's active flows: the cache, and the number of packets skipped by sampling.
 pub type Watcher = Box<dyn FnMut(&mut FlowCache, u64) + Send>;
 
 /// One worker's flows.
@@ -128,23 +128,23 @@ pub struct FlowWorker {
     reader: FlowReader,
     devices: Devices,
     time: Timebase,
-    /// Of flows that the kernel makes: up to when all is here.
+    /// For flows made by the kernel: the time up to which all of them have arrived.
     settled: Option<Arc<AtomicU64>>,
     ticked: u64,
     sender: SyncSender<Vec<FlowRecord>>,
     totals: Arc<SharedTotals>,
     live: bool,
     sampling: u32,
-    /// Packets until the next one that is looked at.
+    /// Packets to skip before the next sampled one.
     skip: u32,
     unsampled_packets: u64,
     unsampled_bytes: u64,
-    /// Looks at the flows that go on, with the packets that sampling has left out.
+    /// Callback for the active flows.
     watcher: Option<Watcher>,
 }
 
 impl FlowWorker {
-    /// A worker's, without flows, of a capture with these interfaces.
+    /// A worker without flows, for a capture with these interfaces.
     pub fn new(
         how: FlowSettings,
         interfaces: Interfaces,
@@ -170,7 +170,7 @@ impl FlowWorker {
         }
     }
 
-    /// Has this look at the flows that go on, at the end of each batch. Their cache counts which are busiest from now on.
+    /// Sets a callback that is called at the end of each batch. The cache counts the busiest flows from then on.
     #[must_use]
     pub fn watched(mut self, watcher: Option<Watcher>) -> FlowWorker {
         if watcher.is_some() {
@@ -180,7 +180,7 @@ impl FlowWorker {
         self
     }
 
-    /// Ends what is due, and hands it on; `idle`: nothing has come for a while.
+    /// Ends due flows and sends them; `idle`: no packets came for a while.
     fn tick(&mut self, idle: bool) -> Result<()> {
         let now_ns = match &self.settled {
             Some(settled) => {
@@ -191,7 +191,7 @@ impl FlowWorker {
                 self.ticked = settled;
                 settled
             }
-            // While packets come, it is they who say how late it is.
+            // While packets come, their time stamps are the current time.
             None if self.live && idle => self.time.steady_now_ns().saturating_sub(ON_ITS_WAY_NS),
             None => return Ok(()),
         };
@@ -201,14 +201,14 @@ impl FlowWorker {
         Ok(())
     }
 
-    /// Hands on what has ended. Where the exports do not keep up, the worker waits for them, and its rings fill: what is
-    /// lost then is in the ledger.
+    /// Sends ended flows. If the exports do not keep up, the worker waits for them, and its rings fill: packets lost
+    /// then are in the ledger.
     fn hand_on(&mut self) -> Result<()> {
         if self.cache.finished().is_empty() {
             return Ok(());
         }
         let mut finished = std::mem::take(self.cache.finished());
-        // Timeouts go by a clock that nobody sets.
+        // Timeouts use a monotonic clock.
         for record in &mut finished {
             *record = record.in_time(|ns| self.time.utc_of_steady_ns(ns));
         }
@@ -244,7 +244,7 @@ impl Handler for FlowWorker {
         if let Some(watcher) = &mut self.watcher {
             watcher(&mut self.cache, self.unsampled_packets);
         }
-        // Of a file, batch by batch would be flow by flow.
+        // For a file, sending at each batch would send single flows.
         if self.live { self.hand_on() } else { Ok(()) }
     }
 
@@ -263,10 +263,9 @@ impl Drop for FlowWorker {
     }
 }
 
-/// Exports what comes, until no more does or `sink` has had enough. What became of the flows is in the exporters.
-///
+/// Exports flows until the channel ends or `sink` returns an error. The results are in the exporters.
 /// # Errors
-/// What `sink` says; everything that came before has been exported.
+/// The error of `sink`; all earlier flows have been exported.
 pub fn export<S: Sink<FlowRecord>>(
     exporters: &mut Exporters,
     sink: &mut S,
@@ -284,7 +283,7 @@ pub fn export<S: Sink<FlowRecord>>(
             Ok(flows) => {
                 exporters.flows(&flows);
                 result = sink.take(flows);
-                // With this end of the channel the workers end.
+                // Closing this end of the channel ends the workers.
                 if result.is_err() {
                     break;
                 }

@@ -13,10 +13,10 @@ use crate::http::Logs;
 use crate::metrics::HttpMetrics;
 use crate::{Error, Result};
 
-/// How long the exporting thread waits for transactions before readers of its files get what there is.
+/// How long the exporting thread waits for transactions before it flushes files for their readers.
 const REST: Duration = Duration::from_millis(200);
 
-/// What all workers have come to.
+/// Totals of all workers.
 #[derive(Debug, Default)]
 pub struct SharedTotals(Mutex<Totals>);
 
@@ -53,8 +53,8 @@ impl HttpWorker {
         HttpWorker { table, time, sender, totals: Arc::clone(totals), live }
     }
 
-    /// Hands on what is over. Where the logs do not keep up, the worker waits for them, and its rings fill: what is lost
-    /// then is in the ledger.
+    /// Sends finished transactions. If the logs do not keep up, the worker waits for them, and its rings fill: packets
+    /// lost then are in the ledger.
     fn hand_on(&mut self) -> Result<()> {
         while let Some(finished) = self.table.finished().take() {
             self.sender.send(finished).map_err(|_| ended("the logs"))?;
@@ -69,7 +69,7 @@ impl Handler for HttpWorker {
     #[inline]
     fn record(&mut self, record: &Record<'_>) -> Result<()> {
         if let Some(told) = record.http() {
-            // Its stamp is that of the packet behind it, on the same clock.
+            // The record has the time stamp of the packet after the skipped bytes, on the same clock.
             let before = record.header().ts_ns.saturating_sub(told.last_ns);
             self.table.offloaded(told, self.time.utc_ns(record).saturating_sub(before));
             return Ok(());
@@ -79,13 +79,13 @@ impl Handler for HttpWorker {
     }
 
     fn pause(&mut self, idle: bool) -> Result<()> {
-        // While packets come, it is they who say how late it is.
+        // While packets come, their time stamps are the current time.
         if self.live && idle {
             while self.table.tick(now_ns().saturating_sub(ON_ITS_WAY_NS)) {
                 self.hand_on()?;
             }
         }
-        // Of a file, batch by batch would be one by one.
+        // For a file, sending at each batch would send single transactions.
         if self.live { self.hand_on() } else { Ok(()) }
     }
 
@@ -103,21 +103,20 @@ impl Drop for HttpWorker {
     }
 }
 
-/// Where transactions go.
+/// Outputs of transactions.
 pub struct Outputs {
     /// Logs.
     pub logs: Logs,
-    /// Collectors, and files of IPFIX.
+    /// Collectors, and IPFIX files.
     pub exporters: Exporters,
-    /// Whoever counts them.
+    /// Metrics.
     pub metrics: Option<HttpMetrics>,
 }
 
-/// Logs and exports what comes, until no more does or `sink` has had enough. What became of the transactions is in the
-/// outputs.
+/// Logs and exports transactions until the channel ends or `sink` returns an error. The results are in the outputs.
 ///
 /// # Errors
-/// What `sink` says; everything that came before has been logged.
+/// The error of `sink`; all earlier transactions have been logged.
 pub fn export<S: Sink<Transaction>>(
     Outputs { logs, exporters, metrics }: &mut Outputs,
     sink: &mut S,
@@ -138,7 +137,7 @@ pub fn export<S: Sink<Transaction>>(
                     metrics.take(&transactions);
                 }
                 result = sink.take(transactions);
-                // With this end of the channel the workers end.
+                // Closing this end of the channel ends the workers.
                 if result.is_err() {
                     break;
                 }

@@ -4,10 +4,11 @@
 //!  capture -> Worker -> Handler (flows::FlowWorker, http::HttpWorker, voip::VoipWorker) -- channel --> export() -> outputs
 //!             a thread each                                                              one thread       `-> Sink
 //! ```
-//! Whoever runs the capture gives each worker a thread and calls its [`Handler`] for every record. What is finished goes
-//! through a channel to one exporting thread, which runs [`flows::export`], [`http::export`] or [`voip::export`]. Where the
-//! outputs do not keep up, workers wait for them and their rings fill: what is lost then is in the ledger, so that every
-//! packet is accounted for. A [`Sink`] sees what is exported: a screen, standard output, a store.
+//! The program that runs the capture gives each worker a thread and calls its [`Handler`] for every record. Finished
+//! items are sent through a channel to one exporting thread, which runs [`flows::export`], [`http::export`] or
+//! [`voip::export`]. If the outputs do not keep up, workers wait for them and their rings fill: packets lost then are
+//! in the ledger, so that every packet is accounted for. A [`Sink`] receives the exported items: for a screen, standard
+//! output, or a store.
 
 use wirelane::Record;
 
@@ -15,49 +16,49 @@ pub mod flows;
 pub mod http;
 pub mod voip;
 
-/// What is done with the records of one worker.
+/// Handles the records of one worker.
 pub trait Handler: Send {
-    /// What can go wrong; it ends the worker.
+    /// Error that ends the worker.
     type Error: Send + 'static;
 
-    /// One record.
+    /// Handles one record.
     ///
     /// # Errors
-    /// What ends the worker.
+    /// An error that ends the worker.
     fn record(&mut self, record: &Record<'_>) -> Result<(), Self::Error>;
 
-    /// A batch has ended; `idle`: there was nothing in it, the wait was in vain.
+    /// Called at the end of a batch; `idle`: the batch was empty after waiting.
     ///
     /// # Errors
-    /// What ends the worker.
+    /// An error that ends the worker.
     fn pause(&mut self, _idle: bool) -> Result<(), Self::Error> {
         Ok(())
     }
 
-    /// There will be no more.
+    /// Called after the last record.
     ///
     /// # Errors
-    /// What is left undone.
+    /// An error of the remaining work.
     fn finish(&mut self) -> Result<(), Self::Error> {
         Ok(())
     }
 }
 
-/// Sees what the exporting thread exports.
+/// Receives the items that the exporting thread exports.
 pub trait Sink<T> {
-    /// What can go wrong; it ends the export, and with it the workers.
+    /// Error that ends the export, and with it the workers.
     type Error;
 
-    /// These have been handed to the outputs.
+    /// Receives items that have been handed to the outputs.
     ///
     /// # Errors
-    /// Nobody reads any more, or cannot.
+    /// The receiver has ended or failed.
     fn take(&mut self, these: Vec<T>) -> Result<(), Self::Error>;
 
-    /// Called between two waits with what became of flows at the outputs, where there are any.
+    /// Called between two waits with the results of flows at the outputs, if there are any.
     fn look(&mut self, _outputs: &dyn Fn() -> Vec<crate::flows::OutputCounts>) {}
 
-    /// There will be no more.
+    /// Called after the last item.
     ///
     /// # Errors
     /// As [`Sink::take`].
@@ -66,15 +67,15 @@ pub trait Sink<T> {
     }
 }
 
-/// A packet that was taken up before may still be on its way to the worker, although the worker has found nothing.
+/// How long a packet captured earlier may still be on its way to a worker that has found none.
 const ON_ITS_WAY_NS: u64 = 100_000_000;
 
-/// The workers' end of the channel: the exporting thread has ended.
+/// Error of a worker that sends after the exporting thread has ended.
 fn ended(what: &str) -> crate::Error {
     crate::Error::Ended(format!("{what} have ended"))
 }
 
-/// UTC nanoseconds now.
+/// Current time in UTC nanoseconds.
 fn now_ns() -> u64 {
     let now = std::time::SystemTime::now().duration_since(std::time::SystemTime::UNIX_EPOCH);
     now.map_or(0, |now| now.as_nanos() as u64)

@@ -1,4 +1,4 @@
-//! Packets to the monitor of calls, and calls that are over to the exports.
+//! Pipeline of VoIP: packets to the call monitor, and ended calls to the exports.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
@@ -14,35 +14,35 @@ use crate::metrics::VoipMetrics;
 use crate::voip::{Exporters, SavedCalls};
 use crate::{Error, Result};
 
-/// How long the exporting thread waits for calls, where nothing else is to be done.
+/// How long the exporting thread waits for calls, if it has nothing else to do.
 const REST: Duration = Duration::from_millis(100);
 
-/// What the capture has lost by now, for the worker: the main thread stores it at each interval, the worker loads it. The
-/// number stands alone, so that relaxed order will do.
+/// Packets lost by the capture so far, for the worker: the main thread stores the number at each interval, the worker
+/// loads it. The number is independent of other data, so relaxed order is sufficient.
 #[derive(Debug, Default)]
 pub struct CaptureLoss(AtomicU64);
 
 impl CaptureLoss {
-    /// The ledger says so.
+    /// Sets the number from the ledger.
     pub fn set(&self, counters: &Counters) {
         self.0.store(lost(counters), Ordering::Relaxed);
     }
 }
 
-/// Packets that were for us, and that we do not have.
+/// Packets for this capture that did not reach it.
 pub fn lost(counters: &Counters) -> u64 {
     counters.lost + counters.shed + counters.nic_missed.unwrap_or(0)
 }
 
-/// Where a worker leaves its monitor when it ends: what goes on then is handed out once the last ledger is known.
+/// Slot for a worker's monitor when the worker ends: active calls are handed out once the final ledger is known.
 pub type Left = Arc<Mutex<Option<Monitor>>>;
 
-/// Looks at the calls that go on.
+/// Callback for the active calls.
 pub type Watcher = Box<dyn FnMut(&mut Monitor) + Send>;
 
-/// The worker.
+/// A worker that monitors calls.
 pub struct VoipWorker {
-    /// There until it is left behind.
+    /// Set until the monitor is left in the slot.
     monitor: Option<Monitor>,
     time: Timebase,
     sender: SyncSender<Vec<Finished>>,
@@ -54,7 +54,7 @@ pub struct VoipWorker {
 }
 
 impl VoipWorker {
-    /// A worker with a monitor that has seen nothing.
+    /// A worker with a new monitor.
     pub fn new(
         monitor: Monitor,
         time: Timebase,
@@ -66,24 +66,24 @@ impl VoipWorker {
         VoipWorker { monitor: Some(monitor), time, sender, loss, left, live, metrics: None, watcher: None }
     }
 
-    /// The same, which tells others what goes on.
+    /// Sets the metrics and the callback for active calls.
     #[must_use]
     pub fn watched(mut self, metrics: Option<VoipMetrics>, watcher: Option<Watcher>) -> VoipWorker {
         (self.metrics, self.watcher) = (metrics, watcher);
         self
     }
 
-    /// Hands on what is over. Where the exports do not keep up, the worker waits for them, and its rings fill: what is
-    /// lost then is in the ledger.
+    /// Sends ended calls. If the exports do not keep up, the worker waits for them, and its rings fill: packets lost
+    /// then are in the ledger.
     fn hand_on(&mut self) -> Result<()> {
         self.monitor.as_mut().map_or(Ok(()), |monitor| hand_on(monitor, &self.sender))
     }
 }
 
-/// Hands on what a monitor has to hand on.
+/// Sends the finished items of a monitor.
 ///
 /// # Errors
-/// Where nobody takes it any more.
+/// If the exporting thread has ended.
 pub fn hand_on(monitor: &mut Monitor, sender: &SyncSender<Vec<Finished>>) -> Result<()> {
     while let Some(finished) = monitor.finished().take() {
         sender.send(finished).map_err(|_| ended("the exports"))?;
@@ -115,14 +115,14 @@ impl Handler for VoipWorker {
             if let Some(watcher) = &mut self.watcher {
                 watcher(monitor);
             }
-            // While packets come, it is they who say how late it is.
+            // While packets come, their time stamps are the current time.
             if idle {
                 while monitor.tick(now_ns().saturating_sub(ON_ITS_WAY_NS)) {
                     hand_on(monitor, &self.sender)?;
                 }
             }
         }
-        // Of a file, batch by batch would be call by call.
+        // For a file, sending at each batch would send single calls.
         if self.live { self.hand_on() } else { Ok(()) }
     }
 }
@@ -133,20 +133,20 @@ impl Drop for VoipWorker {
     }
 }
 
-/// Where calls go.
+/// Outputs of calls.
 pub struct Outputs {
     /// Receivers and files.
     pub exporters: Exporters,
     /// Capture files, one for each call.
     pub saved: Option<SavedCalls>,
-    /// Whoever counts them.
+    /// Metrics.
     pub metrics: Option<VoipMetrics>,
 }
 
-/// Exports what comes, until no more does or `sink` has had enough. What became of the calls is in the outputs.
+/// Exports calls until the channel ends or `sink` returns an error. The results are in the outputs.
 ///
 /// # Errors
-/// What `sink` says; everything that came before has been exported.
+/// The error of `sink`; all earlier calls have been exported.
 pub fn export<S: Sink<Finished>>(
     Outputs { exporters, saved, metrics }: &mut Outputs,
     sink: &mut S,
@@ -169,7 +169,7 @@ pub fn export<S: Sink<Finished>>(
                     saved.take(&finished);
                 }
                 result = sink.take(finished);
-                // With this end of the channel the worker ends.
+                // Closing this end of the channel ends the worker.
                 if result.is_err() {
                     break;
                 }

@@ -1,4 +1,4 @@
-//! The bytes of one file: appended through the page cache or past it, and cut to what is whole when that fails.
+//! The contents of one file: appended through or past the page cache, and truncated to whole blocks after a failure.
 
 use std::collections::VecDeque;
 use std::io;
@@ -6,47 +6,47 @@ use std::io;
 use super::chunk::Format;
 use super::part::PartFile;
 
-/// What O_DIRECT asks of addresses, offsets and lengths. No disk that is sold today asks for more.
+/// Alignment of addresses, offsets and lengths for O_DIRECT. No disk that is sold today requires more.
 const ALIGNMENT: usize = 4096;
-/// Bytes that are gathered for one write past the page cache, beside what is left of the one before.
+/// Bytes that are collected for one write past the page cache, besides the rest of the previous write.
 const STAGE: usize = 1 << 20;
 
 /// The body of a file.
 #[derive(Debug)]
 pub(crate) struct Body {
     format: Format,
-    /// Bytes in the file that are whole blocks (or frames), staged ones included.
+    /// Bytes of whole blocks (or frames) in the file, including staged ones.
     len: u64,
-    /// Packets in the file that are safely the kernel's.
+    /// Packets in the file that the kernel has accepted.
     settled: u64,
-    /// Packets that are staged.
+    /// Staged packets.
     pending: u64,
     stage: Option<Box<Stage>>,
 }
 
-/// What has not been written past the page cache yet.
+/// Bytes that are not yet written past the page cache.
 #[derive(Debug)]
 struct Stage {
     memory: Vec<u8>,
-    /// Where in `memory` the aligned part begins.
+    /// Start of the aligned part in `memory`.
     skip: usize,
-    /// Bytes that are staged; the first of them belongs at `base`.
+    /// Number of staged bytes; the first one belongs at offset `base`.
     len: usize,
     base: u64,
-    /// Ends of blocks that are not all in the file, and the packets in each.
+    /// Ends of blocks that are not completely in the file, and the packets in each.
     ends: VecDeque<(u64, u64)>,
-    /// The end of the last block that is all in the file.
+    /// End of the last block that is completely in the file.
     whole: u64,
-    /// Set by a failed write: what lies between `base` and `whole` must be read back first.
+    /// Set by a failed write: the bytes between `base` and `whole` must be read back first.
     resume: bool,
 }
 
-/// What is being appended.
+/// Kind of the appended bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Blocks that can be told apart.
+    /// Blocks that can be separated.
     Blocks,
-    /// All of it or nothing: a frame, a file header.
+    /// Bytes that must be written completely or not at all: a frame, a file header.
     Opaque,
 }
 
@@ -62,26 +62,26 @@ impl Body {
         Body { format, len: 0, settled: 0, pending: 0, stage }
     }
 
-    /// Bytes of the file, staged ones included.
+    /// Size of the file in bytes, including staged ones.
     pub(crate) fn len(&self) -> u64 {
         self.len
     }
 
-    /// Packets that are in the file.
+    /// Number of packets in the file.
     pub(crate) fn settled(&self) -> u64 {
         self.settled
     }
 
-    /// Packets that are staged.
+    /// Number of staged packets.
     pub(crate) fn pending(&self) -> u64 {
         self.pending
     }
 
-    /// Appends bytes that hold so many packets.
+    /// Appends bytes that contain this many packets.
     ///
     /// # Errors
-    /// What the kernel said. The file then ends after its last whole block, [`Body::settled`] says how many packets
-    /// are in it, nothing is pending, and more can be appended.
+    /// The kernel's error. The file then ends after its last whole block, [`Body::settled`] is the number of packets in
+    /// it, nothing is pending, and more can be appended.
     pub(crate) fn append(
         &mut self,
         part: &PartFile,
@@ -111,7 +111,7 @@ impl Body {
         }
     }
 
-    /// Writes what is staged; nothing is appended after it.
+    /// Writes the staged bytes; nothing is appended after that.
     ///
     /// # Errors
     /// As [`Body::append`].
@@ -130,7 +130,7 @@ impl Body {
         if stage.resume {
             stage.read_back(part)?;
         }
-        // Where each block will end, so that a failure knows which packets it took.
+        // Records where each block will end, so that the lost packets are known after a failure.
         match kind {
             Kind::Opaque => stage.ends.push_back((self.len + bytes.len() as u64, packets)),
             Kind::Blocks => {
@@ -154,7 +154,7 @@ impl Body {
         Ok(())
     }
 
-    /// Counts what a write past the cache has brought into the file.
+    /// Counts the packets of a write past the cache.
     fn settle(
         &mut self,
         part: &PartFile,
@@ -192,7 +192,7 @@ impl Stage {
         &mut self.memory[self.skip..self.skip + STAGE + ALIGNMENT]
     }
 
-    /// Takes as much as there is room for, and gives the rest back.
+    /// Copies as many bytes as fit, and returns the rest.
     fn take<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
         let at = self.len;
         let now = bytes.len().min(STAGE + ALIGNMENT - at);
@@ -201,7 +201,7 @@ impl Stage {
         &bytes[now..]
     }
 
-    /// Writes the first `length` bytes, and moves what follows them to the front.
+    /// Writes the first `length` bytes, and moves the bytes after them to the front.
     fn write(&mut self, part: &PartFile, length: usize) -> std::result::Result<(), (usize, io::Error)> {
         let base = self.base;
         part.write_at(&self.bytes()[..length], base)?;
@@ -212,7 +212,7 @@ impl Stage {
         Ok(())
     }
 
-    /// After a failure: the file ends within a block of the disk, which has to be written anew as a whole.
+    /// After a failure: the file ends within a disk block, which must be written again as a whole.
     fn read_back(&mut self, part: &PartFile) -> io::Result<()> {
         let within = (self.whole % ALIGNMENT as u64) as usize;
         let base = self.whole - within as u64;
@@ -224,10 +224,10 @@ impl Stage {
     }
 }
 
-/// Cuts the file after what is whole.
+/// Truncates the file after its whole blocks.
 fn cut(part: &PartFile, length: u64) {
     if let Err(error) = part.truncate(length) {
-        // Readers stop there as well: it is a cut block and no wrong one.
+        // Readers stop there as well: the last block is truncated, but not invalid.
         tracing::warn!("{} cannot be cut after its last whole packet: {error}", part.path().display());
     }
 }

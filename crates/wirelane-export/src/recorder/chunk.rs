@@ -1,9 +1,9 @@
-//! Chunks: runs of whole blocks on their way from a worker to its writer, and the pool that they come from.
+//! Chunks: sequences of whole blocks sent from a worker to its writer, and their pool.
 
 use std::io::{self, Write};
 use std::sync::{Condvar, Mutex, PoisonError};
 
-/// What a recording is written as.
+/// File format of a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// Interfaces, their statistics, any mix of link types.
@@ -18,14 +18,14 @@ const PACKET: u32 = 6;
 /// One block of a pcapng file, or one packet of a pcap file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Block {
-    /// All of its bytes.
+    /// Length of the block in bytes.
     pub(crate) len: usize,
-    /// The time of its packet in UTC nanoseconds; `None` of a block that is no packet.
+    /// Time of the packet in UTC nanoseconds; `None` for a block that is not a packet.
     pub(crate) ts_ns: Option<u64>,
 }
 
 impl Format {
-    /// The first block of what our writers wrote; `None` where there is no whole one.
+    /// The first block of bytes from our writers; `None` if there is no whole block.
     pub(crate) fn first_block(self, bytes: &[u8]) -> Option<Block> {
         let word = |at: usize| bytes.get(at..at + 4)?.first_chunk().map(|bytes| u32::from_le_bytes(*bytes));
         let (len, ts_ns) = match self {
@@ -45,7 +45,7 @@ impl Format {
         (len <= bytes.len()).then_some(Block { len, ts_ns })
     }
 
-    /// Whole blocks in the first `limit` bytes: `(bytes, packets)`.
+    /// Whole blocks in the first `limit` bytes, as `(bytes, packets)`.
     pub(crate) fn whole(self, bytes: &[u8], limit: usize) -> (usize, u64) {
         let (mut end, mut packets) = (0, 0);
         while let Some(block) = self.first_block(&bytes[end..])
@@ -58,12 +58,12 @@ impl Format {
     }
 }
 
-/// Whole packets, one behind the other.
+/// Whole packets, one after the other.
 #[derive(Debug)]
 pub(crate) struct Chunk {
     pub(crate) bytes: Vec<u8>,
     pub(crate) packets: u64,
-    /// The latest time of its packets, in UTC nanoseconds.
+    /// The latest time of the packets, in UTC nanoseconds.
     pub(crate) latest_ns: u64,
 }
 
@@ -90,7 +90,7 @@ impl Write for Chunk {
     }
 }
 
-/// The empty chunks of one worker. The one that was given back last is given out first: it is still in the cache.
+/// The empty chunks of one worker. The chunk returned last is taken first: it is still in the cache.
 #[derive(Debug)]
 pub(crate) struct Pool {
     free: Mutex<Vec<Chunk>>,
@@ -99,23 +99,23 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// So many chunks of so many bytes. Their memory is used once packets come.
+    /// Creates chunks of this size. Their memory is touched only when packets come.
     pub(crate) fn new(chunks: usize, chunk_bytes: usize) -> Pool {
         let free = (0..chunks).map(|_| Chunk::new(chunk_bytes)).collect();
         Pool { free: Mutex::new(free), back: Condvar::new(), chunk_bytes }
     }
 
-    /// Bytes that a chunk has room for.
+    /// Capacity of a chunk in bytes.
     pub(crate) fn chunk_bytes(&self) -> usize {
         self.chunk_bytes
     }
 
-    /// An empty chunk, if there is one.
+    /// Takes an empty chunk, if there is one.
     pub(crate) fn try_take(&self) -> Option<Chunk> {
         self.free.lock().unwrap_or_else(PoisonError::into_inner).pop()
     }
 
-    /// An empty chunk, once there is one.
+    /// Takes an empty chunk, waiting for one if necessary.
     pub(crate) fn take(&self) -> Chunk {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
@@ -126,7 +126,7 @@ impl Pool {
         }
     }
 
-    /// Gives a chunk back. One that a giant packet made larger is replaced, so that memory stays bounded.
+    /// Returns a chunk. A chunk enlarged by a giant packet is replaced, so that memory stays bounded.
     pub(crate) fn give(&self, mut chunk: Chunk) {
         chunk.clear();
         if chunk.bytes.capacity() > 2 * self.chunk_bytes {

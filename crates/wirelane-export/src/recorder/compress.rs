@@ -1,19 +1,19 @@
-//! zstd: one frame for each file, flushed with each chunk.
+//! zstd: one frame per file, flushed with each chunk.
 //!
-//! A flush ends a block (RFC 8878, section 3.1.1), so a file that is cut is readable up to the last chunk before the
-//! cut at least. Only one frame, since Wireshark up to 4.0 misreads what follows a first one; and without a checksum,
-//! so that a frame can be ended after any flush, also where the encoder is further on than the file because a write
-//! failed. Then an empty last block does it.
+//! A flush ends a block (RFC 8878, section 3.1.1), so a truncated file is readable at least up to the last chunk before
+//! the end. There is only one frame, since Wireshark up to 4.0 misreads data after the first one; and no checksum, so
+//! that a frame can be ended after any flush, even if the encoder is ahead of the file because a write failed. Then an
+//! empty last block ends it.
 
 use std::io;
 
 use zstd::stream::raw::{Encoder, InBuffer, Operation, OutBuffer};
 use zstd::zstd_safe::compress_bound;
 
-/// An empty raw block that is a frame's last.
+/// An empty raw block with the last-block flag.
 const END: [u8; 3] = [1, 0, 0];
 
-/// Makes the frame of one file after the other.
+/// Compresses one file after the other, a frame for each.
 pub(crate) struct Compression {
     encoder: Encoder<'static>,
     output: Vec<u8>,
@@ -22,9 +22,9 @@ pub(crate) struct Compression {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Nothing of a frame has been made.
+    /// The frame has not begun.
     Fresh,
-    /// The file ends where the encoder is.
+    /// The file contains all of the encoder's output.
     Open,
     /// The file ends after an earlier flush.
     Behind,
@@ -37,18 +37,18 @@ impl std::fmt::Debug for Compression {
 }
 
 impl Compression {
-    /// `level`: as in `zstd -LEVEL`.
+    /// Creates an encoder. `level`: as in `zstd -LEVEL`.
     ///
     /// # Errors
-    /// Where there is no memory for the level.
+    /// If there is not enough memory for the level.
     pub(crate) fn new(level: i32) -> io::Result<Compression> {
         Ok(Compression { encoder: Encoder::new(level)?, output: Vec::new(), state: State::Fresh })
     }
 
-    /// What is to be appended to the file for these bytes.
+    /// Compresses bytes; returns the bytes to append to the file.
     ///
     /// # Errors
-    /// What zstd said.
+    /// The error of zstd.
     pub(crate) fn blocks(&mut self, bytes: &[u8]) -> io::Result<&[u8]> {
         self.output.clear();
         if self.state == State::Behind {
@@ -73,23 +73,23 @@ impl Compression {
         Ok(&self.output)
     }
 
-    /// What was made last is not in the file, of which this many bytes are there.
+    /// Records that the last output is not in the file, which has this many bytes.
     pub(crate) fn take_back(&mut self, in_file: u64) {
         self.state = if in_file == 0 { State::Fresh } else { State::Behind };
     }
 
-    /// Whether more could only follow in another frame.
+    /// Whether more data could only follow in another frame.
     pub(crate) fn is_behind(&self) -> bool {
         self.state == State::Behind
     }
 
-    /// Bytes that always come to no more than `room` when they are compressed.
+    /// Number of bytes that always fit into `room` after compression.
     pub(crate) fn fitting(room: u64) -> u64 {
-        // As compress_bound has it, and the headers of blocks and of the frame.
+        // The bound of compress_bound, plus the headers of blocks and of the frame.
         room.saturating_sub(room / 128 + 256)
     }
 
-    /// What ends the file's frame. The next blocks are another's.
+    /// Bytes that end the file's frame. The next blocks begin another frame.
     pub(crate) fn end(&mut self) -> &'static [u8] {
         match std::mem::replace(&mut self.state, State::Fresh) {
             State::Fresh => &[],
@@ -97,7 +97,7 @@ impl Compression {
         }
     }
 
-    /// Bytes that the end takes.
+    /// Bytes that the end of a frame needs.
     pub(crate) const fn reserve() -> u64 {
         2 * END.len() as u64
     }

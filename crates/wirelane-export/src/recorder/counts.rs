@@ -7,26 +7,26 @@ use serde::Serialize;
 
 use crate::InterfaceStatistics;
 
-/// A recording in numbers. Every packet that its workers gave it is, at its end, in `written` or in `unwritten`.
+/// Counts of a recording. At its end, every packet from its workers is in `written` or in `unwritten`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RecordingCounts {
-    /// Packets that are in files, or in the pipe.
+    /// Packets in files or in the pipe.
     pub written: u64,
     /// Packets that could not be written.
     pub unwritten: u64,
-    /// Bytes of files, as they lie on the disk.
+    /// Bytes of files, as on the disk.
     pub file_bytes: u64,
-    /// Files that are whole and have their names.
+    /// Complete files with their final names.
     pub files: u64,
-    /// Files of the ring that made room for newer ones.
+    /// Files of the ring that were removed for newer ones.
     pub files_removed: u64,
-    /// Things that went wrong: writes, and what comes after them.
+    /// Errors of writing, and of the steps after it.
     pub write_errors: u64,
 }
 
 impl RecordingCounts {
-    /// What happened since an earlier state of the same recording. Packets of a file that turned out to be gone are
-    /// not written any more: a count that fell is 0 here.
+    /// Differences since an earlier state of the same recording. The packets of a file that turned out to be gone are
+    /// no longer counted as written: a decreased count is 0 here.
     pub fn since(&self, earlier: &RecordingCounts) -> RecordingCounts {
         RecordingCounts {
             written: self.written.saturating_sub(earlier.written),
@@ -39,7 +39,7 @@ impl RecordingCounts {
     }
 }
 
-/// A counter of several threads, which nothing else is read on the strength of.
+/// A counter of several threads; no other data are read in dependence of it.
 #[derive(Debug, Default)]
 pub(crate) struct Count(AtomicU64);
 
@@ -63,21 +63,21 @@ pub(crate) struct Counts {
     pub(crate) errors: Count,
 }
 
-/// What the threads of a recording share. Nothing of it is touched for each packet.
+/// State shared by the threads of a recording. None of it is accessed for each packet.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     pub(crate) counts: Counts,
-    /// A write failed and the recording is to end.
+    /// Set when a write failed and the recording must end.
     pub(crate) ended: AtomicBool,
     first_failure: Mutex<Option<String>>,
-    /// What each interface has seen, by key, as it was last told.
+    /// Last known statistics of each interface, by key.
     pub(crate) statistics: Mutex<Vec<(u32, InterfaceStatistics)>>,
-    /// The number of the next file.
+    /// Number of the next file.
     pub(crate) next_number: AtomicU64,
 }
 
 impl Shared {
-    /// One more thing went wrong; the first is what the user is told at the end.
+    /// Counts an error; the first one is reported to the user at the end.
     pub(crate) fn failed(&self, text: &str) {
         self.counts.errors.add(1);
         self.first_failure
@@ -86,18 +86,18 @@ impl Shared {
             .get_or_insert_with(|| text.to_owned());
     }
 
-    /// Packets that were counted as written are not there.
+    /// Moves packets from written to unwritten, because they are not in a file.
     pub(crate) fn take_back(&self, packets: u64) {
         self.counts.unwritten.add(packets);
         self.counts.written.0.fetch_sub(packets, Ordering::Relaxed);
     }
 
-    /// The first thing that went wrong.
+    /// The first error.
     pub(crate) fn first_failure(&self) -> Option<String> {
         self.first_failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The numbers now.
+    /// Current counts.
     pub(crate) fn now(&self) -> RecordingCounts {
         RecordingCounts {
             written: self.counts.written.get(),

@@ -1,4 +1,4 @@
-//! A file that is being written: its name, its body, its span, and what goes through zstd on the way.
+//! An open file of a recording: its name, its body, its time span, and compression with zstd.
 
 use std::io;
 
@@ -7,40 +7,40 @@ use super::compress::Compression;
 use super::part::PartFile;
 use super::rotate::Span;
 
-/// See the head of this file.
+/// An open file; see the module documentation.
 #[derive(Debug)]
 pub(crate) struct OpenFile {
     pub(crate) part: PartFile,
     pub(crate) body: Body,
     pub(crate) span: Span,
-    /// Bytes of the head that are in it.
+    /// Bytes of the head that are already written.
     head: usize,
-    /// Whether it is worth keeping without a packet.
+    /// Whether to keep the file without packets.
     pub(crate) keep_empty: bool,
 }
 
 impl OpenFile {
-    /// A file with nothing in it.
+    /// An empty file.
     pub(crate) fn new(part: PartFile, body: Body, span: Span) -> OpenFile {
         OpenFile { part, body, span, head: 0, keep_empty: false }
     }
 
-    /// Packets in it, staged ones included.
+    /// Packets in the file, including staged ones.
     pub(crate) fn packets(&self) -> u64 {
         self.body.settled() + self.body.pending()
     }
 
-    /// Whether it may go again without a trace.
+    /// Whether the file may be removed.
     pub(crate) fn is_empty(&self) -> bool {
         self.packets() == 0 && !self.keep_empty
     }
 
-    /// The error with the name of the file.
+    /// An error message with the name of the file.
     pub(crate) fn named(&self, error: &io::Error) -> String {
         format!("{}: {error}", self.part.path().display())
     }
 
-    /// Writes what of the head is not in it yet.
+    /// Writes the rest of the head.
     pub(crate) fn begin(&mut self, compression: Option<&mut Compression>, head: &[u8]) -> io::Result<()> {
         if self.head < head.len() {
             self.opaque(compression, &head[self.head..])?;
@@ -66,10 +66,10 @@ impl OpenFile {
         result.inspect_err(|_| compression.take_back(self.body.len()))
     }
 
-    /// Writes the last blocks, and all that is staged. The file is whole after it, also where that fails: then it
+    /// Writes the last blocks, and all staged bytes. The file is complete after that, even after a failure: then it
     /// ends earlier.
     pub(crate) fn end(&mut self, mut compression: Option<&mut Compression>, blocks: &[u8]) -> io::Result<()> {
-        // Where the file is behind its encoder, they would need a frame of their own, which not everybody reads.
+        // If the file is behind its encoder, the blocks would need another frame, which not every reader supports.
         let left_out = compression.as_ref().is_some_and(|compression| compression.is_behind());
         let last = match blocks.is_empty() || left_out {
             true => Ok(()),
@@ -82,7 +82,7 @@ impl OpenFile {
         last.and(ended).and(self.body.close(&self.part))
     }
 
-    /// Appends all of it or nothing.
+    /// Appends all bytes or none.
     fn opaque(&mut self, compression: Option<&mut Compression>, bytes: &[u8]) -> io::Result<()> {
         match compression {
             None => self.body.append(&self.part, bytes, 0, Kind::Opaque),

@@ -1,5 +1,5 @@
-//! The finisher: a thread that makes whole files durable, names them, removes the oldest, and tells who wants to
-//! know. A disk may take seconds for that, and no packet waits for it.
+//! The finisher: a thread that makes whole files durable, renames them, removes the oldest, and reports them. A disk
+//! may take seconds for that, and no packet waits for it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,36 +11,36 @@ use super::keep::Ring;
 use super::part::{Directory, PartFile};
 use crate::Error;
 
-/// Files that may wait to be finished. After that, their writers wait.
+/// Maximum files that wait to be finished. Beyond that, their writers wait.
 const WAITING: usize = 16;
 
-/// What is called with the path of every finished file.
+/// Callback with the path of every finished file.
 pub type OnFinished = Box<dyn FnMut(&Path) + Send>;
 
-/// What happened to a file.
+/// State change of a file.
 #[derive(Debug)]
 pub(crate) enum Event {
-    /// One more is being written.
+    /// Another file is being written.
     Opened,
-    /// It was removed again, empty.
+    /// The file was removed, because it was empty.
     Discarded,
-    /// It is whole: so many bytes and packets.
+    /// The file is complete, with this size and number of packets.
     Whole { part: PartFile, bytes: u64, packets: u64 },
 }
 
-/// What the finisher knows.
+/// State of the finisher.
 struct Finisher {
     shared: Arc<Shared>,
-    /// Where the newest file is; `None` where nothing is ever removed.
+    /// Directory of the newest file; `None` if files are never removed.
     directory: Option<Arc<Directory>>,
     ring: Ring,
-    /// Files that are being written, and what each may come to.
+    /// Number of files that are being written, and the maximum size of each.
     open: u64,
     open_bytes: u64,
     on_finished: Option<OnFinished>,
 }
 
-/// Starts the thread. It ends when all senders are gone.
+/// Starts the thread. It ends when all senders are dropped.
 pub(crate) fn start(
     shared: Arc<Shared>,
     directory: Option<Arc<Directory>>,
@@ -73,7 +73,7 @@ impl Finisher {
     fn finish(&mut self, part: PartFile, bytes: u64, packets: u64) {
         let name = part.name().to_owned();
         if let Some(directory) = &mut self.directory {
-            // It may have been made anew.
+            // The directory may have been created again.
             *directory = part.directory();
         }
         match part.finish() {
@@ -85,7 +85,7 @@ impl Finisher {
                 }
             }
             Err(error) => {
-                // What nobody can find, or what may not be on the disk, was not recorded.
+                // Packets that cannot be found, or may not be on the disk, are not recorded.
                 if matches!(error, Error::Vanished { .. } | Error::Sync { .. }) {
                     self.shared.take_back(packets);
                 }
@@ -100,7 +100,7 @@ impl Finisher {
         while let Some(name) = self.ring.excess(self.open, self.open.saturating_mul(self.open_bytes)) {
             match directory.remove(&name) {
                 Ok(()) => self.shared.counts.removed.add(1),
-                // A post-rotate command may have moved it on: that is what it is for.
+                // A post-rotate command may have moved the file, which is allowed.
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
                 Err(error) => {
                     let text = format!(

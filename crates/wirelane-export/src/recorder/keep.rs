@@ -1,25 +1,25 @@
-//! The ring of files: the oldest go, so that the rest stays within its bounds.
+//! The ring of files: the oldest are removed, so that the rest stays within its limits.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
 
-/// How much of a recording is kept. All that are set hold, over the files of all workers together.
+/// Limits of a recording's files. All limits that are set apply, over the files of all workers together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Keep {
-    /// Files at most, with those that are being written.
+    /// Maximum number of files, including open ones.
     pub files: Option<u64>,
-    /// Bytes at most, with those that are being written.
+    /// Maximum bytes, including open files.
     pub bytes: Option<u64>,
 }
 
 impl Keep {
-    /// Whether there is a bound.
+    /// Whether there is a limit.
     pub fn is_set(&self) -> bool {
         self.files.is_some() || self.bytes.is_some()
     }
 }
 
-/// The finished files, oldest first, and what is to go.
+/// The finished files, the oldest first, and their limits.
 #[derive(Debug)]
 pub(crate) struct Ring {
     keep: Keep,
@@ -28,19 +28,19 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    /// An empty ring with these bounds.
+    /// An empty ring with these limits.
     pub(crate) fn new(keep: Keep) -> Ring {
         Ring { keep, files: VecDeque::new(), bytes: 0 }
     }
 
-    /// A finished file, the newest.
+    /// Adds the newest finished file.
     pub(crate) fn add(&mut self, name: OsString, bytes: u64) {
         self.bytes += bytes;
         self.files.push_back((name, bytes));
     }
 
-    /// The oldest file, taken out, where there is too much beside what is being written: so many files that may
-    /// come to so many bytes.
+    /// Takes out the oldest file, if the limits are exceeded together with `open_files` open files, which may grow to
+    /// `open_bytes`.
     pub(crate) fn excess(&mut self, open_files: u64, open_bytes: u64) -> Option<OsString> {
         let files = self.files.len() as u64 + open_files;
         let bytes = self.bytes.saturating_add(open_bytes);

@@ -7,13 +7,13 @@
 //! ```
 //! The rules:
 //!
-//! * Each worker has a writer and files of its own. Nothing is locked, allocated or called per packet.
-//! * A packet is in one file, whole, or it is counted as unwritten. The files of a recording, however it ends, hold
-//!   as many packets as `written` says.
-//! * A file has its name when it is whole and on the disk; before that it is `NAME.part`. Nothing that exists is
-//!   replaced (but the one file that may be, on request), no link is followed, and nobody but the owner can read.
-//! * Memory is bounded: a pool of chunks for each worker. When a disk is too slow for it, the worker waits, its ring
-//!   fills, and the kernel counts what is lost.
+//! * Each worker has its own writer and files. There are no locks, allocations or system calls per packet.
+//! * A packet is completely in one file, or it is counted as unwritten. The files of a recording, however it ends,
+//!   contain as many packets as `written` states.
+//! * A file gets its name when it is complete and on the disk; before that it is `NAME.part`. No existing file is
+//!   replaced (except the one that may be, on request), no link is followed, and only the owner can read the files.
+//! * Memory is bounded: a pool of chunks for each worker. If a disk is too slow, the worker waits, its ring fills, and
+//!   the kernel counts the lost packets.
 
 use std::path::PathBuf;
 use std::sync::mpsc::sync_channel;
@@ -50,42 +50,42 @@ use part::{Creation, Directory};
 use std::sync::atomic::Ordering;
 use writer::{Destination, Plan, Target, Writer};
 
-/// Bytes of chunks that each worker has.
+/// Bytes of each worker's chunks.
 const POOL: usize = 16 << 20;
-/// Bytes of a chunk that is written as it is: it stays in a second-level cache.
+/// Bytes of a chunk that is written unchanged: it stays in a second-level cache.
 const CHUNK: usize = 256 << 10;
 /// Bytes of a chunk that is compressed or written past the page cache.
 const LARGE_CHUNK: usize = 1 << 20;
-/// Least bytes of a chunk, whatever the size of files.
+/// Minimum bytes of a chunk, whatever the size of files.
 const SMALL_CHUNK: usize = 16 << 10;
 
-/// What is recorded, and where.
+/// Options of a recording.
 #[derive(Clone, Debug)]
 pub struct RecordingOptions {
-    /// The file, or where there are several what their names are made of; `-` is standard output. A pipe or a device
-    /// that exists is written to as it is.
+    /// The path of the file, or the pattern for the names of several; `-` is standard output. An existing pipe or
+    /// device is written to directly.
     pub path: PathBuf,
-    /// What files are written as.
+    /// File format.
     pub format: Format,
-    /// When a file is full.
+    /// Limits of a file.
     pub rotation: Rotation,
-    /// How much is kept.
+    /// Limits of the kept files.
     pub keep: Keep,
-    /// The level of zstd, if files are to be compressed. A path that ends in `.zst` does not imply it.
+    /// Compression level of zstd, if files are compressed. A path that ends in `.zst` does not imply it.
     pub zstd_level: Option<i32>,
     /// Whether files are written past the page cache (O_DIRECT).
     pub direct_io: bool,
-    /// Whether the file may be replaced, where there is one.
+    /// Whether an existing file may be replaced.
     pub overwrite: bool,
-    /// Whether the first failed write ends the recording. A pipe's always does.
+    /// Whether the first failed write ends the recording. A failed write to a pipe always does.
     pub stop_on_error: bool,
-    /// Workers; with more than one, each has files of its own.
+    /// Number of workers; with more than one, each has its own files.
     pub workers: usize,
-    /// Whether packets come as they happen, or out of a file: then only their own time counts.
+    /// Whether packets are captured live; packets from a file are timed only by their time stamps.
     pub live: bool,
 }
 
-/// A recording that runs.
+/// A running recording.
 #[derive(Debug)]
 pub struct Recording {
     shared: Arc<Shared>,
@@ -95,12 +95,12 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// Begins a recording; `info` goes into every pcapng file, and `on_finished` is called, in a thread of its own,
-    /// with the path of every file once it is whole.
+    /// Begins a recording; `info` is written to every pcapng file, and `on_finished` is called, in a separate thread,
+    /// with the path of every complete file.
     ///
     /// # Errors
-    /// What is wrong with the place: [`Error::Exists`], [`Error::SymbolicLink`], [`Error::NotAnOutput`],
-    /// [`Error::DirectIo`], [`Error::NoName`], [`Error::NeedsFile`], [`Error::Open`].
+    /// The fault of the path: [`Error::Exists`], [`Error::SymbolicLink`], [`Error::NotAnOutput`], [`Error::DirectIo`],
+    /// [`Error::NoName`], [`Error::NeedsFile`], [`Error::Open`].
     pub fn begin(
         mut options: RecordingOptions,
         info: &SectionInfo<'_>,
@@ -108,7 +108,7 @@ impl Recording {
     ) -> Result<(Recording, Vec<PacketRecorder>)> {
         let workers = options.workers.max(1);
         if let (None, Some(bytes)) = (options.rotation.size, options.keep.bytes) {
-            // Without a size that files have at most, nobody could say when the oldest has to go.
+            // Without a maximum file size, it would be unknown when the oldest file must be removed.
             options.rotation.size = Some((bytes / 4 / workers as u64).max(1));
         }
         let plan = Plan {
@@ -187,26 +187,26 @@ impl Recording {
         Ok((Recording { shared, writers: threads, finisher, first_path }, recorders))
     }
 
-    /// What became of packets and files so far.
+    /// Counts of packets and files so far.
     pub fn counts(&self) -> RecordingCounts {
         self.shared.now()
     }
 
-    /// The name that the first file will have; `None` of a pipe, or before the first packet decides it.
+    /// The future name of the first file; `None` for a pipe, or before the first packet decides it.
     pub fn first_path(&self) -> Option<&std::path::Path> {
         self.first_path.as_deref()
     }
 
-    /// Tells what the interfaces have seen, by their keys: every pcapng file that ends from now on says so.
+    /// Sets the interfaces' statistics, by their keys: every pcapng file that ends from now on contains them.
     pub fn tell(&self, statistics: Vec<(u32, InterfaceStatistics)>) {
         *self.shared.statistics.lock().unwrap_or_else(PoisonError::into_inner) = statistics;
     }
 
-    /// Ends: waits until everything is written and every file is finished.
+    /// Ends the recording: waits until everything is written and every file is finished.
     ///
     /// # Errors
-    /// [`Error::Unwritten`] where packets were lost, [`Error::Flawed`] where something else went wrong, with the
-    /// first failure in words. The numbers come either way.
+    /// [`Error::Unwritten`] if packets were lost, [`Error::Flawed`] after another error, with the first failure as
+    /// text. The counts are returned in any case.
     pub fn end(self, recorders: Vec<PacketRecorder>) -> (RecordingCounts, Result<()>) {
         let mut broken = false;
         for recorder in recorders {
@@ -231,7 +231,7 @@ impl Recording {
     }
 }
 
-/// What is not a regular file and need not become one.
+/// Opens an output that is not a regular file, and will not become one.
 fn stream(options: &RecordingOptions) -> Result<Option<Output>> {
     let path = &options.path;
     let regular = path.as_os_str() != "-"
@@ -256,13 +256,13 @@ fn pools(options: &RecordingOptions, workers: usize) -> Vec<Arc<Pool>> {
         true => LARGE_CHUNK,
         false => CHUNK,
     };
-    // A frame goes into one file, so it must be small beside it.
+    // A frame is in one file, so it must be small compared to it.
     let fraction = options.rotation.size.map_or(most as u64, |size| size / 8);
     let bytes = usize::try_from(fraction).unwrap_or(most).clamp(SMALL_CHUNK, most);
     (0..workers).map(|_| Arc::new(Pool::new(POOL / bytes, bytes))).collect()
 }
 
-/// Looks at what earlier recordings left: the number of the next file, and what belongs to the ring.
+/// Scans the files of earlier recordings: the number of the next file, and the files of the ring.
 fn look_around(names: &Names, directory: &Directory, ring: Option<&mut Ring>) -> Result<u64> {
     let failed = |source| Error::Directory { path: names.directory.clone(), source };
     let mut next = 1;

@@ -6,9 +6,9 @@
 //! eth1_00000001_20260301T120000Z.pcapng          the first file of many
 //! eth1-w0_00000002_20260301T120000Z.pcapng.zst   one of worker 0, compressed
 //! ```
-//! The number comes before the time so that the order of names is the order of writing even where the clock was
-//! set back. All workers of a recording share one count, and a recording goes on counting where files of the same
-//! name ended, so that no two files are ever called the same. The time is UTC.
+//! The number comes before the time so that the order of names is the order of writing even if the clock was set back.
+//! All workers of a recording share one number sequence, and a recording continues the numbers of existing files with
+//! the same stem, so that two files never have the same name. The time is UTC.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -16,47 +16,47 @@ use std::path::{Path, PathBuf};
 
 use crate::calendar::calendar;
 
-/// Digits of the number: a file a second lasts three years.
+/// Digits of the number: sufficient for a file per second for three years.
 const DIGITS: usize = 8;
-/// The last number that there is.
+/// Maximum number.
 pub(crate) const LAST_NUMBER: u64 = 99_999_999;
-/// `20260301T120000Z`.
+/// Length of `20260301T120000Z`.
 const TIME: usize = 16;
-/// What a file's name ends in while it is written.
+/// Suffix of a file while it is written.
 const PART: &str = ".part";
-/// What a compressed file's name ends in.
+/// Suffix of a compressed file.
 const ZST: &str = ".zst";
 
-/// How the files of one recording are called: `DIRECTORY/STEM...EXTENSION`.
+/// Naming scheme of a recording's files: `DIRECTORY/STEM...EXTENSION`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Names {
-    /// The directory that they are in; `.` where the name says none.
+    /// Directory of the files; `.` if the path does not contain one.
     pub(crate) directory: PathBuf,
     stem: OsString,
-    /// With its dots: `.pcapng.zst`; may be empty.
+    /// Extension with its dots: `.pcapng.zst`; may be empty.
     extension: OsString,
 }
 
-/// What a file's name says of it.
+/// A parsed file name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Parsed {
-    /// Its place in the order of writing.
+    /// Position in the order of writing.
     pub(crate) number: u64,
-    /// Whether it is unfinished.
+    /// Whether the file is unfinished.
     pub(crate) part: bool,
 }
 
-/// Whether a file with this name is compressed with zstd by its own account.
+/// Whether a file with this name is compressed with zstd, according to the name.
 pub(crate) fn says_zstd(path: &Path) -> bool {
     path.as_os_str().as_bytes().to_ascii_lowercase().ends_with(ZST.as_bytes())
 }
 
 impl Names {
-    /// From what was asked for. `compressed` adds `.zst` where the name does not end so. `None` where the path has
-    /// no file name (`/`, `..`).
+    /// Parses the requested path. `compressed` adds `.zst` if the name does not end with it. `None` if the path has no
+    /// file name (`/`, `..`).
     pub(crate) fn new(path: &Path, compressed: bool) -> Option<Names> {
         let name = path.file_name()?.as_bytes();
-        // "eth1/" names a directory.
+        // "eth1/" is the path of a directory.
         if path.as_os_str().as_bytes().ends_with(b"/") {
             return None;
         }
@@ -100,8 +100,7 @@ impl Names {
         name
     }
 
-    /// What a name in the directory says, where it is one of a numbered file of this recording, by whichever
-    /// worker.
+    /// Parses a name in the directory; `None` if it is not that of a numbered file of this recording, from any worker.
     pub(crate) fn parse(&self, name: &OsStr) -> Option<Parsed> {
         let rest = name.as_bytes().strip_prefix(self.stem.as_bytes())?;
         let (rest, part) = match rest.strip_suffix(PART.as_bytes()) {
@@ -136,7 +135,7 @@ impl Names {
     }
 }
 
-/// The name that a file has until it is whole. `attempt` counts from 1, for where a dead run left the first one.
+/// Name of a file until it is complete. `attempt` counts from 1; later ones are used if a dead run left the first.
 pub(crate) fn part(name: &OsStr, attempt: u32) -> OsString {
     let mut part = name.to_owned();
     if attempt > 1 {
@@ -146,7 +145,7 @@ pub(crate) fn part(name: &OsStr, attempt: u32) -> OsString {
     part
 }
 
-/// Seconds since 1970 as `20260301T120000Z`. Years after 9999 stay at its end, so that names keep their length.
+/// Seconds since 1970 as `20260301T120000Z`. Later times become the end of year 9999, so that names keep their length.
 fn stamp(seconds: u64) -> String {
     let seconds = seconds.min(253_402_300_799);
     let time = calendar(seconds);
@@ -191,7 +190,7 @@ mod tests {
 
     #[test]
     fn times_are_those_of_the_calendar() {
-        // By date -u -d @N +%Y%m%dT%H%M%SZ.
+        // Expected texts from date -u -d @N +%Y%m%dT%H%M%SZ.
         for (seconds, text) in [
             (0, "19700101T000000Z"),
             (951_782_400, "20000229T000000Z"),

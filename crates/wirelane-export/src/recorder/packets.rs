@@ -1,4 +1,4 @@
-//! The worker's side of a recording: packets become blocks in chunks, and chunks go to the writer.
+//! The worker's side of a recording: packets become blocks in chunks, and chunks are sent to the writer.
 
 use std::io;
 use std::sync::Arc;
@@ -14,29 +14,29 @@ use super::counts::Shared;
 use super::writer::Message;
 use crate::{Aggregate, Direction, Error, Interface, PcapWriter, PcapngWriter, Result, SectionInfo};
 
-/// Bytes that a block has at most beside its packet.
+/// Maximum bytes of a block besides its packet.
 const AROUND: usize = 192;
 
-/// One packet.
+/// A packet to be recorded.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet<'a> {
-    /// The interface, as [`PacketRecorder::add_interface`] numbered it.
+    /// The interface, as numbered by [`PacketRecorder::add_interface`].
     pub interface: u32,
     /// UTC nanoseconds since 1970.
     pub ts_ns: u64,
     /// The captured bytes.
     pub data: &'a [u8],
-    /// Bytes that it had on the wire.
+    /// Length on the wire in bytes.
     pub wire_len: u32,
-    /// Which way it went, where that is known.
+    /// Direction, if known.
     pub direction: Option<Direction>,
-    /// What it stands for, where it is an aggregate. pcap has no place for that.
+    /// The packets that this one represents, if it is an aggregate. pcap cannot store that.
     pub aggregate: Option<Aggregate>,
-    /// A checksum that the sender has left to the card, to be written in its place.
+    /// A checksum that the sender has left to the card, to be written to its place.
     pub checksum: Option<Checksum>,
 }
 
-/// Takes the packets of one worker. Allocates nothing and makes no system call per packet.
+/// Records the packets of one worker. No allocations and no system calls per packet.
 #[derive(Debug)]
 pub struct PacketRecorder {
     encoder: Encoder,
@@ -45,9 +45,9 @@ pub struct PacketRecorder {
     messages: SyncSender<Message>,
     pool: Arc<Pool>,
     shared: Arc<Shared>,
-    /// How long packets may lie here.
+    /// Maximum time that packets wait in a chunk.
     patience: Duration,
-    /// Whether somebody waits at the other end.
+    /// Whether the output is a stream with a waiting reader.
     stream: bool,
     flushed: Instant,
 }
@@ -56,12 +56,12 @@ pub struct PacketRecorder {
 enum Encoder {
     Pcapng(PcapngWriter<Chunk>),
     Pcap(PcapWriter<Chunk>),
-    /// The header of a pcap file states the link type, which the first packet tells.
+    /// The header of a pcap file contains the link type, which is known with the first packet.
     Unknown,
 }
 
 impl PacketRecorder {
-    /// Begins: every file of the writer will say this of its making.
+    /// Begins a recording: every file of the writer contains this information.
     pub(crate) fn new(
         format: Format,
         info: &SectionInfo<'_>,
@@ -83,11 +83,11 @@ impl PacketRecorder {
         Ok(PacketRecorder { encoder, links: Vec::new(), messages, pool, shared, patience, stream, flushed })
     }
 
-    /// Describes an interface and returns its id, which counts from 0. `key` is what its statistics go by
+    /// Describes an interface and returns its id, which counts from 0. `key` identifies its statistics
     /// ([`super::Recording::tell`]).
     ///
     /// # Errors
-    /// [`wirelane_pcapng::Error::LinkType`]; [`Error::Ended`] after a failed write that was to end the recording.
+    /// [`wirelane_pcapng::Error::LinkType`]; [`Error::Ended`] after a failed write that ended the recording.
     pub fn add_interface(&mut self, key: u32, interface: &Interface<'_>) -> Result<u32> {
         self.flush()?;
         if let Encoder::Pcapng(writer) = &mut self.encoder {
@@ -100,11 +100,11 @@ impl PacketRecorder {
         Ok(self.links.len() as u32 - 1)
     }
 
-    /// Takes a packet.
+    /// Records a packet.
     ///
     /// # Errors
-    /// What the format cannot hold, as the writers say it: the packet counts as unwritten then. [`Error::Ended`]
-    /// after a failed write that was to end the recording; this packet is counted with those that wait.
+    /// Errors of the format's writer for data that the format cannot represent: then the packet counts as unwritten.
+    /// [`Error::Ended`] after a failed write that ended the recording; this packet is counted with the waiting ones.
     #[inline]
     pub fn packet(&mut self, packet: &Packet<'_>) -> Result<()> {
         let chunk_bytes = self.pool.chunk_bytes();
@@ -132,7 +132,7 @@ impl PacketRecorder {
             Encoder::Pcapng(_) => PCAPNG_BEFORE_DATA,
             _ => PCAP_BEFORE_DATA,
         };
-        // A chunk that was full is behind us.
+        // A full chunk was passed on, so the new one begins at 0.
         let start = if full { 0 } else { there };
         if let Some(chunk) = self.chunk() {
             if let Some(Checksum { at, bytes }) = packet.checksum
@@ -173,11 +173,10 @@ impl PacketRecorder {
         Ok(())
     }
 
-    /// To be called now and then, after every batch: passes packets on that have waited long enough. `idle`: there
-    /// was nothing to do.
+    /// To be called after every batch: passes on packets that have waited long enough. `idle`: the batch was empty.
     ///
     /// # Errors
-    /// [`Error::Ended`] after a failed write that was to end the recording.
+    /// [`Error::Ended`] after a failed write that ended the recording.
     pub fn pause(&mut self, idle: bool) -> Result<()> {
         self.check()?;
         if self.chunk().is_none_or(|chunk| chunk.packets == 0) {
@@ -187,20 +186,20 @@ impl PacketRecorder {
         if !(idle && self.stream || now - self.flushed >= self.patience) {
             return Ok(());
         }
-        // Without an empty chunk the writer is behind, and there is no hurry.
+        // Without an empty chunk the writer is behind, so passing on sooner does not help.
         match self.pool.try_take() {
             Some(empty) => self.pass(empty),
             None => Ok(()),
         }
     }
 
-    /// Ends: what is here goes to the writer, which ends its file.
+    /// Ends the recording of this worker: the last chunk goes to the writer, which ends its file.
     ///
     /// # Errors
-    /// [`Error::Ended`] where the writer is gone.
+    /// [`Error::Ended`] if the writer has ended.
     pub(crate) fn end(mut self) -> Result<()> {
         if let Encoder::Unknown = self.encoder {
-            // No packet came: an empty file of the most likely link type.
+            // There was no packet: writes an empty file with the most likely link type.
             let (link_number, snap_len) = self.links.first().copied().unwrap_or((1, 0));
             self.begin_pcap(link_number, snap_len)?;
         }
@@ -216,7 +215,7 @@ impl PacketRecorder {
         }
     }
 
-    /// Passes on what is here, waiting for an empty chunk if need be.
+    /// Passes on the current chunk, waiting for an empty one if necessary.
     fn flush(&mut self) -> Result<()> {
         self.pass_all()?;
         self.check()
@@ -251,6 +250,6 @@ impl PacketRecorder {
 }
 
 fn send(messages: &SyncSender<Message>, message: Message) -> Result<()> {
-    // The channel has room for all chunks that there are, so this does not wait.
+    // The channel has slots for all existing chunks, so this does not block.
     messages.send(message).map_err(|_| Error::Write(io::Error::other("the writer has ended; this is a bug")))
 }

@@ -1,9 +1,9 @@
-//! A file that gets its name when it is whole.
+//! A file that gets its name when it is complete.
 //!
-//! While it is written it is called `NAME.part`. It is created anew (O_EXCL), for its owner only (0600), never
-//! through a link (O_NOFOLLOW), and relative to a directory that is held open. When it is whole it is made durable
-//! (fsync), renamed without replacing anything, and the directory is made durable. Whatever kills the process
-//! leaves a `.part` that is readable up to the cut.
+//! While it is written, its name is `NAME.part`. It is created exclusively (O_EXCL), for its owner only (0600), never
+//! through a link (O_NOFOLLOW), and relative to an open directory. When it is complete it is made durable (fsync),
+//! renamed without replacing anything, and the directory is made durable. If the process is killed, a `.part` remains
+//! that is readable up to its end.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -19,10 +19,10 @@ use rustix::io::Errno;
 use super::names;
 use crate::{Error, Result};
 
-/// Names that are tried for a `.part` before giving up: each one that is taken is what a dead run left.
+/// Maximum names that are tried for a `.part`: each existing one was left by a dead run.
 const ATTEMPTS: u32 = 1000;
 
-/// A directory that is held open.
+/// An open directory.
 #[derive(Debug)]
 pub(crate) struct Directory {
     fd: OwnedFd,
@@ -39,7 +39,7 @@ impl Directory {
         }
     }
 
-    /// The path of something in it, as it was given.
+    /// Path of an entry of the directory, relative to the given path.
     pub(crate) fn path_of(&self, name: &OsStr) -> PathBuf {
         match self.path.as_os_str() == "." {
             true => PathBuf::from(name),
@@ -47,7 +47,7 @@ impl Directory {
         }
     }
 
-    /// What a name stands for, links not followed; `None`: nothing.
+    /// Type of an entry, without following links; `None`: the entry does not exist.
     fn kind(&self, name: &OsStr) -> io::Result<Option<FileType>> {
         match rustix::fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(FileType::from_raw_mode(stat.st_mode))),
@@ -56,30 +56,30 @@ impl Directory {
         }
     }
 
-    /// Size of a regular file, links not followed; `None` where the name stands for something else.
+    /// Size of a regular file, without following links; `None` for other types.
     pub(crate) fn file_size(&self, name: &OsStr) -> Option<u64> {
         let stat = rustix::fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
         (FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile).then_some(stat.st_size as u64)
     }
 
-    /// Removes a file; a link is removed itself, not what it points to.
+    /// Removes a file; for a link, the link itself.
     pub(crate) fn remove(&self, name: &OsStr) -> io::Result<()> {
         Ok(rustix::fs::unlinkat(&self.fd, name, AtFlags::empty())?)
     }
 }
 
-/// How a file is created.
+/// Options for creating a file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Creation {
-    /// Whether a file of the final name may be replaced at the end.
+    /// Whether an existing file with the final name may be replaced at the end.
     pub(crate) overwrite: bool,
-    /// Whether it is written past the page cache.
+    /// Whether the file is written past the page cache.
     pub(crate) direct: bool,
-    /// Whether another name is tried where a dead run left its `.part`.
+    /// Whether another name is tried if a dead run left its `.part`.
     pub(crate) beside: bool,
 }
 
-/// A file that is being written.
+/// An unfinished file.
 #[derive(Debug)]
 pub(crate) struct PartFile {
     file: File,
@@ -93,7 +93,7 @@ impl PartFile {
     /// Creates the `.part` of `name`.
     ///
     /// # Errors
-    /// [`Error::Exists`] and [`Error::SymbolicLink`] where a name is taken, [`Error::DirectIo`], [`Error::Open`].
+    /// [`Error::Exists`] and [`Error::SymbolicLink`] if a name exists, [`Error::DirectIo`], [`Error::Open`].
     pub(crate) fn create(directory: &Arc<Directory>, name: OsString, creation: Creation) -> Result<PartFile> {
         let failed = |name: &OsStr, source: io::Error| Error::Open { path: directory.path_of(name), source };
         match directory.kind(&name).map_err(|e| failed(&name, e))? {
@@ -102,7 +102,7 @@ impl PartFile {
             Some(FileType::Symlink) => return Err(Error::SymbolicLink { path: directory.path_of(&name) }),
             Some(_) => return Err(Error::Exists { path: directory.path_of(&name) }),
         }
-        // Read, too, where the last bytes may have to be written anew in blocks.
+        // Also open for reading, because the last bytes may have to be written again as whole blocks.
         let access = if creation.direct { OFlags::RDWR | OFlags::DIRECT } else { OFlags::WRONLY };
         let flags = access | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         for attempt in 1..=ATTEMPTS {
@@ -123,7 +123,7 @@ impl PartFile {
                     ),
                 },
                 Err(Errno::INVAL) if creation.direct => {
-                    // Some file systems refuse only once the file is there.
+                    // Some file systems refuse direct I/O only after the file was created.
                     let _ = directory.remove(&part);
                     return Err(Error::DirectIo { path });
                 }
@@ -133,22 +133,22 @@ impl PartFile {
         Err(Error::Exists { path: directory.path_of(&names::part(&name, ATTEMPTS)) })
     }
 
-    /// What errors call the file while it is written.
+    /// Name of the unfinished file in errors.
     pub(crate) fn path(&self) -> PathBuf {
         self.directory.path_of(&self.part)
     }
 
-    /// The directory that it is in.
+    /// Directory of the file.
     pub(crate) fn directory(&self) -> Arc<Directory> {
         Arc::clone(&self.directory)
     }
 
-    /// The name that it will get.
+    /// Final name of the file.
     pub(crate) fn name(&self) -> &OsStr {
         &self.name
     }
 
-    /// Writes all of it at an offset; on failure says how many bytes were written before.
+    /// Writes all bytes at an offset; an error contains the number of bytes written before.
     pub(crate) fn write_at(&self, bytes: &[u8], offset: u64) -> std::result::Result<(), (usize, io::Error)> {
         let mut written = 0;
         while written < bytes.len() {
@@ -162,12 +162,12 @@ impl PartFile {
         Ok(())
     }
 
-    /// Reads bytes back that were written.
+    /// Reads written bytes back.
     pub(crate) fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
         let mut read = 0;
         while read < bytes.len() {
             match self.file.read_at(&mut bytes[read..], offset + read as u64) {
-                // The end of the file lies within the last block.
+                // The file ends within the last block.
                 Ok(0) => break,
                 Ok(more) => read += more,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
@@ -177,35 +177,34 @@ impl PartFile {
         Ok(())
     }
 
-    /// Cuts the file here.
+    /// Truncates the file to this length.
     pub(crate) fn truncate(&self, length: u64) -> io::Result<()> {
         self.file.set_len(length)
     }
 
-    /// From now on it is written through the page cache, as the end of a file has to be.
+    /// Switches to the page cache, which is required for the end of the file.
     pub(crate) fn leave_direct(&self) -> io::Result<()> {
         let flags = rustix::fs::fcntl_getfl(&self.file)?;
         Ok(rustix::fs::fcntl_setfl(&self.file, flags - OFlags::DIRECT)?)
     }
 
-    /// Removes it: there is nothing in it.
+    /// Removes the empty file.
     pub(crate) fn discard(self) -> io::Result<()> {
         self.directory.remove(&self.part)
     }
 
-    /// Makes it durable and gives it its name. Returns the path that it has then.
+    /// Makes the file durable and gives it its final name. Returns its final path.
     ///
     /// # Errors
-    /// [`Error::Sync`] where it cannot be made durable; [`Error::Vanished`] where the `.part` is not there any more;
-    /// [`Error::Exists`] where something else has the name: then it stays what it is, as it does with
-    /// [`Error::Open`].
+    /// [`Error::Sync`] if it cannot be made durable; [`Error::Vanished`] if the `.part` no longer exists;
+    /// [`Error::Exists`] if another file has the final name: then the `.part` remains, as it does with [`Error::Open`].
     pub(crate) fn finish(self) -> Result<PathBuf> {
         let path = self.directory.path_of(&self.name);
         let part = self.path();
         self.file.sync_all().map_err(|source| Error::Sync { path: part.clone(), source })?;
         let ours = rustix::fs::fstat(&self.file)
             .map_err(|e| Error::Sync { path: part.clone(), source: e.into() })?;
-        // Somebody may have moved it away, or removed its directory.
+        // The file may have been moved, or its directory removed.
         let named = rustix::fs::statat(&self.directory.fd, &self.part, AtFlags::SYMLINK_NOFOLLOW);
         if !named.is_ok_and(|named| (named.st_dev, named.st_ino) == (ours.st_dev, ours.st_ino)) {
             return Err(Error::Vanished { path: part });
@@ -215,8 +214,8 @@ impl PartFile {
             true => rustix::fs::renameat(fd, &self.part, fd, &self.name),
             false => {
                 match rustix::fs::renameat_with(fd, &self.part, fd, &self.name, RenameFlags::NOREPLACE) {
-                    // Network file systems know no such flag. A second name, and then the first one gone, is the
-                    // same: link(2) never replaces anything.
+                    // Network file systems do not support this flag. A second link, and then removing the first, has
+                    // the same effect: link(2) never replaces anything.
                     Err(Errno::INVAL | Errno::NOSYS) => {
                         rustix::fs::linkat(fd, &self.part, fd, &self.name, AtFlags::empty())
                             .and_then(|()| rustix::fs::unlinkat(fd, &self.part, AtFlags::empty()))

@@ -1,57 +1,57 @@
-//! When a file is full.
+//! Rotation: when a file is full.
 //!
-//! By size and by packets a file ends before the packet that would be too many. By time it ends at the multiples
+//! By size and by packets, a file ends before the packet that would exceed the limit. By time, it ends at the multiples
 //! of the interval in UTC (an interval of an hour: at 12:00:00, 13:00:00), by the packets' own time, so that files of
 //! several machines cover the same spans.
 //!
-//! The clock may be set while we record. A step forward ends one file, whatever its width. After a step back the
-//! packets' time lies before the file's span: they stay in it, and the file ends once it is older, by the monotonic
-//! clock, than an interval may be. So each file that ends by time needs either a later span or an interval of
-//! real time, and neither can come in a loop.
+//! The clock may be set during a recording. A step forward ends one file, however large it is. After a step back, the
+//! packets' time lies before the file's span: they stay in it, and the file ends when it is older, by the monotonic
+//! clock, than an interval may be. So each file that ends by time needs either a later span or an interval of real
+//! time, and neither can repeat in a loop.
 
 use std::time::Duration;
 
-/// When a file is full and the next one begins. All that are set hold.
+/// Limits of a file, after which the next one begins. All limits that are set apply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rotation {
-    /// Bytes that a file has at most, as it lies on the disk; only a single packet that needs more makes it larger.
+    /// Maximum bytes of a file, as on the disk; only a single larger packet exceeds it.
     pub size: Option<u64>,
-    /// The span of a file; spans begin at its multiples in UTC.
+    /// Time span of a file; spans begin at the interval's multiples in UTC.
     pub interval: Option<Duration>,
-    /// Packets that a file has at most.
+    /// Maximum packets of a file.
     pub packets: Option<u64>,
 }
 
 impl Rotation {
-    /// Whether there is ever more than one file.
+    /// Whether there may be more than one file.
     pub fn is_set(&self) -> bool {
         self.size.is_some() || self.interval.is_some() || self.packets.is_some()
     }
 
-    /// The span of a file that begins at this UTC time; `monotonic` is the time by a clock that is never set.
+    /// The span of a file that begins at this UTC time; `monotonic` is the time of the monotonic clock.
     pub(crate) fn span(&self, utc_ns: u64, monotonic: Duration) -> Span {
         let Some(interval) = self.interval else {
             return Span { end_ns: None, oldest: Duration::MAX };
         };
         let length = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX).max(1);
-        // More than an interval: a slewed clock must reach the end of the span first, or the age would end a file
-        // a moment before its span does, and the next one with that moment in it.
+        // More than an interval: a slewed clock must reach the end of the span first, or the age would end a file a
+        // moment before its span ends, and the next file would cover only that moment.
         let age = interval.saturating_add(interval / 10).saturating_add(Duration::from_secs(1));
         Span { end_ns: (utc_ns - utc_ns % length).checked_add(length), oldest: monotonic.saturating_add(age) }
     }
 }
 
-/// What a file covers.
+/// Time span of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
-    /// The first nanosecond, in UTC, that is not in it; `None`: it has no end.
+    /// The first UTC nanosecond after the span; `None`: the span has no end.
     end_ns: Option<u64>,
-    /// When it ends by the monotonic clock, whatever the other one shows.
+    /// End by the monotonic clock, whatever the UTC clock shows.
     oldest: Duration,
 }
 
 impl Span {
-    /// Whether something of this time belongs into a later file.
+    /// Whether a packet with this time belongs to a later file.
     pub(crate) fn is_over(&self, utc_ns: u64, monotonic: Duration) -> bool {
         self.end_ns.is_some_and(|end_ns| utc_ns >= end_ns) || monotonic >= self.oldest
     }
@@ -76,7 +76,7 @@ mod tests {
         Rotation { interval: Some(Duration::from_secs(3600)), ..Rotation::default() }
     }
 
-    /// Files that a recording of one packet a second has, under clocks that show these times; as (first, last) UTC.
+    /// Files of a recording with one packet per second, under clocks that show these times; as (first, last) UTC.
     fn files(rotation: Rotation, clocks: impl IntoIterator<Item = (u64, u64)>) -> Vec<(u64, u64)> {
         let mut files: Vec<(u64, u64)> = Vec::new();
         let mut span = None;
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn a_step_of_an_hour_costs_one_file_either_way() {
-        // Two hours of real time from 10:30, the step after half an hour and a second.
+        // Two hours of real time from 10:30; the step comes after half an hour and a second.
         let run = |step: i64| {
             let clocks = (0..7200u64).map(|s| {
                 let utc = 10 * HOUR + HOUR / 2 + s * SECOND;
@@ -112,7 +112,7 @@ mod tests {
         };
         assert_eq!(run(0), 3);
         assert_eq!(run(HOUR as i64), 4, "10:30, 11:00, 12:00, 13:00");
-        // 10:30, 11:00; back at 10:00, which stays in the file of 11:00 until that is older than an hour.
+        // 10:30, 11:00; back at 10:00, which stays in the file of 11:00 until the file is older than an hour.
         assert_eq!(run(-(HOUR as i64)), 3);
     }
 
@@ -132,8 +132,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the clock does, there are no more files than spans that it reached anew or than intervals
-        /// that went by, and a clock that only goes forward leaves no packet outside of its file's span.
+        /// Whatever the clock does, there are no more files than spans that it newly reached or than intervals that
+        /// passed, and a clock that only goes forward leaves no packet outside of its file's span.
         /// Battery: F7
         #[test]
         fn clock_steps_never_loop(

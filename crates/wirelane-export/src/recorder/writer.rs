@@ -1,11 +1,11 @@
 //! The writer: the thread between a worker's chunks and its files.
 //!
-//! A slow disk stops this thread and not the worker, which goes on as long as there are empty chunks. It begins and
-//! ends files, and it alone decides which file a packet is in.
+//! A slow disk blocks this thread and not the worker, which continues as long as there are empty chunks. The writer
+//! begins and ends files, and it alone decides which file contains a packet.
 //!
-//! A write that fails takes no packet with it that was whole before. The file is cut after its last whole packet; the
-//! packets behind that are counted as unwritten, and so are those that come until the next try, a second later:
-//! in the next file where the recording has many, else in the same one.
+//! A failed write does not lose any packet that was complete before. The file is truncated after its last whole packet;
+//! the packets after it are counted as unwritten, and so are those that come until the next attempt, a second later: in
+//! the next file if the recording has many, else in the same one.
 
 use std::io::{self, Write as _};
 use std::sync::Arc;
@@ -26,33 +26,33 @@ use wirelane_pcapng::statistics_block;
 
 use crate::{Error, Output, Result};
 
-/// How long nothing is tried after a failure.
+/// Delay after a failure before the next attempt.
 const RETRY: Duration = Duration::from_secs(1);
-/// How long after its time a file is ended for that alone: longer than packets lie in a chunk.
+/// How long after its span a file is ended without a later packet: longer than packets wait in a chunk.
 const GRACE_NS: u64 = 2_000_000_000;
-/// How often the clock is looked at while nothing comes.
+/// How often the clock is checked while no messages come.
 const TICK: Duration = Duration::from_millis(200);
-/// Numbers that are tried for a new file where names are taken.
+/// Maximum numbers that are tried for a new file while names exist.
 const TAKEN: u32 = 1000;
-/// A compressed file is full when less than this part of it is left.
+/// A compressed file is full when less than this fraction of its size is left.
 const CRUMBS: u64 = 64;
-/// Bytes that an interface's statistics take at the end of a file, at most.
+/// Maximum bytes of an interface's statistics at the end of a file.
 const STATISTICS: u64 = 128;
 
-/// What a worker tells its writer, in order.
+/// Messages from a worker to its writer, in order.
 #[derive(Debug)]
 pub(crate) enum Message {
-    /// How every file begins.
+    /// The beginning of every file.
     Head(Vec<u8>),
-    /// One more interface, by the key of its statistics: every file describes it from now on.
+    /// A new interface, with the key of its statistics: every file describes it from now on.
     Interface { key: u32, block: Vec<u8> },
     /// Packets.
     Packets(Chunk),
-    /// There will be no more.
+    /// The last message.
     End,
 }
 
-/// What all writers of a recording do alike.
+/// Settings common to all writers of a recording.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) format: Format,
@@ -60,26 +60,26 @@ pub(crate) struct Plan {
     pub(crate) zstd_level: Option<i32>,
     pub(crate) creation: Creation,
     pub(crate) stop_on_error: bool,
-    /// Whether packets come as they happen, or out of a file.
+    /// Whether packets are captured live, or come from a file.
     pub(crate) live: bool,
 }
 
-/// Where a writer's files are.
+/// Location of a writer's files.
 #[derive(Debug)]
 pub(crate) struct Destination {
     pub(crate) names: Names,
     pub(crate) directory: Arc<Directory>,
-    /// Its number, where there are several workers.
+    /// Number of the worker, if there are several.
     pub(crate) worker: Option<usize>,
 }
 
-/// What a writer writes to.
+/// Output of a writer.
 pub(crate) enum Target {
     Files { place: Destination, finisher: SyncSender<Event>, open: Option<OpenFile> },
     Stream(Output),
 }
 
-/// See the head of this file.
+/// A writer; see the module documentation.
 pub(crate) struct Writer {
     plan: Plan,
     target: Target,
@@ -87,24 +87,24 @@ pub(crate) struct Writer {
     pool: Arc<Pool>,
     compression: Option<Compression>,
     head: Vec<u8>,
-    /// The keys of the interfaces, by id.
+    /// Keys of the interfaces, by id.
     keys: Vec<u32>,
     start: Instant,
-    /// Nothing is tried before; set by a failure.
+    /// Time before which nothing is tried after a failure.
     retry: Option<Instant>,
 }
 
-/// UTC nanoseconds now.
+/// Current time in UTC nanoseconds.
 fn utc_ns() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     since.map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
 }
 
 impl Writer {
-    /// A writer without a file yet.
+    /// Creates a writer without a file.
     ///
     /// # Errors
-    /// [`Error::Write`] where zstd has no memory.
+    /// [`Error::Write`] if zstd cannot allocate memory.
     pub(crate) fn new(plan: Plan, target: Target, shared: Arc<Shared>, pool: Arc<Pool>) -> Result<Writer> {
         let compression = plan.zstd_level.map(Compression::new).transpose()?;
         Ok(Writer {
@@ -120,8 +120,8 @@ impl Writer {
         })
     }
 
-    /// Begins the first file at once where its name does not depend on its first packet, so that what is wrong with
-    /// the place is said before the capture.
+    /// Begins the first file immediately if its name does not depend on its first packet, so that errors of the path
+    /// are reported before the capture.
     ///
     /// # Errors
     /// As [`PartFile::create`].
@@ -132,12 +132,12 @@ impl Writer {
         }
     }
 
-    /// Takes back what [`Writer::begin`] did, where the recording does not come about.
+    /// Reverts [`Writer::begin`], if the recording does not start.
     pub(crate) fn abandon(mut self) {
         self.close();
     }
 
-    /// The path of the file that is being written, as it will be called.
+    /// Final path of the open file.
     pub(crate) fn path(&self) -> Option<std::path::PathBuf> {
         match &self.target {
             Target::Files { open: Some(open), place, .. } => Some(place.directory.path_of(open.part.name())),
@@ -145,7 +145,7 @@ impl Writer {
         }
     }
 
-    /// The life of the thread.
+    /// Main loop of the thread.
     pub(crate) fn run(mut self, inbox: &Receiver<Message>) {
         loop {
             match inbox.recv_timeout(TICK) {
@@ -167,15 +167,15 @@ impl Writer {
         self.end();
     }
 
-    /// A clock that is never set. Packets out of a file have no such time.
+    /// Monotonic clock. For packets from a file it is always 0.
     fn monotonic(&self) -> Duration {
         if self.plan.live { self.start.elapsed() } else { Duration::ZERO }
     }
 
-    /// Ends a file whose time is over though no packet comes, and begins a stream for whoever waits for it.
+    /// Ends a file whose span is over although no packet comes, and begins a stream for a waiting reader.
     fn tick(&mut self) {
         if self.plan.live && self.plan.rotation.interval.is_some() {
-            // Packets of the time before may still be on their way.
+            // Packets from before the end of the span may still arrive.
             let (now, monotonic) = (utc_ns().saturating_sub(GRACE_NS), self.monotonic());
             if let Target::Files { open: Some(open), .. } = &self.target
                 && !open.is_empty()
@@ -216,14 +216,14 @@ impl Writer {
         }
     }
 
-    /// Sees to it that there is a file with its head, and that it covers this time.
+    /// Ensures that there is an open file with its header whose span includes this time.
     fn ready(&mut self, utc_ns: u64) -> Result<()> {
         let monotonic = self.monotonic();
         if let Target::Files { open: Some(open), .. } = &mut self.target
             && open.span.is_over(utc_ns, monotonic)
         {
             if open.is_empty() {
-                // An empty file is as good for the next span.
+                // An empty file is used for the next span.
                 open.span = self.plan.rotation.span(utc_ns, monotonic);
             } else {
                 self.close();
@@ -243,14 +243,14 @@ impl Writer {
         let span = self.plan.rotation.span(utc_ns, self.monotonic());
         let Target::Files { place, finisher, open } = &mut self.target else { return Ok(()) };
         let part = create(place, &self.plan, &self.shared, utc_ns)?;
-        // The finisher outlives its writers.
+        // The finisher ends after its writers.
         let _ = finisher.send(Event::Opened);
         let body = Body::new(self.plan.format, self.plan.creation.direct);
         *open = Some(OpenFile::new(part, body, span));
         Ok(())
     }
 
-    /// How much goes into the file before it is full: `(bytes, packets)`.
+    /// How much fits into the file before it is full, as `(bytes, packets)`.
     fn fitting(&self, bytes: &[u8], packets: u64, latest_ns: u64) -> (usize, u64) {
         let Target::Files { open: Some(open), .. } = &self.target else { return (bytes.len(), packets) };
         let (there, in_file) = (open.packets(), open.body.len());
@@ -260,7 +260,7 @@ impl Writer {
                 let room = size.saturating_sub(in_file + self.reserve());
                 match self.compression {
                     None => room,
-                    // Few bytes at a time compress badly, so the last of the room is left.
+                    // Small amounts compress badly, so the last part of the space is not used.
                     Some(_) if room < size / CRUMBS => 0,
                     Some(_) => Compression::fitting(room),
                 }
@@ -275,7 +275,7 @@ impl Writer {
         while let Some(block) = self.plan.format.first_block(&bytes[end..])
             && count < packets_left
         {
-            // The first packet of a file goes in whatever its size is.
+            // The first packet of a file is written regardless of its size.
             let alone = there + count == 0;
             let over = block.ts_ns.is_some_and(|ts| open.span.is_over(ts, monotonic));
             if !alone && (over || (end + block.len) as u64 > room) {
@@ -287,7 +287,7 @@ impl Writer {
         (end, count)
     }
 
-    /// Bytes that the end of a file takes.
+    /// Bytes that the end of a file needs.
     fn reserve(&self) -> u64 {
         let statistics = match self.plan.format {
             Format::Pcapng => self.keys.len() as u64 * STATISTICS,
@@ -303,14 +303,14 @@ impl Writer {
         self.account(before, packets, result);
     }
 
-    /// Counts what an append came to: `before` are bytes and packets of the file.
+    /// Counts the result of an append: `before` are the bytes and packets of the file before it.
     fn account(&mut self, before: (u64, u64), packets: u64, result: io::Result<()>) {
         let Target::Files { open: Some(open), .. } = &self.target else { return };
         self.shared.counts.bytes.add(open.body.len().saturating_sub(before.0));
         self.shared.counts.written.add(packets);
         if let Err(error) = result {
             let text = open.named(&error);
-            // Of what was there before, staged packets may be gone as well.
+            // Packets that were staged before may be lost as well.
             self.shared.take_back(before.1 + packets - open.packets());
             self.failed(&text, 0);
         } else if self.retry.take().is_some() {
@@ -318,7 +318,7 @@ impl Writer {
         }
     }
 
-    /// Something failed, and with it so many packets that are counted nowhere yet.
+    /// Records a failure that lost this many packets, which are not counted yet.
     fn failed(&mut self, text: &str, packets: u64) {
         self.shared.counts.unwritten.add(packets);
         self.shared.failed(text);
@@ -335,7 +335,7 @@ impl Writer {
         }
     }
 
-    /// Ends the file, if there is one; an empty one leaves no trace.
+    /// Ends the open file, if there is one; an empty file is removed.
     fn close(&mut self) {
         let blocks = self.statistics();
         let Target::Files { finisher, open, .. } = &mut self.target else { return };
@@ -358,7 +358,7 @@ impl Writer {
             self.shared.take_back(lost);
         }
         if let Err(error) = result {
-            // Packets before it are whole; readers do not need what is missing.
+            // The packets before it are complete; readers do not need the missing end.
             let text = file.named(&error);
             tracing::warn!("{text}, while the file was ended");
             self.shared.failed(&text);
@@ -367,7 +367,7 @@ impl Writer {
         let _ = finisher.send(Event::Whole { part: file.part, bytes, packets });
     }
 
-    /// The last blocks of a file.
+    /// The last blocks of a file: interface statistics.
     fn statistics(&self) -> Vec<u8> {
         if self.plan.format == Format::Pcap {
             return Vec::new();
@@ -376,7 +376,7 @@ impl Writer {
         let mut blocks = Vec::new();
         for (id, key) in self.keys.iter().enumerate() {
             let Some((_, statistics)) = told.iter().find(|(of, _)| of == key) else { continue };
-            // It fails for interfaces that were not described only.
+            // Fails only for interfaces that were not described.
             if let Ok(block) = statistics_block(id as u32, statistics) {
                 blocks.extend_from_slice(&block);
             }
@@ -384,7 +384,7 @@ impl Writer {
         blocks
     }
 
-    /// Ends everything. A recording without a packet is a file without packets.
+    /// Ends the output. A recording without packets is a file without packets.
     fn end(mut self) {
         if let Target::Stream(_) = &self.target {
             let blocks = self.statistics();
@@ -430,7 +430,7 @@ impl Writer {
         match written {
             Ok(()) => self.shared.counts.written.add(packets),
             Err(error) => {
-                // Whoever read it is gone, and what he missed would be missing in the middle.
+                // The reader has closed the stream, and a later reader would find a gap.
                 self.shared.counts.unwritten.add(packets);
                 self.stream_failed(&error);
             }
@@ -458,11 +458,11 @@ fn create(place: &mut Destination, plan: &Plan, shared: &Shared, utc_ns: u64) ->
             }
         };
         match PartFile::create(&place.directory, name, plan.creation) {
-            // A name that is taken, by a link or a file, is left as it is: there are others.
+            // An existing link or file with this name is left unchanged: the next number is tried.
             Err(error @ (Error::Exists { .. } | Error::SymbolicLink { .. })) if plan.rotation.is_set() => {
                 tracing::warn!("{error}; the recording goes on under the next number");
             }
-            // The directory may have been removed and made anew.
+            // The directory may have been removed and created again.
             Err(Error::Open { .. }) if !renewed => {
                 renewed = true;
                 place.directory = Directory::open(&place.names.directory)?;

@@ -17,51 +17,51 @@ use crate::flows::exporters::udp;
 use crate::flows::target::resolve;
 use crate::{AppendFile, Error, Limiter, OnWire, OutputLimit, OutputOptions, Result};
 
-/// The port of HEP receivers.
+/// Default port of HEP receivers.
 const HEP_PORT: u16 = 9060;
-/// The port of IPFIX collectors.
+/// Default port of IPFIX collectors.
 const IPFIX_PORT: u16 = 4739;
 
-/// How calls are exported.
+/// Settings of the outputs of calls.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// The number by which receivers tell capturing agents apart: of IPFIX, the observation domain.
+    /// Agent id of HEP, and observation domain of IPFIX: distinguishes capture agents for receivers.
     pub agent: u32,
-    /// Messages a second to each receiver; 0: as they come.
+    /// Maximum messages per second to each receiver; 0: no limit.
     pub rate: u32,
-    /// Bytes that wait for a receiver at most.
+    /// Maximum bytes that wait for a receiver.
     pub backlog: usize,
-    /// What each output may write.
+    /// Write limit of each output.
     pub limit: OutputLimit,
-    /// Whether to wait for room rather than give up what finds none: nobody loses packets for it, as in reading a file.
+    /// Whether to wait for space instead of giving up messages: when reading a file, waiting loses no packets.
     pub patient: bool,
-    /// How long receivers are waited for at the end.
+    /// How long to wait for receivers at the end.
     pub wait: Duration,
-    /// Whether files have the keys that were pressed.
+    /// Whether files contain the pressed keys (DTMF).
     pub digits: bool,
 }
 
-/// Where calls go.
+/// Export target of calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// A receiver of HEP v3 by UDP, at the first of these that there is a way to.
+    /// A HEP v3 receiver over UDP, at the first of these addresses that has a route.
     Hep(String, Vec<SocketAddr>),
-    /// A collector of IPFIX by UDP.
+    /// An IPFIX collector over UDP.
     Ipfix(String, Vec<SocketAddr>),
-    /// A file of IPFIX.
+    /// An IPFIX file.
     IpfixFile(String, PathBuf),
     /// A file of JSON lines.
     Json(String, PathBuf),
-    /// A file of CSV.
+    /// A CSV file.
     Csv(String, PathBuf),
 }
 
 impl Target {
-    /// Reads a target: `hep://HOST[:PORT]`, `ipfix://HOST[:PORT]`, `file:PATH` with `.json`, `.csv` or `.ipfix`. Looks names
-    /// up.
+    /// Parses a target: `hep://HOST[:PORT]`, `ipfix://HOST[:PORT]`, `file:PATH` with `.json`, `.csv` or `.ipfix`.
+    /// Resolves names.
     ///
     /// # Errors
-    /// [`Error::Target`] with what is wrong and what would be right.
+    /// [`Error::Target`] with the fault and the expected form.
     pub fn parse(text: &str) -> Result<Target> {
         let wrong = |reason: String| Error::Target { target: text.to_owned(), reason };
         if let Some(path) = text.strip_prefix("file:") {
@@ -85,7 +85,7 @@ impl Target {
         Err(wrong(shape.into()))
     }
 
-    /// Whether it takes messages as they are.
+    /// Whether the target receives the original SIP messages.
     pub fn takes_signals(&self) -> bool {
         matches!(self, Target::Hep(..))
     }
@@ -98,29 +98,29 @@ impl Target {
     }
 }
 
-/// What has become of what was to be exported, at one output.
+/// Results at one output.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct OutputCounts {
-    /// The output, as it was asked for.
+    /// The output, as the user wrote it.
     pub target: String,
-    /// Lines, or messages: of HEP one for each of SIP, and one for each stream; of IPFIX with many streams in each. By UDP:
-    /// that the network took.
+    /// Lines, or messages: with HEP one for each SIP message, and one for each stream; with IPFIX one for many streams.
+    /// Over UDP: messages accepted by the network.
     pub messages: u64,
-    /// Calls and streams beyond what the output may write. Of HEP none: it has its own rate.
+    /// Calls and streams beyond the output's write limit. Always 0 for HEP, which has its own rate.
     pub suppressed: u64,
-    /// Those that were given up; of IPFIX, streams.
+    /// Calls and streams that were given up; for IPFIX, streams.
     pub unsent: u64,
-    /// Bytes.
+    /// Bytes of the lines or messages.
     pub bytes: u64,
-    /// How often the receiver's host said that no process listens there.
+    /// Number of reports from the receiver's host that no process listens on the port.
     pub refused: u64,
-    /// What went wrong last.
+    /// The last error.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
 enum Kind {
-    /// HEP, or, where there is somebody who makes them, records of IPFIX.
+    /// HEP messages, or IPFIX records if there is an encoder for them.
     Messages {
         udp: Udp,
         counts: SentCounts,
@@ -155,10 +155,10 @@ impl std::fmt::Debug for Exporters {
 }
 
 impl Exporters {
-    /// Opens all outputs. `owner`: whom files are given to.
+    /// Opens all outputs. `owner`: owner of created files.
     ///
     /// # Errors
-    /// Those of [`AppendFile::open`]; [`Error::Target`] where there is no way to a receiver.
+    /// Those of [`AppendFile::open`]; [`Error::Target`] if there is no route to a receiver.
     pub fn open(
         targets: &[Target],
         settings: Settings,
@@ -197,7 +197,7 @@ impl Exporters {
         Ok(Exporters { settings, outlets, limiters, calls: 0, streams: 0 })
     }
 
-    /// Takes on what is over. What cannot be exported is counted, and ends nothing else.
+    /// Exports ended calls and streams. An item that cannot be exported is counted, and does not affect other outputs.
     pub fn take(&mut self, finished: &[Finished]) {
         for one in finished {
             match one {
@@ -218,7 +218,7 @@ impl Exporters {
         let is_hep = matches!(outlet, Kind::Messages { records: None, .. });
         let is_record = match one {
             Finished::Call(record) => !is_hep || !record.streams.is_empty(),
-            // A table of calls has no place for it.
+            // The CSV table of calls cannot represent a stream.
             Finished::Stream(..) => !matches!(outlet, Kind::Lines { csv: true, .. }),
             Finished::Signal(_) | Finished::Kept(_) => false,
         };
@@ -260,7 +260,7 @@ impl Exporters {
                         limiter.spent(report.len());
                         push(report);
                     }),
-                    // For files of calls.
+                    // Only for capture files of calls.
                     Finished::Kept(_) => {}
                 }
             }
@@ -286,12 +286,12 @@ impl Exporters {
         }
     }
 
-    /// Sends what can be sent now.
+    /// Sends queued messages without blocking.
     pub fn pump(&mut self) {
         self.send(false);
     }
 
-    /// The same; `last`: records that wait for others of their message, too.
+    /// Sends queued messages; `last`: also those that are not full yet.
     fn send(&mut self, last: bool) {
         let most = self.settings.backlog;
         for outlet in &mut self.outlets {
@@ -327,12 +327,12 @@ impl Exporters {
         self.outlets.iter().map(waiting).max().unwrap_or(0)
     }
 
-    /// Whether to bring no more before some has gone: see [`Settings::patient`].
+    /// Whether the caller must wait before it adds items: see [`Settings::patient`].
     pub fn is_full(&self) -> bool {
         self.settings.patient && self.waiting() > self.settings.backlog / 2
     }
 
-    /// How long nothing has to be sent, at most this long.
+    /// Time until something has to be sent, at most `most`.
     pub fn rest(&self, most: Duration) -> Duration {
         let now = Instant::now();
         let until = |outlet: &Kind| match outlet {
@@ -343,7 +343,7 @@ impl Exporters {
         self.outlets.iter().map(until).min().unwrap_or(most).min(most)
     }
 
-    /// There is no more: sends what waits, for as long as [`Settings::wait`] says, and gives up the rest.
+    /// Sends waiting messages after the last item, for at most [`Settings::wait`], and gives up the rest.
     pub fn finish(&mut self) {
         let end = Instant::now() + self.settings.wait;
         self.send(true);
@@ -367,7 +367,7 @@ impl Exporters {
         }
     }
 
-    /// The files that are opened again where they are renamed.
+    /// The files that are reopened after they were renamed.
     pub fn rotating(&self) -> impl Iterator<Item = &Path> {
         self.outlets.iter().filter_map(|outlet| match outlet {
             Kind::IpfixFile { file, .. } => file.file.rotates(),
@@ -376,7 +376,7 @@ impl Exporters {
         })
     }
 
-    /// What has become of it all, for each output.
+    /// Results at each output.
     pub fn counts(&self) -> Vec<OutputCounts> {
         let counts = |(outlet, limiter): (&Kind, &Limiter)| match outlet {
             Kind::Lines { file, target, .. } => {
@@ -404,7 +404,7 @@ impl Exporters {
         self.outlets.iter().zip(&self.limiters).map(counts).collect()
     }
 
-    /// The first file that lacks something, and why. Receivers that are away are no failure.
+    /// The first file with missing items, and the reason. Unreachable receivers are not a failure.
     pub fn failure(&self) -> Option<Error> {
         self.outlets.iter().find_map(|outlet| {
             let (target, file, of) = match outlet {
@@ -419,7 +419,7 @@ impl Exporters {
     }
 }
 
-/// The streams of what is over.
+/// Calls `each` for the streams of an ended call or stream.
 fn streams_of(one: &Finished, mut each: impl FnMut(&Stream, Ending)) {
     match one {
         Finished::Call(record) => record.streams.iter().for_each(|stream| each(stream, record.ending)),

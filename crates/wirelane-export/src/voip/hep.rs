@@ -1,4 +1,5 @@
-//! HEP v3, the protocol of HOMER (sipcapture/HEP, revision 37): a packet, how it came, and what belongs to it, in chunks.
+//! HEP v3, the protocol of HOMER (sipcapture/HEP, revision 37): a packet, its addresses and time, and its call, in
+//! chunks.
 
 use std::net::IpAddr;
 
@@ -11,15 +12,15 @@ const SIP: u8 = 1;
 const RTP_REPORT: u8 = 0x22;
 
 fn chunk(out: &mut Vec<u8>, kind: u16, data: &[u8]) {
-    // The vendor is 0: these are the protocol's own.
+    // Vendor 0: the protocol's standard chunks.
     out.extend([0, 0]);
     out.extend(kind.to_be_bytes());
-    // Lengths fit: payloads are those of packets, and cut to that.
+    // Lengths fit: payloads come from packets, and are limited to that.
     out.extend(((data.len() + 6) as u16).to_be_bytes());
     out.extend(data);
 }
 
-/// Bytes of a payload at most: a datagram's, less the other chunks.
+/// Maximum bytes of a payload: a datagram's, less the other chunks.
 const MOST_PAYLOAD: usize = 64_000;
 
 fn message(
@@ -65,7 +66,7 @@ pub(super) fn signal(signal: &Signal, agent: u32) -> Vec<u8> {
     message(&signal.way, SIP, agent, &signal.bytes, &signal.call_id, None)
 }
 
-/// What a stream has come to, as JSON, when its call is over; with its MOS, times 100.
+/// The report of a stream as JSON, after the end of its call; with its MOS, times 100.
 pub(super) fn stream(stream: &Stream, call_id: &str, agent: u32) -> Vec<u8> {
     let way = Way { from: stream.from, to: stream.to, tcp: false, ts_ns: stream.rtp.last_ns };
     let mos = stream.quality().map(|quality| quality.mos);

@@ -1,8 +1,8 @@
-//! RTP streams as records of IPFIX (RFC 7011), with IANA's elements alone: ends, times, packets, and the interarrival jitter
-//! of RFC 3550.
+//! RTP streams as IPFIX records (RFC 7011), with IANA's elements only: ends, times, packets, and the interarrival
+//! jitter of RFC 3550.
 //!
-//! The registry has no element for a Call-ID, a state of a call, lost packets of a stream or a MOS, and none is made up here:
-//! of a call its streams are exported, and no more of them than that.
+//! The registry has no element for a Call-ID, the state of a call, the lost packets of a stream or a MOS, and we do not
+//! define any: for a call, its streams are exported with these elements only.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant, SystemTime};
@@ -16,14 +16,15 @@ const HEADER: usize = 16;
 const TEMPLATES: u16 = 2;
 const IPV4: u16 = 400;
 const IPV6: u16 = 401;
-/// Bytes of a message by UDP: what fits the network everywhere.
+/// Bytes of a UDP message: fits every network's MTU.
 const MESSAGE: usize = 1400;
-/// Templates are sent again after this time, by UDP.
+/// Time after which templates are sent again over UDP.
 const AGAIN: Duration = Duration::from_secs(60);
-/// A message is sent once its first record has waited this long, full or not.
+/// A message is sent after its first record has waited for this time, full or not.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What streams of both families have. Milliseconds stand beside nanoseconds, which most collectors do not read.
+/// Fields of streams of both address families. Milliseconds are exported besides nanoseconds, which most collectors do
+/// not read.
 const COMMON: [Field; 11] = [
     field(ie::SRC_PORT, 2),
     field(ie::DST_PORT, 2),
@@ -46,7 +47,7 @@ fn fields_of(template: u16) -> Vec<Field> {
     [&addresses[..], &COMMON].concat()
 }
 
-/// Puts the templates into a message.
+/// Adds the templates to a message.
 fn describe(sets: &mut Sets) {
     for id in [IPV4, IPV6] {
         let fields = fields_of(id);
@@ -56,34 +57,35 @@ fn describe(sets: &mut Sets) {
     }
 }
 
-/// Makes messages of streams.
+/// Encodes messages of streams.
 pub(super) struct StreamRecords {
     sets: Sets,
     refresh: Refresh,
     domain: u32,
-    /// Records of data before the message that is being made.
+    /// Number of data records before the current message.
     sequence: u32,
-    /// Streams in it.
+    /// Streams in the current message.
     streams: u64,
     since: Option<Instant>,
-    /// Whether the time is now. Of a file it is the latest in it.
+    /// Whether the input is live. For a file, the current time is the latest time in it.
     live: bool,
     latest_ns: u64,
 }
 
 impl StreamRecords {
-    /// For a collector by UDP, or a file, which begins with the [preamble](Self::preamble). `domain`: tells probes of one host apart.
+    /// For a UDP collector, or for a file, which begins with the [preamble](Self::preamble). `domain`: distinguishes
+    /// probes on one host.
     pub(super) fn new(file: bool, domain: u32, live: bool) -> StreamRecords {
         let most = if file { usize::from(u16::MAX) } else { MESSAGE };
         let (sets, mut refresh) = (Sets::new(HEADER, most), Refresh::new(file));
         if file {
-            // Its templates come with the preamble.
+            // The templates of a file are in the preamble.
             refresh.done();
         }
         StreamRecords { sets, refresh, domain, sequence: 0, streams: 0, since: None, live, latest_ns: 0 }
     }
 
-    /// Puts a stream into a message; messages that are full go to `out`.
+    /// Adds a stream to the message; full messages are appended to `out`.
     pub(super) fn stream(&mut self, stream: &Stream, ending: Ending, out: &mut Vec<Message>) {
         let (rtp, mut record) = (&stream.rtp, Vec::with_capacity(96));
         self.latest_ns = self.latest_ns.max(rtp.last_ns);
@@ -142,25 +144,25 @@ impl StreamRecords {
         self.since.get_or_insert_with(Instant::now);
     }
 
-    /// The message with the templates that a file begins with.
+    /// The message with the templates at the beginning of a file.
     pub(super) fn preamble(&mut self) -> Option<Message> {
         let mut sets = Sets::new(HEADER, usize::from(u16::MAX));
         describe(&mut sets);
         Some(sets.ipfix(self.seconds(), &mut 0, self.domain))
     }
 
-    /// The time of a message, in seconds UTC.
+    /// Time of a message, in UTC seconds.
     fn seconds(&self) -> u32 {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |now| now.as_secs());
         (if self.live { now } else { self.latest_ns / 1_000_000_000 }) as u32
     }
 
-    /// Whether the message that is being made has waited long enough.
+    /// Whether the current message has waited long enough.
     pub(super) fn is_due(&self) -> bool {
         self.since.is_some_and(|since| since.elapsed() >= PATIENCE)
     }
 
-    /// Ends the message that is being made, if there is one.
+    /// Ends the current message, if there is one.
     pub(super) fn end(&mut self, out: &mut Vec<Message>) {
         if self.sets.is_empty() {
             return;

@@ -8,7 +8,7 @@ use wirelane_analysis::voip::{CallRecord, Ending, MediaAddress, Stream};
 
 use crate::flows::lines::{push_json_line, seconds};
 
-/// Nanoseconds as milliseconds, to the microsecond.
+/// Nanoseconds in milliseconds, rounded to the microsecond.
 fn ms(ns: u64) -> f64 {
     (ns as f64 / 1e3).round() / 1e3
 }
@@ -29,7 +29,7 @@ fn is_zero(value: &u64) -> bool {
     *value == 0
 }
 
-/// What RTCP says of a stream.
+/// Contents of RTCP reports about a stream.
 #[derive(Serialize)]
 struct RtcpLine {
     sender_reports: u64,
@@ -74,7 +74,7 @@ impl RtcpLine {
     }
 }
 
-/// A part of a stream.
+/// A time interval of a stream.
 #[derive(Serialize)]
 struct IntervalLine {
     start: String,
@@ -88,7 +88,7 @@ struct IntervalLine {
     mos: Option<f64>,
 }
 
-/// A stream as an object of JSON.
+/// A stream as a JSON object.
 #[derive(Serialize)]
 struct StreamLine<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -117,12 +117,12 @@ struct StreamLine<'a> {
     out_of_order: u64,
     stray: u64,
     malformed: u64,
-    /// Packets of any kind that the capture lost meanwhile.
+    /// Packets of any kind that the capture lost during the stream.
     capture_lost: u64,
     restarts: u32,
     loss_bursts: u32,
     longest_burst: u32,
-    /// Bursts of 1, 2, 3-4, 5-8, 9-16, 17-32, 33-64 and more.
+    /// Number of bursts of 1, 2, 3-4, 5-8, 9-16, 17-32, 33-64 and more.
     burst_histogram: [u32; 8],
     #[serde(skip_serializing_if = "Option::is_none")]
     delta_min_ms: Option<f64>,
@@ -138,7 +138,7 @@ struct StreamLine<'a> {
     jitter_mean_ms: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     jitter_max_ms: Option<f64>,
-    /// The furthest that timestamps were ahead of arrivals, or behind them, from the first packet on.
+    /// Maximum difference between timestamps and arrivals, in either direction, from the first packet on.
     #[serde(skip_serializing_if = "Option::is_none")]
     skew_max_ms: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -169,7 +169,7 @@ struct StreamLine<'a> {
     intervals: Vec<IntervalLine>,
 }
 
-/// Events as people press them (RFC 4733, 3.2).
+/// Pressed keys as characters (RFC 4733, 3.2).
 fn digits(stream: &Stream) -> String {
     let kept = &stream.rtp.digit[..stream.rtp.digit.len().min(stream.rtp.digits as usize)];
     kept.iter().map(|event| "0123456789*#ABCD".chars().nth(usize::from(*event)).unwrap_or('?')).collect()
@@ -254,7 +254,7 @@ impl<'a> StreamLine<'a> {
     }
 }
 
-/// A call as an object of JSON; what it does not have is left out.
+/// A call as a JSON object; missing values are omitted.
 #[derive(Serialize)]
 struct CallLine<'a> {
     call: u64,
@@ -375,13 +375,13 @@ impl<'a> CallLine<'a> {
     }
 }
 
-/// Appends a call as one JSON object and a newline; `number`: which call of the capture it is, from 1. `with_digits`: with the
-/// keys that were pressed, which may be secrets.
+/// Appends a call as a JSON object and a newline; `number`: number of the call in the capture, from 1. `with_digits`:
+/// include the pressed keys, which may be secrets.
 pub fn call_json(out: &mut Vec<u8>, number: u64, record: &CallRecord, with_digits: bool) {
     push_json_line(out, &CallLine::of(number, record, with_digits));
 }
 
-/// Appends a stream of no call the same way.
+/// Appends a stream without a call in the same way.
 pub fn stream_json(out: &mut Vec<u8>, number: u64, stream: &Stream, ending: Ending, with_digits: bool) {
     let mut object = StreamLine::of(stream, with_digits);
     (object.stream, object.end_reason) = (Some(number), Some(ending.name()));
@@ -393,23 +393,23 @@ pub(super) fn stream_text(stream: &Stream) -> Vec<u8> {
     to_json(&StreamLine::of(stream, false)).unwrap_or_default().into_bytes()
 }
 
-/// A stream as a JSON object, without the keys that were pressed.
+/// A stream as a JSON object, without the pressed keys.
 pub fn stream_object(stream: &Stream) -> Value {
-    // Nothing in it has no JSON.
+    // Every value can be serialized.
     serde_json::to_value(StreamLine::of(stream, false)).unwrap_or_default()
 }
 
-/// A call as a JSON object, the same way, with its streams.
+/// A call as a JSON object, without the pressed keys, and with its streams.
 pub fn call_object(record: &CallRecord) -> Value {
     serde_json::to_value(CallLine::of(0, record, false)).unwrap_or_default()
 }
 
-/// The first line of CSV files.
+/// The header line of CSV files.
 pub const CSV_HEADER: &str = "start,end,call_id,from,to,caller,callee,transport,state,status,hung_up,post_dial_delay_ms,\
 ring_ms,talk_ms,messages,retransmitted,streams,packets,expected,lost,duplicate,out_of_order,jitter_max_ms,mos,capture_lost,end_reason\n";
 
-/// Appends a call as a line of CSV (RFC 4180, with newlines alone); what it does not have is empty. Sums are over its
-/// streams, and `capture_lost` and `jitter_max_ms` the greatest of them.
+/// Appends a call as a CSV line (RFC 4180, with LF line ends); missing values are empty. Sums are over its streams, and
+/// `capture_lost` and `jitter_max_ms` are their maximum.
 pub fn call_csv(out: &mut Vec<u8>, record: &CallRecord) {
     fn show<T: ToString>(value: Option<T>) -> String {
         value.map(|value| value.to_string()).unwrap_or_default()

@@ -7,7 +7,7 @@
 //! Kept (a packet) -> SavedCalls, rebuilt, parts -> a file (pcapng) for each call
 //! ```
 //!
-//! As with flows: nothing blocks for a receiver, and everything is counted once for each output.
+//! As with flows: nothing blocks for a receiver, and every item is counted once for each output.
 mod exporters;
 mod hep;
 mod ipfix;

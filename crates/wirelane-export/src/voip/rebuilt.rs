@@ -1,24 +1,24 @@
-//! Packets made anew around what they carried: of datagrams that came in fragments, and of messages that shared a TCP
+//! Rebuilds packets around payloads: for datagrams that came in fragments, and for messages that shared a TCP
 //! connection with others.
 //!
-//! Addresses and ports are those that were seen. A connection is numbered from 1 in each direction, without the bytes that
-//! are not the call's.
+//! Addresses and ports are the captured ones. Sequence numbers of a connection start at 1 in each direction, and do not
+//! count the bytes that do not belong to the call.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 
 use wirelane_analysis::voip::Way;
 
-/// Payload of a packet: what is longer, by TCP, is several.
+/// Maximum payload of a packet: a longer one becomes several TCP segments.
 const MOST: usize = 60_000;
 const UDP: u8 = 17;
 const TCP: u8 = 6;
 
-/// How far connections have come: the bytes that each end has sent to the other.
+/// Progress of connections: the bytes that each end has sent to the other.
 #[derive(Debug, Default)]
 pub(super) struct Rebuilt(HashMap<(SocketAddr, SocketAddr), u32>);
 
-/// The sum of RFC 1071.
+/// The checksum of RFC 1071, before it is folded.
 fn sum(bytes: &[u8], from: u32) -> u32 {
     let words = bytes.chunks(2);
     words
@@ -33,11 +33,11 @@ fn folded(mut sum: u32) -> u16 {
 }
 
 impl Rebuilt {
-    /// Packets of IP, without a link layer, that carry this payload.
+    /// IP packets, without a link layer, that carry this payload.
     pub(super) fn packets(&mut self, way: &Way, payload: &[u8]) -> Vec<Vec<u8>> {
         let (from, to) = (SocketAddr::from(way.from), SocketAddr::from(way.to));
         if !way.tcp {
-            // It has been a datagram, and so fits one.
+            // The payload came in a datagram, so it fits into one.
             let payload = &payload[..payload.len().min(65_507)];
             let length = 8 + payload.len() as u16;
             let mut header = [from.port(), to.port(), length, 0].map(u16::to_be_bytes).concat();
@@ -49,7 +49,7 @@ impl Rebuilt {
             let ours = self.0.entry((from, to)).or_insert(1);
             let mut header = [from.port(), to.port()].map(u16::to_be_bytes).concat();
             header.extend([*ours, theirs].map(u32::to_be_bytes).concat());
-            // Five words of header; PSH and ACK; a window; no checksum yet, nothing urgent.
+            // Five words of header; PSH and ACK; a window; no checksum yet, no urgent pointer.
             header.extend([0x50, 0x18, 0xff, 0xff, 0, 0, 0, 0]);
             header.extend_from_slice(part);
             *ours = ours.wrapping_add(part.len() as u32);
@@ -59,7 +59,7 @@ impl Rebuilt {
     }
 }
 
-/// A packet of IP around a transport header and its payload, whose checksum stands `at` there.
+/// An IP packet around a transport header and its payload; `at` is the offset of the transport checksum.
 fn packet(from: IpAddr, to: IpAddr, proto: u8, mut transport: Vec<u8>, at: usize) -> Vec<u8> {
     let length = transport.len() as u16;
     let (mut header, addresses) = match (from, to) {
@@ -83,7 +83,7 @@ fn packet(from: IpAddr, to: IpAddr, proto: u8, mut transport: Vec<u8>, at: usize
     };
     let pseudo = sum(&addresses, u32::from(proto) + u32::from(length));
     let checksum = match folded(sum(&transport, pseudo)) {
-        // 0 says that there is none.
+        // A UDP checksum of 0 means no checksum.
         0 if proto == UDP => 0xffff,
         checksum => checksum,
     };

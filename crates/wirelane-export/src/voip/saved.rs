@@ -1,9 +1,9 @@
-//! Calls as capture files, one each: their messages, and their media where that was asked for.
+//! Calls as capture files, one per call: their messages, and their media if requested.
 //!
-//! A call's packets are gathered in memory and appended to a file of its own, which has its name once the call is over; until
-//! then it is hidden (`parts.rs`). So no descriptor is held by a call, and there can be as many as there is memory.
-//! Packets are as they were captured. What came in several, or in one with what is not the call's, has headers made anew
-//! ([`super::rebuilt`]).
+//! A call's packets are collected in memory and appended to its file, which gets its name once the call has ended;
+//! until then it is hidden (`parts.rs`). So a call does not hold a descriptor, and the number of calls is limited only
+//! by memory. Packets are stored as they were captured. Payloads that came in several packets, or together with data of
+//! other calls, get new headers ([`super::rebuilt`]).
 
 use std::collections::HashMap;
 use std::fs::{self, OpenOptions};
@@ -22,47 +22,47 @@ use crate::{Error, Interface, PcapngWriter, Result, SectionInfo};
 
 /// Bytes of a call that wait in memory.
 const TOGETHER: usize = 16 << 10;
-/// Bytes of all calls that do.
+/// Maximum bytes of all calls that wait in memory.
 const MOST_WAITING: usize = 32 << 20;
-/// Characters of a Call-ID that are in a file's name.
+/// Maximum characters of a Call-ID in a file's name.
 const MOST_NAME: usize = 80;
 
-/// What has become of them.
+/// Results of saving calls.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct SavedCounts {
     /// The folder.
     pub folder: String,
-    /// Calls that have a file.
+    /// Calls with a file.
     pub calls: u64,
-    /// Packets in these.
+    /// Packets in these files.
     pub packets: u64,
-    /// Bytes of these.
+    /// Bytes of these files.
     pub bytes: u64,
-    /// Packets that are in no file.
+    /// Packets that are not in any file.
     pub unsaved: u64,
-    /// Files of calls that processes have left that had died, removed.
+    /// Unfinished files of dead processes that were removed.
     pub cleared_files: u64,
-    /// What went wrong first.
+    /// The first error.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
-/// A call that goes on.
+/// An active call.
 struct OpenCall {
     writer: PcapngWriter<Vec<u8>>,
-    /// Interfaces of the file, by the numbers of their link types.
+    /// Link type numbers of the file's interfaces.
     interfaces: Vec<u32>,
     rebuilt: Rebuilt,
     /// Packets that wait.
     waiting: u64,
-    /// Packets and bytes that are in the file.
+    /// Packets and bytes in the file.
     packets: u64,
     bytes: u64,
-    /// Nothing more is written to it.
+    /// Set after a failed write: nothing more is written to the file.
     broken: bool,
 }
 
-/// See the head of this file.
+/// Capture files of calls; see the module documentation.
 pub struct SavedCalls {
     folder: PathBuf,
     parts: Parts,
@@ -77,18 +77,18 @@ impl std::fmt::Debug for SavedCalls {
     }
 }
 
-/// A Call-ID as part of a file's name: all but letters, digits and some signs is `_`.
+/// A Call-ID as part of a file's name: every character except letters, digits and some signs becomes `_`.
 fn name_of(call_id: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || "@.-+=".contains(c) { c } else { '_' };
     call_id.chars().take(MOST_NAME).map(plain).collect()
 }
 
 impl SavedCalls {
-    /// Makes the folder where it is missing, for its owner alone: calls are other people's. `owner`: whom it is given to then.
-    /// What processes have left there that have died is removed.
+    /// Creates the folder if it is missing, accessible only for its owner, because calls are private. `owner`: owner of
+    /// a created folder. Unfinished files of dead processes are removed.
     ///
     /// # Errors
-    /// [`Error::Open`], also where nothing can be made in the folder.
+    /// [`Error::Open`], also if no file can be created in the folder.
     pub fn open(folder: &Path, owner: Option<(u32, u32)>) -> Result<SavedCalls> {
         let failed = |source| Error::Open { path: folder.to_owned(), source };
         let parts = Parts::open(folder, owner).map_err(failed)?;
@@ -106,7 +106,7 @@ impl SavedCalls {
         Ok(SavedCalls { folder: folder.to_owned(), parts, open: HashMap::new(), waiting: 0, counts })
     }
 
-    /// Takes on packets, and calls that are over. What cannot be written is counted.
+    /// Saves packets, and ends the files of ended calls. Packets that cannot be written are counted.
     pub fn take(&mut self, finished: &[Finished]) {
         for one in finished {
             match one {
@@ -142,7 +142,7 @@ impl SavedCalls {
         }
     }
 
-    /// Appends what waits. A file ends behind its last whole packet, whatever happens.
+    /// Appends waiting packets. A file always ends after its last whole packet.
     fn write(&mut self, call: u64) {
         let part = self.parts.part(call);
         let Some(open) = self.open.get_mut(&call) else { return };
@@ -165,13 +165,13 @@ impl SavedCalls {
         }
     }
 
-    /// It is over: its file gets its name.
+    /// Ends a call: its file gets its name.
     fn call(&mut self, call: &Call) {
         self.write(call.serial);
         let part = self.parts.part(call.serial);
         let Some(open) = self.open.remove(&call.serial) else { return };
         if open.bytes == 0 {
-            // What could not be written has left an empty file, or none.
+            // A failed write has left an empty file, or none.
             let _ = fs::remove_file(&part);
             return;
         }
@@ -186,7 +186,7 @@ impl SavedCalls {
         }
     }
 
-    /// There is no more: calls that were not handed out have no files. What has become of it all.
+    /// Ends saving, and returns the results: active calls that were not handed out do not get files.
     pub fn finish(&mut self) -> SavedCounts {
         for (call, open) in std::mem::take(&mut self.open) {
             self.counts.unsaved += open.waiting + open.packets;
@@ -195,7 +195,7 @@ impl SavedCalls {
         self.counts.clone()
     }
 
-    /// The error of a folder that lacks packets.
+    /// The error of a folder with missing packets.
     pub fn failure(&self) -> Option<Error> {
         let counts = &self.counts;
         let reason = format!(
@@ -236,7 +236,7 @@ impl OpenCall {
         let ts_ns = kept.way.ts_ns;
         match &kept.packet {
             Captured::Frame { link, bytes, length } => {
-                // Of what has no number nothing can be read.
+                // A packet whose link type has no number is stored as raw IP.
                 let link_number = linktype::number(*link).unwrap_or(linktype::RAW);
                 self.add(link_number, "", ts_ns, bytes, *length)
             }
@@ -263,11 +263,11 @@ impl OpenCall {
     }
 }
 
-/// Appends to a file that has so many bytes; on failure it has as many as before.
+/// Appends to a file that has `length` bytes; on failure it is truncated to this length.
 fn append(path: &Path, length: u64, bytes: &[u8]) -> io::Result<()> {
     let mut options = OpenOptions::new();
     options.append(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
-    // What has this name before its first packet is not ours.
+    // An existing file with this name before the first packet is not ours.
     let mut file = if length == 0 { options.create_new(true).open(path)? } else { options.open(path)? };
     file.write_all(bytes).inspect_err(|_| {
         let _ = file.set_len(length);

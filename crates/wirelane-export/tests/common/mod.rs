@@ -3,8 +3,8 @@
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-/// Runs a reader with a capture on its standard input and gives its standard output; `None`, with a line that
-/// says so, where the program is not installed.
+/// Runs a reader with a capture on its standard input and returns its standard output; `None`, with a message, if the
+/// program is not installed.
 pub fn ask(program: &str, arguments: &[&str], capture: &[u8]) -> Option<String> {
     let spawned = Command::new(program)
         .args(arguments)

@@ -1,8 +1,8 @@
 //! The exported functions.
 //!
-//! What has nothing to do with handles of ours is forwarded here; the others are in `open.rs` (making, setting up and
-//! closing handles), `state.rs` (what a handle is like) and `packets.rs` (reading and sending). No panic gets out: each
-//! function ends the process then, since Rust aborts where a panic would leave an `extern "C"` function.
+//! Functions that do not use our handles are forwarded here; the others are in `open.rs` (creating, configuring and
+//! closing handles), `state.rs` (properties of a handle) and `packets.rs` (reading and sending). A panic never leaves a
+//! function: Rust aborts the process if one would leave an `extern "C"` function.
 
 mod open;
 mod packets;
@@ -13,14 +13,14 @@ use std::ffi::{c_char, c_int, c_long, c_uchar, c_uint, c_void};
 use crate::abi::{Dumper, EtherProtocol, Header, Interface, Pcap, Program};
 use crate::system::system;
 
-/// Exports functions that are the system's libpcap's.
+/// Exports functions that are forwarded to the system's libpcap.
 macro_rules! export {
     ($($name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)?;)*) => {
         $(
             #[doc = concat!("`", stringify!($name), "()`: the system's libpcap's.")]
             ///
             /// # Safety
-            /// As its manual says.
+            /// As the function's manual page says.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $name($($argument: $type),*) $(-> $result)? {
                 // SAFETY: the caller's part.
@@ -32,13 +32,13 @@ macro_rules! export {
 
 crate::functions::forwarded!(export);
 
-/// `pcap_version`: what programs showed before there was `pcap_lib_version()`; libpcap has had this text since.
+/// `pcap_version`: the version text for programs older than `pcap_lib_version()`; libpcap has not changed it since.
 #[unsafe(no_mangle)]
 pub static pcap_version: [u8; 7] = *b"1.10.3\0";
 
 macro_rules! ether_protocols {
     ($($name:literal $number:literal,)*) => {
-        /// `eproto_db`: names of Ethernet protocols, as libpcap's nametoaddr.c has them.
+        /// `eproto_db`: names of Ethernet protocols, as in libpcap's nametoaddr.c.
         #[unsafe(no_mangle)]
         pub static eproto_db: [EtherProtocol; 13] = [
             $(EtherProtocol { name: concat!($name, "\0").as_ptr().cast(), number: $number },)*

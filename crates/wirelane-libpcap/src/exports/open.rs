@@ -1,4 +1,4 @@
-//! Making handles, setting them up, closing them; devices.
+//! Creating, configuring and closing handles; listing devices.
 
 use std::ffi::{CStr, CString, c_char, c_int};
 
@@ -9,10 +9,10 @@ use crate::list;
 use crate::names::{self, Named};
 use crate::system::system;
 
-/// The text of a C string, as far as it is text; `None` of a null pointer.
+/// The text of a C string, if it is valid UTF-8; `None` for a null pointer.
 ///
 /// # Safety
-/// It is null or a string that ends with a zero.
+/// `string` is null or a string that ends with a zero.
 unsafe fn text(string: *const c_char) -> Option<String> {
     if string.is_null() {
         return None;
@@ -21,7 +21,7 @@ unsafe fn text(string: *const c_char) -> Option<String> {
     unsafe { CStr::from_ptr(string) }.to_str().ok().map(ToOwned::to_owned)
 }
 
-/// `pcap_create()`: of ours where the device is, else the system's.
+/// `pcap_create()`: creates a handle of ours if the device is ours, else one of the system's.
 ///
 /// # Safety
 /// As pcap_create(3PCAP) says.
@@ -53,7 +53,7 @@ pub unsafe extern "C" fn pcap_open_live(
     let name = unsafe { text(device) };
     let name = name.filter(|name| names::named(name) != Named::Systems);
     let Some(name) = name else {
-        // SAFETY: the caller's part; the system's own calls of other functions come here, and go there again.
+        // SAFETY: the caller's part; calls of other functions inside the system's libpcap come here, and go back there.
         return unsafe { (system().pcap_open_live)(device, snap_len, promiscuous, timeout, error) };
     };
     // SAFETY: as above.
@@ -74,13 +74,13 @@ pub unsafe extern "C" fn pcap_open_live(
     let said = unsafe { CStr::from_ptr(handle.error()) }.to_string_lossy().into_owned();
     // SAFETY: a constant string of libpcap's.
     let number = unsafe { CStr::from_ptr((system().pcap_statustostr)(status)) }.to_string_lossy();
-    // As libpcap puts it.
+    // The same format as libpcap's.
     let reason = match status {
         abi::ERROR => format!("{name}: {said}"),
         abi::ERROR_NO_SUCH_DEVICE | abi::ERROR_PERM_DENIED => format!("{name}: {number} ({said})"),
         _ => format!("{name}: {number}"),
     };
-    // SAFETY: a buffer of libpcap's size (the caller's part); the handle is ours, and nobody else has it.
+    // SAFETY: a buffer of libpcap's size (the caller's part); the handle is ours, and nothing else has a pointer to it.
     unsafe {
         write_error(error, &reason);
         Handle::close(pcap);
@@ -118,14 +118,14 @@ pub unsafe extern "C" fn pcap_close(pcap: *mut Pcap) {
     }
 }
 
-/// Functions that set something up, before a handle is activated.
+/// Functions that set an option before a handle is activated.
 macro_rules! settings {
     ($($name:ident($argument:ident) $set:expr;)*) => {
         $(
             #[doc = concat!("`", stringify!($name), "()`.")]
             ///
             /// # Safety
-            /// As its manual says.
+            /// As the function's manual page says.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $name(pcap: *mut Pcap, $argument: c_int) -> c_int {
                 // SAFETY: the caller's part.
@@ -151,7 +151,7 @@ settings! {
     pcap_set_immediate_mode(immediate) |options, immediate| { options.immediate = immediate != 0; 0 };
     pcap_set_protocol_linux(protocol) |options, protocol| { options.protocol = protocol; 0 };
     pcap_set_buffer_size(bytes) |options, bytes| {
-        // libpcap ignores what makes no sense.
+        // libpcap ignores invalid values.
         if bytes > 0 { options.buffer = bytes; }
         0
     };
@@ -164,7 +164,7 @@ settings! {
     };
 }
 
-/// `pcap_can_set_rfmon()`: none of our devices is captured in monitor mode.
+/// `pcap_can_set_rfmon()`: monitor mode is not supported on our devices.
 ///
 /// # Safety
 /// As pcap_can_set_rfmon(3PCAP) says.
@@ -181,13 +181,13 @@ pub unsafe extern "C" fn pcap_can_set_rfmon(pcap: *mut Pcap) -> c_int {
     }
 }
 
-/// `pcap_findalldevs()`: the system's list, with virtual devices behind it.
+/// `pcap_findalldevs()`: the system's list, followed by virtual devices.
 ///
 /// # Safety
 /// As pcap_findalldevs(3PCAP) says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pcap_findalldevs(all: *mut *mut Interface, error: *mut c_char) -> c_int {
-    // SAFETY: the caller's part; what libpcap has made is a list, or null.
+    // SAFETY: the caller's part; libpcap returns a list, or null.
     unsafe {
         let status = (system().pcap_findalldevs)(all, error);
         if status == 0 {
@@ -197,7 +197,7 @@ pub unsafe extern "C" fn pcap_findalldevs(all: *mut *mut Interface, error: *mut 
     }
 }
 
-/// `pcap_lookupnet()`: of a virtual device, the device's.
+/// `pcap_lookupnet()`: for a virtual device, the network of its device.
 ///
 /// # Safety
 /// As pcap_lookupnet(3PCAP) says.
@@ -212,11 +212,11 @@ pub unsafe extern "C" fn pcap_lookupnet(
     let plain = unsafe { text(device) }.and_then(|name| names::plain(&name));
     let plain = plain.and_then(|name| CString::new(name).ok());
     let name = plain.as_ref().map_or(device, |name| name.as_ptr());
-    // SAFETY: the caller's part; the name lives until the end.
+    // SAFETY: the caller's part; the name lives until the end of the function.
     unsafe { (system().pcap_lookupnet)(name, network, mask, error) }
 }
 
-/// `pcap_lib_version()`: the system's, and ours.
+/// `pcap_lib_version()`: the system's version, and ours.
 #[unsafe(no_mangle)]
 pub extern "C" fn pcap_lib_version() -> *const c_char {
     static VERSION: std::sync::OnceLock<CString> = std::sync::OnceLock::new();

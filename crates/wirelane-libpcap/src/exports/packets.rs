@@ -1,4 +1,4 @@
-//! Reading packets, and sending them; what decides which.
+//! Reading, filtering and sending packets.
 
 use std::ffi::{c_char, c_int, c_uchar, c_void};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use crate::handle::{Handle, ours};
 use crate::read::{Live, Wait, to_handler};
 use crate::system::system;
 
-/// How long a handle's reading waits.
+/// How long a read on a handle waits.
 fn wait(handle: &Handle) -> Wait {
     match handle.options.borrow().timeout {
         _ if handle.is_nonblocking() => Wait::Never,
@@ -17,7 +17,7 @@ fn wait(handle: &Handle) -> Wait {
     }
 }
 
-/// How many packets a count asks for; 0 and below: as many as there are.
+/// Number of packets for a count; 0 and below: all that are available.
 fn most(count: c_int) -> u64 {
     if count > 0 { count as u64 } else { u64::MAX }
 }
@@ -42,8 +42,8 @@ pub unsafe extern "C" fn pcap_dispatch(
     live.read(handle, most(count), wait(handle), &mut to_handler(handler, user))
 }
 
-/// `pcap_loop()`: until there were so many, or something ends it. A time without packets does not, and neither does a
-/// handle that is not to block: as with libpcap, it is asked again and again then.
+/// `pcap_loop()`: reads until the count is reached, or something ends the loop. A timeout without packets does not end
+/// it, and neither does a non-blocking handle: as with libpcap, reading is repeated then.
 ///
 /// # Safety
 /// As pcap_loop(3PCAP) says.
@@ -77,11 +77,11 @@ pub unsafe extern "C" fn pcap_loop(
     }
 }
 
-/// One packet: its bytes stay until the next call. libpcap's numbers: 1 for a packet, 0 for none in time.
+/// Reads one packet, whose bytes are valid until the next call. Status as in libpcap: 1 for a packet, 0 for a timeout.
 fn next(handle: &Handle, live: &Live) -> (c_int, *const c_uchar) {
     let mut bytes = std::ptr::null();
     let status = live.read(handle, 1, wait(handle), &mut |header: &Header, data: &[u8]| {
-        // SAFETY: the handle's own, which the program reads between calls only.
+        // SAFETY: the handle's own header, which the program reads only between calls.
         unsafe { *handle.header.get() = *header };
         bytes = data.as_ptr();
         true
@@ -106,7 +106,7 @@ pub unsafe extern "C" fn pcap_next_ex(
     };
     let Some(live) = handle.live.get() else { return handle.not_activated() };
     let (status, data) = next(handle, live);
-    // SAFETY: both can be written to (the caller's part).
+    // SAFETY: both pointers can be written to (the caller's part).
     unsafe {
         *header = handle.header.get();
         *bytes = data;
@@ -133,7 +133,7 @@ pub unsafe extern "C" fn pcap_next(pcap: *mut Pcap, header: *mut Header) -> *con
     if status != 1 {
         return std::ptr::null();
     }
-    // SAFETY: the caller's can be written to, and ours is written by `next` only.
+    // SAFETY: the caller's header can be written to, and ours is written by `next` only.
     unsafe { *header = *handle.header.get() };
     data
 }
@@ -166,7 +166,7 @@ pub unsafe extern "C" fn pcap_stats(pcap: *mut Pcap, stats: *mut Stats) -> c_int
     let Some(live) = handle.live.get() else { return handle.not_activated() };
     match live.stats() {
         Ok(counted) => {
-            // SAFETY: it can be written to (the caller's part).
+            // SAFETY: the pointer can be written to (the caller's part).
             unsafe { stats.write(counted) };
             0
         }
@@ -174,7 +174,7 @@ pub unsafe extern "C" fn pcap_stats(pcap: *mut Pcap, stats: *mut Stats) -> c_int
     }
 }
 
-/// `pcap_setfilter()`: in the kernel where that takes the program, else here, with the same verdicts.
+/// `pcap_setfilter()`: filters in the kernel if it accepts the program, else here, with the same verdicts.
 ///
 /// # Safety
 /// As pcap_setfilter(3PCAP) says.
@@ -189,7 +189,7 @@ pub unsafe extern "C" fn pcap_setfilter(pcap: *mut Pcap, program: *mut Program) 
     if program.is_null() {
         return handle.fail(abi::ERROR, "setfilter: No filter specified");
     }
-    // SAFETY: the caller's program, of as many instructions as it says.
+    // SAFETY: the caller's program, with the stated number of instructions.
     let instructions = unsafe {
         let Program { length, instructions } = &*program;
         if instructions.is_null() || *length == 0 {
@@ -220,7 +220,7 @@ pub unsafe extern "C" fn pcap_setdirection(pcap: *mut Pcap, direction: c_int) ->
     0
 }
 
-/// `pcap_get_selectable_fd()`: readable while there may be something to read.
+/// `pcap_get_selectable_fd()`: readable while there may be packets to read.
 ///
 /// # Safety
 /// As pcap_get_selectable_fd(3PCAP) says.
@@ -234,7 +234,7 @@ pub unsafe extern "C" fn pcap_get_selectable_fd(pcap: *mut Pcap) -> c_int {
     }
 }
 
-/// `pcap_fileno()`: the same descriptor. It is no socket.
+/// `pcap_fileno()`: the same descriptor. It is not a socket.
 ///
 /// # Safety
 /// As pcap_fileno(3PCAP) says.
@@ -248,10 +248,10 @@ pub unsafe extern "C" fn pcap_fileno(pcap: *mut Pcap) -> c_int {
     }
 }
 
-/// `pcap_get_required_select_timeout()`: the descriptor needs none.
+/// `pcap_get_required_select_timeout()`: the descriptor does not need a timeout.
 ///
 /// # Safety
-/// As its manual says.
+/// As the function's manual page says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pcap_get_required_select_timeout(pcap: *mut Pcap) -> *const libc::timeval {
     // SAFETY: the caller's part.
@@ -262,17 +262,17 @@ pub unsafe extern "C" fn pcap_get_required_select_timeout(pcap: *mut Pcap) -> *c
     }
 }
 
-/// Sends a packet; how many bytes of it were taken.
+/// Sends a packet; returns the number of bytes that were sent.
 ///
 /// # Safety
-/// There are `length` bytes to read.
+/// `bytes` points to `length` readable bytes.
 unsafe fn send(handle: &Handle, bytes: *const c_void, length: usize) -> c_int {
     let Some(live) = handle.live.get() else { return handle.not_activated() };
     // SAFETY: the caller's part.
     match unsafe { live.sender.send(bytes, length) } {
         Ok(sent) => sent,
         Err(error) => {
-            // SAFETY: a string of libpcap's for the number, which stays until the thread's next call.
+            // SAFETY: libpcap's string for the number, which is valid until the thread's next call.
             let text = unsafe {
                 let text: *const c_char = (system().pcap_strerror)(error.raw_os_error().unwrap_or(0));
                 std::ffi::CStr::from_ptr(text).to_string_lossy()
@@ -320,7 +320,7 @@ pub unsafe extern "C" fn pcap_sendpacket(pcap: *mut Pcap, bytes: *const c_uchar,
     // SAFETY: the caller's part.
     match unsafe { send(handle, bytes.cast(), length as usize) } {
         abi::ERROR => abi::ERROR,
-        // libpcap knows no other failure here.
+        // libpcap has no other failure here.
         _ => 0,
     }
 }

@@ -7,14 +7,14 @@ use crate::handle::{Handle, ours, write_error};
 use crate::read::Live;
 use crate::system::system;
 
-/// Functions of an activated handle that give a number.
+/// Functions of an activated handle that return a number.
 macro_rules! numbers {
     ($($name:ident $of:expr;)*) => {
         $(
             #[doc = concat!("`", stringify!($name), "()`.")]
             ///
             /// # Safety
-            /// As its manual says.
+            /// As the function's manual page says.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $name(pcap: *mut Pcap) -> c_int {
                 // SAFETY: the caller's part.
@@ -23,7 +23,7 @@ macro_rules! numbers {
                     return unsafe { (system().$name)(pcap) };
                 };
                 let of: fn(&Live) -> c_int = $of;
-                // libpcap says nothing of these in pcap_geterr().
+                // libpcap does not set an error message for these.
                 handle.live.get().map_or(abi::ERROR_NOT_ACTIVATED, of)
             }
         )*
@@ -43,7 +43,7 @@ numbers! {
 /// `pcap_get_tstamp_precision()`.
 ///
 /// # Safety
-/// As its manual says.
+/// As the function's manual page says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pcap_get_tstamp_precision(pcap: *mut Pcap) -> c_int {
     // SAFETY: the caller's part.
@@ -54,7 +54,7 @@ pub unsafe extern "C" fn pcap_get_tstamp_precision(pcap: *mut Pcap) -> c_int {
     }
 }
 
-/// `pcap_file()`: a live handle reads none.
+/// `pcap_file()`: a live handle does not read a file.
 ///
 /// # Safety
 /// As pcap_file(3PCAP) says.
@@ -94,7 +94,7 @@ pub unsafe extern "C" fn pcap_perror(pcap: *mut Pcap, prefix: *const c_char) {
             use std::io::Write as _;
             // SAFETY: the caller's string, and our buffer, both end with a zero.
             let (prefix, said) = unsafe { (CStr::from_ptr(prefix), CStr::from_ptr(handle.error())) };
-            // Where standard error is closed there is nobody to tell.
+            // Ignored: standard error may be closed.
             let _ = writeln!(std::io::stderr(), "{}: {}", prefix.to_string_lossy(), said.to_string_lossy());
         }
         // SAFETY: the caller's part.
@@ -102,7 +102,7 @@ pub unsafe extern "C" fn pcap_perror(pcap: *mut Pcap, prefix: *const c_char) {
     }
 }
 
-/// Gives the program a list of numbers, to be freed with free(3).
+/// Returns a list of numbers to the program, to be freed with free(3).
 ///
 /// # Safety
 /// `list` can be written to.
@@ -120,7 +120,7 @@ unsafe fn give(handle: &Handle, numbers: &[c_int], list: *mut *mut c_int) -> c_i
     numbers.len() as c_int
 }
 
-/// The link types that a handle can have: libpcap lets Ethernet pass for DOCSIS.
+/// Link types that a handle can have: libpcap accepts DOCSIS for Ethernet.
 fn link_types(live: &Live) -> &'static [c_int] {
     match live.dlt() {
         abi::DLT_RAW => &[abi::DLT_RAW],
@@ -147,7 +147,7 @@ pub unsafe extern "C" fn pcap_list_datalinks(pcap: *mut Pcap, list: *mut *mut c_
     }
 }
 
-/// `pcap_list_tstamp_types()`: the host's, always.
+/// `pcap_list_tstamp_types()`: only the host's.
 ///
 /// # Safety
 /// As pcap_list_tstamp_types(3PCAP) says.
@@ -195,7 +195,7 @@ pub unsafe extern "C" fn pcap_set_datalink(pcap: *mut Pcap, link: c_int) -> c_in
     0
 }
 
-/// `pcap_compile()`: by the system's libpcap, for the handle's link type and snap length.
+/// `pcap_compile()`: compiled by the system's libpcap, for the handle's link type and snap length.
 ///
 /// # Safety
 /// As pcap_compile(3PCAP) says.
@@ -215,7 +215,7 @@ pub unsafe extern "C" fn pcap_compile(
     if handle.live.get().is_none() {
         return handle.fail(abi::ERROR, "not-yet-activated pcap_t passed to pcap_compile");
     }
-    // SAFETY: the twin is there once the handle is activated; the rest is the caller's part.
+    // SAFETY: the twin exists once the handle is activated; the rest is the caller's part.
     let status = unsafe { (system().pcap_compile)(handle.twin(), program, expression, optimize, netmask) };
     if status < 0 {
         handle.twins_error();
@@ -228,7 +228,7 @@ fn name(file: *const c_char) -> String {
     if file.is_null() {
         return "(null)".into();
     }
-    // SAFETY: a string that ends with a zero: what the functions that ask are given.
+    // SAFETY: a string that ends with a zero: the argument of the calling functions.
     unsafe { CStr::from_ptr(file) }.to_string_lossy().into_owned()
 }
 
@@ -239,7 +239,7 @@ macro_rules! dumps {
             #[doc = concat!("`", stringify!($name), "()`: the system's libpcap writes files.")]
             ///
             /// # Safety
-            /// As its manual says.
+            /// As the function's manual page says.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $name(pcap: *mut Pcap, $argument: $type) -> *mut Dumper {
                 // SAFETY: the caller's part.
@@ -253,7 +253,7 @@ macro_rules! dumps {
                     handle.fail(abi::ERROR, &format!("{file}: not-yet-activated pcap_t passed to {name}"));
                     return std::ptr::null_mut();
                 }
-                // SAFETY: the twin is there once the handle is activated; the rest is the caller's part.
+                // SAFETY: the twin exists once the handle is activated; the rest is the caller's part.
                 let dumper = unsafe { (system().$name)(handle.twin(), $argument) };
                 if dumper.is_null() {
                     handle.twins_error();

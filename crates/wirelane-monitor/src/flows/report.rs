@@ -13,30 +13,30 @@ use crate::store::Stored;
 use wirelane_export::pipeline::flows::WorkersTotals;
 use wirelane_screen::table::{amount, printable};
 
-/// What the flows come to.
+/// Totals of the flows.
 #[derive(Debug, Serialize)]
 pub struct FlowsReport {
-    /// Flows; of both directions together, one.
+    /// Number of flows; a bidirectional flow counts once.
     flows: u64,
-    /// Their packets.
+    /// Packets of the flows.
     flow_packets: u64,
-    /// Their bytes, from the IP headers on.
+    /// Bytes of the flows, from the IP headers on.
     flow_bytes: u64,
-    /// Their bytes on the wire.
+    /// Bytes of the flows on the wire.
     flow_wire_bytes: u64,
-    /// Packets that sampling has left out.
+    /// Packets skipped by sampling.
     unsampled: u64,
-    /// Flows by why they have ended.
+    /// Number of flows by end reason.
     end_reasons: BTreeMap<&'static str, u64>,
-    /// What became of them at each output.
+    /// Results at each output.
     exports: Vec<OutputCounts>,
-    /// What became of them in the store.
+    /// Results of the store.
     #[serde(skip_serializing_if = "Option::is_none")]
     store: Option<Stored>,
-    /// What became of them on standard output.
+    /// Results of standard output.
     #[serde(skip_serializing_if = "Option::is_none")]
     standard_output: Option<Printed>,
-    /// What the caches in the kernel have done; the ledger has it for programs.
+    /// Counts of the kernel's flow caches; in JSON they are in the ledger.
     #[serde(skip)]
     cache: Option<FlowCacheLine>,
 }
@@ -45,7 +45,7 @@ const REASONS: [EndReason; 5] =
     [EndReason::Idle, EndReason::Active, EndReason::Ended, EndReason::Forced, EndReason::Resources];
 
 impl FlowsReport {
-    /// Of all workers, all outputs, and the store.
+    /// Creates the report from all workers, all outputs, and the store.
     pub fn new(
         totals: &WorkersTotals,
         cache: Option<FlowCacheLine>,
@@ -69,7 +69,7 @@ impl FlowsReport {
         }
     }
 
-    /// As people read it.
+    /// The report for people.
     pub fn text(&self) -> String {
         let reasons: Vec<String> = self
             .end_reasons

@@ -21,13 +21,13 @@ use wirelane_screen::table::amount;
 /// How flows are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Show {
-    /// A row for each.
+    /// A row per flow.
     Table,
-    /// A JSON object for each.
+    /// A JSON object per flow.
     Json,
-    /// A line of CSV for each.
+    /// A CSV line per flow.
     Csv,
-    /// Not at all.
+    /// No output.
     Nothing,
 }
 
@@ -41,28 +41,28 @@ pub struct Shown {
     headed: bool,
 }
 
-/// What has become of the flows.
+/// Results of the exporting thread.
 pub struct Exported {
-    /// For each output.
+    /// Results at the outputs.
     pub counts: Exports,
-    /// Whether printing went well.
+    /// Result of printing.
     pub result: Result<()>,
 }
 
-/// What has become of the flows at the outputs.
+/// Results of the flows at the outputs.
 pub struct Exports {
-    /// For each of them.
+    /// Results at each output.
     pub counts: Vec<OutputCounts>,
     /// The first file that could not be written.
     pub failure: Option<wirelane_export::Error>,
-    /// In the store, where there is one.
+    /// Results of the store, if there is one.
     pub stored: Option<Stored>,
-    /// On standard output, where they are printed.
+    /// Results of standard output, if flows are printed.
     pub printed: Option<Printed>,
 }
 
 impl Shown {
-    /// Nothing printed yet.
+    /// A printer in its initial state.
     pub fn new(show: Show, naming: Naming, limit: OutputLimit) -> Shown {
         Shown { show, naming, number: 0, limiter: Limiter::new(limit), headed: false }
     }
@@ -98,10 +98,10 @@ impl Shown {
     }
 }
 
-/// How often a screen is told what became of flows.
+/// Interval at which the live view receives the results at outputs.
 const REST: Duration = Duration::from_millis(100);
 
-/// What sees the flows beside the exports.
+/// Sinks of the flows besides the exports.
 struct Beside {
     shown: Shown,
     store: Option<Store<FlowRecord>>,
@@ -130,13 +130,12 @@ impl Sink<FlowRecord> for Beside {
     }
 
     fn finish(&mut self) -> Result<()> {
-        // The header, also of no flows.
+        // Prints the header, even without flows.
         if self.shown.show == Show::Csv { self.shown.flows(&[]) } else { Ok(()) }
     }
 }
 
-/// Shows and exports what comes, until no more does.
-/// What becomes of them is told to `screen`, where there is one.
+/// Shows and exports flows until the channel ends. The live view `screen`, if there is one, receives the results.
 pub fn export(
     mut exporters: Exporters,
     store: Option<Store<FlowRecord>>,
@@ -153,7 +152,7 @@ pub fn export(
     Exported { counts: Exports { counts, failure, stored, printed }, result }
 }
 
-/// Width of an end: an IPv6 address may be longer, and pushes what is behind it to the right.
+/// Width of an address with port: an IPv6 address may be longer, and shifts the following columns to the right.
 const END: usize = 21;
 
 fn header() -> String {
@@ -163,7 +162,7 @@ fn header() -> String {
     )
 }
 
-/// A flow as a row. Of both directions in one, the other is a row of its own below it.
+/// A flow as a row. The reverse direction of a bidirectional flow is a row of its own below it.
 fn row(record: &FlowRecord) -> String {
     let flow = &record.flow;
     let seconds = (record.last_ns() - record.first_ns()) as f64 / 1e9;
@@ -192,4 +191,25 @@ fn row(record: &FlowRecord) -> String {
         );
     }
     text
+}
+
+/// Source and destination, as shown in a row.
+pub fn ends(record: &FlowRecord) -> (String, String) {
+    match (record.source(), record.destination(), record.icmp()) {
+        (Some(source), Some(destination), Some((kind, code))) => {
+            (source.to_string(), format!("{destination} {kind}.{code}"))
+        }
+        (Some(source), Some(destination), None) => {
+            (end(source, record.source_port()), end(destination, record.destination_port()))
+        }
+        _ => (format!("EtherType 0x{:04x}", record.key.eth_type), "-".to_owned()),
+    }
+}
+
+fn end(address: IpAddr, port: u16) -> String {
+    match (address, port) {
+        (_, 0) => address.to_string(),
+        (IpAddr::V4(address), port) => format!("{address}:{port}"),
+        (IpAddr::V6(address), port) => format!("[{address}]:{port}"),
+    }
 }

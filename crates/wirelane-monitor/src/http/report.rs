@@ -12,83 +12,83 @@ use crate::shares::Printed;
 use crate::store::Stored;
 use wirelane_screen::table::{amount, printable};
 
-/// What the transactions come to.
+/// Totals of the transactions.
 #[derive(Debug, Serialize)]
 pub struct HttpReport {
-    /// Transactions: a request with its response, or one of the two.
+    /// Transactions: a request with its response, or one of them.
     transactions: u64,
-    /// Of these, responses without a request.
+    /// Responses without a request.
     without_request: u64,
     /// Requests without a response.
     without_response: u64,
-    /// Heads of requests.
+    /// Request heads.
     requests: u64,
     /// Heads of final responses.
     responses: u64,
-    /// Responses of status 1xx.
+    /// Responses with status 1xx.
     informational: u64,
-    /// Connections of TCP.
+    /// TCP connections.
     connections: u64,
-    /// Those in which a head was seen.
+    /// Connections in which a head was seen.
     http_connections: u64,
-    /// Those that began with TLS, which are not read; not known where they stay in the kernel.
+    /// Connections that began with TLS, which is not analysed; unknown if they stay in the kernel.
     #[serde(skip_serializing_if = "Option::is_none")]
     tls_connections: Option<u64>,
-    /// The same of HTTP/2.
+    /// Connections that began with HTTP/2, likewise.
     #[serde(skip_serializing_if = "Option::is_none")]
     http2_connections: Option<u64>,
-    /// Those that had to go before they were over, as there was no room.
+    /// Connections that were evicted before their end, for lack of space.
     evicted_connections: u64,
-    /// Packets of HTTP with some of a head in them.
+    /// HTTP packets that contain a part of a head.
     head_packets: u64,
-    /// Packets of HTTP without.
+    /// HTTP packets without a part of a head.
     body_packets: u64,
-    /// Packets that have stayed in the kernel, with --analysis kernel.
+    /// Packets that stayed in the kernel, with --analysis kernel.
     #[serde(skip_serializing_if = "Option::is_none")]
     packets_offloaded: Option<u64>,
-    /// Their wire bytes.
+    /// Wire bytes of these packets.
     #[serde(skip_serializing_if = "Option::is_none")]
     bytes_offloaded: Option<u64>,
-    /// TCP without payload.
+    /// TCP packets without payload.
     empty_packets: u64,
-    /// TCP with payload, of connections of which no head was seen by then.
+    /// TCP packets with payload, of connections without a head so far.
     foreign_packets: u64,
-    /// No TCP, or fragments.
+    /// Packets other than TCP, or fragments.
     other_packets: u64,
-    /// Segments that were sent again.
+    /// Retransmitted segments.
     sent_again: u64,
-    /// Times that they were not the same.
+    /// Number of retransmissions with different contents.
     conflicts: u64,
-    /// Bytes of HTTP connections that belong to no message.
+    /// Bytes of HTTP connections that do not belong to a message.
     stray_bytes: u64,
-    /// Bytes behind CONNECT and upgrades.
+    /// Bytes after CONNECT and upgrades.
     tunnel_bytes: u64,
     /// Bytes of HTTP connections that were not captured.
     lost_bytes: u64,
-    /// Transactions by their marks, where there are any.
+    /// Number of transactions by mark, if there are any.
     marks: BTreeMap<&'static str, u64>,
-    /// What became of them in each log.
+    /// Results in each log.
     logs: Vec<LogCounts>,
-    /// What became of them at each collector.
+    /// Results at each collector.
     exports: Vec<Exported>,
-    /// And in the store.
+    /// Results of the store.
     #[serde(skip_serializing_if = "Option::is_none")]
     store: Option<Stored>,
-    /// And on standard output.
+    /// Results of standard output.
     #[serde(skip_serializing_if = "Option::is_none")]
     standard_output: Option<Printed>,
 }
 
-/// What became of the transactions at one collector, or in one file of IPFIX.
+/// Results of the transactions at one collector, or in one IPFIX file.
 #[derive(Debug, Serialize)]
 struct Exported {
-    /// As it was asked for.
+    /// The target, as the user wrote it.
     target: String,
-    /// Those that were sent. By UDP that means that the network took them.
+    /// Sent transactions. Over UDP, sent means accepted by the network.
     transactions: u64,
-    /// Those beyond what the output may write.
+    /// Transactions beyond the output's write limit.
     suppressed: u64,
-    /// Those that were given up.
+    /// Transactions that were given up.
     unsent: u64,
     messages: u64,
     bytes: u64,
@@ -97,7 +97,8 @@ struct Exported {
 }
 
 impl HttpReport {
-    /// Of all workers, all logs, collectors and the store. `below`: the whole ledger, where packets stayed in the kernel.
+    /// Creates the report from all workers, all logs, collectors and the store. `below`: the whole ledger, if packets
+    /// stayed in the kernel.
     pub fn new(
         totals: &Totals,
         below: Option<&Counters>,
@@ -145,7 +146,7 @@ impl HttpReport {
         }
     }
 
-    /// As people read it.
+    /// The report for people.
     pub fn text(&self) -> String {
         let mut text = format!(
             "{} transactions in {} connections of HTTP ({} of TCP): {} requests, {} responses, {} of status 1xx\n",

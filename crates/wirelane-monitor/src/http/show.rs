@@ -19,11 +19,11 @@ use wirelane_screen::table::amount;
 /// How transactions are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Show {
-    /// A row for each.
+    /// A row per transaction.
     Table,
-    /// A line of a log for each.
+    /// A log line per transaction.
     Log(LogFormat),
-    /// Not at all.
+    /// No output.
     Nothing,
 }
 
@@ -37,26 +37,26 @@ pub struct Shown {
     headed: bool,
 }
 
-/// What has become of the transactions.
+/// Results of the exporting thread.
 pub struct Logged {
-    /// In each log.
+    /// Results in each log.
     pub counts: Vec<LogCounts>,
-    /// At each collector.
+    /// Results at each collector.
     pub exported: Vec<OutputCounts>,
     /// The first log that could not be written.
     pub failure: Option<wirelane_export::Error>,
-    /// Transactions that came.
+    /// Number of transactions.
     pub number: u64,
-    /// In the store, where there is one.
+    /// Results of the store, if there is one.
     pub stored: Option<Stored>,
-    /// On standard output, where they are printed.
+    /// Results of standard output, if transactions are printed.
     pub printed: Option<Printed>,
-    /// Whether printing went well.
+    /// Result of printing.
     pub result: Result<()>,
 }
 
 impl Shown {
-    /// Nothing printed yet.
+    /// A printer in its initial state.
     pub fn new(show: Show, extra: Vec<Box<str>>, limit: OutputLimit) -> Shown {
         Shown { show, extra, number: 0, limiter: Limiter::new(limit), headed: false }
     }
@@ -91,7 +91,7 @@ impl Shown {
     }
 }
 
-/// What sees the transactions beside the logs and exports.
+/// Sinks of the transactions besides the logs and exports.
 struct Beside {
     shown: Shown,
     store: Option<Store<Transaction>>,
@@ -109,12 +109,12 @@ impl Sink<Transaction> for Beside {
     }
 
     fn finish(&mut self) -> Result<()> {
-        // The header, also of none.
+        // Prints the header, even without transactions.
         if matches!(self.shown.show, Show::Log(_)) { self.shown.transactions(&[]) } else { Ok(()) }
     }
 }
 
-/// Shows and logs what comes, until no more does.
+/// Shows and logs transactions until the channel ends.
 pub fn log(
     mut outputs: Outputs,
     store: Option<Store<Transaction>>,
@@ -139,7 +139,7 @@ fn header() -> String {
     )
 }
 
-/// A transaction as a row, with nothing in it that moves a cursor.
+/// A transaction as a row, without characters that control the terminal.
 fn row(out: &mut Vec<u8>, transaction: &Transaction) {
     let text = |bytes: &[u8]| {
         let mut text = Vec::new();

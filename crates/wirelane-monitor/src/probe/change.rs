@@ -14,55 +14,55 @@ use wirelane_probe::{Changes, Conditions, Config, Plan, Switches};
 use super::controller::{self, Controller};
 use wirelane_screen::table::printable;
 
-/// What is asked of a probe that runs.
+/// A request to a running probe.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Question {
-    /// How do things stand?
+    /// Returns the state.
     Show,
-    /// These are to be set.
+    /// Sets these values.
     Set(Vec<String>),
 }
 
-/// How things stand.
+/// State of a running probe.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Standing {
-    /// The configuration's path, or what it is otherwise.
+    /// Path of the configuration, or its name if it is not a file.
     pub config: String,
-    /// What was set since that was read.
+    /// Values that were set since the configuration was read.
     pub set: Vec<String>,
-    /// The rest.
+    /// State of measurements, alarms and schedules.
     #[serde(flatten)]
     pub conditions: Conditions,
 }
 
-/// The configuration in force.
+/// The active configuration.
 struct ActiveConfig {
     text: String,
-    /// What was set since it was read.
+    /// Values that were set since the configuration was read.
     set: Vec<String>,
 }
 
-/// Changes the plan in force.
+/// Changes the active plan.
 pub struct Changer {
     switches: Arc<Switches>,
-    /// For messages.
+    /// Path for messages.
     path: PathBuf,
-    /// Of sketches.
+    /// Seed of sketches.
     seed: u64,
-    /// Where the kernel adds packets up, by intervals: the rules whose packets come up.
+    /// If the kernel measures in intervals: the rules whose packets are delivered.
     whole: Option<RuleSet>,
-    /// Plug-ins that are loaded, by their places in the configuration.
+    /// Loaded plug-ins, by their index in the configuration.
     plugins: Vec<PluginLine>,
-    /// One change at a time: the lock is held while one is made.
+    /// The active configuration; the lock is held during a change, so that there is one change at a time.
     active: Mutex<ActiveConfig>,
 }
 
-/// Most words that are remembered of what was set.
+/// Maximum number of remembered words of set values.
 const MOST_WORDS: usize = 1000;
 
 impl Changer {
-    /// For the plan in force, which is of this text.
+    /// Creates a changer for the active plan, made from this text.
     pub fn new(
         switches: Arc<Switches>,
         (path, text): (PathBuf, &str),
@@ -87,7 +87,7 @@ impl Changer {
             for _ in &mut signals {
                 wirelane_export::append::reopen();
                 let Some(controller) = controller.upgrade() else { break };
-                // The controller is not held while it is waited for: results go on.
+                // The controller is not locked while waiting: results continue to be printed.
                 let asked = controller::locked(&controller).ask();
                 let text = match asked {
                     Some(answer) => answer.wait(),
@@ -113,7 +113,7 @@ impl Changer {
         Ok(())
     }
 
-    /// Answers who asks, until what this returns is dropped.
+    /// Answers requests until the returned value is dropped.
     pub fn serve(self: &Arc<Self>, service: Service, controller: &Arc<Mutex<Controller>>) -> Result<Serving> {
         let (changer, controller) = (Arc::clone(self), Arc::downgrade(controller));
         let serving = service.serve(move |question| {
@@ -132,7 +132,7 @@ impl Changer {
         serving.context("serving changes of the probe")
     }
 
-    /// How things stand now.
+    /// The current state.
     fn standing(&self, controller: &Mutex<Controller>) -> Standing {
         let active = self.locked();
         let (_, plan) = self.switches.now();
@@ -140,13 +140,13 @@ impl Changer {
         Standing { config: self.path.display().to_string(), set: active.set.clone(), conditions }
     }
 
-    /// Sets this, all or nothing.
+    /// Applies all of these changes, or none.
     fn set(&self, words: &[String], controller: &Mutex<Controller>) -> std::result::Result<(), String> {
         let changes = Changes::parse(words)?;
         let mut active = self.locked();
         let changed = changes.apply(&active.text, &self.path)?;
         self.fits(&changed.config)?;
-        // Meanwhile the reader switches nothing.
+        // The reader does not switch anything while the controller is locked.
         let holding = controller::locked(controller);
         self.switches.change(&changed).map_err(|error| error.to_string())?;
         drop(holding);
@@ -158,7 +158,7 @@ impl Changer {
         Ok(())
     }
 
-    /// Puts another configuration in force; how many words were set in the one before.
+    /// Activates another configuration; returns the number of words that were set in the previous one.
     fn replace(&self, text: &str) -> std::result::Result<usize, String> {
         let config = Config::parse(text, &self.path).map_err(|mistakes| mistakes.to_string())?;
         let mut active = self.locked();
@@ -169,7 +169,7 @@ impl Changer {
         Ok(before.set.len())
     }
 
-    /// Whether the packets come up that the workers measure.
+    /// Checks that the packets measured by the workers are delivered.
     fn comes_up(&self, config: &Config) -> std::result::Result<(), String> {
         let (Some(whole), Some(wanted)) = (&self.whole, config.whole()) else { return Ok(()) };
         let comes_up = |wanted: &Rule| whole.rules.iter().any(|rule| rule.conditions == wanted.conditions);
@@ -184,7 +184,7 @@ impl Changer {
         }
     }
 
-    /// Whether a configuration can take over while it runs.
+    /// Whether a configuration can be activated during the capture.
     fn fits(&self, config: &Config) -> std::result::Result<(), String> {
         let (_, now) = self.switches.now();
         if config.capture != now.config().capture {

@@ -18,13 +18,13 @@ use crate::out;
 use wirelane_screen::probe::TopModel;
 use wirelane_screen::table::printable;
 
-/// Takes what workers hand over.
+/// Receives the results of the workers.
 pub struct Controller {
     reader: Reader,
     show: Show,
     keep: Keep,
     helper: Option<Listening>,
-    /// Where there is a screen everything goes there, and nothing is printed.
+    /// The live view, which receives all output instead of standard output.
     model: Option<Arc<TopModel>>,
     recorder: Option<Recorder>,
     exporter: Option<Exporter>,
@@ -32,24 +32,24 @@ pub struct Controller {
     changes: Changes,
 }
 
-/// What was changed while it ran.
+/// Counts of changes while the probe was running.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Changes {
-    /// Configurations that were refused.
+    /// Refused configurations.
     pub reloads_refused: u64,
-    /// Times that something was set.
+    /// Successful changes with `probe set`.
     pub changes: u64,
-    /// Times that this was refused.
+    /// Refused changes with `probe set`.
     pub changes_refused: u64,
 }
 
-/// The controller, whoever panicked at it.
+/// Locks the controller, even after a panic.
 pub fn locked(controller: &Mutex<Controller>) -> MutexGuard<'_, Controller> {
     controller.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Controller {
-    /// Nothing has come yet.
+    /// A controller without results.
     pub fn new(
         reader: Reader,
         show: Show,
@@ -61,37 +61,37 @@ impl Controller {
         Controller { reader, show, keep, helper, model: None, recorder, exporter, failure: None, changes }
     }
 
-    /// Where workers find what is to be recorded; `None`: nothing ever is.
+    /// Orders of recordings for workers; `None`: the configuration does not record.
     pub fn orders(&self) -> Option<Arc<Orders>> {
         self.recorder.as_ref().map(Recorder::orders)
     }
 
-    /// The screen on which everything is shown; `None`: what comes is printed again.
+    /// Sets the live view that receives all output; `None`: output is printed again.
     pub fn screen(&mut self, model: Option<Arc<TopModel>>) {
         self.model = model;
     }
 
-    /// Asks for the configuration; `None` where it is not a file that could be read again.
+    /// Requests the configuration; `None` if it is not a file that can be read again.
     pub fn ask(&mut self) -> Option<Asked> {
         self.helper.as_mut().map(Listening::ask)
     }
 
-    /// Counts changes, and refusals.
+    /// Counts of changes and refusals.
     pub fn changes(&mut self) -> &mut Changes {
         &mut self.changes
     }
 
-    /// How things stand by the plan in force.
+    /// State of the given plan.
     pub fn conditions(&self, plan: &Plan) -> Conditions {
         self.reader.state(plan, now_ns())
     }
 
-    /// The ledger says so now.
+    /// Processes the current ledger.
     pub fn ledger(&mut self, counters: &Counters) {
         self.keep.ledger(counters);
     }
 
-    /// Takes what a worker hands over. False: it cannot be shown to anybody any more.
+    /// Processes a worker's result. False: the output has failed.
     pub fn take(&mut self, closed: Closed) -> bool {
         let events = self.reader.take(closed);
         self.tell(&events);
@@ -141,8 +141,8 @@ impl Controller {
         }
     }
 
-    /// All workers have ended, with this ledger: the totals, and what has failed.
-    /// `counted`: what plug-ins have counted in all.
+    /// Ends the controller after all workers, with this ledger: prints the totals, and reports failures. `counted`:
+    /// total counts of plug-ins.
     pub fn finish(
         &mut self,
         counters: Option<&Counters>,

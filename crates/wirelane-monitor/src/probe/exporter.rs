@@ -13,49 +13,49 @@ use wirelane_probe::{AlarmEvent, Config};
 
 use wirelane_screen::table::{amount, printable};
 
-/// Alarms that wait for one target.
+/// Maximum alarms that wait for one target.
 const WAITING: usize = 1024;
-/// How long an alarm may take to be sent.
+/// Maximum time for sending an alarm.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// The same, when the capture is over.
+/// Maximum time for sending an alarm after the capture has ended.
 const HASTE: Duration = Duration::from_millis(200);
 
-/// What became of alarms that were to be exported.
+/// Results of exported alarms.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Exports {
     /// Sent, or written.
     pub alarms_exported: u64,
-    /// Not sent: nobody took them, or the disk is full.
+    /// Not sent: no receiver, or the disk is full.
     pub exports_failed: u64,
-    /// Given up, as too many waited.
+    /// Given up, because too many alarms waited.
     pub exports_refused: u64,
 }
 
-/// Relaxed: numbers that are read when the threads have ended.
+/// Relaxed: counters that are read after the threads have ended.
 #[derive(Debug, Default)]
 struct Counts {
     done: AtomicU64,
     failed: AtomicU64,
 }
 
-/// Targets that are open, before rights are given up, by the places of their actions.
+/// Targets opened before privileges are dropped, by the index of their actions.
 pub struct Opened(Vec<(usize, AlarmOutput)>);
 
-/// Targets at work.
+/// Running export threads.
 pub struct Exporter {
     targets: Vec<(usize, mpsc::SyncSender<AlarmEvent>, JoinHandle<()>)>,
     counts: Arc<Counts>,
-    /// It is over. Relaxed: it only makes threads hurry.
+    /// Set at the end. Relaxed: it only shortens the threads' time limits.
     ending: Arc<AtomicBool>,
     refused: u64,
 }
 
 impl Opened {
-    /// Opens the targets of a configuration; `None` where it has none. Adds the TCP ports that it connects to, and
-    /// the files that are opened again after a rotation.
+    /// Opens the targets of a configuration; `None` if it has none. Adds their TCP ports and the files that are
+    /// reopened to `rights`.
     ///
     /// # Errors
-    /// Where one cannot be opened.
+    /// If a target cannot be opened.
     pub fn open(
         config: &Config,
         owner: Option<(u32, u32)>,
@@ -74,10 +74,10 @@ impl Opened {
         Ok((!opened.is_empty()).then_some(Opened(opened)))
     }
 
-    /// Starts the threads. To be called after rights have been given up: threads keep theirs.
+    /// Starts the threads. To be called after privileges are dropped: existing threads keep theirs.
     ///
     /// # Errors
-    /// Where one cannot be started.
+    /// If a thread cannot be started.
     pub fn start(self) -> Result<Exporter> {
         let (counts, ending) = (Arc::new(Counts::default()), Arc::new(AtomicBool::new(false)));
         let begun = self.0.into_iter().map(|(place, output)| {
@@ -92,7 +92,7 @@ impl Opened {
     }
 }
 
-/// A target's thread.
+/// Main loop of a target's thread.
 fn run(mut output: AlarmOutput, inbox: &mpsc::Receiver<AlarmEvent>, counts: &Counts, ending: &AtomicBool) {
     let mut said = String::new();
     for alarm in inbox {
@@ -103,7 +103,7 @@ fn run(mut output: AlarmOutput, inbox: &mpsc::Receiver<AlarmEvent>, counts: &Cou
             }
             Err(error) => {
                 counts.failed.fetch_add(1, Ordering::Relaxed);
-                // Once, and again where something else goes wrong.
+                // Warn once, and again when the error changes.
                 let why = error.to_string();
                 if why != said {
                     tracing::warn!("alarms to {}: {}", printable(output.name()), printable(&why));
@@ -127,7 +127,7 @@ impl Exporter {
         }
     }
 
-    /// There are no more: what waits is sent, or given up soon.
+    /// Sends the waiting alarms, or gives them up soon, after the last alarm.
     pub fn finish(self) -> Exports {
         self.ending.store(true, Ordering::Relaxed);
         for (_, sender, thread) in self.targets {
@@ -145,7 +145,7 @@ impl Exporter {
 }
 
 impl Exports {
-    /// As people read it.
+    /// The results for people.
     pub fn text(&self) -> String {
         format!(
             "alarms exported: {}, {} failed, {} given up as too many waited\n",

@@ -1,8 +1,8 @@
 //! Helper process of a probe: reads its configuration again and runs programs, which the sandbox forbids.
 //!
-//! The capturing process gives these rights up, so a helper is started before: this program once more, with a hidden
-//! subcommand, as the user that the command becomes. It is asked through a pipe that nobody waits for, and answers
-//! through another. Both carry frames: a length of four bytes, a letter, and what it is about.
+//! The capturing process drops these privileges, so a helper is started before: this program again, with a hidden
+//! subcommand, as the user that the command changes to. It receives requests through a non-blocking pipe, and answers
+//! through another. Both carry frames: a length of four bytes, a letter, and the contents.
 
 use std::io::{self, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
@@ -19,41 +19,48 @@ use serde::Serialize;
 use wirelane::sandbox::Identity;
 use wirelane_probe::config::LONGEST;
 
-/// The name of the hidden subcommand.
+/// Name of the hidden subcommand.
 const SUBCOMMAND: &str = "probe-helper";
-/// Programs that run at once.
+/// Maximum concurrent programs.
 const JOBS: usize = 4;
-/// Programs that wait.
+/// Maximum waiting programs.
 const WAITING: usize = 64;
-/// The longest question: what a pipe takes whole or not at all (PIPE_BUF, pipe(7)).
+/// Maximum length of a request: a pipe accepts it completely or not at all (PIPE_BUF, pipe(7)).
 const LONGEST_QUESTION: usize = 4096;
-/// How long the configuration is waited for.
+/// Maximum time to wait for the configuration.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How often it is looked whether a program has ended.
+/// Interval of checks whether a program has ended.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// What became of programs.
+/// Reads configurations and runs programs for another wirelane process
+#[derive(clap::Args, Debug)]
+pub struct HelperArgs {
+    /// The configuration
+    config: Option<PathBuf>,
+}
+
+/// Counts of programs.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Commands {
     /// Ended with status 0.
     pub commands_done: u64,
     /// Ended otherwise, or could not be started.
     pub commands_failed: u64,
-    /// Did not end in time, and were ended.
+    /// Killed because of the time limit.
     pub commands_timed_out: u64,
-    /// Not started, as too many were running and waiting.
+    /// Not started, because too many were running and waiting.
     pub commands_refused: u64,
 }
 
 impl Commands {
-    /// All that were to be run.
+    /// Number of all requested programs.
     pub fn sum(&self) -> u64 {
         self.commands_done + self.commands_failed + self.commands_timed_out + self.commands_refused
     }
 }
 
-/// Counted by the thread that listens, and by who asks; read when both are done. Relaxed: these are numbers, and threads
-/// are joined before they are added up.
+/// Counted by the listening thread and by the requesting one; read when both are done. Relaxed: these are numbers, and
+/// threads are joined before they are summed.
 #[derive(Debug, Default)]
 struct Counts {
     done: AtomicU64,
@@ -77,7 +84,7 @@ impl Counts {
     }
 }
 
-/// Questions.
+/// Requests.
 const RUN: u8 = b'R';
 const CONFIG: u8 = b'C';
 /// Answers.
@@ -112,7 +119,7 @@ fn next_frame(from: &mut impl Read) -> io::Result<Option<(u8, Vec<u8>)>> {
     Ok(Some((bytes[0], what)))
 }
 
-/// The helper, before rights are given up.
+/// The started helper, before privileges are dropped.
 pub struct Helper {
     child: Child,
     stdin: ChildStdin,
@@ -120,10 +127,10 @@ pub struct Helper {
 }
 
 impl Helper {
-    /// Starts the helper, as this user, for this configuration.
+    /// Starts the helper, as this user, with this configuration.
     ///
     /// # Errors
-    /// Where it cannot be started.
+    /// If it cannot be started.
     pub fn start(identity: Option<Identity>, config: Option<&Path>) -> Result<Helper> {
         let mut helper = Command::new("/proc/self/exe");
         if let Some((uid, gid)) = identity.map(|identity| identity.ids()) {
@@ -138,16 +145,16 @@ impl Helper {
             .context("starting the probe's helper")?;
         let stdin = child.stdin.take().context("no pipe to the probe's helper")?;
         let stdout = child.stdout.take().context("no pipe from the probe's helper")?;
-        // A helper that is stopped must not stop us.
+        // A stopped helper must not block us.
         let flags = rustix::fs::fcntl_getfl(&stdin)?;
         rustix::fs::fcntl_setfl(&stdin, flags | OFlags::NONBLOCK)?;
         Ok(Helper { child, stdin, stdout })
     }
 
-    /// Starts the thread that listens. To be called after rights have been given up: threads keep theirs.
+    /// Starts the listening thread. To be called after privileges are dropped: existing threads keep theirs.
     ///
     /// # Errors
-    /// Where it cannot be started.
+    /// If it cannot be started.
     pub fn listen(self) -> Result<Listening> {
         let counts = Arc::new(Counts::default());
         let (answers, inbox) = mpsc::channel();
@@ -166,7 +173,7 @@ impl Helper {
                     }
                 };
                 if !answered {
-                    // Nobody asks any more; programs are still counted.
+                    // The requests have ended; programs are still counted.
                     continue;
                 }
             }
@@ -176,10 +183,10 @@ impl Helper {
     }
 }
 
-/// The texts of configurations, or why there is none.
+/// Texts of configurations, or error messages.
 type Texts = mpsc::Receiver<std::result::Result<String, String>>;
 
-/// The helper, at work.
+/// The helper with its listening thread.
 pub struct Listening {
     child: Child,
     stdin: Option<ChildStdin>,
@@ -188,14 +195,14 @@ pub struct Listening {
     thread: JoinHandle<()>,
 }
 
-/// A configuration that was asked for.
+/// A requested configuration.
 pub struct Asked {
     sent: bool,
     texts: Arc<Mutex<Texts>>,
 }
 
 impl Asked {
-    /// Its text, or why there is none.
+    /// Waits for the text of the configuration, or an error message.
     pub fn wait(self) -> std::result::Result<String, String> {
         if !self.sent {
             return Err("the helper that reads it is not running".into());
@@ -212,7 +219,7 @@ impl Listening {
         bytes.len() <= LONGEST_QUESTION && stdin.write(&bytes).is_ok_and(|written| written == bytes.len())
     }
 
-    /// Has a program run, unless too many are.
+    /// Requests to run a program, unless too many are running.
     pub fn run(&mut self, words: &[String], timeout_ns: u64) {
         let mut what = timeout_ns.to_le_bytes().to_vec();
         what.extend_from_slice(words.join("\0").as_bytes());
@@ -224,14 +231,14 @@ impl Listening {
         }
     }
 
-    /// Asks for the configuration.
+    /// Requests the configuration.
     pub fn ask(&mut self) -> Asked {
-        // What came too late for who asked before is no answer to this.
+        // Late answers to earlier requests must not be taken for the answer to this one.
         while self.texts.lock().unwrap_or_else(PoisonError::into_inner).try_recv().is_ok() {}
         Asked { sent: self.send(CONFIG, &[]), texts: Arc::clone(&self.texts) }
     }
 
-    /// Waits for the last program, each of which has a time in which it ends or is ended.
+    /// Waits for the last program; each has a time limit.
     pub fn end(mut self) -> Commands {
         drop(self.stdin.take());
         if self.thread.join().is_err() || !self.child.wait().is_ok_and(|status| status.success()) {
@@ -247,12 +254,9 @@ impl Listening {
     }
 }
 
-/// The helper itself. `config`: the file of the configuration, where it can be read again.
-///
-/// # Errors
-/// Where questions cannot be read.
-pub fn run_helper(config: Option<&Path>) -> Result<()> {
-    // Whoever stops the capture by a signal to all wants the last programs to be run as well.
+/// Main function of the helper process.
+pub fn run_helper(args: &HelperArgs) -> Result<()> {
+    // A signal to all processes ends the capture, but the last programs must still run.
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
         signal_hook::flag::register(signal, Arc::default())?;
     }
@@ -262,7 +266,7 @@ pub fn run_helper(config: Option<&Path>) -> Result<()> {
         for _ in 0..JOBS {
             scope.spawn(|| {
                 loop {
-                    // The lock is held while waiting: the others would only wait for the same.
+                    // The lock is held while waiting: the other threads would only wait for the same channel.
                     let next = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
                     let Ok(job) = next else { break };
                     waiting.fetch_sub(1, Ordering::Relaxed);
@@ -293,7 +297,7 @@ pub fn run_helper(config: Option<&Path>) -> Result<()> {
 }
 
 fn answer(letter: u8, what: &[u8]) {
-    // If nobody listens any more, programs are still to be run.
+    // If the reader has ended, programs must still run.
     let mut out = io::stdout().lock();
     let _ = out.write_all(&frame(letter, what)).and_then(|()| out.flush());
 }
@@ -312,7 +316,7 @@ fn read_config(path: Option<&Path>) -> std::result::Result<String, String> {
     }
 }
 
-/// Runs a program: what became of it.
+/// Runs a program and returns its result.
 fn run_program(job: &[u8]) -> (u8, String) {
     let Some((timeout, words)) = job.split_first_chunk::<8>() else { return (FAILED, "no program".into()) };
     let timeout = Duration::from_nanos(u64::from_le_bytes(*timeout));
@@ -332,7 +336,7 @@ fn run_program(job: &[u8]) -> (u8, String) {
             Ok(Some(status)) => return (FAILED, format!("{program} ended with {status}")),
             Ok(None) if Instant::now() < end => std::thread::sleep(LOOK),
             outcome => {
-                // Its children too: it has a group of its own.
+                // Also kill its children: the program has its own process group.
                 if let Some(group) = rustix::process::Pid::from_raw(child.id().cast_signed()) {
                     let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
                 }

@@ -7,24 +7,24 @@ use wirelane_probe::{Entry, Event, Growth};
 use super::worker::now_ns;
 use crate::store::{Store, Stored};
 
-/// What keeps results. Of a store and numbers either may be missing.
+/// Stores results. The store and the metrics are both optional.
 #[derive(Default)]
 pub struct Keep {
     store: Option<Store<Entry>>,
     numbers: Option<ProbeMetrics>,
-    /// Of a live capture, whose ledger is kept as it grows.
+    /// Growth of a live capture's ledger, which is stored in parts.
     growth: Option<Growth>,
     /// From the first interval of a file to the last.
     span_ns: Option<(u64, u64)>,
 }
 
 impl Keep {
-    /// Nothing is kept yet. `live`: time is now, and not that of a file's packets.
+    /// Creates empty outputs. `live`: the current time is that of the clock, instead of the file's packets.
     pub fn new(store: Option<Store<Entry>>, numbers: Option<ProbeMetrics>, live: bool) -> Keep {
         Keep { store, numbers, growth: live.then(|| Growth::from(now_ns())), span_ns: None }
     }
 
-    /// Keeps what has come.
+    /// Stores results.
     pub fn take(&mut self, events: &[Event]) {
         if self.store.is_none() && self.numbers.is_none() {
             return;
@@ -45,7 +45,7 @@ impl Keep {
         }
     }
 
-    /// Keeps what the ledger of a live capture has grown by.
+    /// Stores the growth of a live capture's ledger.
     pub fn ledger(&mut self, counters: &Counters) {
         let part = self.growth.as_mut().and_then(|growth| growth.part(counters, now_ns()));
         if let (Some(store), Some(part)) = (&mut self.store, part) {
@@ -53,13 +53,13 @@ impl Keep {
         }
     }
 
-    /// The end. `counters`: the last ledger; of a file it is kept with the time of its packets.
+    /// Ends the outputs. `counters`: the final ledger; for a file it is stored with the time of its packets.
     pub fn finish(mut self, counters: Option<&Counters>) -> Option<Stored> {
         if let Some(counters) = counters {
             if self.growth.is_some() {
                 self.ledger(counters);
             } else if let Some(store) = &mut self.store {
-                // Where no packet was measured, nothing says when they were.
+                // Without a measured packet, the time of the packets is unknown.
                 let (start_ns, end_ns) = self.span_ns.unwrap_or_else(|| (now_ns(), now_ns()));
                 let part = Growth::from(start_ns).part(counters, end_ns);
                 part.into_iter().for_each(|part| store.take(vec![Entry::Ledger(part)]));

@@ -1,11 +1,11 @@
-//! Recordings of packets around an event: which are begun, what workers catch for them, and their files.
+//! Recordings of packets around an event: starting them, collecting the workers' packets, and writing their files.
 //!
 //! ```text
 //!   controller: an event -> Recorder: within its bounds? -> Orders -> workers -> Caught -> a thread: by time -> file
 //! ```
 //!
-//! Nobody waits for the thread or the disk. What is caught is in memory until its file is written, so the number of
-//! recordings that go on at once is bounded, as their bytes are.
+//! No thread waits for the writing thread or the disk. Recorded packets are in memory until their file is written, so
+//! the number of concurrent recordings is bounded, as their bytes are.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -21,30 +21,30 @@ use wirelane_probe::{Caught, Config, Head, Orders, Recorded};
 
 use wirelane_screen::table::printable;
 
-/// What became of recordings.
+/// Counts of recordings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Recordings {
-    /// Files that are whole.
+    /// Complete files.
     pub recordings: u64,
-    /// Packets in them.
+    /// Packets in these files.
     pub recorded_packets: u64,
-    /// Their bytes.
+    /// Bytes of these files.
     pub recorded_bytes: u64,
-    /// Recordings without a file, as it could not be written.
+    /// Recordings without a file, because it could not be written.
     pub recordings_failed: u64,
-    /// Events without a recording, as too many went on, or as many as there may be had been made.
+    /// Events without a recording, because too many were active, or the maximum number had been made.
     pub recordings_refused: u64,
-    /// Events without a recording, as one of the same alarm had been recorded a short time before.
+    /// Events without a recording, because an event of the same alarm was recorded shortly before.
     pub recordings_cooling: u64,
-    /// Files that lack packets that came before the event: too many came for the buffer.
+    /// Files without some of the packets before the event: there were too many for the buffer.
     pub recordings_cut: u64,
-    /// Packets of recordings that were full.
+    /// Packets that were left out because a recording was full.
     pub recordings_left_out: u64,
-    /// Unfinished files that processes which had died have left, removed.
+    /// Unfinished files of dead processes that were removed.
     pub recordings_cleared: u64,
 }
 
-/// Relaxed: numbers that are read when the thread has ended, but for `busy`, of which one too many does no harm.
+/// Relaxed: numbers that are read after the thread has ended, except `busy`, for which one too many does no harm.
 #[derive(Debug, Default)]
 struct Counts {
     done: AtomicU64,
@@ -55,38 +55,38 @@ struct Counts {
     left_out: AtomicU64,
 }
 
-/// What the thread is told.
+/// Messages to the writing thread.
 enum Message {
     /// A recording has begun, with this number.
     Begun(u64, Box<Job>),
-    /// A worker's part of one.
+    /// One worker's part of a recording.
     Caught(Caught),
-    /// There are no more.
+    /// The last message.
     End,
 }
 
 /// A recording.
 struct Job {
     recorded: Recorded,
-    /// Recordings of this action that go on.
+    /// Number of active recordings of this action.
     busy: Arc<AtomicUsize>,
 }
 
-/// What is known of an action.
+/// State of an action.
 #[derive(Default)]
 struct ActionState {
     busy: Arc<AtomicUsize>,
     begun: u64,
-    /// Of each alarm the event that was recorded last.
+    /// Time of the last recorded event of each alarm.
     last_ns: HashMap<String, u64>,
 }
 
-/// Folders that are open, before rights are given up.
+/// Folders opened before privileges are dropped.
 pub struct Folders {
     files: HashMap<PathBuf, EventFiles>,
 }
 
-/// The recorder, at work.
+/// The running recorder.
 pub struct Recorder {
     orders: Arc<Orders>,
     messages: mpsc::Sender<Message>,
@@ -101,11 +101,11 @@ fn place(folder: &str) -> Result<PathBuf> {
 }
 
 impl Folders {
-    /// Opens the folders of a configuration, and removes what dead processes have left there; `None` where it records
-    /// nothing. `trees` has them then, too: the process goes on to write there.
+    /// Opens the folders of a configuration, and removes unfinished files of dead processes; `None` if it does not
+    /// record. Adds the folders to `trees`, because the process continues to write there.
     ///
     /// # Errors
-    /// Where there is no such folder, and none can be made, or nothing can be made in it.
+    /// If a folder is missing and cannot be created, or no file can be created in it.
     pub fn open(
         config: &Config,
         owner: Option<(u32, u32)>,
@@ -122,14 +122,14 @@ impl Folders {
         Ok((!files.is_empty()).then_some(Folders { files }))
     }
 
-    /// Starts the thread that writes. To be called after rights have been given up: threads keep theirs.
+    /// Starts the writing thread. To be called after privileges are dropped: existing threads keep theirs.
     ///
     /// # Errors
-    /// Where it cannot be started.
+    /// If the thread cannot be started.
     pub fn start(self, workers: usize, interfaces: Interfaces) -> Result<Recorder> {
         let (messages, inbox) = mpsc::channel();
         let caught = messages.clone();
-        // Whoever catches does not wait, and where the thread has ended nothing is to be written any more.
+        // Workers do not wait, and after the thread has ended nothing is written any more.
         let orders = Orders::new(workers, Box::new(move |one| drop(caught.send(Message::Caught(one)))));
         let counts = Arc::new(Counts::default());
         let cleared = self.files.values().map(|files| files.cleared).sum();
@@ -149,7 +149,7 @@ impl Folders {
 }
 
 impl Recorder {
-    /// Where workers find what is to be caught.
+    /// Orders of recordings for the workers.
     pub fn orders(&self) -> Arc<Orders> {
         Arc::clone(&self.orders)
     }
@@ -175,11 +175,11 @@ impl Recorder {
         state.last_ns.insert(alarm.alarm.clone(), alarm.end_ns);
         let job = Box::new(Job { recorded: recorded.clone(), busy: Arc::clone(&state.busy) });
         let number = self.orders.post(*wanted);
-        // What is caught before this comes is kept for it.
+        // Packets that workers recorded before this message arrives are kept for it.
         let _ = self.messages.send(Message::Begun(number, job));
     }
 
-    /// All workers have ended: the last files are written.
+    /// Writes the last files, after all workers have ended.
     pub fn finish(self) -> Recordings {
         let _ = self.messages.send(Message::End);
         let panicked = self.thread.join().is_err();
@@ -199,13 +199,13 @@ impl Recorder {
     }
 }
 
-/// The thread's side.
+/// The recorder in the thread.
 struct Writer {
     files: HashMap<PathBuf, EventFiles>,
     interfaces: Interfaces,
     workers: usize,
     counts: Arc<Counts>,
-    /// What has been caught so far, by the numbers of orders.
+    /// Packets recorded so far, by order number.
     open: HashMap<u64, (Option<Box<Job>>, Vec<Caught>)>,
 }
 
@@ -258,7 +258,7 @@ impl Writer {
         job.busy.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Writes a recording: all workers' packets in the order of their times.
+    /// Writes a recording: the packets of all workers, sorted by time.
     fn write(&mut self, recorded: &Recorded, caught: &[Caught]) -> Result<(EventFile, u64)> {
         let Recorded { recording, alarm, .. } = recorded;
         let mut packets: Vec<(&Head, &[u8])> = Vec::new();
@@ -272,7 +272,7 @@ impl Writer {
                 rest = more;
             }
         }
-        // Of one worker and time, as they came.
+        // Stable sort: packets of one worker with equal times keep their order.
         packets.sort_by_key(|(head, _)| head.ts_ns);
         let mut ids: HashMap<(u16, u16), u32> = HashMap::new();
         let mut described = Vec::new();
@@ -312,7 +312,7 @@ impl Writer {
     }
 }
 
-/// What a file says of its event.
+/// Comment in a file about its event.
 fn comment(recorded: &Recorded) -> String {
     let Recorded { recording, alarm, .. } = recorded;
     let key = if alarm.key_text.is_empty() { String::new() } else { format!(" of {}", alarm.key_text) };
@@ -333,7 +333,7 @@ fn comment(recorded: &Recorded) -> String {
 }
 
 impl Recordings {
-    /// As people read it.
+    /// The counts for people.
     pub fn text(&self) -> String {
         use wirelane_screen::table::{amount, counted};
         let mut text = format!(

@@ -14,30 +14,30 @@ use wirelane_screen::table::{amount, counted};
 /// Final report of a probe.
 #[derive(Debug, Serialize)]
 pub struct ProbeReport {
-    /// Packets, intervals, alarms.
+    /// Totals of packets, intervals and alarms.
     #[serde(flatten)]
     pub totals: Totals,
-    /// What became of programs, where there is what runs them.
+    /// Counts of programs, if the configuration runs any.
     #[serde(flatten)]
     pub commands: Option<Commands>,
-    /// What was changed while it ran.
+    /// Counts of changes while the probe was running.
     #[serde(flatten)]
     pub changes: Changes,
-    /// What became of recordings, where there is what makes them.
+    /// Counts of recordings, if the configuration makes any.
     #[serde(flatten)]
     pub recordings: Option<Recordings>,
-    /// What became of alarms that were to be exported, where there is somebody.
+    /// Counts of exported alarms, if the configuration exports any.
     #[serde(flatten)]
     pub exports: Option<Exports>,
-    /// What is in the store, where there is one.
+    /// Results of the store, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub store: Option<Stored>,
 }
 
 impl ProbeReport {
-    /// What is not where it was to be: in the store, in recordings, at whom alarms are exported to. It was told as it
-    /// happened, and kept nothing else from being done; who has started the probe is to know it at the end. (What fails in
-    /// programs is theirs, and what is refused by a bound of recordings' was asked for.)
+    /// Error for missing results: in the store, in recordings, or at export targets of alarms. Each failure was
+    /// reported when it happened, and did not stop anything else; the user is informed again at the end. (Failures of
+    /// programs are their own, and recordings refused by a limit were configured.)
     pub fn failure(&self) -> Option<anyhow::Error> {
         let mut said: Vec<String> =
             self.store.as_ref().and_then(Stored::failure).iter().map(|error| format!("{error:#}")).collect();
@@ -52,7 +52,7 @@ impl ProbeReport {
         (!said.is_empty()).then(|| anyhow!(said.join("; ")))
     }
 
-    /// As people read it.
+    /// The report for people.
     pub fn text(&self) -> String {
         let Totals { intervals, alarms_raised, alarms_cleared, .. } = self.totals;
         let mut text = format!(

@@ -1,4 +1,4 @@
-//! Results and alarms, for people and for programs.
+//! Formats results and alarms, for people and for programs.
 
 use wirelane::escape::{printable_lines, to_json};
 use wirelane_export::clock;
@@ -7,34 +7,34 @@ use wirelane_screen::probe::{cell, list};
 
 use wirelane_screen::table::{amount, printable, rate};
 
-/// How results are printed; without those of intervals where it is quiet.
+/// Output format of results; `quiet` omits those of intervals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Show {
     /// Rows.
     Table {
-        /// Alarms and totals only.
+        /// Only alarms and totals.
         quiet: bool,
     },
-    /// An object a line.
+    /// A JSON object per line.
     Json {
-        /// Alarms and totals only.
+        /// Only alarms and totals.
         quiet: bool,
     },
 }
 
 impl Show {
-    /// What a measurement has come to.
+    /// Formats the result of a measurement.
     pub fn shown(self, shown: &Shown) -> serde_json::Result<String> {
         match self {
             Show::Table { quiet: true } | Show::Json { quiet: true } if !shown.total => Ok(String::new()),
-            // Silence is told by the time of the next line.
+            // An interval without packets is visible from the time of the next line.
             Show::Table { .. } if shown.packets == 0 => Ok(String::new()),
             Show::Table { .. } => Ok(table(shown)),
             Show::Json { .. } => Ok(to_json(shown)? + "\n"),
         }
     }
 
-    /// An alarm.
+    /// Formats an alarm.
     pub fn alarm(self, event: &AlarmEvent, end_ns: u64) -> serde_json::Result<String> {
         match self {
             Show::Json { .. } => Ok(to_json(event)? + "\n"),
@@ -54,6 +54,38 @@ impl Show {
 
 fn number(value: f64) -> String {
     if value.fract() == 0.0 && value < 1e15 { amount(value as u64) } else { rate(value) }
+}
+
+/// A value for a column; `None` for lists and objects.
+pub fn cell(value: &Value) -> Option<String> {
+    match value {
+        Value::Number(n) => Some(n.as_u64().map_or_else(|| rate(n.as_f64().unwrap_or(0.0)), amount)),
+        _ => None,
+    }
+}
+
+/// A list of values: `64-127 12, 128-255 3`, or keys with their values.
+pub fn list(value: &Value) -> String {
+    let pair = |(name, value): (&String, &Value)| format!("{name} {}", cell(value).unwrap_or_default());
+    match value {
+        Value::Object(classes) => {
+            let first = |name: &str| name.split('-').next().and_then(|number| number.parse::<u64>().ok());
+            let mut classes: Vec<_> = classes.iter().collect();
+            classes.sort_by_key(|(name, _)| first(name));
+            classes.into_iter().map(pair).collect::<Vec<_>>().join(", ")
+        }
+        Value::Array(rows) => {
+            let row = |row: &Value| {
+                let error = row["error"].as_u64().unwrap_or(0);
+                let error =
+                    if error > 0 { format!(" (up to {} too many)", amount(error)) } else { String::new() };
+                let key = row["key"].as_str().unwrap_or_default();
+                format!("{key} {}{error}", amount(row["packets"].as_u64().unwrap_or(0)))
+            };
+            rows.iter().map(row).collect::<Vec<_>>().join(", ")
+        }
+        _ => String::new(),
+    }
 }
 
 fn table(shown: &Shown) -> String {

@@ -1,4 +1,4 @@
-//! The worker's side: packets into its tables.
+//! The worker's side: adds packets to its tables.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,17 +10,17 @@ use wirelane_probe::Worker;
 
 use crate::run_loop::Handler;
 
-/// A packet that was taken up before may still be on its way to the worker, although the worker has found nothing.
+/// How long a packet captured earlier may still be on its way to a worker that has found none.
 const ON_ITS_WAY_NS: u64 = 100_000_000;
 
-/// How late it is.
+/// Source of the current time.
 enum Time {
-    /// A file's packets say it.
+    /// Time stamps of a file's packets.
     File(Timebase),
-    /// Packets say it, and the clock where none come.
+    /// Time stamps of packets, and the clock if there are no packets.
     Live(Timebase),
-    /// The kernel adds packets up: these intervals are its parts', and up to this time all parts have come, and what
-    /// comes up beside them.
+    /// The kernel measures: these are the intervals of its partial sums. Up to `settled`, all partial sums and all
+    /// delivered packets have arrived.
     Kernel { intervals: Intervals, of: Timebase, settled: Arc<AtomicU64>, ticked: u64 },
 }
 
@@ -30,7 +30,7 @@ pub struct Prober {
     time: Time,
 }
 
-/// Now, UTC nanoseconds since 1970.
+/// Current time in UTC nanoseconds since 1970.
 pub fn now_ns() -> u64 {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     now.map_or(0, |now| now.as_nanos() as u64)
@@ -41,11 +41,11 @@ fn taken(is_taken: bool) -> Result<()> {
 }
 
 impl Prober {
-    /// Nothing counted yet. Intervals of a live capture begin now, whether or not packets come. With `intervals` the
-    /// kernel adds packets up.
+    /// Creates a prober without counts. Intervals of a live capture begin now, even without packets. With `intervals`
+    /// the kernel measures.
     ///
     /// # Errors
-    /// Where it does not, as the capture was opened without them.
+    /// If the kernel does not measure, because the capture was opened without intervals.
     pub fn new(
         mut worker: Worker,
         of: &wirelane::Worker,
@@ -92,10 +92,10 @@ impl Handler for Prober {
     fn pause(&mut self, idle: bool) -> Result<()> {
         taken(self.worker.pause())?;
         match &mut self.time {
-            // While packets come, it is they who say how late it is.
+            // While packets come, their time stamps are the current time.
             Time::Live(_) if idle => taken(self.worker.tick(now_ns().saturating_sub(ON_ITS_WAY_NS))),
             Time::Kernel { intervals, settled, ticked, .. } => {
-                // Relaxed: this thread has written it.
+                // Relaxed: written by this thread.
                 let now = settled.load(Ordering::Relaxed);
                 if now == *ticked {
                     return Ok(());

@@ -1,7 +1,7 @@
-//! One file of the packets that several workers have recorded, in the order of their time stamps.
+//! Merges the files of several workers into one, in the order of time stamps.
 //!
-//! Each worker writes a file of its own while the capture runs, so that workers never wait for each other. When the
-//! capture has ended, these files are merged into the one that was asked for, and removed.
+//! Each worker writes its own file during the capture, so that workers never wait for each other. After the capture,
+//! these files are merged into the requested one, and removed.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
@@ -18,7 +18,7 @@ use wirelane_export::{Direction, Interface, InterfaceStatistics, Recording, Sect
 
 use super::{aggregate, lock};
 
-/// The file that others are merged into.
+/// The merged file.
 pub struct Merging {
     recording: Recording,
     recorder: PacketRecorder,
@@ -26,7 +26,8 @@ pub struct Merging {
 }
 
 impl Merging {
-    /// Begins the file of these options; gives the options of the workers' files, and whom to tell when one is whole.
+    /// Begins the file of these options; returns the options of the workers' files, and the callback for complete
+    /// files.
     pub fn begin(
         options: RecordingOptions,
         info: &SectionInfo<'_>,
@@ -42,13 +43,13 @@ impl Merging {
         Ok((Merging { recording, recorder, parts }, options, on_part))
     }
 
-    /// The name that the file will have.
+    /// Future name of the file.
     pub fn path(&self) -> Option<&Path> {
         self.recording.first_path()
     }
 
-    /// Merges what the workers have written, and removes their files. `statistics` are of interfaces by their names.
-    /// The numbers come either way.
+    /// Merges the workers' files, and removes them. `statistics` are those of interfaces, by name. The counts are
+    /// returned in any case.
     pub fn finish(
         mut self,
         statistics: HashMap<String, InterfaceStatistics>,
@@ -85,14 +86,14 @@ struct Waiting {
 /// A worker's file, and its next packets.
 struct Part {
     source: FileSource,
-    /// Ids of its interfaces in the merged file.
+    /// Ids of the file's interfaces in the merged file.
     ids: Vec<u32>,
     waiting: VecDeque<Waiting>,
     bytes: Vec<u8>,
 }
 
-/// Writes all packets of these files in time order. `names` gets the names of the interfaces, whose ids and keys are
-/// their positions in it.
+/// Writes all packets of these files in time order. `names` receives the names of the interfaces, whose ids and keys
+/// are their indexes in it.
 fn merge(parts: &[PathBuf], recorder: &mut PacketRecorder, names: &mut Vec<String>) -> Result<()> {
     let open = |path: &PathBuf| -> Result<Part> {
         let source = FileSource::open(path, FileOptions::as_written())?;

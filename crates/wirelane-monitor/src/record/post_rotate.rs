@@ -1,12 +1,13 @@
 //! `--post-rotate`: a command for every finished file.
 //!
-//! The capturing process gives up the right to start programs, so a helper is started before: this program once
-//! more, with a hidden subcommand. It gets the paths of finished files through a pipe, each with a NUL behind it, runs
-//! the commands, and answers through another. It is in a process group of its own, so that Ctrl-C ends the capture and
-//! not the commands. Its end comes with the end of its input, after the last command.
+//! The capturing process drops the privilege to start programs, so a helper is started before: this program again, with
+//! a hidden subcommand. It receives the paths of finished files through a pipe, each terminated by a NUL, runs the
+//! commands, and answers through another pipe. It has its own process group, so that Ctrl-C ends the capture and not
+//! the commands. It ends when its input ends, after the last command.
 //!
-//! What it reads comes from the process that looks at packets. So it has no capability and can gain none, unless the user
-//! has asked for root (`--user root`), takes no path longer than the kernel does, and never makes one part of a command.
+//! Its input comes from the process that parses packets. So it has no capabilities and cannot gain any, unless the user
+//! has requested root (`--user root`), accepts no path longer than the kernel does, and never makes one part of a
+//! command.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -21,13 +22,22 @@ use anyhow::{Context, Result, bail, ensure};
 use rustix::fs::OFlags;
 use wirelane::sandbox::Identity;
 
-/// The name of the hidden subcommand.
+/// Name of the hidden subcommand.
 const SUBCOMMAND: &str = "post-rotate-helper";
 
-/// Bytes of a path, its end included (PATH_MAX).
+/// Runs post-rotate commands for another wirelane process
+#[derive(clap::Args, Debug)]
+pub struct HelperArgs {
+    /// Commands that run at once
+    jobs: usize,
+    /// What sh runs
+    command: String,
+}
+
+/// Maximum bytes of a path, including its terminator (PATH_MAX).
 const LONGEST: u64 = 4096;
 
-/// What became of the commands.
+/// Counts of the commands.
 #[derive(Debug, Default)]
 pub struct Outcomes {
     done: AtomicU64,
@@ -35,7 +45,7 @@ pub struct Outcomes {
 }
 
 impl Outcomes {
-    /// `(done, failed)` so far.
+    /// Counts `(done, failed)` so far.
     pub fn now(&self) -> (u64, u64) {
         (self.done.load(Ordering::Relaxed), self.failed.load(Ordering::Relaxed))
     }
@@ -50,7 +60,7 @@ impl Outcomes {
     }
 }
 
-/// The helper, from the capturing process's side.
+/// The helper process, as seen by the capturing process.
 pub struct PostRotate {
     child: Child,
     outcomes: Arc<Outcomes>,
@@ -59,7 +69,8 @@ pub struct PostRotate {
 }
 
 impl PostRotate {
-    /// Starts the helper, as this user. To be called before rights are given up, which leave no way to start anything.
+    /// Starts the helper, as this user. To be called before privileges are dropped, after which no process can be
+    /// started.
     pub fn start(command: &str, jobs: u16, identity: Option<Identity>) -> Result<PostRotate> {
         ensure!(!command.trim().is_empty(), "--post-rotate needs a command");
         let mut helper = Command::new("/proc/self/exe");
@@ -77,19 +88,20 @@ impl PostRotate {
             .context("starting the helper for --post-rotate")?;
         let stdin = child.stdin.take().context("no pipe to the helper for --post-rotate")?;
         let stdout = child.stdout.take().context("no pipe from the helper for --post-rotate")?;
-        // A helper that is stopped must not stop us.
+        // A stopped helper must not block us.
         let flags = rustix::fs::fcntl_getfl(&stdin)?;
         rustix::fs::fcntl_setfl(&stdin, flags | OFlags::NONBLOCK)?;
         Ok(PostRotate { child, outcomes: Arc::default(), answers: None, pipes: Some((stdin, stdout)) })
     }
 
-    /// What became of the commands.
+    /// Counts of the commands.
     pub fn outcomes(&self) -> Arc<Outcomes> {
         Arc::clone(&self.outcomes)
     }
 
-    /// Starts the thread that listens to the helper, and gives what hands a file to it, which never waits. The
-    /// helper's input ends when that is dropped. To be called after rights have been given up: threads keep theirs.
+    /// Starts the thread that reads the helper's answers, and returns a function that passes a file to the helper
+    /// without blocking. The helper's input ends when the function is dropped. To be called after privileges are
+    /// dropped: existing threads keep theirs.
     pub fn listen(&mut self) -> Result<impl FnMut(&Path) + Send + 'static> {
         let (mut stdin, stdout) = self.pipes.take().context("the helper is listened to once")?;
         let counts = Arc::clone(&self.outcomes);
@@ -101,20 +113,20 @@ impl PostRotate {
             }
         })?);
         let outcomes = Arc::clone(&self.outcomes);
-        // The helper's directory is ours, but a path that begins with a dash would be taken for an option.
+        // The helper has the same working directory, but a path that begins with a dash would be parsed as an option.
         let here = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("."));
         Ok(move |path: &Path| {
             let path = here.join(path);
             let mut message = path.as_os_str().as_bytes().to_vec();
             message.push(0);
-            // One write of less than PIPE_BUF is all or nothing (pipe(7)).
+            // A write of less than PIPE_BUF is atomic (pipe(7)).
             if let Err(error) = stdin.write(&message) {
                 outcomes.count(&path, &format!("the helper that runs it is not running: {error}"));
             }
         })
     }
 
-    /// Waits for the last command, after the sender is gone. `(done, failed)`.
+    /// Waits for the last command, after the sender is dropped. Returns `(done, failed)`.
     pub fn end(mut self) -> Result<(u64, u64)> {
         drop(self.pipes.take());
         ensure!(
@@ -129,15 +141,12 @@ impl PostRotate {
     }
 }
 
-/// The helper itself: runs `command` in sh for each path on standard input, `jobs` at once.
-///
-/// # Errors
-/// Where paths cannot be read.
-pub fn run_helper(jobs: usize, command: &str) -> Result<()> {
+/// Main function of the helper process.
+pub fn run_helper(args: &HelperArgs) -> Result<()> {
     if !rustix::process::geteuid().is_root() {
         wirelane::sandbox::without_capabilities()?;
     }
-    // Whoever stops the capture by a signal to all wants the last files to be handled as well.
+    // A signal to all processes ends the capture, but the last files must still be processed.
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
         signal_hook::flag::register(signal, Arc::default())?;
     }
@@ -147,14 +156,14 @@ pub fn run_helper(jobs: usize, command: &str) -> Result<()> {
         for _ in 0..jobs.max(1) {
             scope.spawn(|| {
                 loop {
-                    // The lock is held while waiting: the others would only wait for the same.
+                    // The lock is held while waiting: the other threads would only wait for the same channel.
                     let next = paths.lock().unwrap_or_else(PoisonError::into_inner).recv();
                     let Ok(path) = next else { break };
                     let mut answer = run_command(command, &path).into_bytes();
                     answer.push(0);
                     answer.extend_from_slice(path.as_os_str().as_bytes());
                     answer.push(0);
-                    // If nobody listens any more, the commands are still to be run.
+                    // If the reader has ended, the commands must still run.
                     let mut out = io::stdout().lock();
                     let _ = out.write_all(&answer).and_then(|()| out.flush());
                 }
@@ -178,9 +187,9 @@ pub fn run_helper(jobs: usize, command: &str) -> Result<()> {
     })
 }
 
-/// Runs the command for one file: `ok`, or what went wrong.
+/// Runs the command for one file; returns `ok`, or the error.
 fn run_command(command: &str, path: &Path) -> String {
-    // The path is an argument and never a part of what the shell reads.
+    // The path is an argument and never part of the shell's script.
     let status = Command::new("/bin/sh")
         .args(["-c", &format!("{command} \"$@\""), "sh"])
         .arg(path)

@@ -5,31 +5,31 @@ use std::time::Duration;
 
 use wirelane::{Capture, FileProgress};
 
-/// A line that is written anew at every interval. Nothing where there is no file, or nobody to see it.
+/// A line that is rewritten at every interval. Disabled without an input file, or without a terminal.
 pub struct Progress {
     file: Option<FileProgress>,
 }
 
 impl Progress {
-    /// For this capture.
+    /// Creates the progress line of this capture.
     pub fn new(capture: &Capture, json: bool) -> Progress {
         let seen = !json && stderr().is_terminal();
         Progress { file: capture.progress().filter(|_| seen) }
     }
 
-    /// Whether there is a line.
+    /// Whether the line is shown.
     pub fn is_shown(&self) -> bool {
         self.file.is_some()
     }
 
-    /// Writes the line anew.
+    /// Rewrites the line.
     pub fn show(&self, elapsed: Duration) {
         let Some(file) = &self.file else { return };
-        // A line that cannot be shown is no reason to stop.
+        // A failed write is ignored.
         let _ = write!(stderr(), "\r{}\x1b[K", line(file.read(), file.total(), elapsed));
     }
 
-    /// Takes the line away.
+    /// Removes the line.
     pub fn end(&self) {
         if self.is_shown() {
             let _ = write!(stderr(), "\r\x1b[K");
@@ -55,7 +55,7 @@ mod tests {
         let ten = Duration::from_secs(10);
         assert_eq!(line(25_000_000, 100_000_000, ten), " 25 % of 100.0 MB read, 2.5 MB/s, 30 s left");
         assert_eq!(line(0, 100_000_000, Duration::ZERO), "  0 % of 100.0 MB read, 0.0 MB/s");
-        // A file that grows while it is read.
+        // The file has grown while it was read.
         assert_eq!(line(7, 5, ten), "100 % of 0.0 MB read, 0.0 MB/s, 0 s left");
     }
 }

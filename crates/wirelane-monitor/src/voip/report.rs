@@ -12,7 +12,7 @@ use crate::shares::Printed;
 use crate::store::Stored;
 use wirelane_screen::table::{amount, printable};
 
-/// What the packets came to, and what became of that.
+/// Totals of calls, and results at the outputs.
 #[derive(Serialize)]
 pub struct VoipReport {
     signalling_packets: u64,
@@ -61,7 +61,7 @@ pub struct VoipReport {
     saved_calls: Option<SavedCounts>,
 }
 
-/// Numbers with their names.
+/// Numbers by name.
 fn named<'n>(
     names: impl IntoIterator<Item = &'n &'static str>,
     numbers: &[u64],
@@ -70,7 +70,7 @@ fn named<'n>(
 }
 
 impl VoipReport {
-    /// Of these counts.
+    /// Creates the report from these counts.
     pub fn new(
         counts: &Counts,
         capture_lost: u64,
@@ -124,7 +124,7 @@ impl VoipReport {
         }
     }
 
-    /// As people read it.
+    /// The report for people.
     pub fn text(&self) -> String {
         let some = |numbers: &BTreeMap<&'static str, u64>| -> String {
             let some: Vec<String> = numbers

@@ -21,13 +21,13 @@ use wirelane_screen::voip::TopModel;
 /// How calls are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Show {
-    /// A row for each, and one for each of its streams.
+    /// A row per call, and one for each of its streams.
     Table,
-    /// A JSON object for each.
+    /// A JSON object per call or stream.
     Json,
-    /// A line of CSV for each.
+    /// A CSV line per call.
     Csv,
-    /// Not at all.
+    /// No output.
     Nothing,
 }
 
@@ -42,24 +42,24 @@ pub struct Shown {
     headed: bool,
 }
 
-/// What has become of the calls.
+/// Results of the exporting thread.
 pub struct Exported {
-    /// At each output.
+    /// Results at each output.
     pub counts: Vec<OutputCounts>,
     /// The first file that could not be written.
     pub failure: Option<wirelane_export::Error>,
-    /// In the store, where there is one.
+    /// Results of the store, if there is one.
     pub stored: Option<Stored>,
-    /// In capture files, where there are any.
+    /// Results of capture files, if there are any.
     pub saved: Option<SavedCounts>,
-    /// On standard output, where they are printed.
+    /// Results of standard output, if calls are printed.
     pub printed: Option<Printed>,
-    /// Whether printing went well.
+    /// Result of printing.
     pub result: Result<()>,
 }
 
 impl Shown {
-    /// Nothing printed yet. `digits`: with the keys that were pressed.
+    /// A printer in its initial state. `digits`: show the pressed keys.
     pub fn new(show: Show, digits: bool, limit: OutputLimit) -> Shown {
         Shown { show, digits, calls: 0, streams: 0, limiter: Limiter::new(limit), headed: false }
     }
@@ -79,7 +79,7 @@ impl Shown {
                 Finished::Stream(..) => self.streams += 1,
                 Finished::Signal(_) | Finished::Kept(_) => continue,
             }
-            // A table of calls has no place for other streams.
+            // The CSV table of calls cannot represent other streams.
             let has_place = self.show != Show::Csv || matches!(one, Finished::Call(_));
             if self.show == Show::Nothing || !has_place || !self.limiter.admits(one.wire_bytes()) {
                 continue;
@@ -105,11 +105,11 @@ impl Shown {
     }
 }
 
-/// What sees the calls beside the exports.
+/// Sinks of the calls besides the exports.
 pub struct Beside {
-    /// A store.
+    /// The store.
     pub store: Option<Store<Finished>>,
-    /// A screen.
+    /// The live view.
     pub model: Option<Arc<TopModel>>,
     /// Standard output.
     pub shown: Shown,
@@ -131,12 +131,12 @@ impl Sink<Finished> for Beside {
     }
 
     fn finish(&mut self) -> Result<()> {
-        // The header, also of no calls.
+        // Prints the header, even without calls.
         if self.shown.show == Show::Csv { self.shown.show(&[]) } else { Ok(()) }
     }
 }
 
-/// Shows and exports what comes, until no more does.
+/// Shows and exports calls until the channel ends.
 pub fn export(mut outputs: Outputs, mut beside: Beside, inbox: &Receiver<Vec<Finished>>) -> Exported {
     let result = pipeline::voip::export(&mut outputs, &mut beside, inbox);
     let Outputs { exporters, mut saved, .. } = outputs;
@@ -150,7 +150,7 @@ pub fn export(mut outputs: Outputs, mut beside: Beside, inbox: &Receiver<Vec<Fin
     Exported { counts: exporters.counts(), failure, stored, saved: counts, printed, result }
 }
 
-/// Width of a party: a longer one pushes what is behind it to the right.
+/// Width of a party: a longer one shifts the following columns to the right.
 const PARTY: usize = 30;
 
 fn header() -> String {
@@ -170,7 +170,7 @@ fn number(value: Option<f64>, decimals: usize) -> String {
     value.map_or_else(|| "-".into(), |value| format!("{value:.decimals$}"))
 }
 
-/// A call as a row, with its streams below. Its texts have no controls in them.
+/// A call as a row, with its streams below. Its texts contain no control characters.
 fn row(record: &CallRecord) -> String {
     let call = &record.call;
     let end = call.end_ns.unwrap_or(call.last_ns);
@@ -193,7 +193,7 @@ fn row(record: &CallRecord) -> String {
     text
 }
 
-/// A stream of no call.
+/// A stream that does not belong to a call.
 fn alone(stream: &Stream, ending: Ending) -> String {
     let seconds = stream.rtp.last_ns.saturating_sub(stream.rtp.first_ns) as f64 / 1e9;
     format!("{:<12} {seconds:>8.3} {} {}\n", clock(stream.rtp.first_ns), told(stream), ending.name())

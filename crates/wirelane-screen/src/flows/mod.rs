@@ -1,12 +1,12 @@
-//! `wirelane flows --top`: what happens now, on a terminal's screen.
+//! `wirelane flows --top`: a live view on a terminal's screen.
 //!
 //! ```text
 //! workers  -> Shared (their busiest flows, how many they hold) -> Top -> View -> Screen
 //! exports  -> Shared (what became of flows at the outputs)        |
 //! ledger   ------------------------------------------------------>
 //! ```
-//! Once an interval, the main thread makes a [`view::View`] of all that, and the terminal shows it. Workers
-//! look at their flows once an interval too, at those alone that have carried something since.
+//! Once per interval, the main thread makes a [`view::View`] of all that, and the terminal shows it. Workers scan their
+//! flows once per interval too, only those with packets since the last scan.
 
 mod shared;
 mod view;
@@ -26,12 +26,12 @@ use view::{Line, Rates, View};
 
 use crate::terminal::{Taken, title};
 
-/// Intervals that a sparkline goes back, at most.
+/// Maximum intervals in a sparkline.
 const HISTORY: usize = 120;
-/// Flows that a worker tells of: as many as the largest screen has rows.
+/// Maximum flows that a worker reports: as many as the largest screen has rows.
 const BUSIEST: usize = 200;
 
-/// The screen, and what it has to remember from one interval to the next.
+/// The screen, and state that is kept from one interval to the next.
 pub struct Top {
     terminal: Taken,
     shared: Arc<Shared>,
@@ -44,10 +44,10 @@ pub struct Top {
 }
 
 impl Top {
-    /// Takes the terminal over; whatever ends this gives it back.
+    /// Takes the terminal over; it is restored on drop.
     ///
     /// # Errors
-    /// What the terminal says.
+    /// An error of the terminal.
     pub fn begin(capture: &Capture, shared: &Arc<Shared>) -> Result<Top> {
         let top = Top {
             terminal: Taken::over(|_| false)?,
@@ -63,10 +63,10 @@ impl Top {
         Ok(top)
     }
 
-    /// An interval has ended.
+    /// Called at the end of an interval.
     ///
     /// # Errors
-    /// What the terminal says.
+    /// An error of the terminal.
     pub fn interval(&mut self, ledger: &Ledger, elapsed: Duration) -> Result<()> {
         let seconds = elapsed.saturating_sub(self.last).as_secs_f64().max(1e-9);
         let lines = self.lines(ledger, seconds);
@@ -153,12 +153,12 @@ struct Device {
     queues: Vec<(u32, Counters, Rates)>,
 }
 
-/// A flow that carries something now.
+/// An active flow.
 #[derive(Clone, Copy, Debug)]
 pub struct Busy {
-    /// What it is, and has carried since the last look.
+    /// The flow, and its packets since the last scan.
     pub flow: BusyFlow,
-    /// How long ago that was.
+    /// Seconds since the last scan.
     pub seconds: f64,
 }
 

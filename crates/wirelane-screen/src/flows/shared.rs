@@ -8,7 +8,7 @@ use wirelane_export::flows::OutputCounts;
 
 use super::{BUSIEST, Busy};
 
-/// What one worker has told last.
+/// The last report of one worker.
 #[derive(Default)]
 struct Told {
     live: usize,
@@ -18,24 +18,24 @@ struct Told {
     busiest: Vec<Busy>,
 }
 
-/// What everybody has told last.
+/// The last reports of all threads.
 #[derive(Default)]
 pub struct Now {
-    /// Flows that go on.
+    /// Active flows.
     pub live: usize,
-    /// Flows that there is room for.
+    /// Capacity in flows.
     pub room: usize,
-    /// Those that have ended.
+    /// Totals of ended flows.
     pub ended: Totals,
-    /// Packets that sampling has left out.
+    /// Packets skipped by sampling.
     pub unsampled: u64,
-    /// Those that carry most, in that order.
+    /// The busiest flows, in descending order.
     pub busiest: Vec<Busy>,
-    /// What became of flows at the outputs.
+    /// Results of flows at the outputs.
     pub outputs: Vec<OutputCounts>,
 }
 
-/// Where the threads of a run leave it.
+/// State that the threads of a run update.
 pub struct Shared {
     interval: Duration,
     workers: Mutex<Vec<Told>>,
@@ -43,17 +43,17 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// For a screen that is drawn at this interval.
+    /// For a live view with this interval.
     pub fn new(interval: Duration) -> Shared {
         Shared { interval, workers: Mutex::default(), outputs: Mutex::default() }
     }
 
-    /// What became of flows at the outputs, by now.
+    /// Sets the current results of flows at the outputs.
     pub fn outputs(&self, counts: Vec<OutputCounts>) {
         *self.outputs.lock().unwrap_or_else(PoisonError::into_inner) = counts;
     }
 
-    /// All of it.
+    /// A snapshot of the state.
     pub fn now(&self) -> Now {
         let mut now = Now {
             outputs: self.outputs.lock().unwrap_or_else(PoisonError::into_inner).clone(),
@@ -75,7 +75,7 @@ impl Shared {
     }
 }
 
-/// One worker's side.
+/// Callback of one worker.
 pub struct Watcher {
     shared: Arc<Shared>,
     worker: usize,
@@ -83,13 +83,13 @@ pub struct Watcher {
 }
 
 impl Watcher {
-    /// Of this worker, to be called with its flows at the end of each batch.
+    /// The callback of this worker, to be called with its flows at the end of each batch.
     pub fn of(shared: &Arc<Shared>, worker: usize) -> wirelane_export::pipeline::flows::Watcher {
         let mut watcher = Watcher { shared: Arc::clone(shared), worker, looked: Instant::now() };
         Box::new(move |cache, unsampled| watcher.look(cache, unsampled))
     }
 
-    /// Tells what there is to tell, if an interval has passed since.
+    /// Updates the shared state, if an interval has passed since the last update.
     fn look(&mut self, cache: &mut FlowCache, unsampled: u64) {
         let since = self.looked.elapsed();
         if since < self.shared.interval {

@@ -1,6 +1,6 @@
 //! Layout of the live view.
 //!
-//! Numbers of packets and bytes are exact; rates have three digits. All text that came from elsewhere is escaped.
+//! Numbers of packets and bytes are exact; rates have three digits. All external text is escaped.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use super::{Busy, ends};
 use crate::table::{amount, printable, rate};
 use crate::terminal::{Page, cut, header};
 
-/// Packets and bits a second.
+/// Packets and bits per second.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Rates {
     pub pps: f64,
@@ -31,11 +31,11 @@ pub struct Line {
     pub rates: Rates,
     pub lost: u64,
     pub shed: u64,
-    /// Packets a second, interval by interval.
+    /// Packets per second, for each interval.
     pub history: Vec<u64>,
 }
 
-/// Everything that is shown.
+/// The whole view.
 #[derive(Debug, Default)]
 pub struct View {
     pub title: String,
@@ -43,14 +43,14 @@ pub struct View {
     pub lines: Vec<Line>,
     pub ledger: Counters,
     pub balances: bool,
-    /// Flows that go on, and that there is room for.
+    /// Active flows, and the capacity.
     pub live: usize,
     pub room: usize,
     pub ended: Totals,
     pub ended_per_s: f64,
     pub unsampled: u64,
     pub busiest: Vec<Busy>,
-    /// With the flows a second that went there.
+    /// Results at the outputs, each with flows per second.
     pub outputs: Vec<(f64, OutputCounts)>,
     pub message: Option<String>,
 }
@@ -61,17 +61,17 @@ impl crate::terminal::View for View {
     }
 }
 
-/// Rows of the busiest flows that are there before devices and outputs take more than their first.
+/// Minimum rows of the busiest flows before devices and outputs get more than their first row.
 const LEAST_FLOWS: usize = 4;
 
-/// Draws all of it.
+/// Draws the whole view.
 fn draw(frame: &mut Frame<'_>, view: &View) {
     let area = frame.area();
     let width = usize::from(area.width);
     let ledger = ledger(view, width);
     let outputs = outputs(view, width);
     let message = usize::from(view.message.is_some());
-    // What is always there: the title, the headers, the ledger, the line of flows.
+    // Rows that are always shown: the title, the headers, the ledger, the line of flows.
     let fixed = 1 + 1 + ledger.len() + 1 + 1 + message;
     let free = usize::from(area.height).saturating_sub(fixed + LEAST_FLOWS);
     let devices = view.lines.len().min(free.saturating_sub(outputs.len()).max(1));
@@ -96,7 +96,7 @@ fn draw(frame: &mut Frame<'_>, view: &View) {
 
 impl Page<'_, '_> {
     fn devices(&mut self, lines: &[Line], most: usize) {
-        // Beside the numbers, from column 52 on, goes the past: it takes what is left of the row.
+        // The history is right of the numbers, from column 52 on, and takes the rest of the row.
         const PAST: u16 = 54;
         self.text(
             &format!("{:<16} {:>8} {:>8} {:>8} {:>8}", "device", "packet/s", "bit/s", "lost", "shed"),
@@ -131,7 +131,7 @@ impl Page<'_, '_> {
 
     fn busiest(&mut self, busiest: &[Busy], rows: usize) {
         let width = usize::from(self.area.width);
-        // Everything but both ends: protocol, application, two rates, packets, and the blanks between.
+        // All columns except both ends: protocol, application, two rates, packets, and the blanks between.
         let others = 5 + 1 + 1 + 1 + 7 + 1 + 5 + 1 + 5 + 1 + 9;
         let bytes = width >= others + 2 * 26 + 15;
         let end = width.saturating_sub(others + if bytes { 15 } else { 0 }) / 2;
@@ -171,7 +171,7 @@ impl Page<'_, '_> {
     }
 }
 
-/// The ledger, on as many rows as it takes.
+/// The ledger, on as many rows as necessary.
 fn ledger(view: &View, width: usize) -> Vec<String> {
     let c = &view.ledger;
     let mut words: Vec<String> = [
@@ -225,7 +225,7 @@ fn flows(view: &View) -> String {
     )
 }
 
-/// What became of flows, an output a row: collectors, files, and whatever else flows go to.
+/// Results of flows, one output per row: collectors, files, and other outputs.
 fn outputs(view: &View, width: usize) -> Vec<String> {
     let row = |(per_s, counts): &(f64, OutputCounts)| {
         let mut text =
@@ -248,7 +248,7 @@ fn outputs(view: &View, width: usize) -> Vec<String> {
     view.outputs.iter().map(row).collect()
 }
 
-/// The first of these rows, and how many more there are.
+/// The first of these rows, and the number of omitted ones.
 fn clipped(mut rows: Vec<String>, most: usize, what: &str) -> Vec<String> {
     if rows.len() > most {
         let left = rows.len() - (most - 1);
@@ -258,7 +258,7 @@ fn clipped(mut rows: Vec<String>, most: usize, what: &str) -> Vec<String> {
     rows
 }
 
-/// A number in so many columns: exact where it fits.
+/// A number in this many columns: exact if it fits.
 fn short(number: u64, columns: usize) -> String {
     let text = amount(number);
     if text.len() <= columns { text } else { rate(number as f64) }
@@ -333,7 +333,7 @@ mod tests {
             "to ipfix://192.0.2.1:4739: 1,234 flows (10/s), 5 unsent",
             "flows   42 now (of 1.00M), 9 ended (2/s): 4 idle, 5 active",
             "prot  source                destination           applic. pkt/s bit/s   packets",
-            // What is too long is cut where it can be seen.
+            // Long text is cut visibly.
             "TCP   192.168.100.200:54321 203.100.113.254:65535 BitTor…   750  384k   123,456",
         ];
         for (row, text) in rows.iter().zip(expected) {
@@ -368,7 +368,7 @@ mod tests {
         }
     }
 
-    /// Devices, files and collectors are called as others like.
+    /// Names of devices, files and collectors may contain anything.
     #[test]
     fn names_cannot_steer_the_terminal() {
         let mut view = view();

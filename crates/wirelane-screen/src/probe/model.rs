@@ -7,55 +7,55 @@ use wirelane_probe::{AlarmEvent, Config, Event, Shown, State};
 
 use crate::terminal;
 
-/// Intervals that are remembered: as many as the largest screen has columns.
+/// Maximum remembered intervals: as many as the largest screen has columns.
 const PAST: usize = 200;
-/// Measurements that are: as many as a configuration has, and some of those before.
+/// Maximum remembered measurements: as many as a configuration has, and some earlier ones.
 const MEASUREMENTS: usize = 200;
-/// Raised alarms that are listed.
+/// Maximum listed alarms.
 const RAISED: usize = 200;
 
 /// A measurement.
 #[derive(Clone, Debug)]
 pub struct Measured {
-    /// Its name.
+    /// Name of the measurement.
     pub name: String,
-    /// Its last interval; `None` where it was never active.
+    /// The last interval; `None` if it was never active.
     pub last: Option<Shown>,
-    /// Packets of intervals, the last at the end.
+    /// Packets of past intervals, the latest at the end.
     pub past: VecDeque<u64>,
 }
 
-/// What has been told by now.
+/// Current results.
 #[derive(Clone, Debug, Default)]
 pub struct Now {
-    /// In the order of the configuration.
+    /// Measurements in the order of the configuration.
     pub measurements: Vec<Measured>,
-    /// By alarm and key: when it was raised, and by what value.
+    /// Raised alarms by alarm and key, with the time and value.
     pub raised: BTreeMap<(String, String), AlarmEvent>,
-    /// How many are raised, also those that are not listed.
+    /// Number of raised alarms, including those that are not listed.
     pub all_raised: u64,
-    /// The end of the last interval, UTC nanoseconds.
+    /// End of the last interval in UTC nanoseconds.
     pub end_ns: u64,
 }
 
-/// Everything that is drawn.
+/// State of the view.
 #[derive(Debug, Default)]
 pub struct Told {
     live: Now,
-    /// What is shown instead while time stands still.
+    /// Snapshot that is shown while the view is paused.
     still: Option<Now>,
-    /// The measurement whose rows are shown; `None`: the first.
+    /// Name of the selected measurement, whose rows are shown; `None`: the first.
     looked_at: Option<String>,
-    /// The column by which rows are sorted; none: as they come, by the first value that is asked for.
+    /// Index of the column by which rows are sorted; `None`: as delivered, by the first configured value.
     pub sort: Option<usize>,
 }
 
-/// See the head of this file.
+/// The shared state; see the module documentation.
 #[derive(Debug)]
 pub struct TopModel(Mutex<Told>);
 
 impl TopModel {
-    /// For a probe of this configuration.
+    /// Creates the state for a probe with this configuration.
     pub fn new(config: &Config) -> TopModel {
         let none = |name: &String| Measured { name: name.clone(), last: None, past: VecDeque::new() };
         let measurements = config.measurements.iter().map(|one| none(&one.name)).collect();
@@ -63,12 +63,12 @@ impl TopModel {
         TopModel(Mutex::new(Told { live, ..Told::default() }))
     }
 
-    /// All of it.
+    /// Locks the state.
     pub fn told(&self) -> MutexGuard<'_, Told> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The controller's side.
+    /// Processes results, for the controller.
     pub fn take(&self, events: &[Event]) {
         let mut told = self.told();
         for event in events {
@@ -104,7 +104,7 @@ impl Now {
         self.end_ns = self.end_ns.max(shown.interval.end_ns);
         let place = self.measurements.iter().position(|one| one.name == shown.measurement);
         let place = place.unwrap_or_else(|| {
-            // Another configuration has other ones; those that are gone make room.
+            // A new configuration has other measurements; the oldest ones are removed.
             if self.measurements.len() >= MEASUREMENTS {
                 self.measurements.remove(0);
             }
@@ -146,17 +146,17 @@ impl Now {
 }
 
 impl Told {
-    /// What is shown.
+    /// The results that are shown.
     pub fn now(&self) -> &Now {
         self.still.as_ref().unwrap_or(&self.live)
     }
 
-    /// Whether time stands still.
+    /// Whether the view is paused.
     pub fn stands_still(&self) -> bool {
         self.still.is_some()
     }
 
-    /// Which measurement's rows are shown.
+    /// Index of the selected measurement.
     pub fn looked_at(&self) -> usize {
         let name = self.looked_at.as_ref();
         let mut all = self.now().measurements.iter();

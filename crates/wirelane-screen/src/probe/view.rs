@@ -1,4 +1,4 @@
-//! Layout of the live view. All text that came from elsewhere is escaped.
+//! Layout of the live view. All external text is escaped.
 
 use ratatui::Frame;
 use ratatui::style::{Color, Modifier, Style};
@@ -12,7 +12,7 @@ use super::{cell, list};
 use crate::table::{amount, printable, rate};
 use crate::terminal::{self, Page, cut};
 
-/// Everything that is shown.
+/// The whole view.
 type View = terminal::Shown<TopModel>;
 
 /// Columns of a number.
@@ -30,7 +30,7 @@ impl terminal::View for View {
         page.title(&format!("wirelane probe  {}", printable(&self.title)), self.elapsed, &keys);
         page.text(&self.ledger(), Style::new());
         let message = usize::from(self.message.is_some());
-        // The headers of measurements, rows and alarms.
+        // Rows for the headers of measurements, rows and alarms.
         let free = page.left_but(3 + message);
         let alarms = now.raised.len().clamp(1, (free / 4).max(1));
         let measurements = now.measurements.len().clamp(1, ((free - alarms.min(free)) / 2).max(1));
@@ -66,18 +66,18 @@ impl View {
     }
 }
 
-/// Each takes its header and so many rows.
+/// Each section takes its header and this many rows.
 impl Page<'_, '_> {
     fn measurements(&mut self, now: &Now, looked_at: usize, rows: usize) {
         let name = if self.width() < 80 { 16 } else { 24 };
-        // Beside the numbers goes the past, which takes what is left.
+        // The history is right of the numbers, and takes the rest of the row.
         let past = name + 3 * (NUMBER + 1) + 2;
         let title = format!(
             "{:<name$} {:>NUMBER$} {:>NUMBER$} {:>NUMBER$}  history",
             "measurement", "packet/s", "bit/s", "keys"
         );
         self.header(&title, "");
-        // What is looked at is always there.
+        // The selected measurement is always visible.
         let first = (looked_at + 1).saturating_sub(rows);
         let from = self.row;
         for (at, one) in now.measurements.iter().enumerate().skip(first).take(rows) {
@@ -134,7 +134,7 @@ impl Page<'_, '_> {
         };
         self.header("alarms", &raised);
         let mut all: Vec<_> = now.raised.values().collect();
-        // What was raised last is the first.
+        // The alarm that was raised last comes first.
         all.sort_by_key(|alarm| (std::cmp::Reverse(alarm.end_ns), &alarm.alarm, &alarm.key_text));
         for alarm in all.into_iter().take(rows) {
             let value =
@@ -160,7 +160,7 @@ fn numbers(now: &Now, one: &Measured) -> String {
     format!("{packets:>NUMBER$} {bits:>NUMBER$} {keys:>NUMBER$}")
 }
 
-/// What a measurement has come to, on a line.
+/// Summary line of a measurement.
 fn about(shown: &Shown) -> String {
     let mut text = format!("{}: {} packets", printable(&shown.measurement), amount(shown.packets));
     if shown.without_key > 0 {
@@ -172,7 +172,7 @@ fn about(shown: &Shown) -> String {
     text + &format!(", to {}", clock(shown.interval.end_ns).trim_end())
 }
 
-/// The rows of a measurement, with the columns that have room.
+/// The rows of a measurement, with the columns that fit.
 fn table(shown: &Shown, sort: Option<usize>, width: usize) -> Vec<String> {
     let other = shown.other.as_ref().map(|values| Row {
         key: serde_json::Map::new(),
@@ -235,7 +235,7 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    /// What a measurement by destination has come to in a second of the day.
+    /// A result of a measurement by destination, in one second of the day.
     fn keyed(second: u64, rows: &[(&str, u64, u64)]) -> Event {
         let row = |(text, pps, sources): &(&str, u64, u64)| Row {
             key: serde_json::Map::new(),
@@ -332,7 +332,7 @@ mod tests {
             );
             let words: Vec<&str> = row("all ").split_whitespace().take(4).collect();
             assert_eq!(words, ["all", "8.00k", "6.40M", "-"]);
-            // Its past: little and much in turn, up to the end of the row.
+            // The history: alternating low and high, up to the end of the row.
             let past: Vec<char> = row("all ").chars().rev().take(4).collect();
             assert!(past[0] == past[2] && past[1] == past[3] && past[0] > past[1], "{past:?}");
             assert!(row("never").ends_with("not active"));
@@ -372,7 +372,7 @@ mod tests {
         view.model.typed("p");
         let goes_on = drawn(&view, 80, 24).join("\n");
         assert!(goes_on.contains("2 raised") && goes_on.contains("192.0.2.7 "), "{goes_on}");
-        // What was not there in the last interval is not active.
+        // A measurement missing in the last interval is not active.
         assert!(drawn(&view, 80, 24).iter().any(|row| row.starts_with("all ") && row.contains("not active")));
     }
 

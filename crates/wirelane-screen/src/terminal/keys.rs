@@ -12,7 +12,7 @@ use signal_hook::consts::SIGINT;
 use super::failed;
 use super::screen::Screen;
 
-/// How often somebody looks whether the terminal has another size, or the end has come.
+/// Interval of checks for a changed terminal size, or the end.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// The thread that reads keys.
@@ -22,8 +22,8 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// Reads keys from now on: `q` ends the capture as Ctrl-C does, which the terminal makes a signal of. `typed` is told of
-    /// others, and says whether the screen shows something else then.
+    /// Starts reading keys: `q` ends the capture like Ctrl-C, for which the terminal sends a signal. `typed` receives
+    /// other keys, and returns whether the screen must be redrawn.
     pub fn watch(screen: &Arc<Screen>, typed: impl Fn(&[u8]) -> bool + Send + 'static) -> Result<Keys> {
         let enough = Arc::new(AtomicBool::new(false));
         let (screen, flag) = (Arc::clone(screen), Arc::clone(&enough));
@@ -35,7 +35,7 @@ impl Keys {
     }
 }
 
-/// What was typed, with the arrows up and down as `k` and `j`: what terminals make of them, in both modes of their keypads.
+/// The typed text, with the arrow keys up and down as `k` and `j`, in the encodings of both keypad modes.
 pub fn arrows_as_letters(typed: &[u8]) -> String {
     let arrows = [("\x1b[B", "j"), ("\x1bOB", "j"), ("\x1b[A", "k"), ("\x1bOA", "k")];
     let typed = String::from_utf8_lossy(typed).into_owned();
@@ -46,7 +46,7 @@ impl Drop for Keys {
     fn drop(&mut self) {
         self.enough.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // A panic of its own has restored the terminal already, and said so.
+            // A panic of the thread has already restored the terminal and printed its message.
             let _ = thread.join();
         }
     }
@@ -75,7 +75,7 @@ fn read(screen: &Screen, enough: &AtomicBool, typed: impl Fn(&[u8]) -> bool) {
             }
             Ok(read) if bytes[..read].contains(&b'q') => {
                 end();
-                // A second one would be a second signal, which leaves things unfinished; that takes Ctrl-C.
+                // A second `q` would be a second signal, which leaves work unfinished; that requires Ctrl-C.
                 reads = false;
             }
             Ok(read) if typed(&bytes[..read]) => screen.again(),
@@ -84,8 +84,8 @@ fn read(screen: &Screen, enough: &AtomicBool, typed: impl Fn(&[u8]) -> bool) {
     }
 }
 
-/// As Ctrl-C does.
+/// Ends the capture like Ctrl-C.
 fn end() {
-    // It has a handler (session.rs), so nothing ends here and now.
+    // The signal has a handler (session.rs), so the process does not end here.
     let _ = signal_hook::low_level::raise(SIGINT);
 }

@@ -1,5 +1,4 @@
-//! A terminal's screen, and its keys: for commands that show what happens now.
-
+//! A terminal's screen and keys, for live views.
 mod keys;
 mod page;
 mod screen;

@@ -10,39 +10,39 @@ use ratatui::widgets::Paragraph;
 
 /// A screen that is drawn row by row.
 pub struct Page<'f, 'b> {
-    /// What it is drawn on.
+    /// Frame that is drawn on.
     pub frame: &'f mut Frame<'b>,
-    /// All of it.
+    /// Area of the frame.
     pub area: Rect,
     /// The next row.
     pub row: u16,
 }
 
 impl<'f, 'b> Page<'f, 'b> {
-    /// Nothing drawn yet.
+    /// An empty page.
     pub fn new(frame: &'f mut Frame<'b>) -> Page<'f, 'b> {
         let area = frame.area();
         Page { frame, area, row: 0 }
     }
 
-    /// The next row from this column on; `None` where there is none.
+    /// Area of the next row from this column on; `None` if there is no space.
     pub fn place(&self, column: u16) -> Option<Rect> {
         let height = self.area.height.checked_sub(self.row)?.min(1);
         let width = self.area.width.checked_sub(column)?;
         (height > 0 && width > 0).then(|| Rect::new(column, self.row, width, height))
     }
 
-    /// Columns.
+    /// Width in columns.
     pub fn width(&self) -> usize {
         usize::from(self.area.width)
     }
 
-    /// Rows that are left, but for so many.
+    /// Remaining rows, except this many.
     pub fn left_but(&self, rows: usize) -> usize {
         usize::from(self.area.height).saturating_sub(usize::from(self.row) + rows)
     }
 
-    /// A row, whose text has been escaped.
+    /// Draws a row with escaped text.
     pub fn text(&mut self, text: &str, style: Style) {
         if let Some(place) = self.place(0) {
             self.frame.render_widget(Paragraph::new(Line::styled(text.to_owned(), style)), place);
@@ -50,7 +50,7 @@ impl<'f, 'b> Page<'f, 'b> {
         self.row = self.row.saturating_add(1);
     }
 
-    /// A reversed row with text at both ends, of which the left one gives way.
+    /// Draws a reversed row with text at both ends; the left text is cut if necessary.
     pub fn header(&mut self, left: &str, right: &str) {
         let apart = usize::from(!right.is_empty());
         let left = cut(left, self.width().saturating_sub(right.len() + apart));
@@ -58,7 +58,7 @@ impl<'f, 'b> Page<'f, 'b> {
         self.text(&format!("{left}{:gap$}{right}", ""), header());
     }
 
-    /// The first row: what this is, how long it has been running, and keys.
+    /// Draws the first row: title, elapsed time, and keys.
     pub fn title(&mut self, left: &str, elapsed: Duration, keys: &str) {
         let seconds = elapsed.as_secs();
         let time = format!("{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60);
@@ -66,12 +66,12 @@ impl<'f, 'b> Page<'f, 'b> {
     }
 }
 
-/// How headers look.
+/// Style of headers.
 pub fn header() -> Style {
     Style::new().add_modifier(Modifier::REVERSED)
 }
 
-/// A text in so many columns, with a mark where some of it is left out.
+/// A text in at most this many columns, with a mark if it is cut.
 pub fn cut(text: &str, columns: usize) -> String {
     if text.chars().count() <= columns {
         return text.to_owned();
@@ -83,7 +83,7 @@ pub fn cut(text: &str, columns: usize) -> String {
     short
 }
 
-/// What a terminal of this size shows, row by row.
+/// The rows that a terminal of this size shows.
 #[cfg(test)]
 pub fn drawn(view: &impl super::View, columns: u16, rows: u16) -> Vec<String> {
     use ratatui::Terminal;

@@ -1,8 +1,8 @@
-//! A terminal that is taken over, and given back whatever happens.
+//! Takes a terminal over, and restores it in every case.
 //!
-//! Everything is drawn on the alternate screen, so that what was on the terminal before is there again afterwards. Its
-//! settings are changed so that keys come at once and are not shown; signals are still made of Ctrl-C. Who ends while
-//! the screen is shown calls [`restore`]: whoever has taken it over when it goes, the panic hook, and a second signal.
+//! Everything is drawn on the alternate screen, so that the earlier contents of the terminal reappear afterwards. Its
+//! settings are changed so that keys are read immediately and not echoed; Ctrl-C still sends a signal. Every exit while
+//! the screen is shown calls [`restore`]: the drop of its owner, the panic hook, and a second signal.
 
 use std::io::{self, IsTerminal, Result, Write};
 use std::os::fd::BorrowedFd;
@@ -20,19 +20,19 @@ use rustix::termios::{
 use super::failed;
 use crate::warnings;
 
-/// The terminal's settings before it was taken over; none while it is not.
+/// The terminal's settings before it was taken over; `None` while it is not.
 static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
-/// Held while something is drawn.
+/// Held during drawing.
 static DRAWING: Mutex<()> = Mutex::new(());
-/// How long drawing may take before the terminal is given back all the same: it may be the one that has failed, or hangs.
+/// Maximum time to wait for drawing before the terminal is restored: drawing may have failed, or may hang.
 const DRAWN_WITHIN: Duration = Duration::from_millis(300);
 
-/// To the alternate screen, without a cursor, and back. (xterm's control sequences 1049 and 25, which every terminal
-/// of the last thirty years knows.)
+/// Sequences to enter the alternate screen, without a cursor, and to leave it. (xterm's control sequences 1049 and 25,
+/// which every terminal of the last thirty years supports.)
 const ENTER: &[u8] = b"\x1b[?1049h\x1b[?25l\x1b[2J";
 const LEAVE: &[u8] = b"\x1b[?25h\x1b[?1049l";
 
-/// A size to go by where the terminal does not know its own.
+/// Size that is used if the terminal does not report its own.
 const UNKNOWN: (u16, u16) = (80, 24);
 
 /// Whether standard output is a terminal.
@@ -44,35 +44,35 @@ fn terminal() -> BorrowedFd<'static> {
     rustix::stdio::stdout()
 }
 
-/// Gives the terminal back as it was, if it was taken over; what was not shown meanwhile goes to standard error.
+/// Restores the terminal, if it was taken over; messages held back meanwhile go to standard error.
 pub fn restore() {
     let Some(before) = BEFORE.lock().unwrap_or_else(PoisonError::into_inner).take() else { return };
-    // From here on nothing new is drawn.
+    // Nothing new is drawn from here on.
     let end = Instant::now() + DRAWN_WITHIN;
     while matches!(DRAWING.try_lock(), Err(TryLockError::WouldBlock)) && Instant::now() < end {
         std::thread::sleep(Duration::from_millis(5));
     }
-    // Where the terminal is gone there is nothing to be given back.
+    // Errors are ignored: without a terminal there is nothing to restore.
     let mut output = io::stdout();
     let _ = output.write_all(LEAVE).and_then(|()| output.flush());
     let _ = tcsetattr(terminal(), OptionalActions::Now, &before);
     warnings::release();
 }
 
-/// What is shown.
+/// Contents of the screen.
 pub trait View: Send {
-    /// Draws all of it.
+    /// Draws the whole view.
     fn draw(&self, frame: &mut Frame<'_>);
 }
 
-/// Nothing yet.
+/// An empty view.
 struct Nothing;
 
 impl View for Nothing {
     fn draw(&self, _: &mut Frame<'_>) {}
 }
 
-/// What is drawn on.
+/// The terminal as a drawing surface.
 pub struct Screen(Mutex<Drawn>);
 
 struct Drawn {
@@ -85,7 +85,7 @@ impl Screen {
     /// Takes the terminal over.
     ///
     /// # Errors
-    /// What the terminal says.
+    /// An error of the terminal.
     pub fn take_over() -> Result<Screen> {
         let before =
             tcgetattr(terminal()).map_err(|e| failed("reading the terminal's settings", &e.into()))?;
@@ -93,7 +93,7 @@ impl Screen {
         now.local_modes &= !(LocalModes::ICANON | LocalModes::ECHO);
         now.special_codes[SpecialCodeIndex::VMIN] = 1;
         now.special_codes[SpecialCodeIndex::VTIME] = 0;
-        // A program that is stopped or killed from the keyboard would leave its screen behind. 0 is _POSIX_VDISABLE.
+        // A program stopped or killed from the keyboard would leave its screen behind. 0 is _POSIX_VDISABLE.
         for code in [SpecialCodeIndex::VSUSP, SpecialCodeIndex::VQUIT] {
             now.special_codes[code] = 0;
         }
@@ -120,29 +120,29 @@ impl Screen {
         Ok(Screen(Mutex::new(Drawn { terminal: terminal_of, size, view: Box::new(Nothing) })))
     }
 
-    /// Shows this.
+    /// Shows a view.
     ///
     /// # Errors
-    /// What the terminal says.
+    /// An error of the terminal.
     pub fn show(&self, view: impl View + 'static) -> Result<()> {
         let mut drawn = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         drawn.view = Box::new(view);
         drawn.draw(size()).map_err(|e| failed("drawing on the terminal", &e))
     }
 
-    /// Draws the same again, which may tell something else by now.
+    /// Draws the same view again, whose contents may have changed.
     pub fn again(&self) {
         let mut drawn = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // What cannot be drawn fails at the next interval too, where somebody is told.
+        // A failed draw also fails at the next interval, where it is reported.
         let _ = drawn.draw(size());
     }
 
-    /// Draws again, if the terminal has another size.
+    /// Draws again, if the size of the terminal has changed.
     pub fn fit(&self) {
         let mut drawn = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let size = size();
         if size != drawn.size {
-            // What cannot be drawn fails at the next interval too, where somebody is told.
+            // A failed draw also fails at the next interval, where it is reported.
             let _ = drawn.draw(size);
         }
     }
@@ -150,7 +150,7 @@ impl Screen {
 
 impl Drawn {
     fn draw(&mut self, size: (u16, u16)) -> io::Result<()> {
-        // Whoever has given the terminal back meanwhile must not find it drawn upon.
+        // Must not draw on a terminal that was restored meanwhile.
         let _drawing = DRAWING.lock().unwrap_or_else(PoisonError::into_inner);
         if BEFORE.lock().unwrap_or_else(PoisonError::into_inner).is_none() {
             return Ok(());
@@ -168,7 +168,7 @@ fn area((columns, rows): (u16, u16)) -> Rect {
     Rect::new(0, 0, columns, rows)
 }
 
-/// Columns and rows. Asked of the terminal alone: a library's fallbacks would start a program, which nobody may any more.
+/// Columns and rows. Uses only the terminal: a library's fallback would start a program, which the sandbox forbids.
 fn size() -> (u16, u16) {
     match tcgetwinsize(terminal()) {
         Ok(size) if size.ws_col > 0 && size.ws_row > 0 => (size.ws_col, size.ws_row),
@@ -196,7 +196,7 @@ mod tests {
         }
     }
 
-    /// What [`a_panic_gives_the_terminal_back`] runs on a terminal of its own.
+    /// Run by [`a_panic_gives_the_terminal_back`] on a separate terminal.
     #[test]
     #[ignore = "it panics: another test runs it"]
     fn panics_while_the_screen_is_shown() {
@@ -205,7 +205,7 @@ mod tests {
         panic!("a bug of ours");
     }
 
-    /// A terminal's two ends: ours, and the program's.
+    /// The two ends of a pseudo terminal: ours, and the program's.
     fn pseudo_terminal() -> (OwnedFd, OwnedFd) {
         let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&ours).unwrap();
@@ -239,7 +239,7 @@ mod tests {
         drop(theirs);
         let (mut said, mut buffer) = (Vec::new(), [0; 4096]);
         let mut ours = File::from(ours);
-        // The other end is closed, which reads as an error once everything was read.
+        // The other end is closed, which reads as an error after all data was read.
         while let Ok(read @ 1..) = ours.read(&mut buffer) {
             said.extend_from_slice(&buffer[..read]);
         }

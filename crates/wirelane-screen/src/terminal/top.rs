@@ -1,11 +1,11 @@
-//! `--top`: a capture on the screen, as it goes.
+//! `--top`: a live view of a capture.
 //!
 //! ```text
 //! whoever counts -> TopModel -> Shown -> Screen
 //! ledger -------------------->
 //! keys -----------> TopModel (what is chosen, and looked at)
 //! ```
-//! The model is read while it is drawn: at each interval, and when a key has changed what is shown.
+//! The model is read while it is drawn: at each interval, and when a key has changed the view.
 
 use std::io::Result;
 use std::sync::Arc;
@@ -16,49 +16,49 @@ use wirelane::{Capture, Ledger};
 
 use super::{Keys, Screen, View, arrows_as_letters, failed, restore};
 
-/// What is to be shown, but for the capture itself: others tell it, and keys choose in it.
+/// Contents of the live view, except the capture itself: updated by other threads, and controlled by keys.
 pub trait TopModel: Send + Sync + 'static {
-    /// These keys were typed, arrows as `k` and `j`. Returns whether the screen shows something else then.
+    /// Handles typed keys, with arrows as `k` and `j`. Returns whether the screen must be redrawn.
     fn typed(&self, keys: &str) -> bool;
 }
 
-/// All that is on the screen: what a command draws.
+/// Complete contents of the screen, which a command draws.
 pub struct Shown<B> {
-    /// The devices, and the engine.
+    /// Names of the devices and the engine.
     pub title: String,
-    /// Since the capture began.
+    /// Time since the capture began.
     pub elapsed: Duration,
-    /// Where packets went until the last interval's end.
+    /// The ledger at the end of the last interval.
     pub ledger: Counters,
     /// Whether the ledger balances.
     pub balances: bool,
-    /// The rest.
+    /// The command's model.
     pub model: Arc<B>,
-    /// The last message of what would have gone to standard error.
+    /// The last message that was held back from standard error.
     pub message: Option<String>,
 }
 
-/// The terminal, taken over until this goes.
+/// The terminal, taken over until drop.
 pub struct Taken {
     screen: Arc<Screen>,
     keys: Option<Keys>,
 }
 
 impl Taken {
-    /// Takes the terminal over. `typed` is told of keys, and says whether the screen shows something else then.
+    /// Takes the terminal over. `typed` receives keys, and returns whether the screen must be redrawn.
     ///
     /// # Errors
-    /// What the terminal says.
+    /// An error of the terminal.
     pub fn over(typed: impl Fn(&str) -> bool + Send + 'static) -> Result<Taken> {
         let screen = Arc::new(Screen::take_over().map_err(|e| failed("taking over the terminal", &e))?);
         let keys = Keys::watch(&screen, move |keys| typed(&arrows_as_letters(keys)))?;
         Ok(Taken { screen, keys: Some(keys) })
     }
 
-    /// Shows this from now on.
+    /// Shows a view.
     ///
     /// # Errors
-    /// What the terminal says.
+    /// An error of the terminal.
     pub fn show(&self, view: impl View + 'static) -> Result<()> {
         self.screen.show(view)
     }
@@ -66,13 +66,13 @@ impl Taken {
 
 impl Drop for Taken {
     fn drop(&mut self) {
-        // First nobody draws any more.
+        // First end the thread that draws.
         drop(self.keys.take());
         restore();
     }
 }
 
-/// What a capture is called on its screen.
+/// Title of a capture's screen.
 pub fn title(capture: &Capture) -> String {
     let mut names: Vec<String> = capture.devices().iter().map(|device| device.name.clone()).collect();
     // A device is listed for each direction.
@@ -80,7 +80,7 @@ pub fn title(capture: &Capture) -> String {
     format!("{}  engine {}", names.join(" "), capture.engine())
 }
 
-/// The screen of a capture, and of a model.
+/// The screen of a capture, with a model.
 pub struct Top<B> {
     terminal: Taken,
     model: Arc<B>,
@@ -91,10 +91,10 @@ impl<B: TopModel> Top<B>
 where
     Shown<B>: View,
 {
-    /// Takes the terminal over; whatever ends this gives it back.
+    /// Takes the terminal over; it is restored on drop.
     ///
     /// # Errors
-    /// What the terminal says.
+    /// An error of the terminal.
     pub fn begin(capture: &Capture, model: &Arc<B>) -> Result<Top<B>> {
         let told = Arc::clone(model);
         let terminal = Taken::over(move |keys| told.typed(keys))?;
@@ -114,10 +114,10 @@ where
         })
     }
 
-    /// An interval of the screen has ended.
+    /// Called at the end of an interval of the screen.
     ///
     /// # Errors
-    /// What the terminal says.
+    /// An error of the terminal.
     pub fn interval(&mut self, ledger: &Ledger, elapsed: Duration) -> Result<()> {
         self.show(Some(ledger), elapsed)
     }

@@ -1,4 +1,4 @@
-//! `wirelane voip --top`: calls, the ladder of one, and how its streams sound, on a terminal's screen.
+//! `wirelane voip --top`: a live view of calls, the message ladder of one, and the quality of its streams.
 //!
 //! ```text
 //! worker  -> TopModel (calls that go on, counts)   -> terminal::Top
@@ -11,5 +11,5 @@ mod view;
 
 pub use model::TopModel;
 
-/// The screen.
+/// The live view.
 pub type Top = crate::terminal::Top<TopModel>;

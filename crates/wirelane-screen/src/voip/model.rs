@@ -9,44 +9,44 @@ use wirelane_analysis::voip::{CallRecord, Counts, Finished, Monitor, Signal, sip
 
 use crate::terminal;
 
-/// Calls that are listed: as many as the largest screen has rows.
+/// Maximum listed calls: as many as the largest screen has rows.
 const LISTED: usize = 200;
-/// Calls whose messages are remembered.
+/// Maximum calls whose messages are remembered.
 const LADDERS: usize = 2000;
-/// Messages of a call that are.
+/// Maximum remembered messages of a call.
 const STEPS: usize = 100;
 
-/// A message of a ladder.
+/// A message in a ladder diagram.
 #[derive(Clone, Debug)]
 pub struct Step {
-    /// When, in UTC nanoseconds.
+    /// Time in UTC nanoseconds.
     pub ts_ns: u64,
-    /// From where.
+    /// Source.
     pub from: SocketAddr,
-    /// To where.
+    /// Destination.
     pub to: SocketAddr,
-    /// Its method or status, as somebody else has written it.
+    /// Method or status, as in the packet (unescaped).
     pub what: String,
 }
 
-/// What everybody has told last.
+/// The last reports of all threads.
 #[derive(Default)]
 pub struct Told {
-    /// Calls that go on, those that began last first.
+    /// Active calls, the latest first.
     pub live: Vec<CallRecord>,
-    /// Calls that have ended, the last first.
+    /// Ended calls, the latest first.
     pub ended: VecDeque<CallRecord>,
-    /// What was counted.
+    /// Counters.
     pub counts: Counts,
-    /// Calls that go on, also those that are not listed.
+    /// Number of active calls, including those that are not listed.
     pub active: u64,
-    /// [`wirelane_analysis::voip::Call::serial`] of the call that is looked at; `None`: the first.
+    /// [`wirelane_analysis::voip::Call::serial`] of the selected call; `None`: the first.
     looked_at: Option<u64>,
     ladders: HashMap<Box<str>, Vec<Step>>,
     order: VecDeque<Box<str>>,
 }
 
-/// See the head of this file.
+/// The shared state; see the module documentation.
 pub struct TopModel {
     interval: Duration,
     told: Mutex<Told>,
@@ -54,17 +54,17 @@ pub struct TopModel {
 }
 
 impl TopModel {
-    /// For a screen that is drawn at this interval.
+    /// For a live view with this interval.
     pub fn new(interval: Duration) -> TopModel {
         TopModel { interval, told: Mutex::default(), looked: Mutex::default() }
     }
 
-    /// All of it.
+    /// Locks the state.
     pub fn told(&self) -> MutexGuard<'_, Told> {
         self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The worker's side: what goes on, if an interval has passed since it was told last.
+    /// The worker's side: updates active calls, if an interval has passed since the last update.
     pub fn look(&self, monitor: &Monitor) {
         let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
         if looked.is_some_and(|looked| looked.elapsed() < self.interval) {
@@ -76,7 +76,7 @@ impl TopModel {
         (told.live, told.counts, told.active) = (live, counts, active);
     }
 
-    /// The exporting thread's side: messages, and calls that are over.
+    /// The exporting thread's side: adds messages, and ended calls.
     pub fn take(&self, finished: &[Finished]) {
         let mut told = self.told();
         for one in finished {
@@ -127,18 +127,18 @@ impl Told {
         }
     }
 
-    /// Calls as they are listed: those that go on, then the others.
+    /// The listed calls: active ones, then ended ones.
     pub fn calls(&self) -> impl Iterator<Item = &CallRecord> {
         self.live.iter().chain(&self.ended).take(LISTED)
     }
 
-    /// Which of them is looked at.
+    /// Index of the selected call.
     pub fn looked_at(&self) -> usize {
         let its = |record: &CallRecord| Some(record.call.serial) == self.looked_at;
         self.calls().position(its).unwrap_or(0)
     }
 
-    /// Looks at another one, so many rows below.
+    /// Moves the selection by this many rows.
     pub fn step_by(&mut self, rows: isize) {
         let at = self.looked_at().saturating_add_signed(rows);
         let last = self.calls().count().saturating_sub(1);

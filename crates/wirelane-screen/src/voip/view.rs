@@ -1,4 +1,4 @@
-//! Layout of the live view. All text that came from elsewhere is escaped.
+//! Layout of the live view. All external text is escaped.
 
 use std::net::SocketAddr;
 
@@ -13,12 +13,12 @@ use super::model::{Step, Told, TopModel};
 use crate::table::{amount, printable};
 use crate::terminal::{self, Page, cut};
 
-/// Everything that is shown.
+/// The whole view.
 type View = terminal::Shown<TopModel>;
 
-/// Rows of calls that are there before the ladder takes more than its first.
+/// Minimum rows of calls before the ladder gets more than its first row.
 const LEAST_CALLS: usize = 5;
-/// Rows of streams at most.
+/// Maximum rows of streams.
 const MOST_STREAMS: usize = 4;
 
 impl terminal::View for View {
@@ -33,7 +33,7 @@ impl terminal::View for View {
         let mut page = Page::new(frame);
         page.title(&format!("wirelane voip  {}", printable(&self.title)), self.elapsed, "j k: calls  q ends");
         page.counts(self, &told);
-        // The headers of calls, streams and ladder.
+        // Rows for the headers of calls, streams and ladder.
         let free = usize::from(area.height).saturating_sub(usize::from(page.row) + 3 + streams + message);
         let ladder = steps.len().max(1).min(free.saturating_sub(LEAST_CALLS).max(1));
         page.calls(&told, looked_at, free.saturating_sub(ladder));
@@ -72,7 +72,7 @@ impl Page<'_, '_> {
     }
 
     fn calls(&mut self, told: &Told, looked_at: usize, rows: usize) {
-        // Everything but both parties, and the blanks between.
+        // All columns except both parties, and the blanks between.
         const OTHERS: usize = 8 + 9 + 6 + 7 + 4 + 6;
         let party = (self.width().saturating_sub(OTHERS) / 2).clamp(6, 60);
         let title = format!(
@@ -80,7 +80,7 @@ impl Page<'_, '_> {
             "start", "from", "to", "state", "status", "seconds", "MOS"
         );
         self.header(&title, "");
-        // What is looked at is always there.
+        // The selected call is always visible.
         let first = (looked_at + 1).saturating_sub(rows.max(1));
         for (at, record) in told.calls().enumerate().skip(first).take(rows) {
             let call = &record.call;
@@ -102,7 +102,7 @@ impl Page<'_, '_> {
             };
             self.text(&text, style);
         }
-        // Where there are few calls, the rest keeps its place.
+        // With few calls, the following sections keep their place.
         let shown = told.calls().skip(first).take(rows).count();
         self.row = self.row.saturating_add((rows - shown) as u16);
     }
@@ -112,7 +112,7 @@ impl Page<'_, '_> {
         let more = if all > most { format!("{} more", all - most) } else { String::new() };
         self.header("stream                    codec    packets  lost    ms    R  MOS  history", &more);
         for stream in record.iter().flat_map(|record| &record.streams).take(most) {
-            // Beside the numbers goes the past: it takes what is left of the row.
+            // The history is right of the numbers, and takes the rest of the row.
             const PAST: u16 = 66;
             if let Some(place) = self.place(PAST) {
                 let past = past(stream);
@@ -135,7 +135,7 @@ impl Page<'_, '_> {
         };
         let call = &record.call;
         let ends = [SocketAddr::from(call.caller), SocketAddr::from(call.callee)];
-        // A time stands before the two lines.
+        // Width of the time before the two lines.
         const BEFORE: usize = 11;
         let [left, right] = ends.map(|end| end.to_string());
         let between = self.width().saturating_sub(BEFORE + 2).min(70);
@@ -156,13 +156,13 @@ impl Page<'_, '_> {
     }
 }
 
-/// An address without its scheme, as it may be shown.
+/// An address without its scheme, escaped.
 fn name(uri: &str) -> String {
     let name = uri.strip_prefix("sip:").or(uri.strip_prefix("sips:")).unwrap_or(uri);
     printable(name).into_owned()
 }
 
-/// Between two lines, so many columns from each other.
+/// An arrow between two lines at this distance in columns.
 fn arrow(what: &str, columns: usize, to_right: bool) -> String {
     let what = cut(what, columns.saturating_sub(6));
     let filled = columns.saturating_sub(what.chars().count() + 3);
@@ -174,7 +174,7 @@ fn arrow(what: &str, columns: usize, to_right: bool) -> String {
     }
 }
 
-/// What a stream has come to by now.
+/// Summary line of a stream.
 fn told(stream: &Stream) -> String {
     let rtp = &stream.rtp;
     let toward = stream.toward.map_or("", |party| party.name());
@@ -187,7 +187,7 @@ fn told(stream: &Stream) -> String {
         .jitter_sum_ns
         .checked_div(rtp.jitters)
         .map_or_else(|| "-".into(), |ns| format!("{:.1}", ns as f64 / 1e6));
-    // Of a stream that goes on, the account is closed later: what is missing so far.
+    // The final loss of an active stream is computed later; this is the loss so far.
     let lost = rtp.expected().saturating_sub(rtp.received());
     let ssrc = format!("to {toward} 0x{:08x}", rtp.ssrc);
     let codec = printable(if stream.codec().is_empty() { "-" } else { stream.codec() }).into_owned();
@@ -299,7 +299,7 @@ mod tests {
             "{rows:#?}"
         );
         has("to callee 0x00000009      PCMU       1,950    50   0.0");
-        // Its past: good, bad, good again.
+        // The history: good, bad, good again.
         let stream = rows.iter().find(|row| row.starts_with("to callee")).unwrap();
         let past: Vec<char> = stream.chars().skip(66).collect();
         assert!(past.len() >= 3 && past[1] < past[0] && past[2] == past[0], "{past:?} {rows:#?}");
@@ -309,7 +309,7 @@ mod tests {
         has("▶│");
         has("   +0.090  │◀");
         has("   +0.950    ACK  192.0.2.1:5060 -> 192.0.2.3:5060");
-        // The other call has a ladder of its own.
+        // The other call has its own ladder.
         view.model.told().step_by(-1);
         let rows = drawn(&view, 80, 24).join("\n");
         assert!(!rows.contains("+0.950") && rows.contains("+0.000"), "{rows}");

@@ -1,7 +1,8 @@
-//! Functions of our own: addresses and networks.
+//! Our own SQL functions: addresses and networks.
 //!
-//! `network(address, bits4, bits6)` is the network that an address is in, as text, and `in_network(address, network)` whether it
-//! is in one. What is no address is in none.
+//! `network(address, bits4, bits6)` is the network that contains an address, as text, and
+//! `in_network(address, network)` whether the network contains the address. Text that is not an address is not in any
+//! network.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -14,7 +15,7 @@ use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::{ColumnarValue, ScalarUDF, Volatility, create_udf};
 use datafusion::prelude::SessionContext;
 
-/// A network: its address and how many bits of it are fixed.
+/// A network: its address and prefix length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Network {
     address: IpAddr,
@@ -22,7 +23,8 @@ pub(super) struct Network {
 }
 
 impl Network {
-    /// The network of so many bits that an address is in; a bit too many is all of them.
+    /// The network with this prefix length that contains an address; too long a prefix length is limited to the full
+    /// address.
     pub(super) fn of(address: IpAddr, bits: u8) -> Network {
         let (address, bits) = match address {
             IpAddr::V4(address) => {
@@ -39,7 +41,7 @@ impl Network {
         Network { address, bits }
     }
 
-    /// Reads `10.0.0.0/8`, or an address alone.
+    /// Parses `10.0.0.0/8`, or an address alone.
     pub(super) fn parse(text: &str) -> Option<Network> {
         let (address, bits) =
             text.split_once('/').map_or((text, None), |(address, bits)| (address, Some(bits)));
@@ -49,12 +51,12 @@ impl Network {
         (bits <= most).then(|| Network::of(address, bits))
     }
 
-    /// Its first address.
+    /// The first address of the network.
     pub(super) fn address(&self) -> IpAddr {
         self.address
     }
 
-    /// Whether it is one address.
+    /// Whether the network is a single address.
     pub(super) fn is_one(&self) -> bool {
         self.bits == if self.address.is_ipv4() { 32 } else { 128 }
     }
@@ -70,7 +72,7 @@ impl std::fmt::Display for Network {
     }
 }
 
-/// Makes them known.
+/// Registers the functions in a session.
 pub(super) fn register(session: &SessionContext) {
     let text = DataType::Utf8;
     session.register_udf(create_udf(
@@ -89,7 +91,7 @@ pub(super) fn contained() -> ScalarUDF {
     create_udf("in_network", vec![text.clone(), text], DataType::Boolean, Volatility::Immutable, function)
 }
 
-/// The value at a row, of a column or of one that all rows have.
+/// The value at a row of a column.
 fn at(values: &StringArray, row: usize) -> Option<&str> {
     values.is_valid(row).then(|| values.value(row))
 }

@@ -7,7 +7,7 @@ use datafusion::sql::sqlparser::parser::ParserError;
 use super::Failed;
 use crate::Error;
 
-/// Reads an error of the engine.
+/// Converts an error of the engine.
 pub(super) fn failed(error: &DataFusionError, memory_mib: usize) -> Failed {
     let found = position(error);
     let sql = |message: String, at: Option<(u64, u64)>, hint: Option<String>| {
@@ -34,13 +34,13 @@ pub(super) fn failed(error: &DataFusionError, memory_mib: usize) -> Failed {
     }
 }
 
-/// Where the engine says that it is.
+/// Position of the error, as the engine reports it.
 fn position(error: &DataFusionError) -> Option<(u64, u64)> {
     let start = error.diagnostic()?.span?.start;
     (start.line > 0).then_some((start.line, start.column))
 }
 
-/// The parser writes the place into its message.
+/// Splits a parser message, which contains the position.
 fn parser_message(error: &ParserError) -> (String, Option<(u64, u64)>) {
     let message = match error {
         ParserError::TokenizerError(message) | ParserError::ParserError(message) => message.clone(),
@@ -56,7 +56,7 @@ fn parser_message(error: &ParserError) -> (String, Option<(u64, u64)>) {
     }
 }
 
-/// The lists of all columns that the engine appends are no help.
+/// Rewrites the message without the lists of all columns that the engine appends, which do not help.
 fn schema_message(error: &SchemaError) -> (String, Option<String>) {
     match error {
         SchemaError::FieldNotFound { field, valid_fields } => {
@@ -93,10 +93,10 @@ fn between<'a>(text: &'a str, before: &str, behind: &str) -> Option<&'a str> {
     rest.split_once(behind).map(|(found, _)| found)
 }
 
-/// The name that differs least, where that is little.
+/// The most similar name, if it is similar enough.
 fn closest<'a>(name: &str, among: &[&'a str]) -> Option<&'a str> {
     let name = name.to_lowercase();
-    // Names of other tools and of other exports of ours.
+    // Names in other tools and in our other exports.
     let known = match name.as_str() {
         "start" | "first" | "begin" => Some("start_time"),
         "end" | "last" | "time" | "timestamp" => Some("end_time"),
@@ -114,7 +114,7 @@ fn closest<'a>(name: &str, among: &[&'a str]) -> Option<&'a str> {
     (distance <= 1 + name.len() / 4).then_some(found)
 }
 
-/// How many letters have to be added, removed or replaced, or swapped with their neighbours.
+/// Edit distance: letters to add, remove or replace, or to swap with their neighbours.
 fn distance(one: &str, other: &str) -> usize {
     let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
     let mut rows = vec![(0..=other.len()).collect::<Vec<usize>>()];

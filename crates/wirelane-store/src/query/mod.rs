@@ -1,8 +1,8 @@
-//! Questions about a store, by DataFusion: SQL over its files, in parallel, within a bound of memory beyond which sorting and
-//! grouping go on in temporary files.
+//! Questions about a store, answered by DataFusion: SQL over its files, in parallel, within a memory limit above which
+//! sorting and grouping use temporary files.
 //!
-//! A file that cannot be read ends DataFusion's query. So where one fails for that, and nothing has been said yet, the files
-//! are looked at one by one, those that are damaged are left out and named, and the question is asked again.
+//! An unreadable file ends DataFusion's query. If a query fails because of a file before any output was written, the
+//! files are read one by one, the damaged ones are left out and named, and the query is run again.
 
 mod ends;
 mod functions;
@@ -35,23 +35,23 @@ use table::Files;
 use crate::paths::{self, Stored};
 use crate::{Error, Result, Table};
 
-/// Rows that are held back in case a file turns out to be damaged.
+/// Rows that are held back because a file may turn out to be damaged.
 const HELD: usize = 20_000;
-/// How often a question is asked anew.
+/// Maximum attempts for a question.
 const ATTEMPTS: usize = 4;
-/// Stack of the threads that plan and answer: SQL can be nested.
+/// Stack in bytes of the threads that plan and execute: SQL can be nested.
 const STACK: usize = 16 << 20;
 
-/// How questions are answered.
+/// Settings of queries.
 #[derive(Clone, Debug)]
 pub struct AskSettings {
     /// The store's folder.
     pub folder: PathBuf,
-    /// Memory in MiB.
+    /// Memory limit in MiB.
     pub memory_mib: usize,
-    /// What has ended at this time or later, in nanoseconds since 1970.
+    /// Restricts to rows that ended at this time or later, in nanoseconds since 1970.
     pub from_ns: Option<i64>,
-    /// What has ended before this time.
+    /// Restricts to rows that ended before this time.
     pub to_ns: Option<i64>,
 }
 
@@ -59,24 +59,24 @@ pub struct AskSettings {
 #[derive(Debug)]
 pub struct Asker {
     settings: AskSettings,
-    /// Files that cannot be read, and why.
+    /// Unreadable files, and the reasons.
     damaged: BTreeMap<PathBuf, String>,
 }
 
-/// Where answers go.
+/// Receives the bytes of answers.
 pub type Sink<'a> =
     dyn FnMut(&[u8]) -> std::result::Result<(), Box<dyn std::error::Error + Send + Sync>> + 'a;
 
-/// Why an attempt has ended.
+/// Result of a failed attempt.
 enum Failed {
-    /// For good.
+    /// The error is final.
     Finally(Error),
-    /// Perhaps for a file.
+    /// The cause may be a damaged file.
     Perhaps(String),
 }
 
 impl Asker {
-    /// For this store.
+    /// Opens the store.
     ///
     /// # Errors
     /// [`Error::NoStore`].
@@ -94,16 +94,16 @@ impl Asker {
         Ok(Asker { settings, damaged: BTreeMap::new() })
     }
 
-    /// Files that have been left out since they cannot be read, and why.
+    /// Files that were left out because they are unreadable, and the reasons.
     pub fn damaged(&self) -> impl Iterator<Item = (&Path, &str)> {
         self.damaged.iter().map(|(path, why)| (path.as_path(), why.as_str()))
     }
 
-    /// Answers SQL. `named` is called for every file that is left out.
+    /// Answers SQL. `named` is called for each file that is left out.
     ///
     /// # Errors
-    /// [`Error::Sql`], [`Error::Memory`], [`Error::Cut`] where something fails after the answer has begun, [`Error::Output`]
-    /// with what `sink` says, [`Error::Engine`].
+    /// [`Error::Sql`], [`Error::Memory`], [`Error::Cut`] if something fails after the answer has begun,
+    /// [`Error::Output`] with the error of `sink`, [`Error::Engine`].
     pub fn ask(
         &mut self,
         sql: &str,
@@ -117,8 +117,10 @@ impl Asker {
         for _ in 0..ATTEMPTS {
             let files = self.files()?;
             let mut shown = Shown::new(form, &mut *sink);
-            // The decoder may stumble over a file that somebody has damaged with care.
-            let attempt = guarded(|| runtime.block_on(attempt(sql, &self.settings, &files, &mut shown)));
+            // The decoder may panic on a file that was damaged on purpose.
+            let attempt = catch_unwind(AssertUnwindSafe(|| {
+                runtime.block_on(attempt(sql, &self.settings, &files, &mut shown))
+            }));
             let why = match attempt {
                 Ok(Ok(())) => return Ok(()),
                 Ok(Err(Failed::Finally(error))) => return Err(error),
@@ -127,7 +129,7 @@ impl Asker {
             };
             let begun = shown.begun();
             let found = table::damaged(&files);
-            // What has gone meanwhile is not listed any more the next time.
+            // The next attempt does not list files that have been removed meanwhile.
             let gone = files.iter().any(|(_, file)| !file.path.exists());
             if found.is_empty() && !gone {
                 return Err(Error::Engine(why));
@@ -145,7 +147,7 @@ impl Asker {
         Err(Error::Engine(format!("the files of the store keep changing: {last}")))
     }
 
-    /// The files that there are now, of the time that was asked for. A table that nobody has written has none.
+    /// The current files in the requested time span. A table that was never written has no files.
     fn files(&self) -> Result<Vec<(Table, Stored)>> {
         let hour = |ns: i64| ns.div_euclid(paths::HOUR_NS as i64);
         let (from, to) =
@@ -169,16 +171,16 @@ impl Asker {
     }
 }
 
-/// The names of all tables, as people list them.
+/// The names of all tables, as a list for people.
 fn tables() -> String {
     Table::ALL.map(Table::name).join(", ")
 }
 
-/// A session in which tables are what was asked for.
+/// A session with the tables over these files.
 fn session(settings: &AskSettings, files: &[(Table, Stored)]) -> datafusion::error::Result<SessionContext> {
     let mut config = SessionConfig::new().with_information_schema(true);
     config.options_mut().sql_parser.collect_spans = true;
-    // Of the rows that a condition leaves out, its own columns are decoded and no others.
+    // For rows that a condition excludes, only the columns of the condition are decoded.
     config.options_mut().execution.parquet.pushdown_filters = true;
     let pool = Arc::new(FairSpillPool::new(settings.memory_mib << 20));
     let runtime = RuntimeEnvBuilder::new().with_memory_pool(pool).build_arc()?;
@@ -201,7 +203,7 @@ fn session(settings: &AskSettings, files: &[(Table, Stored)]) -> datafusion::err
     Ok(session)
 }
 
-/// Asks once.
+/// Runs the query once.
 async fn attempt(
     sql: &str,
     settings: &AskSettings,
@@ -210,7 +212,7 @@ async fn attempt(
 ) -> std::result::Result<(), Failed> {
     let failed = |error: DataFusionError| mistake::failed(&error, settings.memory_mib);
     let session = session(settings, files).map_err(failed)?;
-    // Questions, no orders: nothing is made, changed or written.
+    // Only queries are allowed: nothing is created, changed or written.
     let allowed = SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
     let answer = session.sql_with_options(sql, allowed).await.map_err(failed)?;
     let schema: SchemaRef = Arc::new(answer.schema().as_arrow().clone());

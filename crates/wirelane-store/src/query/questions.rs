@@ -5,17 +5,17 @@ use super::functions::Network;
 /// A ready question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Question {
-    /// Addresses, by the bytes that they have sent.
+    /// Addresses, by bytes sent.
     Talkers,
-    /// Ports of services, by bytes: of the two ports of a flow, the lower one.
+    /// Service ports, by bytes: the lower one of the two ports of a flow.
     Ports,
     /// Pairs of addresses, by bytes.
     Pairs,
-    /// Networks of so many bits, by the bytes that their addresses have sent.
+    /// Networks, by bytes that their addresses sent.
     Networks {
-        /// Of IPv4.
+        /// Prefix length for IPv4.
         bits4: u8,
-        /// Of IPv6.
+        /// Prefix length for IPv6.
         bits6: u8,
     },
     /// Applications, by bytes.
@@ -24,47 +24,47 @@ pub enum Question {
     Protocols,
     /// Devices, by bytes.
     Devices,
-    /// Flows, packets and bytes of flows that ended in the same so many seconds.
+    /// Flows, packets and bytes by time step, at the end of each flow.
     OverTime {
-        /// Seconds.
+        /// Length of a step in seconds.
         step: u64,
     },
-    /// With whom an address, or all of a network, has talked.
+    /// Peers of an address or of a network.
     WhoTalkedTo(Peer),
-    /// The calls that sounded worst, by their worst stream.
+    /// Calls with the worst quality, by their worst stream.
     WorstCalls,
-    /// The streams that sounded worst, of calls or not.
+    /// Streams with the worst quality, of calls or not.
     WorstStreams,
-    /// Calls by how they have ended.
+    /// Calls by final status.
     CallStatus,
-    /// Hosts, by the transactions that were asked of them.
+    /// Hosts, by the transactions that they were asked for.
     Hosts,
-    /// The transactions that took longest.
+    /// The slowest transactions.
     Slowest,
-    /// Transactions by the statuses of their responses.
+    /// Transactions by response status.
     HttpStatus,
 }
 
 /// An address or a network.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Nothing but digits, letters of addresses, points, colons and a slash.
+    /// Only digits, hexadecimal letters, dots, colons and a slash.
     text: String,
 }
 
 impl Peer {
-    /// Reads `192.0.2.1`, `2001:db8::1` or `10.0.0.0/8`; `None` for anything else.
+    /// Parses `192.0.2.1`, `2001:db8::1` or `10.0.0.0/8`; `None` for anything else.
     pub fn parse(text: &str) -> Option<Peer> {
         Some(Peer { text: Network::parse(text)?.to_string() })
     }
 }
 
-/// What both directions of a flow come to.
+/// Sums over both directions of a flow.
 const SUMS: &str = "count(*) AS flows, sum(packets + coalesce(reverse_packets, 0)) AS packets, \
                     sum(bytes + coalesce(reverse_bytes, 0)) AS bytes";
 
 impl Question {
-    /// The question in SQL; `limit`: rows of the answer.
+    /// The question in SQL; `limit` is the maximum number of rows.
     pub fn sql(&self, limit: u64) -> String {
         let by = |columns: &[&str], condition: &str| {
             let keys = (1..=columns.len()).map(|key| key.to_string()).collect::<Vec<_>>().join(", ");
@@ -123,7 +123,7 @@ impl Question {
     }
 }
 
-/// Both ends of all flows, by their addresses or something about these ([`super::ends`]).
+/// Both ends of all flows, by address or an attribute of it ([`super::ends`]).
 fn ends(name: &str, by: &str, limit: u64) -> String {
     format!(
         "SELECT address AS {name}, sum(flows) AS flows, sum(sent) AS sent_bytes, sum(received) AS received_bytes \

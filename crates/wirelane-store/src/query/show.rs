@@ -1,4 +1,4 @@
-//! Answers as people and programs read them.
+//! Output of answers for people and programs.
 
 use std::borrow::Cow;
 
@@ -12,26 +12,26 @@ use wirelane::escape::{csv_cell, json, printable};
 use super::Sink;
 use crate::{Error, Result};
 
-/// How an answer is written.
+/// Output format of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// Columns under a header, for people: bytes that a terminal would act on are escaped.
+    /// Columns under a header, for people: control characters for the terminal are escaped.
     Table,
-    /// A JSON object a line; what is NULL is left out, and unsafe characters are `\uXXXX`.
+    /// A JSON object per line; NULL values are omitted, and unsafe characters become `\uXXXX`.
     Json,
-    /// CSV (RFC 4180, with newlines alone) under a header; what is NULL is empty, unsafe characters are escaped, and texts
-    /// that a spreadsheet would run have an apostrophe before them.
+    /// CSV (RFC 4180, with LF line ends) under a header; NULL values are empty, unsafe characters are escaped, and
+    /// texts that a spreadsheet would execute are prefixed with an apostrophe.
     Csv,
 }
 
-/// Rows by whose cells the columns' widths are chosen; of later rows some may stand out.
+/// Number of first rows that determine the columns' widths; wider cells in later rows stand out.
 const MEASURED: usize = 20_000;
 
-/// An answer on its way out.
+/// State of writing an answer.
 pub(super) struct Shown<'a> {
     form: Form,
     sink: &'a mut Sink<'a>,
-    /// Widths of a table's columns, once its header is out.
+    /// Widths of a table's columns, once its header was written.
     widths: Option<Vec<usize>>,
 }
 
@@ -41,12 +41,12 @@ impl<'a> Shown<'a> {
         Shown { form, sink, widths: None }
     }
 
-    /// Whether anything is out.
+    /// Whether anything was written.
     pub(super) fn begun(&self) -> bool {
         self.widths.is_some()
     }
 
-    /// Shows rows.
+    /// Writes rows.
     pub(super) fn rows(&mut self, schema: &SchemaRef, batches: &[RecordBatch]) -> Result<()> {
         let engine = |error: ArrowError| Error::Engine(error.to_string());
         let mut text = Vec::new();
@@ -109,7 +109,7 @@ impl<'a> Shown<'a> {
         Ok(())
     }
 
-    /// The answer is over; one without rows has a header.
+    /// Ends the answer; one without rows gets a header.
     pub(super) fn end(&mut self, schema: &SchemaRef) -> Result<()> {
         if self.begun() { Ok(()) } else { self.rows(schema, &[]) }
     }

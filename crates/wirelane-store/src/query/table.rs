@@ -1,4 +1,4 @@
-//! A table as DataFusion has it: which files, and what their folders say.
+//! A table for DataFusion: its files, and the columns from their folder names.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -35,7 +35,7 @@ pub(super) struct Files {
 
 impl Files {
     pub(super) fn new<'a>(table: Table, files: impl Iterator<Item = &'a Stored>) -> Result<Files> {
-        // Text is looked at where it lies.
+        // Text columns are read as views, without copying.
         let viewed = table
             .schema()
             .fields()
@@ -83,7 +83,7 @@ impl TableProvider for Files {
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let source = ParquetSource::new(self.schema.clone());
-        // Threads get files of about the same bytes; DataFusion divides those that are large.
+        // Threads get files of about the same total size; DataFusion splits large ones.
         let threads = state.config().target_partitions().max(1);
         let mut groups: Vec<(u64, Vec<PartitionedFile>)> = vec![(0, Vec::new()); threads];
         for file in &self.files {
@@ -103,19 +103,19 @@ impl TableProvider for Files {
     }
 
     fn supports_filters_pushdown(&self, filters: &[&Expr]) -> Result<Vec<TableProviderFilterPushDown>> {
-        // Files and groups of rows are left out by them; rows are looked at again.
+        // Files and row groups are skipped by the filters; rows are filtered again.
         Ok(vec![TableProviderFilterPushDown::Inexact; filters.len()])
     }
 }
 
-/// Which of these cannot be read to their ends, and why; those that have gone are not among them.
+/// Files that cannot be read completely, and the reasons; without those that were removed meanwhile.
 pub(super) fn damaged(files: &[(Table, Stored)]) -> Vec<(PathBuf, String)> {
     let next = AtomicUsize::new(0);
     let found = Mutex::new(Vec::new());
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {
         for _ in 0..threads {
-            // Relaxed: the counter hands out places and orders nothing; the lock and the scope's end do.
+            // Relaxed: the counter hands out indexes and orders nothing; the lock and the scope's end do.
             scope.spawn(|| {
                 while let Some((table, file)) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let read = guarded(|| read(*table, &file.path)).and_then(|read| read);
@@ -132,7 +132,7 @@ pub(super) fn damaged(files: &[(Table, Stored)]) -> Vec<(PathBuf, String)> {
     found
 }
 
-/// Reads all of a file, and looks whether its columns are those of its table.
+/// Reads a whole file, and checks that its columns are those of its table.
 fn read(table: Table, path: &Path) -> std::result::Result<(), String> {
     let file = File::open(path).map_err(|error| error.to_string())?;
     let reader = ParquetRecordBatchReaderBuilder::try_new(file).map_err(|error| error.to_string())?;

@@ -1,4 +1,4 @@
-//! The questions of a report, and what it makes of the answers.
+//! The questions of a report, and the sections made of their answers.
 
 use std::path::Path;
 
@@ -9,35 +9,35 @@ use super::{Cell, Chart, Line, Report, Section, Table};
 use crate::query::{Asker, Form, Question};
 use crate::{Error, Result, Table as Stored};
 
-/// Measurements that are told of, and lists of them; of more there is no end in a store that anybody may write to.
+/// Maximum number of measurements, and of lists of them: anybody who can write to a store can add any number of them.
 const MOST_MEASUREMENTS: usize = 64;
-/// Lines of a chart.
+/// Maximum lines of a chart.
 const MOST_LINES: usize = 8;
-/// Alarms whose moments are drawn, or that are listed one by one.
+/// Maximum number of alarms that are drawn or listed one by one.
 const MOST_MARKS: u64 = 500;
 
-/// What a report is to have.
+/// Settings of a report.
 #[derive(Clone, Debug)]
 pub struct ReportSettings {
-    /// The store's folder, for its head.
+    /// The store's folder, for the header of the report.
     pub store: String,
-    /// The time that was asked for, in nanoseconds since 1970: where it is left open, what there is says it.
+    /// Start of the requested time span, in nanoseconds since 1970; `None`: the start of the stored data.
     pub from_ns: Option<i64>,
-    /// Its end.
+    /// End of the requested time span; `None`: the end of the stored data.
     pub to_ns: Option<i64>,
-    /// Seconds of a step of charts; chosen by the length of the time where it is `None`.
+    /// Seconds of a step of charts; `None`: chosen by the length of the time span.
     pub step_s: Option<u64>,
-    /// Rows of what has most.
+    /// Maximum rows of a list.
     pub limit: u64,
 }
 
-/// Told after each question: how many are answered, how many there are as far as is known, and what comes next.
+/// Called after each question with the number of answered questions, the total known so far, and the name of the next.
 pub type Progress<'p> = dyn FnMut(usize, usize, &str) + 'p;
 
 /// A row of an answer.
 type Row = Map<String, Value>;
 
-/// Asks a store for all that a report has.
+/// Asks a store for all data of a report.
 ///
 /// # Errors
 /// As [`Asker::ask`].
@@ -47,7 +47,7 @@ pub fn gather(
     named: &mut dyn FnMut(&Path, &str),
     progress: &mut Progress<'_>,
 ) -> Result<Report> {
-    // What there is of each table, and then the questions that are about it.
+    // First the time span of each table, then the questions about it.
     let mut gather = Gather { asker, named, progress, done: 0, all: SPANS.len(), period: Period::default() };
     let mut spans = Vec::new();
     for table in SPANS {
@@ -59,7 +59,7 @@ pub fn gather(
     let Some((first_ns, last_ns, longest_ns)) = whole else {
         return Ok(empty(settings));
     };
-    // An interval that ends within the time that was asked for may have begun before, and is told of whole.
+    // An interval that ends within the requested time may have begun before; it is reported as a whole.
     let measured = spans.iter().find(|(of, _)| *of == Stored::Measurements).and_then(|(_, span)| *span);
     let from_ns = settings.from_ns.map_or(first_ns, |from| from.max(first_ns));
     let from_ns = measured.map_or(from_ns, |(start_ns, ..)| from_ns.min(start_ns)).min(last_ns);
@@ -113,7 +113,7 @@ pub fn gather(
     Ok(Report { store: settings.store.clone(), from_ns, to_ns, step_s, sections })
 }
 
-/// The tables that are asked what there is.
+/// The tables whose time spans are asked for.
 const SPANS: [Stored; 6] = [
     Stored::Measurements,
     Stored::Flows,
@@ -123,7 +123,7 @@ const SPANS: [Stored; 6] = [
     Stored::Ledgers,
 ];
 
-/// A column of a report: the answer's name of it, and how it is told.
+/// A column of a report: its name in the answer, and the conversion to a cell.
 type Named = (&'static str, fn(&Row, &str) -> Cell);
 
 const TALKERS: &[Named] =
@@ -189,7 +189,7 @@ fn string<'r>(row: &'r Row, name: &str) -> &'r str {
     row.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// A name in SQL. Whoever writes to a store chooses names in it.
+/// A quoted text in SQL. Anybody who can write to a store chooses names in it.
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }
@@ -198,7 +198,7 @@ fn noted(title: &str, note: &str) -> Section {
     Section { title: title.to_owned(), notes: vec![note.to_owned()], ..Section::default() }
 }
 
-/// Of a time of which nothing is stored.
+/// Report for a time span without stored data.
 fn empty(settings: &ReportSettings) -> Report {
     let (from_ns, to_ns) = (settings.from_ns.unwrap_or(0), settings.to_ns.unwrap_or(0));
     let section = noted("Nothing", "Nothing is stored for this time span.");
@@ -243,7 +243,7 @@ impl Gather<'_, '_> {
         rows.collect::<std::result::Result<_, _>>().map_err(|error| Error::Engine(error.to_string()))
     }
 
-    /// From when to when there is something, and its longest row; `None`: nothing.
+    /// Start and end of the stored data, and the longest row; `None`: no rows.
     fn span(&mut self, table: Stored) -> Result<Option<(i64, i64, i64)>> {
         let name = table.name();
         let longest = if matches!(table, Stored::Measurements) { "max(duration_ns)" } else { "0" };
@@ -265,7 +265,7 @@ impl Gather<'_, '_> {
         Ok(Section { title: title.to_owned(), table, ..Section::default() })
     }
 
-    /// A value's rate by steps.
+    /// Rate of a value in each step.
     fn rates(
         &self,
         rows: &[Row],
@@ -341,7 +341,7 @@ impl Gather<'_, '_> {
         for row in self.ask("lists", &sql)? {
             self.all += 1;
             let (name, list) = (string(&row, "measurement"), string(&row, "list"));
-            // Classes stand in their order, as `32-63`, and there are few.
+            // Classes are listed in their order, as `32-63`, and there are few.
             let order = if matches!(list, "lengths" | "gaps") {
                 "try_cast(split_part(item, '-', 1) AS bigint)".to_owned()
             } else {
@@ -355,7 +355,7 @@ impl Gather<'_, '_> {
             );
             let rows = self.ask(list, &sql)?;
             let mut section = Section { title: format!("{list} of {name}"), ..Section::default() };
-            // Classes of lengths have no error.
+            // Length classes have no error.
             let columns = if rows.iter().any(|row| row.contains_key("error")) { ITEMS } else { &ITEMS[..2] };
             section.table = Some(table(&rows, columns, Some("packets")));
             sections.push(section);
@@ -430,7 +430,7 @@ impl Gather<'_, '_> {
         let rows = self.ask("ledgers", &sql)?;
         let sum = rows.into_iter().next().unwrap_or_default();
         let step_ns = self.period.step_ns();
-        // A part is at its end: it may have begun long before, where nothing came.
+        // A partial ledger is placed at its end: it may have begun long before, if no packets came.
         let sql = format!(
             "SELECT greatest(start_ns + duration_ns - 1, 0) / {step_ns} AS step, sum(seen) AS seen, \
              sum(analysed) AS analysed, sum(lost + shed + coalesce(nic_missed, 0)) AS missing \

@@ -1,19 +1,19 @@
-//! Numbers over time as SVG. Only numbers and times are written here: names are beside it, where they are escaped.
+//! Charts over time as SVG. Only numbers and times are written here: names are outside the SVG, where they are escaped.
 
 use chrono::DateTime;
 use plotters::prelude::*;
 
 use super::{Chart, short};
 
-/// Of the picture, in its own units.
+/// Size of the picture, in its own units.
 const SIZE: (u32, u32) = (960, 260);
-/// Room above the highest number.
+/// Height of the axis relative to the highest number.
 const HEADROOM: f64 = 1.08;
 
-/// The colours of lines, from the first on: told apart by those who see few colours, too (Okabe and Ito).
+/// Colours of the lines, in order: distinguishable for colour-blind people, too (Okabe and Ito).
 pub(super) const COLOURS: [&str; 8] =
     ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#8a8a00", "#555555"];
-/// Of moments that stand out.
+/// Colour of marked moments.
 pub(super) const MARK: &str = "#c00000";
 
 fn colour(text: &str) -> RGBColor {
@@ -21,7 +21,7 @@ fn colour(text: &str) -> RGBColor {
     RGBColor(part(1), part(3), part(5))
 }
 
-/// The picture; `None` where there is nothing to draw.
+/// The picture; `None` if there is nothing to draw.
 pub(super) fn svg(chart: &Chart, (from_ns, to_ns): (i64, i64), step_ns: i64) -> Option<String> {
     if chart.lines.iter().all(|line| line.points.is_empty()) {
         return None;
@@ -34,7 +34,7 @@ pub(super) fn svg(chart: &Chart, (from_ns, to_ns): (i64, i64), step_ns: i64) -> 
     Some(text)
 }
 
-/// What is drawn lies in memory: it fails where there is no room for labels, and never does at this size.
+/// Draws into memory: fails if there is no room for labels, which does not happen at this size.
 fn draw(
     text: &mut String,
     chart: &Chart,
@@ -42,7 +42,7 @@ fn draw(
     step_ns: i64,
     most: f64,
 ) -> Result<(), Box<dyn std::error::Error>> {
-    // Seconds since the beginning: numbers that a chart can cut into even parts.
+    // Seconds since the beginning: the axis can be divided into even parts.
     let second = |ns: i64| ns.saturating_sub(from_ns) as f64 / 1e9;
     let (end, step) = (second(to_ns), step_ns as f64 / 1e9);
     let form = if end <= 600.0 {
@@ -76,7 +76,7 @@ fn draw(
     }))?;
     for (line, colour) in chart.lines.iter().zip(COLOURS.map(colour).iter().cycle()) {
         for run in line.points.chunk_by(|a, b| b.0 - a.0 <= step_ns) {
-            // A step is as long as it is: what was measured in it is drawn over all of it.
+            // A value is drawn over the whole step in which it was measured.
             let ends = |(at, value): &(i64, f64)| {
                 let start = second(*at).max(0.0);
                 [(start, *value), ((second(*at) + step).min(end), *value)]

@@ -1,4 +1,4 @@
-//! The report as a page of HTML: no script, no link, nothing that is fetched, and a policy in the page that says so.
+//! The report as an HTML page: without scripts, links and external resources, enforced by a policy in the page.
 
 use std::fmt::Write as _;
 
@@ -17,7 +17,7 @@ th,td{padding:.15rem .9rem .15rem 0;border-bottom:1px solid #8883;vertical-align
 svg{width:100%;height:auto}.key{display:inline-block;margin-right:1.2rem}\
 .key i{display:inline-block;width:.9rem;height:.25rem;vertical-align:middle;margin-right:.35rem}";
 
-/// Writes it.
+/// Formats the report.
 pub(super) fn write(report: &Report) -> String {
     let mut page = String::from("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n");
     page += "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n";
@@ -96,8 +96,8 @@ fn put_table(page: &mut String, table: &Table) {
     page.push_str("</table>\n");
 }
 
-/// Text that is nothing but text, in elements and in quotes. Control characters, and those that turn the direction of
-/// writing, are shown as numbers.
+/// Text without markup, in elements and in quotes. Control characters, and those that change the writing direction, are
+/// shown as numbers.
 fn escaped(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
@@ -115,7 +115,7 @@ fn escaped(text: &str) -> String {
 }
 
 impl Report {
-    /// A report with nothing but this section, for tests.
+    /// A report with only this section, for tests.
     #[cfg(test)]
     pub(super) fn of(section: Section) -> Report {
         let store = "a<b>&\"'".to_owned();
@@ -155,7 +155,7 @@ mod tests {
         let safe = "&quot;&#39;&gt;&lt;script&gt;alert(1)&lt;/script&gt;\\u{1b}[2J\\u{202e}x";
         assert_eq!(page.matches(safe).count(), 4, "title, note, legend, cell: {page}");
         assert!(page.contains("of the store a&lt;b&gt;&amp;&quot;&#39;</p>"));
-        // Nothing but what this writes is a tag.
+        // Only tags that this module writes.
         let tags: std::collections::BTreeSet<&str> = page
             .split('<')
             .skip(1)

@@ -1,11 +1,11 @@
-//! A report of what is stored of some time: what was measured, who talked most, alarms, where packets went.
+//! A report of the stored data of a time span: measurements, top talkers, alarms, packet ledgers.
 //!
 //! ```text
 //! store -> ask.rs (questions, as of query/) -> Report: sections of charts and tables -> html.rs (chart.rs), text.rs, JSON
 //! ```
 //!
-//! Names in a store come from packets, captures and configurations. They are escaped where they are written: of HTML in
-//! `html.rs`, of a terminal in `text.rs`; charts have numbers alone.
+//! Names in a store come from packets, captures and configurations. They are escaped where they are written: for HTML
+//! in `html.rs`, for a terminal in `text.rs`; charts contain only numbers.
 
 mod ask;
 mod chart;
@@ -19,62 +19,62 @@ use wirelane::escape::to_json;
 
 pub use ask::{Progress, ReportSettings, gather};
 
-/// What is told of some time.
+/// A report of a time span.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// The store's folder.
     pub store: String,
-    /// The beginning of the time that it is about, in nanoseconds since 1970.
+    /// Start of the time span, in nanoseconds since 1970.
     pub from_ns: i64,
-    /// Its end.
+    /// End of the time span.
     pub to_ns: i64,
-    /// Seconds that a point of a chart is about.
+    /// Seconds of a chart's step.
     pub step_s: u64,
-    /// What is told.
+    /// Sections, in order.
     pub sections: Vec<Section>,
 }
 
-/// Something that is told.
+/// A section of a report.
 #[derive(Clone, Debug, Default)]
 pub struct Section {
-    /// What it is about.
+    /// Heading.
     pub title: String,
-    /// What is to be said beside, or in the place of, numbers.
+    /// Remarks beside, or in place of, numbers.
     pub notes: Vec<String>,
-    /// Over time.
+    /// Values over time.
     pub chart: Option<Chart>,
-    /// In rows.
+    /// Values in rows.
     pub table: Option<Table>,
 }
 
-/// Numbers over time.
+/// A chart of values over time.
 #[derive(Clone, Debug, Default)]
 pub struct Chart {
-    /// Of the numbers: `bit/s`.
+    /// Unit of the values: `bit/s`.
     pub unit: &'static str,
-    /// Lines, which hold together.
+    /// Lines of the chart.
     pub lines: Vec<Line>,
-    /// Moments that stand out, in nanoseconds since 1970.
+    /// Marked moments, in nanoseconds since 1970.
     pub marks: Vec<i64>,
 }
 
 /// One line of a chart.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Line {
-    /// What it is of.
+    /// Name of the line's subject.
     pub name: String,
-    /// The beginning of a step, in nanoseconds since 1970, and the mean over it. A step that is missing was not measured.
+    /// Start of a step, in nanoseconds since 1970, and the mean over the step. A missing step was not measured.
     pub points: Vec<(i64, f64)>,
 }
 
-/// Rows of numbers.
+/// A table of values.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
     /// Names of the columns.
     pub columns: Vec<&'static str>,
     /// A cell for each column.
     pub rows: Vec<Vec<Cell>>,
-    /// The column that is drawn as a bar, too.
+    /// Index of the column that is also drawn as a bar.
     pub bar: Option<usize>,
 }
 
@@ -91,12 +91,12 @@ pub enum Cell {
     Percent(f64),
     /// A time, in nanoseconds since 1970.
     Time(i64),
-    /// It is not known.
+    /// Unknown value.
     Unknown,
 }
 
 impl Cell {
-    /// Its number, where it is one.
+    /// The value as a number, if it is one.
     fn number(&self) -> Option<f64> {
         match self {
             Cell::Count(number) => Some(*number as f64),
@@ -105,7 +105,7 @@ impl Cell {
         }
     }
 
-    /// As people read it; nothing is escaped.
+    /// The value for people, unescaped.
     fn shown(&self) -> String {
         match self {
             Cell::Text(text) => text.clone(),
@@ -129,17 +129,17 @@ impl Cell {
 }
 
 impl Report {
-    /// For people, as lines of a terminal; names are escaped.
+    /// The report for people, as lines of a terminal; names are escaped.
     pub fn text(&self) -> String {
         text::write(self)
     }
 
-    /// A page of HTML, whole in itself: nothing in it is run or fetched.
+    /// A self-contained HTML page, without scripts and external resources.
     pub fn html(&self) -> String {
         html::write(self)
     }
 
-    /// A JSON object for each section, a line each.
+    /// A JSON object per section, one per line.
     pub fn json(&self) -> String {
         #[derive(Serialize)]
         struct Object<'r> {
@@ -184,27 +184,27 @@ impl Report {
                 lines: chart.iter().flat_map(|chart| chart.lines.iter().map(line)).collect(),
                 rows: rows.collect(),
             };
-            // Numbers are finite, and keys are text: there is nothing that JSON has not.
+            // Numbers are finite, and keys are text: JSON can represent everything.
             text += &to_json(&object).unwrap_or_default();
             text.push('\n');
         }
         text
     }
 
-    /// What the time is in words.
+    /// The time span in words.
     fn period(&self) -> String {
         format!("{} to {} UTC", moment(self.from_ns), moment(self.to_ns))
     }
 }
 
-/// A time in UTC, to the second, or finer where it is.
+/// A time in UTC, to the second, or finer if it has a fraction.
 fn moment(ns: i64) -> String {
     let time = chrono::DateTime::from_timestamp_nanos(ns);
     let whole = ns.rem_euclid(1_000_000_000) == 0;
     time.format(if whole { "%Y-%m-%d %H:%M:%S" } else { "%Y-%m-%d %H:%M:%S%.3f" }).to_string()
 }
 
-/// A whole number with its thousands apart.
+/// A whole number with thousands separators.
 fn grouped(number: i64) -> String {
     let digits = number.unsigned_abs().to_string();
     let mut text = if number < 0 { "-".to_owned() } else { String::new() };
@@ -217,7 +217,7 @@ fn grouped(number: i64) -> String {
     text
 }
 
-/// A number in three digits: `12.3k`.
+/// A number with three digits: `12.3k`.
 fn short(number: f64) -> String {
     let (mut value, mut unit) = (number, "");
     for larger in ["k", "M", "G", "T"] {

@@ -1,17 +1,17 @@
-//! The report as lines of a terminal.
+//! The report as text for a terminal.
 
 use wirelane::escape::printable;
 
 use super::{Chart, Report, Table, short};
 
-/// Steps that a row of blocks shows at most.
+/// Maximum blocks in a row.
 const BLOCKS_WIDE: usize = 60;
-/// From little to much; nothing at all, and what was not measured, are told apart.
+/// From low to high; zero and not measured are shown differently.
 const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-/// Columns of a cell of text.
+/// Maximum characters of a text cell.
 const WIDEST: usize = 60;
 
-/// Writes it.
+/// Formats the report.
 pub(super) fn write(report: &Report) -> String {
     let mut text = format!("{}, of the store {}\n", report.period(), printable(&report.store));
     for section in &report.sections {
@@ -29,7 +29,7 @@ pub(super) fn write(report: &Report) -> String {
     text
 }
 
-/// Each line of a chart: the highest number of a step, and a block for each of its steps, or for several.
+/// Each line of a chart: the maximum over its steps, and a block for each step, or for several.
 fn put_chart(text: &mut String, chart: &Chart, report: &Report) {
     let step_ns = (report.step_s.max(1) as i64).saturating_mul(1_000_000_000);
     let first = report.from_ns.div_euclid(step_ns);
@@ -75,7 +75,7 @@ fn put_table(text: &mut String, table: &Table) {
     }
 }
 
-/// As much of a text as a column has.
+/// A text, cut to the width of a column.
 fn cut(text: &str) -> String {
     let safe = printable(text);
     match safe.char_indices().nth(WIDEST) {

@@ -1,9 +1,10 @@
 //! The tables of calls and of RTP streams.
 //!
-//! Other than in JSON: `from` and `to`, which SQL has reserved, are `from_header` and `to_header`; times are in nanoseconds; the
-//! ends of a call are addresses and ports; what RTCP says has `rtcp_` before its names. Of a call's streams there are sums beside it,
-//! and each is a row of `streams`, with the Call-ID and the start of its call, which many calls with one Call-ID do not share.
-//! Keys that were pressed are counted, and never stored. Parts of streams are not there.
+//! Differences from JSON: `from` and `to`, which SQL reserves, are `from_header` and `to_header`; times are in
+//! nanoseconds; the ends of a call are addresses and ports; values from RTCP are prefixed with `rtcp_`. A call's row
+//! has sums over its streams, and each stream is a row of `streams`, with the Call-ID and the start of its call, which
+//! distinguish calls with the same Call-ID. Pressed keys are counted, and never stored. Parts of streams are not
+//! stored.
 
 use serde_json::Value;
 use wirelane_analysis::voip::{CallRecord, Ending, Finished, Stream};
@@ -68,7 +69,7 @@ pub(super) const CALLS: &[Described] = &[
     ("round_trip_ms", Type::Real, true),
     ("end_reason", Type::Text, false),
 ];
-/// Columns of `calls` that are not as in JSON: those before this one.
+/// Number of first columns of `calls` that differ from JSON.
 const CALLS_OWN: usize = 23;
 
 /// Columns of `streams`.
@@ -129,7 +130,7 @@ pub(super) const STREAMS: &[Described] = &[
     ("codec_ie", Type::Real, true),
     ("codec_bpl", Type::Real, true),
 ];
-/// Columns of `streams` that are not as in JSON: those before this one.
+/// Number of first columns of `streams` that differ from JSON.
 const STREAMS_OWN: usize = 14;
 
 impl Storable for Finished {
@@ -154,7 +155,7 @@ impl Storable for Finished {
                 }
             }
             Finished::Stream(stream, ending) => put_stream(stream, None, *ending, put),
-            // On their way to somebody else.
+            // Only for other outputs.
             Finished::Signal(_) | Finished::Kept(_) => {}
         }
     }

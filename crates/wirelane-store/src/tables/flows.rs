@@ -1,5 +1,5 @@
-//! The table of flows. Other than in JSON are the names of `start` and `end`, of which SQL has reserved one, and
-//! `length_mean` is missing, which is a quotient of others.
+//! The table of flows. Differences from JSON: `start` and `end` have other names, because SQL reserves one of them, and
+//! `length_mean` is missing, because it is a quotient of other columns.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use wirelane_export::flows::{Naming, evidence, has_ports, reason, tcp_flags, tun
 
 use super::{Described, Put, Row, Storable, Table, Type};
 
-/// Columns: name, type, whether a flow may be without.
+/// Columns: name, type, whether the value may be missing.
 const COLUMNS: &[Described] = &[
     ("start_time", Type::Time, false),
     ("end_time", Type::Time, false),
@@ -39,7 +39,7 @@ const COLUMNS: &[Described] = &[
     ("end_reason", Type::Text, false),
 ];
 
-/// Columns of one direction; of the other they have `reverse_` before their names, and may be missing.
+/// Columns of one direction; those of the reverse direction are prefixed with `reverse_`, and may be missing.
 const DIRECTION: &[Described] = &[
     ("packets", Type::Long, false),
     ("bytes", Type::Long, false),
@@ -64,7 +64,7 @@ pub(super) fn columns() -> Vec<(String, Type, bool)> {
     own.chain(DIRECTION.iter().map(|(name, kind, _)| (format!("reverse_{name}"), *kind, true))).collect()
 }
 
-/// What is looked up once, not for every flow.
+/// Names that are looked up once, not for every flow.
 #[derive(Debug)]
 pub struct FlowNames {
     naming: Naming,
@@ -128,7 +128,7 @@ impl Storable for FlowRecord {
             row.int(Some(record.flow.queue));
             row.text(Some(if record.is_egress() { "egress" } else { "ingress" }));
             row.int(record.vlan());
-            // 20 bits.
+            // A label has 20 bits.
             row.int(record.mpls_label().map(|label| label as i32));
             row.text(tunnel_name(key.tunnel));
             row.long((key.tunnel != tunnel::NONE).then_some(key.tunnel_id));

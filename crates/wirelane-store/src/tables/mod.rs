@@ -1,9 +1,9 @@
-//! The tables of a store: their columns, and rows of them.
+//! The tables of a store: their columns and rows.
 //!
-//! Types are those that every reader of Parquet has: Spark knows neither unsigned numbers nor times in nanoseconds, so times are
-//! there to the microsecond for people (`start_time`, `end_time`, in UTC) and in full for programs (`start_ns`,
-//! `duration_ns`). Addresses are text, as people write them in questions. Names and meanings are those of the JSON exports;
-//! each table says where they are not.
+//! Types are those that every reader of Parquet supports: Spark supports neither unsigned numbers nor times in
+//! nanoseconds, so times are stored to the microsecond for people (`start_time`, `end_time`, in UTC) and in full for
+//! programs (`start_ns`, `duration_ns`). Addresses are text, as people write them in questions. Names and meanings are
+//! those of the JSON exports; each table documents its differences.
 
 mod calls;
 mod flows;
@@ -30,40 +30,41 @@ pub enum Table {
     Flows,
     /// Calls.
     Calls,
-    /// RTP streams, of calls and others.
+    /// RTP streams, whether they belong to calls or not.
     Streams,
     /// HTTP transactions.
     Transactions,
-    /// What measurements of probes have come to.
+    /// Results of the measurements of probes.
     Measurements,
-    /// Alarms of probes that were raised or cleared.
+    /// Raised and cleared alarms of probes.
     Alarms,
-    /// Where packets of probes went.
+    /// Packet ledgers of probes.
     Ledgers,
 }
 
-/// What can be stored: it comes to rows of one table or several.
+/// A value that can be stored as rows of one or several tables.
 pub trait Storable: Send + 'static {
-    /// The tables that it comes to.
+    /// Tables that contain rows of this value.
     const TABLES: &'static [Table];
-    /// What numbers in it are called, as the capture knows it.
+    /// Tables of the capture for the names of numbers, such as device ids.
     type Naming: Send + 'static;
-    /// What is looked up once, and not for every one.
+    /// Names that are looked up once, not for every value.
     type Names: From<Self::Naming> + Send + 'static;
 
-    /// Rows of this table that it comes to.
+    /// Number of rows of this value in a table.
     fn rows(&self, table: Table) -> u64;
 
-    /// Puts its rows: for each the table, when it has ended in nanoseconds since 1970, and what fills it.
+    /// Stores the rows: for each the table, the end in nanoseconds since 1970, and a function that fills the row.
     fn put(&self, names: &mut Self::Names, put: &mut Put<'_>);
 }
 
-/// Takes a row: see [`Storable::put`].
+/// Receives a row: see [`Storable::put`].
 pub type Put<'a> = dyn FnMut(Table, u64, &mut dyn FnMut(&mut Row<'_>)) + 'a;
 
-/// What the metadata of a file says of its table: this, and the table's name.
+/// Key of the table's name in the metadata of a file.
 pub(crate) const TABLE: &str = "wirelane.table";
-/// What it says of the columns: one more where a column has changed its meaning. A new column is no such change.
+/// Key and value of the schema version in the metadata: increased when a column changes its meaning. A new column does
+/// not change the version.
 pub(crate) const VERSION: (&str, &str) = ("wirelane.schema", "1");
 
 #[derive(Clone, Copy)]
@@ -76,7 +77,7 @@ enum Type {
     Time,
 }
 
-/// Name, type, whether a row may be without.
+/// Name, type, whether the value may be missing.
 type Described = (&'static str, Type, bool);
 
 impl Table {
@@ -91,7 +92,7 @@ impl Table {
         Table::Ledgers,
     ];
 
-    /// Its name, in SQL, and of its folder.
+    /// Name in SQL and of the folder.
     pub const fn name(self) -> &'static str {
         match self {
             Table::Flows => "flows",
@@ -104,7 +105,7 @@ impl Table {
         }
     }
 
-    /// What counts its rows that are in no file.
+    /// Name of the counter of rows that are not in any file.
     pub(crate) const fn unwritten(self) -> &'static str {
         match self {
             Table::Flows => "unwritten_flows",
@@ -117,7 +118,7 @@ impl Table {
         }
     }
 
-    /// The schema of its files.
+    /// Schema of the table's files.
     pub(crate) fn schema(self) -> SchemaRef {
         let field = |(name, kind, nullable): (String, Type, bool)| {
             let kind = match kind {
@@ -145,13 +146,12 @@ impl Table {
         Arc::new(Schema::new(columns.into_iter().map(field).collect::<Vec<_>>()))
     }
 
-    /// Columns that hardly ever have a value twice: numbers close to each other, for which there is a better encoding than a
-    /// dictionary.
+    /// Columns of close numbers that rarely repeat: a delta encoding is better than a dictionary for these.
     pub(crate) fn series(self) -> &'static [&'static str] {
         &["start_time", "end_time", "start_ns", "duration_ns"]
     }
 
-    /// Columns of values that hardly ever come twice, and are not close to each other: a dictionary takes time and room.
+    /// Columns of values that rarely repeat and are not close to each other: a dictionary would cost time and memory.
     pub(crate) fn distinct(self) -> &'static [&'static str] {
         match self {
             Table::Flows => &[
@@ -202,7 +202,7 @@ impl Column {
     }
 }
 
-/// Rows on their way into a file.
+/// Rows that are collected for a file.
 #[derive(Debug)]
 pub(crate) struct Columns {
     schema: SchemaRef,
@@ -211,40 +211,40 @@ pub(crate) struct Columns {
 }
 
 impl Columns {
-    /// No rows.
+    /// Creates an empty set of rows.
     pub(crate) fn new(table: Table) -> Columns {
         let schema = table.schema();
         let columns = schema.fields().iter().map(|field| Column::of(field.data_type())).collect();
         Columns { schema, columns, rows: 0 }
     }
 
-    /// Their schema.
+    /// Schema of the rows.
     pub(crate) fn schema(&self) -> SchemaRef {
         Arc::clone(&self.schema)
     }
 
-    /// How many there are.
+    /// Number of rows.
     pub(crate) fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Adds one.
+    /// Adds a row.
     pub(crate) fn push(&mut self, fill: &mut dyn FnMut(&mut Row<'_>)) {
         fill(&mut Row(self.columns.iter_mut()));
         self.rows += 1;
     }
 
-    /// Takes the rows out.
+    /// Takes all rows out as a batch.
     ///
     /// # Errors
-    /// Where columns are not what the schema says, which is a fault here.
+    /// If columns do not match the schema, which is a bug in this crate.
     pub(crate) fn take(&mut self) -> Result<RecordBatch, ArrowError> {
         self.rows = 0;
         RecordBatch::try_new(self.schema(), self.columns.iter_mut().map(Column::finish).collect())
     }
 }
 
-/// A row's values, column by column.
+/// The values of a row, written column by column.
 #[derive(Debug)]
 pub struct Row<'a>(std::slice::IterMut<'a, Column>);
 
@@ -261,7 +261,7 @@ impl Row<'_> {
         }
     }
 
-    /// Of what is 64 bits wide: times end in 2262, and no counter gets there.
+    /// Writes an unsigned 64-bit value: times end in 2262, and no counter gets there.
     fn wide(&mut self, value: Option<u64>) {
         self.long(value.map(|value| i64::try_from(value).unwrap_or(i64::MAX)));
     }
@@ -287,7 +287,7 @@ impl Row<'_> {
     fn address(&mut self, value: Option<IpAddr>) {
         let Some(Column::Text(column)) = self.0.next() else { return };
         match value {
-            // The builder takes all that is written.
+            // Writing to the builder cannot fail.
             Some(value) => {
                 let _ = write!(column, "{value}");
                 column.append_value("");
@@ -302,7 +302,7 @@ impl Row<'_> {
         }
     }
 
-    /// The four columns that all tables begin with.
+    /// Writes the four columns that all tables begin with.
     fn span(&mut self, first_ns: u64, last_ns: u64) {
         self.time(first_ns);
         self.time(last_ns);
@@ -310,12 +310,12 @@ impl Row<'_> {
         self.wide(Some(last_ns.saturating_sub(first_ns)));
     }
 
-    /// What a JSON object has under the columns' names, to the last column of these.
+    /// Writes the values of a JSON object under the names of these columns.
     fn values(&mut self, object: &serde_json::Value, columns: &[Described]) {
         for ((name, ..), column) in columns.iter().zip(&mut self.0) {
             let value = &object[*name];
             match column {
-                // Numbers fit: columns are as wide as what is counted.
+                // Numbers fit: columns are as wide as their counters.
                 Column::Int(column) => {
                     column.append_option(value.as_i64().and_then(|value| value.try_into().ok()))
                 }

@@ -1,12 +1,12 @@
 //! The tables of probes: `measurements`, `alarms` and `ledgers`.
 //!
-//! A measurement comes to several rows an interval, told apart by `kind`. `all` is what everything comes to, without a key
-//! or with. `key` is one of the keys that are shown, as many as `show` says, and `other` what found no room among keys.
-//! `list` is one entry of a top-list or a histogram, with its name in `list` and what it is of in `item`. What is shown of
-//! totals is not here: of what is counted it is the sum.
+//! A measurement's interval becomes several rows, distinguished by `kind`. `all` is the total, without a key or with.
+//! `key` is one of the shown keys, as many as `show` says, and `other` the rest of the keys. `list` is one entry of a
+//! top-list or a histogram, with its name in `list` and its item in `item`. Totals of the whole capture are not stored:
+//! they are the sums of the counts.
 //!
-//! Other than in JSON: `packets` and `bytes` are there whether or not they were asked for, and ports, VLANs, queues and
-//! devices are numbers. `ledgers` has what a capture's ledger has grown by since the row before; `in_flight` is left out.
+//! Differences from JSON: `packets` and `bytes` are always present, and ports, VLANs, queues and devices are numbers.
+//! `ledgers` has the growth of a capture's ledger since the row before; `in_flight` is omitted.
 
 use serde_json::{Map, Value, json};
 use wirelane_probe::{AlarmEvent, Entry, LedgerPart, Shown};
@@ -90,15 +90,15 @@ pub(super) const LEDGERS: &[Described] = &[
     ("nic_missed", Type::Long, true),
 ];
 
-/// The columns that all tables begin with.
+/// Number of columns that all tables begin with.
 const SPAN: usize = 4;
-/// Fields of keys that are numbers here.
+/// Fields of keys that are stored as numbers.
 const NUMBERS: [&str; 6] = ["src_port", "dst_port", "port", "vlan", "queue", "device"];
 
-/// A row of `measurements`, by the names of its columns.
+/// A row of `measurements`, by column name.
 type Named = Map<String, Value>;
 
-/// The rows that a measurement's interval comes to.
+/// The rows of a measurement's interval.
 fn rows(shown: &Shown) -> Vec<Named> {
     let mut all = named(shown, "all", (shown.packets, shown.bytes));
     all.insert("without_key".into(), json!(shown.keys.map(|_| shown.without_key)));
@@ -109,7 +109,7 @@ fn rows(shown: &Shown) -> Vec<Named> {
     let mut lists = Vec::new();
     for row in &shown.rows {
         if shown.keys.is_none() {
-            // Without a key there is one row, which is all.
+            // Without a key there is one row, which is the total.
             put_values(&mut all, &row.values);
             lists.extend(listed(shown, None, &row.values));
             continue;
@@ -144,14 +144,14 @@ fn named(shown: &Shown, kind: &str, (packets, bytes): (u64, u64)) -> Named {
     columns.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-/// Values that are numbers. Those of packets and bytes are there.
+/// Adds numeric values. Those of packets and bytes already exist.
 fn put_values(row: &mut Named, values: &Map<String, Value>) {
     for (name, value) in values.iter().filter(|(_, value)| value.is_number()) {
         row.entry(name.clone()).or_insert_with(|| value.clone());
     }
 }
 
-/// A row for each entry of values that are lists or histograms.
+/// A row for each entry of lists and histograms.
 fn listed<'s>(
     shown: &'s Shown,
     key: Option<&'s str>,

@@ -1,4 +1,4 @@
-//! The table of HTTP transactions. Other than in JSON, times are in nanoseconds; fields of heads that were asked for
+//! The table of HTTP transactions. Differences from JSON: times are in nanoseconds, and requested header fields
 //! (`--fields`) are not stored, as they may be secrets.
 
 use wirelane_analysis::http::{Mark, Message, Transaction, fields};

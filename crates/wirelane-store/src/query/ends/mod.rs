@@ -1,16 +1,16 @@
-//! `ends()`: both ends of all flows, added up, as a table for ready questions.
+//! `ends()`: both ends of all flows, summed, as a table for ready questions.
 //!
 //! ```text
 //! flows (src, dst, bytes, reverse_bytes) -> SumsExec, a table of sums for each partition -> rows
 //! ```
 //!
-//! In SQL alone this takes two scans, one by source and one by destination, each of which groups by text; here it is one
-//! scan, and what is looked up for each end is an address as a number. Rows are parts: a partition has its own, and
-//! hands on what it has where memory is short, so whoever asks adds them up by address (`GROUP BY`), which may go on in
-//! temporary files.
+//! In SQL alone this takes two scans, one by source and one by destination, each of which groups by text; here it is
+//! one scan, and the lookup key of each end is an address as a number. Rows are partial sums: each partition has its
+//! own sums, and hands them on when memory is short, so the query has to sum them by address (`GROUP BY`), which may
+//! use temporary files.
 //!
-//! `ends()` has addresses; `ends(24, 48)` networks of so many bits of IPv4 and IPv6; `ends('10.0.0.0/8')` the
-//! addresses that have talked to one of this network, with the times of the first and the last flow.
+//! `ends()` returns addresses; `ends(24, 48)` networks with prefix lengths for IPv4 and IPv6; `ends('10.0.0.0/8')` the
+//! addresses that have talked to an address of this network, with the times of the first and the last flow.
 
 mod sums;
 
@@ -42,17 +42,17 @@ use futures::StreamExt;
 use super::functions::{Network, contained};
 use sums::{By, End, Sums, Table};
 
-/// Rows that are handed on together.
+/// Number of rows that are handed on together.
 const TOGETHER: usize = 8192;
 
-/// The function.
+/// The table function `ends()`.
 #[derive(Debug)]
 pub(super) struct Ends {
     flows: DataFrame,
 }
 
 impl Ends {
-    /// Over these flows.
+    /// Creates the function over these flows.
     pub(super) fn new(flows: DataFrame) -> Ends {
         Ends { flows }
     }
@@ -87,7 +87,7 @@ impl TableFunctionImpl for Ends {
         if let Some(peer) = &peer {
             columns.extend(["start_time", "end_time"]);
             let is_peer = |column: &str| match peer.is_one() {
-                // Text is compared faster than it is read, and files have addresses in this one form.
+                // Comparing text is faster than parsing it, and files contain addresses in this one form.
                 true => col(column).eq(lit(peer.address().to_string())),
                 false => contained().call(vec![col(column), lit(peer.to_string())]),
             };
@@ -98,7 +98,7 @@ impl TableFunctionImpl for Ends {
     }
 }
 
-/// What rows have.
+/// Schema of the rows.
 fn schema(timed: bool) -> SchemaRef {
     let number = |name: &str| Field::new(name, DataType::Int64, false);
     let time = |name: &str| Field::new(name, DataType::Timestamp(TimeUnit::Microsecond, None), false);
@@ -108,10 +108,10 @@ fn schema(timed: bool) -> SchemaRef {
     Arc::new(Schema::new(fields))
 }
 
-/// The function's table.
+/// The table that the function returns.
 #[derive(Debug)]
 struct EndsTable {
-    /// The flows that it is made of.
+    /// The flows that are summed.
     plan: LogicalPlan,
     schema: SchemaRef,
     by: By,
@@ -146,7 +146,7 @@ impl TableProvider for EndsTable {
     }
 }
 
-/// Adds up the ends of its input, each partition for itself.
+/// Sums the ends of its input, each partition separately.
 #[derive(Debug)]
 struct SumsExec {
     input: Arc<dyn ExecutionPlan>,
@@ -215,10 +215,10 @@ impl ExecutionPlan for SumsExec {
     }
 }
 
-/// Sums on their way on.
+/// Sums that are being handed on.
 type Rows = Box<dyn Iterator<Item = (Option<String>, Sums)> + Send>;
 
-/// A partition.
+/// State of a partition.
 struct Adding {
     input: SendableRecordBatchStream,
     table: Table,
@@ -226,7 +226,7 @@ struct Adding {
     by: By,
     peer: Option<Network>,
     schema: SchemaRef,
-    /// What is handed on, before more is added.
+    /// Rows that are handed on before more flows are added.
     rows: Option<Rows>,
     is_over: bool,
 }
@@ -249,7 +249,8 @@ impl Adding {
             match self.input.next().await {
                 Some(flows) => {
                     self.add(&flows?)?;
-                    // What there is no memory for is handed on; whoever adds up the rows may do so in files.
+                    // When the memory limit is reached, the sums are handed on; the `GROUP BY` after this may use
+                    // files.
                     if self.memory.try_resize(self.table.size()).is_err() {
                         self.hand_on();
                     }
@@ -299,7 +300,7 @@ impl Adding {
     }
 }
 
-/// What a row has of an end.
+/// An end of the flow in this row.
 fn end(column: &StringViewArray, row: usize) -> Option<End<'_>> {
     column.is_valid(row).then(|| End::read(column.value(row)))
 }

@@ -8,21 +8,21 @@ use hashbrown::HashTable;
 
 use super::super::functions::Network;
 
-/// What flows are added up by.
+/// Key by which flows are summed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum By {
     /// The address of an end.
     Address,
-    /// The network of so many bits that it is in, of IPv4 and of IPv6.
+    /// The network of an end, by the prefix lengths for IPv4 and IPv6.
     Network(u8, u8),
 }
 
-/// One end of a flow, as it stands in a row.
+/// One end of a flow, as in a row.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum End<'a> {
     /// An address.
     Is(IpAddr),
-    /// Text that is none: somebody else's file.
+    /// Text that is not an address, as in a file of another program.
     Strange(&'a str),
 }
 
@@ -31,26 +31,26 @@ impl End<'_> {
         text.parse().map_or(End::Strange(text), End::Is)
     }
 
-    /// Whether it is in this network.
+    /// Whether the end is in this network.
     pub(super) fn is_in(self, network: &Network) -> bool {
         matches!(self, End::Is(address) if network.contains(address))
     }
 }
 
-/// What they come to.
+/// Sums of an end's flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sums {
     pub(super) flows: i64,
     pub(super) sent: i64,
     pub(super) received: i64,
-    /// When the first one has begun, in microseconds since 1970.
+    /// Start of the first flow, in microseconds since 1970.
     pub(super) first: i64,
-    /// When the last one has ended.
+    /// End of the last flow.
     pub(super) last: i64,
 }
 
 impl Sums {
-    /// As SQL adds up: what does not fit goes round.
+    /// Adds with wrap-around on overflow, as SQL does.
     fn add(&mut self, more: &Sums) {
         self.flows = self.flows.wrapping_add(more.flows);
         self.sent = self.sent.wrapping_add(more.sent);
@@ -60,7 +60,7 @@ impl Sums {
     }
 }
 
-/// An address in the fewest words: an entry with its sums is a cache line of 64 bytes.
+/// An address in the fewest machine words: an entry with its sums is a cache line of 64 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Key {
     high: u64,
@@ -93,10 +93,10 @@ impl From<Key> for IpAddr {
 #[derive(Debug)]
 pub(super) struct Table {
     by: By,
-    /// Whoever sends packets chooses addresses: the hash has a seed that nobody knows.
+    /// Senders of packets choose addresses: the hash has a secret seed.
     random: RandomState,
     known: HashTable<(Key, Sums)>,
-    /// By text that is no address. Networks have none of these: they are all under `None`.
+    /// Sums by text that is not an address. Grouped by network, all of it is under `None`.
     strange: HashMap<Option<Box<str>>, Sums>,
 }
 
@@ -127,12 +127,12 @@ impl Table {
         entry.and_modify(|(_, known)| known.add(sums)).or_insert((key, *sums));
     }
 
-    /// Bytes of memory, about.
+    /// Approximate memory in bytes.
     pub(super) fn size(&self) -> usize {
         self.known.allocation_size() + self.strange.len() * (size_of::<Sums>() + 64)
     }
 
-    /// All of it: what it is called, where that is known, and what it comes to.
+    /// All rows: the name of the address or network, if known, and its sums.
     pub(super) fn into_rows(self) -> impl Iterator<Item = (Option<String>, Sums)> + Send {
         let by = self.by;
         let name = move |address: IpAddr| match by {
@@ -164,7 +164,7 @@ mod tests {
     fn an_address_of_one_family_is_none_of_the_other() {
         let ends = ["1.2.3.4", "::ffff:1.2.3.4", "::1.2.3.4", "::102:304", "1.2.3.4", "", "x"];
         let found = rows(By::Address, &ends);
-        // `::102:304` is how the last but one is written.
+        // `::102:304` is the form in which `::1.2.3.4` is written.
         let expected = [("", 1), ("1.2.3.4", 2), ("::102:304", 2), ("::ffff:1.2.3.4", 1), ("x", 1)];
         let expected: BTreeMap<_, _> = expected.map(|(name, flows)| (Some(name.to_owned()), flows)).into();
         assert_eq!(found, expected);

@@ -1,4 +1,4 @@
-//! `ends()` against sums made row by row.
+//! `ends()` against sums computed row by row.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -15,11 +15,11 @@ use super::*;
 const BATCHES: i64 = 50;
 const ROWS: i64 = 400;
 
-/// A row: source, destination, bytes, those of the other direction; times follow from `bytes`.
+/// A row: source, destination, bytes, reverse bytes; times follow from `bytes`.
 type Flow = (Option<String>, Option<String>, i64, Option<i64>);
 
 fn flow(number: i64) -> Flow {
-    // As files have them: in the one form that we write.
+    // The one form in which we write addresses to files.
     let address = |n: i64| match n % 7 {
         0 => format!("2001:db8:{:x}::{:x}", 1 + n % 3, n + 1),
         _ => format!("10.{}.{}.{}", n % 5, n % 11, n % 251),
@@ -73,7 +73,7 @@ fn session(pool: Arc<dyn MemoryPool>) -> SessionContext {
     session
 }
 
-/// By what an end is called.
+/// Sums by the name of an end.
 type Found = BTreeMap<Option<String>, [i64; 5]>;
 
 fn add(found: &mut Found, name: Option<String>, more: [i64; 5]) {
@@ -82,7 +82,7 @@ fn add(found: &mut Found, name: Option<String>, more: [i64; 5]) {
     (sums[3], sums[4]) = (sums[3].min(more[3]), sums[4].max(more[4]));
 }
 
-/// The rows of `ends(..)`, added up, and how many there were.
+/// The summed rows of `ends(..)`, and the number of rows.
 fn asked(pool: Arc<dyn MemoryPool>, arguments: &str) -> (Found, usize) {
     let session = session(pool);
     let runtime = tokio::runtime::Builder::new_multi_thread().build().unwrap();
@@ -105,10 +105,10 @@ fn asked(pool: Arc<dyn MemoryPool>, arguments: &str) -> (Found, usize) {
     (found, rows)
 }
 
-/// What an end is called, where it counts, by itself and by the other end.
+/// Name of an end, if it counts, from itself and the other end.
 type Name<'f> = &'f dyn Fn(&str, Option<&str>) -> Option<Option<String>>;
 
-/// What there is to be found.
+/// Expected sums.
 fn expected(timed: bool, name: Name<'_>) -> Found {
     let mut found = Found::new();
     for (src, dst, bytes, back) in (0..BATCHES * ROWS).map(flow) {
