@@ -28,8 +28,8 @@ pub struct KernelFlows {
 pub struct Intervals {
     /// Length in nanoseconds; not 0.
     length_ns: u64,
-    /// Difference of UTC and the kernel's monotonic clock when this value was made. Steps of the system's clock are not
-    /// followed: all intervals have the same length.
+    /// UTC minus the kernel's monotonic clock, in nanoseconds, when this value was made. Steps of the system's clock
+    /// are not followed: all intervals have the same length.
     ahead_ns: u64,
 }
 
