@@ -14,11 +14,11 @@ use crate::watch::Ending;
 use crate::worker::Worker;
 use wirelane_filter::Filter;
 
-/// A running capture by one engine. The functions of [`crate::Capture`] with the same names say what each does.
+/// A running capture by one engine. See the functions of [`crate::Capture`] with the same names.
 pub(crate) trait Backend: Send + fmt::Debug {
     fn engine(&self) -> &'static str;
 
-    /// Why this engine, where the best one could not be taken.
+    /// Why this engine was chosen, where the best one did not work.
     fn engine_reason(&self) -> Option<&str> {
         None
     }
@@ -35,7 +35,7 @@ pub(crate) trait Backend: Send + fmt::Debug {
 
     fn set_compiled_filter(&self, filter: &Filter) -> Result<()>;
 
-    /// The rules in force; `None` where the capture was started without.
+    /// The rules in force; `None` where the capture was started without rules.
     fn rules(&self) -> Option<&Arc<ActiveRuleset>>;
 
     fn meter(&self) -> Option<Meter> {

@@ -1,4 +1,4 @@
-//! A run of records, and how far they have been read.
+//! A run of records, and the reader's progress in it.
 
 use std::cell::{Cell, UnsafeCell};
 use std::ptr::NonNull;
@@ -17,31 +17,31 @@ use crate::tally::DeviceTally;
 
 /// Records in arrival order, all of one device (and, in the ring engine, of one lane).
 ///
-/// A batch is an iterator. What it has yielded counts as analysed; the memory goes back to the lane when the
-/// worker is asked for the next batch, not before, so records stay valid until then. A batch that is dropped
-/// half-way continues with its rest in the next one.
+/// A batch is an iterator. Yielded records count as analysed; their memory goes back to the lane when the worker is
+/// asked for the next batch, not before, so records stay valid until then. If a batch is dropped half-way, its
+/// remaining records are in the next one.
 #[derive(Debug)]
 pub struct Batch<'a> {
     records: Records<'a>,
-    /// The progress at which nothing is left.
+    /// The progress at which the batch is exhausted.
     end: usize,
     device: u16,
     progress: &'a Progress,
     tally: &'a DeviceTally,
 }
 
-/// Where the records of a batch are.
+/// Location of the records of a batch.
 #[derive(Debug)]
 enum Records<'a> {
-    /// One behind the other, each with its header before it: rings, and the file engine.
+    /// One record after the other, each with its header before it: rings, and the file engine.
     Packed(&'a [u8]),
-    /// The headers beside each other, the packets wherever the kernel put them: sockets.
+    /// Headers in an array, packets wherever the kernel put them: sockets.
     Apart(&'a [Slot]),
-    /// Parts of flows where a lane has kept them.
+    /// Parts of flows in a lane's cache.
     Kept(Half<'a>),
 }
 
-/// A record whose packet lies elsewhere.
+/// A record whose packet is stored elsewhere.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slot {
     header: RecordHeader,
@@ -49,7 +49,7 @@ pub(crate) struct Slot {
     said: Said,
 }
 
-// SAFETY: plain integers, and a pointer to memory that belongs to no thread; who made the slot has argued that it
+// SAFETY: plain integers, and a pointer to memory that belongs to no thread; the creator of the slot has argued that it
 // stays valid.
 unsafe impl Send for Slot {}
 
@@ -57,13 +57,13 @@ impl Slot {
     /// A record of the `header.cap_len` bytes at `data`.
     ///
     /// # Safety
-    /// The bytes stay valid and are not written to for as long as the slot can be in a batch: until the source
-    /// that owns it throws it away.
+    /// The bytes stay valid and are not written to for as long as the slot can be in a batch: until the source that
+    /// owns it discards it.
     pub(crate) unsafe fn new(header: RecordHeader, data: NonNull<u8>) -> Slot {
         Slot { header, data, said: Said::default() }
     }
 
-    /// The same with what rules have said of the packet.
+    /// Adds the rule results for the packet.
     pub(crate) fn evaluated(mut self, evaluated: &Evaluated) -> Slot {
         self.header.rule_id = evaluated.rule_id;
         self.said = Said::of(evaluated);
@@ -79,7 +79,7 @@ impl Slot {
     }
 }
 
-/// Turns a header into that of a digest, and gives what the record is of then.
+/// Turns a header into that of a digest, and returns the content of the digest.
 pub(crate) fn digest<'p>(header: &mut RecordHeader, parsed: &'p Parsed) -> &'p Ip {
     header.kind = record_kind::DIGEST;
     header.cap_len = size_of::<Ip>() as u32;
@@ -87,7 +87,7 @@ pub(crate) fn digest<'p>(header: &mut RecordHeader, parsed: &'p Parsed) -> &'p I
     if header.flags & flags::INNER != 0 { &parsed.inner } else { &parsed.outer }
 }
 
-/// The digests that slots point to.
+/// Storage of the digests that slots point to.
 #[derive(Debug)]
 pub(crate) struct Digests {
     room: Box<[UnsafeCell<Ip>]>,
@@ -95,84 +95,83 @@ pub(crate) struct Digests {
 }
 
 impl Digests {
-    /// Room for so many.
+    /// Storage for `most` digests.
     pub(crate) fn new(most: usize) -> Digests {
         Digests { room: (0..most).map(|_| UnsafeCell::default()).collect(), used: 0 }
     }
 
-    /// A slot of a packet's digest. It may be in a batch until [`Digests::clear`].
+    /// Stores a packet's digest and returns a slot for it. The slot may be in a batch until [`Digests::clear`].
     ///
     /// # Panics
-    /// Where there is no room.
+    /// If the storage is full.
     pub(crate) fn slot(&mut self, mut header: RecordHeader, parsed: &Parsed) -> Slot {
         let ip = digest(&mut header, parsed);
         let place = self.room[self.used].get();
         self.used += 1;
-        // SAFETY: nobody has a reference to the place, as no slot points to it yet.
+        // SAFETY: there is no other reference to the place, as no slot points to it yet.
         unsafe { place.write(*ip) };
         let data = NonNull::new(place.cast()).expect("a place in a box");
-        // SAFETY: cap_len is the size of what lies there, which stays and is not written to before `clear`.
+        // SAFETY: cap_len is the size of the Ip at `data`, which stays and is not written to before `clear`.
         unsafe { Slot::new(header, data) }
     }
 
-    /// Forgets them. No slot of them may be in a batch any more.
+    /// Discards all digests. None of their slots may be in a batch any more.
     pub(crate) fn clear(&mut self) {
         self.used = 0;
     }
 }
 
-/// How much of the current batch has been yielded: bytes of packed records, slots of others.
+/// Progress in the current batch: yielded bytes of packed records, yielded slots of others.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     yielded: Cell<usize>,
     damaged: Cell<bool>,
     barrier: Cell<bool>,
-    /// Of the parts of flows that may come next.
+    /// Epoch of the parts of flows that may come next.
     epoch: Cell<u32>,
 }
 
 impl Progress {
-    /// The epoch of the parts of flows that may come next; a batch ends before the first of the next epoch.
+    /// Sets the epoch of the parts of flows that may come next; a batch ends before the first of the next epoch.
     pub(crate) fn expect(&self, epoch: u32) {
         self.epoch.set(epoch);
     }
 
-    /// What was yielded, of whole records, from the start of the batch; resets the count.
+    /// Progress from the start of the batch, in whole records; resets it.
     pub(crate) fn take(&self) -> usize {
         self.yielded.take()
     }
 
-    /// Whether the batch has ended at a barrier, or before another epoch; resets it.
+    /// Whether the batch ended at a barrier, or before another epoch; resets the mark.
     pub(crate) fn take_barrier(&self) -> bool {
         self.barrier.take()
     }
 
-    /// Whether something stood in a batch that was no whole record.
+    /// Whether a batch contained bytes that do not form a whole record.
     pub(crate) fn is_damaged(&self) -> bool {
         self.damaged.get()
     }
 }
 
-/// Bytes that a record with this many captured bytes takes in a ring, up to what rules have said of it: header, data,
-/// padding to 8.
+/// Bytes that a record with this many captured bytes takes in a ring, without rule results: header, data, padding to 8.
 pub(crate) const fn body_size(cap_len: usize) -> usize {
     (RECORD_HEADER + cap_len + 7) & !7
 }
 
-/// Bytes of what rules have said of a record with these flags.
+/// Size in bytes of the rule results of a record with these flags.
 pub(crate) const fn said_size(of: u16) -> usize {
     let tail = if of & (flags::TAGGED | flags::GSO) != 0 { size_of::<Tail>() } else { 0 };
     tail + if of & flags::FOUND != 0 { size_of::<Found>() } else { 0 }
 }
 
-/// What rules have said of a packed record, behind its bytes.
+/// Rule results of a packed record, stored after its bytes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Behind<'a> {
     tag: Option<u32>,
     aggregate: Tail,
     found: Option<&'a FoundBytes>,
     note: Option<&'a [u8]>,
-    /// Bytes of all of it.
+    /// Size in bytes of all results.
     size: usize,
 }
 
@@ -181,7 +180,7 @@ pub(crate) fn has_note(found: &[u8]) -> bool {
     found.first_chunk().is_some_and(|first| u32::from_ne_bytes(*first) & FOUND_NOTE != 0)
 }
 
-/// What lies behind the bytes of a packed record with these flags; `None`: it is not whole.
+/// The rule results after the bytes of a packed record with these flags; `None`: the record is incomplete.
 #[cold]
 fn said_of(of: u16, mut end: &[u8]) -> Option<Behind<'_>> {
     let (all, mut said) = (end.len(), Behind::default());
@@ -202,7 +201,7 @@ fn said_of(of: u16, mut end: &[u8]) -> Option<Behind<'_>> {
         if has_note(found) {
             let (note, behind) = end.split_first_chunk::<{ size_of::<Note>() }>()?;
             let length = note.first_chunk().map_or(0, |length| u32::from_ne_bytes(*length));
-            // One that is longer than its room is none that the program has written.
+            // A note longer than its field was not written by the program.
             said.note = Some(note[size_of::<Note>() - NOTE..].get(..length as usize)?);
             end = behind;
         }
@@ -211,15 +210,15 @@ fn said_of(of: u16, mut end: &[u8]) -> Option<Behind<'_>> {
     Some(said)
 }
 
-/// What lies behind the header of a digest.
+/// The content of a digest, from the bytes after its header.
 fn digest_in(data: &[u8]) -> Option<&Ip> {
     let whole = data.len() == size_of::<Ip>() && data.as_ptr().cast::<Ip>().is_aligned();
-    // SAFETY: as long and as aligned as an Ip, which is plain integers, so that every bit pattern is valid; borrowed for
-    // as long as `data`.
+    // SAFETY: as long and as aligned as an Ip, which is plain integers, so that every bit pattern is valid; borrowed
+    // for as long as `data`.
     whole.then(|| unsafe { &*data.as_ptr().cast::<Ip>() })
 }
 
-/// What lies behind the header of a part of a flow, or in a lane's cache.
+/// A part of a flow, from the bytes after its header or from a lane's cache.
 pub(crate) fn flow_in(data: &[u8]) -> Option<&FlowPart> {
     let whole = data.len() == size_of::<FlowPart>() && data.as_ptr().cast::<FlowPart>().is_aligned();
     // SAFETY: as long and as aligned as a FlowPart, which is plain integers, so that every bit pattern is valid; borrowed
@@ -227,16 +226,16 @@ pub(crate) fn flow_in(data: &[u8]) -> Option<&FlowPart> {
     whole.then(|| unsafe { &*data.as_ptr().cast::<FlowPart>() })
 }
 
-/// What lies behind the header of a record of what has been skipped of HTTP.
+/// Skipped bytes of HTTP, from the bytes after the header of such a record.
 fn http_in(data: &[u8]) -> Option<&SkippedBytes> {
     let whole = data.len() == size_of::<SkippedBytes>() && data.as_ptr().cast::<SkippedBytes>().is_aligned();
-    // SAFETY: as long and as aligned as an SkippedBytes, which is plain integers without padding, so that every bit pattern is
-    // valid; borrowed for as long as `data`.
+    // SAFETY: as long and as aligned as a SkippedBytes, which is plain integers without padding, so that every bit
+    // pattern is valid; borrowed for as long as `data`.
     whole.then(|| unsafe { &*data.as_ptr().cast::<SkippedBytes>() })
 }
 
 impl<'a> Batch<'a> {
-    /// A batch over parts of flows where they were kept. What is yielded of them is no packet.
+    /// A batch over parts of flows in a lane's cache. Its records are not packets.
     pub(crate) fn kept(
         half: Half<'a>,
         device: u16,
@@ -259,8 +258,8 @@ impl<'a> Batch<'a> {
         Batch { records: Records::Packed(bytes), end, device, progress, tally }
     }
 
-    /// A batch of records whose packets lie apart. What has been yielded of them before, and was not taken from
-    /// `progress`, is not yielded again.
+    /// A batch of records whose packets are stored elsewhere. Records that were yielded before, and not yet taken from
+    /// `progress`, are not yielded again.
     pub(crate) fn apart(
         slots: &'a [Slot],
         device: u16,
@@ -270,12 +269,12 @@ impl<'a> Batch<'a> {
         Batch { records: Records::Apart(slots), end: slots.len(), device, progress, tally }
     }
 
-    /// Whether there is nothing (left) in it: the wait ended before a record came.
+    /// Whether the batch is exhausted or empty: the wait ended before a record came.
     pub fn is_empty(&self) -> bool {
         self.progress.barrier.get() || self.progress.yielded.get() >= self.end
     }
 
-    /// A part of a flow in a ring; none where it is of the next epoch.
+    /// A part of a flow in a ring; `None` where it is of the next epoch.
     fn flow(&self, header: &'a RecordHeader, data: &'a [u8]) -> Option<Record<'a>> {
         let expected = self.progress.epoch.get();
         if header.hash == expected.wrapping_add(1) && expected != 0 {
@@ -380,7 +379,7 @@ mod tests {
 
     const BOTH: u16 = flags::TAGGED | flags::FOUND;
 
-    /// A tag, patterns, and a note of so many bytes, as the program writes them.
+    /// A tag, patterns, and a note of `length` bytes, as the program writes them.
     fn behind(first: u32, length: u32) -> Vec<u8> {
         let words = [7, 0, first, 12, 0, FOUND_MORE, length, 0].into_iter().chain(100..108);
         words.flat_map(u32::to_ne_bytes).collect()
@@ -393,7 +392,7 @@ mod tests {
         assert_eq!((said.tag, said.size), (Some(7), 64));
         assert_eq!(said.note, Some(&end[32..37]));
         assert_eq!(said.found.map(|found| &found[..]), Some(&end[8..24]));
-        // What follows is the next record's then.
+        // The following bytes belong to the next record then.
         let without = behind(11, 5);
         let said = said_of(BOTH, &without).unwrap();
         assert_eq!((said.tag, said.note, said.size), (Some(7), None, 24));
@@ -446,7 +445,7 @@ mod tests {
         progress.expect(8);
         assert_eq!(Batch::new(&bytes[read..], bytes.len() - read, 0, &progress, &tally).count(), 1);
         assert_eq!((progress.take() + read, tally.sum()), (bytes.len(), (0, 0)), "parts are no packets");
-        // One of long ago, or of nobody's.
+        // Parts of a past epoch, or of an epoch that is invalid.
         for expected in [9, 0] {
             let progress = Progress::default();
             progress.expect(expected);

@@ -19,12 +19,12 @@ use wirelane_privsep::Sandbox;
 use wirelane_rules::RuleSet;
 use wirelane_tune::Polling;
 
-/// How to capture. Every setting has a default that suits most captures.
+/// Builder of a capture. Every setting has a default that suits most captures.
 #[derive(Clone, Debug)]
 pub struct Builder(Settings);
 
 impl Builder {
-    /// A capture on these devices and virtual devices.
+    /// A builder for a capture on these devices and virtual devices.
     pub fn new(selectors: impl IntoIterator<Item = Selector>) -> Builder {
         Builder(Settings::new(selectors.into_iter().collect()))
     }
@@ -44,50 +44,50 @@ impl Builder {
         self
     }
 
-    /// Number of workers, 1 to 64; free of the number of RX queues. Default: 1.
+    /// Number of workers, 1 to 64; independent of the number of RX queues. Default: 1.
     #[must_use]
     pub fn workers(mut self, workers: usize) -> Builder {
         self.0.workers = workers;
         self
     }
 
-    /// The cores that workers are to be pinned to, in turn. Default: none, the scheduler places them.
+    /// The cores that workers are pinned to, in turn. Default: none, the scheduler chooses.
     #[must_use]
     pub fn cores(mut self, cores: impl IntoIterator<Item = usize>) -> Builder {
         (self.0.cores_auto, self.0.cores) = (false, cores.into_iter().collect());
         self
     }
 
-    /// Chooses the workers' cores as `wirelane tune` does: beside the CPUs that serve the RX queues, on the card's
-    /// NUMA node, away from what is busy. Takes the place of [`Builder::cores`].
+    /// Chooses the workers' cores as `wirelane tune` does: beside the CPUs that serve the RX queues, on the card's NUMA
+    /// node, away from busy CPUs. Replaces [`Builder::cores`].
     #[must_use]
     pub fn cores_auto(mut self) -> Builder {
         (self.0.cores_auto, self.0.cores) = (true, Vec::new());
         self
     }
 
-    /// How the devices' RX queues are polled for as long as the capture lasts: it is put back at its end, also if the
-    /// process is killed, by a process that is forked here (`wl-cleanup`); if that is killed too, by whoever captures
-    /// there next or by [`wirelane_tune::restore`]. Start the capture before threads, whose locks a forked process
-    /// inherits: it logs nothing and takes none but the allocator's. Each queue's thread or
-    /// interrupt is bound beside the worker that it feeds; workers without [`Builder::cores`] are placed too.
-    /// Default: as it is.
+    /// How the devices' RX queues are polled for as long as the capture lasts. The previous state is restored at its
+    /// end, also if the process is killed, by a process that is forked here (`wl-cleanup`); if that process is killed
+    /// too, by the next capture on the device or by [`wirelane_tune::restore`]. Start the capture before threads, whose
+    /// locks a forked process inherits: the forked process logs nothing and takes no lock except the allocator's. Each
+    /// queue's thread or interrupt is bound beside the worker that it feeds; workers without [`Builder::cores`] are
+    /// placed too. Default: no change.
     #[must_use]
     pub fn polling(mut self, polling: Polling) -> Builder {
         self.0.polling = Some(polling);
         self
     }
 
-    /// Which worker gets a packet. Default: [`Steering::Flow`].
+    /// How packets are distributed to workers. Default: [`Steering::Flow`].
     #[must_use]
     pub fn steering(mut self, steering: Steering) -> Builder {
         (self.0.steering, self.0.steering_program) = (steering, None);
         self
     }
 
-    /// Has a program of yours choose the worker, in the kernel: an object file that clang has compiled for BPF from a
-    /// source that includes `<wirelane/steer.h>`, which says what such a program is given and what it may do. A packet
-    /// that it does not want is `filtered` in the ledger. Takes the place of [`Builder::steering`]; engine `ring` only.
+    /// Chooses the worker by a program of yours, in the kernel: an object file that clang has compiled for BPF from a
+    /// source that includes `<wirelane/steer.h>`, which documents the program's input and limits. A packet that the
+    /// program refuses is `filtered` in the ledger. Replaces [`Builder::steering`]; engine `ring` only.
     ///
     /// Up to four different programs can steer one device at a time; groups with the same one share it.
     #[must_use]
@@ -96,37 +96,38 @@ impl Builder {
         self
     }
 
-    /// Captures one of `of` equal parts of all flows, the one with this number, which begin at 0: several captures that each
-    /// have another number, and the same seed, divide a device's flows among them. Both directions of a conversation, and
-    /// all fragments of a datagram, are in one part. What is in another is `filtered` in the ledger, before filter and
-    /// rules are asked. Engine `ring` only. Default: all flows.
+    /// Captures one of `of` equal parts of all flows, the one with this number, counted from 0: several captures with
+    /// different numbers and the same seed divide a device's flows among them. Both directions of a conversation, and
+    /// all fragments of a datagram, are in one part. Packets of other parts are `filtered` in the ledger, before filter
+    /// and rules are evaluated. Engine `ring` only. Default: all flows.
     #[must_use]
     pub fn share(mut self, number: u32, of: u32, seed: u32) -> Builder {
         self.0.share = Some(Share { number, of, seed });
         self
     }
 
-    /// Yields the records of a worker in the order of their timestamps, over all RX queues, CPUs, directions and devices.
-    /// Records are held back for some 30 us, until no other lane can have an earlier one; by engine `packet` for up to 4 ms
-    /// and the kernel's timer, where a worker has several sockets. Engine `xsk` does not merge. Default: yes. Without it
-    /// each lane's records come in their order, which costs the lanes and the worker less.
+    /// Yields the records of a worker in the order of their timestamps, over all RX queues, CPUs, directions and
+    /// devices. Records are held back for some 30 us, until no other lane can have an earlier one; by engine `packet`
+    /// for up to 4 ms plus the kernel's timer, where a worker has several sockets. Engine `xsk` does not merge.
+    /// Default: yes. Without merging, each lane's records come in the lane's order, which costs the lanes and the
+    /// worker less.
     #[must_use]
     pub fn in_order(mut self, in_order: bool) -> Builder {
         self.0.in_order = in_order;
         self
     }
 
-    /// Keeps captured packets from the host stack. Default: they go on to it.
+    /// Keeps captured packets from the host stack. Default: the host stack receives them too.
     #[must_use]
     pub fn exclusive(mut self, exclusive: bool) -> Builder {
         self.0.exclusive = exclusive;
         self
     }
 
-    /// Keeps all received packets from the host stack, also those that the filter, the rules or the share refuse, and those
-    /// that find no room: for a device that only captures, as one on a mirror port. What the stack would do with a packet
-    /// costs several times what a capture does. Other captures on the device get theirs as always. Engine `ring`, and `xsk`,
-    /// which has it so anyway. Default: no.
+    /// Keeps all received packets from the host stack, also those that the filter, the rules or the share refuse, and
+    /// those that are lost: for a device that only captures, for example on a mirror port. Processing a packet in the
+    /// stack costs several times as much as capturing it. Other captures on the device still get their packets. Engine
+    /// `ring`, and `xsk`, which does so anyway. Default: no.
     #[must_use]
     pub fn exclusive_all(mut self, exclusive_all: bool) -> Builder {
         self.0.exclusive |= exclusive_all;
@@ -134,23 +135,23 @@ impl Builder {
         self
     }
 
-    /// Steers by, and reports, the headers inside tunnels. Default: the outer ones.
+    /// Steers by, and reports, the headers inside tunnels. Default: the outer headers.
     #[must_use]
     pub fn inner_headers(mut self, inner: bool) -> Builder {
         self.0.inner = inner;
         self
     }
 
-    /// Makes every packet visible at once and wakes the worker for it: lowest delay, about half the rate.
+    /// Makes every packet visible at once and wakes the worker for it: lowest latency, about half the rate.
     #[must_use]
     pub fn immediate(mut self, immediate: bool) -> Builder {
         self.0.immediate = immediate;
         self
     }
 
-    /// How long packets may gather in the rings before a worker that waits looks at them, unless one is a quarter full:
-    /// fewer wake-ups, and so less CPU time where few packets come; whoever waits by [`crate::Worker::readiness`] is told
-    /// at once all the same. Engine `ring` only, and without [`Builder::immediate`]. Default: a lone packet wakes its
+    /// How long packets may gather in the rings before a waiting worker looks at them, unless a ring is a quarter full:
+    /// fewer wake-ups, and so less CPU time at low packet rates; a thread that waits by [`crate::Worker::readiness`] is
+    /// still woken at once. Engine `ring` only, and without [`Builder::immediate`]. Default: a lone packet wakes its
     /// worker, and under load sleeps are as long as they pay, up to 5 ms.
     #[must_use]
     pub fn patience(mut self, patience: Duration) -> Builder {
@@ -165,21 +166,21 @@ impl Builder {
         self
     }
 
-    /// Where packets are taken from the kernel. Default: [`HookChoice::Auto`].
+    /// The hook at which packets are captured. Default: [`HookChoice::Auto`].
     #[must_use]
     pub fn hook(mut self, hook: HookChoice) -> Builder {
         self.0.hook = hook;
         self
     }
 
-    /// Which packets are captured. Default: [`Direction::Auto`].
+    /// Direction of the captured packets. Default: [`Direction::Auto`].
     #[must_use]
     pub fn direction(mut self, direction: Direction) -> Builder {
         self.0.direction = direction;
         self
     }
 
-    /// What packets are stamped with. Default: [`Clock::Packet`].
+    /// Source of packet timestamps. Default: [`Clock::Packet`].
     #[must_use]
     pub fn clock(mut self, clock: Clock) -> Builder {
         self.0.clock = clock;
@@ -200,38 +201,38 @@ impl Builder {
         self
     }
 
-    /// Which packets are wanted, as a tcpdump expression (pcap-filter(7)). The others are counted as
-    /// [`filtered`](crate::ledger::Counters::filtered), before they are steered or copied, and go on to the host stack. Default: empty, all
-    /// packets. Names in the expression are looked up when the capture starts.
+    /// The packets to capture, as a tcpdump expression (pcap-filter(7)). Other packets are counted as
+    /// [`filtered`](crate::ledger::Counters::filtered), before they are steered or copied, and go on to the host stack.
+    /// Default: empty, all packets. Names in the expression are looked up when the capture starts.
     #[must_use]
     pub fn filter(mut self, expression: impl Into<String>) -> Builder {
         self.0.filter = expression.into();
         self
     }
 
-    /// Whether [`crate::Capture::set_filter`] works without the rights to load programs, which a confined capture has given
-    /// up, where the capture begins without a filter. Costs the kernel some time at the start. Default: no. Engine `ring`
-    /// only; the others always can.
+    /// Whether [`crate::Capture::set_filter`] works without the rights to load programs, which a confined capture has
+    /// given up, where the capture begins without a filter. Costs the kernel some time at the start. Default: no.
+    /// Engine `ring` only; with the others it always works.
     #[must_use]
     pub fn filter_later(mut self, filter_later: bool) -> Builder {
         self.0.filter_later = filter_later;
         self
     }
 
-    /// What becomes of the packets that the filter wants: rules decide which are delivered, how much of them, and what
-    /// is counted ([`crate::rules`]). Those that a rule drops are
-    /// [`filtered`](crate::ledger::Counters::filtered), those that one only counts
-    /// [`absorbed`](crate::ledger::Counters::absorbed), before they are steered or copied. What a rule drops goes on to
-    /// the host stack unless they are [`Builder::device_wide`]; what one counts is taken from it as what is delivered,
-    /// with [`Builder::exclusive`]. Default: none.
+    /// Rules for the packets that the filter accepts: they decide which packets are delivered, how many bytes of each,
+    /// and which are counted ([`crate::rules`]). Packets that a rule drops are
+    /// [`filtered`](crate::ledger::Counters::filtered), packets that a rule only counts are
+    /// [`absorbed`](crate::ledger::Counters::absorbed), before they are steered or copied. Dropped packets go on to the
+    /// host stack unless the rules are [`Builder::device_wide`]; with [`Builder::exclusive`], counted packets are kept
+    /// from the stack like delivered ones. Default: none.
     #[must_use]
     pub fn rules(mut self, rules: RuleSet) -> Builder {
         self.0.rules = Some(Arc::new(rules));
         self
     }
 
-    /// Sets room aside for rules that come while the capture runs ([`Capture::set_rules`]), also where it starts with
-    /// none. Default: twice what the first rules need, and enough for ordinary sets.
+    /// Sets the capacity for rules that are added while the capture runs ([`Capture::set_rules`]), also where it starts
+    /// without rules. Default: twice the need of the first rules, and enough for ordinary sets.
     #[must_use]
     pub fn rules_capacity(mut self, room: RulesCapacity) -> Builder {
         self.0.rules_capacity = room;
@@ -239,22 +240,22 @@ impl Builder {
         self
     }
 
-    /// Makes the rules hold for the device: a packet that they drop, by a rule, by sampling or because it is the default,
+    /// Makes the rules hold for the whole device: a packet that they drop, by a rule, by sampling or by the default,
     /// reaches neither the host stack nor another capture's workers, where it is
-    /// [`blocked`](crate::ledger::Counters::blocked). That goes for the RX queues and the direction that are captured;
-    /// of several such captures on a device, what the first one drops the next ones are not asked about. Packets that
-    /// [`Builder::filter`] does not want are not evaluated and go on. It ends with the process, however that ends. Takes
-    /// engine `ring`. Default: no, rules are about what this capture gets.
+    /// [`blocked`](crate::ledger::Counters::blocked). This applies to the captured RX queues and direction; with
+    /// several such captures on a device, packets that the first one drops are not evaluated by the next ones. Packets
+    /// that [`Builder::filter`] refuses are not evaluated and go on. The effect ends with the process, however the
+    /// process ends. Engine `ring` only. Default: no, rules affect this capture only.
     #[must_use]
     pub fn device_wide(mut self, wide: bool) -> Builder {
         self.0.device_wide = wide;
         self
     }
 
-    /// The devices that rules may send packets to ([`crate::rules::Rule::mirror`], [`crate::rules::Rule::to`]), at most 8,
-    /// also of rules that come while the capture runs. They are looked up when it starts. What the kernel has sent
-    /// there, and what it could not send, is in [`crate::Ledger::egress_devices`]. Takes engine `ring` and tc, which is
-    /// [`HookChoice::Auto`] then. Default: none.
+    /// The devices that rules may send packets to ([`crate::rules::Rule::mirror`], [`crate::rules::Rule::to`]), at most
+    /// 8, also for rules that are added while the capture runs. Their names are resolved when the capture starts.
+    /// [`crate::Ledger::egress_devices`] counts the packets that the kernel has sent there, and those that it could not
+    /// send. Needs engine `ring` and tc, which [`HookChoice::Auto`] then selects. Default: none.
     #[must_use]
     pub fn egress_devices(mut self, devices: impl IntoIterator<Item = impl Into<String>>) -> Builder {
         self.0.egress_devices = devices.into_iter().map(Into::into).collect();
@@ -262,11 +263,11 @@ impl Builder {
         self
     }
 
-    /// Brings a plug-in, a function of yours that rules ask by this name as a condition ([`crate::rules::Test::Plugin`]), also
-    /// rules that come while the capture runs: an object file that clang has compiled for BPF from a source that includes
-    /// `<wirelane/plugin.h>`, which says what a plug-in is given and what it may do. Up to four; a device has places for four
-    /// different ones, and groups with the same one share its place. What they have done is in
-    /// [`crate::RuleStats::plugins`]. Engine `ring` only. Default: none.
+    /// Loads a plug-in, a function of yours that rules use by this name as a condition
+    /// ([`crate::rules::Test::Plugin`]), also rules that are added while the capture runs: an object file that clang
+    /// has compiled for BPF from a source that includes `<wirelane/plugin.h>`, which documents a plug-in's input and
+    /// limits. Up to four; a device has slots for four different ones, and groups with the same one share its slot.
+    /// Their counts are in [`crate::RuleStats::plugins`]. Engine `ring` only. Default: none.
     #[must_use]
     pub fn plugin(mut self, name: impl Into<String>, object: impl Into<PathBuf>) -> Builder {
         self.0.plugins.push((name.into(), object.into()));
@@ -274,8 +275,8 @@ impl Builder {
         self
     }
 
-    /// How many nanoseconds each plug-in may take on the average. One that takes longer is switched off in the lane (RX
-    /// queue or CPU) where it does: it matches nothing there any more. Default: 5000.
+    /// Nanoseconds that each plug-in may take on average. A slower plug-in is switched off in the lane (RX queue or
+    /// CPU) where it is slow: it matches nothing there any more. Default: 5000.
     #[must_use]
     pub fn plugin_budget(mut self, nanoseconds: u32) -> Builder {
         self.0.plugin_budget = nanoseconds;
@@ -290,8 +291,8 @@ impl Builder {
         self
     }
 
-    /// Makes a socket at which other processes ask the program itself, once it answers ([`crate::Capture::service`]); only
-    /// root and the user who starts the capture can connect to it ([`crate::control`]). Default: no.
+    /// Opens a socket at which the capturing program answers requests of other processes ([`crate::Capture::service`]);
+    /// only root and the user who starts the capture can connect to it ([`crate::control`]). Default: no.
     #[must_use]
     pub fn service(mut self, service: bool) -> Builder {
         self.0.service = service;
@@ -305,44 +306,44 @@ impl Builder {
         self
     }
 
-    /// Whether the driver is to put packets into our memory itself; engine `xsk` only. Default: never.
+    /// Whether the driver writes packets directly into our memory; engine `xsk` only. Default: never.
     #[must_use]
     pub fn zero_copy(mut self, zero_copy: ZeroCopy) -> Builder {
         self.0.zero_copy = zero_copy;
         self
     }
 
-    /// Polls the card from the worker for up to so many microseconds, where packets are waited for, instead of by
-    /// interrupt; engine `xsk` only. Default: not at all.
+    /// Polls the card from the worker for up to this many microseconds while it waits for packets, instead of waiting
+    /// for an interrupt; engine `xsk` only. Default: no polling.
     #[must_use]
     pub fn busy_poll(mut self, microseconds: u32) -> Builder {
         self.0.busy_poll = Some(microseconds);
         self
     }
 
-    /// Makes flows in the kernel: the capture's records are parts of flows ([`crate::Record::flow`]), and no packets but
-    /// those of some rules ([`KernelFlows::whole`]).
-    /// What becomes part of a flow is `absorbed` in the ledger ([`crate::Ledger::flow_cache`]). Parts of a flow come in
-    /// the order of their packets, and merged they are what the packets come to. Engine `ring` only. Default: not.
+    /// Aggregates flows in the kernel: the capture's records are parts of flows ([`crate::Record::flow`]), and packets
+    /// only for some rules ([`KernelFlows::whole`]). Packets that become part of a flow are `absorbed` in the ledger
+    /// ([`crate::Ledger::flow_cache`]). Parts of a flow come in the order of their packets, and merging them gives the
+    /// totals of the packets. Engine `ring` only. Default: off.
     #[must_use]
     pub fn kernel_flows(mut self, flows: KernelFlows) -> Builder {
         self.0.flows = Some(flows);
         self
     }
 
-    /// Picks heads of HTTP out in the kernel, on any port: packets with some of a head in them come up, and with them
-    /// the last packet of each body, what begins and ends connections, what was sent again or out of order, and what is
-    /// in doubt. All else is offloaded, `absorbed` in the ledger: bodies, what is no HTTP, what is no TCP. What stays
-    /// below of a connection is told by records that are no packets ([`crate::Record::http`]) before its next packet, and
-    /// at its end by [`crate::Worker::http_offload`]. Engine `ring` only. Default: not.
+    /// Selects heads of HTTP in the kernel, on any port: delivers packets that contain part of a head, the last packet
+    /// of each body, packets that begin and end connections, retransmitted and reordered packets, and doubtful ones.
+    /// All else is offloaded, `absorbed` in the ledger: bodies, and packets without HTTP or TCP. Bytes of a connection
+    /// that stay in the kernel are reported by records that are not packets ([`crate::Record::http`]) before its next
+    /// packet, and at its end by [`crate::Worker::http_offload`]. Engine `ring` only. Default: off.
     #[must_use]
     pub fn kernel_http(mut self, http: KernelHttp) -> Builder {
         self.0.http = Some(http);
         self
     }
 
-    /// Lets RTP streams be measured in the kernel, up to so many at a time ([`crate::Capture::meter`]); takes 576 bytes for
-    /// each, and rules ([`Builder::rules`]). Engine `ring` only. Default: none.
+    /// Allows measuring RTP streams in the kernel, up to this many at a time ([`crate::Capture::meter`]); takes 576
+    /// bytes for each, and needs rules ([`Builder::rules`]). Engine `ring` only. Default: none.
     #[must_use]
     pub fn kernel_streams(mut self, streams: usize) -> Builder {
         self.0.streams = Some(streams);
@@ -352,9 +353,9 @@ impl Builder {
     /// Starts the capture: on return, every packet is seen.
     ///
     /// # Errors
-    /// [`Unsupported`] where the kernel or the card cannot do what was asked for,
+    /// [`Unsupported`] where the kernel or the card lacks a requested feature,
     /// [`MissingCapability`], [`UnknownDevice`], [`UnknownQueue`], [`ForeignProgram`], [`OtherVersion`],
-    /// [`TooManyGroups`], [`BadOption`], [`Filter`], [`Rules`], or what the kernel said ([`Kernel`], [`Bpf`]).
+    /// [`TooManyGroups`], [`BadOption`], [`Filter`], [`Rules`], or a kernel error ([`Kernel`], [`Bpf`]).
     ///
     /// [`Unsupported`]: crate::Error::Unsupported
     /// [`MissingCapability`]: wirelane_privsep::Error::MissingCapability
@@ -372,8 +373,8 @@ impl Builder {
         self.start(None)
     }
 
-    /// Starts the capture, and gives up the process's rights once everything that takes them is done and before the
-    /// capture's own thread starts. Have no threads at this moment.
+    /// Starts the capture, and gives up the process's rights once all privileged work is done and before the capture's
+    /// own thread starts. The process must have no other threads at this moment.
     ///
     /// # Errors
     /// As [`Builder::open`] and [`Sandbox::apply`].
@@ -383,7 +384,7 @@ impl Builder {
 
     fn start(self, confinement: Option<&Sandbox>) -> Result<Capture> {
         self.0.check()?;
-        // Before the rights: a mistyped name is worth telling to everybody.
+        // Before the check of rights: a mistyped name should be reported to every user.
         let selected = Selector::resolve_all(&self.0.selectors)?;
         Capture::live(&self.0, selected, confinement)
     }

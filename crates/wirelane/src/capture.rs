@@ -31,13 +31,13 @@ pub struct Capture {
     service: Option<Service>,
 }
 
-/// The counts of a capture's plug-ins, for another thread than the capture's. They are those of this capture until it is
-/// closed: then ask [`Capture::rule_stats`] before, and this no more.
+/// The counts of a capture's plug-ins, for use on another thread than the capture's. They are valid until the capture
+/// is closed: call [`Capture::rule_stats`] before that, and do not use this afterwards.
 #[derive(Clone, Debug)]
 pub struct PluginCounts(Arc<ActiveRuleset>);
 
 impl PluginCounts {
-    /// What each plug-in has done so far, on all devices. While packets flow, counts are read one after the other.
+    /// Counts of each plug-in so far, over all devices. While packets flow, counts are read one after the other.
     pub fn read(&self) -> Vec<PluginLine> {
         self.0.plugin_lines()
     }
@@ -61,8 +61,8 @@ impl Capture {
         Capture { backend: Box::new(file), service: None }
     }
 
-    /// The socket at which other processes ask this program, the first time, where [`crate::Builder::service`] has made
-    /// one; none after that.
+    /// The socket at which other processes send requests to this program, on the first call, where
+    /// [`crate::Builder::service`] has opened one; `None` on later calls.
     pub fn service(&mut self) -> Option<Service> {
         self.service.take()
     }
@@ -70,12 +70,13 @@ impl Capture {
     /// Reads a pcap or pcapng file, also one that zstd or gzip compressed (`-` is standard input), by the `file` engine. Needs no privilege.
     ///
     /// # Errors
-    /// [`wirelane_pcapng::Error::Io`] where it cannot be opened, [`wirelane_pcapng::Error::CaptureFile`] where it does not begin as one.
+    /// [`wirelane_pcapng::Error::Io`] where it cannot be opened, [`wirelane_pcapng::Error::CaptureFile`] where it does
+    /// not begin as a capture file.
     pub fn open_file(path: &Path) -> Result<Capture> {
         Capture::read_file(FileInput::open(path)?, FileFilter::default())
     }
 
-    /// Reads a file that has been opened, as [`Capture::open_file`] does: the packets that a filter accepts.
+    /// Reads an open file, as [`Capture::open_file`] does: the packets that a filter accepts.
     ///
     /// # Errors
     /// As [`Capture::open_file`].
@@ -83,12 +84,12 @@ impl Capture {
         FileCapture::read(input, filter, None).map(Capture::file)
     }
 
-    /// The same by rules ([`crate::Builder::rules`]), which decide about the packets that the filter accepts. A rule's
-    /// conditions on devices are about the names of the file's interfaces, and rules age by the time of packets. With
+    /// Reads a file with rules ([`crate::Builder::rules`]), which decide about the packets that the filter accepts. A
+    /// rule's conditions on devices refer to the names of the file's interfaces, and rules expire by packet time. With
     /// `inner` they look at the headers inside tunnels.
     ///
     /// # Errors
-    /// As [`Capture::open_file`]; [`crate::Error::Rules`] for what is wrong with the rules.
+    /// As [`Capture::open_file`]; [`crate::Error::Rules`] for invalid rules.
     pub fn read_file_by_rules(
         input: FileInput,
         filter: FileFilter,
@@ -98,36 +99,36 @@ impl Capture {
         FileCapture::read(input, filter, Some((rules, inner))).map(Capture::file)
     }
 
-    /// Changes which packets are wanted (see [`crate::Builder::filter`]); an empty expression wants all. Every packet is
-    /// evaluated by the one or by the other expression, and none is lost for the change. On return engines `ring` and
-    /// `xsk` evaluate by this one only; the workers of the others do from their next batch on.
+    /// Changes the filter (see [`crate::Builder::filter`]); an empty expression accepts all packets. Every packet is
+    /// evaluated either by the old or by the new expression, and the change loses none. On return engines `ring` and
+    /// `xsk` evaluate by the new one only; the workers of the others do from their next batch on.
     ///
     /// Names in the expression are looked up, which takes the right to open sockets: after
     /// [`crate::Builder::open_confined`] use addresses and numbers.
     ///
     /// # Errors
-    /// [`crate::Error::Filter`], and the expression before stays in force; [`crate::Error::Bpf`] where the kernel
-    /// does not take it; [`crate::Error::Unsupported`] where the capture began without a filter and has no rights any more
+    /// [`crate::Error::Filter`], and the previous expression stays in force; [`crate::Error::Bpf`] where the kernel
+    /// refuses it; [`crate::Error::Unsupported`] where the capture began without a filter and has no rights any more
     /// ([`crate::Builder::filter_later`]).
     pub fn set_filter(&self, expression: &str) -> Result<()> {
         self.backend.set_filter(expression)
     }
 
-    /// The same with a program that libpcap has compiled ([`Filter::of_program`]), whatever device the packets are of.
+    /// Sets a filter that libpcap has compiled ([`Filter::of_program`]), whatever the device of the packets.
     ///
     /// # Errors
-    /// [`crate::Error::BadOption`] of a file; [`crate::Error::Bpf`] where the kernel does not take it.
+    /// [`crate::Error::BadOption`] for a file; [`crate::Error::Bpf`] where the kernel refuses it.
     pub fn set_compiled_filter(&self, filter: &Filter) -> Result<()> {
         self.backend.set_compiled_filter(filter)
     }
 
-    /// Puts these rules in the place of all that are in force ([`crate::Builder::rules`]), those that packets have made
-    /// included. Every packet is evaluated by the ones or by the others, and none is lost for the change; on return none is
-    /// evaluated by those before. Wildcard rules that stay as they were go on counting.
+    /// Replaces all rules in force ([`crate::Builder::rules`]), including those that packets have made. Every packet is
+    /// evaluated either by the old or by the new rules, and the change loses none; on return no packet is evaluated by
+    /// the old ones. Wildcard rules that stay the same continue counting.
     ///
     /// # Errors
-    /// [`crate::Error::Rules`] for what is wrong with them, and [`crate::Error::BadOption`] where there is no room for
-    /// them, or the capture was started without rules and without room for any: the rules before stay in force.
+    /// [`crate::Error::Rules`] for invalid rules, and [`crate::Error::BadOption`] where capacity is missing, or the
+    /// capture was started without rules and without capacity for them: the previous rules stay in force.
     pub fn set_rules(&self, rules: &RuleSet) -> Result<Changed> {
         self.active_rules()?.replace(rules)
     }
@@ -135,35 +136,37 @@ impl Capture {
     /// Adds rules to those in force, exact ones at some hundred thousand a second.
     ///
     /// # Errors
-    /// As [`Capture::set_rules`]; also where an id is in use. Then none has been added.
+    /// As [`Capture::set_rules`]; also where an id is in use. Then no rule has been added.
     pub fn add_rules(&self, rules: Vec<Rule>, exact: Vec<ExactRule>) -> Result<Changed> {
         self.active_rules()?.extend(rules, exact)
     }
 
-    /// Removes the rules with these ids, with the exact-match rules that they have made, and the exact-match rules of these
-    /// fields. What is not there is not an error.
+    /// Removes the rules with these ids, with the exact-match rules that they have made, and the exact-match rules of
+    /// these fields. Ids and fields that match no rule are ignored.
     ///
     /// # Errors
-    /// [`crate::Error::BadOption`] where there can be no rules; what the kernel said.
+    /// [`crate::Error::BadOption`] where the capture has no capacity for rules; otherwise the error that the kernel
+    /// returned.
     pub fn remove_rules(&self, ids: &[u32], exact: &[ExactFields]) -> Result<Changed> {
         self.active_rules()?.remove(ids, exact)
     }
 
-    /// What the rules have counted; `None` where the capture has none. Of wildcard rules it is read where the lanes
-    /// write it, without a system call; of exact-match rules by some thousand at a time.
+    /// Counts of the rules; `None` where the capture has no rules. Counts of wildcard rules are read from the memory
+    /// that the lanes write, without a system call; those of exact-match rules by some thousand at a time.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The error that the kernel returned.
     pub fn rule_stats(&self) -> Result<Option<RuleStats>> {
         self.rules().map(|rules| rules.stats()).transpose()
     }
 
-    /// What measures RTP streams in the kernel; `None` where that was not asked for ([`crate::Builder::kernel_streams`]).
+    /// The meter of RTP streams in the kernel; `None` where none was requested ([`crate::Builder::kernel_streams`]).
     pub fn meter(&self) -> Option<Meter> {
         self.backend.meter()
     }
 
-    /// What reads the counts of the capture's plug-ins while it runs ([`crate::Builder::plugin`]); `None` where it has none.
+    /// A reader of the counts of the capture's plug-ins while it runs ([`crate::Builder::plugin`]); `None` without
+    /// plug-ins.
     pub fn plugins(&self) -> Option<PluginCounts> {
         let counts = PluginCounts(Arc::clone(self.rules()?));
         (!counts.read().is_empty()).then_some(counts)
@@ -181,7 +184,7 @@ impl Capture {
         })
     }
 
-    /// `ring`, `xsk`, `packet` or `file`.
+    /// Name of the engine: `ring`, `xsk`, `packet` or `file`.
     pub fn engine(&self) -> &'static str {
         self.backend.engine()
     }
@@ -196,12 +199,12 @@ impl Capture {
         self.backend.devices()
     }
 
-    /// What stands behind a record's device and RX queue.
+    /// Descriptions of the devices and RX queues of records.
     pub fn interfaces(&self) -> Interfaces {
         self.backend.interfaces()
     }
 
-    /// The workers, the first time; none after that.
+    /// The workers, on the first call; an empty list on later calls.
     pub fn workers(&mut self) -> Vec<Worker> {
         self.backend.workers()
     }
@@ -220,15 +223,15 @@ impl Capture {
         self.backend.progress()
     }
 
-    /// The devices from which nothing more will come, by name, and why: of a device that was deleted, or lost the
-    /// capture program, the part of the capture has ended.
+    /// The devices that will deliver nothing more, by name, and why: the part of the capture on a device ends when the
+    /// device is deleted or loses the capture program.
     pub fn ended(&self) -> Vec<(String, Ending)> {
         self.backend.ended()
     }
 
-    /// To be called in a process that was forked from the one that started the capture, where it is to go on
-    /// ([`crate::keep_captures_over_fork`]): threads are not forked, so what looks after the clock and the devices starts
-    /// anew here. Moving load stays with the process that started the capture.
+    /// Continues the capture in a process that was forked from the one that started it
+    /// ([`crate::keep_captures_over_fork`]). Threads are not forked, so the maintenance thread for the clock and the
+    /// devices is started anew here. Load balancing stays in the process that started the capture.
     ///
     /// # Errors
     /// [`crate::Error::Kernel`] where the thread cannot be started.
@@ -236,17 +239,17 @@ impl Capture {
         self.backend.adopt()
     }
 
-    /// No more packets: on return the lanes write nothing, and workers end once they have yielded what is in
+    /// Stops the capture: on return the lanes write nothing, and workers end once they have yielded the records in
     /// their rings.
     ///
     /// # Errors
-    /// [`crate::Error::Bpf`] where the kernel refuses to take the group out.
+    /// [`crate::Error::Bpf`] where the kernel refuses to remove the group.
     pub fn stop(&self) -> Result<()> {
         self.backend.stop()
     }
 
-    /// Stops and returns the final ledger. Drop or finish the workers before: what they have not yielded by
-    /// now is `in_flight`.
+    /// Stops and returns the final ledger. Drop or finish the workers before: records that they have not yielded by now
+    /// are `in_flight`.
     ///
     /// # Errors
     /// As [`Capture::stop`] and [`Capture::ledger`].

@@ -1,20 +1,20 @@
 //! Checksums of TCP and UDP that the sender has left to the card.
 //!
-//! A host whose card computes checksums fills the field with the sum over the pseudo-header (RFC 9293, section 3.1; RFC 8200,
-//! section 8.1) and hands the packet on (`CHECKSUM_PARTIAL`, include/linux/skbuff.h). tc sees such packets on every device,
-//! since the kernel computes what the card does not after tc. A file with them is misread by programs that leave out
-//! packets with a wrong checksum, as Suricata does by default.
+//! A host whose card computes checksums fills the field with the sum over the pseudo-header (RFC 9293, section 3.1; RFC
+//! 8200, section 8.1) and hands the packet on (`CHECKSUM_PARTIAL`, include/linux/skbuff.h). tc sees such packets on
+//! every device, since the kernel computes missing checksums only after tc. A file with them is misread by programs
+//! that skip packets with a wrong checksum, as Suricata does by default.
 
 use wirelane_bpf::layout::{NO_OFFSET, flags, l3};
 
 use crate::Record;
 
-/// A checksum to be put in the place of one that was left to the card.
+/// A checksum to write in place of one that was left to the card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Checksum {
-    /// Where in [`Record::data`] it belongs.
+    /// Offset of the checksum in [`Record::data`].
     pub at: usize,
-    /// Its bytes.
+    /// Bytes of the checksum.
     pub bytes: [u8; 2],
 }
 
@@ -55,8 +55,8 @@ fn pseudo_header(version: u8, network: &[u8], to_transport: usize, protocol: u8)
 }
 
 impl Record<'_> {
-    /// The checksum of a whole TCP or UDP packet whose sender has left it to the card. `None`: it has its checksum, none is
-    /// needed, or not all of the packet was captured.
+    /// The checksum of a whole TCP or UDP packet whose sender has left it to the card. `None`: the packet has its
+    /// checksum, needs none, or was not captured whole.
     #[inline]
     pub fn missing_checksum(&self) -> Option<Checksum> {
         let header = self.header();
@@ -78,10 +78,10 @@ impl Record<'_> {
             return None;
         }
         let covered = self.data().get(transport..transport + length)?;
-        // What stands in the field counts as 0.
+        // The content of the field counts as 0.
         let all = fold(pseudo + sum(covered) + u64::from(!there));
         let value = match !all {
-            // 0 says that UDP has no checksum.
+            // 0 means that UDP has no checksum.
             0 if header.proto == UDP => 0xffff,
             value => value,
         };

@@ -17,20 +17,20 @@ use wirelane_control::Service;
 use wirelane_filter as filter;
 use wirelane_netdev::Selected;
 
-/// Something that not every engine can do.
+/// A feature that not every engine has.
 struct Feature {
     option: &'static str,
-    /// Whether it is asked for.
+    /// Whether the settings request the feature.
     asked: fn(&Settings) -> bool,
     engines: &'static [Engine],
-    /// What to say where another engine captures.
+    /// Error text where another engine captures.
     refusal: &'static str,
 }
 
 const ONLY_RING: &[Engine] = &[Engine::Ring];
 const ONLY_XSK: &[Engine] = &[Engine::Xsk];
 
-/// What each engine can do, beside what all can.
+/// Features that not every engine has, with the engines that have them.
 const FEATURES: [Feature; 8] = [
     Feature {
         option: "--zero-copy",
@@ -82,7 +82,7 @@ const FEATURES: [Feature; 8] = [
     },
 ];
 
-/// Refuses what is asked for and this engine cannot do.
+/// Refuses requested features that this engine does not have.
 fn check(settings: &Settings, engine: Engine) -> Result<()> {
     let missing = |feature: &&Feature| (feature.asked)(settings) && !feature.engines.contains(&engine);
     match FEATURES.iter().find(missing) {
@@ -93,26 +93,26 @@ fn check(settings: &Settings, engine: Engine) -> Result<()> {
     }
 }
 
-/// Starts the engine that is asked for, or the best that works; with the socket at which the program answers, where it is
-/// to have one.
+/// Starts the requested engine, or the best that works; with the socket at which the program answers, if one is
+/// requested.
 ///
 /// # Errors
-/// What the engine says; what `ring` says where `auto` finds none that works.
+/// The engine's error; that of `ring` where `auto` finds no engine that works.
 pub(crate) fn start(
     settings: &Settings,
     selected: Vec<Selected>,
     confinement: Option<&Sandbox>,
 ) -> Result<(Box<dyn Backend>, Option<Service>)> {
-    // The best engine is tried first, and the others only where they can do all that is asked for.
+    // The best engine is tried first, and the others only where they have all requested features.
     let first = if settings.engine == Engine::Auto { Engine::Ring } else { settings.engine };
     check(settings, first)?;
     egress_devices::look_up(&settings.egress_devices, &selected)?;
-    // A mistake in the expression is said before anything is put on a device.
+    // Report an error in the expression before anything is attached to a device.
     for one in &selected {
         filter::for_device(&settings.filter, one.device.link_type, &one.device.name)?;
     }
     let cleanup = &crate::cleanup::for_capture(settings, &selected);
-    // Before rights are given up, which the engine does.
+    // Before the engine gives up rights.
     let service = if settings.service { Service::open(cleanup)? } else { None };
     let backend: Box<dyn Backend> = match settings.engine {
         Engine::Ring => Box::new(ring(settings, selected, confinement, cleanup)?),
@@ -124,7 +124,7 @@ pub(crate) fn start(
             Err(why) => {
                 let reason = format!("engine ring does not work here: {why}");
                 let sockets = packet(settings, selected, confinement, cleanup, Some(reason.clone()));
-                // Where the other cannot do it either, what the first one says is what helps.
+                // If the other engine fails too, the first error is the helpful one.
                 let Ok(capture) = sockets else { return Err(why) };
                 tracing::warn!("capturing with engine packet, because {reason}");
                 Box::new(capture)
@@ -170,8 +170,8 @@ fn xsk(
     SocketCapture::start(xsk::open(settings, selected)?, None, settings, confinement, cleanup)
 }
 
-/// Whether the kernel does not let us, or cannot: what makes another engine worth trying. What the user could put
-/// right by another option or another device is not.
+/// Whether the kernel refuses us or lacks a feature, so that another engine is worth trying. False for errors that the
+/// user can fix by another option or device.
 fn is_refusal(error: &Error) -> bool {
     match error {
         Error::Privsep(Privsep::MissingCapability { .. } | Privsep::UserNamespace { .. }) => true,

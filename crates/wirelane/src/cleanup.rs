@@ -1,4 +1,4 @@
-//! The cleanup process of a capture: which actions it can undo, and with which rights.
+//! The cleanup process of a capture: its cleanup actions and its rights.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use wirelane_netdev::Selected;
 
 static KINDS: [ActionKind; 3] = [clsact::CLEANUP, wirelane_tune::polling::CLEANUP, wirelane_control::CLEANUP];
 
-/// For a capture with these settings. Starts nothing yet.
+/// The cleanup process for a capture with these settings. Starts nothing yet.
 pub(crate) fn for_capture(settings: &Settings, selected: &[Selected]) -> Arc<CleanupProcess> {
     let polled = settings.polling.is_some();
     let devices = selected.iter().filter(|_| polled).map(|one| one.device.name.clone()).collect();
     with(devices, settings.is_managed() || settings.service)
 }
 
-/// For what does not change settings of devices.
+/// The cleanup process for an operation that does not change device settings.
 pub(crate) fn for_filters() -> Arc<CleanupProcess> {
     with(Vec::new(), false)
 }
@@ -31,7 +31,7 @@ fn with(devices: Vec<String>, socket: bool) -> Arc<CleanupProcess> {
             [] => (vec![Capability::NetAdmin], Vec::new()),
             devices => wirelane_tune::rights::for_settings(devices)?,
         };
-        // That there is no folder is said by whoever wants to make a socket in it.
+        // A missing folder is reported when a socket is opened in it.
         let sockets = socket.then(wirelane_control::folder).and_then(Result::ok);
         folders.extend(sockets.map(|folder| (folder, Access::Remove)));
         Rights::new(&capabilities, &folders)

@@ -1,4 +1,4 @@
-//! Time: from what records are stamped with (the kernel's monotonic nanoseconds, or a card's own clock) to UTC.
+//! Time: conversion of record timestamps (the kernel's monotonic nanoseconds, or a card's own clock) to UTC.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 
 fn read(clock: libc::clockid_t) -> std::io::Result<i64> {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: a live timespec; an id that names no clock is refused.
+    // SAFETY: a live timespec; an invalid clock id is refused.
     match unsafe { libc::clock_gettime(clock, &mut time) } {
         0 => Ok(time.tv_sec * 1_000_000_000 + time.tv_nsec),
         _ => Err(std::io::Error::last_os_error()),
@@ -24,16 +24,16 @@ pub(crate) fn monotonic_ns() -> u64 {
     read(libc::CLOCK_MONOTONIC).unwrap_or_default() as u64
 }
 
-/// How far UTC is ahead of `CLOCK_MONOTONIC` now, in nanoseconds.
+/// UTC minus `CLOCK_MONOTONIC` now, in nanoseconds.
 pub(crate) fn utc_minus_monotonic_ns() -> i64 {
     // Both clocks exist on every Linux.
     utc_minus(libc::CLOCK_MONOTONIC, &mut read).ok().flatten().unwrap_or_default().ns
 }
 
-/// What reads a clock, in nanoseconds: [`read`], or a test's own time.
+/// Reader of a clock, in nanoseconds: [`read`], or a test's own time.
 type Read<'a> = &'a mut dyn FnMut(libc::clockid_t) -> std::io::Result<i64>;
 
-/// How far UTC is ahead of a clock, as it was measured.
+/// UTC minus a clock, as measured.
 #[derive(Clone, Copy, Debug, Default)]
 struct Distance {
     ns: i64,
@@ -41,16 +41,16 @@ struct Distance {
     gap: i64,
 }
 
-/// How far UTC is ahead of a clock, in nanoseconds. Between two readings of UTC the distance is known to half
-/// their gap; the best of a few tries is kept. `None` where UTC was set back in the middle of every try.
+/// UTC minus a clock, in nanoseconds. Between two readings of UTC the distance is known to half their gap; the best of
+/// a few tries is kept. `None` where UTC was set back in the middle of every try.
 fn utc_minus(clock: libc::clockid_t, read: Read<'_>) -> std::io::Result<Option<Distance>> {
     let mut best: Option<Distance> = None;
     for _ in 0..5 {
         let before = read(libc::CLOCK_REALTIME)?;
         let there = read(clock)?;
         let gap = read(libc::CLOCK_REALTIME)? - before;
-        // A step of the system's clock between the two makes a gap that says nothing: below zero, or by far not the
-        // least of five.
+        // A step of the system's clock between the two makes a useless gap: negative, or by far not the smallest of
+        // five.
         if gap >= 0 && best.is_none_or(|best| gap < best.gap) {
             best = Some(Distance { ns: before + gap / 2 - there, gap });
         }
@@ -58,35 +58,35 @@ fn utc_minus(clock: libc::clockid_t, read: Read<'_>) -> std::io::Result<Option<D
     Ok(best)
 }
 
-/// Turns the stamps of a capture's records into UTC. The distances are read anew a few times a second, so that
+/// Converts the timestamps of a capture's records to UTC. The distances are read anew a few times a second, so that
 /// steps of the system's clock, and the drift of a card's, are followed.
 ///
-/// Where the system's clock is slewed, the kernel's monotonic clock is slewed alike (adjtimex(2)): stamps run as UTC
-/// does, and the distance between the two changes by steps only. What is measured anew differs all the same, by what
-/// a measurement is uncertain. Such a difference is not followed: packets that come one behind the other, and are
-/// converted before and after a look, would change their order.
+/// Where the system's clock is slewed, the kernel's monotonic clock is slewed alike (adjtimex(2)): timestamps advance
+/// as UTC does, and the distance between the two changes by steps only. New measurements differ all the same, by their
+/// uncertainty. Such a difference is not followed: consecutive packets that are converted before and after a
+/// measurement would change their order.
 #[derive(Debug)]
 pub(crate) struct Clock {
     utc_minus_monotonic: AtomicI64,
-    /// By the index of the device in the capture; `None` where records carry the kernel's time.
+    /// Card clocks by device index in the capture; `None` where records carry the kernel's time.
     cards: Vec<Option<CardClock>>,
 }
 
 impl Clock {
-    /// A clock that has just been read.
+    /// A clock with fresh measurements.
     pub(crate) fn new(cards: Vec<Option<CardClock>>) -> Clock {
         let clock = Clock { utc_minus_monotonic: AtomicI64::new(0), cards };
         clock.follow();
         clock
     }
 
-    /// Reads the distances anew.
+    /// Measures the distances anew.
     pub(crate) fn follow(&self) {
         self.follow_by(&mut read);
     }
 
     fn follow_by(&self, read: Read<'_>) {
-        // Relaxed, here and below: each value stands for itself.
+        // Relaxed, here and below: each value is independent of other data.
         if let Ok(Some(distance)) = utc_minus(libc::CLOCK_MONOTONIC, read) {
             let known = self.utc_minus_monotonic.load(Ordering::Relaxed);
             if (distance.ns - known).abs() > distance.gap {
@@ -98,12 +98,12 @@ impl Clock {
         }
     }
 
-    /// UTC nanoseconds since 1970 of a time of `CLOCK_MONOTONIC`, as far as the distance is known now.
+    /// UTC nanoseconds since 1970 of a time of `CLOCK_MONOTONIC`, by the latest measured distance.
     pub(crate) fn utc_of_monotonic_ns(&self, ns: u64) -> u64 {
         ns.wrapping_add_signed(self.utc_minus_monotonic.load(Ordering::Relaxed))
     }
 
-    /// The time of `CLOCK_MONOTONIC` of a record's stamp.
+    /// The time of `CLOCK_MONOTONIC` of a record's timestamp.
     pub(crate) fn monotonic_of_ns(&self, header: &RecordHeader, device: usize) -> u64 {
         if header.flags & flags::HW_CLOCK == 0 {
             return header.ts_ns;
@@ -112,14 +112,14 @@ impl Clock {
         self.utc_ns(header, device).wrapping_add_signed(distance.wrapping_neg())
     }
 
-    /// UTC nanoseconds since 1970 of a record's stamp.
+    /// UTC nanoseconds since 1970 of a record's timestamp.
     pub(crate) fn utc_ns(&self, header: &RecordHeader, device: usize) -> u64 {
         let distance = if header.flags & flags::HW_CLOCK == 0 {
             &self.utc_minus_monotonic
         } else {
             match self.cards.get(device) {
                 Some(Some(card)) => &card.utc_minus_card,
-                // Cannot be: only a device whose card was asked for stamps with it.
+                // Impossible: only devices with an open card clock stamp with it.
                 _ => return header.ts_ns,
             }
         };
@@ -144,19 +144,19 @@ impl CardClock {
         let failed = |e| Error::kernel(format!("reading the card's clock {}", path.display()), e);
         let device = File::open(&path).map_err(failed)?;
         let clock = CardClock { device, utc_minus_card: AtomicI64::new(0) };
-        // Set back five times within a microsecond: nothing that happens. The next look will tell.
+        // Set back five times within a microsecond: this does not happen. The next measurement corrects it.
         let distance = utc_minus(clock.id(), &mut read).map_err(failed)?.unwrap_or_default();
         clock.utc_minus_card.store(distance.ns, Ordering::Relaxed);
         Ok(clock)
     }
 
-    /// FD_TO_CLOCKID of clock_gettime(2).
+    /// The clock id of the descriptor: FD_TO_CLOCKID of clock_gettime(2).
     fn id(&self) -> libc::clockid_t {
         (!self.device.as_raw_fd() << 3) | 3
     }
 
     fn follow_by(&self, read: Read<'_>) {
-        // A card that does not answer (it may have been pulled out) keeps its last distance.
+        // A card that does not answer (it may have been removed) keeps its last distance.
         if let Ok(Some(distance)) = utc_minus(self.id(), read) {
             self.utc_minus_card.store(distance.ns, Ordering::Relaxed);
         }
@@ -193,12 +193,12 @@ mod tests {
     }
 
     const HOUR: i64 = 3_600_000_000_000;
-    /// What a reading takes.
+    /// Nanoseconds that a clock reading takes.
     const READING: i64 = 40;
     const START_UTC: i64 = 1_700_000_000_000_000_000;
 
-    /// A machine whose time goes as the test says: monotonic nanoseconds, how far UTC is ahead of them, and, once,
-    /// a step of UTC before the reading of that number.
+    /// A machine whose time the test controls: monotonic nanoseconds, UTC minus these, and, once, a step of UTC before
+    /// the reading with the given number.
     struct Machine {
         monotonic: i64,
         ahead: i64,
@@ -232,7 +232,7 @@ mod tests {
             clock.follow_by(&mut |id| self.read(id));
         }
 
-        /// What `clock` makes of a record stamped now, minus what UTC is.
+        /// The UTC that `clock` gives for a record stamped now, minus the true UTC.
         fn error(&self, clock: &Clock) -> i64 {
             let utc = clock.utc_ns(&stamped(self.monotonic as u64, 0), 0);
             utc as i64 - (self.monotonic + self.ahead)
@@ -243,8 +243,8 @@ mod tests {
         Clock { utc_minus_monotonic: AtomicI64::new(0), cards: Vec::new() }
     }
 
-    /// Wherever in a look the step comes, the distance is the one before it or the one after it, and the next look
-    /// has the one after it.
+    /// Wherever during a measurement the step happens, the distance is the one before or after the step, and the next
+    /// measurement has the one after it.
     /// Battery: F7
     #[test]
     fn steps_of_an_hour_are_followed_at_once_and_never_halved() {
@@ -257,7 +257,7 @@ mod tests {
                 machine.step = Some((machine.readings + at, by));
                 machine.followed_by(&clock);
                 let error = machine.error(&clock);
-                // Where the step has been made, what is left of it is all or nothing.
+                // The remaining error after the step is all or nothing.
                 let stepped = machine.readings > 15 + at;
                 let behind = if stepped { by } else { 0 };
                 assert!(error.abs() <= READING || (error + behind).abs() <= READING, "{by} at {at}: {error}");
@@ -267,7 +267,7 @@ mod tests {
         }
     }
 
-    /// Steps back in every try leave the distance that was known; it does not become zero, which would be 1970.
+    /// If every try has a step back, the known distance is kept; it does not become zero, which would be 1970.
     #[test]
     fn a_clock_that_does_nothing_but_step_back_is_not_believed() {
         let clock = unread();
@@ -283,8 +283,8 @@ mod tests {
         assert!(before.abs() <= READING);
     }
 
-    /// Were the clock of the stamps not slewed with UTC, as a card's is not: NTP slews by at most 500 ppm, which is 100 us
-    /// in the 200 ms between two looks.
+    /// If the clock of the timestamps were not slewed with UTC, as a card's is not: NTP slews by at most 500 ppm, which
+    /// is 100 us in the 200 ms between two measurements.
     /// Battery: F7
     #[test]
     fn slew_is_followed_to_a_tenth_of_a_millisecond() {
@@ -298,7 +298,7 @@ mod tests {
                 assert!(machine.error(&clock).abs() <= READING);
                 machine.pass(200_000_000);
                 assert!(machine.error(&clock).abs() <= 100_000 + READING, "{}", machine.error(&clock));
-                // The distance changes less than time passes: UTC of later stamps is later.
+                // The distance changes less than time passes: later timestamps have a later UTC.
                 let utc = clock.utc_ns(&stamped(machine.monotonic as u64, 0), 0);
                 assert!(utc > last);
                 last = utc;
@@ -306,8 +306,8 @@ mod tests {
         }
     }
 
-    /// Looks that differ by what they are uncertain of do not change the distance, so that records which are
-    /// converted before and after one keep their order.
+    /// Measurements that differ within their uncertainty do not change the distance, so that records converted before
+    /// and after one keep their order.
     /// Battery: F7
     #[test]
     fn what_a_look_is_uncertain_of_is_not_followed() {
@@ -315,7 +315,7 @@ mod tests {
         let mut machine = Machine::new();
         machine.followed_by(&clock);
         let known = clock.utc_minus_monotonic.load(Ordering::Relaxed);
-        // Between the two readings of UTC something came in between, early or late in the gap.
+        // A delay between the two readings of UTC, early or late in the gap.
         for (early, late) in [(1, 2_000), (2_000, 1), (700, 900), (1, 1)] {
             let mut reading = 0;
             clock.follow_by(&mut |id| {
@@ -325,13 +325,13 @@ mod tests {
             });
             assert_eq!(clock.utc_minus_monotonic.load(Ordering::Relaxed), known, "{early} {late}");
         }
-        // A step of more than that is.
+        // A larger step is followed.
         machine.ahead += 10_000;
         machine.followed_by(&clock);
         assert_eq!(clock.utc_minus_monotonic.load(Ordering::Relaxed), known + 10_000);
     }
 
-    /// What a step does to records: the time between two of them is their stamps', whatever UTC does.
+    /// Effect of a step on records: the time between two of them is that of their timestamps, whatever UTC does.
     /// Battery: F7
     #[test]
     fn stamps_of_one_look_keep_their_distances() {
@@ -347,7 +347,7 @@ mod tests {
             }
         }
         let between: Vec<i64> = utc.windows(2).map(|two| two[1] - two[0]).collect();
-        // Fifteen readings and a microsecond pass where UTC steps; half a reading is not known.
+        // Fifteen readings and a microsecond pass where UTC steps; half a reading is uncertain.
         let stepped = |by: i64| by + 15 * READING + 1_000 - READING..=by + 15 * READING + 1_000 + READING;
         assert_eq!(
             (&between[..2], &between[3..5], &between[6..]),
@@ -377,7 +377,7 @@ mod tests {
         let there = read(card.id()).unwrap() as u64;
         let utc = clock.utc_ns(&stamped(there, flags::HW_CLOCK), 0);
         let now = read(libc::CLOCK_REALTIME).unwrap() as u64;
-        // A virtual machine may stop us between any two of these lines.
+        // A virtual machine may be paused between any two of these lines.
         assert!(utc.abs_diff(now) < 1_000_000_000, "{utc} {now}");
     }
 }

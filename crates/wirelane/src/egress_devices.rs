@@ -1,6 +1,6 @@
-//! Egress devices: the devices that the rules of a capture may send packets to ([`crate::Builder::egress_devices`]). They are looked up
-//! when the capture starts, in its network namespace and with its rights, since rules can be changed later by whoever
-//! may use its control socket.
+//! Egress devices: the devices that the rules of a capture may send packets to ([`crate::Builder::egress_devices`]).
+//! They are looked up when the capture starts, in its network namespace and with its rights, since clients of its
+//! control socket can change rules later.
 
 use serde::Serialize;
 use wirelane_bpf::rules::MAX_EGRESS_DEVICES;
@@ -11,19 +11,19 @@ use wirelane_netdev::{Device, Link, Selected};
 /// An egress device that has been looked up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EgressDevice {
-    /// As it was asked for, which is what rules call it.
+    /// Name of the device, as requested and as used in rules.
     pub(crate) name: String,
     pub(crate) ifindex: u32,
 }
 
-/// The line of one egress device: what was sent there, beside the ledger's columns.
+/// The line of one egress device: packets sent there, beside the ledger's columns.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct EgressLine {
-    /// The device, as rules call it.
+    /// Name of the device, as used in rules.
     pub device: String,
-    /// Packets and copies that the kernel took for it.
+    /// Packets and copies that the kernel accepted for the device.
     pub sent: u64,
-    /// Those that it did not take: the device was gone or down, or there was no room for more.
+    /// Packets and copies that the kernel refused: the device was gone or down, or there was no room for more.
     pub unsent: u64,
 }
 
@@ -39,7 +39,7 @@ pub(crate) fn look_up(names: &[String], captured: &[Selected]) -> Result<Vec<Egr
     let mut egress_devices: Vec<EgressDevice> = Vec::new();
     for name in names {
         let Some(link) = Link::find(name)? else {
-            // It says which there are.
+            // The error lists the existing devices.
             Device::open(name)?;
             continue;
         };

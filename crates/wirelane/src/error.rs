@@ -1,111 +1,111 @@
-//! Errors for the person at the keyboard: what was wrong, which input, what to do.
+//! Errors for the user: the fault, the input that caused it, and the remedy.
 
 use std::io;
 use std::path::PathBuf;
 
-/// Everything that can go wrong in this crate.
+/// All errors of this crate.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A device or RX queue that does not exist, or what the kernel refused about one.
+    /// A device or RX queue that does not exist, or a refused operation on one.
     #[error(transparent)]
     Netdev(#[from] wirelane_netdev::Error),
-    /// What an AF_XDP socket was refused.
+    /// A refused operation on an AF_XDP socket.
     #[error(transparent)]
     Afxdp(#[from] wirelane_afxdp::Error),
-    /// Rights that are missing, or that could not be given up.
+    /// Missing rights, or rights that could not be given up.
     #[error(transparent)]
     Privsep(#[from] wirelane_privsep::Error),
-    /// Somebody else's XDP program is on the device.
+    /// A foreign XDP program is attached to the device.
     #[error(
         "{device} already runs the {mode} XDP program '{program}' (id {id}), which is not Wirelane's; \
          it is left alone: capture beside it with --hook tc, or stop the program that owns it"
     )]
     ForeignProgram {
-        /// The device.
+        /// Name of the device.
         device: String,
         /// Name of the program.
         program: String,
-        /// Its id, as `bpftool prog show id` takes it.
+        /// Id of the program, for `bpftool prog show id`.
         id: u32,
-        /// `native`, `generic` or `offloaded`.
+        /// Mode: `native`, `generic` or `offloaded`.
         mode: String,
     },
-    /// A running Wirelane of another version holds the device.
+    /// A running Wirelane of another version uses the device.
     #[error(
         "{device} is captured by a Wirelane with interface version {theirs}, this one has {ours}; stop it first"
     )]
     OtherVersion {
-        /// The device.
+        /// Name of the device.
         device: String,
         /// Interface version of the running instance.
         theirs: u32,
-        /// Ours.
+        /// Interface version of this program.
         ours: u32,
     },
-    /// The kernel lacks something.
+    /// The kernel lacks a feature.
     #[error("{what} needs {needs}; instead: {instead}")]
     Unsupported {
-        /// What was asked for.
+        /// The requested feature.
         what: String,
-        /// What it needs.
+        /// Its requirements.
         needs: String,
-        /// What would work.
+        /// A working alternative.
         instead: String,
     },
-    /// An option has a value that makes no sense.
+    /// An option has an invalid value.
     #[error("{option}: {reason}")]
     BadOption {
         /// The option, as the library or the command line calls it.
         option: &'static str,
-        /// What is wrong and what would be right.
+        /// The fault and the expected value.
         reason: String,
     },
-    /// A filter expression that cannot be used; the message shows the place.
+    /// An invalid filter expression; the message marks the position.
     #[error(transparent)]
     Filter(#[from] wirelane_filter::Error),
-    /// Rules that cannot be used; the message has a line for each mistake.
+    /// Invalid rules; the message has a line for each error.
     #[error(transparent)]
     Rules(#[from] wirelane_rules::Error),
-    /// A running capture that has refused something, or a control socket that cannot be had.
+    /// A running capture that has refused a request, or a control socket that cannot be opened.
     #[error(transparent)]
     Control(#[from] wirelane_control::Error),
-    /// A setting of a device that could not be changed or put back.
+    /// A device setting that could not be changed or restored.
     #[error(transparent)]
     Tune(#[from] wirelane_tune::Error),
-    /// All places of a device are taken.
+    /// The device has the maximum number of groups.
     #[error("{device} already has {limit} groups, the maximum; stop one of them")]
     TooManyGroups {
-        /// The device.
+        /// Name of the device.
         device: String,
-        /// The most groups that a device serves.
+        /// Maximum number of groups of a device.
         limit: u32,
     },
-    /// A capture file that cannot be opened, is damaged or is none.
+    /// A capture file that cannot be opened, is damaged or has another format.
     #[error(transparent)]
     Pcapng(#[from] wirelane_pcapng::Error),
-    /// The kernel refused something.
+    /// The kernel refused an operation.
     #[error("{action}: {source}")]
     Kernel {
-        /// What was being done.
+        /// The attempted operation.
         action: String,
-        /// What the kernel said.
+        /// The error that the kernel returned.
         source: io::Error,
     },
     /// libbpf could not load or attach.
     #[error("{action}: {source}")]
     Bpf {
-        /// What was being done.
+        /// The attempted operation.
         action: String,
-        /// What libbpf said.
+        /// The error that libbpf returned.
         source: libbpf_rs::Error,
     },
     /// A file could not be opened, read or written.
     #[error("{path}: {source}")]
     Io {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The error that the kernel returned.
         source: io::Error,
     },
 }
@@ -114,7 +114,7 @@ pub enum Error {
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    /// Whether the user has to write something else: an option, a device's name, a filter.
+    /// Whether the user has to change the input: an option, a device's name, a filter.
     pub fn is_usage(&self) -> bool {
         matches!(
             self,
@@ -128,12 +128,12 @@ impl Error {
         )
     }
 
-    /// The kernel refused `action` with the current `errno`.
+    /// The error for a refused `action`, with the current `errno`.
     pub(crate) fn last_os(action: impl Into<String>) -> Error {
         Error::Kernel { action: action.into(), source: io::Error::last_os_error() }
     }
 
-    /// What the kernel said, where it refused something, in whichever crate.
+    /// The kernel's error, if the kernel refused an operation in any of the crates.
     pub fn kernel_error(&self) -> Option<&io::Error> {
         match self {
             Error::Kernel { source, .. }
@@ -146,12 +146,12 @@ impl Error {
         }
     }
 
-    /// The kernel refused `action`.
+    /// The error for an `action` that the kernel refused.
     pub(crate) fn kernel(action: impl Into<String>, source: io::Error) -> Error {
         Error::Kernel { action: action.into(), source }
     }
 
-    /// libbpf refused `action`.
+    /// The error for an `action` that libbpf refused.
     pub(crate) fn bpf(action: impl Into<String>, source: libbpf_rs::Error) -> Error {
         Error::Bpf { action: action.into(), source }
     }

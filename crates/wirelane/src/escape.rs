@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 
 /// Whether a terminal, an editor or a spreadsheet may act on a character instead of showing it: control characters (C0,
-/// DEL, C1), those that change the direction of text, line and paragraph separators, and others of no width.
+/// DEL, C1), those that change the direction of text, line and paragraph separators, and other zero-width characters.
 pub fn is_unsafe(character: char) -> bool {
     matches!(
         character,
@@ -25,7 +25,7 @@ pub fn is_unsafe(character: char) -> bool {
 }
 
 fn escape_where(text: &str, escaped: impl Fn(char) -> bool) -> Cow<'_, str> {
-    // Most text is printable ASCII, which is found fast.
+    // Most text is printable ASCII, which this check passes fast.
     if !text.chars().any(&escaped) {
         return text.into();
     }
@@ -36,19 +36,19 @@ fn escape_where(text: &str, escaped: impl Fn(char) -> bool) -> Cow<'_, str> {
     safe.into()
 }
 
-/// A text on one line, with its [unsafe characters](is_unsafe) as in Rust: `\n`, `\u{1b}`. A backslash stays one, so that
-/// a text that was escaped before is not escaped twice.
+/// Escapes the [unsafe characters](is_unsafe) of a text as in Rust, so that it is on one line: `\n`, `\u{1b}`. A
+/// backslash is not escaped, so that a text that was escaped before is not escaped twice.
 pub fn printable(text: &str) -> Cow<'_, str> {
     escape_where(text, is_unsafe)
 }
 
-/// The same of several lines, whose ends stay.
+/// Escapes a text of several lines as [`printable`] does, but keeps line ends.
 pub fn printable_lines(text: &str) -> Cow<'_, str> {
     escape_where(text, |character| character != '\n' && is_unsafe(character))
 }
 
-/// JSON with its unsafe characters as `\uXXXX`. Serializers escape C0 only; outside of strings, JSON has no other unsafe
-/// characters than line ends, which stay.
+/// Escapes the unsafe characters of JSON as `\uXXXX`. Serializers escape C0 only; outside of strings, JSON has no other
+/// unsafe characters than line ends, which stay.
 pub fn json(text: &str) -> Cow<'_, str> {
     let escaped = |character: char| character >= '\x7f' && is_unsafe(character);
     if !text.chars().any(escaped) {
@@ -72,7 +72,7 @@ pub fn push_json(out: &mut String, character: char) {
 /// [`json`] of a value, without a line end.
 ///
 /// # Errors
-/// Where it has no JSON: a map with other keys than strings, say.
+/// Where the value has no JSON representation: for example, a map with keys other than strings.
 pub fn to_json(value: &impl serde::Serialize) -> serde_json::Result<String> {
     let text = serde_json::to_string(value)?;
     Ok(match json(&text) {
@@ -81,8 +81,8 @@ pub fn to_json(value: &impl serde::Serialize) -> serde_json::Result<String> {
     })
 }
 
-/// A cell of CSV (RFC 4180): [printable], and in quotes where that is needed. What a spreadsheet would run as a formula
-/// has an apostrophe before it, which the spreadsheet does not show; a number is none.
+/// A cell of CSV (RFC 4180): [printable], and in quotes where needed. A formula, which a spreadsheet would run, gets an
+/// apostrophe before it, which the spreadsheet does not show; a number does not.
 pub fn csv_cell(text: &str) -> Cow<'_, str> {
     let safe = printable(text);
     let formula = is_formula(text);

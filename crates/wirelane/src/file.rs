@@ -31,7 +31,7 @@ pub(crate) struct FileCapture {
     stopped: Arc<AtomicBool>,
 }
 
-/// A file that can be told to end.
+/// A file that can be stopped.
 #[derive(Debug)]
 struct Stoppable {
     name: String,
@@ -41,7 +41,7 @@ struct Stoppable {
 
 impl Source for Stoppable {
     fn next_batch(&mut self, wait: Duration) -> Result<Option<Batch<'_>>> {
-        // Relaxed: nothing else is read on the strength of it.
+        // Relaxed: no other data depends on it.
         if self.stopped.load(Ordering::Relaxed) {
             return Ok(None);
         }
@@ -94,7 +94,7 @@ impl FileCapture {
         })
     }
 
-    /// `eth1` of an interface called `eth1@2`; the file's name where the interface has none.
+    /// `eth1` for an interface called `eth1@2`; the file's name where the interface has no name.
     fn device_name(&self, interface: &FileInterface) -> String {
         if interface.name.is_empty() { self.name.clone() } else { interface.device().to_owned() }
     }

@@ -19,63 +19,63 @@ use crate::ledger::Counters;
 use wirelane_netdev::{Device, XdpMode};
 use wirelane_privsep::Capability;
 
-/// Most groups of a device and direction.
+/// Maximum number of groups of a device and direction.
 pub const MOST: u32 = MAX_GROUPS as u32;
 
 /// One group of an instance, as its memory describes it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Group {
-    /// The device.
+    /// Name of the device.
     pub device: String,
-    /// Where the instance hangs on it.
+    /// The hook that the instance is attached to.
     pub hook: HookPoint,
-    /// Its place among the instance's groups, 0 to 15.
+    /// Slot among the instance's groups, 0 to 15.
     pub place: usize,
-    /// The owner's command, as it has said it.
+    /// The owner's command, as written by the owner.
     pub owner: String,
-    /// The owner's process, as it has said it. In another PID namespace it has another number.
+    /// The owner's process id, as written by the owner. In another PID namespace the process has another number.
     pub pid: u32,
-    /// Whether the owner is still there. A place that has lost its owner is cleared within a second, if anybody else
+    /// Whether the owner still exists. A slot that has lost its owner is cleared within a second, if another process
     /// captures on the device.
     pub alive: bool,
     /// Seconds since 1970 at which the group joined.
     pub since: u64,
-    /// RX queues that it wants; empty for transmitted packets.
+    /// The captured RX queues; empty for transmitted packets.
     pub queues: Vec<u32>,
-    /// Number of its workers.
+    /// Number of the group's workers.
     pub workers: u32,
-    /// How packets are steered to them, in the words of `--steering`, or `program`.
+    /// Steering, in the words of `--steering`, or `program`.
     pub steering: &'static str,
-    /// Whether load moves between them.
+    /// Whether load moves between workers.
     pub adaptive: bool,
-    /// Most bytes of a packet that are kept.
+    /// Maximum number of captured bytes of a packet.
     pub snap_len: u32,
     /// Bytes of each ring.
     pub ring_size: u64,
-    /// The tcpdump expression of the packets that it wants; `None`: all.
+    /// The tcpdump expression of the accepted packets; `None`: all packets.
     pub filter: Option<String>,
-    /// Whether its packets are kept from the host stack.
+    /// Whether captured packets are kept from the host stack.
     pub exclusive: bool,
-    /// Whether what its rules drop is kept from the host stack and from all other groups.
+    /// Whether packets that the rules drop are kept from the host stack and from all other groups.
     pub device_wide: bool,
-    /// Its ledger, as far as the kernel side knows it: what was analysed is known to the owner only, and is 0 here.
+    /// The ledger, as far as the kernel side knows it: `analysed` is known to the owner only, and is 0 here.
     pub counters: Counters,
 }
 
-/// All groups, by device and hook. Nothing is changed.
+/// Lists all groups, by device and hook. Nothing is changed.
 ///
 /// # Errors
-/// [`wirelane_privsep::Error::MissingCapability`]: looking into BPF objects needs those of a capture.
+/// [`wirelane_privsep::Error::MissingCapability`]: reading BPF objects needs the capabilities of a capture.
 pub fn list() -> Result<Vec<Group>> {
     wirelane_privsep::require(&Capability::CAPTURE, "looking at groups")?;
     let mut groups = Vec::new();
-    // Looking at a filter's instance keeps the filter there meanwhile.
+    // Inspecting a filter's instance keeps the filter on the device meanwhile.
     let cleanup = crate::cleanup::for_filters();
     for device in Device::list()? {
         for hook in [Hook::Xdp(XdpMode::Native), Hook::Ingress, Hook::Egress] {
             match running(&device, hook, &cleanup) {
                 Ok(Some(instance)) => of(&device, &instance, &mut groups)?,
-                // Others' programs have no groups; a kernel without this hook has none either.
+                // Foreign programs have no groups; a kernel without this hook has no groups either.
                 Ok(None) | Err(Error::ForeignProgram { .. } | Error::Unsupported { .. }) => {}
                 Err(Error::OtherVersion { .. }) => {
                     tracing::warn!(
@@ -150,7 +150,7 @@ fn counters(instance: &Instance, place: usize) -> Counters {
         sum.lost += tally.lost;
         sum.delivered += tally.delivered;
     }
-    // The lane may be between two columns of a packet: the sum is true of the packets before it.
+    // The lane may be between two columns of a packet: the sum is right for the packets before it.
     sum.seen = sum.filtered + sum.absorbed + sum.shed + sum.lost + sum.delivered;
     sum.in_flight = sum.delivered;
     sum

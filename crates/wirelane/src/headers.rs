@@ -1,25 +1,25 @@
-//! Between whom a packet travels, where the parser has found it.
+//! Addresses, ports and protocol of a packet, from the headers that the parser has found.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use wirelane_bpf::layout::{Ip, NO_OFFSET, RecordHeader, ip_flags, l3};
 
-/// Addresses, ports and protocol of the headers that a record goes by: the outer ones, or with
+/// Addresses, ports and protocol of the headers that a record is steered by: the outer ones, or with
 /// [`crate::Builder::inner_headers`] those in the innermost tunnel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Headers {
-    /// Source address; of ARP the sender's.
+    /// Source address; for ARP the sender's.
     pub src: IpAddr,
-    /// Destination address; of ARP the target's.
+    /// Destination address; for ARP the target's.
     pub dst: IpAddr,
-    /// Source and destination port, where the protocol has them and they are in this packet: later fragments have none.
+    /// Source and destination port, where the protocol has them and this packet contains them: later fragments do not.
     pub ports: Option<(u16, u16)>,
-    /// IP protocol of the transport header (IANA's number: 6 is TCP); `None` of ARP.
+    /// IP protocol of the transport header (IANA's number: 6 is TCP); `None` for ARP.
     pub protocol: Option<u8>,
 }
 
 impl Headers {
-    /// What a digest says.
+    /// The headers that a digest describes.
     pub(crate) fn of_digest(ip: &Ip) -> Option<Headers> {
         Some(Headers {
             src: address(ip.l3, &ip.src)?,
@@ -30,17 +30,17 @@ impl Headers {
         })
     }
 
-    /// What is in a packet at the offsets that its record has. `None`: no network layer, or the packet was cut before.
+    /// The headers of a packet, at the offsets in its record. `None`: no network layer, or the packet was cut before.
     pub(crate) fn of_packet(header: &RecordHeader, data: &[u8]) -> Option<Headers> {
         let network = data.get(usize::from(header.l3_off)..)?;
-        // Where the addresses stand: RFC 826 (of Ethernet and IPv4), RFC 791, RFC 8200.
+        // Offsets of the addresses: RFC 826 (of Ethernet and IPv4), RFC 791, RFC 8200.
         let (src, dst, length) = match header.l3 {
             l3::ARP => (14, 24, 4),
             l3::IPV4 => (12, 16, 4),
             l3::IPV6 => (8, 24, 16),
             _ => return None,
         };
-        // As wl_read_arp() has it: addresses of other kinds are not looked at.
+        // The same test as in wl_read_arp(): addresses of other kinds are not read.
         let is_known = header.l3 != l3::ARP || network.get(2..6)? == [8, 0, 6, 4];
         let at = |from: usize| address(header.l3, network.get(from..from + length)?);
         let ports = || {
@@ -64,7 +64,7 @@ impl Headers {
 /// Protocols that begin with two ports: those of `bpf/lib/transport.h`.
 const PORTED: [u8; 5] = [6, 17, 33, 132, 136];
 
-/// An address of this layer in the first bytes; 4 bytes may stand for 16.
+/// An address of this layer in the first bytes; 4 bytes may be given instead of 16.
 fn address(layer: u8, bytes: &[u8]) -> Option<IpAddr> {
     match layer {
         l3::ARP | l3::IPV4 => Some(Ipv4Addr::from(*bytes.first_chunk::<4>()?).into()),
@@ -98,7 +98,7 @@ mod tests {
                     let expected = Headers::of_digest(&all.outer);
                     let header = record.header();
                     if found.is_none() && header.l3 == l3::ARP {
-                        // Cut, or not of Ethernet and IPv4: zeros to the parser.
+                        // Cut, or not of Ethernet and IPv4: the parser reports zeros.
                         assert_eq!(expected.map(|headers| headers.src), Some(Ipv4Addr::UNSPECIFIED.into()));
                         continue;
                     }

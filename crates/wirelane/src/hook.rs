@@ -1,15 +1,15 @@
-//! Hooks: where packets are taken from a device.
+//! Hooks: the points at which packets are taken from a device.
 
 use wirelane_netdev::XdpMode;
 
-/// A place on a device where packets can be captured.
+/// A hook of a device at which packets can be captured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hook {
     /// Received packets, by XDP in the driver or in the stack.
     Xdp(XdpMode),
     /// Received packets, by tc: behind XDP, and beside other programs.
     Ingress,
-    /// Packets on their way out, by tc.
+    /// Transmitted packets, by tc.
     Egress,
 }
 
@@ -23,7 +23,7 @@ impl std::fmt::Display for Hook {
     }
 }
 
-/// How tc's hooks are reached.
+/// How to attach to tc's hooks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tc {
     /// By link (TCX) where the kernel has it, else by clsact filters.
@@ -32,7 +32,7 @@ pub(crate) enum Tc {
     Clsact,
 }
 
-/// Where packets of a device are taken.
+/// The point at which packets of a device are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HookPoint {
@@ -42,11 +42,11 @@ pub enum HookPoint {
     GenericXdp,
     /// tc, received packets.
     TcIngress,
-    /// tc, packets on their way out.
+    /// tc, transmitted packets.
     TcEgress,
     /// Packet sockets, received packets.
     PacketSocket,
-    /// Packet sockets, packets on their way out.
+    /// Packet sockets, transmitted packets.
     PacketSocketOut,
     /// AF_XDP sockets behind XDP in the driver.
     XdpSocket,
@@ -55,7 +55,7 @@ pub enum HookPoint {
 }
 
 impl HookPoint {
-    /// Whether its packets are on their way out.
+    /// Whether the packets are transmitted ones.
     pub fn is_egress(self) -> bool {
         matches!(self, HookPoint::TcEgress | HookPoint::PacketSocketOut)
     }

@@ -1,4 +1,4 @@
-//! Heads of HTTP picked out in the kernel: what a capture asks for, and how it learns what has been skipped.
+//! Selection of HTTP heads in the kernel: settings, and the queries for skipped bytes.
 
 use std::mem::offset_of;
 use std::sync::Arc;
@@ -7,51 +7,52 @@ use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
 use wirelane_bpf::flow::FlowKey;
 use wirelane_bpf::http::HttpWay;
 
-/// How HTTP is looked at in the kernel ([`crate::Builder::kernel_http`]).
+/// Settings of the HTTP head selection in the kernel ([`crate::Builder::kernel_http`]).
 #[derive(Clone, Copy, Debug)]
 pub struct KernelHttp {
-    /// Directions of connections that are followed at a time on each device and in each direction of it. Each takes some
-    /// 200 bytes of the kernel's memory.
+    /// Maximum number of connection directions that are followed at a time, on each device and in each direction of it.
+    /// Each takes some 200 bytes of kernel memory.
     pub directions: usize,
 }
 
 impl KernelHttp {
-    /// Room for 65,536 directions.
+    /// Default number of directions.
     pub const DIRECTIONS: usize = 1 << 16;
-    /// The most.
+    /// Maximum number of directions.
     pub const MOST_DIRECTIONS: usize = 1 << 22;
-    /// The fewest: the kernel keeps some of them for each CPU.
+    /// Minimum number of directions: the kernel reserves some of them for each CPU.
     pub const LEAST_DIRECTIONS: usize = 1 << 10;
 }
 
-/// What has been skipped of a direction and has not been told by a record, where nothing has come up behind it.
+/// Skipped bytes at the end of a direction that no record has reported, because no later packet was delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PendingSkips {
-    /// Sequence number of the first byte.
+    /// Sequence number of the first skipped byte.
     pub from: u32,
-    /// How many there are.
+    /// Number of skipped bytes.
     pub bytes: u32,
-    /// When the last one came, on the clock of [`crate::Timebase::steady_ns`].
+    /// Time of the last skipped byte, on the clock of [`crate::Timebase::steady_ns`].
     pub last_ns: u64,
 }
 
-/// The directions that lanes follow, of all devices of a capture.
+/// Access to the directions that lanes follow, on all devices of a capture.
 #[derive(Clone, Debug)]
 pub struct HttpOffload(Arc<[Arc<MapHandle>]>);
 
 impl HttpOffload {
-    /// Of these maps; `None`: there are none.
+    /// Access to the directions in these maps; `None`: no maps.
     pub(crate) fn of(maps: impl Iterator<Item = Arc<MapHandle>>) -> Option<HttpOffload> {
         let maps: Arc<[_]> = maps.collect();
         (!maps.is_empty()).then_some(HttpOffload(maps))
     }
 
-    /// What has been skipped of the direction with this key, which has no device and no flags, and was not told. While
-    /// packets come it may be told right then. A system call for each device: for connections that end.
+    /// Skipped and unreported bytes of the direction with this key, which has no device and no flags. While packets
+    /// come, a record may report them at the same moment. Takes a system call per device: meant for connections that
+    /// end.
     pub fn untold(&self, key: &FlowKey) -> impl Iterator<Item = PendingSkips> + use<'_> {
         let key = key_bytes(key);
         self.0.iter().filter_map(move |map| {
-            // What cannot be read is as good as not there: whoever asks goes on without.
+            // A failed lookup is treated as a missing entry: the caller goes on without it.
             let way = map.lookup(&key, MapFlags::ANY).ok()??;
             let from = u32::from_ne_bytes(field(&way, offset_of!(HttpWay, from))?);
             let bytes = u32::from_ne_bytes(field(&way, offset_of!(HttpWay, bytes))?);
@@ -65,7 +66,7 @@ fn field<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..at + N)?.try_into().ok()
 }
 
-/// A key as it stands in the kernel's map.
+/// The bytes of a key in the kernel's map.
 fn key_bytes(key: &FlowKey) -> [u8; size_of::<FlowKey>()] {
     let mut bytes = [0; size_of::<FlowKey>()];
     let mut put = |at: usize, field: &[u8]| bytes[at..at + field.len()].copy_from_slice(field);

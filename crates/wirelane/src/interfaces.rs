@@ -8,34 +8,34 @@ use crate::engine::file::InterfaceLines;
 use wirelane_bpf::layout::LinkType;
 use wirelane_bpf::linktype;
 
-/// The name of a virtual device: `eth1@2`, and `eth1@tx` for all that leaves a device.
+/// The name of a virtual device: `eth1@2`, and `eth1@tx` for the transmitted packets of a device.
 pub(crate) fn virtual_name(device: &str, queue: u32, egress: bool) -> String {
     if egress { format!("{device}@tx") } else { format!("{device}@{queue}") }
 }
 
-/// One device (or file interface) of a capture: what [`crate::Record::device`] counts.
+/// One device (or file interface) of a capture, indexed by [`crate::Record::device`].
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct CaptureDevice {
-    /// Its name.
+    /// Name of the device.
     pub name: String,
-    /// The RX queues that are captured; queue 0 stands for all packets on their way out.
+    /// The captured RX queues; queue 0 stands for all transmitted packets.
     pub queues: Vec<u32>,
-    /// Where its packets are taken; `None` for a file.
+    /// The hook at which packets are taken; `None` for a file.
     pub hook: Option<HookPoint>,
-    /// What its packets begin with.
+    /// Link type of the packets.
     #[serde(skip)]
     pub link_type: LinkType,
-    /// Its hardware address, where it has one.
+    /// Hardware address of the device, where it has one.
     #[serde(skip)]
     pub mac: Option<MacAddress>,
-    /// Speed of its link in Mbit/s, where known.
+    /// Speed of the device's link in Mbit/s, where known.
     pub speed_mbps: Option<u32>,
-    /// Whether the driver puts packets into our memory itself; only known of engine `xsk`.
+    /// Whether the driver writes packets directly into our memory; only known for engine `xsk`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub zero_copy: Option<bool>,
 }
 
-/// The interfaces of a capture; a copy of it can go with a worker into its thread.
+/// The interfaces of a capture; a copy can move with a worker into its thread.
 #[derive(Clone, Debug)]
 pub struct Interfaces(Kind);
 
@@ -45,16 +45,16 @@ enum Kind {
     File(InterfaceLines),
 }
 
-/// One interface: a virtual device, or what a file says of it.
+/// One interface: a virtual device, or an interface description of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
-    /// `eth1@2`; empty where a file does not say.
+    /// Name, such as `eth1@2`; empty where a file has no name.
     pub name: String,
-    /// Free text; empty where there is none.
+    /// Free text; may be empty.
     pub description: String,
     /// LINKTYPE number of its packets.
     pub link_number: u32,
-    /// Snap length in bytes; 0 where there is none.
+    /// Snap length in bytes; 0: no limit.
     pub snap_len: u32,
     /// Speed in bits per second, where known.
     pub speed_bps: Option<u64>,
@@ -69,14 +69,14 @@ impl Interfaces {
         Interfaces(Kind::File(lines))
     }
 
-    /// The interface that records of this device ([`crate::Record::device`]) and queue came from; `None` where
-    /// there is no such device.
+    /// The interface of records of this device ([`crate::Record::device`]) and queue; `None` where there is no such
+    /// device.
     pub fn get(&self, device: usize, queue: u16) -> Option<Interface> {
         match &self.0 {
             Kind::Live { devices, snap_len } => devices.get(device).map(|device| Interface {
                 name: virtual_name(&device.name, queue.into(), device.hook.is_some_and(HookPoint::is_egress)),
                 description: String::new(),
-                // Hardware whose packets we do not know is recorded as bytes without a meaning (LINKTYPE_USER0).
+                // Packets of unknown hardware are recorded as uninterpreted bytes (LINKTYPE_USER0).
                 link_number: linktype::number(device.link_type).unwrap_or(147),
                 snap_len: *snap_len,
                 speed_bps: device.speed_mbps.map(|mbps| u64::from(mbps) * 1_000_000),

@@ -1,7 +1,7 @@
-//! The ledger: where every packet went.
+//! The ledger: the outcome of every packet.
 //!
-//! `seen = filtered + absorbed + shed + lost + delivered`, and `delivered = analysed + in_flight`, exactly, at
-//! every close. `nic_missed` stands beside it: packets that the card itself dropped, which nobody has seen.
+//! `seen = filtered + absorbed + shed + lost + delivered`, and `delivered = analysed + in_flight`, exactly, at every
+//! close. `nic_missed` is separate: packets that the card itself dropped, which no program has seen.
 
 use std::collections::BTreeMap;
 
@@ -14,26 +14,26 @@ use crate::flow_cache::FlowCacheLine;
 /// One line of the ledger, in packets unless a field says otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counters {
-    /// Reached the device's hook, on an RX queue that the group wants.
+    /// Reached the device's hook, on an RX queue that the group captures.
     pub seen: u64,
     /// Rejected by a filter or rule.
     pub filtered: u64,
     /// Of `filtered`: dropped for the whole device by the rules of another capture ([`crate::Builder::device_wide`]),
-    /// which this one was not asked about.
+    /// before this capture's rules were evaluated.
     pub blocked: u64,
-    /// Only counted, by a rule that says so ([`crate::Builder::rules`]).
+    /// Only counted, by a rule with that action ([`crate::Builder::rules`]).
     pub absorbed: u64,
-    /// Of `absorbed`: what became flows in the kernel, or was left out by their sampling
-    /// ([`crate::Builder::kernel_flows`]), of which [`Ledger::flow_cache`] has the sum; what has been skipped of HTTP
-    /// ([`crate::Builder::kernel_http`]); or was measured there ([`crate::Capture::meter`]).
+    /// Of `absorbed`: packets that became flows in the kernel or were skipped by their sampling
+    /// ([`crate::Builder::kernel_flows`]), of which [`Ledger::flow_cache`] has the sum; packets of HTTP that stayed in
+    /// the kernel ([`crate::Builder::kernel_http`]); and packets that were measured there ([`crate::Capture::meter`]).
     #[serde(skip)]
     pub offloaded: u64,
-    /// Wire bytes of that.
+    /// Wire bytes of `offloaded`.
     #[serde(skip)]
     pub offloaded_bytes: u64,
     /// Refused by congestion control.
     pub shed: u64,
-    /// Found no room in the ring.
+    /// Did not fit into the ring.
     pub lost: u64,
     /// Written to a ring.
     pub delivered: u64,
@@ -41,22 +41,22 @@ pub struct Counters {
     pub analysed: u64,
     /// Written to a ring, not yielded yet: `delivered - analysed`.
     pub in_flight: u64,
-    /// Wire bytes of what was analysed.
+    /// Wire bytes of `analysed`.
     pub bytes: u64,
     /// Aggregates (GRO, GSO) that the hook saw. Each is one record, and counts here as its packets on the wire.
     pub aggregates: u64,
-    /// Dropped by the card, from its own statistics; `None` where the line is of less than a whole device.
+    /// Dropped by the card, from its own statistics; `None` for a line of less than a whole device.
     pub nic_missed: Option<u64>,
 }
 
 impl Counters {
-    /// Whether every packet is in exactly one place.
+    /// Whether every packet is counted exactly once.
     pub fn balances(&self) -> bool {
         self.seen == self.filtered + self.absorbed + self.shed + self.lost + self.delivered
             && self.delivered == self.analysed + self.in_flight
     }
 
-    /// What happened since an earlier state of the same line.
+    /// The difference to an earlier state of the same line.
     pub fn since(&self, earlier: &Counters) -> Counters {
         let delivered = self.delivered.wrapping_sub(earlier.delivered);
         let analysed = self.analysed.wrapping_sub(earlier.analysed);
@@ -71,7 +71,7 @@ impl Counters {
             lost: self.lost.wrapping_sub(earlier.lost),
             delivered,
             analysed,
-            // A state, not a flow: what lies in the rings now.
+            // A state, not a rate: the records in the rings now.
             in_flight: self.in_flight,
             bytes: self.bytes.wrapping_sub(earlier.bytes),
             aggregates: self.aggregates.wrapping_sub(earlier.aggregates),
@@ -107,16 +107,16 @@ impl std::ops::AddAssign for Counters {
 /// The line of one virtual device: one RX queue of a device (or one interface of a file).
 #[derive(Clone, Debug, Serialize)]
 pub struct VirtualDeviceLine {
-    /// The device, or the file's interface.
+    /// Name of the device, or of the file's interface.
     pub device: String,
-    /// The RX queue; 0 for packets on their way out.
+    /// The RX queue; 0 for transmitted packets.
     pub queue: u32,
-    /// Whether the line is of packets on their way out.
+    /// Whether the line counts transmitted packets.
     pub egress: bool,
     /// Position of the device in [`crate::Capture::devices`].
     #[serde(skip)]
     pub index: usize,
-    /// Its counters.
+    /// Counters of the virtual device.
     #[serde(flatten)]
     pub counters: Counters,
 }
@@ -131,38 +131,38 @@ impl VirtualDeviceLine {
 /// The line of one worker.
 #[derive(Clone, Debug, Serialize)]
 pub struct WorkerLine {
-    /// Its number, from 0.
+    /// Number of the worker, from 0.
     pub worker: usize,
-    /// The core it is pinned to.
+    /// The core that the worker is pinned to.
     pub core: Option<usize>,
-    /// Its counters. `seen` is what was steered to it: `lost + delivered`.
+    /// Counters of the worker. `seen` counts the packets steered to it: `lost + delivered`.
     #[serde(flatten)]
     pub counters: Counters,
-    /// Times that it went to sleep because nothing came.
+    /// Number of times the worker went to sleep without packets.
     pub sleeps: u64,
-    /// Times that a lane woke it.
+    /// Number of times a lane woke the worker.
     pub wakes: u64,
 }
 
 /// The whole ledger of a capture.
 #[derive(Clone, Debug, Serialize)]
 pub struct Ledger {
-    /// Over all devices.
+    /// Sum over all devices.
     #[serde(flatten)]
     pub total: Counters,
     /// Per virtual device.
     pub virtual_devices: Vec<VirtualDeviceLine>,
     /// Per worker.
     pub workers: Vec<WorkerLine>,
-    /// What adaptive steering has done; `None` where steering is static.
+    /// Counts of adaptive steering; `None` where steering is static.
     pub balance: Option<BalanceReport>,
-    /// The parts of `lost`, by cause, where the engine can lose for several: `packet` and `xsk`. They add up to it.
+    /// Parts of `lost`, by cause, where the engine has several causes: `packet` and `xsk`. Their sum is `lost`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub lost_by: BTreeMap<&'static str, u64>,
-    /// What rules have sent to each egress device ([`crate::Builder::egress_devices`]), over all devices.
+    /// Packets that rules have sent to each egress device ([`crate::Builder::egress_devices`]), over all devices.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub egress_devices: Vec<EgressLine>,
-    /// What flow caches in the kernel have done ([`crate::Builder::kernel_flows`]).
+    /// Counts of the in-kernel flow caches ([`crate::Builder::kernel_flows`]).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub flow_cache: Option<FlowCacheLine>,
 }

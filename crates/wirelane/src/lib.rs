@@ -2,11 +2,11 @@
 //! an account of every packet.
 //!
 //! # The problem
-//! A card spreads what it receives over several RX queues, and the kernel polls them on several cores. A capture
-//! that funnels them into one socket gives that away: the cores meet at one lock, and nobody can say at the end
+//! A card distributes received packets over several RX queues, and the kernel polls them on several cores. A capture
+//! that funnels them into one socket loses this advantage: the cores contend for one lock, and in the end it is unknown
 //! which packets were lost where. Kernel modules have solved this, and break at each new kernel.
 //!
-//! # The way of a packet
+//! # The path of a packet
 //! ```text
 //! RX queue -> XDP or tc program: parse once -> for each group: steer -> ring (the only copy)  -> host stack
 //!                                                                        |
@@ -14,23 +14,23 @@
 //!                                                                        |
 //!                         Capture::ledger: seen = filtered + absorbed + shed + lost + delivered
 //! ```
-//! * A **virtual device** is one RX queue opened like a device: `eth1@2`. `eth1@0-3` are four, `eth1` is all of
-//!   them; [`Selector`] reads these names and [`Device`] says what there is.
-//! * A [`Builder`] starts a [`Capture`]: an eBPF program goes onto the device's hook, or the one that is there
-//!   already gets one more **group**. Groups of one process or of many each get their own copy, and one that ends,
-//!   however it ends, takes nothing from the others.
-//! * Between each **lane** (an RX queue, or a CPU under generic XDP and tc) and each [`Worker`] lies one **ring**
-//!   with one writer and one reader. The program copies the packet into it once; the worker reads it there.
-//!   Nothing on this way takes a lock, allocates, or makes a system call per packet.
-//! * **Steering** chooses the worker, by flow (both directions of a conversation meet) or by RX queue, so the number
-//!   of workers is free of the number of queues.
-//! * Packets go on to the host's stack as always, unless [`Builder::exclusive`] keeps them from it.
-//! * The **[`Ledger`]** says where every packet went, for each virtual device and each worker. Its sums hold exactly
-//!   at every close, under any load. A worker that is too slow loses packets, and they are counted.
+//! * A **virtual device** is one RX queue opened like a device: `eth1@2`. `eth1@0-3` are four, `eth1` is all of them;
+//!   [`Selector`] parses these names and [`Device`] describes the devices.
+//! * A [`Builder`] starts a [`Capture`]: an eBPF program is attached to the device's hook, or the one that is already
+//!   there gets one more **group**. Groups of one process or of many each get their own copy, and the end of one group,
+//!   for whatever reason, does not affect the others.
+//! * Between each **lane** (an RX queue, or a CPU under generic XDP and tc) and each [`Worker`] there is one **ring**
+//!   with one writer and one reader. The program copies the packet into it once; the worker reads it there. No step
+//!   takes a lock, allocates, or makes a system call per packet.
+//! * **Steering** chooses the worker, by flow (both directions of a conversation go to one worker) or by RX queue, so
+//!   the number of workers is independent of the number of queues.
+//! * Packets go on to the host's stack as usual, unless [`Builder::exclusive`] keeps them from it.
+//! * The **[`Ledger`]** records the outcome of every packet, for each virtual device and each worker. Its sums hold
+//!   exactly at every close, under any load. A worker that is too slow loses packets, and they are counted.
 //!
-//! Other [engines](Engine) give the same records: packet sockets where BPF is not allowed, AF_XDP for exclusive use of a
-//! device. A pcap or pcapng file ([`Capture::open_file`]) gives the same records and the same ledger without any privilege,
-//! and the crate `wirelane-send` makes numbered packets to measure all this with.
+//! Other [engines](Engine) give the same records: packet sockets where BPF is not allowed, AF_XDP for exclusive use of
+//! a device. A pcap or pcapng file ([`Capture::open_file`]) gives the same records and the same ledger without any
+//! privilege, and the crate `wirelane-send` generates numbered packets to measure all this.
 //!
 //! # Example
 //! The file `examples/count.rs`; it needs root and runs with `cargo run --release --example count -- eth1`.
@@ -38,9 +38,9 @@
 #![doc = include_str!("../examples/count.rs")]
 //! ```
 //!
-//! # What it needs
+//! # Requirements
 //! Linux 6.1 or newer with type information (BTF), and for live capture root or the capabilities in
-//! [`privilege::Capability::CAPTURE`]. What is missing is named by the [`Error`].
+//! [`privilege::Capability::CAPTURE`]. The [`Error`] names missing requirements.
 
 mod active_rules;
 mod backend;

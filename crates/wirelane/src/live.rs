@@ -55,9 +55,9 @@ use wirelane_privsep::cleanup::CleanupProcess;
 pub(crate) struct LiveCapture {
     // Before the parts: polling threads end while the program that they run for is still there.
     _polling: Vec<PollingHold>,
-    // Before the parts: the maintenance thread must not look after a place that has been given up.
+    // Before the parts: the maintenance thread must not access a group slot that has been given up.
     _maintenance: Maintenance,
-    // Before the parts: rules are changed only in places that are ours. With the thread that serves changes.
+    // Before the parts: rules may be changed only in slots that are ours. With the control server that changes them.
     rules: Option<(Arc<ActiveRuleset>, Server)>,
     streams: Option<Arc<Streams>>,
     parts: Mutex<Vec<Part>>,
@@ -67,7 +67,7 @@ pub(crate) struct LiveCapture {
     shared: Vec<Arc<Shared>>,
     cores: Vec<Option<usize>>,
     snap_len: usize,
-    /// Of each part, where load moves.
+    /// Counts of moves for each part whose load moves.
     moved: Vec<Arc<Moved>>,
     egress_devices: Vec<EgressDevice>,
     plugins: Arc<Watches>,
@@ -113,16 +113,15 @@ impl LiveCapture {
         for (selected, hook) in places {
             let index = parts.len();
             let device = &selected.device;
-            // tc cannot take the place of XDP where RX queues are told apart, nor XDP that of tc for sending.
-            let ours =
-                settings.hook == HookChoice::Auto && settings.egress_devices.is_empty() && !selected.by_queue;
+            // tc cannot replace XDP where RX queues must be told apart, nor can XDP replace tc for sending.
+            let ours = settings.hook == HookChoice::Auto && settings.egress_devices.is_empty() && !selected.by_queue;
             let hook = if ours { beside_others(device, hook, cleanup)? } else { hook };
             let opened = match hook {
                 Some(hook) => Instance::open(device, hook, settings.tc(), features, cleanup),
                 None => Instance::open_xdp(device, features, cleanup),
             };
             let instance = match opened {
-                // Nobody asked for these in so many words.
+                // The user did not request transmitted packets explicitly.
                 Err(Error::Unsupported { what, needs, .. })
                     if hook == Some(Hook::Egress) && settings.direction == Direction::Auto =>
                 {
@@ -192,7 +191,7 @@ impl LiveCapture {
                 ifindex: part.selected.device.ifindex,
                 hold: Attachment::Instance(Arc::clone(part.membership.instance())),
                 native: part.membership.instance().hook == Hook::Xdp(XdpMode::Native),
-                // One queue stands for all where the hook is not told the queue.
+                // One queue stands for all where the hook does not know the queue.
                 known_queues: match part.membership.instance().queues {
                     1 if part.membership.instance().hook == Hook::Ingress => {
                         part.selected.device.max_rx_queues as usize
@@ -214,7 +213,7 @@ impl LiveCapture {
         let targets = rules.map(|rules| -> Arc<dyn Target> { rules }).collect();
         let ruled = rules_startup::start(settings, "ring", targets, Times::Monotonic, cleanup)?;
         cleanup.seal(confinement.is_some());
-        // All that takes rights has been done, and there is no thread yet that would keep them.
+        // All privileged work is done, and no thread that would keep the privileges exists yet.
         rules_startup::confine(confinement, ruled.is_some())?;
         let plugins = parts.iter().filter_map(|part| part.membership.rules().cloned());
         let plugins = Arc::new(Watches::of(plugins));
@@ -242,7 +241,7 @@ impl LiveCapture {
                 Worker::new(worker, cores[worker], Box::new(source), Some(clock.clone())).over(below.clone())
             })
             .collect();
-        // Last, so that nothing that fails above leaves a half-filled ledger behind.
+        // Last, so that a failure above does not leave a half-filled ledger behind.
         parts.iter().for_each(|part| part.membership.activate());
         Ok(LiveCapture {
             _polling: polling,
@@ -299,7 +298,7 @@ impl Backend for LiveCapture {
 
     fn set_filter(&self, expression: &str) -> Result<()> {
         let mut parts = self.lock();
-        // All are compiled before one is changed.
+        // Compile all filters before one is changed.
         let filters: Vec<_> = parts
             .iter()
             .map(|part| {
@@ -313,7 +312,7 @@ impl Backend for LiveCapture {
         Ok(())
     }
 
-    /// The same filter for all devices.
+    /// Sets the same filter on all devices.
     fn set_compiled_filter(&self, filter: &Filter) -> Result<()> {
         let set = |part: &mut Part| part.membership.set_filter(&part.selected.device, Some(filter));
         self.lock().iter_mut().try_for_each(set)
@@ -344,7 +343,7 @@ impl Backend for LiveCapture {
 
     fn stop(&self) -> Result<()> {
         let mut parts = self.lock();
-        // All of them, also where one cannot: what is left running would write on.
+        // Leave on all devices, even if one of them fails: a remaining part would keep writing.
         let left: Vec<Result<()>> = parts.iter_mut().map(|part| part.membership.leave()).collect();
         left.into_iter().collect::<Result<()>>()?;
         self.plugins.look();
@@ -383,7 +382,7 @@ impl Backend for LiveCapture {
                     Err(e) => return Err(e.into()),
                 }
             }
-            // What the card missed on receiving it has missed once, also where both directions are captured.
+            // Count the card's missed packets once, even if both directions are captured.
             let missed = (!part.egress()).then(|| part.missed.saturating_sub(part.missed_before));
             let mut device = Counters { nic_missed: missed, ..Counters::default() };
             for queue in 0..part.membership.instance().queues {
@@ -438,14 +437,14 @@ impl Backend for LiveCapture {
 
 impl Drop for LiveCapture {
     fn drop(&mut self) {
-        // Workers may live on: they yield what is in their rings, and then end.
+        // Workers may outlive the capture: they yield the records in their rings, and then end.
         if let Err(e) = self.stop() {
             tracing::warn!("stopping the capture: {e}");
         }
     }
 }
 
-/// What moves load of these parts, and what says how much it has moved.
+/// Load controllers of these parts, and their counts of moves.
 fn controllers(settings: &Settings, parts: &[Part]) -> Result<(Vec<Controller>, Vec<Arc<Moved>>)> {
     let mut all = Vec::new();
     for part in parts {

@@ -1,8 +1,8 @@
 //! Maintenance thread: clock synchronisation, rebalancing, reaping dead groups, device events.
 //!
-//! A few times a second it follows the system's clock, moves load where that was asked for, clears
-//! the places of groups whose owners were killed, turns flow caches over, warns of plug-ins that were switched off, and looks what has become of the devices (`watch.rs`). A device
-//! that has gone ends its part of the capture.
+//! A few times a second it follows the system's clock, moves load where requested, clears the slots of groups whose
+//! owners were killed, switches flow caches to their other half, warns of plug-ins that were switched off, and checks
+//! the devices (`watch.rs`). A device that has disappeared ends its part of the capture.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -21,7 +21,7 @@ use wirelane_netdev::Watcher;
 
 const PERIOD: Duration = Duration::from_millis(200);
 
-/// The thread; it ends when this is dropped.
+/// Handle of the thread; dropping it ends the thread.
 #[derive(Debug)]
 pub(crate) struct Maintenance {
     stop: Arc<(Mutex<bool>, Condvar)>,
@@ -29,7 +29,7 @@ pub(crate) struct Maintenance {
 }
 
 impl Maintenance {
-    /// Starts the thread. When every device has gone, `workers` are told that nothing will come any more.
+    /// Starts the thread. When every device has disappeared, `workers` are closed: no packet will come any more.
     pub(crate) fn start(
         mut watcher: Watcher,
         devices: Arc<[MonitoredDevice]>,
@@ -58,7 +58,7 @@ impl Maintenance {
                         look_after(device, watch, &mut watcher);
                     }
                     if devices.iter().all(|device| device.whereabouts.ending().is_some()) {
-                        // Release: pairs with the workers' Acquire. A device that is gone has no lanes.
+                        // Release: pairs with the workers' Acquire. A device that has disappeared has no lanes.
                         flows.iter().for_each(|flows| flows.freeze());
                         workers.iter().for_each(|worker| worker.closed.store(true, Ordering::Release));
                     }
@@ -69,16 +69,16 @@ impl Maintenance {
     }
 }
 
-/// The devices from which nothing more will come, and why.
+/// The devices that will deliver nothing more, and why.
 pub(crate) fn ended(devices: &[MonitoredDevice]) -> Vec<(String, Ending)> {
     let ended = |device: &MonitoredDevice| Some((device.name.clone(), device.whereabouts.ending()?));
     let mut ended: Vec<(String, Ending)> = devices.iter().filter_map(ended).collect();
-    // A device of which both directions are captured has two parts, one behind the other.
+    // A device with both directions captured has two parts, one after the other.
     ended.dedup();
     ended
 }
 
-/// True once the thread is to end.
+/// Sleeps until the next round; true once the thread is to end.
 fn sleep(signal: &(Mutex<bool>, Condvar)) -> bool {
     let stop = signal.0.lock().unwrap_or_else(PoisonError::into_inner);
     let (stop, _) =

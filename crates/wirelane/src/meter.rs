@@ -1,5 +1,5 @@
-//! Measuring RTP streams in the kernel: which ones, and how they change hands between lanes and a worker
-//! (`bpf/streams.h` has the picture).
+//! Measuring RTP streams in the kernel: selection of streams, and their handover between lanes and a worker
+//! (`bpf/streams.h` has a diagram).
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -14,17 +14,17 @@ use crate::engine::ring::streams::{StreamSlot, Streams};
 use crate::error::Result;
 use wirelane_rules::{Action, ExactFields, ExactRule};
 
-/// The first id of a meter's rules. Ids of other rules are offloaded.
+/// The first id of a meter's rules. Other rules have smaller ids.
 const FIRST_RULE: u32 = 1 << 30;
-/// Most packets that are on their way up at a time, of one stream.
+/// Maximum number of packets of one stream that are being delivered at a time.
 const UNDER_WAY: u32 = 1 << 15;
 
-/// Measures RTP streams in the kernel. It is for one worker, which gets all packets.
+/// Measures RTP streams in the kernel. To be used by a single worker, which gets all packets.
 #[derive(Debug)]
 pub struct Meter {
     streams: Arc<Streams>,
     rules: Arc<ActiveRuleset>,
-    /// The rules of places that media goes to.
+    /// Rules of announced media destinations.
     places: HashMap<(IpAddr, u16), u32>,
     next_rule: u32,
     stopped: bool,
@@ -33,20 +33,20 @@ pub struct Meter {
 /// The two ends of a stream, and its SSRC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamEnds {
-    /// Where it comes from.
+    /// Source address and port.
     pub from: (IpAddr, u16),
-    /// Where it goes.
+    /// Destination address and port.
     pub to: (IpAddr, u16),
     /// Synchronisation source.
     pub ssrc: u32,
 }
 
-/// A stream that is measured in the kernel, as long as it is nobody else's turn: what [`Meter::open`] gives.
+/// Handle of a stream that can be measured in the kernel, from [`Meter::open`].
 #[derive(Clone, Debug)]
 pub struct Hand {
     place: StreamSlot,
     key: StreamKey,
-    /// The number of the last packet that was added here.
+    /// The number of the last packet that the worker added.
     number: u64,
     /// Whether lanes may be adding packets.
     offloaded: bool,
@@ -77,15 +77,14 @@ impl StreamEnds {
 }
 
 impl Hand {
-    /// Whether a packet with this tag, or none, is to be added here: lanes touch the stream no more. If not, it has to wait
-    /// for one that is.
+    /// Whether the worker is to add a packet with this tag, or without one: lanes no longer touch the stream. If false,
+    /// the packet has to wait for a packet for which this is true.
     pub fn is_next(&self, tag: Option<u32>) -> bool {
-        // Before lanes have had it, all that comes is.
-        !self.offloaded
-            || tag.is_some_and(|tag| (1..=UNDER_WAY).contains(&tag.wrapping_sub(self.number as u32)))
+        // Before the stream is handed to the lanes, the worker adds every packet.
+        !self.offloaded || tag.is_some_and(|tag| (1..=UNDER_WAY).contains(&tag.wrapping_sub(self.number as u32)))
     }
 
-    /// Whether lanes may be adding packets: the statistics are theirs then.
+    /// Whether lanes may be adding packets: then they own the statistics.
     pub fn is_offloaded(&self) -> bool {
         self.offloaded
     }
@@ -96,18 +95,18 @@ impl Meter {
         Meter { streams, rules, places: HashMap::new(), next_rule: FIRST_RULE, stopped: false }
     }
 
-    /// Whether a rule with this id is a meter's: then a tag is a packet's number in its stream.
+    /// Whether a rule with this id belongs to a meter: then a tag is a packet's number in its stream.
     pub fn is_its_rule(id: u32) -> bool {
         id >= FIRST_RULE
     }
 
-    /// The capture has been stopped: rules are changed no more.
+    /// Marks the capture as stopped: rules are not changed any more.
     pub fn leave(&mut self) {
         self.stopped = true;
     }
 
-    /// Adds the exact-match rule of a place: what goes there is measured where its stream is, or, if it is for RTCP alone,
-    /// delivered. A rule that it has is replaced.
+    /// Adds the exact-match rule of a media destination: its packets are measured where the stream has a slot in the
+    /// kernel, or, if it is for RTCP alone, delivered. An earlier rule for the destination is replaced.
     ///
     /// # Errors
     /// As [`crate::Capture::add_rules`].
@@ -117,7 +116,7 @@ impl Meter {
         }
         self.withdraw(place)?;
         let id = self.next_rule;
-        // Two thirds of all ids, after which they begin anew: the first are free by then.
+        // Two thirds of all ids before they wrap: the first ones are free again by then.
         self.next_rule = self.next_rule.checked_add(1).unwrap_or(FIRST_RULE);
         let action = if rtcp { Action::Pass } else { Action::Measure };
         self.rules.extend(Vec::new(), vec![ExactRule::new(id, fields(place), action)])?;
@@ -125,10 +124,10 @@ impl Meter {
         Ok(())
     }
 
-    /// Removes the rule of a place, if it has one.
+    /// Removes the rule of a media destination, if it has one.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The error that the kernel returned.
     pub fn withdraw(&mut self, place: (IpAddr, u16)) -> Result<()> {
         if self.places.remove(&place).is_some() && !self.stopped {
             self.rules.remove(&[], &[fields(place)])?;
@@ -136,26 +135,26 @@ impl Meter {
         Ok(())
     }
 
-    /// Makes a place for a stream in the kernel. Its packets come up until one is given to [`Meter::give`]. `None`: there is
-    /// no room for more streams.
+    /// Allocates a slot for a stream in the kernel. Its packets are delivered until one is given to [`Meter::give`].
+    /// `None`: no slot is free.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The error that the kernel returned.
     pub fn open(&mut self, ends: &StreamEnds) -> Result<Option<Hand>> {
         let key = ends.key();
         let opened = self.streams.open(&key)?;
         Ok(opened.map(|(place, number)| Hand { place, key, number, offloaded: false }))
     }
 
-    /// What the stream has come to, with packets that did not come up, and how many these are since it was opened. It may
-    /// go on meanwhile, unless [`Hand::is_next`] has said that this packet is next.
+    /// The stream's state, including packets that stayed in the kernel, and their number since it was opened. Lanes may
+    /// change it meanwhile, unless [`Hand::is_next`] is true for the current packet.
     pub fn read(&self, hand: &Hand) -> (RtpStream, u64) {
         self.streams.read(hand.place)
     }
 
-    /// What the stream has come to with a packet that [`Hand::is_next`], and its tag: lanes go on, with what comes before
-    /// `until_ns` of the kernel's monotonic clock. False: the packet came before lanes knew of the stream, and those that
-    /// follow come up.
+    /// Hands the stream's state after a packet with [`Hand::is_next`], and its tag, over to the lanes; they continue
+    /// with packets from before `until_ns` of the kernel's monotonic clock. False: the packet came before lanes knew of
+    /// the stream, and the following packets are delivered.
     pub fn give(&mut self, hand: &mut Hand, rtp: &RtpStream, tag: Option<u32>, until_ns: u64) -> bool {
         let ahead = tag.map(|tag| tag.wrapping_sub(hand.number as u32));
         let Some(ahead) = ahead.filter(|ahead| (1..=UNDER_WAY).contains(ahead)) else { return false };
@@ -165,21 +164,21 @@ impl Meter {
         true
     }
 
-    /// The next packet of the stream is to come up.
+    /// Requests the delivery of the stream's next packet.
     pub fn revoke(&mut self, hand: &Hand) {
         self.streams.revoke(hand.place);
     }
 
-    /// The stream is not measured in the kernel any more: as [`Meter::read`].
+    /// Stops measuring the stream in the kernel; returns its final state, as [`Meter::read`].
     ///
     /// # Errors
-    /// What the kernel said, beside it.
+    /// The error that the kernel returned, beside the state.
     pub fn close(&mut self, hand: &Hand) -> (RtpStream, u64, Result<()>) {
         self.streams.close(hand.place, &hand.key)
     }
 }
 
-/// What a place's rule asks.
+/// Match fields of the rule for a media destination.
 fn fields(place: (IpAddr, u16)) -> ExactFields {
     ExactFields { dst: Some(place.0), dst_port: Some(place.1), protocol: Some(17), ..ExactFields::default() }
 }

@@ -11,8 +11,8 @@ use wirelane_tune::{Polling, Wishes};
 use crate::error::{Error, Result};
 use crate::settings::Settings;
 
-/// The core of each worker of a capture, and its hold on how its devices are polled. What a capture that was killed
-/// has left on them is put back first.
+/// The core of each worker of a capture, and its hold on the polling of its devices. Settings that a killed capture has
+/// left on them are restored first.
 ///
 /// # Errors
 /// As [`PollingHold::take`].
@@ -34,8 +34,8 @@ pub fn for_capture(
     let mut cards = Vec::new();
     let mut devices = Vec::new();
     for one in selected {
-        // Anew: NAPI instances come with the program (and with virtio_net more queues), and threads have gone with
-        // what was put back.
+        // Open the device again: NAPI instances are created with the program (and with virtio_net more queues), and
+        // threads have disappeared with the restored settings.
         let device = Device::open(&one.device.name)?;
         let mut card = Card::live(&device)?;
         if !one.is_whole_device() {

@@ -1,4 +1,4 @@
-//! A record, as an application sees it.
+//! A record of a batch: the application's view.
 
 use wirelane_bpf::flow_cache::FlowPart;
 use wirelane_bpf::http::SkippedBytes;
@@ -10,10 +10,9 @@ use crate::settings::Clock;
 /// The bytes of a [`Found`].
 pub(crate) type FoundBytes = [u8; size_of::<Found>()];
 
-/// One record of a batch: a header and the bytes behind it, both read in place.
+/// One record of a batch: a header and the bytes after it, both read in place.
 ///
-/// Its layout is the same for every engine ([`RecordHeader`]), so an application does not know where its
-/// packets came from.
+/// Its layout is the same for every engine ([`RecordHeader`]), so an application does not depend on the engine.
 #[derive(Clone, Copy, Debug)]
 pub struct Record<'a> {
     header: &'a RecordHeader,
@@ -50,7 +49,7 @@ impl<'a> Record<'a> {
         Record { flow: Some(flow), ..Record::new(header, &[], device) }
     }
 
-    /// What has been skipped of HTTP on this device.
+    /// A report of skipped bytes of HTTP on this device.
     pub(crate) fn of_http(header: &'a RecordHeader, http: &'a SkippedBytes, device: u16) -> Record<'a> {
         Record { http: Some(http), ..Record::new(header, &[], device) }
     }
@@ -60,7 +59,7 @@ impl<'a> Record<'a> {
         Record { digest: Some(digest), ..Record::new(header, &[], device) }
     }
 
-    /// Attaches the rule results: a tag, and the patterns in its payload.
+    /// Attaches the rule results: a tag, and the patterns in the payload.
     pub(crate) fn said(mut self, tag: Option<u32>, found: Option<&'a FoundBytes>) -> Record<'a> {
         (self.tag, self.found) = (tag, found);
         self
@@ -82,78 +81,78 @@ impl<'a> Record<'a> {
         self.tail.wire_bytes(self.header.wire_len)
     }
 
-    /// Of an aggregate: the payload of each of its packets but the last, and the bytes before the payload, which each of
-    /// its packets has; zeros otherwise.
+    /// Segment sizes of an aggregate: the payload of each of its packets except the last, and the bytes before the
+    /// payload, which each of its packets has; zeros otherwise.
     pub fn segment_size(&self) -> (u16, u16) {
         (self.tail.segment_size, self.tail.headers)
     }
 
-    /// It with a plug-in's note.
+    /// Attaches a plug-in's note.
     pub(crate) fn noted(mut self, note: Option<&'a [u8]>) -> Record<'a> {
         self.note = note;
         self
     }
 
-    /// The numbers in its [`wirelane_bpf::layout::Found`].
+    /// The numbers in the record's [`wirelane_bpf::layout::Found`].
     fn found(&self) -> impl Iterator<Item = u32> + use<'a> {
         let words = self.found.into_iter().flat_map(|found| found.chunks_exact(4));
         words.map(|word| u32::from_ne_bytes([word[0], word[1], word[2], word[3]]))
     }
 
-    /// The rule that let the packet pass, or if none did, the first that it hit; `None`: it hit none. See
+    /// The rule that let the packet pass, or if none did, the first that it hit; `None`: it hit no rule. See
     /// [`crate::Builder::rules`].
     pub fn rule(&self) -> Option<u32> {
         (self.header.rule_id != 0).then_some(self.header.rule_id)
     }
 
-    /// The tag that a rule has given it.
+    /// The tag that a rule has assigned.
     pub fn tag(&self) -> Option<u32> {
         self.tag
     }
 
-    /// The ids of patterns that were found in its payload, as they were: up to four of them. It is searched only where a
-    /// rule asks for patterns that everything else fits ([`crate::rules::Patterns`]).
+    /// The ids of the patterns found in the payload, in order: up to four of them. The payload is searched only where
+    /// all other conditions of a rule with patterns match ([`crate::rules::Patterns`]).
     pub fn patterns(&self) -> impl Iterator<Item = u32> + use<'a> {
         self.found().map(|id| id & !FOUND_MORE).take_while(|id| *id != 0)
     }
 
-    /// Whether more patterns are in its payload than [`Record::patterns`] has.
+    /// Whether the payload has more patterns than [`Record::patterns`] returns.
     pub fn has_more_patterns(&self) -> bool {
         self.found().last().is_some_and(|id| id & FOUND_MORE != 0)
     }
 
-    /// The note that a plug-in has left of it, up to 32 bytes that mean what the plug-in says: of several plug-ins that
-    /// match it, the first that did ([`crate::Builder::plugin`]).
+    /// The note of a plug-in, up to 32 bytes that the plug-in defines: if several plug-ins match the packet, the note
+    /// of the first one ([`crate::Builder::plugin`]).
     pub fn note(&self) -> Option<&'a [u8]> {
         self.note
     }
 
-    /// Whether not all of its payload was searched that should have been: it is longer than what is searched, has too
-    /// many patterns in it, or was cut before; or a plug-in was not asked, as it has been switched off.
+    /// Whether the payload was searched only in part: it exceeds the search limit, has too many patterns, or was cut
+    /// before; or a plug-in was not called, as it has been switched off.
     pub fn is_half_searched(&self) -> bool {
         self.header.flags & flags::HALF_SEARCHED != 0
     }
 
-    /// What the packet's headers say, where a rule has delivered that instead of its bytes
-    /// ([`crate::rules::Action::Digest`]). Offsets in it are those that things had in the packet.
+    /// The packet's headers, where a rule has delivered them instead of its bytes ([`crate::rules::Action::Digest`]).
+    /// Offsets are those in the packet.
     pub fn digest(&self) -> Option<&'a Ip> {
         self.digest
     }
 
-    /// The part of a flow that the record is instead of a packet ([`crate::Builder::kernel_flows`]). Its times are those
-    /// of [`crate::Timebase::steady_ns`], and the device of its key is 0: [`Record::device`] has it.
+    /// The part of a flow, where the record is one and not a packet ([`crate::Builder::kernel_flows`]). Its times are
+    /// those of [`crate::Timebase::steady_ns`], and the device of its key is 0: use [`Record::device`].
     pub fn flow(&self) -> Option<&'a FlowPart> {
         self.flow
     }
 
-    /// What has been skipped of a connection of HTTP before what comes next of it, where the record is that and no packet
+    /// Skipped bytes of an HTTP connection before its next packet, where the record is such a report and not a packet
     /// ([`crate::Builder::kernel_http`]). Its time is that of [`crate::Timebase::steady_ns`].
     pub fn http(&self) -> Option<&'a SkippedBytes> {
         self.http
     }
 
-    /// Between whom the packet travels; nothing is parsed again for it. `None` where there is no network layer, or its
-    /// addresses were not captured.
+    /// Addresses, ports and protocol of the packet, without parsing it again. `None` where there is no network layer,
+    /// or its addresses were not captured.
     pub fn headers(&self) -> Option<Headers> {
         match self.digest {
             Some(digest) => Headers::of_digest(digest),
@@ -161,17 +160,17 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// The header with every field that the kernel side filled in.
+    /// The header with all fields from the kernel side.
     pub fn header(&self) -> &'a RecordHeader {
         self.header
     }
 
-    /// The captured bytes, from the link layer on; none of a digest.
+    /// The captured bytes, from the link layer on; empty for a digest.
     pub fn data(&self) -> &'a [u8] {
         self.data
     }
 
-    /// Bytes that the packet had on the wire.
+    /// Length of the packet on the wire, in bytes.
     pub fn wire_len(&self) -> u32 {
         self.header.wire_len
     }
@@ -181,12 +180,12 @@ impl<'a> Record<'a> {
         usize::from(self.device)
     }
 
-    /// RX queue that the packet came in on.
+    /// RX queue of the packet.
     pub fn queue(&self) -> u16 {
         self.header.queue
     }
 
-    /// What the first byte of [`Record::data`] is.
+    /// Link type, which defines the first byte of [`Record::data`].
     pub fn link_type(&self) -> LinkType {
         LinkType::from_code(self.header.link)
     }
@@ -199,7 +198,7 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// What its timestamp was read from.
+    /// Source of the timestamp.
     pub fn clock(&self) -> Clock {
         match self.header.flags & (flags::HW_CLOCK | flags::BATCH_CLOCK) {
             0 => Clock::Packet,
@@ -208,12 +207,12 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// Whether it was leaving the device.
+    /// Whether the packet was transmitted.
     pub fn is_egress(&self) -> bool {
         self.header.flags & flags::EGRESS != 0
     }
 
-    /// Whether the snap length, or a rule that truncates, cut the packet, or it is a digest.
+    /// Whether the packet was cut by the snap length or by a rule that truncates, or is a digest.
     pub fn is_snapped(&self) -> bool {
         self.header.flags & flags::SNAPPED != 0
     }

@@ -1,5 +1,5 @@
-//! What a live capture does about its rules when it starts: they come into force, a socket is made for who changes
-//! them, and once rights are given up a thread serves it.
+//! Rules of a live capture at its start: activates them, opens the control socket, and starts the thread that serves it
+//! once rights are given up.
 
 use std::sync::Arc;
 
@@ -12,26 +12,25 @@ type Result<T, E = crate::error::Error> = std::result::Result<T, E>;
 use wirelane_privsep::Sandbox;
 use wirelane_privsep::cleanup::CleanupProcess;
 
-/// Rules that are in force before the first packet is evaluated, and what is needed to change them.
+/// Rules that are active before the first packet is evaluated, and the control socket to change them.
 pub(crate) struct StartedRules {
     active_rules: Arc<ActiveRuleset>,
     listener: Option<Listener>,
     about: About,
 }
 
-/// The room that a capture with these settings sets aside for rules on each device; `None` where it has none.
+/// Capacity for rules that a capture with these settings allocates on each device; `None`: no rules.
 ///
 /// # Errors
-/// [`Error::Rules`] for what is wrong with the rules.
+/// [`Error::Rules`] for invalid rules.
 pub(crate) fn room(settings: &Settings) -> Result<Option<RulesCapacity>> {
     settings.rules.as_ref().map(|rules| settings.rules_capacity.for_rules(rules)).transpose()
 }
 
-/// Puts the rules of a capture in force on its devices; `None` where it has none. Takes the rights that making a socket
-/// takes.
+/// Activates the rules of a capture on its devices; `None`: no rules. Needs the rights to open a socket.
 ///
 /// # Errors
-/// As [`ActiveRuleset::new`], and where there can be no socket.
+/// As [`ActiveRuleset::new`], and where the socket cannot be opened.
 pub(crate) fn start(
     settings: &Settings,
     engine: &'static str,
@@ -60,7 +59,7 @@ pub(crate) fn start(
     }))
 }
 
-/// Gives the capture's rights up, but for what changing rules takes where there are any.
+/// Gives up the capture's rights, except for those needed to change rules, where there are any.
 ///
 /// # Errors
 /// As [`Sandbox::apply`].
@@ -84,7 +83,7 @@ impl StartedRules {
     }
 }
 
-/// The rules in force, as the control socket asks for them.
+/// The rules in force, as seen by the control socket.
 struct Served(Arc<ActiveRuleset>);
 
 fn answered<T>(result: Result<T>) -> Result<T, String> {

@@ -6,21 +6,21 @@ use wirelane_bpf::rules::{Evaluated, evaluated_flags};
 use crate::batch::said_size;
 use crate::record::FoundBytes;
 
-/// What rules have said of a packet, beside the number of one: what stands behind its bytes in a ring.
+/// Rule results for a packet, without the rule's number: the data stored after its bytes in a ring.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Said {
     /// [`flags::TAGGED`], [`flags::GSO`], [`flags::FOUND`], [`flags::HALF_SEARCHED`].
     pub(crate) flags: u16,
     pub(crate) tag: u32,
-    /// Of an aggregate: see [`Tail`]; with [`flags::GSO`].
+    /// Sizes of an aggregate: see [`Tail`]; with [`flags::GSO`].
     segment_size: u16,
     headers: u16,
-    /// As they are in a [`Found`].
+    /// Patterns, in the layout of a [`Found`].
     pub(crate) found: FoundBytes,
 }
 
 impl Said {
-    /// What was decided.
+    /// Results of an evaluation.
     pub(crate) fn of(evaluated: &Evaluated) -> Said {
         let flag = |there: bool, flag: u16| if there { flag } else { 0 };
         let is = |flag: u32| evaluated.flags & flag != 0;
@@ -38,25 +38,25 @@ impl Said {
         Said { flags, tag: evaluated.tag, found, ..Said::default() }
     }
 
-    /// The same of an aggregate.
+    /// Adds the sizes of an aggregate.
     pub(crate) fn of_aggregate(mut self, segment_size: u16, headers: u16) -> Said {
         self.flags |= flags::GSO;
         (self.segment_size, self.headers) = (segment_size, headers);
         self
     }
 
-    /// What follows the bytes of its packet.
+    /// The tail that follows the bytes of a packet.
     pub(crate) fn tail(&self) -> Tail {
         Tail { tag: self.tag, segment_size: self.segment_size, headers: self.headers }
     }
 
-    /// Packets on the wire of a packet of `wire_len` bytes, and their bytes.
+    /// Number of packets on the wire, and of their bytes, for a packet of `wire_len` bytes.
     pub(crate) fn on_wire(&self, wire_len: u32) -> (u32, u64) {
         let tail = self.tail();
         (tail.segments(wire_len), tail.wire_bytes(wire_len))
     }
 
-    /// Writes the end of a packed record, which has a place for it.
+    /// Writes the end of a packed record into the space reserved for it.
     pub(crate) fn write(&self, end: &mut [u8]) {
         let tail = said_size(self.flags & (flags::TAGGED | flags::GSO));
         let (tail, behind) = end.split_at_mut(tail.min(end.len()));

@@ -25,11 +25,11 @@ pub(crate) use choices::Share;
 pub use choices::{Balance, Clock, Direction, Engine, HookChoice, Steering, Watermarks};
 pub use wirelane_afxdp::ZeroCopy;
 
-/// Bytes of a ring where nothing else is asked for.
+/// Bytes of a ring where no size is requested.
 pub const DEFAULT_RING_SIZE: usize = 4 << 20;
-/// Most memory that rings take where no ring size is asked for.
+/// Maximum memory of all rings together where no ring size is requested.
 const DEFAULT_MEMORY: usize = 256 << 20;
-/// Nanoseconds that a plug-in may take on the average: what some thousand instructions take.
+/// Nanoseconds that a plug-in may take on average: the time of some thousand instructions.
 const PLUGIN_BUDGET: u32 = 5000;
 
 /// See [`crate::Builder`], which documents each setting.
@@ -37,25 +37,25 @@ const PLUGIN_BUDGET: u32 = 5000;
 pub(crate) struct Settings {
     pub(crate) selectors: Vec<Selector>,
     pub(crate) snap_len: usize,
-    /// 0: by [`DEFAULT_RING_SIZE`] and [`DEFAULT_MEMORY`].
+    /// 0: derived from [`DEFAULT_RING_SIZE`] and [`DEFAULT_MEMORY`].
     pub(crate) ring_size: usize,
     pub(crate) workers: usize,
     pub(crate) cores: Vec<usize>,
     pub(crate) cores_auto: bool,
     pub(crate) polling: Option<Polling>,
     pub(crate) steering: Steering,
-    /// The object file that steers instead.
+    /// Object file of the program that replaces `steering`.
     pub(crate) steering_program: Option<PathBuf>,
-    /// Which part of all flows; `None`: all of them.
+    /// The part of all flows to capture; `None`: all flows.
     pub(crate) share: Option<Share>,
     pub(crate) exclusive: bool,
-    /// So is what is refused; with `exclusive` only.
+    /// Whether refused packets are consumed too; with `exclusive` only.
     pub(crate) exclusive_all: bool,
     pub(crate) inner: bool,
     pub(crate) immediate: bool,
-    /// How long packets may gather before a worker looks.
+    /// How long packets may gather before a worker reads them.
     pub(crate) patience: Option<Duration>,
-    /// Records are merged by their stamps.
+    /// Whether records are merged by timestamp.
     pub(crate) in_order: bool,
     /// Whether a filter may be set later without the rights to load programs.
     pub(crate) filter_later: bool,
@@ -67,35 +67,35 @@ pub(crate) struct Settings {
     pub(crate) congestion_control: Option<Watermarks>,
     /// A tcpdump expression; empty: all packets.
     pub(crate) filter: String,
-    /// What becomes of packets that the filter wants; `None`: there are no rules.
+    /// Rules for the packets that the filter accepts; `None`: the capture has no rules.
     pub(crate) rules: Option<Arc<RuleSet>>,
     pub(crate) rules_capacity: RulesCapacity,
-    /// What they drop, nobody else on the device gets.
+    /// Whether packets that the rules drop are dropped for the whole device.
     pub(crate) device_wide: bool,
-    /// The devices that they may send packets to.
+    /// Devices that rules may send packets to.
     pub(crate) egress_devices: Vec<String>,
-    /// What they may ask: names and object files.
+    /// Plug-ins that rules may call: names and object files.
     pub(crate) plugins: Vec<(String, PathBuf)>,
-    /// Nanoseconds that each of these may take on the average.
+    /// Nanoseconds that each plug-in may take on average.
     pub(crate) plugin_budget: u32,
-    /// Whether `wirelane rules` can change them.
+    /// Whether `wirelane rules` can change the rules.
     pub(crate) control: bool,
-    /// Whether there is a socket at which the program itself answers.
+    /// Whether to open a socket at which the capturing program answers requests.
     pub(crate) service: bool,
     pub(crate) engine: Engine,
     pub(crate) zero_copy: ZeroCopy,
     /// Microseconds; engine `xsk` only.
     pub(crate) busy_poll: Option<u32>,
-    /// Packets become flows in the kernel.
+    /// Settings of the in-kernel flow cache; `None`: no flows.
     pub(crate) flows: Option<KernelFlows>,
-    /// Heads of HTTP are picked out in the kernel.
+    /// Settings of the HTTP head selection in the kernel; `None`: off.
     pub(crate) http: Option<KernelHttp>,
-    /// How many RTP streams can be measured in the kernel.
+    /// Number of RTP streams that can be measured in the kernel.
     pub(crate) streams: Option<usize>,
 }
 
 impl Settings {
-    /// The defaults, on these devices.
+    /// Default settings for these devices.
     pub(crate) fn new(selectors: Vec<Selector>) -> Settings {
         Settings {
             selectors,
@@ -139,7 +139,7 @@ impl Settings {
         }
     }
 
-    /// Refuses what makes no sense, before anything is touched.
+    /// Refuses contradictory settings before anything is changed on a device.
     ///
     /// # Errors
     /// [`Error::BadOption`].
@@ -220,7 +220,7 @@ impl Settings {
         Ok(())
     }
 
-    /// The same of plug-ins, and of rules that ask them.
+    /// Checks plug-ins, and rules that call them, as [`Settings::check`] does.
     fn check_plugins(&self) -> Result<()> {
         let bad = |option, reason: String| Err(Error::BadOption { option, reason });
         if self.plugins.len() > MAX_PLUGINS {
@@ -239,7 +239,7 @@ impl Settings {
         Ok(self.rules.as_ref().map_or(Ok(()), |rules| rules.check_plugins(&names))?)
     }
 
-    /// Bytes of each of so many rings.
+    /// Bytes of each ring, given the number of rings.
     pub(crate) fn bytes_per_ring(&self, rings: usize) -> usize {
         match self.ring_size {
             0 => {
@@ -251,10 +251,10 @@ impl Settings {
         }
     }
 
-    /// Which packets of a device are captured; never [`Direction::Auto`].
+    /// The direction to capture on a device; never [`Direction::Auto`].
     ///
     /// # Errors
-    /// [`Error::BadOption`] where an RX queue shall give transmitted packets.
+    /// [`Error::BadOption`] where transmitted packets of an RX queue are requested.
     pub(crate) fn direction_of(&self, selected: &Selected) -> Result<Direction> {
         let received = self.exclusive
             || self.exclusive_all
@@ -284,7 +284,7 @@ impl Settings {
         let rx = match self.hook {
             // Native XDP disables offloads of many drivers: a host that shares a veth loses two thirds of its TCP
             // throughput. A kernel with PREEMPT_RT has no tc for us (engine/ring/lanes.rs).
-            // Of a veth's RX queues, tc knows nothing.
+            // tc cannot tell a veth's RX queues apart.
             HookChoice::Auto
                 if self.egress_devices.is_empty()
                     && (self.exclusive
@@ -305,12 +305,12 @@ impl Settings {
         })
     }
 
-    /// How tc's hooks are reached, where there are any among [`Settings::hooks`].
+    /// How to attach to tc's hooks, where [`Settings::hooks`] has any.
     pub(crate) fn tc(&self) -> Tc {
         if self.hook == HookChoice::Clsact { Tc::Clsact } else { Tc::Best }
     }
 
-    /// Whether there is a control socket.
+    /// Whether the capture has a control socket.
     pub(crate) fn is_managed(&self) -> bool {
         self.control && self.rules.is_some()
     }
@@ -320,7 +320,7 @@ impl Settings {
         self.balance == Balance::Adaptive && self.steering.has_buckets()
     }
 
-    /// The core of a worker.
+    /// The core of a worker; `None`: not pinned.
     pub(crate) fn core_of(&self, worker: usize) -> Option<usize> {
         (!self.cores.is_empty()).then(|| self.cores[worker % self.cores.len()])
     }

@@ -1,5 +1,5 @@
-//! A capture on devices by an engine of sockets, `packet` or `xsk`: what the two have in common around their
-//! sockets, which is the ledger, the end, and looking after devices.
+//! A capture on devices by a socket engine, `packet` or `xsk`: the parts that both share, which are the ledger,
+//! stopping, and device monitoring.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,7 +35,7 @@ use wirelane_privsep::cleanup::CleanupProcess;
 struct Device {
     opened: Opened,
     missed_before: u64,
-    /// What the card had missed when it was last asked, for when it has gone.
+    /// The card's missed packets at the last query, for use when the device has disappeared.
     missed: u64,
     _promiscuous: Option<Promiscuous>,
 }
@@ -46,10 +46,10 @@ pub(crate) struct SocketCapture {
     // Before the sockets: polling threads end while what they run for is still there.
     _polling: Vec<PollingHold>,
     _maintenance: Maintenance,
-    /// With the thread that serves changes.
+    /// The active rules, with the control server that changes them.
     rules: Option<(Arc<ActiveRuleset>, Server)>,
     engine: &'static str,
-    /// Why this engine, where the choice was ours.
+    /// Why this engine was chosen; `None` where the user chose it.
     reason: Option<String>,
     devices: Mutex<Vec<Device>>,
     kept: Arc<[MonitoredDevice]>,
@@ -58,7 +58,7 @@ pub(crate) struct SocketCapture {
     shared: Vec<Arc<Shared>>,
     cores: Vec<Option<usize>>,
     snap_len: usize,
-    /// Of each device, where entries of its RSS table move.
+    /// Counts of moves for each device whose RSS table entries move.
     moved: Vec<Arc<Moved>>,
     fence: Mutex<Option<Fence>>,
     closed: AtomicBool,
@@ -66,8 +66,8 @@ pub(crate) struct SocketCapture {
 }
 
 impl SocketCapture {
-    /// A capture by the sockets that an engine has opened; `reason`: why by this engine, where the choice was ours.
-    /// On return, packets are accepted.
+    /// Starts a capture with the sockets that an engine has opened. `reason`: why this engine, where the user did not
+    /// choose it. On return, packets are accepted.
     pub(crate) fn start(
         started: Started,
         reason: Option<String>,
@@ -104,7 +104,7 @@ impl SocketCapture {
         let targets = rules.map(|rules| -> Arc<dyn Target> { rules }).collect();
         let ruled = rules_startup::start(settings, engine, targets, Times::Monotonic, cleanup)?;
         cleanup.seal(confinement.is_some());
-        // All that takes rights has been done, and there is no thread yet that would keep them.
+        // All privileged work is done, and no thread that would keep the privileges exists yet.
         rules_startup::confine(confinement, ruled.is_some())?;
         let maintenance = Maintenance::start(
             watcher,
@@ -124,7 +124,7 @@ impl SocketCapture {
                 Worker::new(worker, cores[worker], source, clock)
             })
             .collect();
-        // Last, so that nothing that fails above leaves a half-filled ledger behind.
+        // Last, so that a failure above does not leave a half-filled ledger behind.
         devices.iter().try_for_each(|device| device.opened.part.accept())?;
         Ok(SocketCapture {
             _polling: polling,
@@ -198,7 +198,7 @@ impl Backend for SocketCapture {
 
     fn set_filter(&self, expression: &str) -> Result<()> {
         let devices = self.lock();
-        // All are compiled before one is changed.
+        // Compile all filters before one is changed.
         let filters: Vec<_> = devices
             .iter()
             .map(|device| {
@@ -209,7 +209,7 @@ impl Backend for SocketCapture {
         devices.iter().zip(filters).try_for_each(|(device, filter)| device.opened.part.set_filter(filter))
     }
 
-    /// The same filter for all devices.
+    /// Sets the same filter on all devices.
     fn set_compiled_filter(&self, filter: &Filter) -> Result<()> {
         self.lock().iter().try_for_each(|device| device.opened.part.set_filter(Some(filter.clone())))
     }
@@ -235,7 +235,7 @@ impl Backend for SocketCapture {
 
     fn stop(&self) -> Result<()> {
         let devices = self.lock();
-        // All of them, also where one cannot.
+        // Refuse on all devices, even if one of them fails.
         let refused: Vec<Result<()>> = devices.iter().map(|device| device.opened.part.refuse()).collect();
         refused.into_iter().collect::<Result<()>>()?;
         if let Some(fence) = self.fence.lock().unwrap_or_else(PoisonError::into_inner).take() {
@@ -278,7 +278,7 @@ impl Backend for SocketCapture {
     }
 }
 
-/// What the maintenance thread looks after.
+/// The entry of a device for the maintenance thread.
 fn monitored(opened: &Opened) -> MonitoredDevice {
     let Selected { device, queues, .. } = &opened.selected;
     MonitoredDevice {
@@ -313,7 +313,7 @@ impl Device {
                 part.queues().iter().map(|queue| of(*queue as usize)).collect()
             })
             .collect();
-        // What was taken includes what is analysed, so it is read behind that.
+        // Read this after the analysed counts: packets taken from a socket include the analysed ones.
         let aggregates: Vec<Vec<(u64, u64)>> = tallies
             .iter()
             .map(|tally| part.queues().iter().map(|queue| tally.aggregates(*queue as usize)).collect())
@@ -322,7 +322,7 @@ impl Device {
         for line in account.lines {
             let at = part.queues().iter().position(|queue| *queue == line.queue);
             let [packets, bytes, refused, absorbed] = at.map_or([0; 4], |at| analysed[line.worker][at]);
-            // Sockets count an aggregate once.
+            // A socket counts an aggregate once.
             let (further, aggregates) = at.map_or((0, 0), |at| aggregates[line.worker][at]);
             // While packets flow the counts are read one after the other.
             let delivered = (line.delivered + further).saturating_sub(refused + absorbed);
@@ -343,7 +343,7 @@ impl Device {
             *queues.entry(line.queue).or_default() += counters;
             ledger.workers[line.worker].counters += counters;
         }
-        // What the card missed on receiving it has missed once, also where both directions are captured.
+        // Count the card's missed packets once, even if both directions are captured.
         let missed = (!egress).then(|| self.missed.saturating_sub(self.missed_before));
         ledger.total += Counters { nic_missed: missed, ..Counters::default() };
         for (queue, counters) in queues {
@@ -365,7 +365,7 @@ impl Device {
 
 impl Drop for SocketCapture {
     fn drop(&mut self) {
-        // Workers may live on: they yield what their sockets hold, and then end.
+        // Workers may outlive the capture: they yield the packets in their sockets, and then end.
         if let Err(e) = self.stop() {
             tracing::warn!("stopping the capture: {e}");
         }

@@ -9,14 +9,15 @@ struct QueueTally {
     bytes: AtomicU64,
     /// Refused by the worker's filter or rules.
     filtered: AtomicU64,
-    /// Taken by the worker's rules, which only count.
+    /// Absorbed by the worker's rules that only count.
     absorbed: AtomicU64,
-    /// Of records that were taken from a socket: packets on the wire beside the first, and how many had such.
+    /// For records taken from a socket: packets on the wire beyond the first, and the number of records with such
+    /// packets.
     further: AtomicU64,
     aggregates: AtomicU64,
 }
 
-/// What one worker has analysed of one device, per RX queue.
+/// Counters of one worker for one device, per RX queue.
 #[derive(Debug)]
 pub(crate) struct DeviceTally {
     queues: Box<[QueueTally]>,
@@ -28,38 +29,38 @@ impl DeviceTally {
         DeviceTally { queues: (0..queues.max(1)).map(|_| QueueTally::default()).collect() }
     }
 
-    /// Counts a record of so many packets and bytes on the wire that was yielded. For the one worker that owns the
-    /// counters.
+    /// Counts a yielded record of `packets` packets and `wire_bytes` bytes on the wire. To be called only by the worker
+    /// that owns the counters.
     #[inline]
     pub(crate) fn count(&self, queue: u16, packets: u32, wire_bytes: u64) {
-        // A queue that is not ours cannot come out of a ring; in a file it counts with the first.
+        // A ring contains only our queues; in a file, an unknown queue counts with the first.
         let tally = self.queues.get(usize::from(queue)).unwrap_or(&self.queues[0]);
-        // One writer: a load and a store, no locked addition. Relaxed: readers want the value, and learn from
-        // the end of the worker's thread (join) that it is final.
+        // One writer: a load and a store, no locked addition. Relaxed: readers want the value, and learn from the end
+        // of the worker's thread (join) that it is final.
         let add =
             |counter: &AtomicU64, n| counter.store(counter.load(Ordering::Relaxed) + n, Ordering::Relaxed);
         add(&tally.packets, packets.into());
         add(&tally.bytes, wire_bytes);
     }
 
-    /// A record of so many packets on the wire from `queue` was refused by a filter or rule. For the one worker that owns
-    /// the counters.
+    /// Counts a record of `packets` packets on the wire from `queue` that a filter or rule refused. To be called only
+    /// by the worker that owns the counters.
     pub(crate) fn refuse(&self, queue: u16, packets: u32) {
         let tally = self.queues.get(usize::from(queue)).unwrap_or(&self.queues[0]);
         // As in `count`.
         tally.filtered.store(tally.filtered.load(Ordering::Relaxed) + u64::from(packets), Ordering::Relaxed);
     }
 
-    /// A record of so many packets on the wire from `queue` was counted by a rule, and no more. For the one worker that
-    /// owns the counters.
+    /// Counts a record of `packets` packets on the wire from `queue` that a rule only counted. To be called only by the
+    /// worker that owns the counters.
     pub(crate) fn absorb(&self, queue: u16, packets: u32) {
         let tally = self.queues.get(usize::from(queue)).unwrap_or(&self.queues[0]);
         // As in `count`.
         tally.absorbed.store(tally.absorbed.load(Ordering::Relaxed) + u64::from(packets), Ordering::Relaxed);
     }
 
-    /// An aggregate of so many packets on the wire was taken from a socket, which has counted it once. Wherever it goes.
-    /// For the one worker that owns the counters.
+    /// Counts an aggregate of `packets` packets on the wire that the socket counted as one, whatever its verdict. To be
+    /// called only by the worker that owns the counters.
     pub(crate) fn aggregate(&self, queue: u16, packets: u32) {
         let tally = self.queues.get(usize::from(queue)).unwrap_or(&self.queues[0]);
         // As in `count`.
@@ -68,19 +69,19 @@ impl DeviceTally {
         tally.aggregates.store(tally.aggregates.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
-    /// Of one queue so far: the packets on the wire that its socket has not counted, and the aggregates.
+    /// For one queue so far: packets on the wire that its socket has not counted, and the number of aggregates.
     pub(crate) fn aggregates(&self, queue: usize) -> (u64, u64) {
         self.queues.get(queue).map_or((0, 0), |tally| {
             (tally.further.load(Ordering::Relaxed), tally.aggregates.load(Ordering::Relaxed))
         })
     }
 
-    /// Packets of one queue that a rule has absorbed so far.
+    /// Packets of one queue that rules have absorbed so far.
     pub(crate) fn absorbed(&self, queue: usize) -> u64 {
         self.queues.get(queue).map_or(0, |tally| tally.absorbed.load(Ordering::Relaxed))
     }
 
-    /// Packets of one queue that a filter or rule has refused so far.
+    /// Packets of one queue that a filter or rules have refused so far.
     pub(crate) fn filtered(&self, queue: usize) -> u64 {
         self.queues.get(queue).map_or(0, |tally| tally.filtered.load(Ordering::Relaxed))
     }

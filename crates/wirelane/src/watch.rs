@@ -1,9 +1,9 @@
 //! Device events during a capture, and their effects.
 //!
-//! The capture program stays on its device through all but the device's end: it may be set down, renamed, moved to
-//! another network namespace, and change its MTU and its number of RX queues. So these are told to the user and
-//! change nothing else. The end is what the program's link says, for a device that has left our network namespace
-//! cannot be told from one that was deleted by looking for it.
+//! The capture program stays on its device until the device ends: the device may be set down, renamed or moved to
+//! another network namespace, and its MTU and its number of RX queues may change. Such events are reported to the user
+//! and have no other effect. The end is detected by the program's link, because looking for the device cannot tell one
+//! that has left our network namespace from one that was deleted.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -14,13 +14,13 @@ use crate::engine::sockets::Part;
 use crate::error::Result;
 use wirelane_netdev::{State, Watcher};
 
-/// Why nothing more will come from a device.
+/// Why a device will deliver nothing more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Ending {
-    /// It was deleted, or its driver was unloaded.
+    /// The device was deleted, or its driver was unloaded.
     Disappeared,
-    /// Somebody took the capture program off it.
+    /// Another process detached the capture program.
     Detached,
 }
 
@@ -37,7 +37,7 @@ impl std::fmt::Display for Ending {
     }
 }
 
-/// What takes packets from a device.
+/// How packets are taken from a device.
 #[derive(Debug)]
 pub(crate) enum Attachment {
     /// An instance of the ring engine, which several groups may share.
@@ -50,28 +50,28 @@ pub(crate) enum Attachment {
 #[derive(Debug)]
 pub(crate) struct MonitoredDevice {
     pub(crate) name: String,
-    /// Its index when the capture began.
+    /// The device's index when the capture began.
     pub(crate) ifindex: u32,
-    /// What takes packets from it.
+    /// How packets are taken from the device.
     pub(crate) hold: Attachment,
-    /// Whether that is native XDP.
+    /// Whether the attachment is native XDP.
     pub(crate) native: bool,
-    /// RX queues that packets can be told apart by.
+    /// Number of RX queues whose packets can be told apart.
     pub(crate) known_queues: usize,
-    /// The RX queues that were asked for; `None`: all that it has or will have.
+    /// The requested RX queues; `None`: all present and future queues.
     pub(crate) queues: Option<Vec<u32>>,
-    /// What it was like when the capture began.
+    /// State of the device when the capture began.
     pub(crate) first: State,
-    /// Name of its driver; empty where it is not known.
+    /// Name of the device's driver; empty where unknown.
     pub(crate) driver: String,
-    /// Whether generic XDP may take the Ethernet header from what is captured. Found out before rights are given up.
+    /// Whether generic XDP may strip the Ethernet header from captured packets. Determined before rights are given up.
     pub(crate) may_lose_headers: bool,
     pub(crate) whereabouts: Whereabouts,
 }
 
 impl MonitoredDevice {
-    /// The device that packets are taken from now, by its index in whichever network namespace it is in; 0: none any
-    /// more. `None` where the kernel does not say.
+    /// The index of the device that packets are taken from now, in whichever network namespace it is in; 0: no device
+    /// any more. `None` where the kernel does not report it.
     ///
     /// # Errors
     /// [`crate::Error::Kernel`] where the kernel does not answer.
@@ -83,49 +83,49 @@ impl MonitoredDevice {
     }
 }
 
-/// Where a device is, for the threads that ask.
+/// Location of a device, shared with the threads that ask for it.
 #[derive(Debug)]
 pub(crate) struct Whereabouts {
-    /// Its index in the network namespace of the capture; 0 while it is in another one.
+    /// The device's index in the network namespace of the capture; 0 while it is in another one.
     index: AtomicU32,
     ending: OnceLock<Ending>,
 }
 
 impl Whereabouts {
-    /// Of a device that is here, with this index.
+    /// Location of a device that is in this network namespace, with this index.
     pub(crate) fn new(index: u32) -> Whereabouts {
         Whereabouts { index: AtomicU32::new(index), ending: OnceLock::new() }
     }
 
-    /// Why its part of the capture has ended, if it has.
+    /// Why the device's part of the capture has ended; `None` while it runs.
     pub(crate) fn ending(&self) -> Option<Ending> {
         self.ending.get().copied()
     }
 
-    /// Its index, as long as it is in the network namespace of the capture.
+    /// The device's index, as long as it is in the network namespace of the capture.
     pub(crate) fn index_here(&self) -> Option<u32> {
         // Relaxed, as for the store below: a number that stands for itself.
         Some(self.index.load(Ordering::Relaxed)).filter(|index| *index != 0)
     }
 }
 
-/// What was seen of one device.
+/// Last observed state of one device.
 #[derive(Debug)]
 pub(crate) struct Watch {
     last: State,
-    /// Its index when it was last seen here.
+    /// The device's index when it was last seen in this network namespace.
     index: u32,
-    /// Looks in a row that did not find it, though its program hangs on it.
+    /// Consecutive looks that did not find the device although its program is attached.
     absent: u32,
 }
 
 impl Watch {
-    /// Of a device as it was when the capture began.
+    /// Initial state of a device, from when the capture began.
     pub(crate) fn new(device: &MonitoredDevice) -> Watch {
         Watch { last: device.first.clone(), index: device.ifindex, absent: 0 }
     }
 
-    /// Looks at the device, tells what has happened to it since the last look, and keeps its whereabouts.
+    /// Looks at the device, logs changes since the last look, and updates its location.
     ///
     /// # Errors
     /// [`crate::Error::Kernel`] where the kernel does not answer.
@@ -135,7 +135,7 @@ impl Watch {
         // Its index may change when it is moved.
         let index = attached.filter(|index| *index != 0).unwrap_or(device.ifindex);
         let state = watcher.look(index)?;
-        // Where it is not here, its index may be another device's.
+        // If the device is not here, its index may belong to another device.
         let was_here = device.whereabouts.index_here().is_some();
         let state = state.filter(|state| was_here && index == self.index || state.is_same(&self.last));
         match (attached, state) {
@@ -143,7 +143,7 @@ impl Watch {
             (Some(0) | None, None) => self.end(device, Ending::Disappeared),
             (Some(_), None) => {
                 self.absent += 1;
-                // Once may be the moment of its deletion.
+                // A single miss may be the moment of its deletion.
                 if self.absent == 2 {
                     device.whereabouts.index.store(0, Ordering::Relaxed);
                     tracing::warn!(
@@ -174,7 +174,7 @@ impl Watch {
     }
 }
 
-/// What to tell of two looks at a device.
+/// Messages about the differences between two looks at a device.
 fn changes(device: &MonitoredDevice, before: &State, now: &State) -> Vec<String> {
     let name = &now.name;
     let mut lines = Vec::new();
@@ -207,7 +207,7 @@ fn changes(device: &MonitoredDevice, before: &State, now: &State) -> Vec<String>
     lines
 }
 
-/// What another number of RX queues means to this capture.
+/// Effect of a changed number of RX queues on this capture.
 fn consequence(device: &MonitoredDevice, before: u32, queues: u32) -> String {
     let Some(asked) = &device.queues else {
         let known = device.known_queues as u32;

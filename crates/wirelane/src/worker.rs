@@ -15,8 +15,8 @@ use crate::error::{Error, Result};
 use crate::http_heads::HttpOffload;
 use crate::record::Record;
 
-/// One consumer of a capture. Give each its own thread; it reads its rings without a lock, an allocation or a
-/// system call per packet.
+/// One consumer of a capture. Give each its own thread; it reads its rings without a lock, an allocation or a system
+/// call per packet.
 pub struct Worker {
     index: usize,
     core: Option<usize>,
@@ -32,7 +32,7 @@ impl std::fmt::Debug for Worker {
 }
 
 impl Worker {
-    /// `clock`: what turns the records' monotonic time into UTC; `None` where they have UTC already.
+    /// `clock`: converts the records' monotonic time to UTC; `None` where records carry UTC already.
     pub(crate) fn new(
         index: usize,
         core: Option<usize>,
@@ -48,12 +48,12 @@ impl Worker {
         self
     }
 
-    /// Its number in the capture, from 0.
+    /// The worker's number in the capture, from 0.
     pub fn index(&self) -> usize {
         self.index
     }
 
-    /// The core that the capture gave it.
+    /// The core that the capture assigned to the worker.
     pub fn core(&self) -> Option<usize> {
         self.core
     }
@@ -81,39 +81,39 @@ impl Worker {
     /// that there will be no more: the capture was stopped, or its file has ended.
     ///
     /// # Errors
-    /// [`wirelane_pcapng::Error::CaptureFile`] where a file is damaged (what came before has been delivered); [`Error::Kernel`]
-    /// where the kernel refuses to wait.
+    /// [`wirelane_pcapng::Error::CaptureFile`] where a file is damaged (records before the damage have been delivered);
+    /// [`Error::Kernel`] where the kernel refuses to wait.
     #[inline]
     pub fn next_batch(&mut self, wait: Duration) -> Result<Option<Batch<'_>>> {
         self.source.next_batch(wait)
     }
 
-    /// A descriptor for poll(2) and the like, to wait for packets and something else at once: once
-    /// [`Worker::next_batch`] has given an empty batch it is readable as soon as there may be something to read, and it
-    /// stays readable until there is another empty batch. It may be readable for nothing. The worker keeps it; nobody
-    /// else reads from it.
+    /// A descriptor for poll(2) and the like, to wait for packets and other events at once: once [`Worker::next_batch`]
+    /// has returned an empty batch, the descriptor is readable as soon as there may be something to read, and it stays
+    /// readable until there is another empty batch. Spurious readiness is possible. The worker keeps the descriptor;
+    /// nothing else may read from it.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] of files and engine `xsk`; [`Error::Kernel`] where the kernel gives none.
+    /// [`Error::Unsupported`] of files and engine `xsk`; [`Error::Kernel`] where the kernel cannot create one.
     pub fn readiness(&mut self) -> Result<BorrowedFd<'_>> {
         self.source.readiness()
     }
 
-    /// Up to when everything has been yielded, where flows are made in the kernel ([`crate::Builder::kernel_flows`]):
-    /// no part of a flow that is still to come has a packet from before that time, of [`Timebase::steady_ns`]. `None`
-    /// where none are. For the worker's own thread; 0 at first.
+    /// The time up to which everything has been yielded, where the kernel aggregates flows
+    /// ([`crate::Builder::kernel_flows`]): no part of a flow that is still to come has a packet from before that time,
+    /// of [`Timebase::steady_ns`]. `None` without flows in the kernel. For the worker's own thread; 0 at first.
     pub fn settled(&self) -> Option<Arc<AtomicU64>> {
         self.source.settled()
     }
 
-    /// What has been skipped of connections, where HTTP is looked at in the kernel ([`crate::Builder::kernel_http`]): for
-    /// those that end without another packet. It may be kept beside the worker, and is right too when the capture has
-    /// stopped.
+    /// Access to the skipped bytes of connections, where the kernel examines HTTP ([`crate::Builder::kernel_http`]):
+    /// for connections that end without another packet. It may be kept beside the worker, and stays valid when the
+    /// capture has stopped.
     pub fn http_offload(&self) -> Option<HttpOffload> {
         self.offloaded.clone()
     }
 
-    /// What turns the records' time into UTC, to keep beside the worker while its batches are borrowed.
+    /// Converter from record timestamps to UTC, to keep beside the worker while its batches are borrowed.
     pub fn timebase(&self) -> Timebase {
         Timebase::new(self.clock.clone(), self.source.is_ordered())
     }
@@ -129,8 +129,8 @@ pub struct Timebase {
     latest: RefCell<Vec<(u64, u64)>>,
 }
 
-/// Time that is set back by less than this between two looks at the clock was slewed, or read less well: NTP slews by
-/// up to 500 ppm, 0.1 ms in the time between two looks.
+/// A clock that goes back by less than this between two looks was slewed, or read less precisely: NTP slews by up to
+/// 500 ppm, 0.1 ms in the time between two looks.
 const STEP_NS: u64 = 1_000_000;
 
 impl Timebase {
@@ -138,8 +138,8 @@ impl Timebase {
         Timebase { clock, ordered, latest: RefCell::default() }
     }
 
-    /// A record's timestamp on a clock that nobody sets: the kernel's monotonic nanoseconds; UTC of records that have it
-    /// already ([`Timebase::utc_ns`]). For what measures time between packets.
+    /// A record's timestamp on a clock that is never set: the kernel's monotonic nanoseconds; UTC where records carry
+    /// UTC already ([`Timebase::utc_ns`]). For measuring time between packets.
     pub fn steady_ns(&self, record: &Record<'_>) -> u64 {
         match &self.clock {
             Some(clock) => clock.monotonic_of_ns(record.header(), record.device()),
@@ -158,15 +158,14 @@ impl Timebase {
         }
     }
 
-    /// UTC nanoseconds since 1970 of a time of [`Timebase::steady_ns`], by what the system's clock says now.
+    /// UTC nanoseconds since 1970 of a time of [`Timebase::steady_ns`], by the system's clock now.
     pub fn utc_of_steady_ns(&self, ns: u64) -> u64 {
         self.clock.as_ref().map_or(ns, |clock| clock.utc_of_monotonic_ns(ns))
     }
 
-    /// UTC nanoseconds since 1970 of a record's timestamp. Records of files and of engine `packet` carry UTC. Those
-    /// of other live captures carry `CLOCK_MONOTONIC` or the card's clock ([`Record::clock`]); the distance is read
-    /// anew a few times a second, so steps and slew
-    /// of the system's clock, and the drift of the card's, are followed.
+    /// UTC nanoseconds since 1970 of a record's timestamp. Records of files and of engine `packet` carry UTC. Those of
+    /// other live captures carry `CLOCK_MONOTONIC` or the card's clock ([`Record::clock`]); the distance is read anew a
+    /// few times a second, so steps and slew of the system's clock, and the drift of the card's, are followed.
     ///
     /// No record is earlier than the one before it, of one RX queue or, where the worker merges them, of all queues and
     /// devices, unless the system's clock was set back by a millisecond or more.
@@ -190,12 +189,12 @@ impl Timebase {
     fn in_order(&self, source: usize, ts_ns: u64, utc: u64) -> u64 {
         let mut latest = self.latest.borrow_mut();
         if source >= latest.len() {
-            // A whole device's at once: this happens at its first record only.
+            // Grow for a whole device at once: this happens at its first record only.
             latest.resize((source + 1).next_multiple_of(MAX_QUEUES), (0, 0));
         }
         let (last_ts_ns, last_utc) = latest[source];
         if ts_ns < last_ts_ns {
-            // Lanes that are CPUs may bring one queue's packets out of order: this one did come earlier.
+            // Lanes that are CPUs may bring one queue's packets out of order: this record did come earlier.
             return utc;
         }
         let slewed = utc < last_utc && last_utc - utc < STEP_NS;
@@ -215,14 +214,14 @@ mod tests {
         let hour = 3_600_000_000_000;
         let distance = 1_700_000_000_000_000_000u64;
         assert_eq!(time.in_order(5, 1_000, distance + 1_000), distance + 1_000);
-        // The clock was found 100 us behind what was thought, and goes on from there.
+        // The clock turned out to be 100 us behind the estimate, and goes on from there.
         assert_eq!(time.in_order(5, 1_001, distance + 1_001 - 100_000), distance + 1_000);
         assert_eq!(time.in_order(5, 50_000, distance + 50_000 - 100_000), distance + 1_000);
         assert_eq!(time.in_order(5, 200_000, distance + 200_000 - 100_000), distance + 100_000);
-        // Another queue, and another device's, are no concern.
+        // Other queues and other devices are independent.
         assert_eq!(time.in_order(4, 1, distance - 100_000), distance - 100_000);
         assert_eq!(time.in_order(5 + MAX_QUEUES, 1, distance - 100_000), distance - 100_000);
-        // Out of order by its stamp: no later than it was.
+        // Out of order by its stamp: its UTC is not later than before.
         assert_eq!(time.in_order(5, 199_000, distance + 99_000), distance + 99_000);
         // Set back by an hour, and by a millisecond.
         assert_eq!(time.in_order(5, 300_000, distance + 300_000 - hour), distance + 300_000 - hour);

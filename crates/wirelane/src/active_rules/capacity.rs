@@ -3,36 +3,35 @@
 use crate::error::{Error, Result};
 use wirelane_rules::{MOST_RULES, RuleSet};
 
-/// Room for the rules of a capture, on each device. What is 0 is chosen: twice what the capture's first rules need, and
-/// enough for ordinary sets.
+/// Capacity for the rules of a capture, on each device. A value of 0 selects a default: twice the need of the capture's
+/// first rules, and enough for ordinary sets.
 ///
-/// Engine `ring` sets the memory aside when the capture starts; the other engines take what they need when they need
-/// it, but for exact-match rules.
+/// Engine `ring` allocates the memory when the capture starts; the other engines allocate on demand, except for
+/// exact-match rules.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RulesCapacity {
     /// Wildcard rules. Each takes 128 bytes of counters per lane (RX queue or CPU).
     pub rules: usize,
-    /// Exact-match rules, those that packets make included. Replacing a whole set takes room for the old and the new ones.
-    /// Each takes about 200 bytes once it is there, and 16 before.
+    /// Exact-match rules, including those that packets make. Replacing a whole set needs capacity for the old and the
+    /// new ones. Each takes about 200 bytes once it exists, and 16 before.
     pub exact: usize,
     /// Nodes of look-up tables, 2 KiB each.
     pub nodes: usize,
     /// Classes of look-up tables, 1,152 bytes each.
     pub classes: usize,
-    /// MiB of the kernel's memory for named sets ([`crate::rules::NamedSet`]) and patterns ([`crate::rules::Patterns`]),
-    /// those in force and those that are to replace them. It is taken when it is needed. What is 0 is a quarter of the machine's memory.
+    /// MiB of kernel memory for named sets ([`crate::rules::NamedSet`]) and patterns ([`crate::rules::Patterns`]),
+    /// those in force and their replacements. Allocated on demand. 0: a quarter of the machine's memory.
     pub sets: usize,
 }
 
-/// The most that can be asked for.
+/// Maximum of each capacity.
 const MOST: RulesCapacity =
     RulesCapacity { rules: MOST_RULES, exact: 1 << 26, nodes: 1 << 20, classes: 1 << 20, sets: 1 << 20 };
-/// The least that is set aside unasked: sets of some hundred rules.
-const FLOOR: RulesCapacity =
-    RulesCapacity { rules: 512, exact: 1 << 16, nodes: 2048, classes: 2048, sets: 0 };
+/// Minimum of each default capacity: sets of some hundred rules.
+const FLOOR: RulesCapacity = RulesCapacity { rules: 512, exact: 1 << 16, nodes: 2048, classes: 2048, sets: 0 };
 
 impl RulesCapacity {
-    /// Refuses what is more than there can be.
+    /// Refuses capacities above the maximum.
     ///
     /// # Errors
     /// [`Error::BadOption`].
@@ -52,7 +51,7 @@ impl RulesCapacity {
         Ok(())
     }
 
-    /// The room that is set aside for these rules first.
+    /// Capacity to allocate at the start for these rules.
     ///
     /// # Errors
     /// As [`RuleSet::check`].
@@ -83,24 +82,24 @@ impl RulesCapacity {
         }
     }
 
-    /// Bytes for named sets.
+    /// Bytes for named sets and patterns.
     pub(crate) fn set_bytes(&self) -> u64 {
         (self.sets as u64) << 20
     }
 
-    /// Counters of one lane: twice as many as there are rules, so that a new set has counters of its own beside the old,
-    /// and one for searching payloads.
+    /// Number of counters of one lane: twice the number of rules, so that a new set has its own counters beside the old
+    /// set's, and one for payload search.
     pub(crate) fn slots(&self) -> usize {
         2 * self.rules + 1
     }
 
-    /// The one for searching payloads.
+    /// Slot of the payload search counter.
     pub(crate) fn search_slot(&self) -> usize {
         2 * self.rules
     }
 }
 
-/// In MiB; where it cannot be found out, of a machine with 4 GiB.
+/// A quarter of the machine's memory in MiB; of 4 GiB where it is unknown.
 fn quarter_of_memory() -> usize {
     let all = std::fs::read_to_string("/proc/meminfo").ok();
     let line = all.as_deref().and_then(|all| all.lines().find_map(|line| line.strip_prefix("MemTotal:")));

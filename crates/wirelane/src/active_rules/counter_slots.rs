@@ -1,9 +1,8 @@
 //! Counter slots: a rule owns a slot as long as it is active.
 //!
-//! A rule that a new set has as the old one had it keeps its slot, and with it what it has counted. A rule that is new
-//! gets a slot that nobody has counted in since it was cleared; so none that the old set uses, by which packets are
-//! still evaluated while the new one takes over. There are twice as many slots as a set can have rules, so there always
-//! is one.
+//! A rule that is the same in the old and in the new set keeps its slot, and with it its counts. A new rule gets a slot
+//! that has not been used since it was cleared; so never a slot of the old set, by which packets are still evaluated
+//! while the new one takes over. There are twice as many slots as a set can have rules, so there is always one.
 
 use std::collections::BTreeMap;
 
@@ -16,8 +15,8 @@ pub(super) struct CounterSlots {
 }
 
 impl CounterSlots {
-    /// Those of a set that follows this one, and which of them have to be cleared before it does. `None`: there are
-    /// more rules than `slots` serve.
+    /// The slots of the set that follows this one, and the slots that have to be cleared before. `None`: there are more
+    /// rules than `slots` permit.
     pub(super) fn next(&self, rules: &[Rule], slots: usize) -> Option<(CounterSlots, Vec<usize>)> {
         let mut taken = vec![false; slots];
         for (slot, _) in self.of.values() {
@@ -50,7 +49,7 @@ impl CounterSlots {
         self.of.values().map(|(slot, rule)| (*slot, rule))
     }
 
-    /// Those whose counters the next set does not go on with.
+    /// The slots whose counts the next set does not continue.
     pub(super) fn ended(&self, next: &CounterSlots) -> impl Iterator<Item = usize> {
         self.of.values().filter(|(slot, rule)| next.of(rule.id) != Some(*slot)).map(|(slot, _)| *slot)
     }
@@ -69,7 +68,7 @@ mod tests {
     fn a_rule_that_stays_keeps_its_counters_and_others_get_fresh_ones() {
         let (first, fresh) = CounterSlots::default().next(&rules([5, 1, 9], Action::Pass), 8).unwrap();
         assert_eq!(fresh.len(), 3);
-        // 1 stays, 5 says something else, 9 goes, 2 comes.
+        // Rule 1 stays, rule 5 changes its action, rule 9 is removed, rule 2 is added.
         let wanted = [rules([1, 2], Action::Pass), rules([5], Action::Drop)].concat();
         let (second, fresh) = first.next(&wanted, 8).unwrap();
         assert_eq!(second.of(1), first.of(1));

@@ -1,9 +1,9 @@
 //! Exact-match rules as entries of a table, and back.
 //!
-//! The shape in an entry's key has a number above its bits, the **epoch**: a packet is looked for with the shapes of
-//! the set that it is evaluated by, so it meets the exact-match rules of that set and of no other. Replacing a whole set puts
-//! the new exact-match rules beside the old ones, with the next number; they come into force, all at once, with the
-//! switch to the new set, and the old ones go out of it.
+//! The shape in an entry's key has a number above its bits, the **epoch**: a packet is looked up with the shapes of the
+//! set that it is evaluated by, so it meets the exact-match rules of that set and of no other. Replacing a whole set
+//! puts the new exact-match rules beside the old ones, with the next number; the switch to the new set activates the
+//! new ones, all at once, and deactivates the old ones.
 
 use std::net::IpAddr;
 
@@ -14,19 +14,19 @@ use wirelane_rules::action_of;
 use wirelane_rules::egress_devices::named;
 use wirelane_rules::{ExactFields, ExactRule, ExactVlan, Sample, SampleBy, Then};
 
-/// Where the epoch begins in a shape.
+/// Bit position of the epoch in a shape.
 const EPOCH_SHIFT: u32 = 16;
-/// Epochs that there are, after which they begin anew.
+/// Number of epochs before they wrap.
 const EPOCHS: u32 = 1 << 15;
-/// The bits of a shape that say which fields there are.
+/// The bits of a shape that denote fields.
 const FIELDS: u32 = (1 << EPOCH_SHIFT) - 1;
 
-/// The epoch after this one.
+/// The epoch that follows this one.
 pub(super) fn after(epoch: u32) -> u32 {
     (epoch + 1) % EPOCHS
 }
 
-/// A shape of this epoch.
+/// The shape with this epoch.
 pub(super) fn in_epoch(shape: u32, epoch: u32) -> u32 {
     shape & FIELDS | epoch << EPOCH_SHIFT
 }
@@ -36,14 +36,14 @@ pub(super) fn epoch_of(key: &ExactKey) -> u32 {
     key.shape >> EPOCH_SHIFT
 }
 
-/// What these fields are found by.
+/// The lookup key of these fields.
 pub(super) fn key(fields: &ExactFields, epoch: u32) -> ExactKey {
     let key = fields.key();
     ExactKey { shape: in_epoch(key.shape, epoch), ..key }
 }
 
-/// The key of the other direction, where both fit the rule and it is another one. A rule that asks for one side only, of
-/// addresses or of ports, has one key: that of the other direction has another shape.
+/// The key of the other direction, where the rule matches both directions and the keys differ. A rule with one side
+/// only, of addresses or of ports, has one key: that of the other direction has another shape.
 pub(super) fn turned(key: &ExactKey) -> Option<ExactKey> {
     let has = |bit: u32| key.shape & bit != 0;
     let alike = has(shape::SRC) == has(shape::DST) && has(shape::SRC_PORT) == has(shape::DST_PORT);
@@ -55,7 +55,7 @@ pub(super) fn turned(key: &ExactKey) -> Option<ExactKey> {
     (turned != *key).then_some(turned)
 }
 
-/// The fields that an entry is found by.
+/// The fields of an entry's key.
 pub(super) fn fields(key: &ExactKey) -> ExactFields {
     let has = |bit: u32| key.shape & bit != 0;
     let address = |bytes: &[u8; 16]| match (key.l3, bytes.first_chunk::<4>()) {
@@ -78,7 +78,7 @@ pub(super) fn fields(key: &ExactKey) -> ExactFields {
     }
 }
 
-/// The rule that an entry is.
+/// The rule that an entry represents.
 pub(super) fn rule(key: &ExactKey, value: &ExactValue, egress_devices: &[String]) -> ExactRule {
     let by = if value.flags & rule_flags::SAMPLE_PACKET != 0 { SampleBy::Packet } else { SampleBy::Flow };
     ExactRule {
@@ -96,12 +96,12 @@ pub(super) fn rule(key: &ExactKey, value: &ExactValue, egress_devices: &[String]
     }
 }
 
-/// Whether a packet made it.
+/// Whether the entry was made by a packet.
 pub(super) fn is_made(value: &ExactValue) -> bool {
     value.flags & rule_flags::MADE != 0
 }
 
-/// Whether it has ended by its age, as bpf/lib/rules.h has it.
+/// Whether the entry has expired, by the same test as bpf/lib/rules.h.
 pub(super) fn has_expired(value: &ExactValue, now_ns: u64) -> bool {
     let passed = |since: u64, seconds: u32| {
         seconds != 0 && now_ns.saturating_sub(since) >= u64::from(seconds) * 1_000_000_000

@@ -1,4 +1,5 @@
-//! Exact-match rules of a capture: put into the tables of all its devices, taken out, and swept when they have expired.
+//! Exact-match rules of a capture: inserts them into the tables of all its devices, removes them, and sweeps expired
+//! ones.
 
 use wirelane_bpf::rules::{ExactKey, ExactValue};
 
@@ -8,7 +9,7 @@ use crate::error::{Error, Result};
 use wirelane_rules::{ExactRule, RuleSet};
 
 impl ActiveRuleset {
-    /// Puts exact-match rules into the tables of all devices, or of none.
+    /// Inserts exact-match rules into the tables of all devices, or into none.
     pub(super) fn put_all(&self, state: &mut State, rules: &[ExactRule], epoch: u32) -> Result<u64> {
         for (done, rule) in rules.iter().enumerate() {
             let key = entry::key(&rule.fields, epoch);
@@ -23,7 +24,7 @@ impl ActiveRuleset {
         Ok(rules.len() as u64)
     }
 
-    /// Takes out what [`ActiveRuleset::put_all`] has put in. Nobody has been evaluated by them, or they are not to be.
+    /// Undoes [`ActiveRuleset::put_all`]. No packet has been evaluated by these rules, or none is to be.
     pub(super) fn take_back(&self, rules: &[ExactRule], epoch: u32) {
         for rule in rules {
             let key = entry::key(&rule.fields, epoch);
@@ -35,7 +36,7 @@ impl ActiveRuleset {
         }
     }
 
-    /// Removes all exact-match rules that `ends` says have ended; gives how many.
+    /// Removes all exact-match rules for which `ends` is true; returns their number.
     pub(super) fn purge(
         &self,
         state: &mut State,
@@ -48,10 +49,11 @@ impl ActiveRuleset {
         Ok(removed)
     }
 
-    /// Removes what has expired from the next page of exact-match rules. Whether there are more pages in this round.
+    /// Removes expired rules from the next page of exact-match rules. Returns whether there are more pages in this
+    /// round.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The error that the kernel returned.
     pub(crate) fn sweep(&self) -> Result<bool> {
         let mut state = self.lock();
         let (at, from) = state.swept;
@@ -59,7 +61,7 @@ impl ActiveRuleset {
             state.swept = (0, None);
             return Ok(false);
         };
-        // What cannot be read now is left for the next round.
+        // A page that cannot be read now is left for the next round.
         state.swept = (at + 1, None);
         let page = target.page(from)?;
         if page.next.is_some() {
@@ -73,7 +75,7 @@ impl ActiveRuleset {
     }
 }
 
-/// Puts a rule into the table of a device. One that a packet has made is replaced.
+/// Inserts a rule into the table of a device. An entry that a packet has made is replaced.
 fn put(state: &mut State, target: &dyn Target, key: &ExactKey, rule: &ExactRule) -> Result<()> {
     let (_, value) = rule.entry(target.now_ns(), target.egress_devices());
     let mut swept = false;
@@ -104,7 +106,7 @@ fn put(state: &mut State, target: &dyn Target, key: &ExactKey, rule: &ExactRule)
     }
 }
 
-/// Sees to it that there is no exact-match rule with this key, for that of rule `id`.
+/// Frees a key for rule `id`: removes an entry that a packet made or that has expired; any other is an error.
 fn make_way(state: &mut State, target: &dyn Target, key: &ExactKey, id: u32) -> Result<()> {
     match target.get(key)? {
         None => Ok(()),
@@ -120,7 +122,7 @@ fn make_way(state: &mut State, target: &dyn Target, key: &ExactKey, id: u32) -> 
     }
 }
 
-/// Removes all exact-match rules of a device that `ends` says have ended; gives how many.
+/// Removes all exact-match rules of a device for which `ends` is true; returns their number.
 fn purge(
     state: &mut State,
     target: &dyn Target,
@@ -137,7 +139,7 @@ fn purge(
     }
 }
 
-/// Removes those rules of a page that `ends` says have ended; gives how many.
+/// Removes the rules of a page for which `ends` is true; returns their number.
 fn sweep_page(
     state: &mut State,
     target: &dyn Target,
@@ -148,7 +150,7 @@ fn sweep_page(
     let now = target.now_ns();
     for (key, value) in page.rules.iter().filter(|(key, value)| ends(key, value, now)) {
         let Some(taken) = target.take(key)? else { continue };
-        // A packet may have made it anew since the page was read.
+        // A packet may have remade the entry since the page was read.
         let anew = taken.made_ns != value.made_ns && !ends(key, &taken, target.now_ns());
         if anew && target.put(key, &taken)? == InsertOutcome::Done {
             continue;
@@ -159,7 +161,7 @@ fn sweep_page(
     Ok(removed)
 }
 
-/// Whether rules of a set end by themselves, or make such.
+/// Whether rules of a set expire, or make rules that expire.
 pub(super) fn age(rules: &RuleSet) -> bool {
     rules.exact.iter().any(|rule| rule.idle_s != 0 || rule.hard_s != 0)
         || rules.rules.iter().any(|rule| rule.insert.is_some())

@@ -1,4 +1,4 @@
-//! Why rules say what they say of a packet that somebody has.
+//! Explains the verdict of rules for a given packet.
 
 use wirelane_bpf::evaluate::Packet;
 use wirelane_bpf::native;
@@ -7,28 +7,29 @@ use wirelane_bpf::rules::Facts;
 use wirelane_bpf::layout::LinkType;
 use wirelane_rules::{Explanation, RuleSet};
 
-/// A packet, and where it would come from.
+/// A packet, and its assumed origin.
 #[derive(Clone, Copy, Debug)]
 pub struct PacketToExplain<'a> {
-    /// What its first byte is.
+    /// Link type, which defines the first byte of `data`.
     pub link_type: LinkType,
-    /// Its bytes, or as many as there are.
+    /// The captured bytes of the packet.
     pub data: &'a [u8],
-    /// Bytes that it had on the wire.
+    /// Length of the packet on the wire, in bytes.
     pub wire_len: u32,
-    /// The device.
+    /// Name of the device.
     pub device: &'a str,
     /// RX queue.
     pub queue: u16,
-    /// It was on its way out.
+    /// Whether the packet is transmitted, not received.
     pub egress: bool,
-    /// Headers inside of a tunnel count, where there is one.
+    /// Whether rules see the headers inside a tunnel, where there is one.
     pub inner: bool,
 }
 
 impl PacketToExplain<'_> {
-    /// What these rules say of it, and why. Exact-match rules count as just made, and nothing is counted. (Where a rule
-    /// samples, a running capture may choose others, since it hashes by a number of its own.)
+    /// The verdict of these rules for the packet, with the reasons. Exact-match rules count as just made, and counters
+    /// do not change. (Where a rule samples, a running capture may choose other packets, since it hashes with its own
+    /// seed.)
     pub fn explain(&self, rules: &RuleSet) -> Explanation {
         let parsed = native::parse(self.link_type, self.data, true);
         let facts = Facts {

@@ -1,5 +1,4 @@
-//! The rules of a capture that are in force: what is evaluated by, what it has counted, and how it is changed while
-//! packets flow.
+//! The active rules of a capture: evaluation, counters, and changes while packets flow.
 //!
 //! ```text
 //!   RuleSet -> PendingRuleset -- prepare: compile, for each device; switch, settle --> Target: the kernel's tables
@@ -8,13 +7,14 @@
 //!   Capture::set_rules, control/ (wirelane rules)        stats, list <--counts--'
 //! ```
 //!
-//! A change is all or nothing. Everything that can be refused is done first, beside the rules in force: the new set is
-//! checked and compiled for each device, its exact-match rules are put into the tables in an epoch of their own (`entry.rs`),
-//! and its tables are written. Then each device switches, by one store; a packet is evaluated by the one set or by the
-//! other. What the old rules have counted is final once no packet is evaluated by them any more (`counter_slots.rs`).
+//! A change is all or nothing. All steps that can fail run first, beside the rules in force: the new set is checked and
+//! compiled for each device, its exact-match rules are inserted into the tables in an epoch of their own (`entry.rs`),
+//! and its tables are written. Then each device switches, by one store; a packet is evaluated either by the old or by
+//! the new set. The counts of the old rules are final once no packet is evaluated by them any more
+//! (`counter_slots.rs`).
 //!
-//! Exact-match rules that have expired do nothing, whether or not they are still in the table; [`ActiveRuleset::sweep`] removes
-//! them, a part at a time.
+//! Expired exact-match rules have no effect, whether or not they are still in the table; [`ActiveRuleset::sweep`]
+//! removes them, a part at a time.
 
 mod capacity;
 mod counter_slots;
@@ -48,12 +48,12 @@ use wirelane_rules::{
 };
 pub use wirelane_rules::{Changed, ExactLine, Hits, PluginLine, RuleLine, RuleStats, Searches};
 
-/// How the times of packets relate to UTC.
+/// Clock of packet timestamps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Times {
-    /// They are of `CLOCK_MONOTONIC`.
+    /// `CLOCK_MONOTONIC`.
     Monotonic,
-    /// They are UTC.
+    /// UTC.
     Utc,
 }
 
@@ -68,29 +68,29 @@ pub(crate) struct ActiveRuleset {
 #[derive(Debug, Default)]
 struct State {
     default: Policy,
-    /// The wildcard rules.
+    /// The wildcard rules, by counter slot.
     slots: CounterSlots,
-    /// Shapes of exact-match rules, in the order in which they are looked for.
+    /// Shapes of exact-match rules, in lookup order.
     shapes: Vec<Shape>,
-    /// Of the exact-match rules.
+    /// Epoch of the exact-match rules in force.
     epoch: u32,
     version: u64,
-    /// Named sets, also those that no rule asks so far.
+    /// Named sets, including those that no rule uses so far.
     sets: Vec<NamedSet>,
-    /// Patterns, the same way.
+    /// Patterns, including those that no rule uses so far.
     patterns: Vec<Patterns>,
-    /// There are rules that end by themselves, or may be.
+    /// Whether there are, or may be, rules that expire.
     ages: bool,
-    /// Ids of exact-match rules that were not made by packets, and how many devices have them.
+    /// Ids of exact-match rules that were not made by packets, each with the number of devices that have it.
     ids: HashMap<u32, u32>,
     rules_gone: Counts,
     exact_gone: Counts,
-    /// How far exact-match rules have been swept: the target, and where its next page begins.
+    /// Position of the sweep of exact-match rules: the target, and the start of its next page.
     swept: (usize, Option<u32>),
 }
 
 impl ActiveRuleset {
-    /// Puts these rules in force on these devices, before they are asked about a packet.
+    /// Activates these rules on these devices, before a packet is evaluated.
     ///
     /// # Errors
     /// As [`ActiveRuleset::replace`].
@@ -100,11 +100,11 @@ impl ActiveRuleset {
         Ok(active_rules)
     }
 
-    /// Puts these rules in the place of all that are in force, those that packets have made included.
+    /// Replaces all rules in force, including those that packets have made.
     ///
     /// # Errors
-    /// [`Error::Rules`] for what is wrong with them, [`Error::BadOption`] where there is no room for them; then those in
-    /// force stay so. What the kernel said.
+    /// [`Error::Rules`] for invalid rules, [`Error::BadOption`] where capacity is missing: the rules in force stay
+    /// active. Otherwise the error that the kernel returned.
     pub(crate) fn replace(&self, rules: &RuleSet) -> Result<Changed> {
         rules.check()?;
         self.check_names(rules)?;
@@ -126,7 +126,7 @@ impl ActiveRuleset {
     /// Adds rules to those in force.
     ///
     /// # Errors
-    /// As [`ActiveRuleset::replace`]; an id that is taken is a mistake.
+    /// As [`ActiveRuleset::replace`]; an id in use is an error.
     pub(crate) fn extend(&self, rules: Vec<Rule>, exact: Vec<ExactRule>) -> Result<Changed> {
         let mut state = self.lock();
         let (sets, patterns) = (state.sets.clone(), state.patterns.clone());
@@ -159,11 +159,11 @@ impl ActiveRuleset {
         Ok(state.changed(added, 0))
     }
 
-    /// Removes the rules with these ids, those that they have made included, and exact-match rules with these fields.
-    /// What is not there is not an error.
+    /// Removes the rules with these ids, including the rules that they have made, and exact-match rules with these
+    /// fields. Ids and fields that match no rule are ignored.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The error that the kernel returned.
     pub(crate) fn remove(&self, ids: &[u32], exact: &[ExactFields]) -> Result<Changed> {
         let ids: HashSet<u32> = ids.iter().copied().collect();
         let mut state = self.lock();
@@ -191,10 +191,10 @@ impl ActiveRuleset {
         Ok(state.changed(0, removed))
     }
 
-    /// Removes all exact-match rules, and with `all` the others too. The default stays.
+    /// Removes all exact-match rules, and with `all` the wildcard rules too. The default stays.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The error that the kernel returned.
     pub(crate) fn flush(&self, all: bool) -> Result<Changed> {
         let mut state = self.lock();
         let before = state.rules().count();
@@ -213,7 +213,7 @@ impl ActiveRuleset {
         Ok(state.changed(0, removed))
     }
 
-    /// A set that may follow the one in force, with the counters that its rules go on with.
+    /// A set that may follow the one in force; unchanged rules keep their counters.
     fn draft(
         &self,
         state: &State,
@@ -234,7 +234,7 @@ impl ActiveRuleset {
             });
         }
         let search = named::fit(set, &state.set(state.rules().cloned().collect()), self.set_room())?;
-        // There are twice as many slots, which is always enough.
+        // There are twice as many slots as rules, which is always enough.
         let next = state.slots.next(rules, 2 * room);
         let (slots, fresh) = next.ok_or_else(|| refused("more rules than counters".to_owned()))?;
         let set = RuleSet {
@@ -247,7 +247,7 @@ impl ActiveRuleset {
         Ok((PendingRuleset { set, shapes, epoch, version: state.version + 1, slots, _search: search }, fresh))
     }
 
-    /// Packets are evaluated by this set on return, and by no other. After an error nothing has changed.
+    /// Switches to this set: on return all packets are evaluated by it. After an error nothing has changed.
     fn install(&self, state: &mut State, (draft, fresh): (PendingRuleset, Vec<usize>)) -> Result<()> {
         for target in &self.targets {
             target.prepare(&draft)?;
@@ -256,7 +256,8 @@ impl ActiveRuleset {
             fresh.iter().for_each(|slot| target.clear(*slot));
         }
         self.targets.iter().for_each(|target| target.switch());
-        // All have switched: from here on there is no way back, and a device that cannot wait now waits next time.
+        // All have switched: the change cannot be undone from here on, and a device that cannot wait now waits next
+        // time.
         for target in &self.targets {
             if let Err(e) = target.settle() {
                 tracing::warn!(
@@ -280,26 +281,24 @@ impl ActiveRuleset {
         Ok(())
     }
 
-    /// What was counted in a slot, on all devices.
+    /// Counts of a slot, over all devices.
     fn counts(&self, slot: usize) -> Counts {
         let mut sum = Counts::default();
         self.targets.iter().for_each(|target| add(&mut sum, &target.counts(slot)));
         sum
     }
 
-    /// Whether rules send packets to egress devices only, and ask plug-ins that there are.
+    /// Checks that rules send packets only to known egress devices, and use only known plug-ins.
     fn check_names(&self, rules: &RuleSet) -> Result<()> {
-        // All devices of a capture have the same.
-        let (egress_devices, plugins) = self
-            .targets
-            .first()
-            .map_or((&[][..], &[][..]), |target| (target.egress_devices(), target.plugins()));
+        // All devices of a capture have the same egress devices and plug-ins.
+        let (egress_devices, plugins) =
+            self.targets.first().map_or((&[][..], &[][..]), |target| (target.egress_devices(), target.plugins()));
         rules.check_egress_devices(egress_devices)?;
         let plugins: Vec<String> = plugins.iter().map(|one| one.name.clone()).collect();
         Ok(rules.check_plugins(&plugins)?)
     }
 
-    /// What searching payloads has done, on all devices.
+    /// Counts of payload searches, over all devices.
     fn searched(&self) -> Counts {
         let mut sum = Counts::default();
         for target in &self.targets {
@@ -323,7 +322,7 @@ impl State {
         Changed { version: self.version, rules: self.rules().count(), added, removed }
     }
 
-    /// These wildcard rules with the default, the named sets and the patterns in force.
+    /// A rule set of these wildcard rules with the default, the named sets and the patterns in force.
     fn set(&self, rules: Vec<Rule>) -> RuleSet {
         let (sets, patterns) = (self.sets.clone(), self.patterns.clone());
         RuleSet { default: self.default, rules, exact: Vec::new(), sets, patterns }
@@ -334,10 +333,10 @@ impl State {
         self.slots.all().map(|(_, rule)| rule)
     }
 
-    /// An exact-match rule has gone from one device.
+    /// Accounts for an exact-match rule that was removed from one device.
     fn has_gone(&mut self, key: &ExactKey, value: &ExactValue) {
         add(&mut self.exact_gone, &show::counts_of(value));
-        // The ids are those of the set in force.
+        // `ids` has those of the set in force only.
         if entry::is_made(value) || entry::epoch_of(key) != self.epoch {
             return;
         }
@@ -350,7 +349,7 @@ impl State {
     }
 }
 
-/// A change that cannot be made.
+/// The error for a change that is refused.
 fn refused(reason: String) -> Error {
     wirelane_rules::Error::Rules {
         mistakes: vec![Mistake { path: Default::default(), line: 0, column: 0, reason }],

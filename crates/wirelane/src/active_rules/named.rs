@@ -1,4 +1,4 @@
-//! Whether there is memory for named sets and patterns.
+//! Memory check for named sets and patterns.
 
 use std::sync::Arc;
 
@@ -7,11 +7,11 @@ use wirelane_bpf::search::Search;
 use crate::error::{Error, Result};
 use wirelane_rules::{NamedSet, RuleSet};
 
-/// Refuses sets and patterns that take more than so many MiB in the kernel, together with those in force that go only
-/// when they have come. Gives what payloads are searched by, which is made once as long as somebody has it.
+/// Refuses sets and patterns that take more than `room` MiB in the kernel, together with those in force, which are
+/// freed only after the switch. Returns the payload search automaton, which is shared as long as it is in use.
 ///
 /// # Errors
-/// [`Error::BadOption`], which says how much they need.
+/// [`Error::BadOption`], which states the required memory.
 pub(super) fn fit(new: &RuleSet, old: &RuleSet, room: usize) -> Result<Arc<Search>> {
     let mib = |bytes: u64| bytes.div_ceil(1 << 20);
     let sum = |sets: &[&NamedSet]| sets.iter().map(|set| set.kernel_bytes()).fold(0, u64::saturating_add);
@@ -22,7 +22,7 @@ pub(super) fn fit(new: &RuleSet, old: &RuleSet, room: usize) -> Result<Arc<Searc
         Err(bytes) => *bytes,
     };
     let patterns = bytes_of(&made);
-    // One that stays as it is is there once.
+    // A set that stays the same exists once.
     let leaving: Vec<&NamedSet> = old.sets_in_use().filter(|set| !wanted.contains(set)).collect();
     let same = new.patterns_in_use() == old.patterns_in_use();
     let before = if same { 0 } else { bytes_of(&search(old, room)) };
@@ -56,8 +56,8 @@ pub(super) fn fit(new: &RuleSet, old: &RuleSet, room: usize) -> Result<Arc<Searc
     })
 }
 
-/// What payloads are searched by. Where its states alone take more than there is room for it is not made, and it is only
-/// said how many bytes they take.
+/// The payload search automaton. If its states alone exceed the memory limit it is not built, and the error is the
+/// number of bytes that they take.
 fn search(rules: &RuleSet, room: usize) -> std::result::Result<Arc<Search>, u64> {
     let least = rules.search_bytes();
     if least > (room as u64).saturating_mul(1 << 20) { Err(least) } else { Ok(rules.search()) }
@@ -86,11 +86,11 @@ mod tests {
         let refusal = fit(&million, &none, 1).unwrap_err().to_string();
         assert!(refusal.contains("too large for memory: they need 2 MiB (threats 2 MiB)"), "{refusal}");
         assert!(refusal.contains("room for 1: start the capture with --rules-capacity sets=2"), "{refusal}");
-        // Twice the same is there once; another one beside the first.
+        // The same set twice exists once; a different one exists beside the first.
         assert!(fit(&million, &million.clone(), 2).is_ok());
         let refusal = fit(&set(1 << 20, "false-positives = 0.0009"), &million, 3).unwrap_err().to_string();
         assert!(refusal.contains("beside 2 MiB of those in force"), "{refusal}");
-        // Patterns are beside them.
+        // Patterns take memory beside named sets.
         let words = |first: u32| {
             let list: String = (first..first + 1000).map(|number| format!("\"{number:08}\", ")).collect();
             let text = format!("[[patterns]]\nname = \"words\"\nid = 1\ntext = [{list}]\n");

@@ -1,4 +1,4 @@
-//! A set of rules that is to come into force, before it is compiled for a device.
+//! A set of rules that is to be activated, before it is compiled for a device.
 
 use std::sync::Arc;
 
@@ -15,23 +15,23 @@ use wirelane_rules::{Condition, NamedSet, Room, RuleSet, Shape, Test};
 /// See the head of this file.
 #[derive(Debug)]
 pub(crate) struct PendingRuleset {
-    /// Its wildcard rules. Exact-match rules are put into the tables on their own.
+    /// The set's wildcard rules. Exact-match rules are inserted into the tables separately.
     pub(super) set: RuleSet,
-    /// Shapes that exact-match rules in force have.
+    /// Shapes of the exact-match rules in force.
     pub(super) shapes: Vec<Shape>,
     pub(super) epoch: u32,
     pub(super) version: u64,
-    /// The counters of its rules.
+    /// The counters of the set's rules.
     pub(super) slots: CounterSlots,
-    /// What payloads are searched by, so that it is made once for all devices.
+    /// The payload search automaton, built once for all devices.
     pub(super) _search: Arc<Search>,
 }
 
 impl PendingRuleset {
-    /// Compiles it for the packets of a device, in a capture with these egress devices, and with these plug-ins there.
+    /// Compiles the set for the packets of a device, in a capture with these egress devices and plug-ins.
     ///
     /// # Errors
-    /// [`crate::Error::Rules`] for what is wrong with it, [`crate::Error::BadOption`] where there is no room for it.
+    /// [`crate::Error::Rules`] for invalid rules, [`crate::Error::BadOption`] where capacity is missing.
     pub(crate) fn compile(
         &self,
         device: &str,
@@ -57,12 +57,12 @@ impl PendingRuleset {
         Ok(flat)
     }
 
-    /// The named sets that its rules ask, by their tests.
+    /// The named sets that the set's rules use, in the order of their tests.
     pub(crate) fn named(&self) -> Vec<&NamedSet> {
         self.set.named_tests().into_iter().map(|(_, set)| set).collect()
     }
 
-    /// The devices that its rules name.
+    /// The devices that the set's rules name.
     pub(super) fn devices(&self) -> Vec<&str> {
         let conditions = self.set.rules.iter().flat_map(|rule| &rule.conditions);
         let mut names: Vec<&str> = conditions

@@ -8,14 +8,14 @@ use super::target::Target;
 use super::{ActiveRuleset, Times, entry};
 use crate::error::Result;
 
-/// A place among the exact-match rules of a capture: a device, and where its next page begins.
-type PageStart = (usize, Option<u32>);
+/// A position among the exact-match rules of a capture: a device, and the start of its next page.
+type Place = (usize, Option<u32>);
 
 impl ActiveRuleset {
-    /// What all rules have counted. While packets flow, counts are read one after the other.
+    /// Counts of all rules. While packets flow, counts are read one after the other.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The error that the kernel returned.
     pub(crate) fn stats(&self) -> Result<RuleStats> {
         let offset = self.utc_offset();
         let mut stats = {
@@ -43,7 +43,7 @@ impl ActiveRuleset {
                 plugins: self.plugin_lines(),
             }
         };
-        // Without the lock: a million of them take a while.
+        // Without the lock: summing a million rules takes a while.
         let mut sum = Counts::default();
         for target in &self.targets {
             let now = target.now_ns();
@@ -59,7 +59,7 @@ impl ActiveRuleset {
         Ok(stats)
     }
 
-    /// What plug-ins have done, on all devices. It is read where lanes write it, without a system call.
+    /// Counts of plug-ins, over all devices. Read from the memory that lanes write, without a system call.
     pub(crate) fn plugin_lines(&self) -> Vec<PluginLine> {
         let mut sum: Vec<PluginLine> = Vec::new();
         for line in self.targets.iter().flat_map(|target| target.plugin_lines()) {
@@ -71,12 +71,12 @@ impl ActiveRuleset {
         sum
     }
 
-    /// Some of the exact-match rules that are in force, from the beginning or from where another call has ended; and where
-    /// the next one begins, if there are more.
+    /// Some of the exact-match rules in force, from the beginning or from the end of another call; and the start of the
+    /// next call, if there are more.
     ///
     /// # Errors
-    /// What the kernel said.
-    pub(crate) fn exact(&self, from: PageStart) -> Result<(Vec<ExactLine>, Option<PageStart>)> {
+    /// The error that the kernel returned.
+    pub(crate) fn exact(&self, from: Place) -> Result<(Vec<ExactLine>, Option<Place>)> {
         let (device, position) = from;
         let Some(target) = self.targets.get(device) else { return Ok((Vec::new(), None)) };
         let epoch = self.lock().epoch;
@@ -122,7 +122,7 @@ fn each(target: &dyn Target, mut then: impl FnMut(&ExactKey, &ExactValue) -> Res
     }
 }
 
-/// What an exact-match rule has counted.
+/// Counts of an exact-match rule.
 pub(super) fn counts_of(value: &ExactValue) -> Counts {
     Counts {
         packets: value.packets,
@@ -133,13 +133,13 @@ pub(super) fn counts_of(value: &ExactValue) -> Counts {
     }
 }
 
-/// What searching has counted, by its own names.
+/// Counts of payload searches, under the names that they have for a search.
 fn searches(counts: &Counts) -> Searches {
     let Counts { packets, bytes, inserted, refused, .. } = *counts;
     Searches { packets, bytes, found: inserted, half: refused }
 }
 
-/// The same for people, with times in UTC.
+/// Converts counts to the public type, with times in UTC.
 fn hits(counts: &Counts, offset: i128) -> Hits {
     let utc = |ns: u64| (ns != 0).then(|| u64::try_from(i128::from(ns) + offset).unwrap_or(0));
     Hits {

@@ -1,4 +1,4 @@
-//! Place of evaluation of rules: one [`Target`] per device and direction of a capture.
+//! Rule evaluation of one device and direction of a capture, behind the trait [`Target`].
 
 use std::fmt;
 
@@ -11,8 +11,8 @@ use wirelane_rules::PluginLine;
 use crate::error::Result;
 use wirelane_rules::plugins::Placed;
 
-/// The rules of one device, wherever they are evaluated. Whoever changes them holds the lock of the capture's rules, so
-/// that there is one such at a time; packets are evaluated meanwhile.
+/// The rules of one device, wherever they are evaluated. Callers that change them hold the lock of the capture's rules,
+/// so there is one at a time; packets are evaluated meanwhile.
 pub(crate) trait Target: Send + Sync + fmt::Debug {
     /// Name of the device, for conditions on it.
     fn device(&self) -> &str;
@@ -20,71 +20,71 @@ pub(crate) trait Target: Send + Sync + fmt::Debug {
     fn egress_devices(&self) -> &[String] {
         &[]
     }
-    /// The plug-ins that rules may ask, where they are on this device.
+    /// The plug-ins that rules may call, where they are on this device.
     fn plugins(&self) -> &[Placed] {
         &[]
     }
-    /// What these have done, in the same order.
+    /// Counts of the plug-ins, in the same order.
     fn plugin_lines(&self) -> Vec<PluginLine> {
         Vec::new()
     }
-    /// What is set aside for rules.
+    /// Capacity for rules.
     fn room(&self) -> RulesCapacity;
     /// Compiles a set and writes it beside the one in use.
     ///
     /// # Errors
-    /// Where there is no room for it, or the kernel refuses.
+    /// [`crate::Error::BadOption`] where capacity is missing, or the error that the kernel returned.
     fn prepare(&self, draft: &PendingRuleset) -> Result<()>;
-    /// Packets are evaluated by the prepared set, from the next one on.
+    /// Evaluates packets by the prepared set, from the next one on.
     fn switch(&self);
-    /// Waits until no packet is evaluated by the set before.
+    /// Waits until no packet is evaluated by the previous set.
     ///
     /// # Errors
-    /// What the kernel said. The next [`Target::prepare`] waits first then.
+    /// The error that the kernel returned. The next [`Target::prepare`] then waits first.
     fn settle(&self) -> Result<()>;
-    /// What was counted in a slot.
+    /// Counts of a slot.
     fn counts(&self, slot: usize) -> Counts;
-    /// Sets the counts of a slot to 0, which no packet is counted in.
+    /// Resets the counts of a slot that no packet is counted in.
     fn clear(&self, slot: usize);
     /// Adds an exact-match rule.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The error that the kernel returned.
     fn put(&self, key: &ExactKey, rule: &ExactValue) -> Result<InsertOutcome>;
-    /// Removes an exact-match rule; gives what it was at that moment.
+    /// Removes an exact-match rule; returns its final value.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The error that the kernel returned.
     fn take(&self, key: &ExactKey) -> Result<Option<ExactValue>>;
-    /// An exact-match rule as it is now.
+    /// A copy of the current value of an exact-match rule.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The error that the kernel returned.
     fn get(&self, key: &ExactKey) -> Result<Option<ExactValue>>;
-    /// Some exact-match rules, from the beginning or where another page has ended.
+    /// Some exact-match rules, from the beginning or from the end of another page.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The error that the kernel returned.
     fn page(&self, from: Option<u32>) -> Result<Page>;
-    /// The time by which rules age here.
+    /// The current time, on the clock by which rules expire here.
     fn now_ns(&self) -> u64;
 }
 
-/// What came of adding an exact-match rule.
+/// Result of inserting an exact-match rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InsertOutcome {
-    /// It is in force.
+    /// The rule is in force.
     Done,
-    /// There is one with the same fields, which was left alone.
+    /// There is a rule with the same fields, which was not changed.
     Exists,
-    /// There is no room for more.
+    /// The table is full.
     Full,
 }
 
-/// Some of the exact-match rules.
+/// A page of exact-match rules.
 #[derive(Debug, Default)]
 pub(crate) struct Page {
     pub(crate) rules: Vec<(ExactKey, ExactValue)>,
-    /// Where the next page begins; `None`: this was the last one.
+    /// Start of the next page; `None`: this was the last one.
     pub(crate) next: Option<u32>,
 }

@@ -24,7 +24,7 @@ fn packet(from: [u8; 4]) -> Vec<u8> {
     packet
 }
 
-/// Rules in force on these devices, and a view for one worker of each.
+/// Active rules on these devices, and an evaluator of one worker for each.
 fn active_rules(devices: &[&str], rules: &str) -> (ActiveRuleset, Vec<Evaluator>) {
     let rules = RuleSet::parse(rules).unwrap();
     let room = RulesCapacity { rules: 4, exact: 8, ..RulesCapacity::default() }.for_rules(&rules).unwrap();
@@ -34,7 +34,7 @@ fn active_rules(devices: &[&str], rules: &str) -> (ActiveRuleset, Vec<Evaluator>
     (ActiveRuleset::new(targets, Times::Utc, &rules).unwrap(), evaluates)
 }
 
-/// What becomes of a packet from this address, at this time.
+/// Evaluates a packet from this address, at this time.
 fn evaluate(evaluate: &mut Evaluator, device: &str, from: [u8; 4], now_ns: u64) -> Evaluated {
     let data = packet(from);
     let parsed = native::parse(LinkType::Ethernet, &data, true);
@@ -71,7 +71,7 @@ fn a_rule_that_stays_goes_on_counting_through_a_change() {
     assert_eq!(fate(&evaluate_one(&mut evaluates, [192, 0, 2, 1])), Fate::Filtered);
     assert_eq!(fate(&evaluate_one(&mut evaluates, [192, 0, 2, 2])), Fate::Absorbed);
     assert_eq!(hits(&rules), [(1, 1), (2, 1)]);
-    // 1 stays, 2 passes from now on, 3 comes before neither.
+    // Rule 1 stays, rule 2 passes from now on, rule 3 matches before neither.
     let next = FIRST.replace("count", "pass") + "[[rule]]\nid = 3\naction = \"drop\"\n";
     let changed = rules.replace(&set(&next)).unwrap();
     assert_eq!((changed.version, changed.rules), (2, 3));
@@ -110,13 +110,13 @@ fn what_is_refused_changes_nothing() {
     assert_eq!(fate(&evaluate(&mut evaluates[0], "", [192, 0, 2, 1], SECOND)), Fate::Filtered);
     let stats = rules.stats().unwrap();
     assert_eq!((stats.version, stats.exact, hits(&rules)), (1, 0, vec![(1, 2), (2, 0)]));
-    // What was put in until the refusal is out again: there is room for it.
+    // The rules inserted before the refusal have been removed: there is room for these.
     assert_eq!(rules.extend(Vec::new(), (0..8).map(|n| exact(20 + n, n)).collect()).unwrap().added, 8);
     let refusal = rules.extend(Vec::new(), vec![exact(40, 3)]).unwrap_err().to_string();
     assert!(refusal.contains("exact-match rule 23 is for exactly these packets"), "{refusal}");
 }
 
-/// Of two devices, the second one is swept too.
+/// With two devices, the second one is swept too.
 #[test]
 fn every_device_is_swept() {
     let (rules, _evaluates) = active_rules(&["eth1", "eth2"], "");
@@ -127,11 +127,11 @@ fn every_device_is_swept() {
     std::thread::sleep(std::time::Duration::from_millis(1001));
     while rules.sweep().unwrap() {}
     assert_eq!(rules.targets.iter().map(|target| target.page(None).unwrap().rules.len()).sum::<usize>(), 0);
-    // Its id is free, as it is gone from both.
+    // The id is free, as the rule has been removed from both devices.
     rules.extend(Vec::new(), vec![rule]).unwrap();
 }
 
-/// A set that follows one with the same exact-match rules: what goes with the old ones takes no id from the new.
+/// A set that follows one with the same exact-match rules: removing the old ones frees no id of the new set.
 #[test]
 fn ids_are_those_of_the_set_in_force() {
     let (rules, _evaluates) = active_rules(&[""], EXACT);
@@ -165,14 +165,14 @@ fn a_new_set_has_its_own_exact_rules_and_no_others() {
         (verdicts, rules.stats().unwrap().exact)
     };
     assert_eq!(fates(&rules), (vec![1, 2, 0], 2));
-    // The same fields in both: for a moment, both are in the table.
+    // The same fields in both sets: for a moment, both entries are in the table.
     let changed =
         rules.replace(&set(&EXACT.replace("id = 1", "id = 7").replace("192.0.2.2", "192.0.2.3"))).unwrap();
     assert_eq!((changed.added, changed.removed), (2, 2));
     assert_eq!(fates(&rules), (vec![7, 0, 2], 2));
     let stats = rules.stats().unwrap();
     assert_eq!((stats.exact_gone.packets, stats.exact_hits.packets), (2, 2));
-    // Its id is free again.
+    // The id is free again.
     rules.extend(set(FIRST).rules[..1].to_vec(), Vec::new()).unwrap();
     assert_eq!(rules.remove(&[7], &[]).unwrap().removed, 1);
     assert_eq!(fates(&rules), (vec![1, 0, 2], 1));
@@ -210,12 +210,12 @@ fn rules_age_by_the_time_of_packets_and_are_swept() {
     while rules.sweep().unwrap() {}
     let stats = rules.stats().unwrap();
     assert_eq!(stats.exact, 0, "both have ended");
-    // Those of the first time went with the rule that replaced it.
+    // The hits of the first one were removed with the rule that replaced it.
     assert_eq!((stats.exact_hits.packets, stats.exact_gone.packets), (0, 0));
     // The id of the rule that has ended can be used again.
     rules.extend(Vec::new(), set(text).exact).unwrap();
     assert_eq!(at(132, [198, 51, 100, 7]), Fate::Filtered);
-    // With the rule go those that it has made.
+    // Removing the rule removes the rules that it has made.
     at(133, [192, 0, 2, 9]);
     assert_eq!(rules.stats().unwrap().exact, 2);
     assert_eq!(rules.remove(&[5], &[]).unwrap().removed, 2);
@@ -255,7 +255,7 @@ fn conditions_on_a_device_are_about_that_device() {
         action = "count"
     "#;
     let expected = [("eth1", 1), ("eth2", 0), ("eth3", 2)];
-    // Each on its own, and interfaces of a file.
+    // Each device on its own, and interfaces of a file.
     let (_rules, mut evaluates) = active_rules(&["eth1", "eth2", "eth3"], text);
     for ((_, id), its) in expected.iter().zip(&mut evaluates) {
         assert_eq!(evaluate(its, "", [192, 0, 2, 1], SECOND).rule_id, *id);
@@ -266,8 +266,8 @@ fn conditions_on_a_device_are_about_that_device() {
     }
 }
 
-/// While a worker evaluates, sets follow one another: each packet is evaluated by one of them, and hits are where they
-/// belong.
+/// Sets follow one another while a worker evaluates: each packet is evaluated by one of them, and hits are counted in
+/// the right one.
 #[test]
 fn every_packet_is_evaluated_by_one_set_and_counted_there() {
     let text = |id: u32| format!("[[rule]]\nid = {id}\naction = \"count\"\n");
@@ -297,7 +297,7 @@ fn every_packet_is_evaluated_by_one_set_and_counted_there() {
     assert_eq!(counted, evaluated.iter().sum::<u64>());
 }
 
-/// Patterns in force can be asked for by a rule that comes later, and go when all rules do.
+/// Patterns in force can be used by a rule that is added later, and are removed when all rules are.
 #[test]
 fn patterns_stay_for_rules_that_come_later() {
     const PATTERNS: &str = "[[patterns]]\nname = \"zeros\"\nid = 4\nhex = \"0000\"\n\n";

@@ -1,11 +1,12 @@
-//! Load-adaptive steering: moves load from busy to idle places while packets flow.
+//! Load-adaptive steering: moves load from busy to idle workers or RX queues while packets flow.
 //!
-//! Where flows are steered, these are buckets of the flow hash, and workers: lanes count what each bucket brings
-//! (`bpf/balance.h`, which also says why no flow is reordered by a move). A few times a second the capture's
-//! keeper looks at the counts, smooths them, and changes the group's table.
+//! Where flows are steered, buckets of the flow hash move between workers: lanes count the packets of each bucket
+//! (`bpf/balance.h`, which also explains why a move does not reorder a flow). A few times a second the capture's
+//! maintenance thread reads the counts, smooths them, and changes the group's table.
 //!
-//! Where RX queues are steered, the card has done it, and these are entries of its RSS table, and RX queues (`queues.rs`,
-//! and `table.rs` for what is known of entries that nobody counts). [`plan`] is the same for both.
+//! Where RX queues are steered, the card does the steering, and entries of its RSS table move between RX queues
+//! (`queues.rs`, and `table.rs` for estimating the load of entries, which are not counted). [`plan`] is the same for
+//! both.
 
 mod plan;
 pub(crate) mod queues;
@@ -23,42 +24,42 @@ use wirelane_bpf::instance::{BUCKETS, Balance, Group};
 use self::queues::TableBalancer;
 use crate::engine::ring::instance::Instance;
 
-/// Looks for which a bucket stays where it has been moved to: its load there is measured first.
+/// Looks for which a bucket rests after a move: its load on the new worker is measured first.
 const REST: u8 = 3;
-/// Fewer packets in one look say nothing about the load.
+/// Packets in one look below which the load is unknown.
 const FEWEST_PACKETS: u64 = 1_000;
 
-/// What adaptive steering has done so far.
+/// Counts of adaptive steering.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct BalanceReport {
-    /// Buckets that were moved.
+    /// Moved buckets.
     pub moves: u64,
-    /// Buckets that have a worker of their own now, because they alone bring a worker's fair share.
+    /// Buckets with a worker of their own now, because each brings a worker's fair share or more.
     pub elephants: u64,
-    /// Entries of cards' RSS tables that were moved between RX queues; `None` where buckets move.
+    /// Moved entries of cards' RSS tables, between RX queues; `None` where buckets move.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub entries: Option<u64>,
 }
 
-/// [`BalanceReport`], shared between the maintenance thread, which writes, and whoever asks.
+/// [`BalanceReport`], shared between the maintenance thread, which writes it, and its readers.
 #[derive(Debug, Default)]
 pub(crate) struct Moved {
     moves: AtomicU64,
     elephants: AtomicU64,
     entries: AtomicU64,
-    /// Whether entries of an RSS table move, and not buckets.
+    /// Whether entries of an RSS table move, instead of buckets.
     table: bool,
 }
 
 impl Moved {
-    /// Of a card's RSS table.
+    /// Counts for a card's RSS table.
     fn of_a_table() -> Moved {
         Moved { table: true, ..Moved::default() }
     }
 
-    /// Adds what happened on one device to a report.
+    /// Adds the counts of one device to a report.
     fn add_to(&self, report: &mut BalanceReport) {
-        // Relaxed: counters that stand for themselves.
+        // Relaxed: counters that order no other data.
         report.moves += self.moves.load(Ordering::Relaxed);
         report.elephants += self.elephants.load(Ordering::Relaxed);
         if self.table {
@@ -66,7 +67,7 @@ impl Moved {
         }
     }
 
-    /// The report over all devices; `None` where nothing can move.
+    /// The report over all devices; `None` where no load can move.
     pub(crate) fn report(all: &[Arc<Moved>]) -> Option<BalanceReport> {
         (!all.is_empty()).then(|| {
             let mut report = BalanceReport::default();
@@ -76,7 +77,7 @@ impl Moved {
     }
 }
 
-/// What moves load of one device.
+/// Load controller of one device.
 #[derive(Debug)]
 pub(crate) enum Controller {
     /// Buckets of flows, between workers.
@@ -86,7 +87,7 @@ pub(crate) enum Controller {
 }
 
 impl Controller {
-    /// One look at the load, and the moves that follow from it.
+    /// Reads the load once, and makes the moves that follow from it.
     pub(crate) fn look(&mut self) {
         match self {
             Controller::Buckets(balancer) => balancer.look(),
@@ -124,13 +125,13 @@ impl Balancer {
         }
     }
 
-    /// One look, and the moves that follow from it.
+    /// Reads the load once, and makes the moves that follow from it.
     fn look(&mut self) {
         let mut came = vec![0u64; BUCKETS];
         for lane in 0..self.instance.lanes {
             let start = self.instance.balance(self.group, lane) + offset_of!(Balance, packets);
             for pair in 0..BUCKETS / 2 {
-                // Two counters a word. The lane adds to them meanwhile; each is whole.
+                // Two counters per word. The lane adds to them meanwhile; each is read whole.
                 let word =
                     self.instance.balances.word(start + pair * 8).load(Ordering::Relaxed).to_ne_bytes();
                 for (half, bytes) in word.as_chunks::<4>().0.iter().enumerate() {
@@ -155,7 +156,7 @@ impl Balancer {
             self.send(step.bucket, step.worker as u16);
             self.resting[step.bucket] = REST;
         }
-        // Relaxed: counters that stand for themselves.
+        // Relaxed: counters that order no other data.
         self.moved.moves.fetch_add(plan.moves.len() as u64, Ordering::Relaxed);
         self.moved.elephants.store(plan.elephants.len() as u64, Ordering::Relaxed);
     }
@@ -175,10 +176,10 @@ impl Balancer {
             .collect()
     }
 
-    /// Sends a bucket to a worker from now on.
+    /// Steers a bucket to a worker from now on.
     fn send(&self, bucket: usize, worker: u16) {
-        // Only this thread writes the table of a group that has joined. Relaxed: a lane that sees the new worker
-        // later goes on as before until then.
+        // Only this thread writes the table of a group that has joined. Relaxed: a lane that sees the new worker later
+        // uses the old one until then.
         let word = self.word(bucket);
         let mut bytes = word.load(Ordering::Relaxed).to_ne_bytes();
         let at = bucket % 4 * 2;

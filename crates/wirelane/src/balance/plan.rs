@@ -1,14 +1,14 @@
 //! Plans moves of buckets: a pure function of load and assignment.
 //!
-//! A bucket that alone brings as much as a worker's fair share is an elephant's. It gets a worker of its own, as long
-//! as there is one left for the rest; the other workers then share what remains. Among them, buckets move from the
-//! busiest to the idlest worker while that brings them closer together.
+//! A bucket with a worker's fair share of the load or more is an elephant. It gets a worker of its own, as long as one
+//! is left for the other buckets; the other workers share the remaining load. Among them, buckets move from the busiest
+//! to the idlest worker while that reduces the difference of the two.
 
-/// Nothing is moved while the busiest worker has less than this many hundredths of the mean.
+/// Load of the busiest worker, in hundredths of the mean, below which nothing is moved.
 const TOLERATED: u64 = 108;
-/// Moving goes on until it has at most this many.
+/// Load of the busiest worker, in hundredths of the mean, at which moving stops.
 const WANTED: u64 = 103;
-/// Most buckets that one plan moves: the load is measured anew before the next.
+/// Maximum number of buckets that one plan moves: the load is measured anew before the next.
 const MOST_MOVES: usize = 128;
 
 /// A bucket and its new worker.
@@ -18,7 +18,7 @@ pub(crate) struct Move {
     pub(crate) worker: usize,
 }
 
-/// What a look at the loads has led to.
+/// Result of one look at the loads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Plan {
     pub(crate) moves: Vec<Move>,
@@ -26,8 +26,8 @@ pub(crate) struct Plan {
     pub(crate) elephants: Vec<usize>,
 }
 
-/// The plan for these loads, by bucket, and this table of the buckets' workers, each below `workers`. Buckets for
-/// which `resting` says so stay where they are.
+/// The plan for these loads, by bucket, and this table of the buckets' workers, each below `workers`. Buckets for which
+/// `resting` is true do not move.
 pub(crate) fn plan(loads: &[u64], table: &[u16], workers: usize, resting: impl Fn(usize) -> bool) -> Plan {
     let mut table: Vec<usize> = table.iter().map(|worker| usize::from(*worker).min(workers - 1)).collect();
     let mut moves: Vec<Move> = Vec::new();
@@ -56,7 +56,7 @@ pub(crate) fn plan(loads: &[u64], table: &[u16], workers: usize, resting: impl F
     if free.is_empty() {
         return Plan { moves, elephants };
     }
-    // What shares a worker with an elephant goes to those without one, the largest first.
+    // Other buckets on an elephant's worker move to workers without an elephant, the largest first.
     let mut guests: Vec<usize> = (0..loads.len())
         .filter(|bucket| taken[table[*bucket]] && !elephants.contains(bucket) && loads[*bucket] > 0)
         .collect();
@@ -114,7 +114,7 @@ fn shift(
     load[table[bucket]] -= loads[bucket];
     load[worker] += loads[bucket];
     table[bucket] = worker;
-    // A bucket that has been moved in this plan already is moved once, to where it ends.
+    // A bucket that this plan has moved already is moved once, to its final worker.
     match moves.iter_mut().find(|earlier| earlier.bucket == bucket) {
         Some(earlier) => earlier.worker = worker,
         None => moves.push(Move { bucket, worker }),
@@ -133,7 +133,7 @@ mod tests {
         (0..BUCKETS).map(|bucket| (bucket % workers) as u16).collect()
     }
 
-    /// Loads of the workers after the plan, in hundredths of the mean; an elephant's worker aside.
+    /// Loads of the workers after the plan, in hundredths of the mean; without workers that have an elephant.
     fn after(loads: &[u64], table: &[u16], workers: usize, plan: &Plan) -> Vec<u64> {
         let mut table = table.to_vec();
         plan.moves.iter().for_each(|m| table[m.bucket] = m.worker as u16);

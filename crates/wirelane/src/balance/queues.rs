@@ -1,4 +1,4 @@
-//! Load-adaptive RX queues: moves entries of the card's RSS table, by what each queue brings to this capture.
+//! Load-adaptive RX queues: moves entries of the card's RSS table, by the load of each queue in this capture.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,12 +13,12 @@ use crate::settings::{Balance, Settings, Steering};
 use wirelane_netdev::{Device, Selected};
 use wirelane_tune::table::{self, Answer, TableHold};
 
-/// Where it is counted what RX queues bring.
+/// Source of the RX queues' packet counts.
 #[derive(Debug)]
 pub(crate) enum Counts {
-    /// In the tallies of this group.
+    /// The tallies of this group.
     Ring(Arc<Instance>, usize),
-    /// By sockets.
+    /// The sockets of this part.
     Sockets(Arc<dyn Part>),
 }
 
@@ -34,7 +34,7 @@ impl Counts {
                         .map(|slot| read_tally(instance, *group, slot).seen)
                         .sum()
                 };
-                // A queue that the instance cannot tell apart brings nothing that could be counted.
+                // A queue that the instance cannot tell apart has no counts.
                 let known = |queue: &u32| (*queue as usize) < instance.queues;
                 Ok(queues.iter().map(|queue| if known(queue) { of(*queue) } else { 0 }).collect())
             }
@@ -57,13 +57,13 @@ pub(crate) struct TableBalancer {
     planner: TablePlanner,
     /// `None` once entries cannot move any more.
     hold: Option<TableHold>,
-    /// Entries that have been asked for and not been answered.
+    /// Entries that have been requested and not been confirmed.
     asked: u64,
     moved: Arc<Moved>,
 }
 
 impl TableBalancer {
-    /// Where these settings ask for it: takes hold of the device's table. Before rights are given up.
+    /// Takes hold of the device's RSS table, where these settings request it. To be called before rights are given up.
     ///
     /// # Errors
     /// [`crate::Error::Unsupported`] where the device has no such table, where it has one RX queue only, or where
@@ -103,23 +103,23 @@ impl TableBalancer {
         Ok(Some((balancer, moved)))
     }
 
-    /// One look, and the moves that follow from it.
+    /// Reads the load once, and makes the moves that follow from it.
     pub(super) fn look(&mut self) {
         let Some(hold) = &mut self.hold else { return };
         let answer = hold.answer().map_err(|error| gone(&error));
         let Err(end) = answer.and_then(|answer| self.look_after(answer)) else { return };
         tracing::warn!("{}: {end}: no entry of the RSS table moves any more", self.device);
-        // Also what has been moved goes back, as far as it is still ours.
+        // This also restores the moved entries, as far as they are still ours.
         self.hold = None;
     }
 
-    /// The same, after what the helper has answered; an error says why no entry can move any more.
+    /// One look after the helper has answered; an error says why no entry can move any more.
     fn look_after(&mut self, answer: Option<Answer>) -> std::result::Result<(), String> {
         match answer {
             None => {}
             Some(Answer::Moved) => {
                 self.planner.moved();
-                // Relaxed: a counter that stands for itself.
+                // Relaxed: a counter that orders no other data.
                 self.moved.entries.fetch_add(self.asked, Ordering::Relaxed);
                 tracing::info!("{}: {} entries of the RSS table have moved", self.device, self.asked);
             }

@@ -1,10 +1,11 @@
 //! Plans moves of RSS table entries from the load of each queue.
 //!
-//! Nobody counts what an entry brings: a card only says on which queue a packet came. So each entry has an estimate, and
-//! what a queue brings is shared among its entries in proportion to their estimates, look by look. All entries of a
-//! queue begin alike. Each move is then a measurement: light entries that leave a busy queue lighten it by little, so
-//! what they leave behind is weighed heavier and they are weighed lighter, until an elephant's entry stands out or stands
-//! alone. (Fitting a table to its margins: iterative proportional fitting, Deming and Stephan, 1940.)
+//! The load of an entry is not counted: a card only reports the queue of a packet. So each entry has an estimate, and
+//! the load of a queue is divided among its entries in proportion to their estimates, look by look. All entries of a
+//! queue begin with equal estimates. Each move is then a measurement: light entries that leave a busy queue reduce its
+//! load by little, so the estimates of the remaining entries grow and those of the moved ones shrink, until an
+//! elephant's entry has a far larger estimate or is alone. (Fitting a table to its margins: iterative proportional
+//! fitting, Deming and Stephan, 1940.)
 
 use super::plan;
 use super::{FEWEST_PACKETS, REST};
@@ -13,46 +14,47 @@ use wirelane_tune::table::EntryMove;
 /// Looks at a table before more entries of it move: a first one, of which a part was before the move, and those that
 /// are counted.
 const LOOKS: u32 = 3;
-/// An estimate is in these parts of a packet, so that a share of little is not nothing.
+/// An estimate is in these fractions of a packet, so that a small share does not round to 0.
 const PARTS: u64 = 64;
 
-/// What has been asked for.
+/// State of the planner.
 #[derive(Debug)]
 enum Stage {
-    /// This many looks at the table as it is.
+    /// Number of looks at the table as it is.
     Watching(u32),
-    /// These moves: the table with them. No look counts until it is known what became of them.
+    /// Moves have been requested: the table after them, and the moved entries. Looks do not count until the outcome is
+    /// known.
     Asked(Vec<u16>, Vec<usize>),
 }
 
-/// The plan for one device's RSS table.
+/// The planner for one device's RSS table.
 #[derive(Debug)]
 pub(crate) struct TablePlanner {
     /// The queues among which entries move, in order.
     queues: Vec<u32>,
-    /// The entries that may move, by their places in the card's table.
+    /// The entries that may move, by their indices in the card's table.
     entries: Vec<u32>,
-    /// For each of these, the place of its queue in `queues`.
+    /// For each entry, the index of its queue in `queues`.
     table: Vec<u16>,
-    /// For each, what it is thought to bring in a look, in parts of a packet.
+    /// For each entry, its estimated load per look, in fractions of a packet.
     loads: Vec<u64>,
-    /// For each, the plans in which it stays where it has just been moved to.
+    /// For each entry, the number of plans for which it rests after a move.
     resting: Vec<u8>,
-    /// What each queue had brought at the last look.
+    /// Count of each queue at the last look.
     counted: Vec<u64>,
-    /// What each queue has brought since the table is as it is.
+    /// Packets of each queue since the last change of the table.
     came: Vec<u64>,
     stage: Stage,
 }
 
 impl TablePlanner {
-    /// For this table and, of the queues that it names, all or these; `None` where fewer than two are left.
+    /// A planner for this table and all of its queues or only `some`; `None` where fewer than two are left.
     pub(crate) fn new(table: &[u32], some: Option<&[u32]>) -> Option<TablePlanner> {
         let captured = |queue: &u32| some.is_none_or(|some| some.contains(queue));
         let mut queues: Vec<u32> = table.iter().copied().filter(captured).collect();
         queues.sort_unstable();
         queues.dedup();
-        // The plan counts them in 16 bits.
+        // The plan has queue indices of 16 bits.
         if !(2..=usize::from(u16::MAX)).contains(&queues.len()) {
             return None;
         }
@@ -66,7 +68,7 @@ impl TablePlanner {
             resting: vec![0; entries.len()],
             counted: vec![0; queues.len()],
             came: vec![0; queues.len()],
-            // The counts may begin long before this.
+            // The counts may have begun long before this.
             stage: Stage::Watching(0),
             queues,
             entries,
@@ -79,7 +81,7 @@ impl TablePlanner {
         &self.queues
     }
 
-    /// One look at what these queues have brought so far, and the moves that follow from it.
+    /// Reads the counts of the queues once, and returns the moves that follow from them.
     pub(crate) fn look(&mut self, counts: &[u64]) -> Vec<EntryMove> {
         let since: Vec<u64> =
             counts.iter().zip(&self.counted).map(|(now, last)| now.saturating_sub(*last)).collect();
@@ -114,7 +116,7 @@ impl TablePlanner {
         moves
     }
 
-    /// Shares what each queue has brought in so many looks among its entries.
+    /// Divides the load of each queue over `looks` looks among its entries.
     fn weigh(&mut self, looks: u64) {
         for (place, came) in self.came.iter().enumerate() {
             let its: Vec<usize> =
@@ -127,13 +129,13 @@ impl TablePlanner {
                     0 => brought / its.len() as u64,
                     _ => (u128::from(brought) * u128::from(*load) / u128::from(sum)) as u64,
                 };
-                // What nobody has sent to for a while may be sent to again: no estimate stays at nothing.
+                // An entry without packets for a while may get some again: keep its estimate above 0.
                 *load = share.max(1);
             }
         }
     }
 
-    /// What was asked for has happened.
+    /// The requested moves have been made.
     pub(crate) fn moved(&mut self) {
         if let Stage::Asked(table, entries) = std::mem::replace(&mut self.stage, Stage::Watching(0)) {
             self.table = table;
@@ -142,7 +144,7 @@ impl TablePlanner {
         self.came.fill(0);
     }
 
-    /// What was asked for has not happened.
+    /// The requested moves have not been made.
     pub(crate) fn not_moved(&mut self) {
         self.stage = Stage::Watching(0);
         self.came.fill(0);

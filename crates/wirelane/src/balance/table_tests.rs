@@ -1,8 +1,8 @@
-//! The planner of an RSS table against a made-up card: what each entry really brings is known here, and only here.
+//! The planner of an RSS table against a simulated card, which alone knows the true load of each entry.
 
 use super::table::TablePlanner;
 
-/// A card: its table, what each entry brings in a look, and what has come on each queue.
+/// A card: its table, the load of each entry per look, and the count of each queue.
 struct Card {
     table: Vec<u32>,
     loads: Vec<u64>,
@@ -31,7 +31,7 @@ impl Card {
         its.iter().max().unwrap() * 100 * its.len() as u64 / its.iter().sum::<u64>()
     }
 
-    /// Looks this often; gives how many entries moved.
+    /// Runs `looks` looks; returns the number of moved entries.
     fn run(&mut self, planner: &mut TablePlanner, looks: u32) -> usize {
         let mut moved = 0;
         for _ in 0..looks {
@@ -67,7 +67,7 @@ fn nothing_moves_for_a_few_packets() {
 
 #[test]
 fn a_busy_queue_is_relieved_and_then_there_is_rest() {
-    // Queue 0 has four times what the others have, evenly over its entries.
+    // Queue 0 has four times the load of the others, evenly over its entries.
     let mut card = Card::new(128, 4, |entry| if entry % 4 == 0 { 400 } else { 100 });
     let mut planner = TablePlanner::new(&card.table, None).unwrap();
     assert!(card.worst(&[0, 1, 2, 3]) > 220);
@@ -78,7 +78,7 @@ fn a_busy_queue_is_relieved_and_then_there_is_rest() {
 
 #[test]
 fn uneven_entries_are_learnt() {
-    // No entry brings what its queue's mean suggests.
+    // No entry has the load that its queue's mean suggests.
     let mut card = Card::new(128, 4, |entry| match entry % 4 {
         0 => 50 + u64::from(entry) * u64::from(entry) / 16,
         1 => 20 + u64::from(entry),
@@ -134,7 +134,7 @@ fn what_was_refused_is_asked_for_again() {
         }
     }
     assert!(asked >= 3, "{asked}");
-    // And then it is as if it had never been.
+    // Afterwards the planner works as before.
     assert!(card.run(&mut planner, 60) > 0);
     assert!(card.worst(&[0, 1]) <= 110, "{:?}", card.by_queue());
 }

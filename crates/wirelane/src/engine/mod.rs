@@ -21,11 +21,11 @@ pub(crate) mod xsk;
 
 /// One worker's end of an engine.
 pub(crate) trait Source: Send {
-    /// The next records, waiting up to `wait` for them. An empty batch: the wait ended first. `None`: there
-    /// will be no more. An error ends the source; everything before it has been delivered.
+    /// The next records, waiting up to `wait` for them. An empty batch: the wait ended first. `None`: there will be no
+    /// more records. An error ends the source; everything before it has been delivered.
     fn next_batch(&mut self, wait: Duration) -> Result<Option<Batch<'_>>>;
 
-    /// Whether records come in the order of their stamps, over all queues and devices.
+    /// Whether records come in timestamp order, over all queues and devices.
     fn is_ordered(&self) -> bool {
         false
     }
@@ -35,10 +35,10 @@ pub(crate) trait Source: Send {
         None
     }
 
-    /// A descriptor that is readable while there may be something to read, from when the first is asked for.
+    /// A descriptor that is readable while there may be something to read, from the first call on.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] of engines that have none; [`Error::Kernel`].
+    /// [`Error::Unsupported`] of engines without such a descriptor; [`Error::Kernel`].
     fn readiness(&mut self) -> Result<BorrowedFd<'_>> {
         Err(Error::Unsupported {
             what: "a descriptor to wait for packets".into(),

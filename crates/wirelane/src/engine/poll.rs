@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 use crate::engine::ring::source::Shared;
 use crate::error::{Error, Result};
 
-/// Longest sleep in one go: an end of the capture is noticed within this time.
+/// Longest single sleep: the end of the capture is noticed within this time.
 const LONGEST: Duration = Duration::from_millis(10);
 
 /// A worker that was woken less long ago sleeps instead of polling: packets are coming one by one, and a wake-up for
-/// each would cost a system call a packet.
+/// each would cost a system call per packet.
 const SOON: Duration = Duration::from_millis(1);
-/// So long.
+/// Length of such a sleep.
 const NAP: Duration = Duration::from_micros(500);
 
 /// The sockets of one worker, for poll(2).
@@ -21,21 +21,21 @@ const NAP: Duration = Duration::from_micros(500);
 pub(crate) struct Poller {
     polls: Vec<libc::pollfd>,
     last_wake: Option<Instant>,
-    /// Every wake-up is wanted.
+    /// Whether every wake-up is wanted.
     immediate: bool,
 }
 
 impl Poller {
-    /// For these descriptors, which whoever waits keeps open.
+    /// A poller for these descriptors, which the caller keeps open.
     pub(crate) fn new(descriptors: impl Iterator<Item = RawFd>, immediate: bool) -> Poller {
         let polls = descriptors.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 }).collect();
         Poller { polls, last_wake: None, immediate }
     }
 
-    /// From now on waits for those only of whose places this is true.
+    /// Waits only for descriptors at positions for which `wanted` is true.
     pub(crate) fn only(&mut self, wanted: impl Fn(usize) -> bool) {
         for (at, poll) in self.polls.iter_mut().enumerate() {
-            // poll(2) leaves out what is negative; of any descriptor the complement is.
+            // poll(2) ignores negative descriptors; the complement of any descriptor is negative.
             if wanted(at) == (poll.fd < 0) {
                 poll.fd = !poll.fd;
             }
@@ -43,8 +43,8 @@ impl Poller {
         }
     }
 
-    /// Sleeps until one of them has something, or for a few milliseconds, or `at_most`. `failed` is told of each
-    /// that reports an error.
+    /// Sleeps until a descriptor is ready, or for a few milliseconds, or `at_most`. `failed` is called for each
+    /// descriptor that reports an error.
     ///
     /// # Errors
     /// [`Error::Kernel`] where the kernel refuses to wait.
@@ -84,7 +84,7 @@ impl Poller {
             }
         }
         if errors {
-            // A device that is down goes on reporting it: do not spin.
+            // A device that is down keeps reporting it: do not spin.
             std::thread::sleep(at_most.min(LONGEST));
         }
         Ok(())

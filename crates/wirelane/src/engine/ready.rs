@@ -1,8 +1,8 @@
-//! A descriptor that tells whoever polls it that a worker may have something to read: for programs that wait for several
-//! things at once.
+//! A descriptor that is readable when a worker may have something to read: for programs that wait for several events at
+//! once.
 //!
-//! It is an epoll set of what wakes the worker (bells, sockets), and of a timer, which stands for everything that those
-//! do not say: that not all of what is there has been read, and that something may lie in a ring that has not rung.
+//! It is an epoll set of the wakers of the worker (bells, sockets), and of a timer, which covers all conditions that
+//! the wakers do not signal: unread remaining records, and records in a ring that has not rung.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -14,25 +14,26 @@ use rustix::time::{
 
 use crate::error::{Error, Result};
 
-/// After a lane's last publication: what comes later than a millisecond (`WL_PUBLISH_NS`) is published, and rings.
+/// Time after a lane's last publication: a packet that comes more than a millisecond later (`WL_PUBLISH_NS`) is
+/// published at once, and rings.
 const SOON: Duration = Duration::from_millis(2);
-/// Bounds what a bell costs that was not rung because the worker turned away just then (`wl_ring_publish()`).
+/// Bounds the delay of a bell that was not rung because the worker turned away at that moment (`wl_ring_publish()`).
 const LATE: Duration = Duration::from_millis(50);
-/// How late the end of a capture is noticed, whose devices have gone.
+/// Delay until the end of a capture is noticed when its devices have disappeared.
 const IDLE: Duration = Duration::from_millis(999);
-/// At once: a timer of zero is one that is off.
+/// Immediately: a timer value of zero would disarm it.
 const NOW: Duration = Duration::from_nanos(1);
 
-/// What the timer is set to.
+/// State of the timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Timer {
-    /// It has fired: there is something.
+    /// It has fired: there is something to read.
     Now,
-    /// For what has come right after the last look.
+    /// Armed for packets that came right after the last look.
     Soon(Instant),
-    /// For a bell that was missed.
+    /// Armed for a bell that was missed.
     Late(Instant),
-    /// For the end of the capture, over and over.
+    /// Armed for the end of the capture, periodically.
     Idle(Instant),
 }
 
@@ -45,10 +46,10 @@ pub(crate) struct Ready {
 }
 
 impl Ready {
-    /// A set of these; readable at first.
+    /// A set of these wakers; readable at first.
     ///
     /// # Errors
-    /// [`Error::Kernel`] where the kernel gives no descriptors.
+    /// [`Error::Kernel`] where the kernel cannot create the descriptors.
     pub(crate) fn new<'a>(mut wakers: impl Iterator<Item = BorrowedFd<'a>>) -> Result<Ready> {
         let refused =
             |e: rustix::io::Errno| Error::kernel("making a descriptor to wait for packets", e.into());
@@ -65,12 +66,12 @@ impl Ready {
         Ok(ready)
     }
 
-    /// There is, or may be, something to read: it is readable from now on.
+    /// Makes the descriptor readable: there is, or may be, something to read.
     pub(crate) fn full(&mut self) -> Result<()> {
         if self.state == Timer::Now { Ok(()) } else { self.set(Timer::Now, NOW) }
     }
 
-    /// There was nothing to read: it becomes readable by a waker.
+    /// Makes the descriptor wait for a waker: there was nothing to read.
     pub(crate) fn empty(&mut self) -> Result<()> {
         let now = Instant::now();
         match self.state {
@@ -81,12 +82,12 @@ impl Ready {
         }
     }
 
-    /// There is something to read that has to wait for something else: it becomes readable by a waker, and soon by itself.
+    /// Makes the descriptor wait for a waker or a short time: there are records that are held back.
     pub(crate) fn held(&mut self) -> Result<()> {
         self.set(Timer::Soon(Instant::now() + SOON), SOON)
     }
 
-    /// Whether this waker makes it readable.
+    /// Sets whether this waker makes the descriptor readable.
     pub(crate) fn heed(&self, waker: BorrowedFd<'_>, heeded: bool) -> Result<()> {
         let events = if heeded { epoll::EventFlags::IN } else { epoll::EventFlags::empty() };
         epoll::modify(&self.set, waker, epoll::EventData::new_u64(0), events)

@@ -16,7 +16,7 @@ pub(crate) fn machine_seed() -> u32 {
     })
 }
 
-/// The 32-bit words of a UUID, XORed; `None` if the text is no UUID.
+/// The 32-bit words of a UUID, XORed; `None` if the text is not a UUID.
 fn fold(uuid: &str) -> Option<u32> {
     let digits: String = uuid.trim().chars().filter(|&letter| letter != '-').collect();
     let number = u128::from_str_radix(&digits, 16).ok().filter(|_| digits.len() == 32)?;

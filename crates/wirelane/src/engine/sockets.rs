@@ -17,35 +17,35 @@ pub(crate) struct Started {
     /// `packet` or `xsk`.
     pub(crate) engine: &'static str,
     pub(crate) parts: Vec<Opened>,
-    /// The workers' ends.
+    /// The workers' sources, each with the state that it shares with the capture.
     pub(crate) sources: Vec<(Box<dyn Source>, Arc<Shared>)>,
-    /// Records carry UTC.
+    /// Whether records carry UTC.
     pub(crate) stamps_utc: bool,
 }
 
-/// One device of such a capture, in one direction.
+/// One device of a socket capture, in one direction.
 pub(crate) trait Part: Send + Sync + fmt::Debug {
-    /// Where its packets are taken.
+    /// The hook at which packets are taken.
     fn hook(&self) -> HookPoint;
-    /// The RX queues that are captured; queue 0 for packets on their way out.
+    /// The captured RX queues; queue 0 for transmitted packets.
     fn queues(&self) -> &[u32];
-    /// Whether the driver writes to our memory itself.
+    /// Whether the driver writes directly to our memory.
     fn zero_copy(&self) -> Option<bool>;
-    /// From the next packet on, packets are accepted.
+    /// Accepts packets, from the next one on.
     fn accept(&self) -> Result<()>;
-    /// From the next packet on, nothing is accepted. What is being accepted just now may still be.
+    /// Refuses packets, from the next one on. A packet that is just being accepted may still be delivered.
     fn refuse(&self) -> Result<()>;
     /// Evaluates by this filter; `None` accepts everything.
     fn set_filter(&self, filter: Option<Filter>) -> Result<()>;
     /// As `MonitoredDevice::attached_to`.
     fn attached_to(&self) -> Result<Option<u32>>;
-    /// Whether a number of RX queues that grows brings packets that are not asked for.
+    /// As `MonitoredDevice::known_queues`.
     fn known_queues(&self) -> usize;
-    /// What the sockets say. `closed`: packets were refused and a fence passed, so it is final.
+    /// The sockets' counts. `closed`: packets were refused and a fence passed, so the counts are final.
     fn account(&self, closed: bool) -> Result<Account>;
 }
 
-/// What the sockets of a part have counted since it began.
+/// Counts of a part's sockets since it began.
 #[derive(Debug, Default)]
 pub(crate) struct Account {
     /// A line per socket.
@@ -54,25 +54,26 @@ pub(crate) struct Account {
     pub(crate) causes: Vec<(&'static str, u64)>,
 }
 
-/// What one socket has counted.
+/// Counts of one socket.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SocketLine {
     pub(crate) queue: u32,
     pub(crate) worker: usize,
     pub(crate) seen: u64,
-    /// Refused by the kernel's side. What a worker refuses or absorbs it counts itself, and here it is delivered.
+    /// Packets that the kernel side refused. Packets that a worker refuses or absorbs are counted by the worker, and
+    /// are `delivered` here.
     pub(crate) filtered: u64,
     pub(crate) lost: u64,
     pub(crate) delivered: u64,
 }
 
-/// A part with what is kept for it.
+/// A part with its counters and rules.
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) selected: Selected,
     pub(crate) part: Arc<dyn Part>,
-    /// What each worker has analysed of it.
+    /// Counters of each worker for the part.
     pub(crate) tallies: Vec<Arc<DeviceTally>>,
-    /// Its rules, where there are any.
+    /// The part's rules; `None`: no rules.
     pub(crate) rules: Option<Arc<NativeRules>>,
 }

@@ -2,21 +2,21 @@
 
 use nix::sys::signal::{SigSet, SigmaskHow};
 
-/// The signals that the thread took before.
+/// The signal mask that the thread had before.
 struct Before(Option<SigSet>);
 
 impl Drop for Before {
     fn drop(&mut self) {
-        // It was the kernel that gave this mask.
+        // Restoring a mask that the kernel returned cannot fail.
         let _ = self.0.map(|before| before.thread_set_mask());
     }
 }
 
-/// Does this work while the calling thread takes no signals; they come afterwards, or to other threads.
+/// Runs `work` while the calling thread blocks all signals; they are delivered afterwards, or to other threads.
 ///
-/// The kernel gives up verifying a program (EAGAIN) as soon as a signal is pending for the thread, and libbpf tries again
-/// four times only. A program around us with a profiler's timer, or which starts many processes, has more signals than
-/// that: one for the end of a child can be any thread's.
+/// The kernel aborts the verification of a program (EAGAIN) as soon as a signal is pending for the thread, and libbpf
+/// retries only four times. A host program with a profiler's timer, or which starts many processes, has more signals
+/// than that: one for the end of a child can be sent to any thread.
 pub(crate) fn uninterrupted<T>(work: impl FnOnce() -> T) -> T {
     let _before = Before(SigSet::all().thread_swap_mask(SigmaskHow::SIG_BLOCK).ok());
     work()
@@ -34,7 +34,7 @@ mod tests {
         let before: Vec<Signal> = taken().collect();
         assert!(before.contains(&Signal::SIGCHLD) && before.contains(&Signal::SIGPROF), "{before:?}");
         let meanwhile: Vec<Signal> = uninterrupted(|| taken().collect());
-        // Which nobody can keep away.
+        // These two cannot be blocked.
         assert_eq!(meanwhile, [Signal::SIGKILL, Signal::SIGSTOP]);
         assert_eq!(taken().collect::<Vec<_>>(), before);
         let panicked = std::panic::catch_unwind(|| uninterrupted(|| std::panic::resume_unwind(Box::new(()))));

@@ -1,4 +1,4 @@
-//! Questions to bpf(2) about what the kernel can do.
+//! Probes of the kernel's features by bpf(2).
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -6,8 +6,8 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use libbpf_rs::libbpf_sys;
 
-/// Asks for the id of the first BPF program (`BPF_PROG_GET_NEXT_ID`), which every capturer may ask for: shows whether
-/// this process may use bpf(2) at all. The answer is thrown away.
+/// Queries the id of the first BPF program (`BPF_PROG_GET_NEXT_ID`), which every process with the capabilities of a
+/// capture may do: shows whether this process may use bpf(2) at all. The answer is ignored.
 pub(super) fn ask_bpf() -> io::Result<()> {
     let mut next = 0;
     // SAFETY: `next` is exclusively borrowed for the call, which writes one number there.
@@ -16,8 +16,8 @@ pub(super) fn ask_bpf() -> io::Result<()> {
     if status == 0 || status == -libc::ENOENT { Ok(()) } else { Err(io::Error::from_raw_os_error(-status)) }
 }
 
-/// Asks the kernel which tc programs are attached by TCX to the ingress of a device (`BPF_PROG_QUERY`). The
-/// answer is thrown away: kernels without TCX refuse the question.
+/// Queries the kernel for the tc programs that are attached by TCX to the ingress of a device (`BPF_PROG_QUERY`). The
+/// answer is ignored: kernels without TCX refuse the query.
 pub(super) fn query_tcx(ifindex: u32) -> io::Result<()> {
     // SAFETY: bpf_prog_query_opts is plain integers and raw pointers, for all of which zero is a valid value.
     let mut options: libbpf_sys::bpf_prog_query_opts = unsafe { MaybeUninit::zeroed().assume_init() };
@@ -81,7 +81,7 @@ pub(super) fn run_xdp(program: &OwnedFd, flags: u32) -> io::Result<()> {
     if status < 0 { Err(io::Error::from_raw_os_error(-status)) } else { Ok(()) }
 }
 
-/// Creates an array of BPF with these flags (`BPF_F_*` of linux/bpf.h) and lets it go.
+/// Creates a BPF array with these flags (`BPF_F_*` of linux/bpf.h) and closes it.
 pub(super) fn create_array(flags: u32) -> io::Result<()> {
     let options = libbpf_sys::bpf_map_create_opts {
         sz: size_of::<libbpf_sys::bpf_map_create_opts>() as _,

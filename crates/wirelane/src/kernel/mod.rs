@@ -14,37 +14,37 @@ use wirelane_netdev::sys;
 mod bpf;
 use wirelane_privsep::{Capability, Privileges};
 
-/// The oldest kernel that is served.
+/// The oldest supported kernel.
 const OLDEST: (u32, u32) = (6, 1);
 /// The kernel's types (Documentation/bpf/btf.rst).
 const BTF: &str = "/sys/kernel/btf/vmlinux";
 
-/// One thing that a kernel has or lacks.
+/// One feature that a kernel has or lacks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Feature {
     /// Short name, stable, in snake_case.
     pub feature: &'static str,
-    /// What it is, for people.
+    /// Description of the feature for the user.
     pub title: &'static str,
-    /// Whether it is there; `None` where that could not be found out.
+    /// Whether the kernel has the feature; `None` where unknown.
     pub present: Option<bool>,
-    /// What its absence means, or why it is not known; empty where all is well.
+    /// Consequences of a missing feature, or why it is unknown; empty where all is well.
     pub note: String,
 }
 
-/// The kernel's features that Wirelane builds on, and the capabilities of this process.
+/// The kernel features that Wirelane uses, and the capabilities of this process.
 #[derive(Clone, Debug, Serialize)]
 pub struct KernelFeatures {
     /// The release, as `uname -r` prints it.
     pub release: String,
-    /// What was looked for, in a fixed order.
+    /// The probed features, in a fixed order.
     pub features: Vec<Feature>,
     /// Capabilities that some part of Wirelane needs and that this process lacks.
     pub missing_capabilities: Vec<String>,
 }
 
 impl KernelFeatures {
-    /// Asks the kernel. Nothing is changed and no program stays loaded.
+    /// Probes the kernel. Nothing is changed and no program stays loaded.
     ///
     /// # Errors
     /// [`crate::Error::Io`] where `/proc` cannot be read.
@@ -84,10 +84,10 @@ impl KernelFeatures {
     }
 }
 
-/// Whether the kernel serves bpf(2) to this process, which has the capabilities for it.
+/// Checks that the kernel serves bpf(2) to this process, which has the capabilities for it.
 ///
 /// # Errors
-/// [`Error::Kernel`] that says what is in the way.
+/// [`Error::Kernel`], which names the obstacle.
 pub(crate) fn require_bpf() -> Result<()> {
     bpf::ask_bpf().map_err(|error| {
         let what = match error.raw_os_error() {
@@ -105,7 +105,7 @@ pub(crate) fn require_bpf() -> Result<()> {
     })
 }
 
-/// What to say of a kernel that refused a program because it does not describe its types; `None` where it does.
+/// Error text for a kernel that refused a program because it lacks BTF; `None` where it has BTF.
 pub(crate) fn without_types() -> Option<String> {
     (!Path::new(BTF).exists()).then(|| {
         format!(
@@ -115,15 +115,15 @@ pub(crate) fn without_types() -> Option<String> {
     })
 }
 
-/// Whether programs can tell where a batch of packets begins (bpf/clock.h): Linux 6.11.
+/// Whether programs can detect where a batch of packets begins (bpf/clock.h): Linux 6.11.
 pub(crate) fn tells_batches() -> bool {
     libbpf_rs::btf::Btf::from_vmlinux()
         .is_ok_and(|btf| btf.type_by_name::<libbpf_rs::btf::types::Struct<'_>>("bpf_net_context").is_some())
 }
 
 /// Whether packets that a generic XDP program has passed on may reach tc without their Ethernet header. Since Linux 6.9
-/// programs that take packets in several buffers, as ours do, run on a copy of the packet, for which
-/// skb_pp_cow_data() (net/core/skbuff.c) does not set the length of that header, by which tc finds it again.
+/// programs that accept packets in several buffers, as ours do, run on a copy of the packet, for which
+/// skb_pp_cow_data() (net/core/skbuff.c) does not set the length of that header, which tc needs to restore it.
 pub(crate) fn generic_xdp_hides_headers() -> bool {
     read("/proc/sys/kernel/osrelease")
         .and_then(|release| numbers(&release))
@@ -165,8 +165,8 @@ fn btf() -> Feature {
     )
 }
 
-/// Asks by `probe` whether the kernel takes something, which takes capabilities. Without them every answer is no,
-/// which says nothing about the kernel.
+/// Probes whether the kernel accepts a request, which needs capabilities. Without them every request is refused, which
+/// does not show what the kernel supports.
 fn asked(
     privileges: &Privileges,
     name: &'static str,
@@ -184,7 +184,7 @@ fn asked(
     }
 }
 
-/// What the kernel's answer to a request says: `EINVAL` means that it does not know it.
+/// Interprets the kernel's answer to a request: `EINVAL` means that the kernel does not know it.
 fn taken<T>(answer: io::Result<T>) -> Option<bool> {
     match answer {
         Ok(_) => Some(true),
@@ -271,8 +271,8 @@ fn threaded_napi() -> Feature {
     feature("threaded_napi", "threads for RX queues (NAPI)", present, note)
 }
 
-/// Whether the kernel is PREEMPT_RT. The file is there since Linux 6.12, and in the patches before; older kernels
-/// without it are taken for ordinary ones.
+/// Whether the kernel is PREEMPT_RT. The file exists since Linux 6.12, and in the patches before; older kernels without
+/// it are taken for ordinary ones.
 pub(crate) fn is_realtime() -> bool {
     read("/sys/kernel/realtime").as_deref() == Some("1")
 }
@@ -290,7 +290,7 @@ fn not_realtime(realtime: bool) -> Feature {
 fn af_xdp() -> Feature {
     let present = match sys::socket(libc::AF_XDP, libc::SOCK_RAW, 0).map_err(|error| error.raw_os_error()) {
         Ok(_) => Some(true),
-        // The kernel looks for CAP_NET_RAW only where it knows the family (net/xdp/xsk.c).
+        // The kernel checks CAP_NET_RAW only where it knows the address family (net/xdp/xsk.c).
         Err(Some(libc::EPERM)) => Some(true),
         Err(Some(libc::EAFNOSUPPORT)) => Some(false),
         Err(_) => None,

@@ -9,18 +9,18 @@ use crate::ledger::Counters;
 use crate::tally::DeviceTally;
 use wirelane_netdev::{Promiscuous, Selected};
 
-/// One device of the capture.
+/// One device and direction of the capture.
 #[derive(Debug)]
 pub(super) struct Part {
     pub(super) selected: Selected,
     pub(super) membership: Membership,
-    /// What each worker has analysed of it.
+    /// Counters of each worker for the part.
     pub(super) tallies: Vec<Arc<DeviceTally>>,
-    /// Packets of unknown queues before we came, and when we left.
+    /// Packets of unknown queues before the group joined, and when it left.
     pub(super) stray_before: u64,
     pub(super) stray_after: Option<u64>,
     pub(super) missed_before: u64,
-    /// What the card had missed when it was last asked, for when it has gone.
+    /// The card's missed packets at the last query, for use when the device has disappeared.
     pub(super) missed: u64,
     pub(super) _promiscuous: Option<Promiscuous>,
 }
@@ -30,7 +30,7 @@ impl Part {
         self.membership.instance().hook == Hook::Egress
     }
 
-    /// The queues that have a line whether or not packets come.
+    /// The queues that always have a line, even without packets.
     pub(super) fn queues(&self) -> Vec<u32> {
         if self.egress() {
             return vec![0];
@@ -43,7 +43,7 @@ impl Part {
     pub(super) fn queue_line(&self, queue: usize, exact: bool) -> Counters {
         let instance = self.membership.instance();
         let mut line = Counters::default();
-        // Read what is analysed first: it follows what is delivered.
+        // Read the analysed counts first: they follow the delivered ones.
         for tally in &self.tallies {
             let (packets, bytes) = tally.of(queue);
             line.analysed += packets;
@@ -64,14 +64,14 @@ impl Part {
             line.delivered += tally.delivered;
         }
         if queue == 0 && self.selected.is_whole_device() {
-            // They have no line of their own: the queue they came on did not exist.
+            // These packets have no line of their own: their queue did not exist.
             let stray = self.stray_after.unwrap_or_else(|| instance.stray());
             let stray = stray.saturating_sub(self.stray_before);
             line.seen += stray;
             line.lost += stray;
         }
         if !exact {
-            // The lane may be between two columns of a packet: its own sum is true of the packets before it.
+            // The lane may be between two columns of a packet: its own sum is right for the packets before it.
             // A worker may have yielded a record before the lane has counted it.
             line.delivered = line.delivered.max(line.analysed);
             line.seen = line.filtered + line.absorbed + line.shed + line.lost + line.delivered;
@@ -80,7 +80,7 @@ impl Part {
         line
     }
 
-    /// `line` with what the lanes have counted of the flow caches.
+    /// `line` plus the lanes' counts of the flow caches.
     pub(super) fn flow_line(&self, mut line: FlowCacheLine) -> FlowCacheLine {
         for worker in 0..self.tallies.len() {
             let tally = self.membership.worker_tally(worker);
@@ -92,7 +92,7 @@ impl Part {
         line
     }
 
-    /// What was steered to one worker.
+    /// Counts of the packets steered to one worker.
     pub(super) fn worker_line(&self, worker: usize) -> Counters {
         let (analysed, bytes) = self.tallies[worker].sum();
         let tally = self.membership.worker_tally(worker);

@@ -2,7 +2,7 @@
 
 use wirelane_bpf::instance::steering;
 
-/// Which worker of a capture gets a packet.
+/// Steering: how packets are distributed to the workers of a capture.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Steering {
     /// By the symmetric flow hash: both directions of a conversation, and all fragments of a datagram, meet at
@@ -24,7 +24,7 @@ pub enum Steering {
 }
 
 impl Steering {
-    /// Whether buckets lie between packets and workers, so that load can be moved.
+    /// Whether flows are steered by a table of buckets, so that load can be moved.
     pub(super) fn has_buckets(self) -> bool {
         !matches!(self, Steering::Queue | Steering::RoundRobin | Steering::Copy)
     }
@@ -45,31 +45,31 @@ impl Steering {
 /// Whether load moves from busy to idle workers or RX queues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Balance {
-    /// Packets go where the steering's table said at the start.
+    /// Packets are steered by the initial table, which does not change.
     #[default]
     Static,
     /// The table follows the load: buckets of flows move from busy to idle workers, without reordering a flow.
     ///
     /// With [`Steering::Queue`] the table is the card's: entries of its RSS table move from busy to idle RX queues, for
-    /// as long as the capture lasts. That is for all who receive from the device, and it is put back at the end, as
-    /// what [`crate::Builder::polling`] changes. **Packets of the flows of an entry can be reordered when it moves**: those
-    /// that wait in the old queue are overtaken by those that follow on the new one. So it is done for unevenness
-    /// that lasts: the table is set once a second at most, 30 times at first and once a minute over time, and an
-    /// entry that has moved stays for three seconds or more. Entries move among the captured queues only, and none of
-    /// them is left without one.
+    /// as long as the capture lasts. This affects all receivers of the device, and it is restored at the end, like the
+    /// settings that [`crate::Builder::polling`] changes. **Packets of the flows of an entry can be reordered when it
+    /// moves**: packets on the new queue can overtake those that wait in the old queue. So it is meant for lasting
+    /// imbalance: the table is set once a second at most, 30 times at first and once a minute over time, and an entry
+    /// that has moved stays for three seconds or more. Entries move among the captured queues only, and each captured
+    /// queue keeps at least one entry.
     Adaptive,
 }
 
-/// Congestion control: what is done about a worker that falls behind.
+/// Congestion control: which flows to refuse when a worker falls behind.
 ///
-/// From `low` on, a growing share of all flows is refused before any copy, and at `high` all of them; the same flows
-/// as long as the share does not change much, so that the others stay whole. What was refused is `shed` in the
-/// ledger. Without it a ring fills up, and what finds no room is `lost`, from all flows alike.
+/// From `low` on, a growing share of all flows is refused before any copy, and at `high` all of them; the same flows as
+/// long as the share does not change much, so that the others stay whole. Refused packets are `shed` in the ledger.
+/// Without congestion control a ring fills up, and packets that do not fit are `lost`, from all flows alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Watermarks {
     /// Percentage of a ring that is unread.
     pub low: u8,
-    /// The same, more than `low`.
+    /// The same percentage for `high`; more than `low`.
     pub high: u8,
 }
 
@@ -80,7 +80,7 @@ impl Default for Watermarks {
 }
 
 impl Watermarks {
-    /// In bytes of a ring.
+    /// The watermarks in bytes of a ring.
     pub(crate) fn of(self, ring_size: usize) -> (u32, u32) {
         let part = |percent: u8| (ring_size as u64 * u64::from(percent) / 100) as u32;
         (part(self.low), part(self.high))
@@ -90,14 +90,14 @@ impl Watermarks {
 /// One of several equal parts of all flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Share {
-    /// Below `of`.
+    /// Less than `of`.
     pub(crate) number: u32,
     pub(crate) of: u32,
-    /// Of the hash that flows are divided by.
+    /// Seed of the hash by which flows are divided.
     pub(crate) seed: u32,
 }
 
-/// Where packets are taken from the kernel.
+/// The hook at which packets are captured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HookChoice {
     /// tc, which leaves the device's offloads to the host. With [`crate::Builder::exclusive`], whose packets the host does
@@ -114,7 +114,7 @@ pub enum HookChoice {
     Clsact,
 }
 
-/// Which packets of a device are captured.
+/// Direction of the captured packets of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Direction {
     /// Received and transmitted packets of a device; received packets of an RX queue (`eth1@2`), of the loopback device
@@ -123,11 +123,11 @@ pub enum Direction {
     /// `xsk`.
     #[default]
     Auto,
-    /// Received ones.
+    /// Received packets.
     Rx,
-    /// Those on their way out: always by tc.
+    /// Transmitted packets: always by tc.
     Tx,
-    /// All.
+    /// Received and transmitted packets.
     Both,
 }
 
@@ -145,16 +145,17 @@ pub enum Engine {
     Packet,
 }
 
-/// What packets are stamped with.
+/// Source of packet timestamps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Clock {
     /// The kernel's clock, read for every packet.
     #[default]
     Packet,
-    /// The kernel's clock, read once for all packets that the kernel handles in one go, up to 64 (Linux 6.11):
-    /// less work a packet. If another capture on the device reads it for every packet, this one profits.
+    /// The kernel's clock, read once for all packets that the kernel handles in one go, up to 64 (Linux 6.11): less
+    /// work per packet. If another capture on the device reads the clock for every packet, this capture uses those
+    /// readings.
     Batch,
-    /// The card's clock, where the driver says for the packet what it was; the kernel's where it does not.
+    /// The card's clock, where the driver reports it for the packet; otherwise the kernel's.
     Card,
 }
 

@@ -5,10 +5,10 @@ use crate::error::{Error, Result};
 use crate::flow_cache::KernelFlows;
 use crate::http_heads::KernelHttp;
 
-/// The most streams that can be asked for.
+/// Maximum number of streams.
 const MOST: usize = 1 << 20;
 
-/// Refuses what makes no sense with it.
+/// Refuses settings that contradict flows in the kernel.
 ///
 /// # Errors
 /// [`Error::BadOption`].
@@ -33,7 +33,7 @@ pub(super) fn check_flows(asked: &KernelFlows, settings: &Settings) -> Result<()
     Ok(())
 }
 
-/// Refuses what makes no sense with it.
+/// Refuses settings that contradict HTTP head selection in the kernel.
 ///
 /// # Errors
 /// [`Error::BadOption`].
@@ -69,7 +69,7 @@ pub(super) fn check_http(asked: &KernelHttp, settings: &Settings) -> Result<()> 
     Ok(())
 }
 
-/// Refuses what makes no sense with streams that are measured in the kernel.
+/// Refuses settings that contradict measuring streams in the kernel.
 ///
 /// # Errors
 /// [`Error::BadOption`].

@@ -5,8 +5,9 @@
 //!  table.rs  the table of exact-match rules
 //! ```
 //!
-//! A worker takes a change up with its next batch, and says which set it evaluates by as long as it does: so whoever has
-//! made a change waits until nobody evaluates by the set before, as the kernel waits for its programs.
+//! A worker picks a change up with its next batch, and publishes the number of the set that it evaluates by as long as
+//! it does: so a thread that has made a change waits until no worker evaluates by the previous set, as the kernel waits
+//! for its programs.
 
 mod table;
 
@@ -26,39 +27,39 @@ use super::target::{InsertOutcome, Page, Target};
 use crate::error::Result;
 use wirelane_rules::add_counts as add;
 
-/// What [`Worker::evaluating`] says of a worker that evaluates by no set.
+/// Value of [`Worker::evaluating`] for a worker that evaluates by no set.
 const NONE: u64 = 0;
 
-/// The sets of one version, by the name of the device; the empty name stands for all that rules do not name.
+/// The sets of one version, by device name; the empty name stands for all devices that rules do not name.
 type Sets = BTreeMap<String, Arc<FlatSet>>;
 
 /// See the head of this file.
 #[derive(Debug)]
 pub(crate) struct NativeRules {
-    /// The device; empty where packets are of several, as in a file.
+    /// Name of the device; empty where packets are of several, as in a file.
     device: String,
     room: RulesCapacity,
     sets: Mutex<Arc<Sets>>,
     prepared: Mutex<Arc<Sets>>,
-    /// How often sets were switched: all that a worker looks at.
+    /// Number of switches of sets: the only word that a worker polls.
     switched: AtomicU64,
     workers: Vec<Worker>,
     table: Table,
-    /// The time of packets, where they bring their own.
+    /// Latest packet time, where packets carry their own time, as in a file.
     packet_time: Option<AtomicU64>,
 }
 
-/// One worker that evaluates.
+/// State of one evaluating worker.
 #[derive(Debug)]
 struct Worker {
     counts: Box<[LiveCounts]>,
-    /// The number of switches by whose set it evaluates at the moment, and one; [`NONE`]: by none.
+    /// Number of switches of the set that the worker evaluates by at the moment, plus one; [`NONE`]: not evaluating.
     evaluating: AtomicU64,
 }
 
 impl NativeRules {
-    /// For a device whose packets so many workers evaluate; an empty name: for all interfaces of a file, whose packets bring
-    /// their own time.
+    /// Rules for a device whose packets are evaluated by `workers` workers; an empty name: for all interfaces of a
+    /// file, whose packets carry their own time.
     pub(crate) fn new(device: &str, workers: usize, room: RulesCapacity) -> Arc<NativeRules> {
         let worker = || Worker {
             counts: (0..room.slots()).map(|_| LiveCounts::default()).collect(),
@@ -66,7 +67,7 @@ impl NativeRules {
         };
         Arc::new(NativeRules {
             device: device.to_owned(),
-            // Natively a set is asked as it was read: it takes nothing in the kernel.
+            // A worker evaluates the named set as it was read: it takes no kernel memory.
             room: RulesCapacity { sets: usize::MAX, ..room },
             sets: Mutex::default(),
             prepared: Mutex::default(),
@@ -92,7 +93,7 @@ impl Target for NativeRules {
     }
 
     fn prepare(&self, draft: &PendingRuleset) -> Result<()> {
-        // Of a file: one for each name that rules have, and one for all others.
+        // For a file: one set for each name that rules use, and one for all others.
         let mut names = vec![self.device.as_str()];
         if self.device.is_empty() {
             names.extend(draft.devices());
@@ -116,7 +117,7 @@ impl Target for NativeRules {
     fn settle(&self) -> Result<()> {
         let now = self.switched.load(Ordering::SeqCst) + 1;
         for worker in &self.workers {
-            // SeqCst: as above. A batch takes microseconds, and of a file some milliseconds.
+            // SeqCst: as above. A batch takes microseconds, and some milliseconds when reading a file.
             while ![NONE, now].contains(&worker.evaluating.load(Ordering::SeqCst)) {
                 std::thread::sleep(Duration::from_micros(50));
             }
@@ -152,7 +153,7 @@ impl Target for NativeRules {
     }
 
     fn now_ns(&self) -> u64 {
-        // Relaxed: a time stands for itself.
+        // Relaxed: the time orders no other data.
         self.packet_time.as_ref().map_or_else(crate::clock::monotonic_ns, |time| time.load(Ordering::Relaxed))
     }
 }
@@ -162,20 +163,20 @@ impl Target for NativeRules {
 pub(crate) struct Evaluator {
     of: Arc<NativeRules>,
     worker: usize,
-    /// The number of switches that `sets` is of.
+    /// Number of switches at which `sets` was read.
     seen: u64,
     sets: Arc<Sets>,
     found: Found,
 }
 
-/// The exact-match rule that a packet has hit: a copy, which the evaluator changes, until it is let go.
+/// The exact-match rule that a packet has hit: a copy, which the evaluator changes, until the entry is unpinned.
 #[derive(Debug, Default)]
 struct Found {
     pinned: Option<(Pinned, ExactValue)>,
     copy: ExactValue,
 }
 
-/// The table as the evaluator asks it, for one packet.
+/// Lookups of the evaluator in the table, for one packet.
 struct Asked<'a> {
     table: &'a Table,
     found: &'a mut Found,
@@ -183,7 +184,7 @@ struct Asked<'a> {
 }
 
 impl Found {
-    /// Lets go what is pinned, with what was counted.
+    /// Unpins the entry and adds the new counts to it.
     fn let_go(&mut self, table: &Table) {
         if let Some((pinned, before)) = self.pinned.take() {
             table.let_go(pinned, &before, &self.copy);
@@ -201,7 +202,7 @@ impl ExactTable for Asked<'_> {
     }
 
     fn insert(&mut self, key: &ExactKey, value: &ExactValue) -> Inserted {
-        // Whoever has the table's lock may wait for what we have pinned.
+        // Unpin first: the holder of the table's lock may wait for the entry that we have pinned.
         self.found.let_go(self.table);
         match self.table.put(key, value, |other| entry::has_expired(other, self.now_ns)) {
             InsertOutcome::Done => Inserted::Yes,
@@ -212,13 +213,13 @@ impl ExactTable for Asked<'_> {
 }
 
 impl Evaluator {
-    /// A view of the worker with this number. It may have several, and evaluates by one at a time.
+    /// A view for the worker with this number. A worker may have several views, and evaluates by one at a time.
     pub(crate) fn new(of: Arc<NativeRules>, worker: usize) -> Evaluator {
         Evaluator { of, worker, seen: u64::MAX, sets: Arc::default(), found: Found::default() }
     }
 
-    /// Packets are evaluated from now on, by the set that this gives, until [`Evaluator::end`]; of a file, those of this
-    /// interface. Nothing is waited for in between.
+    /// Begins the evaluation of packets by the returned set, until [`Evaluator::end`]; for a file, of packets of this
+    /// interface. Do not block in between.
     pub(crate) fn begin(&mut self, interface: &str) -> Option<Arc<FlatSet>> {
         let Evaluator { of, worker, seen, sets, .. } = self;
         let evaluating = &of.workers[*worker].evaluating;
@@ -232,22 +233,23 @@ impl Evaluator {
                     *sets = Arc::clone(&locked(&of.sets));
                     *seen = switched;
                 }
-                // One that no rule names has the set of the empty name, which is the first. A device has one set only.
+                // An interface that no rule names has the set of the empty name, which is the first. A device has one
+                // set only.
                 return sets.get(interface).or_else(|| sets.values().next()).map(Arc::clone);
             }
         }
     }
 
-    /// That was all for now.
+    /// Ends the evaluation that [`Evaluator::begin`] began.
     pub(crate) fn end(&mut self) {
-        // Release: pairs with the SeqCst in NativeRules::settle, so that what was counted is seen there.
+        // Release: pairs with the SeqCst in NativeRules::settle, so that `settle` sees all counts.
         self.of.workers[self.worker].evaluating.store(NONE, Ordering::Release);
     }
 
-    /// Evaluates a packet by this set. Between [`Evaluator::begin`] and [`Evaluator::end`].
+    /// Evaluates a packet by this set. Call between [`Evaluator::begin`] and [`Evaluator::end`].
     pub(crate) fn evaluate(&mut self, set: &FlatSet, packet: Packet<'_>, facts: &Facts) -> Evaluated {
         if let Some(time) = &self.of.packet_time
-            // Files may go back in time, and rules do not.
+            // Times in files may go back; rule time does not.
             && time.fetch_max(facts.now_ns, Ordering::Relaxed) == 0
             && facts.now_ns != 0
         {
@@ -261,20 +263,20 @@ impl Evaluator {
     }
 }
 
-/// What becomes of a packet.
+/// Outcome for a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// It is delivered, so many bytes of it at most.
+    /// Delivered, truncated to at most this many bytes.
     Delivered { at_most: usize },
-    /// A digest of it is.
+    /// A digest is delivered.
     Digested,
-    /// It is `filtered` in the ledger.
+    /// Counted as `filtered` in the ledger.
     Filtered,
-    /// It is `absorbed`.
+    /// Counted as `absorbed` in the ledger.
     Absorbed,
 }
 
-/// What the evaluator has decided.
+/// The outcome for an evaluator's verdict.
 pub(crate) fn fate(evaluated: &Evaluated) -> Fate {
     match evaluated.verdict as u8 {
         verdict::DROP => Fate::Filtered,

@@ -1,9 +1,9 @@
 //! Table of exact-match rules for engines that evaluate them in the worker; rules change while workers look them up.
 //!
-//! A rule is in one of two buckets that its key leads to, of eight entries each. Finding it takes no lock: a worker
-//! **pins** the entry, looks whether it still is what it was, uses it, counts its packets and lets go. Whoever changes an
-//! entry holds the table's lock, marks the entry as changing, and waits for those who have it pinned: so what it then
-//! reads of the counts is final. A worker takes the lock only for a packet that makes a rule.
+//! A rule is in one of two buckets that its key selects, of eight entries each. Finding it takes no lock: a worker
+//! **pins** the entry, checks that it has not changed, uses it, counts its packets and unpins it. The writer of an
+//! entry holds the table's lock, marks the entry as changing, and waits for workers that have it pinned: so the counts
+//! that it then reads are final. A worker takes the lock only for a packet that makes a rule.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -24,15 +24,15 @@ const CHANGING: u64 = 1;
 const THERE: u64 = 2;
 const STATE: u64 = 3;
 
-/// One rule, or none. All is read and written as words that stand for themselves; the version orders them.
+/// One rule, or empty. All fields are read and written as independent words; the version orders them.
 #[derive(Debug, Default)]
 struct Entry {
-    /// Its state, and above that how often it has changed.
+    /// The entry's state, and above that the number of its changes.
     version: AtomicU64,
-    /// Workers that use it now.
+    /// Number of workers that use the entry now.
     pins: AtomicU32,
     key: [AtomicU64; 7],
-    /// What does not change while it is there.
+    /// Fields that are constant while the rule is in the table.
     fixed: [AtomicU64; 5],
     packets: AtomicU64,
     bytes: AtomicU64,
@@ -42,7 +42,7 @@ struct Entry {
 
 #[derive(Debug, Default)]
 pub(super) struct Bucket {
-    /// A byte of the hash of each entry's key; 0: empty. A hint, which lets most entries be passed over unread.
+    /// One byte of the hash of each entry's key; 0: empty. A hint, by which most entries are skipped unread.
     tags: AtomicU64,
     entries: [Entry; WAYS],
 }
@@ -50,17 +50,17 @@ pub(super) struct Bucket {
 /// See the head of this file.
 #[derive(Debug)]
 pub(super) struct Table {
-    /// Most rules.
+    /// Maximum number of rules.
     room: usize,
-    /// Made with the first rule, or with the first set by which packets can make one.
+    /// Allocated with the first rule, or with the first set by which packets can make one.
     buckets: OnceLock<Box<[Bucket]>>,
     used: AtomicUsize,
-    /// The right to change entries.
+    /// Serializes changes of entries.
     lock: Mutex<()>,
     hasher: RandomState,
 }
 
-/// Words of a key.
+/// The words of a key.
 fn words(key: &ExactKey) -> [u64; 7] {
     let (src, dst) = (key.src.as_chunks::<8>().0, key.dst.as_chunks::<8>().0);
     let word = |bytes: Option<&[u8; 8]>| bytes.map_or(0, |bytes| u64::from_ne_bytes(*bytes));
@@ -103,7 +103,7 @@ fn key_of(words: [u64; 7]) -> ExactKey {
 }
 
 impl Entry {
-    // Relaxed throughout: the version, or the lock, orders what belongs together.
+    // Relaxed throughout: the version, or the lock, orders the words of an entry.
     fn key(&self) -> [u64; 7] {
         self.key.each_ref().map(|word| word.load(Ordering::Relaxed))
     }
@@ -149,21 +149,21 @@ impl Entry {
         self.last_ns.store(value.last_ns, Ordering::Relaxed);
     }
 
-    /// Whoever holds the lock changes the entry; it is in this state then.
+    /// Changes the entry and leaves it in state `to`. The caller holds the lock.
     fn change(&self, to: u64, change: impl FnOnce(&Entry)) {
         let next = (self.version.load(Ordering::Relaxed) & !STATE) + STATE + 1;
         // SeqCst: pairs with `pin`. Either the worker's pin is seen here, or the worker sees this.
         self.version.store(next | CHANGING, Ordering::SeqCst);
         while self.pins.load(Ordering::SeqCst) != 0 {
-            // For as long as a packet is evaluated.
+            // A pin lasts for the evaluation of one packet.
             std::thread::yield_now();
         }
         change(self);
-        // Release: pairs with the Acquire in `pin`, so that who finds the entry finds all of it.
+        // Release: pairs with the Acquire in `pin`, so that a worker that finds the entry finds all of it.
         self.version.store(next | to, Ordering::Release);
     }
 
-    /// Pins the entry if it has this key. It stays what it is until [`Entry::unpin`].
+    /// Pins the entry if it has this key. A pinned entry does not change until [`Entry::unpin`].
     fn pin(&self, key: &[u64; 7]) -> bool {
         // Acquire: pairs with the Release in `change`.
         let version = self.version.load(Ordering::Acquire);
@@ -175,13 +175,13 @@ impl Entry {
         if self.version.load(Ordering::SeqCst) == version {
             return true;
         }
-        // It changed between the two looks: it is gone, or is another.
+        // It changed between the two loads: it was removed or replaced.
         self.unpin();
         false
     }
 
     fn unpin(&self) {
-        // Release: pairs with the SeqCst in `change`, so that what was counted is seen there.
+        // Release: pairs with the SeqCst in `change`, so that the counts are seen there.
         self.pins.fetch_sub(1, Ordering::Release);
     }
 }
@@ -204,8 +204,8 @@ impl Table {
         }
     }
 
-    /// Takes the memory that it will need. With fewer than three entries of four in use, a key practically always
-    /// finds room in one of its buckets.
+    /// Allocates the buckets. With fewer than three entries of four in use, a key practically always finds room in one
+    /// of its buckets.
     pub(super) fn reserve(&self) -> &[Bucket] {
         self.buckets.get_or_init(|| {
             let buckets = (self.room * 4 / 3).div_ceil(WAYS).next_power_of_two().max(2);
@@ -219,18 +219,18 @@ impl Table {
         let mask = buckets.len() - 1;
         let first = hash as usize & mask;
         let second = (hash >> 28) as usize & mask;
-        // Not the bits of the buckets; 0 stands for no entry.
+        // Bits that do not select the bucket; 0 stands for no entry.
         ([first, second], (hash >> 56) as u8 | 1)
     }
 
     /// Entries of a bucket that may have this tag.
     fn tagged(bucket: &Bucket, tag: u8) -> impl Iterator<Item = usize> {
-        // Relaxed: a hint. Who misses an entry that is just being put in has looked before it was there.
+        // Relaxed: a hint. A worker that misses an entry during its insertion looked before it was there.
         let tags = bucket.tags.load(Ordering::Relaxed).to_ne_bytes();
         (0..WAYS).filter(move |way| tags[*way] == tag)
     }
 
-    /// The entry of a key as it is now, pinned.
+    /// The current entry of a key, pinned.
     pub(super) fn pin(&self, key: &ExactKey) -> Option<(Pinned, ExactValue)> {
         let buckets = self.buckets.get()?;
         let words = words(key);
@@ -246,12 +246,12 @@ impl Table {
         None
     }
 
-    /// Lets an entry go, after adding what `hit`, which was its value, has counted since `before`.
+    /// Unpins an entry, after adding the counts of `hit`, a copy of its value, since `before`.
     pub(super) fn let_go(&self, pinned: Pinned, before: &ExactValue, hit: &ExactValue) {
         let Some(buckets) = self.buckets.get() else { return };
         let entry = &buckets[pinned.bucket].entries[pinned.way];
         if hit.packets != before.packets {
-            // Relaxed: several workers add; the pin orders them before a change.
+            // Relaxed: several workers add; the pin orders the additions before a change.
             entry.packets.fetch_add(hit.packets - before.packets, Ordering::Relaxed);
             entry.bytes.fetch_add(hit.bytes - before.bytes, Ordering::Relaxed);
             let _ = entry.first_ns.compare_exchange(0, hit.last_ns, Ordering::Relaxed, Ordering::Relaxed);
@@ -264,7 +264,7 @@ impl Table {
         self.lock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where the entry of a key is. Under the lock.
+    /// Bucket and way of a key's entry. The caller holds the lock.
     fn find(&self, buckets: &[Bucket], words: &[u64; 7]) -> Option<(usize, usize)> {
         let (places, tag) = self.places(buckets, words);
         places.into_iter().find_map(|bucket| {
@@ -276,13 +276,8 @@ impl Table {
         })
     }
 
-    /// Adds a rule. One with the same key that `yields` is replaced.
-    pub(super) fn put(
-        &self,
-        key: &ExactKey,
-        rule: &ExactValue,
-        yields: impl Fn(&ExactValue) -> bool,
-    ) -> Outcome {
+    /// Adds a rule. An entry with the same key for which `yields` is true is replaced.
+    pub(super) fn put(&self, key: &ExactKey, rule: &ExactValue, yields: impl Fn(&ExactValue) -> bool) -> Outcome {
         let buckets = self.reserve();
         let words = words(key);
         let _lock = self.lock();
@@ -301,7 +296,7 @@ impl Table {
         let free = |bucket: &Bucket| {
             bucket.tags.load(Ordering::Relaxed).to_ne_bytes().iter().filter(|tag| **tag == 0).count()
         };
-        // The emptier one, so that both stay far from full.
+        // The emptier bucket, so that both stay far from full.
         let [first, second] = places;
         let at = if free(&buckets[second]) > free(&buckets[first]) { second } else { first };
         let bucket = &buckets[at];
@@ -314,7 +309,7 @@ impl Table {
         Outcome::Done
     }
 
-    /// Removes a rule; gives what it was at the end.
+    /// Removes a rule; returns its final value.
     pub(super) fn take(&self, key: &ExactKey) -> Option<ExactValue> {
         let buckets = self.buckets.get()?;
         let words = words(key);
@@ -330,7 +325,7 @@ impl Table {
         last
     }
 
-    /// Time begins: what was put in before counts as made now.
+    /// Starts the clock: rules that were inserted before count as made now.
     pub(super) fn begin(&self, now_ns: u64) {
         let Some(buckets) = self.buckets.get() else { return };
         let _lock = self.lock();
@@ -341,14 +336,14 @@ impl Table {
         }
     }
 
-    /// A rule as it is now.
+    /// A copy of the current value of a rule.
     pub(super) fn get(&self, key: &ExactKey) -> Option<ExactValue> {
         let buckets = self.buckets.get()?;
         let _lock = self.lock();
         self.find(buckets, &words(key)).map(|(bucket, way)| buckets[bucket].entries[way].value())
     }
 
-    /// Some rules, from the beginning or from where another page has ended.
+    /// Some rules, from the beginning or from the end of another page.
     pub(super) fn page(&self, from: Option<u32>) -> Page {
         let Some(buckets) = self.buckets.get() else { return Page::default() };
         let _lock = self.lock();
@@ -451,8 +446,8 @@ mod tests {
         assert_eq!(table.put(&key(ROOM), &rule(1), |_| false), Done, "there is room again");
     }
 
-    /// Workers hit rules that are taken out and put back all the time: no hit is lost, and none is found in a rule that
-    /// was another's.
+    /// Workers hit rules that are removed and reinserted all the time: no hit is lost, and none is counted in another
+    /// rule.
     #[test]
     fn what_is_taken_out_has_counted_every_hit() {
         const KEYS: u32 = 4;

@@ -1,5 +1,5 @@
-//! The one place where a packet of a file gets the fields that the kernel program fills in live capture: by the
-//! same C functions, compiled natively.
+//! Fills in the fields of a file's packet that the kernel program fills in live capture: by the same C functions,
+//! compiled natively. No other place does so.
 
 use wirelane_bpf::evaluate::Packet;
 use wirelane_bpf::layout::{Parsed, RecordHeader, flags};
@@ -9,11 +9,11 @@ use wirelane_bpf::rules::{Evaluated, Facts};
 use crate::active_rules::Evaluator;
 use wirelane_bpf::layout::LinkType;
 
-/// Files are hashed alike in every run, so that results compare; nobody floods a worker through a file.
+/// Fixed seed, so that results of different runs compare; hash flooding is not a concern for a file.
 const SEED: u32 = 0;
 
-/// Fills the parsed fields (flow hash, offsets, network layer, protocol, VLAN tag, the parser's flags) of a
-/// header whose `link`, `cap_len` and own flags are set already, from the captured bytes. Gives what was parsed.
+/// Fills the parsed fields (flow hash, offsets, network layer, protocol, VLAN tag, the parser's flags) of a header
+/// whose `link`, `cap_len` and own flags are set already, from the captured bytes. Returns the parse result.
 pub(super) fn annotate(header: &mut RecordHeader, data: &[u8]) -> Parsed {
     let own = header.flags;
     let parsed = native::parse(LinkType::from_code(header.link), data, true);
@@ -22,13 +22,8 @@ pub(super) fn annotate(header: &mut RecordHeader, data: &[u8]) -> Parsed {
     parsed
 }
 
-/// What the rules in force decide of a packet of an interface of this device.
-pub(super) fn evaluate(
-    evaluate: &mut Evaluator,
-    device: &str,
-    packet: Packet<'_>,
-    header: &RecordHeader,
-) -> Evaluated {
+/// Evaluates the active rules for a packet of the interface `device`.
+pub(super) fn evaluate(evaluate: &mut Evaluator, device: &str, packet: Packet<'_>, header: &RecordHeader) -> Evaluated {
     let facts = Facts {
         now_ns: header.ts_ns,
         wire_len: header.wire_len,

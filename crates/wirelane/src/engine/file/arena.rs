@@ -1,4 +1,4 @@
-//! The buffer that a batch of records is built in: aligned, reused, and as large as the largest packet needs.
+//! The buffer that a batch of records is built in: aligned, reused, and as large as the largest packet requires.
 
 use std::mem::offset_of;
 
@@ -9,19 +9,19 @@ use crate::batch::{Said, body_size, said_size};
 /// Packed records in the layout of the ring: header, bytes, padding to 8.
 #[derive(Debug)]
 pub(super) struct Arena {
-    /// Longer than what it holds by up to 7 bytes, so that records can begin at a multiple of 8 in it.
+    /// Up to 7 bytes longer than its content, so that records can begin at a multiple of 8 in it.
     memory: Vec<u8>,
-    /// Where that multiple of 8 is.
+    /// Offset of that multiple of 8.
     base: usize,
-    /// Records that were not handed back yet, relative to `base`.
+    /// Records that were not released yet, relative to `base`.
     start: usize,
     end: usize,
-    /// Bytes of records that are enough for a batch.
+    /// Bytes of records at which a batch is full.
     limit: usize,
 }
 
 impl Arena {
-    /// An arena with room for so many bytes of records, or for more if a packet needs more.
+    /// An arena for `capacity` bytes of records, or for more if a packet needs more.
     pub(super) fn new(capacity: usize) -> Arena {
         let mut arena = Arena { memory: Vec::new(), base: 0, start: 0, end: 0, limit: capacity };
         arena.resize(capacity + said_size(flags::TAGGED | flags::FOUND));
@@ -38,38 +38,38 @@ impl Arena {
         self.memory.len() - (align_of::<RecordHeader>() - 1)
     }
 
-    /// Forgets every record.
+    /// Discards all records.
     pub(super) fn clear(&mut self) {
         (self.start, self.end) = (0, 0);
     }
 
-    /// Hands back the first bytes: records that were read.
+    /// Releases the first bytes: records that were read.
     pub(super) fn release(&mut self, bytes: usize) {
         self.start = (self.start + bytes).min(self.end);
     }
 
-    /// The records that were not handed back.
+    /// The records that were not released.
     pub(super) fn records(&self) -> &[u8] {
         &self.memory[self.base + self.start..self.base + self.end]
     }
 
-    /// Whether there is no record that was not handed back.
+    /// Whether all records have been released.
     pub(super) fn is_empty(&self) -> bool {
         self.start == self.end
     }
 
-    /// Bytes that the arena takes.
+    /// Bytes of memory of the arena.
     #[cfg(test)]
     pub(super) fn memory(&self) -> usize {
         self.memory.capacity()
     }
 
-    /// Whether a packet of so many captured bytes belongs behind the others. An empty arena takes any.
+    /// Whether a packet of this many captured bytes fits into the batch. An empty arena takes any packet.
     pub(super) fn has_room(&self, cap_len: usize) -> bool {
         self.end == 0 || self.end + body_size(cap_len) <= self.limit
     }
 
-    /// Whether a whole record of so many bytes belongs behind the others. An empty arena takes any.
+    /// Whether a whole record of this many bytes fits into the batch. An empty arena takes any record.
     pub(super) fn takes(&self, size: usize) -> bool {
         self.end == 0 || self.end + size <= self.limit
     }
@@ -84,8 +84,8 @@ impl Arena {
         self.end += record.len();
     }
 
-    /// Appends a record, for which there must be room, and what rules have said of it, which its flags have too. That may
-    /// take some bytes more than the limit.
+    /// Appends a record, for which there must be room, and its rule results, which also set flags in the header. That
+    /// may take some bytes more than the limit.
     pub(super) fn push(&mut self, header: &RecordHeader, data: &[u8], said: &Said) {
         debug_assert!(self.has_room(data.len()));
         let body = body_size(data.len());
@@ -101,7 +101,7 @@ impl Arena {
     }
 }
 
-/// The stamp and the size of the record that begins here; `None` at the end.
+/// The timestamp and the size of the record that begins here; `None` at the end.
 pub(super) fn stamp_and_size(records: &[u8]) -> Option<(u64, usize)> {
     fn field<const N: usize>(records: &[u8], at: usize) -> Option<[u8; N]> {
         records.get(at..at + N)?.try_into().ok()
@@ -112,7 +112,7 @@ pub(super) fn stamp_and_size(records: &[u8]) -> Option<(u64, usize)> {
     Some((ts_ns, body_size(cap_len as usize) + said_size(flags)))
 }
 
-/// The header as it lies in a ring.
+/// The bytes of a header, as in a ring.
 fn header_bytes(header: &RecordHeader) -> &[u8; RECORD_HEADER] {
     // SAFETY: the reference is valid for reads of size_of::<RecordHeader>() bytes, which is RECORD_HEADER, as
     // long as the result lives. RecordHeader is repr(C), its fields are integers in descending alignment whose
@@ -121,9 +121,9 @@ fn header_bytes(header: &RecordHeader) -> &[u8; RECORD_HEADER] {
     unsafe { &*std::ptr::from_ref(header).cast::<[u8; RECORD_HEADER]>() }
 }
 
-/// What a digest carries, as it lies in a ring.
+/// The bytes of a digest, as in a ring.
 pub(super) fn digest_bytes(digest: &Ip) -> &[u8; size_of::<Ip>()] {
-    // SAFETY: as in header_bytes, of an Ip.
+    // SAFETY: as in header_bytes, for an Ip.
     unsafe { &*std::ptr::from_ref(digest).cast::<[u8; size_of::<Ip>()]>() }
 }
 

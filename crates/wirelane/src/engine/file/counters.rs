@@ -1,4 +1,4 @@
-//! Counters per interface of a file: read, and seen by the application.
+//! Counters per interface of a file: packets read, and packets yielded to the application.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -12,19 +12,19 @@ use crate::tally::DeviceTally;
 pub struct InterfaceCounters {
     /// Packets that were read from the file.
     pub read_packets: u64,
-    /// Their bytes on the wire.
+    /// Bytes of `read_packets` on the wire.
     pub read_bytes: u64,
-    /// Those that a filter or a rule has refused.
+    /// Packets that a filter or a rule has refused.
     pub filtered_packets: u64,
-    /// Those that a rule has only counted.
+    /// Packets that a rule has only counted.
     pub absorbed_packets: u64,
     /// Packets that batches have yielded.
     pub analysed_packets: u64,
-    /// Their bytes on the wire.
+    /// Bytes of `analysed_packets` on the wire.
     pub analysed_bytes: u64,
 }
 
-/// One interface and its counters, written by the worker that reads the file, readable by anybody.
+/// One interface and its counters, written by the worker that reads the file, readable from any thread.
 #[derive(Debug)]
 pub(crate) struct InterfaceLine {
     pub(crate) interface: FileInterface,
@@ -35,9 +35,9 @@ pub(crate) struct InterfaceLine {
 }
 
 impl InterfaceLine {
-    /// The counters now.
+    /// The current counters.
     pub(crate) fn counters(&self) -> InterfaceCounters {
-        // What is analysed first: it follows what is read.
+        // Read the analysed counts first: they follow the read ones.
         let (analysed_packets, analysed_bytes) = self.analysed.sum();
         let (filtered_packets, _) = self.filtered.sum();
         let (absorbed_packets, _) = self.absorbed.sum();
@@ -53,29 +53,29 @@ impl InterfaceLine {
     }
 }
 
-/// The lines of all interfaces so far, for whoever keeps the ledger. It grows as the file is read.
+/// The lines of all interfaces so far, for the ledger. The list grows as the file is read.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct InterfaceLines(Arc<Mutex<Vec<Arc<InterfaceLine>>>>);
 
 impl InterfaceLines {
-    /// A copy of the list as it is now.
+    /// A copy of the current list.
     pub(crate) fn now(&self) -> Vec<Arc<InterfaceLine>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-/// What became of a packet that was read.
+/// Outcome of a packet that was read.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Became {
-    /// It is in the current batch.
+    /// The packet is in the current batch.
     Wanted,
-    /// A filter or a rule has refused it.
+    /// A filter or a rule has refused the packet.
     Filtered,
-    /// A rule has counted it, and no more.
+    /// A rule has only counted the packet.
     Absorbed,
 }
 
-/// The counters of all interfaces, on the side of the worker.
+/// The counters of all interfaces, for the worker that writes them.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     each: Vec<Arc<InterfaceLine>>,
@@ -88,12 +88,12 @@ impl Counters {
         self.each.get(interface).map(|line| line.counters()).unwrap_or_default()
     }
 
-    /// What has been analysed of this interface.
+    /// The counters of analysed packets of this interface.
     pub(super) fn analysed(&self, interface: usize) -> Option<&DeviceTally> {
         self.each.get(interface).map(|line| &line.analysed)
     }
 
-    /// Makes lines for interfaces that have been described since.
+    /// Adds lines for interfaces that have been described since the last call.
     pub(super) fn follow(&mut self, interfaces: &[FileInterface]) {
         if self.each.len() == interfaces.len() {
             return;
@@ -112,10 +112,11 @@ impl Counters {
         }
     }
 
-    /// A packet of this interface, which has a line, has been read. It stands for so many packets on the wire, and bytes.
+    /// Counts a packet that was read from this interface, which has a line. It stands for `packets` packets on the wire
+    /// with `bytes` bytes.
     pub(super) fn read(&mut self, interface: usize, (packets, bytes): (u32, u64), what: Became) {
         let line = &self.each[interface];
-        // In this order: what is refused has been read.
+        // In this order: a refused packet has been read.
         line.read.count(0, packets, bytes);
         match what {
             Became::Wanted => {}

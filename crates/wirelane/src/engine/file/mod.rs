@@ -1,14 +1,14 @@
 //! The `file` engine: pcap and pcapng files give the same records as a device.
 //!
-//! A capture file is an untrusted input. It may be cut, damaged, or made to hurt; it may also be a pipe that is
-//! written while it is read. The rules are:
+//! A capture file is an untrusted input. It may be cut, damaged or malicious; it may also be a pipe that is written
+//! while it is read. The rules are:
 //!
-//! * What is whole before the first damage is delivered; then comes [`wirelane_pcapng::Error::CaptureFile`] with the byte
-//!   at which the damaged packet or block starts. Nothing after it is guessed.
-//! * A length in the file never makes memory grow; arriving bytes do. A packet or block of more than 16 MiB is
-//!   refused, and blocks that carry nothing for a record are stepped over without being kept.
+//! * Whole packets before the first damage are delivered; then comes [`wirelane_pcapng::Error::CaptureFile`] with the
+//!   byte at which the damaged packet or block starts. Nothing after it is guessed.
+//! * A length in the file never makes memory grow; arriving bytes do. A packet or block of more than 16 MiB is refused,
+//!   and blocks that are not needed for records are skipped without being buffered.
 //! * No allocation per packet: bytes are read into one window and copied once into one arena of records.
-//! * A batch holds packets of one interface. Interfaces of all sections are counted through, from 0.
+//! * A batch holds packets of one interface. Interfaces are numbered from 0 through all sections.
 //!
 //! ```text
 //! wirelane_pcapng::Reader --advance--> Packet --annotate, Arena::push--> Batch of Records
@@ -47,23 +47,23 @@ use counters::{Became, Counters};
 pub(crate) use sort::Disorder;
 use sort::Sorter;
 
-/// Smallest batch that makes sense, in bytes.
+/// Minimum size of a batch, in bytes.
 const MIN_BATCH: usize = 4 << 10;
-/// A wait that is long enough for everybody, and that can be added to the time of day.
+/// A practically unlimited wait that can be added to the time of day.
 const LONGEST_WAIT: Duration = Duration::from_secs(24 * 3600);
 
-/// How a capture file is read.
+/// Options for reading a capture file.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct FileOptions {
-    /// Bytes of records that a batch holds at most, headers included. A single packet may be larger.
+    /// Maximum bytes of records in a batch, headers included. A single packet may be larger.
     pub batch_bytes: usize,
-    /// Whether records are sorted by their time stamps, within a window of 16 MiB.
+    /// Whether records are sorted by timestamp, within a window of 16 MiB.
     pub in_order: bool,
 }
 
 impl FileOptions {
-    /// The defaults, but for the order of records: that of the file.
+    /// The defaults, but with records in the order of the file.
     #[must_use]
     pub fn as_written() -> FileOptions {
         FileOptions { in_order: false, ..FileOptions::default() }
@@ -79,52 +79,53 @@ impl Default for FileOptions {
 
 /// A capture file that is being read.
 ///
-/// Timestamps are UTC nanoseconds and nothing waits for them: whoever replays a capture paces it himself.
+/// Timestamps are UTC nanoseconds and do not delay reading: a program that replays a capture does the pacing.
 #[derive(Debug)]
 pub struct FileSource {
     reader: Reader,
     counters: Counters,
     arena: Arena,
-    /// Sorts records by their stamps; `None`: they come in the order of the file.
+    /// Sorts records by timestamp; `None`: records come in the order of the file.
     sorter: Option<Sorter>,
     /// Interface of the records in the arena.
     device: u16,
     progress: Progress,
     filter: FileView,
-    /// What becomes of the packets that the filter accepts, where there are rules.
+    /// Evaluator of the rules for packets that the filter accepts; `None`: no rules.
     evaluate: Option<Evaluator>,
-    /// Rules look at the headers inside tunnels.
+    /// Whether rules look at the headers inside tunnels.
     inner: bool,
-    /// The error that ends the file, once what lies before it has been delivered.
+    /// The error that ends the file, to be returned after the records before it.
     failure: Option<Error>,
     ended: bool,
 }
 
-/// What became of a packet.
+/// Outcome of a packet for the current batch.
 enum Taken {
-    /// It is in the arena.
+    /// The packet is in the arena.
     Wanted,
-    /// The filter or a rule does not want it, or a rule has only counted it.
+    /// The filter or a rule refuses the packet, or a rule only counts it.
     Refused,
-    /// It does not go into this batch.
+    /// The packet belongs to a later batch.
     Later,
 }
 
-/// Packets that a filter refuses in a row before an empty batch is yielded.
+/// Number of consecutively refused packets after which an empty batch is yielded.
 const MOST_REFUSED: u32 = 1 << 14;
 
 impl FileSource {
-    /// Opens a pcap or pcapng file, which may be compressed with zstd or gzip, `-` being standard input, and reads its header and, as far as they come
-    /// before the first packet, its interfaces. In a pipe it waits for the first interface.
+    /// Opens a pcap or pcapng file, which may be compressed with zstd or gzip (`-` is standard input), and reads its
+    /// header and the interfaces that it describes before the first packet. For a pipe it waits for the first
+    /// interface.
     ///
     /// # Errors
-    /// [`wirelane_pcapng::Error::Io`] where the file cannot be opened or read; [`wirelane_pcapng::Error::CaptureFile`] where it is empty,
-    /// no capture at all, or compressed in another way than by zstd or gzip.
+    /// [`wirelane_pcapng::Error::Io`] where the file cannot be opened or read; [`wirelane_pcapng::Error::CaptureFile`]
+    /// where it is empty, not a capture, or compressed in another way than by zstd or gzip.
     pub fn open(path: &Path, options: FileOptions) -> Result<FileSource> {
         FileSource::read(FileInput::open(path)?, options)
     }
 
-    /// Reads a capture file that has been opened, as [`FileSource::open`] does.
+    /// Reads an open capture file, as [`FileSource::open`] does.
     ///
     /// # Errors
     /// As [`FileSource::open`].
@@ -132,7 +133,7 @@ impl FileSource {
         Ok(FileSource::start(Reader::read(input)?, options))
     }
 
-    /// Reads a capture from anything, for example from memory. `name` is what errors call it.
+    /// Reads a capture from any reader, for example from memory. `name` is its name in errors.
     ///
     /// # Errors
     /// As [`FileSource::open`].
@@ -160,23 +161,23 @@ impl FileSource {
         }
     }
 
-    /// The interfaces that the file has described so far, over all sections; [`crate::Record::device`] is an
-    /// index into them. The ones described before the first packet are there from the start.
+    /// The interfaces that the file has described so far, over all sections; [`crate::Record::device`] is an index into
+    /// them. Interfaces described before the first packet are in the list from the start.
     pub fn interfaces(&self) -> &[FileInterface] {
         self.reader.interfaces()
     }
 
-    /// How far the file has been read; `None` of anything but a regular file.
+    /// How far the file has been read; `None` for anything but a regular file.
     pub fn progress(&self) -> Option<FileProgress> {
         self.reader.progress()
     }
 
-    /// Yields from the next batch on only what this accepts.
+    /// Sets the filter, from the next batch on.
     pub(crate) fn filter_by(&mut self, filter: FileView) {
         self.filter = filter;
     }
 
-    /// Evaluates what the filter accepts, by the headers inside tunnels with `inner`.
+    /// Evaluates rules for the packets that the filter accepts, by the headers inside tunnels with `inner`.
     pub(crate) fn evaluate_by(&mut self, evaluate: Evaluator, inner: bool) {
         (self.evaluate, self.inner) = (Some(evaluate), inner);
     }
@@ -186,17 +187,17 @@ impl FileSource {
         self.counters.lines.clone()
     }
 
-    /// What was read and analysed of the interface with this index.
+    /// The counters of the interface with this index.
     pub fn counters(&self, interface: usize) -> InterfaceCounters {
         self.counters.of(interface)
     }
 
-    /// The next packets of one interface. A file gives them at once, whatever `wait` is; a pipe gives what has
-    /// come, or an empty batch when nothing came for as long as `wait` or until a signal. `None` is the end.
+    /// The next packets of one interface. A file gives them at once, whatever `wait` is; a pipe gives the packets that
+    /// have arrived, or an empty batch when none arrived for as long as `wait` or until a signal. `None` is the end.
     ///
     /// # Errors
-    /// [`wirelane_pcapng::Error::CaptureFile`] where the file is damaged and [`wirelane_pcapng::Error::Io`] where it cannot be read, after
-    /// everything before that place; then the source has ended.
+    /// [`wirelane_pcapng::Error::CaptureFile`] where the file is damaged and [`wirelane_pcapng::Error::Io`] where it
+    /// cannot be read, after all records before that position; then the source has ended.
     pub fn next_batch(&mut self, wait: Duration) -> Result<Option<Batch<'_>>> {
         self.arena.release(self.progress.take());
         if self.arena.is_empty() && !self.build_ordered(wait)? {
@@ -210,7 +211,7 @@ impl FileSource {
         Ok(Some(Batch::new(records, records.len(), self.device, &self.progress, tally)))
     }
 
-    /// Fills the arena with the next records of the file. False: there is nothing more.
+    /// Fills the arena with the next records of the file. False: the file has ended.
     fn build(&mut self, wait: Duration) -> Result<bool> {
         self.arena.clear();
         if let Some(failure) = self.failure.take() {
@@ -228,7 +229,7 @@ impl FileSource {
             match self.reader.advance(wait) {
                 Ok(Reached::Packet(packet)) => match self.take(&packet) {
                     Ok(Taken::Wanted) => {}
-                    // Now and then whoever waits gets a chance to stop, or to change the filter.
+                    // Return now and then, so that the caller can stop, or change the filter.
                     Ok(Taken::Refused) if refused < MOST_REFUSED => refused += 1,
                     Ok(Taken::Refused | Taken::Later) => return Ok(true),
                     Err(error) if self.arena.is_empty() => {
@@ -259,7 +260,7 @@ impl FileSource {
         Ok(!self.arena.is_empty())
     }
 
-    /// Copies a packet into the arena, if it is wanted, belongs into this batch and fits.
+    /// Copies a packet into the arena, if it is accepted, belongs to this batch and fits.
     fn take(&mut self, packet: &Packet) -> Result<Taken> {
         if !self.arena.is_empty() && packet.interface != self.device {
             return Ok(Taken::Later);
@@ -271,9 +272,9 @@ impl FileSource {
         if !self.filter.accepts((at, interface.link_number), data, packet.wire_len, packet.egress)? {
             return Ok(self.refuse(packet, Became::Filtered));
         }
-        // Of a short packet the digest is longer.
+        // The digest of a short packet is longer than the packet.
         if !self.arena.has_room(data.len().max(size_of::<Ip>())) {
-            // Evaluated when it comes again.
+            // The packet is evaluated when it is read again.
             return Ok(Taken::Later);
         }
         let egress = if packet.egress { flags::EGRESS } else { 0 };
@@ -321,7 +322,7 @@ impl FileSource {
         Ok(Taken::Wanted)
     }
 
-    /// Steps over a packet that is not delivered.
+    /// Skips a packet that is not delivered.
     fn refuse(&mut self, packet: &Packet, became: Became) -> Taken {
         self.counters.follow(self.reader.interfaces());
         let said = packet.aggregate.map_or_else(Said::default, |aggregate| {

@@ -2,10 +2,10 @@
 //!
 //! Analyses need records in time order. Most files are in order; merged files, and files that a capture program wrote
 //! from several queues, are not. Records therefore wait in a window of [`WINDOW`] bytes, and leave it in the order of
-//! their stamps, those with equal stamps in the order of the file.
+//! their timestamps, records with equal timestamps in the order of the file.
 //!
-//! As long as the file is in order, a record that enters the window is the latest in it, and the window is a queue. From
-//! the first record that is not, the window is a heap until it has been emptied.
+//! As long as the file is in order, a record that enters the window is the latest in it, and the window is a queue.
+//! From the first out-of-order record on, the window is a heap until it has been emptied.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -15,18 +15,18 @@ use super::FileSource;
 use super::arena::{self, Arena};
 use crate::error::Result;
 
-/// Bytes of memory that the window takes with its entries, or one record where that is larger.
+/// Maximum memory of the window with its entries, in bytes, or one record where that is larger.
 const WINDOW: usize = 16 << 20;
 /// Bytes of a chunk of the window. Its memory is freed when all of its records have left.
 const CHUNK: usize = 256 << 10;
 
-/// A record in the window. Ordered by stamp, then by the order of the file.
+/// A record in the window. Ordered by timestamp, then by the order of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Entry {
     ts_ns: u64,
     /// Number of the chunk, from the start of the file.
     chunk: u32,
-    /// Place in the chunk, in bytes.
+    /// Offset in the chunk, in bytes.
     start: u32,
     len: u32,
     device: u16,
@@ -38,16 +38,16 @@ const ENTRY: usize = 2 * size_of::<Entry>();
 #[derive(Debug, Default)]
 struct Chunk {
     bytes: Vec<u8>,
-    /// Records that have not left.
+    /// Records that have not left the window.
     left: usize,
 }
 
 /// Records that were out of order in a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Disorder {
-    /// Records with a stamp before that of an earlier record.
+    /// Records with a timestamp before that of an earlier record.
     pub(crate) records: u64,
-    /// Those of them that came too late for the window, and were not sorted.
+    /// Of these, records that came too late for the window, and were not sorted.
     pub(crate) beyond: u64,
 }
 
@@ -59,17 +59,17 @@ pub(super) struct Sorter {
     chunks: VecDeque<Chunk>,
     /// Number of the first chunk.
     first: u32,
-    /// Bytes of memory that the chunks take.
+    /// Bytes of memory of the chunks.
     held: usize,
     spare: Vec<Vec<u8>>,
-    /// Latest stamp that has entered, and latest that has left.
+    /// Latest timestamp that has entered, and latest that has left.
     entered: u64,
     left: u64,
     disorder: Disorder,
 }
 
 impl Sorter {
-    /// Whether no record waits.
+    /// Whether the window is empty.
     pub(super) fn is_empty(&self) -> bool {
         self.queue.is_empty() && self.heap.is_empty()
     }
@@ -84,7 +84,7 @@ impl Sorter {
         self.disorder
     }
 
-    /// Takes all records of an arena, which are of one device.
+    /// Moves all records of an arena, which are of one device, into the window.
     pub(super) fn put(&mut self, arena: &mut Arena, device: u16) {
         let mut rest = arena.records();
         while let Some((ts_ns, size)) = arena::stamp_and_size(rest) {
@@ -96,7 +96,7 @@ impl Sorter {
         arena.clear();
     }
 
-    /// Moves the earliest records, of one device, into an empty arena, as many as are enough for a batch; their device.
+    /// Moves the earliest records, of one device, into an empty arena, as many as fill a batch; returns their device.
     pub(super) fn take(&mut self, arena: &mut Arena) -> Option<u16> {
         let mut device = None;
         while let Some(entry) = self.queue.front().copied().or_else(|| self.heap.peek().map(|entry| entry.0))
@@ -133,7 +133,7 @@ impl Sorter {
         }
     }
 
-    /// Copies a record into the last chunk, or into a new one; where it lies.
+    /// Copies a record into the last chunk, or into a new one; returns its location.
     fn store(&mut self, record: &[u8]) -> (u32, u32) {
         let fits =
             self.chunks.back().is_some_and(|last| last.bytes.len() + record.len() <= last.bytes.capacity());
@@ -143,7 +143,7 @@ impl Sorter {
             bytes.reserve_exact(record.len().max(CHUNK));
             self.held += bytes.capacity();
             self.chunks.push_back(Chunk { bytes, left: 0 });
-            // The chunk before may have been kept for more records only.
+            // The previous chunk may have been kept only because more records could enter.
             if let Some(before) = full.checked_sub(1) {
                 self.free(before);
             }
@@ -162,7 +162,7 @@ impl Sorter {
         if at + 1 < self.chunks.len() && self.chunks[at].left == 0 {
             let mut bytes = std::mem::take(&mut self.chunks[at].bytes);
             self.held -= bytes.capacity();
-            // One that was made for a large record is not kept.
+            // A chunk of a large record is not kept for reuse.
             if bytes.capacity() == CHUNK && self.spare.len() < WINDOW / CHUNK {
                 bytes.clear();
                 self.spare.push(bytes);
@@ -181,16 +181,16 @@ impl FileSource {
         self.sorter.as_ref().map(Sorter::disorder).unwrap_or_default()
     }
 
-    /// Fills the arena with the earliest records. False: there is nothing more.
+    /// Fills the arena with the earliest records. False: the file has ended.
     pub(super) fn build_ordered(&mut self, wait: Duration) -> Result<bool> {
         loop {
             let Some(sorter) = &mut self.sorter else { return self.build(wait) };
-            // Nothing more enters at the end, or before the error that ends the file.
+            // No record enters at the end, or before the error that ends the file.
             let last = self.ended || self.failure.is_some();
             if sorter.is_full() || last && !sorter.is_empty() {
                 return Ok(self.take_earliest());
             }
-            // Nobody waits for a pipe to say something while there are records.
+            // Do not wait for more input from a pipe while there are records.
             let waiting = !sorter.is_empty();
             let built = self.build(if waiting { Duration::ZERO } else { wait });
             match built {
@@ -213,7 +213,7 @@ impl FileSource {
         }
     }
 
-    /// Moves the earliest records into the arena. False: there are none.
+    /// Moves the earliest records into the arena. False: the window is empty.
     fn take_earliest(&mut self) -> bool {
         self.arena.clear();
         let device = self.sorter.as_mut().and_then(|sorter| sorter.take(&mut self.arena));
@@ -230,7 +230,8 @@ mod tests {
     use super::*;
     use crate::batch::Said;
 
-    /// Puts records with these stamps, which carry their number, and takes all; what has left, in order.
+    /// Puts records with these timestamps, which carry their number, into a sorter and takes all; returns the records
+    /// that left, in order.
     fn sorted(stamps: &[u64], bytes: usize) -> (Vec<(u64, u32)>, Disorder) {
         let (mut sorter, mut arena, mut out) = (Sorter::default(), Arena::new(4096), Vec::new());
         let take = |sorter: &mut Sorter, out: &mut Vec<(u64, u32)>| {

@@ -1,19 +1,19 @@
 //! The blocks of a packet socket's ring, and the packets in them.
 //!
-//! A block belongs to the kernel or to us; `block_status` says to whom, and is the only word through which the two
-//! speak: the kernel writes it behind everything else in the block, and reads it before it writes anything. A block
-//! holds packets one behind the other, each with a header (`struct tpacket3_hdr`) that says where the next one is.
+//! A block belongs to the kernel or to us; `block_status` states the owner, and is the only word of synchronization:
+//! the kernel writes it after everything else in the block, and reads it before it writes anything. A block holds
+//! consecutive packets, each with a header (`struct tpacket3_hdr`) that has the offset of the next one.
 //!
 //! | word | written by | ordering here | its partner |
 //! | --- | --- | --- | --- |
 //! | `block_status` | the kernel, then us | Acquire load, Release store | barriers in `prb_close_block()` and `prb_dispatch_next_block()` |
 //! | `num_pkts` | the kernel, at every packet; us, before a block goes back | Relaxed load behind that of the status, Relaxed store before that of the status | `prb_fill_curr_block()`, see `order.rs` |
 //!
-//! CPUs that fill a block at the same time reserve room under a lock and read the clock later, without it. So the stamps of
-//! a block are not in order. Where order is asked for, the reader looks ahead by as many packets as CPUs can be writing at
-//! a time, and takes the earliest. That one is the earliest of all: a packet further on has an earlier stamp only if all
-//! packets in between were still being written then. A block is closed under the lock after all its packets were written
-//! (`blk_fill_in_prog_lock`): all stamps of the next block are later.
+//! CPUs that fill a block at the same time reserve room under a lock and read the clock later, without it. So the
+//! timestamps of a block are not in order. Where order is requested, the reader looks ahead by as many packets as CPUs
+//! can be writing at a time, and takes the earliest. That one is the earliest of all: a packet further on has an
+//! earlier timestamp only if all packets in between were still being written then. A block is closed under the lock
+//! after all its packets were written (`blk_fill_in_prog_lock`): all timestamps of the next block are later.
 
 use std::collections::VecDeque;
 use std::ptr::NonNull;
@@ -29,15 +29,15 @@ const FIRST: usize = 16;
 
 const _: () = assert!(RESERVE as usize >= VLAN_TAG, "a VLAN tag is put back into the room before the packet");
 
-/// Bytes of a VLAN tag, and of the addresses that stand before it.
+/// Bytes of a VLAN tag, and of the addresses before it.
 pub(super) const VLAN_TAG: usize = 4;
 const ADDRESSES: usize = 12;
 /// `struct virtio_net_hdr` (PACKET_VNET_HDR), directly before a packet: flags, GSO type, length of headers, then the
-/// payload of each segment, and where the checksum is. In the byte order of the host (`vio_le()`).
+/// payload of each segment, and the position of the checksum. In the byte order of the host (`vio_le()`).
 const VIRTIO: usize = 10;
 const VIRTIO_SEGMENT: usize = 4;
-/// Bits of `tp_status`, linux/if_packet.h: the packet is whole; it was stamped before the socket saw it; it is an aggregate
-/// of TCP (since Linux 6.3).
+/// Bits of `tp_status`, linux/if_packet.h: the packet is whole; it was stamped before the socket saw it; it is an
+/// aggregate of TCP (since Linux 6.3).
 const WHOLE: u32 = libc::TP_STATUS_USER;
 const STAMPED_BEFORE: u32 = libc::TP_STATUS_TS_SOFTWARE;
 const GSO_TCP: u32 = 1 << 8;
@@ -45,30 +45,30 @@ const GSO_TCP: u32 = 1 << 8;
 /// A packet in a block, as the kernel's header describes it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Packet {
-    /// Its first byte, the link-layer header's.
+    /// The packet's first byte, which begins the link-layer header.
     pub(super) data: NonNull<u8>,
-    /// Bytes of it in the block.
+    /// Captured bytes of the packet in the block.
     pub(super) captured: usize,
-    /// Bytes that it had.
+    /// Length of the packet on the wire, in bytes.
     pub(super) length: u32,
-    /// UTC.
+    /// Timestamp in UTC nanoseconds.
     pub(super) ns: u64,
-    /// The tag that was taken out of it: type and TCI, in host order.
+    /// The tag that the stack took out of the packet: type and TCI, in host order.
     pub(super) vlan: Option<(u16, u16)>,
-    /// Of an aggregate (GRO, GSO): the payload of each of its packets on the wire. 0: it is none, or that is not known.
+    /// For an aggregate (GRO, GSO): the payload of each of its packets on the wire. 0: not an aggregate, or unknown.
     pub(super) segment_size: u16,
-    /// Known to be an aggregate.
+    /// Whether the packet is known to be an aggregate.
     pub(super) gso: bool,
 }
 
-/// The next packets of an open block in the order of their stamps.
+/// The next packets of an open block in the order of their timestamps.
 #[derive(Debug)]
 struct Window {
-    /// Stamps, and where the headers are.
+    /// Timestamps, and offsets of the headers.
     packets: VecDeque<(u64, usize)>,
-    /// How many it has where the block has so many.
+    /// Number of packets in the window while the block has enough.
     size: usize,
-    /// Some were stamped before the socket saw them.
+    /// Whether some packets were stamped before the socket saw them.
     stamped_before: bool,
 }
 
@@ -87,29 +87,29 @@ impl Window {
 #[derive(Debug)]
 pub(super) struct Blocks {
     socket: Arc<Socket>,
-    /// The block that is read, or that comes next.
+    /// The block that is being read, or that comes next.
     at: usize,
-    /// Packets of it that were not read yet, and where the next one is; `None` while the block is the kernel's.
+    /// Number of unread packets of the block, and offset of the next one; `None` while the block is the kernel's.
     open: Option<(u32, usize)>,
-    /// Where packets are taken in the order of their stamps: those that were read and not taken.
+    /// If packets are taken in the order of their timestamps: packets that were read and not taken.
     window: Option<Window>,
 }
 
 impl Blocks {
-    /// A reader at the start of a fresh ring.
+    /// A reader at the start of a new ring.
     pub(super) fn new(socket: Arc<Socket>) -> Blocks {
         Blocks { socket, at: 0, open: None, window: None }
     }
 
-    /// From now on takes the packets of each block in the order of their stamps. Before a block was opened. `writers`: how
-    /// many packets may be written at a time.
+    /// Takes the packets of each block in the order of their timestamps. To be called before a block is opened.
+    /// `writers`: maximum number of packets that are written at a time.
     pub(super) fn sort_blocks(&mut self, writers: usize) {
-        // One more than it has, so that it never grows: the packet path allocates nothing.
+        // One more than needed, so that it never grows: the packet path does not allocate.
         let packets = VecDeque::with_capacity(writers + 2);
         self.window = Some(Window { packets, size: writers + 1, stamped_before: false });
     }
 
-    /// The socket whose ring this is.
+    /// The socket of this ring.
     pub(super) fn socket(&self) -> &Socket {
         &self.socket
     }
@@ -147,11 +147,11 @@ impl Blocks {
         self.status().load(Ordering::Acquire) & libc::TP_STATUS_USER != 0
     }
 
-    /// Whether a packet can be taken now. Opens the next block, if none is open and it is ours; one without packets goes
-    /// back.
+    /// Whether a packet can be taken now. Opens the next block, if none is open and it is ours; a block without packets
+    /// is returned to the kernel.
     ///
     /// # Errors
-    /// The place of something that the kernel cannot have written.
+    /// The offset of data that the kernel cannot have written.
     pub(super) fn is_ready(&mut self) -> Result<bool, usize> {
         if self.open.is_none() && self.is_ours() {
             self.open = self.word(PACKETS).zip(self.word(FIRST)).map(|(n, first)| (n, first as usize));
@@ -172,7 +172,7 @@ impl Blocks {
         self.open.is_some()
     }
 
-    /// Reads packets into the window of a reader that sorts, as many as it has or the block has.
+    /// Reads packets into the window of a sorting reader, up to the window's size or the block's end.
     fn look_ahead(&mut self) -> Result<(), usize> {
         loop {
             let Some(window) = &self.window else { return Ok(()) };
@@ -191,28 +191,28 @@ impl Blocks {
         }
     }
 
-    /// Goes on behind the packet whose header is here.
+    /// Advances to the packet after the one whose header is at `at`.
     fn step(&mut self, unread: u32, at: usize) -> Result<(), usize> {
         let next = self.word(at).ok_or(at)? as usize;
         self.open = Some((unread - 1, at + next));
         Ok(())
     }
 
-    /// The stamp of the next packet of a reader that sorts; `None`: no block is open, or it has none left.
+    /// The timestamp of the next packet of a sorting reader; `None`: no block is open, or it has no packets left.
     pub(super) fn head(&self) -> Option<u64> {
         self.window.as_ref()?.packets.front().map(|(ns, _)| *ns)
     }
 
-    /// Whether a reader that sorts has seen packets, since this was last asked, that were stamped before the socket saw
-    /// them.
+    /// Whether a sorting reader has seen packets, since the last call, that were stamped before the socket saw them.
     pub(super) fn were_stamped_before(&mut self) -> bool {
         self.window.as_mut().is_some_and(|window| std::mem::take(&mut window.stamped_before))
     }
 
-    /// Whether the kernel has no packet of this socket that it has not handed over: each that comes is stamped later than
-    /// this is asked. See `order.rs`.
+    /// Whether the kernel holds no packet of this socket that it has not handed over: later packets have a timestamp
+    /// after this call. See `order.rs`.
     pub(super) fn is_quiet(&self) -> bool {
-        // Relaxed: the load comes behind the Acquire load of the status. The kernel's store is a plain one under its lock.
+        // Relaxed: the load comes after the Acquire load of the status. The kernel's store is a plain one under its
+        // lock.
         !self.is_ours() && self.packets().load(Ordering::Relaxed) == 0
     }
 
@@ -223,10 +223,10 @@ impl Blocks {
         unsafe { AtomicU32::from_ptr(self.block().add(PACKETS).cast().as_ptr()) }
     }
 
-    /// The next packet of the open block; `None` at its end. A reader that sorts takes none later than `bound`.
+    /// The next packet of the open block; `None` at its end. A sorting reader takes no packet later than `bound`.
     ///
     /// # Errors
-    /// The place of something that the kernel cannot have written.
+    /// The offset of data that the kernel cannot have written.
     pub(super) fn take(&mut self, bound: &impl Fn(u64) -> bool) -> Result<Option<Packet>, usize> {
         loop {
             if let Some(window) = &mut self.window {
@@ -251,13 +251,13 @@ impl Blocks {
         Some(u64::from(self.word(at + 4)?) * 1_000_000_000 + u64::from(self.word(at + 8)?))
     }
 
-    /// Reads a `struct tpacket3_hdr`: next offset, seconds, nanoseconds, captured and true length, status, then
-    /// two 16-bit offsets of headers, and in a union the hash, the tag's TCI and its type.
+    /// Reads a `struct tpacket3_hdr`: next offset, seconds, nanoseconds, captured and true length, status, then two
+    /// 16-bit offsets of headers, and in a union the hash, the tag's TCI and its type.
     fn read(&self, at: usize) -> Option<Packet> {
         let status = self.word(at + 20)?;
         let captured = self.word(at + 12)? as usize;
         let start = at.checked_add(usize::from(self.half(at + 24)?))?;
-        // Everything that is pointed to lies in the block, with the room before it.
+        // All offsets must be within the block, including the reserved room before the packet.
         let before = if self.socket.tells_segments() { RESERVE as usize + VIRTIO } else { RESERVE as usize };
         if start < before || start.checked_add(captured)? > self.socket.shape().block {
             return None;
@@ -288,12 +288,12 @@ impl Blocks {
         })
     }
 
-    /// Hands the block back to the kernel once all its packets were taken, and read by whoever they went to.
+    /// Returns the block to the kernel once all its packets were taken, and their users have finished reading.
     pub(super) fn hand_back(&mut self) {
         if self.open.is_some() && !self.has_packets() {
             self.open = None;
-            // Until the kernel writes to the block, which it may do much later, it has no packets: see is_quiet(). Relaxed:
-            // before the Release store.
+            // Until the kernel writes to the block, which it may do much later, its packet count is 0: see is_quiet().
+            // Relaxed: before the Release store.
             self.packets().store(0, Ordering::Relaxed);
             // Release: our reads come before the kernel's next writes.
             self.status().store(libc::TP_STATUS_KERNEL, Ordering::Release);
@@ -308,19 +308,19 @@ impl Blocks {
 /// The packet's block is ours, and stays so while the slice lives.
 pub(super) unsafe fn bytes<'a>(packet: &Packet) -> &'a [u8] {
     // SAFETY: within the block (Blocks::read), which the kernel does not write to while it is ours (the caller's
-    // part).
+    // contract).
     unsafe { std::slice::from_raw_parts(packet.data.as_ptr(), packet.captured) }
 }
 
-/// Puts the tag that the stack took out of an Ethernet packet back: the addresses move into the room before it.
+/// Reinserts the tag that the stack took out of an Ethernet packet: the addresses move into the room before it.
 ///
 /// # Safety
-/// The packet's block is ours, and nobody has a reference to the packet.
+/// The packet's block is ours, and there is no reference to the packet.
 pub(super) unsafe fn put_tag_back(packet: &mut Packet) {
     let Some((kind, tci)) = packet.vlan.take() else { return };
-    // SAFETY: RESERVE bytes of room lie before the packet, within the block (Blocks::read), and VLAN_TAG of them
-    // are used. The move is of bytes that were captured; the tag goes behind the addresses only where these are
-    // whole, so it ends where they ended.
+    // SAFETY: RESERVE bytes of room lie before the packet, within the block (Blocks::read), and VLAN_TAG of them are
+    // used. The move is of bytes that were captured; the tag is written after the addresses only where these are whole,
+    // so it ends where they ended.
     unsafe {
         let start = packet.data.sub(VLAN_TAG);
         let addresses = packet.captured.min(ADDRESSES);
@@ -341,7 +341,8 @@ pub(super) unsafe fn put_tag_back(packet: &mut Packet) {
 mod tests {
     use super::*;
 
-    /// So many CPUs write a block: each reserves room in turn, and reads the clock some time later.
+    /// Timestamps of a block that `writers` CPUs write: each reserves room in turn, and reads the clock some time
+    /// later.
     fn stamps(writers: usize, packets: usize) -> Vec<u64> {
         let mut state = 11u64;
         let mut random = move |below: usize| {
@@ -356,7 +357,7 @@ mod tests {
                 writing.push(reserved);
                 reserved += 1;
             } else if !writing.is_empty() {
-                // The first one is interrupted for long.
+                // The first writer is interrupted for long.
                 let late = if random(50) == 0 { 0 } else { random(writing.len()) };
                 stamps[writing.swap_remove(late)] = time;
             }

@@ -1,7 +1,8 @@
-//! Programs for packet sockets, in classic BPF: what a socket accepts, and which socket of a group gets a packet.
+//! Programs for packet sockets, in classic BPF: which packets a socket accepts, and which socket of a group receives a
+//! packet.
 //!
-//! Classic, because that needs no privilege beyond the socket's (CAP_NET_RAW). It has no loops and no state, but
-//! it can add, so a symmetric hash is possible: the sum of both addresses and both ports.
+//! Classic BPF, because it needs no privilege beyond the socket's (CAP_NET_RAW). It has no loops and no state, but it
+//! can add, so a symmetric hash is possible: the sum of both addresses and both ports.
 //! (Documentation/networking/filter.rst)
 
 use wirelane_bpf::layout::LinkType;
@@ -36,7 +37,7 @@ const RET_A: u16 = 0x16;
 const TAX: u16 = 0x07;
 const TXA: u16 = 0x87;
 
-/// Facts that the kernel knows of a packet are loaded from negative offsets.
+/// Packet metadata of the kernel is loaded from negative offsets.
 const SKF_AD_OFF: u32 = -0x1000i32 as u32;
 const SKF_AD_PROTOCOL: u32 = SKF_AD_OFF;
 const SKF_AD_PKTTYPE: u32 = SKF_AD_OFF.wrapping_add(4);
@@ -51,10 +52,10 @@ const SUM: u32 = 1;
 const OFFSET: u32 = 2;
 const TYPE: u32 = 3;
 
-/// IPv6 extension headers that are stepped over.
+/// Maximum number of IPv6 extension headers that are skipped.
 const MOST_EXTENSIONS: usize = 4;
 
-/// A place in a program that jumps lead to.
+/// A jump target in a program.
 #[derive(Clone, Copy)]
 struct Label(usize);
 
@@ -62,7 +63,7 @@ struct Label(usize);
 #[derive(Default)]
 struct Code {
     code: Vec<libc::sock_filter>,
-    /// Where each label stands, once it does.
+    /// Instruction index of each label, once it is known.
     labels: Vec<Option<usize>>,
     /// Jumps to be completed: (instruction, label if true, label if false).
     jumps: Vec<(usize, Option<Label>, Option<Label>)>,
@@ -82,7 +83,7 @@ impl Code {
         self.labels[label.0] = Some(self.code.len());
     }
 
-    /// A conditional jump; `None` goes on with the next instruction.
+    /// A conditional jump; `None` continues with the next instruction.
     fn jump(&mut self, code: u16, k: u32, yes: Option<Label>, no: Option<Label>) {
         self.jumps.push((self.code.len(), yes, no));
         self.op(code, k);
@@ -110,7 +111,7 @@ impl Code {
         self.code
     }
 
-    /// Loads the RX queue that the driver recorded; 0 where it recorded none, as under tc.
+    /// Loads the RX queue that the driver recorded; 0 without a record, as under tc.
     fn load_queue(&mut self) {
         let none = self.label();
         self.op(LD_W_ABS, SKF_AD_QUEUE);
@@ -120,19 +121,19 @@ impl Code {
     }
 }
 
-/// What a socket accepts of a packet, if anything.
+/// Conditions under which a socket accepts a packet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Filter {
-    /// Packets on their way out, or received ones.
+    /// Whether to accept transmitted packets instead of received ones.
     pub(super) egress: bool,
-    /// Only packets of this RX queue.
+    /// Accept only packets of this RX queue.
     pub(super) queue: Option<u32>,
-    /// At most so many bytes of a packet.
+    /// Maximum number of captured bytes of a packet.
     pub(super) bytes: u32,
 }
 
 impl Filter {
-    /// As a program for `SO_ATTACH_FILTER`.
+    /// The filter as a program for `SO_ATTACH_FILTER`.
     pub(super) fn program(self) -> Vec<libc::sock_filter> {
         let mut code = Code::default();
         let refuse = code.label();
@@ -160,22 +161,22 @@ impl Filter {
     }
 }
 
-/// Which socket of a fanout group gets a packet: there is one for each RX queue and worker, or for each queue.
+/// Selects the socket of a fanout group for a packet: there is one for each RX queue and worker, or for each queue.
 #[derive(Clone, Debug)]
 pub(super) struct Demux<'a> {
     pub(super) link: LinkType,
     pub(super) egress: bool,
-    /// The RX queues that have sockets, in the order of these.
+    /// The RX queues with sockets, in the order of the sockets.
     pub(super) queues: &'a [u32],
-    /// Sockets of each queue, among which the flow chooses.
+    /// Number of sockets of each queue; the flow hash selects one.
     pub(super) workers: u32,
 }
 
 impl Demux<'_> {
-    /// As a program for `PACKET_FANOUT_DATA`: it returns the number of the socket.
+    /// The selection as a program for `PACKET_FANOUT_DATA`: it returns the number of the socket.
     ///
-    /// The flow is hashed by the outer addresses, and by the ports of what is no fragment. Behind a load that
-    /// fails the kernel takes the program's answer to be 0, so every load is preceded by a look at the length.
+    /// The flow is hashed by the outer addresses, and for packets that are not fragments also by the ports. When a load
+    /// fails the kernel takes the program's answer to be 0, so every load is preceded by a check of the length.
     pub(super) fn program(&self) -> Vec<libc::sock_filter> {
         let mut code = Code::default();
         self.load_socket_of_queue(&mut code);
@@ -185,7 +186,7 @@ impl Demux<'_> {
         }
         code.op(ST, QUEUE);
         self.hash(&mut code);
-        // Sums of addresses differ in few bits: bring all of them down.
+        // Sums of addresses differ in few bits: spread them over the word.
         code.op(MUL_K, 0x9e37_79b1);
         code.op(TAX, 0);
         code.op(RSH_K, 15);
@@ -199,8 +200,8 @@ impl Demux<'_> {
         code.finish()
     }
 
-    /// Leaves the number of the queue's first socket in the accumulator. A packet of none of these queues goes to the
-    /// first one's sockets, and is refused there unless all queues are wanted.
+    /// Leaves the number of the queue's first socket in the accumulator. A packet of another queue goes to the sockets
+    /// of the first queue, and is refused there unless all queues are captured.
     fn load_socket_of_queue(&self, code: &mut Code) {
         if self.queues.len() < 2 {
             return code.op(LD_IMM, 0);
@@ -230,7 +231,7 @@ impl Demux<'_> {
 
     /// Leaves a symmetric hash of the flow in the accumulator.
     fn hash(&self, code: &mut Code) {
-        // A received packet is seen from its network header on, one on its way out from its link header on.
+        // A received packet begins with its network header, a transmitted one with its link header.
         let ethernet = self.egress && self.link == LinkType::Ethernet;
         let start = if ethernet { 14 } else { 0 };
         code.op(LDX_IMM, start);
@@ -241,7 +242,7 @@ impl Demux<'_> {
         } else {
             code.op(LD_W_ABS, SKF_AD_PROTOCOL);
         }
-        // X: where the next header starts; A: what it is.
+        // X: offset of the next header; A: its type.
         let (ipv4, ipv6, other, done) = (code.label(), code.label(), code.label(), code.label());
         for _ in 0..2 {
             let (tag, none) = (code.label(), code.label());
@@ -273,7 +274,7 @@ impl Demux<'_> {
         hash_ipv4(code, other, done);
         code.here(ipv6);
         hash_ipv6(code, other, done);
-        // Neither: by its type alone, as the other engines do.
+        // Neither: hash by the packet's type alone, as the other engines do.
         code.here(other);
         code.op(LD_MEM, TYPE);
         code.op(ST, SUM);
@@ -282,7 +283,7 @@ impl Demux<'_> {
     }
 }
 
-/// Goes to `cut` unless so many bytes follow at X; X is kept.
+/// Jumps to `cut` unless this many bytes follow at X; X is kept.
 fn require(code: &mut Code, bytes: u32, cut: Label) {
     let (enough, cut_here) = (code.label(), code.label());
     code.op(TXA, 0);
@@ -291,7 +292,7 @@ fn require(code: &mut Code, bytes: u32, cut: Label) {
     code.op(TAX, 0);
     code.op(LD_W_LEN, 0);
     code.jump(JGE_X, 0, Some(enough), Some(cut_here));
-    // Conditional jumps reach 255 instructions, this one any distance.
+    // Conditional jumps reach 255 instructions, this one reaches any distance.
     code.here(cut_here);
     code.goto(cut);
     code.here(enough);
@@ -330,7 +331,7 @@ fn hash_ipv4(code: &mut Code, other: Label, done: Label) {
     code.here(fragment);
     code.goto(done);
     code.here(ports);
-    // X: behind the header and its options.
+    // X: offset after the header and its options.
     code.op(LD_B_IND, 0);
     code.op(AND_K, 15);
     code.op(LSH_K, 2);
@@ -354,7 +355,7 @@ fn hash_ipv6(code: &mut Code, other: Label, done: Label) {
     code.op(TAX, 0);
     code.op(LD_MEM, TYPE);
     for turn in 0..=MOST_EXTENSIONS {
-        // A: what stands at X.
+        // A: type of the header at X.
         jump_if_ports(code, ports);
         if turn == MOST_EXTENSIONS {
             break;
@@ -381,8 +382,8 @@ fn hash_ipv6(code: &mut Code, other: Label, done: Label) {
     add_ports(code, done);
 }
 
-/// Goes to `ports` where the protocol in A is one whose header begins with two ports: TCP, UDP, DCCP, SCTP,
-/// UDP-Lite. Falls through otherwise.
+/// Jumps to `ports` where the protocol in A is one whose header begins with two ports: TCP, UDP, DCCP, SCTP, UDP-Lite.
+/// Falls through otherwise.
 fn jump_if_ports(code: &mut Code, ports: Label) {
     let (yes, no) = (code.label(), code.label());
     for protocol in [6, 17, 33, 132] {
@@ -394,7 +395,7 @@ fn jump_if_ports(code: &mut Code, ports: Label) {
     code.here(no);
 }
 
-/// Adds the ports at X to the sum, and is done.
+/// Adds the ports at X to the sum, and jumps to `done`.
 fn add_ports(code: &mut Code, done: Label) {
     require(code, 4, done);
     for offset in [0, 2] {

@@ -1,8 +1,8 @@
-//! The programs, run by an interpreter of classic BPF on packets whose sockets are known.
+//! The programs, run by an interpreter of classic BPF on packets with known sockets.
 
 use super::*;
 
-/// What the kernel knows of a packet besides its bytes.
+/// Metadata of a packet in the kernel.
 #[derive(Clone, Copy, Default)]
 struct Facts {
     protocol: u32,
@@ -76,7 +76,7 @@ fn ipv4(ends: [u8; 2], ports: [u16; 2], fragment: u16, options: usize) -> Vec<u8
     packet
 }
 
-/// The same with IPv6, behind these extension headers.
+/// The same with IPv6, after these extension headers.
 fn ipv6(ends: [u8; 2], ports: [u16; 2], extensions: &[u8]) -> Vec<u8> {
     let mut packet = vec![0; 40];
     packet[0] = 0x60;
@@ -108,7 +108,7 @@ fn directions_fragments_and_tags_meet() {
         let (ports, there) = ([1000 + u16::from(end), 53], [53, 1000 + u16::from(end)]);
         let groups: [(u32, Vec<Vec<u8>>); 3] = [
             (0x0800, vec![ipv4(ends, ports, 0, 0), ipv4(back, there, 0, 0), ipv4(ends, ports, 0x4000, 8)]),
-            // A first fragment, others, and those of the answer: their ports mean nothing.
+            // A first fragment, others, and those of the answer: their ports are ignored.
             (
                 0x0800,
                 vec![ipv4(ends, ports, 0x2000, 0), ipv4(ends, [7, 9], 5, 0), ipv4(back, [1, 2], 0x2001, 4)],
@@ -121,7 +121,7 @@ fn directions_fragments_and_tags_meet() {
         for (kind, packets) in groups {
             let mut all = Vec::new();
             for packet in packets {
-                // Received, with no tag, one or two tags left in it; on its way out, with a link header and tags.
+                // Received, with none, one or two tags left in it; transmitted, with a link header and tags.
                 let tagged = |tags: usize| {
                     let mut bytes = Vec::new();
                     for tag in 0..tags {
@@ -151,7 +151,7 @@ fn directions_fragments_and_tags_meet() {
     assert_eq!(sockets.len(), WORKERS as usize, "every worker has flows");
 }
 
-/// No load reaches beyond a packet's end: that would give the packet to the first socket, whatever its queue.
+/// No load reaches beyond a packet's end: a failed load would give the packet to the first socket, whatever its queue.
 #[test]
 fn cut_packets_keep_their_queue() {
     for queues in [&[0, 1, 2, 3][..], &[1, 2], &[0, 3, 9]] {
@@ -169,7 +169,7 @@ fn cut_packets_keep_their_queue() {
                 }
             }
         }
-        // Of a queue that is none of these, or of none: the first one's.
+        // A packet of another queue, or of no queue, goes to the first queue's sockets.
         for queue in [0, 1000] {
             let facts = Facts { queue, ..Facts::default() };
             let expected = queues.iter().position(|q| queue == 0 && *q == 0).unwrap_or(0);

@@ -10,9 +10,9 @@
 //!  record.rs   records made where packets lie
 //! ```
 //!
-//! TPACKET does not say on which RX queue a packet came, but the group's program can ask: so there is a socket per
-//! queue (as there is a ring per lane), and the socket says it. Steering by flow is by that program too, since the
-//! kernel's own hash is neither symmetric nor equal for fragments everywhere.
+//! TPACKET does not report the RX queue of a packet, but the group's program can read it: so there is a socket per
+//! queue (as there is a ring per lane), which identifies the queue. Steering by flow is done by that program too, since
+//! the kernel's own hash is neither symmetric nor equal for fragments everywhere.
 
 mod block;
 mod classic;
@@ -45,13 +45,13 @@ use wirelane_netdev::Selected;
 
 /// Bytes that are captured for the parser even where the snap length is less: headers of ordinary packets.
 const FOR_THE_PARSER: usize = 256;
-/// Longest packet with a tag that was put back.
+/// Longest packet with a reinserted tag.
 const LONGEST: usize = wirelane_bpf::instance::MAX_SNAP;
 
-/// Refuses what the engine cannot do.
+/// Refuses settings that the engine does not support.
 ///
 /// # Errors
-/// [`Error::BadOption`] with what can.
+/// [`Error::BadOption`], which names an engine or option that works.
 pub(crate) fn check(settings: &Settings) -> Result<()> {
     let cannot = |option, reason: &str| Err(Error::BadOption { option, reason: reason.into() });
     if settings.moves_buckets() {
@@ -101,27 +101,27 @@ pub(crate) fn check(settings: &Settings) -> Result<()> {
     Ok(())
 }
 
-/// One device, in one direction.
+/// The sockets of one device, in one direction.
 #[derive(Debug)]
 struct Sockets {
     egress: bool,
     queues: Vec<u32>,
-    /// With the queue's number and the worker's.
+    /// Sockets, each with its RX queue and its worker.
     sockets: Vec<(u32, usize, Arc<Socket>)>,
     filter: Filter,
-    /// The expression, by which workers evaluate.
+    /// The filter expression that workers evaluate.
     wanted: Arc<InUse>,
-    /// Set for good once there was one, and where there are rules: then packets are captured whole, since it may look
-    /// anywhere, and rules at headers that lie far behind.
+    /// Set permanently once there was an expression, and where there are rules: then packets are captured whole, since
+    /// an expression may read any byte, and rules read headers at large offsets.
     whole: AtomicBool,
-    /// Whether sockets have to look at the queue themselves: not all of the device's are wanted.
+    /// Whether sockets have to check the queue themselves: only some of the device's queues are captured.
     by_queue: bool,
 }
 
 /// Opens the sockets of a capture.
 ///
 /// # Errors
-/// What [`check`] refuses, or what the kernel said.
+/// The errors of [`check`], or the error that the kernel returned.
 pub(crate) fn open(settings: &Settings, selected: Vec<Selected>) -> Result<Started> {
     check(settings)?;
     let count = settings.workers;
@@ -174,7 +174,7 @@ impl Sockets {
     fn open(settings: &Settings, selected: &Selected, egress: bool) -> Result<Sockets> {
         let device = &selected.device;
         let queues = if egress { vec![0] } else { selected.queues.clone() };
-        // Under `queue` each queue has its worker; there may be workers without a queue.
+        // With `queue` steering each queue has one worker; some workers may have no queue.
         let by_queue = settings.steering == Steering::Queue;
         let per_queue = if by_queue { 1 } else { settings.workers };
         let mut owners: Vec<(u32, usize)> = Vec::new();
@@ -235,7 +235,7 @@ impl Part for Sockets {
 
     fn accept(&self) -> Result<()> {
         for (queue, _, socket) in &self.sockets {
-            // Relaxed: set and read by whoever holds the capture's lock.
+            // Relaxed: set and read under the capture's lock.
             let bytes = if self.whole.load(Ordering::Relaxed) { LONGEST as u32 } else { self.filter.bytes };
             let filter = Filter { queue: self.by_queue.then_some(*queue), bytes, ..self.filter };
             socket.filter(&filter.program())?;
@@ -248,7 +248,7 @@ impl Part for Sockets {
     }
 
     fn set_filter(&self, filter: Option<wirelane_filter::Filter>) -> Result<()> {
-        // What is in the rings already was captured as far as the snap length went.
+        // Packets that are already in the rings were captured up to the snap length.
         if filter.is_some() && !self.whole.swap(true, Ordering::Relaxed) {
             self.accept()?;
         }
@@ -257,12 +257,12 @@ impl Part for Sockets {
     }
 
     fn attached_to(&self) -> Result<Option<u32>> {
-        // A socket ends with its device, and with its leaving the network namespace.
+        // A socket ends with its device, and when the device leaves the network namespace.
         Ok(None)
     }
 
     fn known_queues(&self) -> usize {
-        // All that come are captured; those of queues that are new count for queue 0.
+        // All packets are captured; those of new queues count for queue 0.
         usize::MAX >> 32
     }
 

@@ -1,10 +1,10 @@
 use super::*;
 
-/// UTC and the monotonic clock of these tests differ by this.
+/// Difference of UTC and the monotonic clock in these tests.
 const UTC: u64 = 1_700_000_000_000_000_000;
 const MS: u64 = 1_000_000;
 
-/// A merge whose sockets are looked at by its tests.
+/// A merge for which the test makes the looks.
 struct Bench {
     merge: Merge,
     now: u64,
@@ -15,8 +15,8 @@ impl Bench {
         Bench { merge: Merge::new(sockets), now: 1_000 * MS }
     }
 
-    /// A look, so long after the last one: these sockets have new blocks with these stamps, in nanoseconds from UTC on, and
-    /// these have no packet.
+    /// A look, `after` nanoseconds after the last one: the sockets in `opened` have new blocks with these timestamps,
+    /// in nanoseconds from UTC on, and those in `quiet` have no packet.
     fn look(&mut self, after: u64, opened: &[(usize, &[u64])], quiet: &[usize]) {
         self.now += after;
         self.merge.looked(self.now, UTC + self.now);
@@ -26,7 +26,7 @@ impl Bench {
         quiet.iter().for_each(|socket| self.merge.quiet(*socket));
     }
 
-    /// The socket that may be read, and which of these stamps are in the run.
+    /// The socket that may be read, and which of these timestamps are in the run.
     fn run(&self, stamps: &[u64]) -> Option<(usize, Vec<u64>)> {
         let Next::Run(run) = self.merge.next() else { return None };
         Some((run.socket, stamps.iter().copied().filter(|stamp| run.has(UTC + stamp)).collect()))
@@ -65,7 +65,7 @@ fn a_run_ends_before_the_first_packet_of_another_socket() {
 fn a_block_waits_for_the_sockets_that_had_a_packet_when_it_was_seen() {
     let mut bench = Bench::new(2);
     assert_eq!(bench.merge.next(), Next::Nothing);
-    // Nobody has a packet; then one comes for each, and the first socket's block is handed over.
+    // No socket has a packet; then one comes for each, and the first socket's block is handed over.
     bench.look(MS, &[], &[0, 1]);
     bench.look(MS, &[(0, &[100])], &[]);
     assert!(bench.is_held(), "the other one was without a packet before, and not since");
@@ -75,7 +75,7 @@ fn a_block_waits_for_the_sockets_that_had_a_packet_when_it_was_seen() {
     assert_eq!(bench.run(&[100]), Some((0, vec![100])));
     bench.took(0, 100, None);
     assert_eq!(bench.merge.next(), Next::Nothing);
-    // Seen without a packet in the look that has seen the block: nothing is held back.
+    // The socket was seen without a packet in the look that has seen the block: nothing is held back.
     bench.look(MS, &[(0, &[200])], &[1]);
     bench.look(ns(STORE), &[], &[1]);
     assert_eq!(bench.run(&[200]), Some((0, vec![200])));
@@ -90,7 +90,7 @@ fn a_block_that_is_not_handed_over_holds_others_back_for_a_second() {
     bench.look(MS, &[], &[]);
     assert_eq!(bench.run(&[100]), Some((0, vec![100])));
     bench.took(0, 100, None);
-    // Packets that it hands over afterwards are late.
+    // Packets that the socket hands over afterwards are late.
     bench.look(MS, &[(1, &[50, 99, 100, 101])], &[0]);
     for (last, head) in [(50, Some(99)), (99, Some(100)), (100, Some(101)), (101, None)] {
         bench.took(1, last, head);
@@ -112,7 +112,7 @@ fn packets_that_were_stamped_early_are_waited_for() {
     bench.look(MS, &[], &[1]);
     assert_eq!(bench.run(&[100]), Some((0, vec![100])));
     bench.took(0, 100, None);
-    // Nobody asks for early stamps any more.
+    // No process requests early timestamps any more.
     bench.look(ns(LOOSE_FOR), &[(0, &[200])], &[1]);
     bench.look(ns(STORE), &[], &[1]);
     assert_eq!(bench.run(&[200]), Some((0, vec![200])));
@@ -124,7 +124,7 @@ fn packets_from_before_utc_was_set_back_come_first_and_later_ones_are_not_late()
     bench.look(MS, &[(0, &[500 * MS])], &[1]);
     bench.look(ns(STORE), &[], &[1]);
     bench.took(0, 500 * MS, None);
-    // It is set back by an hour while both have packets.
+    // UTC is set back by an hour while both have packets.
     let hour = 3_600_000 * MS;
     bench.now += MS;
     bench.merge.looked(bench.now, UTC + bench.now - hour);
@@ -151,7 +151,7 @@ fn any_blocks_come_in_order() {
     };
     for sockets in 2..6 {
         let mut bench = Bench::new(sockets);
-        // Stamps in the kernel's block and in the open block of each socket.
+        // Timestamps in the kernel's block and in the open block of each socket.
         let mut filling: Vec<Vec<u64>> = vec![Vec::new(); sockets];
         let mut open: Vec<Vec<u64>> = vec![Vec::new(); sockets];
         let (mut time, mut sent, mut got, mut latest) = (0u64, 0, 0, 0);

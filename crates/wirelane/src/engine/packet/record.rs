@@ -1,4 +1,4 @@
-//! Records made of packets where they lie.
+//! Records made of packets in place.
 
 use wirelane_bpf::evaluate;
 use wirelane_bpf::layout::{LinkType, NO_OFFSET, Parsed, RecordHeader, Tail, flags, record_kind};
@@ -25,26 +25,26 @@ pub(super) struct Recipe {
 /// Result of [`record`].
 pub(super) enum Made {
     Slot(Slot),
-    /// A filter or a rule does not want it.
+    /// A filter or a rule refuses the packet.
     Refused,
-    /// A rule has counted it, and no more.
+    /// A rule only counts the packet.
     Absorbed,
 }
 
 /// Sizes of an aggregate (GRO, GSO), from its `struct virtio_net_hdr` and its headers.
 #[derive(Clone, Copy, Debug)]
 struct Aggregate {
-    /// Payload of each of its packets on the wire but the last.
+    /// Payload of each of the aggregate's packets on the wire except the last.
     segment_size: u16,
-    /// Bytes before the payload, which each of its packets has.
+    /// Bytes before the payload, which each of the packets has.
     headers: u16,
     segments: u32,
-    /// Bytes that the headers of its further segments add to its length.
+    /// Bytes that the headers of the further segments add to the length.
     more_bytes: u32,
 }
 
 impl Aggregate {
-    /// `None`: the packet is one on the wire. As `wl_count_segments()` in bpf/account.h.
+    /// The sizes of an aggregate; `None`: the packet is one on the wire. As `wl_count_segments()` in bpf/account.h.
     fn of(packet: &Packet, parsed: &Parsed) -> Option<Aggregate> {
         let tunnel = parsed.flags & flags::TUNNEL != 0;
         let headers = match if tunnel { parsed.inner.payload_off } else { parsed.outer.payload_off } {
@@ -63,10 +63,10 @@ impl Aggregate {
     }
 }
 
-/// Makes a record of a packet: parsed where it lies, its tag put back. With the packets on the wire that it stands for.
+/// Makes a record of a packet: parsed in place, its tag reinserted. Also returns the number of packets on the wire.
 ///
 /// # Safety
-/// The packet's block stays ours for as long as the slot exists, and nobody has a reference to the packet.
+/// The packet's block stays ours for as long as the slot exists, and there is no reference to the packet.
 pub(super) unsafe fn record(
     mut packet: Packet,
     recipe: &Recipe,

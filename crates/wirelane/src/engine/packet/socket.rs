@@ -1,7 +1,7 @@
 //! A packet socket with a ring (packet(7), Documentation/networking/packet_mmap.rst): TPACKET_V3, one per RX queue
 //! and worker.
 //!
-//! This file and `block.rs` hold the unsafe code of the engine.
+//! This file and `block.rs` contain the unsafe code of the engine.
 
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -12,33 +12,34 @@ use std::sync::{Mutex, PoisonError};
 use super::classic::Filter;
 use crate::error::{Error, Result};
 
-/// Room that the kernel leaves before a packet, beyond what it needs itself: a VLAN tag is put back there.
+/// Room that the kernel leaves before a packet, beyond its own needs: a VLAN tag is reinserted there.
 pub(super) const RESERVE: u32 = 8;
-/// Bytes of a block: the longest packet fits, with room. No more, since a block that is handed over before it is full
-/// takes its whole room: while packets are few, the ring lasts for `retire_ms` times the number of blocks.
+/// Bytes of a block: the longest packet fits, with room to spare. Not larger, since a block that is handed over before
+/// it is full still occupies its whole size: at low packet rates, the ring lasts for `retire_ms` times the number of
+/// blocks.
 const BLOCK: usize = 256 << 10;
-/// The kernel wants to know how large a frame is, and does not use it in TPACKET_V3 but for checks.
+/// Frame size for the kernel, which uses it in TPACKET_V3 only for checks.
 const FRAME: usize = 2048;
-/// Most sockets of a fanout group (`PACKET_FANOUT_MAX`, net/packet/internal.h).
+/// Maximum number of sockets in a fanout group (`PACKET_FANOUT_MAX`, net/packet/internal.h).
 pub(super) const MOST_SOCKETS: usize = 1 << 16;
 
-/// What one socket has counted since it began.
+/// Counts of one socket since it began.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counts {
-    /// Packets that its filter accepted.
+    /// Packets that the socket's filter accepted.
     pub(super) seen: u64,
-    /// Of these, packets that were lost.
+    /// Of `seen`, packets that were lost.
     pub(super) lost: u64,
-    /// Of the lost ones, aggregates that the kernel could not describe in a `struct virtio_net_hdr`.
+    /// Of `lost`, aggregates that the kernel could not describe in a `struct virtio_net_hdr`.
     pub(super) undescribed: u64,
 }
 
-/// How the ring of a socket is cut.
+/// Division of a socket's ring into blocks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RingShape {
     pub(super) block: usize,
     pub(super) blocks: usize,
-    /// After this time a block is handed over though it is not full.
+    /// Milliseconds after which a block is handed over even if it is not full.
     pub(super) retire_ms: u32,
 }
 
@@ -55,12 +56,12 @@ pub(super) struct Socket {
     fd: OwnedFd,
     device: String,
     shape: RingShape,
-    /// The ring, mapped for reading and writing: blocks are handed back through it.
+    /// The ring, mapped for reading and writing: blocks are returned through it.
     ring: NonNull<u8>,
     counts: Mutex<Counts>,
-    /// A `struct virtio_net_hdr` lies before each packet.
+    /// Whether a `struct virtio_net_hdr` precedes each packet.
     tells_segments: bool,
-    /// What the reader has found of [`Counts::undescribed`].
+    /// The reader's count of [`Counts::undescribed`].
     undescribed: AtomicU64,
 }
 
@@ -73,7 +74,7 @@ impl Socket {
     /// A socket on this device that accepts nothing yet.
     ///
     /// # Errors
-    /// [`Error::Kernel`] with what was refused.
+    /// [`Error::Kernel`] with the refused operation.
     pub(super) fn open(device: &str, ifindex: u32, shape: RingShape) -> Result<Socket> {
         let refused = |e: io::Error| {
             let many = e.raw_os_error() == Some(libc::EMFILE);
@@ -84,13 +85,13 @@ impl Socket {
             };
             Error::kernel(format!("opening a packet socket on {device}{hint}"), e)
         };
-        // Protocol 0: nothing comes in before the filter stands.
+        // Protocol 0: no packet is received before the filter is attached.
         // SAFETY: socket(2) takes integers only.
         let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
         if fd < 0 {
             return Err(refused(io::Error::last_os_error()));
         }
-        // SAFETY: just opened, owned by nobody else.
+        // SAFETY: just opened, owned by nothing else.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         attach_filter(&fd, &Filter::nothing()).map_err(refused)?;
         set(&fd, libc::SOL_PACKET, libc::PACKET_VERSION, &(libc::tpacket_versions::TPACKET_V3 as i32))
@@ -135,17 +136,17 @@ impl Socket {
         Ok(socket)
     }
 
-    /// The descriptor.
+    /// The descriptor of the socket.
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
-    /// The same for poll(2).
+    /// The raw descriptor, for poll(2).
     pub(super) fn raw(&self) -> RawFd {
         self.fd.as_raw_fd()
     }
 
-    /// How the ring is cut.
+    /// Division of the ring into blocks.
     pub(super) fn shape(&self) -> RingShape {
         self.shape
     }
@@ -155,20 +156,20 @@ impl Socket {
         self.ring
     }
 
-    /// Whether a `struct virtio_net_hdr` lies before each packet.
+    /// Whether a `struct virtio_net_hdr` precedes each packet.
     pub(super) fn tells_segments(&self) -> bool {
         self.tells_segments
     }
 
-    /// Counts a record without a packet: the kernel had reserved room for it, and then could not describe it. For the one
-    /// reader.
+    /// Counts a record without a packet: the kernel had reserved room for it, and then could not describe it. To be
+    /// called only by the one reader.
     #[cold]
     pub(super) fn count_undescribed(&self) {
-        // One writer: a load and a store. Relaxed: whoever counts wants the value only.
+        // One writer: a load and a store. Relaxed: readers want the value only.
         self.undescribed.store(self.undescribed.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
-    /// From the next packet on this filter decides.
+    /// Evaluates by this filter, from the next packet on.
     ///
     /// # Errors
     /// [`Error::Kernel`].
@@ -178,7 +179,7 @@ impl Socket {
         })
     }
 
-    /// Founds a fanout group of up to `members` sockets with this one as its first; the group's number.
+    /// Creates a fanout group of up to `members` sockets with this one as its first; returns the group's number.
     ///
     /// # Errors
     /// [`Error::Kernel`].
@@ -214,7 +215,7 @@ impl Socket {
         })
     }
 
-    /// Gives the socket's group the program that chooses among its members.
+    /// Sets the program by which the socket's group chooses among its members.
     ///
     /// # Errors
     /// [`Error::Kernel`].
@@ -225,16 +226,17 @@ impl Socket {
         })
     }
 
-    /// What was counted since the beginning.
+    /// The counts since the beginning.
     ///
     /// # Errors
     /// [`Error::Kernel`].
     pub(super) fn counts(&self) -> Result<Counts> {
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        // Relaxed: see count_undescribed(). Read first: the kernel has counted as lost what the reader finds.
+        // Relaxed: see count_undescribed(). Read this first: records that the reader finds were counted as lost by the
+        // kernel before.
         counts.undescribed = self.undescribed.load(Ordering::Relaxed);
-        // struct tpacket_stats_v3: packets (lost ones included), lost ones, times that the queue froze. Reading
-        // sets them to zero.
+        // struct tpacket_stats_v3: packets (lost ones included), lost ones, number of queue freezes. Reading sets them
+        // to zero.
         let mut since = [0u32; 3];
         get(&self.fd, libc::SOL_PACKET, libc::PACKET_STATISTICS, &mut since)
             .map_err(|e| Error::kernel(format!("reading what a packet socket on {} lost", self.device), e))?;
@@ -243,24 +245,24 @@ impl Socket {
         Ok(*counts)
     }
 
-    /// Takes the error that the device left, as when it was set down: poll(2) would go on reporting it.
+    /// Clears the error that the device left, for example when it was set down: poll(2) would keep reporting it.
     pub(super) fn take_error(&self) {
         let mut error = 0i32;
-        // The maintenance thread tells about devices; there is nothing to do with the number.
+        // The maintenance thread reports device events; the number is not needed.
         let _ = get(&self.fd, libc::SOL_SOCKET, libc::SO_ERROR, &mut error);
     }
 }
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        // SAFETY: exactly what mmap gave; readers hold the socket, so none is left.
+        // SAFETY: exactly the mapping from mmap; readers hold the socket, so none is left.
         unsafe { libc::munmap(self.ring.as_ptr().cast(), self.shape.block * self.shape.blocks) };
     }
 }
 
-/// Asks for a `struct virtio_net_hdr` before each packet, which says of aggregates how long their segments are. The kernel
-/// does not capture packets that it cannot describe: before Linux 6.2 these are aggregates of UDP, so that there none is
-/// asked for; since then they are aggregates of SCTP, and of UDP by fragmentation (UFO), which old guests send.
+/// Requests a `struct virtio_net_hdr` before each packet, which has the segment size of aggregates. The kernel does not
+/// capture packets that it cannot describe: before Linux 6.2 these are aggregates of UDP, so it is not requested there;
+/// since then they are aggregates of SCTP, and of UDP by fragmentation (UFO), which old guests send.
 fn tell_segments(fd: &OwnedFd) -> bool {
     wirelane_bpf::kernel::at_least(6, 2) && set(fd, libc::SOL_PACKET, libc::PACKET_VNET_HDR, &1i32).is_ok()
 }

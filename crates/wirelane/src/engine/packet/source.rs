@@ -19,34 +19,34 @@ use crate::error::{Error, Result};
 use crate::tally::DeviceTally;
 use wirelane_filter::View;
 
-/// Most records of one batch: their headers stay in the first-level cache.
+/// Maximum number of records in one batch: their headers stay in the first-level cache.
 const BATCH: usize = 64;
-/// CPUs of a machine that does not say how many it has.
+/// Assumed number of CPUs where the machine does not report it.
 const MOST_CPUS: usize = 512;
-/// Most turns without a record before an empty batch, so that whoever waits can do something else.
+/// Maximum turns without a record before an empty batch, so that the caller can do something else.
 const TURNS: usize = 64;
 
-/// One socket that leads to the worker.
+/// One socket of a worker.
 #[derive(Debug)]
 pub(super) struct End {
     pub(super) blocks: Blocks,
     pub(super) recipe: Recipe,
     pub(super) device: u16,
     pub(super) tally: Arc<DeviceTally>,
-    /// Which packets are wanted.
+    /// The filter that the worker evaluates.
     wanted: View,
-    /// What becomes of those, where there are rules.
+    /// Evaluator of the rules for packets that the filter accepts; `None`: no rules.
     evaluate: Option<Evaluator>,
-    /// Packets that were taken.
+    /// Number of packets that were taken.
     taken: u64,
-    /// How many there will have been, once the capture has stopped.
+    /// Final number of packets, once the capture has stopped.
     total: Option<u64>,
-    /// Whether [`Ready`] heeds the socket.
+    /// Whether [`Ready`] waits for the socket.
     heeded: bool,
 }
 
 impl End {
-    /// The reading end of a fresh socket.
+    /// The reading end of a new socket.
     pub(super) fn new(
         blocks: Blocks,
         recipe: Recipe,
@@ -58,7 +58,7 @@ impl End {
         End { blocks, recipe, device, tally, wanted, evaluate, taken: 0, total: None, heeded: true }
     }
 
-    /// Whether everything has been taken that will ever come. Asked once the capture has stopped.
+    /// Whether all packets have been taken that will ever come. To be called once the capture has stopped.
     fn is_drained(&mut self) -> Result<bool> {
         let total = match self.total {
             Some(total) => total,
@@ -77,28 +77,28 @@ pub(super) struct PacketSource {
     ends: Vec<End>,
     slots: Vec<Slot>,
     digests: Digests,
-    /// The socket whose batch is out.
+    /// The socket of the borrowed batch.
     current: Option<usize>,
     progress: Progress,
-    /// Where the next round starts.
+    /// Start of the next round.
     next: usize,
     shared: Arc<Shared>,
     poller: Poller,
     damaged: bool,
-    /// For whoever waits elsewhere.
+    /// For threads that wait on a descriptor.
     ready: Option<Ready>,
-    /// Merges packets by their stamps; `None`: each block is read in turn.
+    /// Merges packets by timestamp; `None`: each block is read in turn.
     merge: Option<Merge>,
     ordered: bool,
-    /// For how long packets are held back at most, if they are.
+    /// Maximum time for which packets are held back, if they are.
     held: Option<Duration>,
-    /// What an empty batch counts into.
+    /// Counters for empty batches.
     nothing: DeviceTally,
 }
 
 impl PacketSource {
-    /// A source over these sockets; `immediate`: it is woken for every block; `ordered`: packets come in the order of their
-    /// stamps. Those of a single socket are sorted within each block, and not held back.
+    /// A source over these sockets; `immediate`: the worker is woken for every block; `ordered`: packets come in the
+    /// order of their timestamps. Packets of a single socket are sorted within each block, and not held back.
     pub(super) fn new(
         mut ends: Vec<End>,
         shared: Arc<Shared>,
@@ -106,7 +106,7 @@ impl PacketSource {
         ordered: bool,
     ) -> PacketSource {
         if ordered {
-            // A CPU writes one packet at a time; twice as many, for what interrupts it.
+            // A CPU writes one packet at a time; twice as many, because of interrupts.
             let cpus = libbpf_rs::num_possible_cpus().unwrap_or(MOST_CPUS);
             ends.iter_mut().for_each(|end| end.blocks.sort_blocks(2 * cpus));
         }
@@ -128,7 +128,7 @@ impl PacketSource {
         }
     }
 
-    /// Throws away what the last batch has yielded; false while some of it is left.
+    /// Discards the yielded slots of the last batch; false while some slots are not yet yielded.
     fn release(&mut self) -> bool {
         let yielded = self.progress.take();
         self.held = None;
@@ -141,7 +141,7 @@ impl PacketSource {
         self.slots.is_empty()
     }
 
-    /// Makes records of the next packets that are wanted. False: none are there now, or they are held back.
+    /// Makes records of the next accepted packets. False: there are no packets now, or they are held back.
     fn fill(&mut self) -> Result<bool> {
         for _ in 0..TURNS {
             let at = match self.merge {
@@ -157,13 +157,13 @@ impl PacketSource {
             if self.damaged {
                 return Err(damage());
             }
-            // None of these was wanted.
+            // All of these packets were refused.
             self.ends[at].blocks.hand_back();
         }
         Ok(true)
     }
 
-    /// The next socket that has packets, where they come in any order.
+    /// The next socket that has packets, if packets may come in any order.
     fn next_ready(&mut self) -> Result<Option<usize>> {
         let ends = self.ends.len();
         for turn in 0..ends {
@@ -174,7 +174,7 @@ impl PacketSource {
                     self.next = at;
                     return Ok(Some(at));
                 }
-                // An empty block, if ever there is one, is nobody's.
+                // An empty block, should there be one, goes back to the kernel.
                 Ok(false) => blocks.hand_back(),
                 Err(_) => {
                     self.damaged = true;
@@ -185,7 +185,7 @@ impl PacketSource {
         Ok(None)
     }
 
-    /// The socket whose packet is the earliest, if it is known to be.
+    /// The socket whose packet is the earliest, if that is certain.
     fn next_run(&mut self) -> Result<Option<Run>> {
         if let Some(Next::Run(run)) = self.merge.as_ref().map(Merge::next) {
             return Ok(Some(run));
@@ -201,7 +201,7 @@ impl PacketSource {
         }
     }
 
-    /// Opens the blocks that were handed over; asks the other sockets whether they have packets. See `order.rs`.
+    /// Opens the blocks that were handed over; checks for the other sockets whether they have packets. See `order.rs`.
     fn look(&mut self) -> Result<()> {
         let Some(merge) = &mut self.merge else { return Ok(()) };
         for end in &mut self.ends {
@@ -225,7 +225,7 @@ impl PacketSource {
         Ok(())
     }
 
-    /// Makes records of packets of a socket: of its block, or of a run of it.
+    /// Makes records of packets of a socket: of its block, or of a run within it.
     fn take(&mut self, at: usize, run: Option<Run>) {
         let end = &mut self.ends[at];
         end.wanted.refresh();
@@ -244,8 +244,8 @@ impl PacketSource {
             }
             let evaluate = end.evaluate.as_mut().zip(set.as_deref());
             let queue = end.recipe.queue;
-            // SAFETY: the packet's block stays ours until `hand_back`, which `release` calls when no slot of it is left,
-            // and `fill` where there is none. Nobody has seen the packet yet.
+            // SAFETY: the packet's block stays ours until `hand_back`, which `release` calls when no slot of it is
+            // left, and `fill` where there is no slot. No reference to the packet exists yet.
             let (made, packets) =
                 unsafe { record(packet, &end.recipe, &end.wanted, evaluate, now_ns, &mut self.digests) };
             if packets > 1 {
@@ -261,23 +261,23 @@ impl PacketSource {
         if let Some(merge) = &mut self.merge {
             merge.goes_on(at, end.blocks.head());
         } else if !end.blocks.has_packets() {
-            // Stay until the block is done: it is in the cache, and the kernel wants it back.
+            // Stay with this socket until the block is done: it is in the cache, and the kernel wants it back.
             self.next = at + 1;
         }
     }
 
-    /// Sleeps until a socket has a block that may be read, or for so long.
+    /// Sleeps until a socket has a block that may be read, or for at most `left`.
     fn wait(&mut self, mut left: Duration) -> Result<()> {
         let ends = &self.ends;
         if self.merge.is_some() {
-            // A socket with an open block would wake it at once.
+            // A socket with an open block would wake the worker at once.
             self.poller.only(|at| !ends[at].blocks.is_open());
             left = self.held.map_or(left, |held| left.min(held));
         }
         self.poller.wait(left, &self.shared, |at| ends[at].blocks.socket().take_error())
     }
 
-    /// Tells whoever waits elsewhere whether there is something to read.
+    /// Signals to threads that wait on the descriptor whether there is something to read.
     fn tell(&mut self) -> Result<()> {
         let Some(ready) = &mut self.ready else { return Ok(()) };
         if !self.slots.is_empty() {
@@ -289,7 +289,7 @@ impl PacketSource {
         let (held, mut open) = (self.held.is_some(), false);
         for end in &mut self.ends {
             open |= end.blocks.is_open();
-            // One whose packets are held back would be readable at once.
+            // A socket whose packets are held back would be readable at once.
             let heeded = !held || !end.blocks.is_open();
             if end.heeded != heeded {
                 ready.heed(end.blocks.socket().fd(), heeded)?;
@@ -341,7 +341,7 @@ impl Source for PacketSource {
                 return Err(damage());
             }
             loop {
-                // Before looking: what was accepted by then is found by the look.
+                // Load this before looking: packets that were accepted by then are found by the look.
                 let closed = self.shared.closed.load(Ordering::Acquire);
                 self.held = None;
                 if self.fill()? {
@@ -370,7 +370,7 @@ impl Source for PacketSource {
 
 impl Drop for PacketSource {
     fn drop(&mut self) {
-        // What was not yielded stays in the ledger as in flight; the ring goes with the socket.
+        // Packets that were not yielded stay in the ledger as in flight; the ring is freed with the socket.
         self.slots.clear();
         self.digests.clear();
         let late = self.merge.as_ref().map_or(0, Merge::late);

@@ -1,7 +1,7 @@
-//! Hooks: where a capture program can hang on a device, what hangs there now, and how ours gets there.
+//! Hooks: where a capture program can be attached to a device, what is attached there now, and attaching ours.
 //!
-//! By a link that is held by file descriptor: it falls off with its last holder, however that ends. Only tc before
-//! Linux 6.6 has none: see `clsact/`.
+//! Attachment is by a link that a file descriptor holds: the program is detached with its last holder, however that
+//! ends. Only tc before Linux 6.6 has no links: see `clsact/`.
 
 use std::ffi::CStr;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -17,20 +17,20 @@ use crate::kernel::generic_xdp_hides_headers;
 use wirelane_bpf::layout::LinkType;
 use wirelane_netdev::{Device, XdpMode};
 
-/// What hangs on a hook.
+/// Programs attached to a hook.
 pub(crate) enum Found {
     Nothing,
     /// Nothing, as this kernel has no tc links.
     NoLinks,
-    /// A capture program of ours: its id, and the hook it really is on (the mode of XDP may differ).
+    /// A capture program of ours: its id, and the hook that it is really on (the mode of XDP may differ).
     Ours {
         program: u32,
         hook: Hook,
     },
 }
 
-/// Asks the kernel what hangs on this hook of the device. An error if something else of which there can be
-/// only one does.
+/// Queries the kernel for the program on this hook of the device. An error if a foreign program occupies a hook that
+/// takes only one.
 pub(crate) fn look(device: &Device, hook: Hook) -> Result<Found> {
     match hook {
         Hook::Xdp(_) => look_xdp(device),
@@ -82,13 +82,13 @@ fn xdp_program(device: &Device) -> Result<Option<(u32, String, XdpMode)>> {
     let Some((id, mode)) = attached.into_iter().find(|(id, _)| *id != 0) else {
         return Ok(None);
     };
-    // Without a name it has ended since the query.
+    // A program without a name has ended since the query.
     Ok(program_name(id)?.map(|name| (id, name, mode)))
 }
 
-/// Refuses to capture by tc behind our own generic XDP program, and the other way round, where this kernel takes the
-/// Ethernet header from what tc gets then: recordings would be wrong without a word. Of another's program it cannot be
-/// told whether it has that effect: that is warned about.
+/// Refuses to capture by tc behind our own generic XDP program, and the other way round, where this kernel strips the
+/// Ethernet header before tc then: recordings would be silently wrong. Whether a foreign program has that effect is
+/// unknown: this gives a warning.
 pub(crate) fn refuse_headerless(device: &Device, hook: Hook) -> Result<()> {
     if !generic_xdp_hides_headers() || device.link_type != LinkType::Ethernet {
         return Ok(());
@@ -123,12 +123,12 @@ pub(crate) fn refuse_headerless(device: &Device, hook: Hook) -> Result<()> {
     }
 }
 
-/// What a generic XDP program may do to a capture by tc.
+/// Warning about the effect of a generic XDP program on a capture by tc.
 pub(crate) const HEADERLESS: &str = "if it takes packets in several buffers (SEC(\"xdp.frags\")), this kernel hands \
      them on to tc without their Ethernet header, and what is captured is not whole";
 
-/// tc programs stand in a row; others beside ours are none of our business. Each of ours goes to the front, so the
-/// last of ours was there first: it is the instance.
+/// tc programs form a list; foreign ones beside ours do not matter. Each of ours is inserted at the front, so the last
+/// of ours was there first: it is the instance.
 fn look_tc(device: &Device, hook: Hook, kind: sys::bpf_attach_type) -> Result<Found> {
     let mut ids = [0u32; 64];
     let mut query = sys::bpf_prog_query_opts {
@@ -148,7 +148,7 @@ fn look_tc(device: &Device, hook: Hook, kind: sys::bpf_attach_type) -> Result<Fo
             std::io::Error::from_raw_os_error(-status),
         ));
     }
-    // SAFETY: the kernel has set the count, which shares its place with another number.
+    // SAFETY: the kernel has set the count, which shares a union with another number.
     let count = unsafe { query.__bindgen_anon_1.count } as usize;
     let ours = if hook == Hook::Egress { PROGRAM_EGRESS } else { PROGRAM_INGRESS };
     for &id in ids.iter().take(count).rev() {
@@ -159,13 +159,13 @@ fn look_tc(device: &Device, hook: Hook, kind: sys::bpf_attach_type) -> Result<Fo
     Ok(Found::Nothing)
 }
 
-/// Puts the program on the device by a link; `None` if the place was taken meanwhile.
+/// Attaches the program to the device by a link; `None` if another program was attached meanwhile.
 pub(crate) fn attach(program: BorrowedFd<'_>, device: &Device, hook: Hook) -> Result<Option<OwnedFd>> {
     let (kind, flags) = match hook {
         Hook::Xdp(XdpMode::Native) => (sys::BPF_XDP, sys::XDP_FLAGS_DRV_MODE),
         Hook::Xdp(XdpMode::Generic) => (sys::BPF_XDP, sys::XDP_FLAGS_SKB_MODE),
         Hook::Xdp(XdpMode::Offloaded) => (sys::BPF_XDP, sys::XDP_FLAGS_HW_MODE),
-        // In front of all others: one that lets a packet pass ends the row.
+        // Before all others: a program that lets a packet pass ends the list.
         Hook::Ingress => (sys::BPF_TCX_INGRESS, sys::BPF_F_BEFORE),
         Hook::Egress => (sys::BPF_TCX_EGRESS, sys::BPF_F_BEFORE),
     };
@@ -177,7 +177,7 @@ pub(crate) fn attach(program: BorrowedFd<'_>, device: &Device, hook: Hook) -> Re
     // SAFETY: a live program descriptor and a live option struct with its size set.
     let fd = unsafe { sys::bpf_link_create(program.as_raw_fd(), device.ifindex as i32, kind, &opts) };
     match fd {
-        // SAFETY: just created, owned by nobody else.
+        // SAFETY: just created, owned by nothing else.
         fd if fd >= 0 => Ok(Some(unsafe { OwnedFd::from_raw_fd(fd) })),
         error if error == -libc::EBUSY || error == -libc::EEXIST => Ok(None),
         error if hook == Hook::Xdp(XdpMode::Native) && [libc::EOPNOTSUPP, libc::EINVAL].contains(&-error) => {
@@ -203,12 +203,12 @@ pub(crate) fn attach(program: BorrowedFd<'_>, device: &Device, hook: Hook) -> Re
     }
 }
 
-/// The name of a device's driver, for people.
+/// The name of a device's driver, for messages.
 pub(super) fn driver(device: &Device) -> &str {
     device.driver.as_deref().unwrap_or("unknown")
 }
 
-/// The link that holds this program on its device; `None` if there is none (any more).
+/// The link that attaches this program to its device; `None` if it has no link (any more).
 pub(crate) fn link_of(program: u32) -> Result<Option<OwnedFd>> {
     for link in libbpf_rs::query::LinkInfoIter::default() {
         if link.prog_id == program {
@@ -218,7 +218,7 @@ pub(crate) fn link_of(program: u32) -> Result<Option<OwnedFd>> {
     Ok(None)
 }
 
-/// What a link holds.
+/// The kernel's description of a link.
 fn link_info(link: &OwnedFd) -> Result<sys::bpf_link_info> {
     let mut info = sys::bpf_link_info::default();
     let mut len = size_of::<sys::bpf_link_info>() as u32;
@@ -233,13 +233,12 @@ fn link_info(link: &OwnedFd) -> Result<sys::bpf_link_info> {
     Ok(info)
 }
 
-/// The id of the program that a link holds.
+/// The id of the program of a link.
 pub(super) fn program_of(link: &OwnedFd) -> Result<u32> {
     Ok(link_info(link)?.prog_id)
 }
 
-/// Puts a program in the place of the one that a link holds, if that still is `old`. Every packet is seen by one of
-/// the two.
+/// Replaces the program of a link, if it still is `old`. Every packet is seen by exactly one of the two.
 pub(super) fn replace(link: &OwnedFd, old: &OwnedFd, new: BorrowedFd<'_>, device: &Device) -> Result<()> {
     let opts = sys::bpf_link_update_opts {
         sz: size_of::<sys::bpf_link_update_opts>() as _,
@@ -257,7 +256,7 @@ pub(super) fn replace(link: &OwnedFd, old: &OwnedFd, new: BorrowedFd<'_>, device
     }
 }
 
-/// Binds a map to a program that does not look at it.
+/// Binds a map to a program that does not use it.
 pub(super) fn bind(program: BorrowedFd<'_>, map: BorrowedFd<'_>) -> std::io::Result<()> {
     // SAFETY: two live descriptors, no options.
     match unsafe { sys::bpf_prog_bind_map(program.as_raw_fd(), map.as_raw_fd(), std::ptr::null()) } {
@@ -266,8 +265,8 @@ pub(super) fn bind(program: BorrowedFd<'_>, map: BorrowedFd<'_>) -> std::io::Res
     }
 }
 
-/// The device that a link holds its program on, by its index in whichever network namespace it is in now; 0: none, for
-/// the device has been deleted, or the link was detached by somebody.
+/// The device of a link, by its index in whichever network namespace it is in now; 0: no device, because it has been
+/// deleted, or the link was detached.
 pub(crate) fn device_of(link: &OwnedFd) -> Result<u32> {
     let info = link_info(link)?;
     // SAFETY: XDP and TCX links, the only ones that we make, both begin with the device's index, and all bytes of
@@ -275,7 +274,7 @@ pub(crate) fn device_of(link: &OwnedFd) -> Result<u32> {
     Ok(unsafe { info.__bindgen_anon_1.xdp.ifindex })
 }
 
-/// The name of a program, `None` if it is gone.
+/// The name of a program, `None` if the program has ended.
 pub(super) fn program_name(id: u32) -> Result<Option<String>> {
     let Some(fd) = by_id(id, sys::bpf_prog_get_fd_by_id, "program")? else {
         return Ok(None);
@@ -290,11 +289,11 @@ pub(super) fn name_in(info: &sys::bpf_prog_info) -> String {
     name.to_string_lossy().into_owned()
 }
 
-/// Opens a BPF object by id, `None` if it is gone.
+/// Opens a BPF object by id, `None` if it has ended.
 pub(crate) fn by_id(id: u32, open: unsafe extern "C" fn(u32) -> i32, what: &str) -> Result<Option<OwnedFd>> {
     // SAFETY: takes an id, returns a descriptor that is ours, or a negative error.
     match unsafe { open(id) } {
-        // SAFETY: just opened, owned by nobody else.
+        // SAFETY: just opened, owned by nothing else.
         fd if fd >= 0 => Ok(Some(unsafe { OwnedFd::from_raw_fd(fd) })),
         error if error == -libc::ENOENT => Ok(None),
         error => Err(Error::kernel(
@@ -325,7 +324,7 @@ pub(crate) fn program_info(fd: &OwnedFd) -> Result<(sys::bpf_prog_info, Vec<u32>
     Ok((info, maps))
 }
 
-/// Instructions of a loaded program, as the kernel has rewritten it, with those of its functions.
+/// Number of instructions of a loaded program, as the kernel has rewritten it, including its functions.
 pub(super) fn instructions(program: BorrowedFd<'_>) -> Result<usize> {
     let program = program.try_clone_to_owned().map_err(|e| Error::kernel("holding a program", e))?;
     Ok(program_info(&program)?.0.xlated_prog_len as usize / 8)

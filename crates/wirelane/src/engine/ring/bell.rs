@@ -10,7 +10,7 @@ use libbpf_rs::{MapHandle, MapType};
 use super::memory::Mapping;
 use crate::error::{Error, Result};
 
-/// A multiple of every page size, as the kernel asks for.
+/// Size of the buffer: a multiple of every page size, as the kernel requires.
 const SIZE: usize = 65536;
 
 /// One worker's bell on one device.
@@ -23,7 +23,7 @@ pub(crate) struct Bell {
 }
 
 impl Bell {
-    /// A new bell, not hung anywhere yet.
+    /// A new bell, not yet in an instance's map.
     pub(crate) fn new() -> Result<Bell> {
         let opts = libbpf_rs::libbpf_sys::bpf_map_create_opts {
             sz: size_of::<libbpf_rs::libbpf_sys::bpf_map_create_opts>() as _,

@@ -15,18 +15,18 @@ pub(crate) struct RingMemory {
     data: Arc<Mapping>,
     first: usize,
     segments: usize,
-    /// The ring's words are read as long as its records are.
+    /// Keeps the ring's words ours as long as its records are read.
     _place: Arc<Token>,
 }
 
 impl RingMemory {
-    /// The ring of so many segments whose first is this one, in a group's data.
+    /// The ring of `segments` segments from segment `first` on, in a group's data.
     pub(super) fn new(data: Arc<Mapping>, first: usize, segments: usize, place: Arc<Token>) -> RingMemory {
         RingMemory { data, first, segments, _place: place }
     }
 
-    /// `unread` bytes at `position`, as far as they lie in one segment: the bytes (with the slack behind them,
-    /// into which the last record may spill), and how many of them records start in.
+    /// `unread` bytes at `position`, within one segment: the bytes (with the slack after them, into which the last
+    /// record may spill), and the number of bytes in which records start.
     pub(crate) fn run(&self, position: u64, unread: u64) -> (&[u8], usize) {
         let position = position as usize;
         let offset = position % SEGMENT;

@@ -1,4 +1,4 @@
-//! A group's description, where the lanes read it: what it wants, and how it is steered.
+//! A group's description, in the memory that lanes read: its configuration, and its steering.
 
 use std::mem::offset_of;
 use std::sync::atomic::Ordering;
@@ -10,12 +10,12 @@ use super::flows::FIRST_EPOCH;
 use super::group_config::GroupConfig;
 use super::instance::Instance;
 
-/// The workers of the buckets at the beginning: all in turn.
+/// The initial workers of the buckets: all in turn.
 pub(super) fn first_table(workers: usize) -> [u16; BUCKETS] {
     std::array::from_fn(|bucket| (bucket % workers) as u16)
 }
 
-/// Tells a lane of a new adaptive group where buckets go, and sets its counts to 0.
+/// Writes the bucket table of a new adaptive group for a lane, and resets the lane's counts.
 pub(super) fn write_balance(instance: &Instance, group: usize, lane: usize, buckets: &[u16; BUCKETS]) {
     let start = instance.balance(group, lane);
     instance.balances.clear(start, size_of::<Balance>());
@@ -27,9 +27,9 @@ pub(super) fn write_balance(instance: &Instance, group: usize, lane: usize, buck
     }
 }
 
-/// Writes the group's wishes where the lanes read them. The group is not active yet.
-/// `program` is the place of its steering program, `plugins` has a bit for the place of each plug-in, `filter` and
-/// `rules` say which of its filters and sets of rules are in use.
+/// Writes the group's configuration into the memory that lanes read. The group is not active yet. `program` is the slot
+/// of its steering program, `plugins` has a bit for the slot of each plug-in, `filter` and `rules` are the numbers of
+/// the filter and the rule set in use.
 pub(super) fn write_group(
     instance: &Instance,
     group: usize,
@@ -80,7 +80,7 @@ pub(super) fn write_group(
     }
 }
 
-/// The name of this process as the kernel has it.
+/// The kernel's name of this process.
 fn owner_name() -> [u8; 16] {
     let mut name = [0; 16];
     if let Ok(comm) = std::fs::read("/proc/self/comm") {

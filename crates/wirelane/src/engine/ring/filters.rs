@@ -11,12 +11,13 @@ use super::instance::Instance;
 use crate::error::{Error, Result};
 use wirelane_filter::Filter;
 
-/// The number of no filter: all packets are wanted.
+/// Filter number 0, no filter: all packets are accepted.
 pub(super) const NO_FILTER: u32 = 0;
-/// The number of the first of the two.
+/// The number of the first of the two filters.
 pub(super) const FIRST_FILTER: u32 = 1;
 
-/// The word of `struct wl_group` that has the owner's process in its lower half and the filter's number in the upper.
+/// Offset of the word of `struct wl_group` with the owner's process in its lower half and the filter's number in the
+/// upper.
 fn word_of(group: usize) -> usize {
     const { assert!(offset_of!(Group, filter) % 8 == 4, "the filter's number is the upper half of its word") };
     group * size_of::<Group>() + offset_of!(Group, filter) - 4
@@ -24,15 +25,15 @@ fn word_of(group: usize) -> usize {
 
 /// The number of the filter that a group uses.
 pub(super) fn in_use(instance: &Instance, group: usize) -> u32 {
-    // Relaxed: the owner is the only writer, and it is who asks, or somebody who only shows it.
+    // Relaxed: the owner is the only writer, and is the caller, or the caller only displays the number.
     (instance.groups.word(word_of(group)).load(Ordering::Relaxed) >> 32) as u32
 }
 
-/// The group uses this one from the next packet on.
+/// Makes the group use this filter from the next packet on.
 pub(super) fn switch(instance: &Instance, group: usize, number: u32) {
     let word = instance.groups.word(word_of(group));
     let owner = word.load(Ordering::Relaxed) & u64::from(u32::MAX);
-    // Release: whoever finds the number finds the steps, which were written before. The lane goes from the number to
+    // Release: a lane that reads the number sees the steps, which were written before. The lane goes from the number to
     // the steps by an address that depends on it, which orders its loads.
     word.store(owner | u64::from(number) << 32, Ordering::Release);
 }
@@ -41,7 +42,7 @@ fn key(group: usize, number: u32) -> [u8; 4] {
     ((group * PER_GROUP) as u32 + number - FIRST_FILTER).to_ne_bytes()
 }
 
-/// Writes the filter with this number, which nobody uses.
+/// Writes the filter with this number, which must not be in use.
 pub(super) fn write(instance: &Instance, group: usize, number: u32, filter: &Filter) -> Result<()> {
     instance
         .filters
@@ -49,7 +50,7 @@ pub(super) fn write(instance: &Instance, group: usize, number: u32, filter: &Fil
         .map_err(|e| Error::bpf("handing a filter to the capture program", e))
 }
 
-/// The expression that a group uses, for people; `None`: it wants all packets.
+/// The filter expression of a group, for display; `None`: it accepts all packets.
 ///
 /// # Errors
 /// [`Error::Bpf`].

@@ -1,5 +1,5 @@
-//! The flow caches of a group (`bpf/flows.h`, where the picture is): made when it joins, turned over by the
-//! keeper, read by the workers.
+//! The flow caches of a group (`bpf/flows.h` has a diagram): created when it joins, switched to their other half by the
+//! maintenance thread, read by the workers.
 //!
 //! | word | written by | ordering here | its partner |
 //! | --- | --- | --- | --- |
@@ -29,21 +29,22 @@ use crate::clock::monotonic_ns;
 use crate::error::{Error, Result};
 use crate::flow_cache::{FlowCacheLine, KernelFlows};
 
-/// The first epoch: what was never filled is of epoch 0.
+/// The first epoch; 0 marks halves that were never filled.
 pub(super) const FIRST_EPOCH: u32 = 1;
-/// How long parts are offloaded at most, where flows are not to be ended sooner.
+/// Maximum time that parts stay in the kernel, unless flow timeouts are shorter.
 const LONGEST: Duration = Duration::from_secs(2);
 
-/// What the maintenance thread and the workers tell each other.
+/// State shared by the maintenance thread and the workers.
 #[derive(Debug, Default)]
 pub(crate) struct Turns {
-    /// Nobody fills a half of an epoch below this one any more.
+    /// Halves of epochs below this one are not filled any more.
     frozen: AtomicU64,
-    /// By the lowest bit of an epoch: every packet that was stamped before this time is of that epoch or an earlier one.
+    /// Indexed by the lowest bit of an epoch: every packet that was stamped before this time is of that epoch or an
+    /// earlier one.
     settled: [AtomicU64; 2],
     /// Halves that have been read, over all lanes and workers.
     read: AtomicU64,
-    /// Of the parts in them.
+    /// Number of parts in these halves.
     parts: AtomicU64,
 }
 
@@ -64,33 +65,33 @@ pub(crate) struct GroupFlows {
 
 #[derive(Debug)]
 struct State {
-    /// That lanes fill.
+    /// Epoch of the halves that lanes fill.
     epoch: u32,
-    /// The epoch was raised, and nobody has waited for those who found the one before.
+    /// The epoch was raised, but program runs that saw the previous one have not been waited for yet.
     raised: bool,
-    /// The group is not among those of the instance any more.
+    /// The group has left the instance.
     left: bool,
-    /// Lanes and workers that read.
+    /// Number of lanes times workers that read.
     readers: u64,
     last: Instant,
 }
 
-/// The sizes of a group's caches.
+/// Number of elements in half of a cache.
 fn half_elements(sets: usize) -> usize {
     1 + sets / FLOW_LEAST_SETS + sets
 }
 
-/// The word of `struct wl_group` that has the number of sets in its lower half and the epoch in the upper.
+/// Offset of the word of `struct wl_group` with the number of sets in its lower half and the epoch in the upper.
 fn word_of(group: usize) -> usize {
     const { assert!(offset_of!(Group, flow_epoch) % 8 == 4 && offset_of!(Group, flow_sets) % 8 == 0) };
     group * size_of::<Group>() + offset_of!(Group, flow_sets)
 }
 
 impl GroupFlows {
-    /// Makes the caches of a group that is joining, and puts them where lanes look for them.
+    /// Creates the caches of a group that is joining, and puts them into the instance's map for the lanes.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The error that the kernel returned.
     pub(super) fn new(
         (instance, group): (&Arc<Instance>, usize),
         wish: &KernelFlows,
@@ -141,12 +142,12 @@ impl GroupFlows {
         Ok(flows)
     }
 
-    /// Puts the caches where lanes find them; on return no program runs that ran before.
+    /// Puts the caches into the instance's map; on return no program runs that ran before.
     fn hand_over(&self) -> Result<()> {
         let key = (self.group as u32).to_ne_bytes();
         let map = self.map.as_fd().as_raw_fd().to_ne_bytes();
-        // Where they are there already nothing changes, but the kernel waits all the same (maybe_wait_bpf_programs() in
-        // kernel/bpf/syscall.c).
+        // If they are in the map already nothing changes, but the kernel waits all the same (maybe_wait_bpf_programs()
+        // in kernel/bpf/syscall.c).
         self.instance
             .flows
             .update(&key, &map, MapFlags::ANY)
@@ -157,10 +158,10 @@ impl GroupFlows {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lanes fill the other halves from now on, if it is time for that and all has been read that lies there.
+    /// Makes the lanes fill the other halves, if the period has passed and those halves have been read.
     ///
     /// # Errors
-    /// What the kernel said; the next look tries again.
+    /// The error that the kernel returned; the next call tries again.
     pub(crate) fn look(&self) -> Result<()> {
         let mut state = self.state();
         let epoch = state.epoch;
@@ -168,12 +169,13 @@ impl GroupFlows {
             return Ok(());
         }
         if !state.raised {
-            // Acquire: pairs with the workers' Release, after which they look at their halves no more.
+            // Acquire: pairs with the workers' Release, after which they no longer access their halves.
             if self.turns.read.load(Ordering::Acquire) < state.readers * u64::from(epoch - FIRST_EPOCH) {
                 return Ok(());
             }
             state.last = Instant::now();
-            // What was stamped before is done once the kernel has waited: it is of this epoch.
+            // Packets that were stamped before this time are finished once the kernel has waited: they are of this
+            // epoch.
             let settled = monotonic_ns();
             self.hand_over()?;
             self.turns.settled[(epoch & 1) as usize].store(settled, Ordering::Relaxed);
@@ -184,17 +186,17 @@ impl GroupFlows {
         }
         self.hand_over()?;
         state.raised = false;
-        // Release: who finds it finds the time above, and the halves as the lanes have left them.
+        // Release: a worker that sees this epoch sees the time above, and the halves as the lanes have left them.
         self.turns.frozen.store(state.epoch.into(), Ordering::Release);
         Ok(())
     }
 
-    /// The group is about to leave: nothing is put where lanes look any more.
+    /// Marks the group as leaving: its caches are not put into the instance's map any more.
     pub(super) fn leave(&self) {
         self.state().left = true;
     }
 
-    /// No lane writes any more: all halves can be read.
+    /// Freezes all halves for reading, after the lanes have stopped writing.
     pub(crate) fn freeze(&self) {
         let mut state = self.state();
         state.left = true;
@@ -206,7 +208,7 @@ impl GroupFlows {
         }
     }
 
-    /// What a worker reads of a lane.
+    /// A worker's view of a lane's cache.
     pub(crate) fn lane(&self, lane: usize, worker: usize) -> LaneFlows {
         self.state().readers += 1;
         LaneFlows {
@@ -223,13 +225,13 @@ impl GroupFlows {
         }
     }
 
-    /// What the caches are, and how many parts have been read in them.
+    /// Size of the caches, and number of parts read from them.
     pub(crate) fn line(&self) -> FlowCacheLine {
         FlowCacheLine {
             entries: (self.instance.lanes * self.workers * self.sets * WAYS) as u64,
             memory_bytes: (self.instance.lanes * self.workers * 2 * half_elements(self.sets) * FLOW_ELEMENT)
                 as u64,
-            // Relaxed: a count.
+            // Relaxed: a counter that orders no other data.
             parts: self.turns.parts.load(Ordering::Relaxed),
             ..FlowCacheLine::default()
         }
@@ -240,36 +242,37 @@ impl GroupFlows {
 #[derive(Debug)]
 pub(crate) struct LaneFlows {
     memory: Arc<Mapping>,
-    /// The number of the first half's first element.
+    /// Index of the first half's first element.
     first: usize,
     sets: usize,
     turns: Arc<Turns>,
-    /// The first that has not been read.
+    /// The first epoch that has not been read.
     epoch: u32,
-    /// Where the ring's parts of that epoch end, once it is known that they do.
+    /// Ring position where that epoch's parts end, once it is known.
     due_at: Option<u64>,
-    /// Parts of the half that have been yielded.
+    /// Number of parts of the half that have been yielded.
     at: usize,
     settled: u64,
     header: RecordHeader,
-    /// The group's place is ours as long as its memory is read.
+    /// Keeps the group's slot ours as long as its memory is read.
     _place: Arc<Token>,
 }
 
-/// Most parts of a half in one batch.
+/// Maximum number of parts of a half in one batch.
 const TOGETHER: usize = 4096;
 
 impl LaneFlows {
-    /// Whether what comes next is the half of the epoch, as all of its parts in the ring have been read.
+    /// Whether the half of the epoch comes next, as all of its parts in the ring have been read.
     pub(super) fn is_due(&mut self, reader: &Reader<Word>) -> bool {
-        // Acquire: pairs with the Release of who has waited for the lanes.
+        // Acquire: pairs with the Release of the thread that has waited for the lanes.
         if self.due_at.is_none() && self.turns.frozen.load(Ordering::Acquire) > self.epoch.into() {
             self.due_at = Some(reader.position() + reader.peek());
         }
         self.due_at.is_some_and(|at| reader.position() >= at)
     }
 
-    /// What comes next in the ring is a part of the next epoch: the lane, which is one writer, has left the half.
+    /// Marks the half as due, because the ring's next part is of the next epoch: the lane, which is the only writer,
+    /// has left the half.
     pub(super) fn meet(&mut self, reader: &Reader<Word>) {
         self.due_at = Some(reader.position());
     }
@@ -279,12 +282,12 @@ impl LaneFlows {
         self.epoch
     }
 
-    /// Everything that was stamped before this time has been yielded, as far as this lane and worker go.
+    /// The time before which all timestamps have been yielded, for this lane and worker.
     pub(super) fn settled(&self) -> u64 {
         self.settled
     }
 
-    /// The rest of the half that [`LaneFlows::is_due`].
+    /// The remaining parts of the half for which [`LaneFlows::is_due`] is true.
     pub(super) fn half(&self) -> Half<'_> {
         let first = self.first + (self.epoch & 1) as usize * half_elements(self.sets);
         let mut half = Half { flows: self, first, at: self.at, count: 0 };
@@ -298,14 +301,14 @@ impl LaneFlows {
         half
     }
 
-    /// So many parts have been yielded. True: that was all, and the next epoch's parts come.
+    /// Accounts for `yielded` parts. True: the half is exhausted, and the next epoch's parts follow.
     pub(super) fn advance(&mut self, yielded: usize) -> bool {
         self.at += yielded;
         self.turns.parts.fetch_add(yielded as u64, Ordering::Relaxed);
         if self.half().count > 0 {
             return false;
         }
-        // Relaxed: ordered by `frozen`, or by the ring's head; nobody changes it before we have read.
+        // Relaxed: ordered by `frozen`, or by the ring's head; it does not change before we have read it.
         self.settled = self.turns.settled[(self.epoch & 1) as usize].load(Ordering::Relaxed);
         (self.epoch, self.at, self.due_at) = (self.epoch + 1, 0, None);
         // Release: pairs with the Acquire in `GroupFlows::look`.
@@ -314,11 +317,11 @@ impl LaneFlows {
     }
 }
 
-/// Half a cache that nobody fills.
+/// A half of a cache that is not being filled.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Half<'a> {
     flows: &'a LaneFlows,
-    /// Its first element.
+    /// Index of the half's first element.
     first: usize,
     /// Parts before the first.
     at: usize,
@@ -326,22 +329,22 @@ pub(crate) struct Half<'a> {
 }
 
 impl<'a> Half<'a> {
-    /// Parts in it that are not yielded yet.
+    /// Number of parts in the half that are not yielded yet.
     pub(crate) fn count(&self) -> usize {
         self.count
     }
 
-    /// How many of these go together.
+    /// Number of these parts that fit into one batch.
     pub(crate) fn together(&self) -> usize {
         self.count.min(TOGETHER)
     }
 
-    /// A header of records of parts.
+    /// The record header that all parts share.
     pub(crate) fn header(&self) -> &'a RecordHeader {
         &self.flows.header
     }
 
-    /// A part; `None`: what stands there is none, which no lane writes.
+    /// A part; `None`: the element is not a part, which no lane writes.
     #[inline]
     pub(crate) fn part(&self, number: usize) -> Option<&'a FlowPart> {
         let number = self.at + number;
@@ -361,9 +364,9 @@ impl<'a> Half<'a> {
 
     #[inline]
     fn element(&self, number: usize) -> &'a [u8] {
-        // SAFETY: the half is frozen: no lane finds its epoch in the group any more, and those that had found it are done
-        // (`LaneFlows::is_due` says why); it is filled anew only after `LaneFlows::advance` has said that it was
-        // read, for which nothing borrowed from it may live. Nobody else can write to the map but by a mistake.
+        // SAFETY: the half is frozen: no lane finds its epoch in the group any more, and lanes that had found it are
+        // done (see `LaneFlows::is_due`); it is filled anew only after `LaneFlows::advance` has reported it as read,
+        // when no borrow of it may live. Nothing else writes to the map except by a mistake.
         unsafe { self.flows.memory.bytes((self.first + number) * FLOW_ELEMENT, FLOW_ELEMENT) }
     }
 }

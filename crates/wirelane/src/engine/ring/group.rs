@@ -1,10 +1,10 @@
-//! Membership: how a process joins an instance as a group, and how its place is cleared after it.
+//! Membership: joining an instance as a group, and clearing the group's slot afterwards.
 //!
-//! A place is taken by putting a socket into the instance's `wl_owners` map, which only succeeds where there
-//! is none (BPF_NOEXIST). The kernel takes the socket out again when its last descriptor is closed, so a place
-//! whose owner was killed is free at once, and whoever holds a place works on it alone. What a dead owner left
-//! behind (its active bit, its rings) is cleared by the next owner of the place or by [`reap`], which every
-//! process of the instance runs a few times a second.
+//! A slot is taken by putting a socket into the instance's `wl_owners` map, which only succeeds where the entry is
+//! empty (BPF_NOEXIST). The kernel removes the socket when its last descriptor is closed, so the slot of a killed owner
+//! is free at once, and the holder of a slot has exclusive access to it. The remains of a dead owner (its active bit,
+//! its rings) are cleared by the next owner of the slot or by [`reap`], which every process of the instance runs a few
+//! times a second.
 
 use std::mem::offset_of;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -40,7 +40,7 @@ use crate::settings::Clock;
 use wirelane_filter::Filter;
 use wirelane_netdev::Device;
 
-/// A place in an instance, and the memory of its rings.
+/// A slot in an instance, and the memory of its rings.
 #[derive(Debug)]
 pub(crate) struct Membership {
     instance: Arc<Instance>,
@@ -49,38 +49,38 @@ pub(crate) struct Membership {
     segments: usize,
     data: Arc<Mapping>,
     readers: Arc<Mapping>,
-    /// The rings' map: [`Membership::set_filter`] hands it over once more, to wait.
+    /// The rings' map: [`Membership::set_filter`] puts it into the instance once more, to wait.
     map: MapHandle,
     rules: Option<Arc<GroupRules>>,
     flows: Option<Arc<GroupFlows>>,
     http: Option<Arc<MapHandle>>,
     clock: Clock,
-    /// Its rules hold for the whole device.
+    /// Whether the group's rules hold for the whole device.
     wide: bool,
     /// Whether the program on the device is known to have [`features::FILTERS`].
     knows_filters: bool,
     joined: bool,
 }
 
-/// The exclusive hold on one group's place; given up on drop, or by the kernel when the process ends.
+/// Exclusive ownership of one group's slot; given up on drop, or by the kernel when the process ends.
 #[derive(Debug)]
 struct GroupSlot {
     group: usize,
     token: Arc<Token>,
 }
 
-/// The socket that stands in `wl_owners` for as long as somebody has it open, and its peer. Workers share it:
-/// one that outlives its capture still reads the writers' ends of its rings, which must not become another
-/// group's meanwhile.
+/// The socket in `wl_owners`, which stays there as long as a descriptor of it is open, and its peer. Workers share it:
+/// a worker that outlives its capture still reads the writers' ends of its rings, which must not become another group's
+/// meanwhile.
 #[derive(Debug)]
 pub(super) struct Token(#[expect(dead_code, reason = "held open, not used")] (OwnedFd, OwnedFd));
 
-/// How long a place that is only being cleared is waited for, where no other is free.
+/// Maximum time to wait for a slot that is only being cleared, where no other is free.
 const CLEARING: Duration = Duration::from_secs(1);
 
-impl GroupSlot {
-    /// Takes this place; `None` if somebody has it.
-    fn take(instance: &Instance, group: usize) -> Result<Option<GroupSlot>> {
+impl Place {
+    /// Takes this slot; `None` if it has an owner.
+    fn take(instance: &Instance, group: usize) -> Result<Option<Place>> {
         let (token, peer) =
             UnixDatagram::pair().map_err(|e| Error::kernel("making an ownership token", e))?;
         let value = token.as_raw_fd() as u64;
@@ -92,8 +92,8 @@ impl GroupSlot {
         }
     }
 
-    /// Takes the first free place.
-    fn take_any(instance: &Instance, device: &str) -> Result<GroupSlot> {
+    /// Takes the first free slot.
+    fn take_any(instance: &Instance, device: &str) -> Result<Place> {
         let deadline = Instant::now() + CLEARING;
         loop {
             for group in 0..MAX_GROUPS {
@@ -101,7 +101,7 @@ impl GroupSlot {
                     return Ok(place);
                 }
             }
-            // An inactive place may be in the hands of a process that clears it after a dead owner.
+            // An inactive slot may be owned by a process that clears it after a dead owner.
             if (0..MAX_GROUPS).all(|group| is_active(instance, group)) || Instant::now() >= deadline {
                 return Err(Error::TooManyGroups { device: device.to_owned(), limit: MAX_GROUPS as u32 });
             }
@@ -109,7 +109,7 @@ impl GroupSlot {
         }
     }
 
-    /// Ends what an earlier owner may have left running in this place.
+    /// Clears the remains of an earlier owner of this slot.
     fn clear(&self, instance: &Instance) -> Result<()> {
         set_active(instance, self.group, false);
         set_wide(instance, self.group, false);
@@ -136,8 +136,8 @@ impl GroupSlot {
     }
 }
 
-/// Does something to several entries of arrays of maps side by side: every change waits for all running programs,
-/// and those that wait at the same time wait for the same programs.
+/// Applies `change` to several entries of arrays of maps in parallel: every change waits for all running programs, and
+/// changes that wait at the same time wait for the same programs.
 fn at_once<T: Send>(entries: impl Iterator<Item = T>, change: impl Fn(T) -> Result<()> + Sync) -> Result<()> {
     let change = &change;
     std::thread::scope(|scope| {
@@ -149,18 +149,18 @@ fn at_once<T: Send>(entries: impl Iterator<Item = T>, change: impl Fn(T) -> Resu
     })
 }
 
-/// The arrays of maps that have one place for each group, but for its rules.
+/// The arrays of maps with one entry for each group, except those of its rules.
 fn of_groups(instance: &Instance) -> [&MapHandle; 5] {
     [&instance.data, &instance.flows, &instance.http, &instance.streams, &instance.measured]
 }
 
-/// Whether an array of maps has an entry here. Cheap, whereas a deletion waits even if there is nothing.
+/// Whether an array of maps has an entry with this key. Cheap, whereas a deletion waits even if there is no entry.
 fn is_there(map: &MapHandle, key: usize) -> Result<bool> {
     let found = map.lookup(&(key as u32).to_ne_bytes(), MapFlags::ANY);
     found.map(|found| found.is_some()).map_err(|e| Error::bpf("looking for a group's map", e))
 }
 
-/// Takes an entry out of an array of maps. On return no program uses it any more.
+/// Removes an entry from an array of maps. On return no program uses it any more.
 fn remove(map: &MapHandle, key: usize) -> Result<()> {
     match map.delete(&(key as u32).to_ne_bytes()) {
         Err(e) if e.kind() != libbpf_rs::ErrorKind::NotFound => Err(Error::bpf("removing a group's map", e)),
@@ -168,7 +168,7 @@ fn remove(map: &MapHandle, key: usize) -> Result<()> {
     }
 }
 
-/// Clears the places of groups whose owners are gone. Returns how many there were.
+/// Clears the slots of groups whose owners have ended. Returns their number.
 pub(crate) fn reap(instance: &Instance) -> Result<usize> {
     let mut reaped = 0;
     for group in 0..MAX_GROUPS {
@@ -180,8 +180,8 @@ pub(crate) fn reap(instance: &Instance) -> Result<usize> {
         if !left {
             continue;
         }
-        // Taken only where the owner is gone; while we hold it, nobody else can join here.
-        if let Some(place) = GroupSlot::take(instance, group)? {
+        // Succeeds only where the owner has ended; while we hold the slot, no other process can join here.
+        if let Some(place) = Place::take(instance, group)? {
             place.clear(instance)?;
             reaped += 1;
         }
@@ -265,7 +265,7 @@ impl Membership {
         let plugins = GroupPlugins::new(&config.plugins, &installed.plugins);
         let programs = (installed.place, plugins.mask());
         write_group(instance, place.group, config, segments, programs, (filter, NO_RULES));
-        // The lock goes: from here on the group's description says which program it uses.
+        // Releases the lock: from here on the group's description names its program.
         drop(installed);
         if config.flags & group_flags::ADAPTIVE != 0 {
             for lane in 0..instance.lanes {
@@ -295,8 +295,8 @@ impl Membership {
         let flows = |flows| GroupFlows::new((instance, place.group), flows, config.workers, token);
         let flows = config.flows.as_ref().map(flows).transpose()?.map(Arc::new);
         let http = http::create(instance, place.group, config.http)?;
-        // Before the rings are handed over, for which the kernel waits: each run that finds the group active marks
-        // its packet.
+        // Before the rings are put into the instance, for which the kernel waits: each run that finds the group active
+        // marks its packet.
         set_ordered(instance, place.group, config.ordered);
         let membership = Membership {
             instance: Arc::clone(instance),
@@ -318,11 +318,11 @@ impl Membership {
         Ok(membership)
     }
 
-    /// From its next packet on, each lane evaluates by this filter; `None` accepts everything. On return none evaluates by
-    /// the one before.
+    /// Evaluates by this filter in each lane, from its next packet on; `None` accepts everything. On return no lane
+    /// evaluates by the previous filter.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] where the program that runs knows no filters, and cannot be replaced.
+    /// [`Error::Unsupported`] where the running program does not support filters, and cannot be replaced.
     pub(crate) fn set_filter(&mut self, device: &Device, filter: Option<&Filter>) -> Result<()> {
         if !self.joined {
             return Ok(());
@@ -344,34 +344,34 @@ impl Membership {
         let number = match filter {
             None => NO_FILTER,
             Some(filter) => {
-                // The one that is not in use; whoever evaluated by it has done (below).
+                // The filter that is not in use; runs that evaluated by it have ended (below).
                 let number = if filters::in_use(&self.instance, group) == FIRST_FILTER { 2 } else { 1 };
                 filters::write(&self.instance, group, number, filter)?;
                 number
             }
         };
         filters::switch(&self.instance, group, number);
-        // Handing over the map that is there changes nothing, but the kernel waits for all programs that are running
-        // now (maybe_wait_bpf_programs() in kernel/bpf/syscall.c).
+        // Putting the same map there again changes nothing, but the kernel waits for all programs that are running now
+        // (maybe_wait_bpf_programs() in kernel/bpf/syscall.c).
         self.hand_over()
     }
 
-    /// Its rules, where there is room for any.
+    /// The group's rules; `None`: no capacity for rules.
     pub(crate) fn rules(&self) -> Option<&Arc<GroupRules>> {
         self.rules.as_ref()
     }
 
-    /// Its flow caches, where it has any.
+    /// The group's flow caches; `None`: no flows.
     pub(crate) fn flows(&self) -> Option<&Arc<GroupFlows>> {
         self.flows.as_ref()
     }
 
-    /// The directions of connections that its lanes follow, where they do.
+    /// The map of connection directions that the group's lanes follow; `None`: no HTTP.
     pub(crate) fn http(&self) -> Option<Arc<MapHandle>> {
         self.http.clone()
     }
 
-    /// Puts the group's rings where lanes find them. The kernel waits for running programs.
+    /// Puts the group's rings into the instance's map for the lanes. The kernel waits for running programs.
     fn hand_over(&self) -> Result<()> {
         let key = (self.place.group as u32).to_ne_bytes();
         self.instance
@@ -380,7 +380,7 @@ impl Membership {
             .map_err(|e| Error::bpf("handing the rings to the capture program", e))
     }
 
-    /// Hangs up the bells of all workers, in their order.
+    /// Puts the bells of all workers, in their order, into the instance's map.
     pub(crate) fn hang(&self, bells: &[Bell]) -> Result<()> {
         at_once(bells.iter().enumerate(), |(worker, bell)| {
             let key = ((self.place.group * MAX_WORKERS + worker) as u32).to_ne_bytes();
@@ -391,15 +391,15 @@ impl Membership {
         })
     }
 
-    /// Lanes write to the group from now on.
+    /// Makes lanes write to the group.
     pub(crate) fn activate(&self) {
         set_clock(&self.instance, self.place.group, self.clock);
         set_wide(&self.instance, self.place.group, self.wide);
         set_active(&self.instance, self.place.group, true);
     }
 
-    /// Lanes write no more: on return no program run touches the group's rings. The place, and with it the
-    /// ledger, stays ours until drop.
+    /// Stops the lanes' writing: on return no program run touches the group's rings. The slot, and with it the ledger,
+    /// stays ours until drop.
     pub(crate) fn leave(&mut self) -> Result<()> {
         if std::mem::take(&mut self.joined) {
             if let Some(rules) = &self.rules {
@@ -438,12 +438,12 @@ impl Membership {
         (reader, memory)
     }
 
-    /// The mark of a lane's packet at hand.
+    /// The mark of the packet that a lane is processing.
     pub(crate) fn mark(&self, lane: usize) -> Word {
         Word::new(&self.instance.marks, lane * size_of::<Mark>() + offset_of!(Mark, in_flight))
     }
 
-    /// What a worker reads of a lane's flow cache.
+    /// A worker's view of a lane's flow cache.
     pub(crate) fn lane_flows(&self, lane: usize, worker: usize) -> Option<LaneFlows> {
         self.flows.as_ref().map(|flows| flows.lane(lane, worker))
     }
@@ -453,28 +453,28 @@ impl Membership {
         read_tally(&self.instance, self.place.group, slot)
     }
 
-    /// What became of the packets that were steered to one worker, over all lanes.
+    /// Counts of the packets that were steered to one worker, over all lanes.
     pub(crate) fn worker_tally(&self, worker: usize) -> WorkerTally {
         worker_tally(&self.instance, self.place.group, worker)
     }
 
-    /// How many packets and copies were sent to the exit with this number, and how many could not be.
+    /// Number of packets and copies that were sent to the egress device with this number, and number of failures.
     pub(crate) fn sent(&self, index: usize) -> (u64, u64) {
         egress_devices::read(&self.instance, self.place.group, index)
     }
 
-    /// How far a worker has read its ring of this lane.
+    /// A worker's read position in its ring of this lane.
     pub(crate) fn tail(&self, lane: usize, worker: usize) -> Word {
         let end = (lane * self.workers + worker) * size_of::<ReaderEnd>();
         Word::new(&self.readers, end + offset_of!(ReaderEnd, tail))
     }
 
-    /// The place's number in the instance.
+    /// The slot's number in the instance.
     pub(crate) fn group(&self) -> usize {
         self.place.group
     }
 
-    /// The instance it belongs to.
+    /// The instance of the group.
     pub(crate) fn instance(&self) -> &Arc<Instance> {
         &self.instance
     }

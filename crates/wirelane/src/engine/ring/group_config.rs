@@ -1,4 +1,4 @@
-//! What a capture asks of an instance for its group, from the capture's settings.
+//! Requests of a capture to an instance for its group, from the capture's settings.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::settings::{Clock, Settings, Share};
 /// costs half the throughput, 2 KiB next to nothing).
 const PUBLISH_EVERY: u32 = 2048;
 
-/// What a group asks of an instance.
+/// Configuration of a group in an instance.
 #[derive(Clone, Debug)]
 pub(crate) struct GroupConfig {
     /// Features that the capture program must have: [`needed_features`].
@@ -32,27 +32,27 @@ pub(crate) struct GroupConfig {
     /// Bytes of each ring; rounded up to a power of two of segments.
     pub(crate) ring_size: usize,
     pub(crate) steering: u32,
-    /// Which part of all flows; `None`: all of them.
+    /// The part of all flows to capture; `None`: all flows.
     pub(crate) share: Option<Share>,
     pub(crate) flags: u32,
     pub(crate) publish_every: u32,
     pub(crate) clock: Clock,
-    /// Whether its workers merge lanes by time.
+    /// Whether the group's workers merge lanes by time.
     pub(crate) ordered: bool,
-    /// Which packets; `None`: all.
+    /// The packets to capture; `None`: all packets.
     pub(crate) filter: Option<Filter>,
     /// Unread bytes of a ring from which congestion control refuses packets, and from which it refuses all.
     pub(crate) shed: Option<(u32, u32)>,
-    /// What steers where `steering` says that a program does.
+    /// The program that steers where `steering` selects one.
     pub(crate) program: Option<UserProgram>,
-    /// What rules may ask, and how many nanoseconds each of these may take on the average.
+    /// Plug-ins that rules may call, and the nanoseconds that each may take on average.
     pub(crate) plugins: Vec<Plugin>,
     pub(crate) plugin_budget: u32,
-    /// Room for rules, and whoever makes named sets; `None`: there will be none.
+    /// Capacity for rules, and the owner of named sets; `None`: no rules at any time.
     pub(crate) rules: Option<(RulesCapacity, Arc<KernelSets>)>,
-    /// Where they may send packets.
+    /// Devices that rules may send packets to.
     pub(crate) egress_devices: Vec<EgressDevice>,
-    /// Whether packets become flows in the lanes, or heads of HTTP are picked out there.
+    /// Whether lanes aggregate packets to flows, or select heads of HTTP.
     pub(crate) flows: Option<KernelFlows>,
     pub(crate) http: Option<crate::http_heads::KernelHttp>,
     /// The RTP streams that lanes measure.
@@ -75,7 +75,7 @@ pub(crate) fn needed_features(settings: &Settings) -> u32 {
 }
 
 impl GroupConfig {
-    /// What a device's instance is asked for. `lanes` and `queues` are the instance's.
+    /// The configuration for a device's instance. `lanes` and `queues` are the instance's.
     ///
     /// # Errors
     /// [`crate::Error::Filter`].
@@ -87,7 +87,7 @@ impl GroupConfig {
     ) -> Result<GroupConfig> {
         let ring_size = settings.bytes_per_ring(lanes * settings.workers);
         let rounded = ring_size.div_ceil(SEGMENT).next_power_of_two() * SEGMENT;
-        // The whole device means every queue that it can ever have.
+        // The whole device means all of its present and future queues.
         let queues = if hook == Hook::Egress {
             vec![0]
         } else if selected.is_whole_device() {

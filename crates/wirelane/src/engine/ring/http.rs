@@ -12,10 +12,10 @@ use super::instance::Instance;
 use crate::error::{Error, Result};
 use crate::http_heads::KernelHttp;
 
-/// Makes the map of a group that is joining, if it wishes for one, and puts it where lanes look for it.
+/// Creates the map of a group that is joining, if it requests one, and puts it into the instance's map for the lanes.
 ///
 /// # Errors
-/// What the kernel said.
+/// The error that the kernel returned.
 pub(super) fn create(
     instance: &Instance,
     group: usize,

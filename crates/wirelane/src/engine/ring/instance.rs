@@ -1,7 +1,8 @@
-//! A capture program on a device: found if it runs, loaded otherwise.
+//! A capture program on a device: the running one, or a newly loaded one.
 //!
-//! Nothing is pinned: every user of an instance holds the same link and maps, and the kernel takes the program off the device
-//! with the last of them. A running one is found by what is on the device. Where tc has no links, `clsact/` does the same.
+//! Nothing is pinned: every user of an instance holds the same link and maps, and the kernel detaches the program from
+//! the device with the last user. A running instance is found by the programs on the device. Where tc has no links,
+//! `clsact/` does the same.
 
 use std::mem::{MaybeUninit, offset_of};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -52,22 +53,22 @@ pub(crate) struct Instance {
     pub(crate) egress_devices: Mapping,
     /// `struct wl_plugins`, one per group and lane.
     pub(crate) plugins: Mapping,
-    /// The same as `rings`, read-only: for workers.
+    /// The same memory as `rings`, read-only: for workers.
     pub(crate) writers_ends: Arc<Mapping>,
     /// `struct wl_mark`, one per lane; read-only.
     pub(crate) marks: Arc<Mapping>,
     pub(crate) data: MapHandle,
     pub(crate) bells: MapHandle,
     pub(crate) owners: MapHandle,
-    /// The objects of steering programs, and then of plug-ins.
+    /// Object files of steering programs, followed by those of plug-ins.
     pub(crate) programs: MapHandle,
     /// `struct wl_filter`, two per group.
     pub(crate) filters: MapHandle,
     /// The flow caches of groups (`struct wl_flow_element`).
     pub(crate) flows: MapHandle,
-    /// The directions of connections that groups have followed (`struct wl_http_way`).
+    /// Connection directions that groups have followed (`struct wl_http_way`).
     pub(crate) http: MapHandle,
-    /// Which RTP streams groups measure, and what these come to.
+    /// RTP streams that groups measure, and their measured state.
     pub(crate) streams: MapHandle,
     pub(crate) measured: MapHandle,
     pub(crate) rules: RuleMaps,
@@ -75,7 +76,7 @@ pub(crate) struct Instance {
     pub(super) hold: Hold,
 }
 
-/// What keeps a program on a device.
+/// The attachment that keeps a program on a device.
 #[derive(Debug)]
 pub(super) enum Hold {
     Link(OwnedFd),
@@ -83,10 +84,11 @@ pub(super) enum Hold {
 }
 
 impl Instance {
-    /// The instance on this hook of `device`: the running one, or a new one whose program has these features.
+    /// The instance on this hook of `device`: the running one, or a new one with a program that has these features.
     ///
     /// # Errors
-    /// [`Error::ForeignProgram`], [`Error::OtherVersion`], [`Error::Unsupported`], or what the kernel said.
+    /// [`Error::ForeignProgram`], [`Error::OtherVersion`], [`Error::Unsupported`], or the error that the kernel
+    /// returned.
     pub(crate) fn open(
         device: &Device,
         hook: Hook,
@@ -97,7 +99,7 @@ impl Instance {
         if let Err(e) = clsact::heal(device) {
             tracing::warn!("{}: looking for tc filters that a killed wirelane left: {e}", device.name);
         }
-        // Between looking and acting another process may start or end an instance: look again then.
+        // Another process may start or end an instance between the lookup and the change: look again then.
         for _ in 0..16 {
             if let Some(instance) = find_or_load(device, hook, tc, features, cleanup)? {
                 return Ok(instance);
@@ -110,8 +112,8 @@ impl Instance {
         })
     }
 
-    /// The instance for received packets by XDP: in the mode that one runs in already, else native where the
-    /// driver can, else generic, with a warning.
+    /// The instance for received packets by XDP: in the mode of a running instance, else native where the driver
+    /// supports it, else generic, with a warning.
     ///
     /// # Errors
     /// As [`Instance::open`].
@@ -132,7 +134,7 @@ impl Instance {
         }
     }
 
-    /// The lanes that can bring packets of these queues.
+    /// The lanes that can deliver packets of these queues.
     pub(crate) fn lanes_of(&self, queues: &[u32]) -> Vec<usize> {
         if self.per_cpu {
             (0..self.lanes).collect()
@@ -141,7 +143,7 @@ impl Instance {
         }
     }
 
-    /// Lines of the ledger that each group has.
+    /// Number of ledger lines of each group.
     pub(crate) fn slots(&self) -> usize {
         if self.per_cpu { self.lanes * self.queues } else { self.queues }
     }
@@ -156,13 +158,13 @@ impl Instance {
         ((group * self.lanes + lane) * MAX_WORKERS + worker) * size_of::<Ring>()
     }
 
-    /// Byte offset in [`Instance::balances`] of what a lane knows of a group's buckets.
+    /// Byte offset in [`Instance::balances`] of a lane's counts of a group's buckets.
     pub(crate) fn balance(&self, group: usize, lane: usize) -> usize {
         (group * self.lanes + lane) * size_of::<Balance>()
     }
 
-    /// The device that the program is on, by its index in the network namespace where that is now; 0: it is on none
-    /// any more. `None` where there is no link to ask.
+    /// The device that the program is attached to, by its index in the network namespace where the device is now; 0: no
+    /// device any more. `None` where there is no link to query.
     ///
     /// # Errors
     /// [`Error::Kernel`] where the kernel does not answer.
@@ -173,10 +175,10 @@ impl Instance {
         }
     }
 
-    /// The program that runs on the device now: it changes when somebody brings a program.
+    /// The program that runs on the device now: it changes when a group adds a program.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The error that the kernel returned.
     pub(super) fn program(&self) -> Result<OwnedFd> {
         let id = match &self.hold {
             Hold::Link(link) => attach::program_of(link)?,
@@ -187,10 +189,10 @@ impl Instance {
             .ok_or_else(|| Error::kernel("opening the capture program", std::io::ErrorKind::NotFound.into()))
     }
 
-    /// Puts a program in the place of the one that runs, which is `old`. No packet passes in between.
+    /// Replaces the running program, which is `old`. No packet passes uncaptured in between.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The error that the kernel returned.
     pub(super) fn replace(&self, old: &OwnedFd, new: BorrowedFd<'_>, device: &Device) -> Result<()> {
         match &self.hold {
             Hold::Link(link) => attach::replace(link, old, new, device),
@@ -204,7 +206,7 @@ impl Instance {
     }
 }
 
-/// The instance that runs on this hook of the device now, to look at; `None` where there is none.
+/// The instance that runs on this hook of the device now, for inspection; `None` without one.
 pub(crate) fn running(
     device: &Device,
     hook: Hook,
@@ -224,7 +226,7 @@ pub(crate) fn running(
     }
 }
 
-/// `None` where what was found has changed meanwhile.
+/// Finds or loads an instance; `None` where the lookup result has changed meanwhile.
 fn find_or_load(
     device: &Device,
     hook: Hook,
@@ -244,7 +246,7 @@ fn find_or_load(
             reason: format!("{} is already captured by {running}; ask for the same", device.name),
         }),
         Found::Nothing | Found::NoLinks => {
-            // On a kernel that has both, one that asked for clsact may be there.
+            // On a kernel with both, there may be an instance that requested clsact.
             if tc_hook && let Some((filter, program)) = clsact::join(device, hook, cleanup)? {
                 return join(device, program, hook, Hold::Filter(filter));
             }
@@ -317,7 +319,7 @@ fn load(
     features: u32,
     as_filter: Option<&Arc<CleanupProcess>>,
 ) -> Result<Option<Instance>> {
-    // Device-bound programs may ask the card's descriptors (Documentation/networking/xdp-rx-metadata.rst).
+    // Device-bound programs can read the card's descriptors (Documentation/networking/xdp-rx-metadata.rst).
     let metadata = hook == Hook::Xdp(XdpMode::Native)
         && device.xdp_features.as_ref().is_some_and(|f| f.rx_vlan_tag || f.rx_timestamp);
     match load_as(device, hook, features, as_filter, metadata)? {
@@ -336,7 +338,7 @@ fn load(
     }
 }
 
-/// What came of loading.
+/// Result of loading.
 enum Loaded {
     /// `None` if another process was faster.
     Instance(Option<Box<Instance>>),
@@ -344,7 +346,7 @@ enum Loaded {
     Unsafe { given: usize, now: usize },
 }
 
-/// [`load`], with a program that asks the card for `metadata` or without.
+/// [`load`], with a program that reads `metadata` of the card or without.
 fn load_as(
     device: &Device,
     hook: Hook,
@@ -352,7 +354,7 @@ fn load_as(
     as_filter: Option<&Arc<CleanupProcess>>,
     metadata: bool,
 ) -> Result<Loaded> {
-    // On the way out there are no RX queues: all packets count as of queue 0.
+    // Transmitted packets have no RX queues: all count for queue 0.
     let one_queue = hook == Hook::Egress || hook == Hook::Ingress && !tells_queues(attach::driver(device));
     let queues = if one_queue { 1 } else { (device.max_rx_queues as usize).clamp(1, MAX_QUEUES) };
     let per_cpu = hook != Hook::Xdp(XdpMode::Native) || shares_queues(attach::driver(device));
@@ -418,10 +420,8 @@ fn load_as(
         }
         tracing::debug!("{}: {given} instructions given, {now} loaded", device.name);
     }
-    // Not looked at by every program: bound to it, they are found by whoever finds the program.
-    for map in
-        [skel.maps.wl_owners.as_fd(), skel.maps.wl_programs.as_fd(), skel.maps.wl_egress_devices.as_fd()]
-    {
+    // Some programs do not use these maps: bound to the program, they are found by processes that find the program.
+    for map in [skel.maps.wl_owners.as_fd(), skel.maps.wl_programs.as_fd(), skel.maps.wl_egress_devices.as_fd()] {
         attach::bind(program, map).map_err(|e| Error::kernel(doing("binding a map"), e))?;
     }
     let handle = |map| MapHandle::try_from(map).map_err(|e| Error::bpf(doing("keeping a map"), e));
@@ -485,7 +485,7 @@ fn load_as(
         && attach::link_of(first)?.is_some()
         && first != attach::program_id(program)?
     {
-        // tc takes any number of programs: of two processes that came at once, the later one joins the other.
+        // tc takes any number of programs: if two processes attach at once, the later one joins the other.
         return Ok(Loaded::Instance(None));
     }
     maps.share(device, hook, Hold::Link(link)).map(|instance| Loaded::Instance(Some(Box::new(instance))))

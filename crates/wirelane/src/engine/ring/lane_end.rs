@@ -13,31 +13,31 @@ use super::reader::Reader;
 use super::source::Shared;
 use crate::tally::DeviceTally;
 
-/// One ring that leads to the worker.
+/// One ring of a worker.
 #[derive(Debug)]
 pub(crate) struct LaneEnd {
     pub(crate) reader: Reader<Word>,
     pub(crate) memory: RingMemory,
     pub(crate) device: u16,
     pub(crate) tally: Arc<DeviceTally>,
-    /// Of all workers that the lane writes to, by their number; empty where buckets do not move.
+    /// All workers that the lane writes to, by number; empty where buckets do not move.
     pub(crate) peers: Vec<Peer>,
     pub(crate) barrier: Option<Barrier>,
-    /// What the lane has kept for the worker.
+    /// The lane's flow cache for the worker.
     pub(crate) flows: Option<LaneFlows>,
-    /// The packet that the lane has at hand (`wl_mark.in_flight`).
+    /// The packet that the lane is processing (`wl_mark.in_flight`).
     pub(crate) mark: Word,
 }
 
 /// A worker that the same lane writes to.
 #[derive(Debug)]
 pub(crate) struct Peer {
-    /// How far it has read its ring of this lane.
+    /// The peer's read position in its ring of this lane.
     pub(crate) tail: Word,
     pub(crate) shared: Arc<Shared>,
 }
 
-/// What the next record of a ring must wait for (bpf/balance.h).
+/// Condition for the next record of a ring (bpf/balance.h).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Barrier {
     worker: usize,
@@ -45,12 +45,12 @@ pub(crate) struct Barrier {
 }
 
 impl LaneEnd {
-    /// Whether what comes next has to wait for another worker. Passes barriers that have fallen.
+    /// Whether the next record has to wait for another worker. Passes barriers whose condition is met.
     pub(super) fn is_blocked(&mut self) -> bool {
         let Some(Barrier { worker, position }) = self.barrier else { return false };
         let fallen = self.peers.get(worker).is_none_or(|peer| {
-            // Acquire, the tail: pairs with the Release of the peer's Reader::release, so that what it did with
-            // its records is done. Acquire, `ended`: the same with its end.
+            // Acquire, the tail: pairs with the Release of the peer's Reader::release, so that its processing of the
+            // records is done. Acquire, `ended`: the same with the peer's end.
             peer.tail.load(Ordering::Acquire) >= position || peer.shared.ended.load(Ordering::Acquire)
         });
         if fallen {
@@ -60,7 +60,7 @@ impl LaneEnd {
         !fallen
     }
 
-    /// Whether what comes next is a half of the flow cache. Steps over those that have nothing in them.
+    /// Whether a half of the flow cache comes next. Skips empty halves.
     pub(super) fn half_is_due(&mut self) -> bool {
         let Some(flows) = &mut self.flows else { return false };
         while flows.is_due(&self.reader) {
@@ -72,7 +72,7 @@ impl LaneEnd {
         false
     }
 
-    /// The last batch ended at a barrier, which is what comes next; or before another epoch of the flow cache.
+    /// Accounts for a batch that ended at a barrier, which comes next, or before another epoch of the flow cache.
     pub(super) fn meet_barrier(&mut self) {
         if let Some(flows) = &mut self.flows {
             return flows.meet(&self.reader);

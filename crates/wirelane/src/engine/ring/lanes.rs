@@ -1,5 +1,5 @@
-//! What a lane is under each hook and driver: an RX queue where one thread at a time is inside for it, else a CPU; and which
-//! hook a capture takes beside others.
+//! Definition of a lane for each hook and driver: an RX queue if only one thread at a time runs the program for it,
+//! else a CPU; and the choice of a hook beside other captures.
 
 use std::sync::Arc;
 
@@ -18,8 +18,8 @@ pub(super) fn shares_queues(driver: &str) -> bool {
     matches!(driver, "tun" | "tap" | "bonding" | "hv_netvsc")
 }
 
-/// Whether tc is told the RX queue of a packet. A veth hands packets over without it, unless NAPI polls it
-/// (drivers/net/veth.c, veth_xmit()): the packet has the number of the sender's TX queue then.
+/// Whether tc knows the RX queue of a packet. A veth hands packets over without it, unless NAPI polls it
+/// (drivers/net/veth.c, veth_xmit()): the packet then has the number of the sender's TX queue.
 pub(super) fn tells_queues(driver: &str) -> bool {
     driver != "veth"
 }
@@ -35,8 +35,9 @@ pub(super) fn refuse_realtime(realtime: bool, per_cpu: bool, device: &Device, ho
     })
 }
 
-/// The hook for received packets where the choice is ours: the one of an instance that runs on the device, so that all
-/// captures of the device get copies. At another hook, what one of them takes would not reach the others. `None`: XDP.
+/// The hook for received packets where the user did not choose: the hook of an instance that runs on the device, so
+/// that all captures of the device get copies. At different hooks, packets that one of them consumes would not reach
+/// the others. `None`: XDP.
 pub(crate) fn beside_others(
     device: &Device,
     wanted: Option<Hook>,
@@ -45,7 +46,7 @@ pub(crate) fn beside_others(
     Ok(match wanted {
         Some(Hook::Ingress) => match attach::look(device, Hook::Xdp(XdpMode::Native)) {
             Ok(Found::Ours { .. }) => None,
-            // tc goes beside other programs' XDP.
+            // tc works beside the XDP of other programs.
             Ok(Found::Nothing | Found::NoLinks) | Err(Error::ForeignProgram { .. }) => wanted,
             Err(error) => return Err(error),
         },

@@ -3,14 +3,14 @@
 use std::cell::RefCell;
 
 thread_local! {
-    /// What libbpf has warned of in this thread, while somebody listens.
+    /// Warnings of libbpf in this thread, inside [`listening`].
     static HEARD: RefCell<Option<Vec<String>>> = const { RefCell::new(None) };
 }
 
-/// Sends what libbpf prints to where everything else goes.
+/// Sends libbpf's messages to the log.
 pub(crate) fn trace_libbpf() {
     libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Debug, |level, message| {
-        // The verifier's log is for us, not for users: WIRELANE_LOG=debug shows it.
+        // The verifier's log is for developers, not for users: WIRELANE_LOG=debug shows it.
         tracing::debug!("libbpf {level:?}: {}", message.trim_end());
         if matches!(level, libbpf_rs::PrintLevel::Warn) {
             HEARD.with_borrow_mut(|heard| {
@@ -22,7 +22,7 @@ pub(crate) fn trace_libbpf() {
     })));
 }
 
-/// Does this work, and keeps what libbpf warns of meanwhile.
+/// Runs `work`, and returns libbpf's warnings during it.
 pub(super) fn listening<T>(work: impl FnOnce() -> T) -> (T, Vec<String>) {
     trace_libbpf();
     HEARD.set(Some(Vec::new()));
@@ -30,10 +30,10 @@ pub(super) fn listening<T>(work: impl FnOnce() -> T) -> (T, Vec<String>) {
     (result, HEARD.take().unwrap_or_default())
 }
 
-/// Lines of the verifier's log that are shown.
+/// Number of lines of the verifier's log that are shown.
 const LINES: usize = 10;
 
-/// The end of the verifier's log, where it says what it does not accept; `None` where there is no log.
+/// The end of the verifier's log, which has the reason of the refusal; `None` where there is no log.
 pub(super) fn verdict(log: &str) -> Option<String> {
     let statistics = ["processed ", "verification time ", "stack depth ", "peak_states"];
     let lines: Vec<&str> = log

@@ -1,4 +1,4 @@
-//! The maps of an instance: described by who has loaded them, mapped into every process that uses them.
+//! The maps of an instance: described by the process that has loaded them, mapped into every process that uses them.
 
 use std::mem::offset_of;
 use std::os::fd::AsFd as _;
@@ -41,7 +41,7 @@ pub(super) struct Maps {
 }
 
 impl Maps {
-    /// Writes the instance's description, before anybody can find it.
+    /// Writes the instance's description, before another process can find it.
     pub(super) fn describe(&self, state: &Layout) -> Result<()> {
         // SAFETY: plain integers without padding, read as the bytes they are.
         let bytes = unsafe {

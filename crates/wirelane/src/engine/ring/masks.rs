@@ -13,17 +13,17 @@ pub(super) fn set_active(instance: &Instance, group: usize, active: bool) {
     set_bit(instance, offset_of!(layout::Instance, active), group, active);
 }
 
-/// Says whether a group is asked before the others, as its rules hold for the whole device.
+/// Sets whether a group is evaluated before the others, as its rules hold for the whole device.
 pub(super) fn set_wide(instance: &Instance, group: usize, wide: bool) {
     set_bit(instance, offset_of!(layout::Instance, wide), group, wide);
 }
 
-/// Says whether lanes mark the packet at hand for a group, as its workers merge lanes by time.
+/// Sets whether lanes mark their current packet for a group, as its workers merge lanes by time.
 pub(super) fn set_ordered(instance: &Instance, group: usize, ordered: bool) {
     set_bit(instance, offset_of!(layout::Instance, ordered), group, ordered);
 }
 
-/// Says how a group wants its packets stamped.
+/// Sets how the packets of a group are stamped.
 pub(super) fn set_clock(instance: &Instance, group: usize, clock: Clock) {
     set_bit(instance, offset_of!(layout::Instance, batch_clock), group, clock == Clock::Batch);
     set_bit(instance, offset_of!(layout::Instance, card_clock), group, clock == Clock::Card);
@@ -40,7 +40,7 @@ fn set_bit(instance: &Instance, mask: usize, group: usize, set: bool) {
     }
 }
 
-/// Whether a group gets packets.
+/// Whether a group receives packets.
 pub(crate) fn is_active(instance: &Instance, group: usize) -> bool {
     instance.state.word(offset_of!(layout::Instance, active)).load(Ordering::SeqCst) & (1 << group) != 0
 }

@@ -1,7 +1,6 @@
 //! Memory shared with the kernel side: mappings of BPF maps, read and written as 64-bit words.
 //!
-//! This file and `crate::batch` hold the unsafe code of the ring engine; everything above deals in checked
-//! offsets.
+//! This file and `crate::batch` contain the unsafe code of the ring engine; all other files use checked offsets.
 
 use std::io;
 use std::ops::Deref;
@@ -10,13 +9,13 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
-/// Whether forked processes have the mappings that are made from now on.
+/// Whether forked processes inherit mappings that are made from now on.
 static KEPT_OVER_FORK: AtomicBool = AtomicBool::new(false);
 
-/// Captures that are started from now on are there in forked processes, too: for programs that become daemons after they
-/// have started a capture. The new process calls [`crate::Capture::adopt`]; one of the two must not use the capture any
-/// more, and must not drop it either ([`std::mem::forget`]). Without this a forked process does not have a capture's
-/// memory.
+/// Makes captures that are started from now on available in forked processes, too: for programs that become daemons
+/// after they have started a capture. The new process calls [`crate::Capture::adopt`]; one of the two must not use the
+/// capture any more, and must not drop it either ([`std::mem::forget`]). Without this call a forked process does not
+/// have a capture's memory.
 pub fn keep_over_fork() {
     KEPT_OVER_FORK.store(true, std::sync::atomic::Ordering::Relaxed);
 }
@@ -36,8 +35,8 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps `len` bytes of the map behind `fd` from `offset` (a multiple of the page size). Read-only
-    /// mappings fault on a write, which is what keeps a worker from ever touching what the kernel writes.
+    /// Maps `len` bytes of the map of `fd` from `offset` (a multiple of the page size). Read-only mappings fault on a
+    /// write, so a worker can never modify the kernel's data.
     pub(crate) fn new(fd: BorrowedFd<'_>, offset: usize, len: usize, writable: bool) -> io::Result<Mapping> {
         let protection = if writable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
         let offset = libc::off_t::try_from(offset).map_err(|_| io::ErrorKind::InvalidInput)?;
@@ -93,7 +92,7 @@ impl Mapping {
     /// The bytes at this offset.
     ///
     /// # Safety
-    /// Nobody, the kernel side included, writes to them while the slice lives.
+    /// Nothing, the kernel side included, writes to them while the slice lives.
     pub(crate) unsafe fn bytes(&self, offset: usize, len: usize) -> &[u8] {
         assert!(offset.checked_add(len).is_some_and(|end| end <= self.len), "{offset}+{len} of {}", self.len);
         // SAFETY: in bounds (checked), mapped for as long as `self` lives; not written to (the caller's part).
@@ -108,7 +107,7 @@ impl Drop for Mapping {
     }
 }
 
-/// One word of a mapping that it keeps alive.
+/// One word of a mapping, which it keeps alive.
 #[derive(Clone, Debug)]
 pub(crate) struct Word {
     word: NonNull<AtomicU64>,

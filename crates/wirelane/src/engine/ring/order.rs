@@ -1,21 +1,21 @@
-//! Merging of rings by time stamp: the reader's half. The writer's half is `bpf/order.h`.
+//! Merging of rings by timestamp: the reader's half. The writer's half is `bpf/order.h`.
 //!
 //! [`Merge::look`] takes a snapshot: it reads the clock, then the mark of each lane, then the head of each ring. The
-//! *horizon* is the earliest stamp that any lane can still publish. Every record with an earlier stamp lies before one of
-//! the heads, so records up to the horizon can be yielded in order. Later records are held back until the next
-//! snapshot. A record is thus held for [`SLACK`], for the time to the next snapshot ([`BETWEEN_LOOKS`]), and for as long
-//! as another lane has an earlier packet at hand.
+//! *horizon* is the earliest timestamp that any lane can still publish. Every record with an earlier timestamp is
+//! before one of the heads, so records up to the horizon can be yielded in order. Later records are held back until the
+//! next snapshot. A record is thus held for [`SLACK`], for the time to the next snapshot ([`BETWEEN_LOOKS`]), and for
+//! as long as another lane is processing an earlier packet.
 //!
 //! | word | written by | ordering here | its partner |
 //! | --- | --- | --- | --- |
 //! | `wl_mark.in_flight` | the lane, around each packet | Acquire load in [`Merge::look`] | `wl_publish` in `wl_mark_end` and `wl_mark_begin` |
 //! | `head` | the lane, every record | Acquire load, after the marks | `wl_publish` in `wl_ring_commit` |
 //!
-//! A lane that does not finish its packet (its virtual CPU is not scheduled) would hold everything back. After
-//! [`LONGEST_HOLD`] the others go on without it. Its packet is then late, and counted as such.
+//! A lane that does not finish its packet (its virtual CPU is not scheduled) would hold all records back. After
+//! [`LONGEST_HOLD`] the others continue without it. Its packet is then late, and counted as such.
 //!
-//! Barriers (`bpf/balance.h`) cannot wait in a circle here either: a barrier waits for records that were
-//! stamped before it, and a worker that waits at a barrier yields all records of other lanes up to the barrier's time.
+//! Barriers (`bpf/balance.h`) cannot deadlock here either: a barrier waits for records that were stamped before it, and
+//! a worker that waits at a barrier yields all records of other lanes up to the barrier's time.
 
 use std::mem::offset_of;
 use std::sync::Arc;
@@ -34,10 +34,10 @@ use crate::settings;
 /// store buffer, and the difference between `bpf_ktime_get_ns()` and `clock_gettime()` while the kernel adjusts its
 /// clock. Both are below a microsecond.
 const SLACK: Duration = Duration::from_micros(10);
-/// The same for stamps that are not read for each packet. A batch of packets shares one reading of the clock, and a card
-/// stamps a packet before its interrupt: both are older than the lane's mark, by less than this.
+/// The same for timestamps that are not read for each packet. A batch of packets shares one reading of the clock, and a
+/// card stamps a packet before its interrupt: both are older than the lane's mark, by less than this.
 const LOOSE_SLACK: Duration = Duration::from_millis(10);
-/// Least time between two snapshots. Each takes the lines that lanes write at every packet away from them.
+/// Minimum time between two snapshots. Each moves the cache lines that lanes write at every packet away from them.
 const BETWEEN_LOOKS: Duration = Duration::from_micros(20);
 /// Longest time that a lane with an unfinished packet holds back the records of others.
 pub(super) const LONGEST_HOLD: Duration = Duration::from_secs(1);
@@ -45,17 +45,17 @@ pub(super) const LONGEST_HOLD: Duration = Duration::from_secs(1);
 /// No record, or no limit.
 const NEVER: u64 = u64::MAX;
 
-/// What a snapshot says of one lane.
+/// Snapshot of one lane.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
-    /// The lane publishes no earlier stamp from now on.
+    /// The earliest timestamp that the lane can still publish.
     floor: u64,
-    /// Its mark, and since when that has not changed.
+    /// The lane's mark, and the time since which it has not changed.
     mark: u64,
     since_ns: u64,
-    /// Position behind the last record of the snapshot.
+    /// Position after the last record of the snapshot.
     end: u64,
-    /// Stamp of the next record before `end`; [`NEVER`]: there is none.
+    /// Timestamp of the next record before `end`; [`NEVER`]: no such record.
     next: u64,
 }
 
@@ -66,11 +66,11 @@ pub(crate) struct Merge {
     horizon: u64,
     looked_ns: u64,
     slack_ns: u64,
-    /// Records that were published after the horizon had passed their stamps.
+    /// Records that were published after the horizon had passed their timestamps.
     late: u64,
-    /// Longest time for which a lane's packet at hand has held back the records of others.
+    /// Longest time for which a lane's unfinished packet has held back the records of others.
     longest_gap_ns: u64,
-    /// Converts the stamps of cards.
+    /// Converts the timestamps of cards.
     clock: Option<Arc<Clock>>,
 }
 
@@ -80,12 +80,12 @@ pub(super) struct Run {
     pub(super) lane: usize,
     /// Bytes of the lane's snapshot.
     pub(super) unread: u64,
-    /// Latest stamp to yield.
+    /// Latest timestamp to yield.
     pub(super) bound: u64,
 }
 
 impl Merge {
-    /// A merge of so many lanes, whose packets are stamped by `stamped`. `clock` converts the stamps of cards.
+    /// A merge of `lanes` lanes, whose packets are stamped by `stamped`. `clock` converts the timestamps of cards.
     pub(crate) fn new(lanes: usize, stamped: settings::Clock, clock: &Arc<Clock>) -> Merge {
         let slack = if stamped == settings::Clock::Packet { SLACK } else { LOOSE_SLACK };
         let clock = (stamped == settings::Clock::Card).then(|| Arc::clone(clock));
@@ -129,7 +129,7 @@ impl Merge {
         self.horizon = self.horizon.max(horizon);
     }
 
-    /// Finds a lane's next record, after some of its records were yielded.
+    /// Updates a lane's next record, after some of its records were yielded.
     pub(super) fn refresh(&mut self, at: usize, lane: &mut LaneEnd) {
         self.seen[at].next = loop {
             let position = lane.reader.position();
@@ -138,7 +138,8 @@ impl Merge {
             }
             if lane.barrier.is_some() {
                 if lane.is_blocked() {
-                    // The record behind the barrier, if it is there: records of other lanes up to its time may pass.
+                    // The record after the barrier, if it has been published: records of other lanes up to its time may
+                    // pass.
                     let behind = position + RECORD_HEADER as u64;
                     break if behind < self.seen[at].end { self.stamp_at(lane, behind) } else { NEVER };
                 }
@@ -153,7 +154,7 @@ impl Merge {
         };
     }
 
-    /// The next records in order, as far as the snapshot goes.
+    /// The next records in order, within the snapshot.
     pub(super) fn next(&mut self, lanes: &mut [LaneEnd]) -> Option<Run> {
         let mut first: Option<(usize, u64)> = None;
         let mut bound = self.horizon;
@@ -192,17 +193,18 @@ impl Merge {
         self.seen.iter().any(|seen| seen.next != NEVER)
     }
 
-    /// Records that were published after the horizon had passed their stamps: the order of the records is not strict.
+    /// Records that were published after the horizon had passed their timestamps: the order of the records is not
+    /// strict.
     pub(super) fn late(&self) -> u64 {
         self.late
     }
 
-    /// Longest time for which a lane's packet at hand has held back the records of others.
+    /// Longest time for which a lane's unfinished packet has held back the records of others.
     pub(super) fn longest_gap(&self) -> Duration {
         Duration::from_nanos(self.longest_gap_ns)
     }
 
-    /// How many of a lane's new records, which lie between two positions, have stamps before the horizon.
+    /// Number of a lane's new records, between two positions, with timestamps before the horizon.
     fn late_in(&self, lane: &LaneEnd, mut position: u64, end: u64) -> u64 {
         let mut late = 0;
         while position < end {
@@ -220,7 +222,7 @@ impl Merge {
         late
     }
 
-    /// How many bytes there are of records with stamps up to `bound`, of those that start before `end`; at least one
+    /// Number of bytes of the records with timestamps up to `bound`, of those that start before `end`; at least one
     /// record.
     pub(super) fn until(&self, lane: &LaneEnd, bytes: &[u8], end: usize, bound: u64) -> usize {
         until(bytes, end, bound, |head| self.stamp(lane, head))
@@ -228,11 +230,11 @@ impl Merge {
 
     fn stamp_at(&self, lane: &LaneEnd, position: u64) -> u64 {
         let (bytes, _) = lane.memory.run(position, RECORD_HEADER as u64);
-        // Bytes that are no record have to be read to be found out.
+        // Bytes that do not form a record have to be read to detect them.
         self.stamp(lane, bytes).unwrap_or(0)
     }
 
-    /// The stamp of the record that begins here, on the lane's clock.
+    /// The timestamp of the record that begins here, on the lane's clock.
     fn stamp(&self, lane: &LaneEnd, head: &[u8]) -> Option<u64> {
         let ts_ns = field(head, offset_of!(RecordHeader, ts_ns)).map(u64::from_ne_bytes)?;
         let Some(clock) = &self.clock else { return Some(ts_ns) };
@@ -243,7 +245,7 @@ impl Merge {
 }
 
 impl Seen {
-    /// Takes a lane's mark into account; the earliest stamp that the lane can still publish.
+    /// Takes a lane's mark into account; returns the earliest timestamp that the lane can still publish.
     fn meet(&mut self, mark: u64, now_ns: u64, slack_ns: u64, closed: bool) -> u64 {
         if closed {
             return NEVER;
@@ -270,7 +272,7 @@ fn kind(head: &[u8]) -> Option<u8> {
 fn until(bytes: &[u8], end: usize, bound: u64, stamp: impl Fn(&[u8]) -> Option<u64>) -> usize {
     let mut at = 0;
     while at < end {
-        // The batch reports bytes that are no whole record.
+        // The batch reports bytes that do not form a whole record.
         let Some(head) = bytes.get(at..) else { return end };
         let (Some(stamp), Some(size)) = (stamp(head), size(head)) else { return end };
         if at > 0 && stamp > bound {
@@ -285,7 +287,7 @@ fn field<const N: usize>(head: &[u8], at: usize) -> Option<[u8; N]> {
     head.get(at..at + N)?.try_into().ok()
 }
 
-/// Bytes of the record that begins here.
+/// Number of bytes of the record that begins here.
 fn size(head: &[u8]) -> Option<usize> {
     if kind(head)? == record_kind::BARRIER {
         return None;
@@ -305,7 +307,7 @@ mod tests {
         field(head, offset_of!(RecordHeader, ts_ns)).map(u64::from_ne_bytes)
     }
 
-    /// Records with these stamps and lengths, one behind the other.
+    /// Records with these timestamps and lengths, one after the other.
     fn records(of: &[(u64, usize)]) -> Vec<u8> {
         let mut bytes = Vec::new();
         for (stamp, length) in of {
@@ -323,16 +325,16 @@ mod tests {
         let (slack, hold) = (SLACK.as_nanos() as u64, LONGEST_HOLD.as_nanos() as u64);
         let mut seen = Seen { floor: 0, mark: 0, since_ns: 0, end: 0, next: NEVER };
         let start = 10 * hold;
-        // Without a packet, all that is older than the slack is settled.
+        // Without a packet, all timestamps older than the slack are settled.
         assert_eq!(seen.meet(0, start, slack, false), start - slack);
-        // A packet without a stamp may get any from the last look on; then it has one.
+        // A packet without a timestamp may get any from the last look on; then it has one.
         assert_eq!(seen.meet(MARK_UNSTAMPED, start + 500, slack, false), start - slack);
         assert_eq!(seen.meet(start + 400, start + 50_000, slack, false), start + 400);
-        // The CPU is not scheduled: the others wait for its packet, and then go on without it.
+        // The CPU is not scheduled: the others wait for its packet, and then continue without it.
         assert_eq!(seen.meet(start + 400, start + 50_000 + hold, slack, false), start + 400);
         let later = start + 50_001 + hold;
         assert_eq!(seen.meet(start + 400, later, slack, false), later - slack);
-        // It goes on, with another packet.
+        // The CPU continues, with another packet.
         assert_eq!(seen.meet(later + 1000, later + 2 * slack, slack, false), later + 1000);
         assert_eq!(seen.meet(later + 1000, later, slack, true), NEVER);
     }

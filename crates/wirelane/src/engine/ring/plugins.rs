@@ -1,5 +1,5 @@
-//! The plug-ins of a group in its instance (`bpf/plugin.h`): what each has done in each lane, and whether
-//! one has been switched off.
+//! The plug-ins of a group in its instance (`bpf/plugin.h`): their counts in each lane, and whether one has been
+//! switched off.
 
 use std::collections::BTreeMap;
 use std::mem::offset_of;
@@ -14,16 +14,16 @@ use super::rules::GroupRules;
 use crate::active_rules::{PluginLine, Target as _};
 use wirelane_rules::plugins::Placed;
 
-/// The plug-ins of a group, by their names.
+/// The plug-ins of a group, by name.
 #[derive(Clone, Debug, Default)]
 pub(super) struct GroupPlugins {
     placed: Vec<Placed>,
-    /// Names of the counters of each.
+    /// Names of the counters of each plug-in.
     counters: Vec<Vec<String>>,
 }
 
 impl GroupPlugins {
-    /// These plug-ins, at these places.
+    /// These plug-ins, in these slots.
     pub(super) fn new(plugins: &[Plugin], places: &[u32]) -> GroupPlugins {
         let placed = plugins.iter().zip(places);
         GroupPlugins {
@@ -38,33 +38,33 @@ impl GroupPlugins {
         &self.placed
     }
 
-    /// A bit for each place.
+    /// A mask with one bit for each slot.
     pub(super) fn mask(&self) -> u32 {
         self.placed.iter().fold(0, |mask, one| mask | 1 << one.place)
     }
 
-    /// What each has done for a group, in all lanes.
+    /// Counts of each plug-in for a group, over all lanes.
     pub(super) fn lines(&self, instance: &Instance, group: usize) -> Vec<PluginLine> {
         let named = self.placed.iter().zip(&self.counters);
         named.map(|(placed, names)| line(placed, names, instance, group)).collect()
     }
 }
 
-/// Byte offset in [`Instance::plugins`] of what a lane knows of a group's plug-ins.
+/// Byte offset in [`Instance::plugins`] of a lane's counts of a group's plug-ins.
 fn of(instance: &Instance, group: usize, lane: usize) -> usize {
     (group * instance.lanes + lane) * size_of::<Plugins>()
 }
 
-/// Sets what has been counted for a group to 0. The group is not active.
+/// Resets the counts of a group, which must not be active.
 pub(super) fn clear(instance: &Instance, group: usize) {
     for lane in 0..instance.lanes {
         instance.plugins.clear(of(instance, group, lane), size_of::<Plugins>());
     }
 }
 
-/// What one has done, in all lanes.
+/// Counts of one plug-in, over all lanes.
 fn line(placed: &Placed, names: &[String], instance: &Instance, group: usize) -> PluginLine {
-    // Relaxed: each number stands for itself, and is final once no lane writes any more.
+    // Relaxed: the numbers are independent, and final once no lane writes any more.
     let sum = |field: usize| -> u64 {
         let at = |lane| of(instance, group, lane) + placed.place as usize * size_of::<Counts>() + field;
         (0..instance.lanes).map(|lane| instance.plugins.word(at(lane)).load(Ordering::Relaxed)).sum()
@@ -74,7 +74,7 @@ fn line(placed: &Placed, names: &[String], instance: &Instance, group: usize) ->
         let value = sum(offset_of!(Counts, counters) + number * size_of::<u64>());
         match names.get(number) {
             Some(name) => counters.insert(name.clone(), value),
-            // One that has no name is shown where it has counted.
+            // A counter without a name is shown where it is not 0.
             None if value > 0 => counters.insert(format!("counter {number}"), value),
             None => None,
         };
@@ -91,7 +91,8 @@ fn line(placed: &Placed, names: &[String], instance: &Instance, group: usize) ->
     }
 }
 
-/// Looks whether the plug-ins of a capture have been switched off, and warns where one has: now and then, and at the end.
+/// Checks whether the plug-ins of a capture have been switched off, and warns where one has: now and then, and at the
+/// end.
 #[derive(Debug, Default)]
 pub(crate) struct Watches(Mutex<Vec<Watch>>);
 
@@ -99,19 +100,19 @@ pub(crate) struct Watches(Mutex<Vec<Watch>>);
 #[derive(Debug)]
 struct Watch {
     rules: Arc<GroupRules>,
-    /// Names of those that have been warned about.
+    /// Names of the plug-ins that a warning was logged for.
     said: Vec<String>,
 }
 
 impl Watches {
-    /// Of these groups.
+    /// Watches for these groups.
     pub(crate) fn of(groups: impl Iterator<Item = Arc<GroupRules>>) -> Watches {
         let with_plugins = groups.filter(|rules| !rules.plugins().is_empty());
         let watches = with_plugins.map(|rules| Watch { rules, said: Vec::new() });
         Watches(Mutex::new(watches.collect()))
     }
 
-    /// Looks once.
+    /// Checks once.
     pub(crate) fn look(&self) {
         let mut watches = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for Watch { rules, said } in watches.iter_mut() {

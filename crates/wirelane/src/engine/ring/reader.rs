@@ -1,4 +1,4 @@
-//! The reader's half of the ring protocol. The writer's half, with the picture, is `bpf/ring.h`.
+//! The reader's half of the ring protocol. The writer's half, with a diagram, is `bpf/ring.h`.
 //!
 //! | word | written by | ordering here | its partner |
 //! | --- | --- | --- | --- |
@@ -7,8 +7,8 @@
 //! | `tail` | this reader | Release store in [`Reader::release`] | the load in `wl_ring_unread`, the branch in `wl_ring_reserve` |
 //! | `wake_at` | this reader | SeqCst store in [`Reader::arm`] | the volatile load in `wl_ring_publish` |
 //!
-//! The last pair can miss each other (the lane has no fence there): then the time-out of the sleep bounds the
-//! delay. Nothing else rests on it.
+//! The last pair can miss each other (the lane has no fence there): then the time-out of the sleep bounds the delay.
+//! Nothing else depends on it.
 //!
 //! The protocol is generic over the words so that the tests run it under loom, which tries every interleaving
 //! and every legal reordering of a model of the lane against it.
@@ -37,7 +37,7 @@ impl<W: Deref<Target = AtomicU64>> SharedWord for W {
     }
 }
 
-/// The words of one ring, and the position that the reader has come to.
+/// The words of one ring, and the reader's position.
 #[derive(Debug)]
 pub(crate) struct Reader<W> {
     head: W,
@@ -48,12 +48,12 @@ pub(crate) struct Reader<W> {
 }
 
 impl<W: SharedWord> Reader<W> {
-    /// A reader at position 0 of a fresh ring.
+    /// A reader at position 0 of a new ring.
     pub(crate) fn new(head: W, public_head: W, tail: W, wake_at: W) -> Reader<W> {
         Reader { head, public_head, tail, wake_at, position: 0 }
     }
 
-    /// Where the next unread record starts.
+    /// Position of the next unread record.
     #[inline]
     pub(crate) fn position(&self) -> u64 {
         self.position
@@ -62,18 +62,18 @@ impl<W: SharedWord> Reader<W> {
     /// Unread bytes up to the published head. Touches only the line that the lane writes every few KiB.
     #[inline]
     pub(crate) fn published(&self) -> u64 {
-        // May lie behind the position, because `peek` runs ahead of it.
+        // May be before the position, because `peek` runs ahead of it.
         self.public_head.load(Ordering::Acquire).saturating_sub(self.position)
     }
 
-    /// Unread bytes up to the last record. Takes the line that the lane writes at every record away from it:
-    /// for a worker that has been idle.
+    /// Unread bytes up to the last record. Moves the cache line that the lane writes at every record away from the
+    /// lane: for a worker that has been idle.
     #[inline]
     pub(crate) fn peek(&self) -> u64 {
         self.head.load(Ordering::Acquire).saturating_sub(self.position)
     }
 
-    /// The next `bytes` bytes have been read: the lane may overwrite them.
+    /// Releases the next `bytes` bytes, which have been read: the lane may overwrite them.
     #[inline]
     pub(crate) fn release(&mut self, bytes: u64) {
         if bytes != 0 {
@@ -82,12 +82,12 @@ impl<W: SharedWord> Reader<W> {
         }
     }
 
-    /// Asks for the bell once `bytes` unread bytes have gathered.
+    /// Requests the bell once `bytes` unread bytes have gathered.
     pub(crate) fn arm(&self, bytes: u64) {
         self.wake_at.store(self.position + bytes, Ordering::SeqCst);
     }
 
-    /// No bell is wanted.
+    /// Cancels the request for the bell.
     pub(crate) fn disarm(&self) {
         self.wake_at.store(AWAKE, Ordering::Relaxed);
     }

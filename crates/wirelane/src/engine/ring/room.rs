@@ -1,9 +1,10 @@
-//! Whether the kernel moved a program while it loaded it: for a program that is bound to a device, a fault of the kernel's
-//! that kills it when the device is deleted (`bpf/prog_padding.h` has the story).
+//! Detects whether the kernel moved a program while it loaded it: for a program that is bound to a device, a kernel bug
+//! that crashes the kernel when the device is deleted (`bpf/prog_padding.h` has the details).
 //!
-//! The kernel gives a program whole pages for the instructions that it was given, moves it when it needs more, and never
-//! takes pages back. So a program that has more pages than it was given has been moved, whatever it grew by and shrank by
-//! on the way. `memlock` in the descriptor's fdinfo is those pages (`bpf_prog_show_fdinfo()` in kernel/bpf/syscall.c).
+//! The kernel allocates whole pages for the instructions that it is given, moves the program when it needs more, and
+//! never frees pages. So a program with more pages than it was given has been moved, however it grew and shrank in
+//! between. `memlock` in the descriptor's fdinfo is the size of those pages (`bpf_prog_show_fdinfo()` in
+//! kernel/bpf/syscall.c).
 
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 use std::path::PathBuf;
@@ -16,10 +17,10 @@ use crate::error::{Error, Result};
 
 /// Bytes of an instruction.
 const INSTRUCTION: u64 = 8;
-/// Bytes of `struct bpf_prog` before its instructions: no fewer in any kernel that is served.
+/// Bytes of `struct bpf_prog` before its instructions: the minimum of all supported kernels.
 const SMALLEST_HEAD: u64 = 40;
 
-/// Whether this loaded program, which was given to the kernel with so many instructions, may have been moved since.
+/// Whether this loaded program, which was given to the kernel with `given` instructions, may have been moved since.
 ///
 /// # Errors
 /// Where its fdinfo cannot be read.
@@ -30,7 +31,7 @@ pub(super) fn may_have_moved(program: BorrowedFd<'_>, given: usize) -> Result<bo
     });
     let held = held.map_err(|source| Error::Io { path, source })?;
     let page = rustix::param::page_size() as u64;
-    // What the kernel's head takes is looked up only where it may decide.
+    // The size of this kernel's head is looked up only where it may decide.
     Ok(has_more(held, SMALLEST_HEAD, given, page) && has_more(held, head(), given, page))
 }
 
@@ -41,12 +42,12 @@ fn head() -> u64 {
     known.map_or(SMALLEST_HEAD, |size| size as u64)
 }
 
-/// The bytes of all pages of a program.
+/// Bytes of all pages of a program.
 fn held(fdinfo: &str) -> Option<u64> {
     fdinfo.lines().find_map(|line| line.strip_prefix("memlock:")?.trim().parse().ok())
 }
 
-/// Whether a program holds more bytes than the pages that so many instructions behind a head of so many bytes were given.
+/// Whether a program has more bytes than the pages for `given` instructions after a head of `head` bytes.
 const fn has_more(held: u64, head: u64, given: usize, page: u64) -> bool {
     held > (head + given as u64 * INSTRUCTION).next_multiple_of(page)
 }
@@ -60,7 +61,7 @@ mod tests {
         // As seen on Linux 6.12, whose head has 72 bytes: 4,079 instructions had room for 5 more.
         assert!(!has_more(8 * 4096, 72, 4079, 4096));
         assert!(has_more(9 * 4096, 72, 4079, 4096));
-        // It may have grown and shrunk on the way: it keeps the pages.
+        // It may have grown and shrunk in between: it keeps the pages.
         assert!(has_more(3 * 4096, 72, 100, 4096));
         // Larger pages.
         assert!(!has_more(65_536, 72, 4079, 65_536));

@@ -1,15 +1,15 @@
 //! Worker side of engine `ring`: its rings over all lanes and devices.
 //!
 //! While its rings have packets, the worker reads them without a system call. When they are empty it sleeps until a
-//! watermark of unread bytes rings its bell or a time-out is up. Where the capture owns the device (`exclusive`), it spins first,
-//! for as long as spinning has paid off lately; on a device that the host uses, that would take a core from the host. A
-//! lone packet rings the bell (the lane publishes at once what comes after a millisecond
-//! without publication); the time-out bounds how long the last packets of a burst can wait.
+//! watermark of unread bytes rings its bell or a time-out expires. Where the capture owns the device (`exclusive`), it
+//! spins first, for as long as spinning has paid off lately; on a device that the host uses, that would take a core
+//! from the host. A lone packet rings the bell (the lane publishes a packet at once after a millisecond without
+//! publication); the time-out bounds how long the last packets of a burst can wait.
 //!
 //! Ringing is work for the lane, and in a virtual machine, where an interrupt from core to core goes through the
-//! hypervisor, some 30 us of it. So the bells of a capture ring about a thousand times a second at most, whatever
-//! the number of its workers, and in steady traffic not at all: the watermark grows until the time-out comes first,
-//! and stays while there is something to read then; the time-out grows while that is little.
+//! hypervisor, some 30 us of it. So the bells of a capture ring about a thousand times a second at most, whatever the
+//! number of its workers, and in steady traffic not at all: the watermark grows until the time-out comes first, and
+//! stays while each sleep brings something to read; the time-out grows while sleeps bring little.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -25,56 +25,57 @@ use crate::engine::Source;
 use crate::engine::ready::Ready;
 use crate::error::{Error, Result};
 
-/// Longest sleep: the last packet of a burst is seen within this time and the scheduler's delay.
+/// Longest sleep: the last packet of a burst is seen within this time plus the scheduler's delay.
 const LONGEST_SLEEP: Duration = Duration::from_millis(5);
-/// Longest sleep of a worker that has nothing to read and would be woken for anything. It bounds what a bell costs that
-/// was not rung because the worker fell asleep just then (`wl_ring_publish()`), and how late it notices the end.
+/// Longest sleep of a worker that has nothing to read and would be woken by any packet. It bounds the cost of a bell
+/// that was not rung because the worker fell asleep at that moment (`wl_ring_publish()`), and the delay until the
+/// worker notices the end.
 const LONGEST_IDLE_SLEEP: Duration = Duration::from_millis(50);
-/// First sleep after work: longer sleeps follow while nothing comes.
+/// First sleep after work; longer sleeps follow while no packet comes.
 const SHORTEST_SLEEP: Duration = Duration::from_micros(500);
 /// Most empty rounds before a sleep. A round with its pause takes some tens of nanoseconds.
 const MOST_SPINS: u32 = 1 << 9;
-/// A spin that lasted longer was interrupted by somebody who wanted the core; if packets came meanwhile, that was
-/// the lane, and spinning keeps it from working.
+/// A longer spin was interrupted by another thread that needed the core; if packets came meanwhile, that was the lane,
+/// and spinning keeps it from working.
 const LONGEST_SPIN: Duration = Duration::from_micros(100);
 /// Longest sleep while records are held back, which become due without a bell.
 const LONGEST_HELD_SLEEP: Duration = Duration::from_millis(1);
-/// Sleep while records are held back from a reader that wants each at once.
+/// Sleep while records are held back from a reader that wants each record at once.
 const NAP: Duration = Duration::from_micros(100);
 /// Most bytes of one batch: bounds how long the lane waits for memory that has been read.
 const BATCH: u64 = 128 * 1024;
-/// Watermark of a worker that has been idle: it wants to be woken for anything that is published.
+/// Watermark of a worker that has been idle: any published record wakes it.
 const LOWEST_WATERMARK: u64 = 1;
-/// Watermark of one that is woken often; it doubles from here. Less than this after a sleep is a trickle, for which a
-/// bell is the better alarm.
+/// Watermark of a worker that is woken often; it doubles from here. Fewer bytes than this after a sleep are a trickle,
+/// for which a bell is the better alarm.
 const FIRST_WATERMARK: u64 = 4096;
-/// A watermark so many times higher than what a sleep brings goes down again.
+/// A watermark this many times higher than the bytes that a sleep brings is lowered.
 const TOO_HIGH: u64 = 16;
-/// Sleeps grow longer while they bring less than this part of the highest watermark.
+/// Sleeps grow longer while they bring less than this part (one n-th) of the highest watermark.
 const LITTLE: u64 = 8;
-/// Bells that ring sooner after each other than this times the number of workers raise the watermark.
+/// Bells in shorter succession than this times the number of workers raise the watermark.
 const BETWEEN_BELLS: Duration = Duration::from_millis(1);
-/// A ring that has published nothing is still peeked at every so many rounds while others are busy.
+/// A ring that has published nothing is still peeked at once per this many rounds while others are busy.
 const PEEK_EVERY: u32 = 16;
 
-/// Stands for a wait that is too long to be added to a time.
+/// Replacement for a wait that is too long to be added to a time.
 const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 86400);
 
-/// How far a worker's watermark may grow, in unread bytes of one ring: a quarter of the smallest. `immediate`: not
-/// at all, so that every record rings.
+/// Limit of a worker's watermark, in unread bytes of one ring: a quarter of the smallest. `immediate`: the lowest
+/// watermark, so that every record rings.
 pub(crate) fn highest_watermark(ring_size: u64, immediate: bool) -> u64 {
     if immediate { LOWEST_WATERMARK } else { (ring_size / 4).max(FIRST_WATERMARK) }
 }
 
-/// What a worker and its capture tell each other.
+/// State shared by a worker and its capture.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
-    /// Set (Release) after the lanes have stopped writing: what is in the rings then is all there will be.
+    /// Set (Release) after the lanes have stopped writing: the rings then contain the last records.
     pub(crate) closed: AtomicBool,
-    /// Times the worker went to sleep, and times it was woken by its bell.
+    /// Number of times the worker went to sleep, and of times it was woken by its bell.
     pub(crate) sleeps: AtomicU64,
     pub(crate) wakes: AtomicU64,
-    /// Set (Release) when the worker has ended: what it has not read, nobody will.
+    /// Set (Release) when the worker has ended: the remaining records will not be read.
     pub(crate) ended: AtomicBool,
 }
 
@@ -84,37 +85,38 @@ pub(crate) struct RingSource {
     lanes: Vec<LaneEnd>,
     bells: Vec<Bell>,
     shared: Arc<Shared>,
-    /// The lane whose batch is out, and whether that is of its flow cache.
+    /// The lane of the borrowed batch, and whether the batch is from the lane's flow cache.
     current: Option<usize>,
     half: bool,
     /// See [`crate::Worker::settled`].
     settled: Arc<AtomicU64>,
     progress: Progress,
-    /// Where the next round starts: behind the lane that was served last.
+    /// Start of the next round: the lane after the one served last.
     next: usize,
     round: u32,
-    /// `None`: it does not spin.
+    /// `None`: the worker does not spin.
     spins: Option<u32>,
     sleep: Duration,
-    /// Looks behind the published heads that are left since the last sleep.
+    /// Remaining looks beyond the published heads since the last sleep.
     peeks: u32,
     watermark: u64,
     highest_watermark: u64,
-    /// How long packets may gather, where that was said: it sleeps so long, or until a ring has its highest watermark.
+    /// How long packets may gather, if set: the worker sleeps this long, or until a ring reaches the highest watermark.
     patience: Option<Duration>,
     last_wake: Instant,
     between_bells: Duration,
     polls: Vec<libc::pollfd>,
-    /// Merges records by their stamps; `None`: each ring is read in turn.
+    /// Merges records by timestamp; `None`: each ring is read in turn.
     merge: Option<Merge>,
-    /// Up to which stamp the lane that was found may be read.
+    /// The timestamp up to which the found lane may be read.
     bound: u64,
-    /// For whoever waits elsewhere.
+    /// For threads that wait on a descriptor.
     ready: Option<Ready>,
 }
 
 impl RingSource {
-    /// A source over these rings, with the result of [`highest_watermark`], for one of so many workers. `merge`: merges records by their stamps. `patience`: [`crate::Builder::patience`].
+    /// A source over these rings, with the result of [`highest_watermark`], for one of `workers` workers. `merge`:
+    /// merges records by timestamp. `patience`: [`crate::Builder::patience`].
     pub(crate) fn new(
         lanes: Vec<LaneEnd>,
         bells: Vec<Bell>,
@@ -149,13 +151,13 @@ impl RingSource {
         }
     }
 
-    /// Spins before it sleeps, where `spin` is set.
+    /// Enables spinning before sleep, where `spin` is set.
     pub(crate) fn spinning(mut self, spin: bool) -> RingSource {
         self.spins = spin.then_some(MOST_SPINS);
         self
     }
 
-    /// Gives back what the last batch has yielded.
+    /// Returns the memory of the yielded records of the last batch.
     fn release(&mut self) {
         let Some(at) = self.current.take() else { return };
         let lane = &mut self.lanes[at];
@@ -174,16 +176,16 @@ impl RingSource {
         }
     }
 
-    /// Says up to when everything has been yielded.
+    /// Publishes the time up to which everything has been yielded.
     fn settle(&self) {
         let settled = self.lanes.iter().filter_map(|lane| lane.flows.as_ref()).map(LaneFlows::settled).min();
         if let Some(settled) = settled {
-            // Relaxed: whoever reads it is in this thread.
+            // Relaxed: the reader is in this thread.
             self.settled.store(settled, Ordering::Relaxed);
         }
     }
 
-    /// The next lane with something to read, and how much. `peek`: look behind the published heads too.
+    /// The next lane with something to read, and the number of bytes. `peek`: look beyond the published heads too.
     fn find(&mut self, peek: bool) -> Option<(usize, u64)> {
         if self.merge.is_some() {
             return self.find_earliest(peek);
@@ -211,12 +213,12 @@ impl RingSource {
         None
     }
 
-    /// The lane whose next record is the earliest, and how much of it the snapshot has. `now`: take a new snapshot even
-    /// shortly after the last one.
+    /// The lane whose next record is the earliest, and how many of its bytes the snapshot has. `now`: take a new
+    /// snapshot even shortly after the last one.
     fn find_earliest(&mut self, now: bool) -> Option<(usize, u64)> {
         let merge = self.merge.as_mut()?;
         let run = merge.next(&mut self.lanes).or_else(|| {
-            // Acquire: pairs with the Release of who has stopped the lanes. Before the heads.
+            // Acquire: pairs with the Release of the thread that has stopped the lanes. Before the heads.
             let closed = self.shared.closed.load(Ordering::Acquire);
             let may_have = now || closed || merge.holds();
             if may_have || self.lanes.iter().any(|lane| lane.reader.published() != 0) {
@@ -235,12 +237,12 @@ impl RingSource {
         self.merge.as_ref().is_some_and(Merge::holds)
     }
 
-    /// Looks at the published heads so many times, or until there is something to read.
+    /// Looks at the published heads `spins` times, or until there is something to read.
     fn spin(&mut self, spins: u32) -> Option<(usize, u64)> {
         let start = Instant::now();
         for spin in 0..spins {
             if let Some(found) = self.find(false) {
-                // Worth it: spin longer next time.
+                // The spin was useful: spin longer next time.
                 let longer = if start.elapsed() < LONGEST_SPIN { (spins * 2).min(MOST_SPINS) } else { 1 };
                 self.spins = Some(longer);
                 return Some(found);
@@ -250,7 +252,7 @@ impl RingSource {
             }
             std::hint::spin_loop();
         }
-        // In vain.
+        // The spin was useless: spin less next time.
         self.spins = Some((spins / 2).max(1));
         None
     }
@@ -258,15 +260,15 @@ impl RingSource {
     /// Waits for something to read until `deadline`.
     fn wait(&mut self, deadline: Instant) -> Result<Option<(usize, u64)>> {
         loop {
-            // What a sleep has brought can be in several lanes, and in two parts where the memory of a ring wraps. Without a
-            // look behind the published heads the second part would wait for another sleep.
+            // The packets that came during a sleep can be in several lanes, and in two parts where the memory of a ring
+            // wraps. Without a look beyond the published heads the second part would wait for another sleep.
             if self.peeks > 0 {
                 self.peeks -= 1;
                 if let Some(found) = self.find(true) {
                     return Ok(Some(found));
                 }
             }
-            // Records that are held back become due by the clock: no reason to spin.
+            // Held-back records become due by the clock: spinning does not help.
             if let Some(spins) = self.spins
                 && !self.holds_back()
                 && let Some(found) = self.spin(spins)
@@ -307,7 +309,7 @@ impl RingSource {
         }
     }
 
-    /// Tells whoever waits elsewhere whether there is something to read.
+    /// Signals to threads that wait on the descriptor whether there is something to read.
     fn tell(&mut self, found: bool) -> Result<()> {
         let Some(ready) = &mut self.ready else { return Ok(()) };
         if found {
@@ -317,7 +319,7 @@ impl RingSource {
         for lane in &self.lanes {
             lane.reader.arm(LOWEST_WATERMARK);
         }
-        // What came since the look would not ring any more. Of what waits at a barrier no bell tells.
+        // Records since the look would not ring any more. Records that wait at a barrier have no bell.
         if self.lanes.iter().any(|lane| lane.barrier.is_some() || lane.reader.peek() != 0)
             || self.shared.closed.load(Ordering::Acquire)
         {
@@ -326,25 +328,25 @@ impl RingSource {
         ready.empty()
     }
 
-    /// How long to sleep at most when the last sleep has brought nothing.
+    /// Maximum sleep when the last sleep brought nothing.
     fn longest_sleep(&self) -> Duration {
-        // After that long without a record, the next one is published at once (WL_PUBLISH_NS) and rings. No bell says
-        // that another worker has passed a barrier.
+        // After that long without a record, the next one is published at once (WL_PUBLISH_NS) and rings. No bell
+        // signals that another worker has passed a barrier.
         let idle = self.sleep >= LONGEST_SLEEP
             && self.watermark == LOWEST_WATERMARK
             && self.lanes.iter().all(|lane| lane.barrier.is_none());
         if idle { LONGEST_IDLE_SLEEP } else { LONGEST_SLEEP }
     }
 
-    /// Sleeps until the bell rings or the time is up, and looks everywhere. Returns what there is to read, and the
-    /// unread bytes of a lane, which may be held back.
+    /// Sleeps until the bell rings or the time is up, then looks everywhere. Returns the lane and bytes to read, and
+    /// the unread bytes of a lane, which may be held back.
     fn sleep(&mut self, time: Duration) -> Result<(Option<(usize, u64)>, u64)> {
-        // Records that are held back are above a low watermark and no reason to wake up.
+        // Held-back records exceed a low watermark and are not a reason to wake up.
         let watermark = if self.holds_back() { self.highest_watermark } else { self.watermark };
         for lane in &self.lanes {
             lane.reader.arm(watermark);
         }
-        // What came since the last look and is above the watermark would not ring any more.
+        // Records since the last look that exceed the watermark would not ring any more.
         let above = self.lanes.iter().any(|lane| lane.barrier.is_none() && lane.reader.peek() >= watermark);
         let rang = if above {
             true
@@ -358,7 +360,7 @@ impl RingSource {
         for lane in &self.lanes {
             lane.reader.disarm();
         }
-        // Up to the very last record: what is not published would wait for another sleep.
+        // Read up to the very last record: an unpublished record would wait for another sleep.
         self.peeks = 2 * self.lanes.len() as u32;
         let found = self.find(true);
         let lanes = self.lanes.iter().filter(|lane| lane.barrier.is_none());
@@ -405,7 +407,7 @@ impl Source for RingSource {
 
     fn next_batch(&mut self, wait: Duration) -> Result<Option<Batch<'_>>> {
         if self.progress.is_damaged() {
-            // Neither a lane nor we write such a thing; but every root process can open our maps.
+            // Neither a lane nor we write such a header; but every root process can open our maps.
             return Err(Error::kernel(
                 "reading a ring: invalid record header; did another process write to it?",
                 std::io::ErrorKind::InvalidData.into(),
@@ -421,7 +423,7 @@ impl Source for RingSource {
             Some(found) => Some(found),
             None => {
                 let now = Instant::now();
-                // "For ever" is more than an Instant holds.
+                // The longest possible wait exceeds the range of an Instant.
                 self.wait(now.checked_add(wait).unwrap_or(now + FOR_EVER))?
             }
         };
@@ -450,7 +452,7 @@ impl Source for RingSource {
                 && self.find(true).is_none()
                 && self.lanes.iter().all(|lane| lane.barrier.is_none()) =>
             {
-                // Halves that had nothing in them may have been stepped over since.
+                // Empty halves may have been skipped since.
                 self.settle();
                 Ok(None)
             }

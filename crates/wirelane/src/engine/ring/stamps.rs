@@ -1,4 +1,4 @@
-//! Clock of the time stamps of a device, and its requirements.
+//! Clock of a device's timestamps, and its requirements.
 
 use crate::clock::CardClock;
 use crate::error::{Error, Result};
@@ -6,12 +6,12 @@ use crate::hook::Hook;
 use crate::settings::Clock;
 use wirelane_netdev::{self as device, CardStamps, Device, XdpMode};
 
-/// The clock that packets of this device will be stamped with, where that is the card's.
+/// The clock by which packets of this device will be stamped, where that is the card's.
 ///
-/// The card's setting is looked at and not changed: it is for the whole machine, and linuxptp may rest on it.
+/// The card's setting is read and not changed: it affects the whole machine, and linuxptp may depend on it.
 ///
 /// # Errors
-/// [`Error::Unsupported`] with what is needed for the clock that is asked for.
+/// [`Error::Unsupported`], which names the requirements of the requested clock.
 pub(crate) fn card_clock(asked: Clock, device: &Device, hook: Hook) -> Result<Option<CardClock>> {
     let cannot = |needs: &str, instead: &str| {
         Err(Error::Unsupported {

@@ -1,5 +1,5 @@
-//! The RTP streams that a capture's lanes measure (`bpf/streams.h`, where the order of things is): one table,
-//! and one array of places, for all its devices.
+//! The RTP streams that a capture's lanes measure (`bpf/streams.h` describes the protocol): one table, and one array of
+//! slots, for all its devices.
 //!
 //! | word | written by | ordering here | its partner |
 //! | --- | --- | --- | --- |
@@ -32,38 +32,38 @@ pub(crate) struct Streams {
     free: Mutex<Free>,
 }
 
-/// Places that are nobody's.
+/// Unused slots.
 #[derive(Debug, Default)]
 struct Free {
-    /// Those that have been somebody's.
+    /// Slots that have been used before.
     used: Vec<u32>,
-    /// The first that never was.
+    /// The first slot that was never used.
     fresh: u32,
-    /// The last one that was given.
+    /// The generation that was assigned last.
     generation: u32,
 }
 
-/// A stream's place.
+/// A stream's slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StreamSlot {
     at: u32,
 }
 
-/// How far apart the first numbers of two streams are: a packet of one that has ended is none of the next.
+/// Distance of the first numbers of two streams: a packet of an ended stream never has a number of the next one.
 const APART: u64 = 1 << 16;
 
 /// The bytes of a key or a value.
 fn bytes<T>(of: &T) -> &[u8] {
     // SAFETY: StreamKey and StreamAt, the only types that this is called with, are plain integers without padding (the
-    // layout tests of wirelane-bpf say so), and live as long as the slice.
+    // layout tests of wirelane-bpf check this), and live as long as the slice.
     unsafe { std::slice::from_raw_parts(std::ptr::from_ref(of).cast::<u8>(), size_of::<T>()) }
 }
 
 impl Streams {
-    /// Room for so many.
+    /// Table and memory for `room` streams.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The error that the kernel returned.
     pub(crate) fn new(room: usize) -> Result<Streams> {
         let mib = (room * size_of::<Measured>()).div_ceil(1 << 20);
         let what =
@@ -88,10 +88,11 @@ impl Streams {
         Ok(Streams { table, places, memory, room, free: Mutex::default() })
     }
 
-    /// Puts both where the lanes of an instance find them. The kernel waits for running programs.
+    /// Puts the table and the memory into the maps of an instance, for its lanes. The kernel waits for running
+    /// programs.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The error that the kernel returned.
     pub(super) fn hand_over(&self, instance: &Instance, group: usize) -> Result<()> {
         let key = (group as u32).to_ne_bytes();
         for (maps, map) in [(&instance.streams, &self.table), (&instance.measured, &self.places)] {
@@ -109,11 +110,12 @@ impl Streams {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes a place for a stream. The number that is before its first one; `None`: there is no room.
+    /// Allocates a slot for a stream. Returns it with the number before the stream's first packet; `None`: no slot is
+    /// free.
     ///
     /// # Errors
-    /// What the kernel said.
-    pub(crate) fn open(&self, key: &StreamKey) -> Result<Option<(StreamSlot, u64)>> {
+    /// The error that the kernel returned.
+    pub(crate) fn open(&self, key: &StreamKey) -> Result<Option<(Place, u64)>> {
         let mut free = self.free();
         let at = match free.used.pop() {
             Some(at) => at,
@@ -123,17 +125,17 @@ impl Streams {
             }
             None => return Ok(None),
         };
-        // 0 is nobody's.
+        // Generation 0 means unused.
         free.generation = free.generation.checked_add(1).unwrap_or(1);
         let (place, generation) = (StreamSlot { at }, free.generation);
         let first = u64::from(generation) * APART;
-        // No lane is here. Relaxed: the generation is written last.
+        // No lane uses the slot. Relaxed: the generation is written last.
         self.word(place, offset_of!(Measured, number)).store(first, Ordering::Relaxed);
         self.word(place, offset_of!(Measured, handed)).store(first.wrapping_sub(1), Ordering::Relaxed);
         self.word(place, offset_of!(Measured, taken)).store(0, Ordering::Relaxed);
         self.word(place, offset_of!(Measured, generation)).store(generation.into(), Ordering::SeqCst);
         let there = StreamAt { place: at, generation };
-        // In the place of one that the kernel could not be rid of, should there be such.
+        // Replaces a stale entry that the kernel could not remove, should there be one.
         match self.table.update(bytes(key), bytes(&there), MapFlags::ANY) {
             Ok(()) => Ok(Some((place, first))),
             Err(e) => {
@@ -144,27 +146,27 @@ impl Streams {
         }
     }
 
-    /// What the stream has come to with the packet of this number; lanes go on from there, with packets from before
-    /// `until_ns`. Only for who has added that packet.
-    pub(crate) fn give(&self, place: StreamSlot, rtp: &RtpStream, number: u64, until_ns: u64) {
+    /// Hands the stream's state over to the lanes, as it is after the packet of this number; they continue from there,
+    /// with packets from before `until_ns`. To be called only by the worker that has added that packet.
+    pub(crate) fn give(&self, place: Place, rtp: &RtpStream, number: u64, until_ns: u64) {
         let start = place.at as usize * size_of::<Measured>() + offset_of!(Measured, rtp);
-        // SAFETY: plain integers without padding, of a size that is a multiple of 8 (the layout test says so).
+        // SAFETY: plain integers without padding, of a size that is a multiple of 8 (the layout test checks this).
         unsafe { self.memory.write(start, std::slice::from_ref(rtp)) };
         self.word(place, offset_of!(Measured, until_ns)).store(until_ns, Ordering::Relaxed);
-        // Release: a lane that finds it finds what is above.
+        // Release: a lane that sees this number sees the writes above.
         self.word(place, offset_of!(Measured, handed)).store(number, Ordering::Release);
     }
 
-    /// The next packet of the stream is to come up.
-    pub(crate) fn revoke(&self, place: StreamSlot) {
+    /// Requests the delivery of the stream's next packet.
+    pub(crate) fn revoke(&self, place: Place) {
         let handed = self.word(place, offset_of!(Measured, handed));
-        // Half of all numbers away. Release: as in `give`.
+        // A number half the range away. Release: as in `give`.
         let other = self.word(place, offset_of!(Measured, number)).load(Ordering::Relaxed) ^ 1 << 63;
         handed.store(other, Ordering::Release);
     }
 
-    /// What the stream has come to, and how many packets did not come up; between two packets.
-    pub(crate) fn read(&self, place: StreamSlot) -> (RtpStream, u64) {
+    /// The stream's state, and the number of packets that stayed in the kernel; a consistent copy between two packets.
+    pub(crate) fn read(&self, place: Place) -> (RtpStream, u64) {
         let turn = self.word(place, offset_of!(Measured, turn));
         loop {
             // Acquire: pairs with the exchange that has made it even.
@@ -185,22 +187,22 @@ impl Streams {
         let words = (&raw mut rtp).cast::<u64>();
         for at in 0..size_of::<RtpStream>() / 8 {
             let value = self.word(place, offset_of!(Measured, rtp) + at * 8).load(Ordering::Relaxed);
-            // SAFETY: within `rtp`, which is plain integers (every pattern of bits is one) and 8-aligned.
+            // SAFETY: within `rtp`, which is plain integers (every bit pattern is valid) and 8-aligned.
             unsafe { words.add(at).write(value) };
         }
         (rtp, self.word(place, offset_of!(Measured, taken)).load(Ordering::Relaxed))
     }
 
-    /// Takes the stream's place away: no lane touches it any more. What [`Streams::read`] gives, for the last time.
+    /// Frees the stream's slot: no lane uses it any more. Returns the final result of [`Streams::read`].
     ///
     /// # Errors
-    /// What the kernel said; the place is free all the same.
-    pub(crate) fn close(&self, place: StreamSlot, key: &StreamKey) -> (RtpStream, u64, Result<()>) {
+    /// The error that the kernel returned; the slot is free all the same.
+    pub(crate) fn close(&self, place: Place, key: &StreamKey) -> (RtpStream, u64, Result<()>) {
         let deleted = match self.table.delete(bytes(key)) {
             Err(e) if e.kind() != ErrorKind::NotFound => Err(Error::bpf("removing a stream", e)),
             _ => Ok(()),
         };
-        // SeqCst: a lane that has its turn after this finds it; one that had it before is waited for by `read`.
+        // SeqCst: a lane whose turn begins after this sees it; `read` waits for a lane whose turn began before.
         self.word(place, offset_of!(Measured, generation)).store(0, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         let (rtp, taken) = self.read(place);

@@ -7,20 +7,21 @@ use wirelane_bpf::instance::{Ring, Tally};
 
 use super::instance::Instance;
 
-/// What became of the packets that were steered to one worker.
+/// Counts of the packets that were steered to one worker.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WorkerTally {
     pub(crate) delivered: u64,
     pub(crate) lost: u64,
     pub(crate) shed: u64,
-    /// Packets that went into its flow caches, or were left out by sampling, and parts that came up through its rings.
+    /// Packets that went into the worker's flow caches or were skipped by sampling, and parts that were delivered
+    /// through its rings.
     pub(crate) offloaded: u64,
     pub(crate) parts: u64,
     pub(crate) unsampled: u64,
     pub(crate) unsampled_bytes: u64,
 }
 
-/// What became of the packets that were steered to one worker of a group, over all lanes.
+/// Counts of the packets that were steered to one worker of a group, over all lanes.
 pub(super) fn worker_tally(instance: &Instance, group: usize, worker: usize) -> WorkerTally {
     let sum = |offset: usize| {
         (0..instance.lanes)

@@ -8,8 +8,8 @@
 //!
 //! The sockets, their rings and their memory are the crate `wirelane-afxdp`.
 //!
-//! A packet that a socket gets never reaches the host stack. A socket gets the packets of one queue only, and has
-//! one reader, so steering is by queue and there are no more workers than queues.
+//! A packet that a socket receives never reaches the host stack. A socket receives the packets of one queue only, and
+//! has one reader, so steering is by queue and there are no more workers than queues.
 
 mod program;
 mod source;
@@ -33,10 +33,10 @@ use crate::tally::DeviceTally;
 use wirelane_filter::{self as filter, Filter};
 use wirelane_netdev::{Device, Selected};
 
-/// Refuses what the engine cannot do.
+/// Refuses settings that the engine does not support.
 ///
 /// # Errors
-/// [`Error::BadOption`] with what can.
+/// [`Error::BadOption`], which names an engine or option that works.
 pub(crate) fn check(settings: &Settings, selected: &[Selected]) -> Result<()> {
     let cannot = |option, reason: &str| Err(Error::BadOption { option, reason: reason.into() });
     if settings.moves_buckets() {
@@ -77,7 +77,7 @@ pub(crate) fn check(settings: &Settings, selected: &[Selected]) -> Result<()> {
             "engine xsk steers by RX queue only: add --steering queue, or use --engine ring",
         );
     }
-    // Two packets' programs on one CPU would share the memory that a filter works in.
+    // Two packets' programs on one CPU would share the scratch memory of the filter.
     if !settings.filter.is_empty() && crate::kernel::is_realtime() {
         return Err(Error::Unsupported {
             what: "a filter under engine xsk".into(),
@@ -104,7 +104,7 @@ pub(crate) fn check(settings: &Settings, selected: &[Selected]) -> Result<()> {
     Ok(())
 }
 
-/// One device.
+/// The sockets of one device, and their program.
 #[derive(Debug)]
 struct Sockets {
     // First, so that packets go to the host stack again before sockets end.
@@ -118,7 +118,7 @@ struct Sockets {
 /// Opens the sockets of a capture.
 ///
 /// # Errors
-/// What [`check`] refuses, or what the kernel said.
+/// The errors of [`check`], or the error that the kernel returned.
 pub(crate) fn open(settings: &Settings, selected: Vec<Selected>) -> Result<Started> {
     check(settings, &selected)?;
     let count = settings.workers;
@@ -189,7 +189,7 @@ impl Sockets {
         if filter.is_some() {
             program.set_filter(filter.as_ref())?;
         }
-        // A ring's worth of frames can wait for the worker, and the driver has as many to receive into.
+        // One ring of frames can wait for the worker, and the driver has as many to receive into.
         let bytes = settings.bytes_per_ring(queues.len()).max(64 * FRAME);
         let rx = (bytes / FRAME).next_power_of_two() as u32;
         let frames = 2 * rx;
@@ -211,8 +211,8 @@ impl Sockets {
                 socket.fill.write(frame, number * FRAME as u64);
             }
             socket.fill.submit(frames);
-            // A driver that found no frame when the socket was bound, by zero copy, looks again when it is told to: now, and
-            // not only when the worker first waits, or the card drops what comes until then.
+            // With zero copy, a driver that found no frame when the socket was bound looks again when it is woken: wake
+            // it now, and not only when the worker first waits, or the card drops packets until then.
             if socket.fill.needs_wakeup() {
                 socket.kick_rx();
             }
@@ -229,7 +229,8 @@ impl Sockets {
         Ok(Sockets {
             program,
             queues: queues.to_vec(),
-            // As the queue steering of the ring engine, so that a queue's worker does not depend on the engine.
+            // The same as the queue steering of the ring engine, so that a queue's worker does not depend on the
+            // engine.
             workers: queues.iter().map(|queue| *queue as usize % settings.workers).collect(),
             lanes,
             zero_copy,
@@ -263,7 +264,7 @@ impl Part for Sockets {
     }
 
     fn attached_to(&self) -> Result<Option<u32>> {
-        // A socket ends with its device's leaving the network namespace, though the program moves with it.
+        // A socket ends when its device leaves the network namespace, though the program moves with it.
         Ok(Some(self.program.device()?).filter(|index| *index == 0))
     }
 
@@ -297,7 +298,7 @@ impl Part for Sockets {
     }
 }
 
-/// Whether the kernel says that a driver or a version of it cannot do what was asked for.
+/// Whether the error means that a driver or its version does not support the request.
 fn is_no(error: &Error) -> bool {
     let number = error.kernel_error().and_then(std::io::Error::raw_os_error);
     matches!(number, Some(libc::EOPNOTSUPP | libc::EINVAL | libc::EPROTONOSUPPORT))

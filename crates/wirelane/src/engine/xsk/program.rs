@@ -1,4 +1,4 @@
-//! The XDP program that hands packets to the sockets (bpf/xsk.bpf.c), held on its device by a link.
+//! The XDP program that hands packets to the sockets (bpf/xsk.bpf.c), attached to its device by a link.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -20,10 +20,10 @@ use crate::settings::HookChoice;
 use wirelane_filter::Filter;
 use wirelane_netdev::{Device, XdpMode};
 
-/// Most RX queues of a device (`WL_XSK_MAX_QUEUES`).
+/// Maximum number of RX queues of a device (`WL_XSK_MAX_QUEUES`).
 pub(super) const MOST_QUEUES: u32 = 256;
 
-/// What the program has counted of one RX queue (`struct wl_xsk_tally`).
+/// The program's counts of one RX queue (`struct wl_xsk_tally`).
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Tally {
     pub(super) seen: u64,
@@ -32,30 +32,30 @@ pub(super) struct Tally {
     pub(super) filtered: u64,
 }
 
-/// What the program is to do.
+/// Settings of the program.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Config {
     pub(super) multi_buffer: bool,
     pub(super) stamp: bool,
 }
 
-/// The program on its device, letting everything pass until it is told to hand packets over.
+/// The attached program, which passes all packets to the stack until it is activated.
 #[derive(Debug)]
 pub(super) struct Program {
     pub(super) native: bool,
     sockets: MapHandle,
     tallies: MapHandle,
     state: MapHandle,
-    /// The filter that is in use.
+    /// Outer map with the filter in use.
     filter: MapHandle,
-    /// Two for filters, of which one may be in use.
+    /// Two maps for filters, of which one may be in use.
     filters: [MapHandle; 2],
-    /// Which of them is written next.
+    /// Index of the filter map to write next.
     idle: Mutex<usize>,
     link: OwnedFd,
 }
 
-/// A map for one filter.
+/// Creates a map for one filter.
 fn filter_map() -> Result<MapHandle> {
     let opts = libbpf_rs::libbpf_sys::bpf_map_create_opts {
         sz: size_of::<libbpf_rs::libbpf_sys::bpf_map_create_opts>() as _,
@@ -66,10 +66,11 @@ fn filter_map() -> Result<MapHandle> {
 }
 
 impl Program {
-    /// Loads it and puts it on the device.
+    /// Loads the program and attaches it to the device.
     ///
     /// # Errors
-    /// [`Error::ForeignProgram`], [`Error::BadOption`] where a capture of ours is there, or what the kernel said.
+    /// [`Error::ForeignProgram`], [`Error::BadOption`] where a capture of ours is attached, or the error that the
+    /// kernel returned.
     pub(super) fn attach(device: &Device, hook: HookChoice, config: Config) -> Result<Program> {
         let native = Hook::Xdp(XdpMode::Native);
         if let Found::Ours { .. } = attach::look(device, native)? {
@@ -132,13 +133,13 @@ impl Program {
             idle: Mutex::new(0),
             link,
         };
-        // The number of CPUs that the counters are kept for is read from a file, and remembered: once rights have been
-        // given up, it cannot be.
+        // The number of CPUs with counters is read from a file, and remembered: after rights have been given up, it
+        // cannot be read.
         program.tally(0)?;
         Ok(program)
     }
 
-    /// The device that it is on, by index; 0: none any more.
+    /// Index of the device that the program is attached to; 0: no device any more.
     ///
     /// # Errors
     /// [`Error::Kernel`].
@@ -146,7 +147,7 @@ impl Program {
         attach::device_of(&self.link)
     }
 
-    /// Packets of this queue are this socket's, once they are handed over at all.
+    /// Assigns the packets of this queue to this socket, once the program is active.
     ///
     /// # Errors
     /// [`Error::Bpf`].
@@ -157,7 +158,7 @@ impl Program {
             .map_err(|e| Error::bpf(format!("giving RX queue {queue} its AF_XDP socket"), e))
     }
 
-    /// Hands packets over, or lets all pass, from the next one on.
+    /// Hands packets over, or passes all to the stack, from the next packet on.
     ///
     /// # Errors
     /// [`Error::Bpf`].
@@ -167,8 +168,8 @@ impl Program {
             .map_err(|e| Error::bpf("telling the program of engine xsk whether to take packets", e))
     }
 
-    /// Evaluates by this filter from the next packet on; `None` accepts everything. On return no packet is evaluated by the
-    /// one before.
+    /// Evaluates by this filter from the next packet on; `None` accepts everything. On return no packet is evaluated by
+    /// the previous filter.
     ///
     /// # Errors
     /// [`Error::Bpf`].
@@ -191,7 +192,7 @@ impl Program {
         Ok(())
     }
 
-    /// What it has counted of this queue.
+    /// The program's counts of this queue.
     ///
     /// # Errors
     /// [`Error::Bpf`].
@@ -215,8 +216,9 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // Closing the link would not do while a process that was forked from this one (a command that is being started)
-        // has a copy of it: packets would go to sockets that nobody reads, and the device would seem to be taken.
+        // Closing the link is not enough while a process that was forked from this one (a command that is being
+        // started) has a copy of it: packets would go to sockets without a reader, and the device would seem to be in
+        // use.
         // SAFETY: bpf(2) on a live descriptor, and no pointers.
         let status = unsafe { libbpf_rs::libbpf_sys::bpf_link_detach(self.link.as_raw_fd()) };
         if status != 0 {

@@ -21,14 +21,14 @@ use crate::engine::ring::source::Shared;
 use crate::error::{Error, Result};
 use crate::tally::DeviceTally;
 
-/// Most records of one batch: their headers stay in the first-level cache.
+/// Maximum number of records in one batch: their headers stay in the first-level cache.
 const BATCH: usize = 64;
-/// Bytes in which packets of several buffers are put together, for one batch.
+/// Size in bytes of the buffer in which packets of several buffers are assembled, for one batch.
 const ASSEMBLY: usize = 1 << 20;
 /// Bytes of `struct wl_xsk_stamp`, before a stamped packet.
 const STAMP: usize = 16;
 
-/// What a record needs to be made of a packet.
+/// Settings for making a record of a packet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Recipe {
     pub(super) link: LinkType,
@@ -38,7 +38,7 @@ pub(super) struct Recipe {
     pub(super) seed: u32,
 }
 
-/// A socket, and how many packets its worker has taken from it. The two move together for whoever counts.
+/// A socket, and the number of packets that its worker has taken from it. A reader sees both change together.
 #[derive(Debug)]
 pub(super) struct Lane {
     pub(super) socket: XskSocket,
@@ -48,20 +48,20 @@ pub(super) struct Lane {
 }
 
 impl Lane {
-    /// A fresh socket.
+    /// A lane over a new socket.
     pub(super) fn new(socket: XskSocket) -> Lane {
         Lane { socket, version: AtomicU64::new(0), taken: AtomicU64::new(0) }
     }
 
-    /// Packets that the kernel has put into the RX ring since the beginning: those that were taken, and those
-    /// that lie there.
+    /// Packets that the kernel has put into the RX ring since the beginning: those that were taken, and those that wait
+    /// in the ring.
     pub(super) fn delivered(&self) -> u64 {
         let Some(rx) = &self.socket.rx else { return 0 };
         loop {
             let version = self.version.load(Ordering::SeqCst);
             let taken = self.taken.load(Ordering::SeqCst);
             let (from, to) = (rx.consumer(), rx.producer());
-            // More than the ring holds: the worker was faster than we between the two.
+            // More than the ring holds: the worker moved on between the two loads.
             let waiting = to.wrapping_sub(from);
             if version.is_multiple_of(2) && waiting <= rx.entries() {
                 let ends = (0..waiting).filter(|at| rx.read(from.wrapping_add(*at)).options & CONTINUES == 0);
@@ -74,7 +74,7 @@ impl Lane {
         }
     }
 
-    /// The worker has taken so many packets, with all descriptors before this position.
+    /// Accounts for `packets` packets that the worker has taken, with all descriptors before this position.
     fn take(&self, rx: &Ring<Descriptor>, packets: u64, position: u32) {
         // One writer: stores are enough. SeqCst keeps the four in order for delivered().
         let version = self.version.load(Ordering::Relaxed);
@@ -85,14 +85,14 @@ impl Lane {
     }
 }
 
-/// One socket that leads to the worker.
+/// One socket of a worker.
 #[derive(Debug)]
 pub(super) struct End {
     pub(super) lane: Arc<Lane>,
     pub(super) recipe: Recipe,
     pub(super) device: u16,
     pub(super) tally: Arc<DeviceTally>,
-    /// What becomes of packets, where there are rules.
+    /// Evaluator of the rules; `None`: no rules.
     pub(super) evaluate: Option<Evaluator>,
 }
 
@@ -102,32 +102,32 @@ pub(super) struct XskSource {
     ends: Vec<End>,
     slots: Vec<Slot>,
     digests: Digests,
-    /// Frames of the batch that is out.
+    /// Frames of the borrowed batch.
     frames: Vec<u64>,
     assembly: Box<[u8]>,
-    /// Bytes of it that the batch that is out uses.
+    /// Bytes of `assembly` that the borrowed batch uses.
     assembled: usize,
-    /// The socket whose batch is out.
+    /// The socket of the borrowed batch.
     current: Option<usize>,
     progress: Progress,
-    /// Where the next round starts.
+    /// Start of the next round.
     next: usize,
     shared: Arc<Shared>,
     poller: Poller,
     busy: bool,
-    /// What an empty batch counts into.
+    /// Counters for empty batches.
     nothing: DeviceTally,
 }
 
 impl XskSource {
-    /// A source over these sockets; `busy`: they poll the card from our system calls; `immediate`: it
-    /// is woken for every packet.
+    /// A source over these sockets; `busy`: they poll the card from our system calls; `immediate`: the worker is woken
+    /// for every packet.
     pub(super) fn new(ends: Vec<End>, shared: Arc<Shared>, busy: bool, immediate: bool) -> XskSource {
         XskSource {
             poller: Poller::new(ends.iter().map(|end| end.lane.socket.raw()), immediate),
             slots: Vec::with_capacity(BATCH),
             digests: Digests::new(BATCH),
-            // A packet has at most as many buffers as a socket buffer has pages, and one.
+            // A packet has at most as many buffers as a socket buffer has pages, plus one.
             frames: Vec::with_capacity(BATCH * 18),
             assembly: vec![0; ASSEMBLY].into_boxed_slice(),
             assembled: 0,
@@ -141,7 +141,8 @@ impl XskSource {
         }
     }
 
-    /// Throws away what the last batch has yielded, and gives its frames back; false while some of it is left.
+    /// Discards the yielded slots of the last batch, and returns its frames; false while some slots are not yet
+    /// yielded.
     fn release(&mut self) -> bool {
         let yielded = self.progress.take();
         self.slots.drain(..yielded);
@@ -205,13 +206,13 @@ impl XskSource {
                         *assembled += length;
                         (data, length, next)
                     }
-                    // The next batch begins with it.
+                    // The next batch begins with this packet.
                     Assembled::NoRoom | Assembled::Unfinished => break,
                 }
             };
             let stamp = stamp(&lane.socket, first, now);
             let evaluate = evaluate.as_mut().zip(set.as_deref());
-            // SAFETY: the bytes lie in frames that the kernel has given to us with their descriptors, or in the
+            // SAFETY: the bytes are in frames that the kernel has given to us with their descriptors, or in the
             // assembly; both stay ours until `release`, when no slot is left.
             match unsafe { record(data, length, stamp, recipe, evaluate, digests) } {
                 Made::Slot(slot) => slots.push(slot),
@@ -223,7 +224,7 @@ impl XskSource {
         }
         evaluate.iter_mut().for_each(Evaluator::end);
         lane.take(rx, taken, position);
-        // Where rules have left none, the batch is empty, and its frames go back with the next call.
+        // If rules refused all packets, the batch is empty, and its frames are returned with the next call.
         Ok(taken > 0)
     }
 
@@ -243,20 +244,20 @@ impl XskSource {
     }
 }
 
-/// What became of a packet of several buffers.
+/// Result of assembling a packet of several buffers.
 enum Assembled {
     Whole {
         data: NonNull<u8>,
         length: usize,
         next: u32,
     },
-    /// It does not fit any more.
+    /// The packet does not fit any more.
     NoRoom,
-    /// The kernel is still adding to it.
+    /// The kernel is still adding buffers to the packet.
     Unfinished,
 }
 
-/// Copies a packet of several buffers into `room`, one behind the other.
+/// Copies the buffers of a packet into `room`, one after the other.
 fn assemble(
     socket: &XskSocket,
     rx: &Ring<Descriptor>,
@@ -289,7 +290,7 @@ fn assemble(
     Ok(Assembled::Unfinished)
 }
 
-/// A packet's time and the flag that says what it is: the program's stamp where there is one, else `now`.
+/// A packet's timestamp and the flag of its clock: the program's stamp where there is one, else `now`.
 fn stamp(socket: &XskSocket, first: Descriptor, now: u64) -> (u64, u16) {
     let place = first.address.checked_sub(STAMP as u64).and_then(|place| socket.umem.at(place, STAMP));
     let Some(place) = place else { return (now, flags::BATCH_CLOCK) };
@@ -301,22 +302,22 @@ fn stamp(socket: &XskSocket, first: Descriptor, now: u64) -> (u64, u16) {
         if check != !ns {
             return (now, flags::BATCH_CLOCK);
         }
-        // Or the next packet in this frame might inherit it.
+        // Invalidate the stamp, or the next packet in this frame might inherit it.
         words.write_unaligned([ns, ns]);
         (ns, 0)
     }
 }
 
-/// What has become of a packet.
+/// Result of making a record.
 enum Made {
     Slot(Slot),
-    /// A rule does not want it.
+    /// A rule refuses the packet.
     Refused,
-    /// A rule has counted it, and no more.
+    /// A rule only counts the packet.
     Absorbed,
 }
 
-/// Makes a record of a packet, parsed where it lies.
+/// Makes a record of a packet, parsed in place.
 ///
 /// # Safety
 /// `length` bytes at `data` are ours and unchanged for as long as the slot exists.
@@ -328,7 +329,7 @@ unsafe fn record(
     evaluate: Option<(&mut Evaluator, &FlatSet)>,
     digests: &mut Digests,
 ) -> Made {
-    // SAFETY: the caller's part.
+    // SAFETY: the caller's contract.
     let bytes = unsafe { std::slice::from_raw_parts(data.as_ptr(), length) };
     let parsed = native::parse(recipe.link, bytes, true);
     let mut captured = length.min(recipe.snap_len);
@@ -369,7 +370,7 @@ unsafe fn record(
     let slot = if digested {
         digests.slot(header, &parsed)
     } else {
-        // SAFETY: `captured` bytes are there, and stay (the caller's part).
+        // SAFETY: there are `captured` bytes, which stay (the caller's contract).
         unsafe { Slot::new(header, data) }
     };
     Made::Slot(evaluated.map_or(slot, |evaluated| slot.evaluated(&evaluated)))
@@ -387,7 +388,7 @@ impl Source for XskSource {
         let mut deadline = None;
         if self.release() {
             loop {
-                // Before looking: what was handed over by then is found by the look.
+                // Load this before looking: packets that were handed over by then are found by the look.
                 let closed = self.shared.closed.load(Ordering::Acquire);
                 if self.fill()? {
                     break;

@@ -1,4 +1,4 @@
-//! Files that are compressed are what they hold; cut and damaged ones, as far as they go.
+//! Compressed files give the packets of their content; cut and damaged ones give the packets before the damage.
 
 use std::fs;
 use std::io::Write;
@@ -9,7 +9,7 @@ use super::build::Little;
 use super::{AS_WRITTEN, FileSource};
 use crate::error::Error;
 
-/// Packets of a file, and what ended it.
+/// Packets of a file, and the error that ended it.
 fn read(path: &Path) -> (Vec<Vec<u8>>, Option<Error>) {
     let mut source = match FileSource::open(path, AS_WRITTEN) {
         Ok(source) => source,
@@ -70,7 +70,7 @@ fn zstd_and_gzip_are_read_as_what_they_hold() {
         plain.clone(),
         zstd(&plain),
         gzip(&plain),
-        // Several frames or members are one file.
+        // Several frames or members form one file.
         [zstd(front), zstd(back)].concat(),
         [gzip(front), gzip(back)].concat(),
     ] {
@@ -92,7 +92,7 @@ fn a_cut_file_is_read_up_to_the_cut() {
             fs::write(&path, &compressed[..end]).unwrap();
             let (found, error) = read(&path);
             assert!(packets.starts_with(&found));
-            // A zstd block is 128 KiB at most, and noise does not become smaller.
+            // A zstd block is 128 KiB at most, and noise does not compress.
             assert!(found.len() * 300 + (256 << 10) > end, "{with}: {} packets of {end} bytes", found.len());
             most = most.max(found.len());
             match error {
@@ -115,7 +115,7 @@ fn damage_inside_is_said() {
     encoder.include_checksum(true).unwrap();
     encoder.write_all(&plain).unwrap();
     let checked = encoder.finish().unwrap();
-    // Noise is stored as it is, so it is the checksums at the ends that tell.
+    // Noise is stored uncompressed, so the checksums at the ends detect the damage.
     for (mut compressed, with, from_end) in [(checked, "zstd", 2), (gzip(&plain), "gzip", 6)] {
         let at = compressed.len() - from_end;
         compressed[at] ^= 0xff;

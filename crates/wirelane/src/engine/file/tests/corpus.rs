@@ -8,7 +8,7 @@ use wirelane_testing::{load, manifest};
 use super::{AS_WRITTEN, Got, read};
 use crate::error::Error;
 
-/// What a capture gives where the ground truth's readers differ from each other or from us.
+/// Our result for a capture where the ground truth's readers differ from each other or from us.
 struct Exception {
     id: &'static str,
     packets: usize,
@@ -33,7 +33,7 @@ const EXCEPTIONS: &[Exception] = &[
     Exception { id: "tcpdump--vtp_asan-2", packets: 1, reason: UNKNOWN_LINK },
 ];
 
-/// Where a damaged capture ends: packets before it, offset, and a word of the reason.
+/// End of each damaged capture: packets before the damage, offset, and a word of the reason.
 const DAMAGED: &[(&str, usize, u64, &str)] = &[
     // tcpdump and capinfos: a 587333632-byte packet.
     ("pkts--cool", 0, 24, "587333632"),
@@ -55,7 +55,7 @@ fn nanoseconds(text: &str) -> Option<(u64, u64)> {
     Some((seconds.parse::<u64>().ok()? * 1_000_000_000 + fraction * unit, unit))
 }
 
-/// Holds the packets against capinfos: bytes, first and last time.
+/// Compares the packets with capinfos: bytes, first and last time.
 fn compare_with_capinfos(id: &str, packets: &[Got], capinfos: &Value, wrong: &mut Vec<String>) {
     let field = |name: &str| capinfos[name].as_str().unwrap_or("n/a");
     if let Ok(bytes) = field("data_size").parse::<u64>() {
@@ -118,7 +118,7 @@ fn every_capture_has_the_packets_of_its_ground_truth() {
             }
             (error, expected) => wrong.push(format!("{id}: {error:?}, expected {expected:?}")),
         }
-        // Of fuzzed packets, capinfos takes ATM headers out of lengths and wraps times beyond 32 bits.
+        // For fuzzed packets, capinfos subtracts ATM headers from lengths and wraps times beyond 32 bits.
         let comparable = capture["category"] != "malformed";
         if comparable && truth["capinfos"]["packets"] == packets.len().to_string().as_str() {
             compare_with_capinfos(id, &packets, &truth["capinfos"], &mut wrong);

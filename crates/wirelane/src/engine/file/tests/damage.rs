@@ -1,4 +1,4 @@
-//! Good captures that end too early: what is whole comes out, and the offset is that of what is not.
+//! Good captures that end too early: whole packets are delivered, and the offset is that of the incomplete item.
 
 use proptest::prelude::*;
 
@@ -7,8 +7,8 @@ use super::{AS_WRITTEN, read, read_all};
 use crate::engine::file::FileOptions;
 use crate::error::Error;
 
-/// A capture and the places where an item of it starts, each with the number of packets before it. The last
-/// place is the end.
+/// A capture and the offsets where an item of it starts, each with the number of packets before it. The last offset is
+/// the end.
 struct Marked {
     bytes: Vec<u8>,
     starts: Vec<(usize, usize)>,
@@ -51,12 +51,12 @@ fn pcap(order: Order, lengths: &[usize]) -> Marked {
     mark(items)
 }
 
-/// Cuts a capture at one place and checks everything about what comes out.
+/// Cuts a capture at one offset and checks the complete result.
 fn cut(marked: &Marked, at: usize) {
     let &(start, packets) = marked.starts.iter().rev().find(|(start, _)| *start <= at).expect("0 is one");
     let result = read(&marked.bytes[..at], AS_WRITTEN);
     if start == 0 {
-        // Not even the header is whole, so there is nothing to open.
+        // The header itself is incomplete, so the file cannot be opened.
         let Err(Error::Pcapng(wirelane_pcapng::Error::CaptureFile { offset: 0, reason, .. })) = result else {
             panic!("cut at {at}")
         };
@@ -102,7 +102,7 @@ proptest! {
         cut(&marked, at.index(marked.bytes.len() + 1));
     }
 
-    /// Bytes that were changed give packets or an error inside the file, never a panic, and the same each time.
+    /// Changed bytes give packets or an error inside the file, never a panic, and the same result each time.
     /// Battery: I3
     #[test]
     fn changed_bytes(
@@ -131,7 +131,7 @@ proptest! {
         }
     }
 
-    /// A header of a capture and then noise.
+    /// A header of a capture, followed by noise.
     #[test]
     fn noise(ng: bool, noise in proptest::collection::vec(any::<u8>(), 0..2000)) {
         let header = if ng { Little.section() } else { Little.pcap(MICRO, (2, 4), 65535, 1) };

@@ -1,4 +1,4 @@
-//! Files that were made to hurt: each is refused at the right byte, with a reason, in bounded memory.
+//! Malicious files: each is refused at the right byte, with a reason, in bounded memory.
 
 use std::io::{Cursor, Read};
 use std::path::Path;
@@ -14,7 +14,7 @@ fn good(order: Order) -> Vec<u8> {
     [order.section(), order.interface(1, 0, &[]), order.packet(0, 1, b"good")].concat()
 }
 
-/// A good start, then `bad`: one packet comes out, and the damage is where `bad` starts.
+/// A good start, then `bad`: one packet is delivered, and the damage is where `bad` starts.
 #[track_caller]
 fn refused(order: Order, bad: &[u8], reason: &str) {
     let start = good(order);
@@ -107,7 +107,7 @@ fn options() {
         refused(order, &order.interface(1, 0, &order.option(9, &[6, 6])), "2 bytes instead of 1");
         refused(order, &order.interface(1, 0, &order.option(9, &[])), "0 bytes instead of 1");
         refused(order, &order.interface(1, 0, &order.option(14, &[0; 4])), "4 bytes instead of 8");
-        // An end-of-options with a length, and rubbish behind it, are the end all the same.
+        // An end-of-options with a length, followed by garbage, is the end all the same.
         let ended = [&order.option(2, b"a@7")[..], &order.n16(0), &[0xff; 6]].concat();
         let file = [order.section(), order.interface(1, 0, &ended), order.packet(0, 0, b"x")].concat();
         assert_eq!(read_all(&file).packets[0].queue, 7);
@@ -162,7 +162,7 @@ fn pcap_packets_that_are_none() {
         assert!(outcome.packets.is_empty());
         assert_eq!(outcome.damage().0, 24);
         assert!(outcome.damage().1.contains(reason), "{}", outcome.damage().1);
-        // A length alone makes nothing grow: the window is as it was for the header.
+        // A length alone does not grow the window: it stays as for the header.
         assert!(outcome.source.reader.memory() <= 256 << 10);
     }
     for version in [(1, 0), (2, 5), (3, 0), (0, 0)] {
@@ -171,7 +171,7 @@ fn pcap_packets_that_are_none() {
     }
 }
 
-/// The largest packet that is accepted takes the memory that it needs, and no more than that with every copy.
+/// The largest accepted packet takes the memory that it needs, and no more with every copy.
 #[test]
 fn the_largest_packet() {
     let size = (16 << 20) - 16;
@@ -182,7 +182,7 @@ fn the_largest_packet() {
     assert_eq!(outcome.packets.iter().map(|p| p.data.len()).collect::<Vec<_>>(), [size as usize, 1]);
 }
 
-/// A block that is only stepped over may be long: 3 GiB pass through a window of 256 KiB.
+/// A block that is only skipped may be long: 3 GiB pass through a window of 256 KiB.
 #[test]
 fn a_long_block_that_is_stepped_over() {
     let length = 3u32 << 30;

@@ -20,7 +20,7 @@ mod reading;
 /// Packets in the order of the file, which the other readers yield too.
 const AS_WRITTEN: FileOptions = FileOptions { batch_bytes: 256 << 10, in_order: false };
 
-/// A packet as it came out of a batch, with what the tests look at.
+/// A packet from a batch, with the fields that the tests check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Got {
     ts_ns: u64,
@@ -32,7 +32,7 @@ struct Got {
     link: LinkType,
 }
 
-/// Everything that came out of a file.
+/// The complete result of reading a file.
 struct Outcome {
     packets: Vec<Got>,
     source: FileSource,
@@ -49,8 +49,8 @@ impl Outcome {
     }
 }
 
-/// Reads a capture to its end and checks what holds for every capture: records are counted as they are read,
-/// nothing comes after the end, memory is bounded.
+/// Reads a capture to its end and checks invariants of every capture: records are counted as they are read, nothing
+/// comes after the end, memory is bounded.
 fn read(bytes: &[u8], options: FileOptions) -> Result<Outcome, Error> {
     let mut source = FileSource::from_reader(Cursor::new(bytes.to_vec()), "capture", options)?;
     let mut packets = Vec::new();
@@ -91,12 +91,12 @@ fn read(bytes: &[u8], options: FileOptions) -> Result<Outcome, Error> {
     Ok(Outcome { packets, source, error })
 }
 
-/// Reads a capture whose header is good.
+/// Reads a capture with a valid header.
 fn read_all(bytes: &[u8]) -> Outcome {
     read(bytes, AS_WRITTEN).expect("the header is good")
 }
 
-/// The corpus, or `None` with a line that says what is left out.
+/// The corpus, or `None` with a message that `what` is skipped.
 fn corpus(what: &str) -> Option<PathBuf> {
     let path = std::env::var_os("WIRELANE_CORPUS").map_or_else(
         || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/corpus")),

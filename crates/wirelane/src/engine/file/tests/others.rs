@@ -16,7 +16,7 @@ type Seen = (u64, u32, Vec<u8>);
 
 /// The packets that pcap-parser finds before it gives up, or `None` where it cannot open the file.
 fn by_pcap_parser(bytes: &[u8]) -> Option<Vec<Seen>> {
-    // Room for the whole file, so that nothing is ever incomplete but a file that is cut.
+    // Buffer space for the whole file, so that only a cut file is ever incomplete.
     let room = bytes.len() + 65_536;
     let mut reader: Box<dyn PcapReaderIterator> = match bytes.starts_with(b"\x0a\x0d\x0d\x0a") {
         true => Box::new(PcapNGReader::new(room, Cursor::new(bytes.to_vec())).ok()?),
@@ -52,8 +52,8 @@ fn by_pcap_parser(bytes: &[u8]) -> Option<Vec<Seen>> {
     }
 }
 
-/// Captures whose version matters: pcap before 2.4 has its lengths in another order, pcapng 0.1 and 1.1 do not
-/// exist. pcap-parser does not look at versions; tcpdump and capinfos do, and count as we do.
+/// Captures whose version matters: pcap before 2.4 has its lengths in another order, pcapng 0.1 and 1.1 do not exist.
+/// pcap-parser ignores versions; tcpdump and capinfos check them, and get our counts.
 const VERSIONS: &[&str] =
     &["ndpi--fuzz-2021-10-13", "libpcap--pcapng-invalid-vers-1", "libpcap--pcapng-invalid-vers-2"];
 
@@ -83,8 +83,8 @@ fn pcap_parser_sees_the_same_packets_in_the_corpus() {
     assert!(compared > 190_000, "only {compared} packets were compared");
 }
 
-/// What libpcap makes of a capture: tcpdump reads it and writes it as nanosecond pcap. `None` where tcpdump is
-/// not installed; an error where it refuses the capture.
+/// The packets that libpcap reads from a capture: tcpdump reads it and writes it as nanosecond pcap. `None` where
+/// tcpdump is not installed; an error where it refuses the capture.
 fn by_tcpdump(bytes: &[u8]) -> Option<Result<Vec<Got>, String>> {
     let child = Command::new("tcpdump")
         .args(["--nano", "-r", "-", "-w", "-"])
@@ -98,7 +98,7 @@ fn by_tcpdump(bytes: &[u8]) -> Option<Result<Vec<Got>, String>> {
     };
     let mut stdin = child.stdin.take().expect("it is piped");
     let input = bytes.to_vec();
-    // tcpdump may refuse the capture and close the pipe early, which its exit status tells.
+    // tcpdump may refuse the capture and close the pipe early, which its exit status shows.
     let feeder = std::thread::spawn(move || stdin.write_all(&input).is_ok());
     let (mut stdout, mut stderr) = (Vec::new(), String::new());
     child.stdout.take().expect("it is piped").read_to_end(&mut stdout).expect("tcpdump writes");
@@ -112,7 +112,7 @@ fn by_tcpdump(bytes: &[u8]) -> Option<Result<Vec<Got>, String>> {
     Some(Ok(outcome.packets))
 }
 
-/// Time, lengths and bytes; interfaces and flags are lost on the way through pcap, and so are times after 2106.
+/// Time, lengths and bytes; interfaces and flags are lost in conversion to pcap, and so are times after 2106.
 fn essence(packets: &[Got]) -> Vec<(u64, u32, &[u8])> {
     packets.iter().map(|p| (p.ts_ns % (1_000_000_000 << 32), p.wire_len, &p.data[..])).collect()
 }
@@ -150,7 +150,7 @@ fn libpcap_reads_hand_made_captures_the_same_way() {
                 order.enhanced(0, units, b"abcde", 99, &order.option(1, b"comment")),
                 order.obsolete(0, units * 2, b"abcdef", 6),
                 order.block(0xbad, b"unknown"),
-                // libpcap gives a simple packet, which has no time, the offset for one; we give it none.
+                // libpcap assigns the interface's time offset to a simple packet, which has no time; we assign no time.
                 order.section(),
                 order.interface(1, 65535, &[]),
                 order.simple(b"abc", 3),
@@ -178,7 +178,7 @@ fn libpcap_reads_the_pcapng_files_of_the_corpus_the_same_way() {
             continue;
         }
         let Some(theirs) = by_tcpdump(&bytes) else { return };
-        // What tcpdump refuses is in the table of exceptions, or is damaged.
+        // Captures that tcpdump refuses are in the table of exceptions, or are damaged.
         let Ok(theirs) = theirs else { continue };
         let ours = read(&bytes, AS_WRITTEN).expect("tcpdump opens it");
         assert_eq!(essence(&ours.packets), essence(&theirs), "{id}");

@@ -33,7 +33,7 @@ fn pcap_in_both_byte_orders_and_three_variants() {
     }
 }
 
-/// As libpcap reads them: pcap-savefile(5) does not tell, its source does.
+/// As libpcap reads them: pcap-savefile(5) does not document it, the source does.
 #[test]
 fn old_pcap_versions_have_their_lengths_in_another_order() {
     for (version, lengths) in
@@ -62,7 +62,7 @@ fn link_types_keep_their_number() {
         (229, LinkType::Raw),
         (276, LinkType::Sll2),
     ] {
-        // The upper bits of a pcap file's field are about frame check sequences.
+        // The upper bits of a pcap file's field describe frame check sequences.
         for upper in [0, 0x4400_0000] {
             let outcome = read_all(&Big.pcap(NANO, (2, 4), 65535, number | upper));
             assert_eq!(outcome.source.interfaces()[0].link_number, number);
@@ -159,7 +159,7 @@ fn the_direction_of_a_packet() {
                 order.section(),
                 order.interface(1, 0, &[]),
                 order.enhanced(0, 0, b"abc", 3, &options.concat()),
-                // Options that are damaged do not take the packet with them.
+                // Damaged options do not invalidate the packet.
                 order.enhanced(0, 0, b"abc", 3, &[0xff; 12]),
             ];
             let outcome = read_all(&file.concat());
@@ -169,7 +169,7 @@ fn the_direction_of_a_packet() {
     }
 }
 
-/// A reader that gives a few bytes at a time.
+/// A reader that returns a few bytes at a time.
 struct Dribble(Cursor<Vec<u8>>, usize);
 
 impl Read for Dribble {
@@ -226,7 +226,7 @@ fn a_batch_that_is_dropped_half_way_continues() {
     assert_eq!(got, (0..10).collect::<Vec<u8>>());
 }
 
-/// A pipe gives what has come, waits no longer than it was told to, and the capture ends with the writer.
+/// A pipe gives the packets that have arrived, waits no longer than requested, and the capture ends with the writer.
 #[test]
 fn a_pipe_is_followed() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,8 +1,8 @@
 //! Lock: one process at a time changes the clsact filters of a network namespace.
 //!
-//! The lock is flock(2) on the namespace's own file, /proc/thread-self/ns/net: nothing is left behind, and the
-//! kernel gives it up with its holder. Any program may take it, so it is waited for only so long: it keeps two
-//! Wirelanes that come and go in the same milliseconds apart, and nothing else rests on it.
+//! The lock is flock(2) on the namespace's own file, /proc/thread-self/ns/net: nothing is left behind, and the kernel
+//! releases it with its holder. Any program may take it, so the wait is limited: it separates two Wirelanes that start
+//! and end in the same milliseconds, and nothing else depends on it.
 
 use std::fs::File;
 use std::io;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 
-/// How long the lock is waited for.
+/// Maximum time to wait for the lock.
 const PATIENCE: Duration = Duration::from_secs(2);
 const STEP: Duration = Duration::from_millis(5);
 const PATH: &str = "/proc/thread-self/ns/net";
@@ -21,7 +21,7 @@ pub(super) fn open() -> io::Result<OwnedFd> {
     Ok(File::open(PATH)?.into())
 }
 
-/// Does something under the lock of this file, or without it where somebody else has it all the time.
+/// Runs `work` under the lock of this file, or without it if another process holds it all the time.
 pub(super) fn with<T>(file: BorrowedFd<'_>, work: impl FnOnce() -> T) -> T {
     wait(file);
     let result = work();
@@ -29,7 +29,7 @@ pub(super) fn with<T>(file: BorrowedFd<'_>, work: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Takes the lock within [`PATIENCE`]; false where somebody else has it all the time.
+/// Takes the lock within [`PATIENCE`]; false if another process holds it all the time.
 fn wait(file: BorrowedFd<'_>) -> bool {
     let start = Instant::now();
     loop {
@@ -46,7 +46,7 @@ fn wait(file: BorrowedFd<'_>) -> bool {
     }
 }
 
-/// Gives the lock up, also where a forked process still has a copy of the descriptor.
+/// Releases the lock, even if a forked process still has a copy of the descriptor.
 fn release(file: BorrowedFd<'_>) {
     // SAFETY: flock(2) takes integers only.
     unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_UN) };

@@ -3,9 +3,9 @@
 use crate::hook::Hook;
 use wirelane_netdev::netlink::{attributes, message, push_attribute, u32_at};
 
-/// `TC_H_CLSACT`, and TC_H_INGRESS too: the parent of both qdiscs that stand beside a device's queues.
+/// `TC_H_CLSACT`, and TC_H_INGRESS too: the parent of both qdiscs that exist beside a device's queues.
 const PARENT: u32 = 0xffff_fff1;
-/// Their handle.
+/// Handle of these qdiscs.
 const QDISC: u32 = 0xffff_0000;
 /// Bytes of `struct tcmsg`.
 const TCMSG: usize = 20;
@@ -19,7 +19,7 @@ const TCA_BPF_FLAGS: u16 = 8;
 const TCA_BPF_ID: u16 = 11;
 const TCA_BPF_FLAG_ACT_DIRECT: u32 = 1;
 
-/// The filters' place on a device.
+/// Location of the filters on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FilterLocation {
     pub(super) ifindex: u32,
@@ -56,7 +56,7 @@ pub(super) struct Filter<'a> {
     pub(super) kind: &'a [u8],
     pub(super) handle: u32,
     pub(super) priority: u16,
-    /// As linux/if_ether.h has it, in host byte order.
+    /// The protocol as in linux/if_ether.h, in host byte order.
     pub(super) protocol: u16,
     pub(super) chain: u32,
     /// Id of the BPF program.
@@ -98,14 +98,14 @@ pub(super) fn read_filter(body: &[u8]) -> Option<Filter<'_>> {
     Some(filter)
 }
 
-/// The kind of the qdisc that an RTM_NEWQDISC speaks of, if it stands where clsact does on this device.
+/// The kind of the qdisc in an RTM_NEWQDISC, if it is in clsact's position on this device.
 pub(super) fn read_qdisc(body: &[u8], ifindex: u32) -> Option<&[u8]> {
     (u32_at(body, 4)? == ifindex && u32_at(body, 12)? == PARENT).then_some(())?;
     let (_, kind) = attributes(&body[TCMSG..]).find(|(kind, _)| *kind == TCA_KIND)?;
     Some(kind.strip_suffix(&[0]).unwrap_or(kind))
 }
 
-/// A request, its parts as [`crate::device::netlink::Client::request`] takes them.
+/// A request, in the parts that [`crate::device::netlink::Client::request`] takes.
 pub(super) struct Request {
     pub(super) kind: u16,
     pub(super) flags: i32,
@@ -117,24 +117,24 @@ impl Request {
         Request { kind, flags, body }
     }
 
-    /// All of it as it goes over a socket.
+    /// The whole request, as sent over a socket.
     pub(super) fn bytes(&self, sequence: u32) -> Vec<u8> {
         message(self.kind, self.flags, sequence, &self.body)
     }
 
-    /// Lists the qdiscs (of all devices; the kernel does not choose).
+    /// Lists the qdiscs (of all devices; the kernel does not filter).
     pub(super) fn qdiscs(ifindex: u32) -> Request {
         Request::new(libc::RTM_GETQDISC, libc::NLM_F_DUMP, header(ifindex, 0, 0, 0))
     }
 
-    /// Adds clsact, where nothing stands in its place.
+    /// Adds clsact, if its position is empty.
     pub(super) fn add_qdisc(ifindex: u32) -> Request {
         let mut body = header(ifindex, QDISC, PARENT, 0);
         push_attribute(&mut body, TCA_KIND, b"clsact\0");
         Request::new(libc::RTM_NEWQDISC, libc::NLM_F_CREATE | libc::NLM_F_EXCL, body)
     }
 
-    /// Removes it, with all filters.
+    /// Removes clsact, with all filters.
     pub(super) fn delete_qdisc(ifindex: u32) -> Request {
         let mut body = header(ifindex, QDISC, PARENT, 0);
         push_attribute(&mut body, TCA_KIND, b"clsact\0");
@@ -147,8 +147,8 @@ impl Request {
         Request::new(libc::RTM_GETTFILTER, libc::NLM_F_DUMP, body)
     }
 
-    /// Asks for one filter.
-    pub(super) fn filter(place: FilterLocation, handle: u32, priority: u16) -> Request {
+    /// Queries one filter.
+    pub(super) fn filter(place: Place, handle: u32, priority: u16) -> Request {
         Request::of_bpf(libc::RTM_GETTFILTER, 0, place.header(handle, priority))
     }
 

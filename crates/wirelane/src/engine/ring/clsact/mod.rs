@@ -1,20 +1,20 @@
-//! tc where it has no links: a filter on a clsact qdisc (before Linux 6.6, or `--hook clsact`).
+//! tc without links: a filter on a clsact qdisc (before Linux 6.6, or `--hook clsact`).
 //!
 //! ```text
 //!  clsact qdisc -> filter: the step (bpf/clsact.bpf.c) -> wl_entry -> the capture program
 //!                  stays until somebody removes it                    empty once all descriptors are closed
 //! ```
 //!
-//! The kernel keeps a filter when its map_factory is killed. Ours does nothing then: `wl_entry` has been emptied by
-//! the kernel, so packets are neither copied nor taken. What is left, the empty step, is removed by
-//! the cleanup process of the killed one, or, where that was killed too, by the next Wirelane that
-//! opens the device ([`heal`]).
+//! The kernel keeps a filter when the process that created it is killed. Ours does nothing then: `wl_entry` has been
+//! emptied by the kernel, so packets are neither copied nor consumed. The remaining filter, the empty step, is removed
+//! by the cleanup process of the killed one, or, where that was killed too, by the next Wirelane that opens the device
+//! ([`heal`]).
 //!
-//! A process finds a running instance by the filters on the device: ours has a handle and a program of ours, its
-//! map leads to the capture program, and that to all maps. The processes of an instance are counted in
-//! `wl_owners` (`presence.rs`); the last one to go removes the filter, and the qdisc if it was made for it and
-//! nobody else has come to use it. The handle says whether it was. Looking and acting is done under a lock
-//! (`lock.rs`). Other people's filters and qdiscs are never touched.
+//! A process finds a running instance by the filters on the device: ours has a handle and a program of ours, its map
+//! leads to the capture program, and that to all maps. The processes of an instance are counted in `wl_owners`
+//! (`presence.rs`); the last one removes the filter, and the qdisc if it was created for the filter and has no other
+//! users. The handle records whether it was. Lookup and change are done under a lock (`lock.rs`). Foreign filters and
+//! qdiscs are never touched.
 
 mod lock;
 mod messages;
@@ -44,13 +44,13 @@ use wirelane_netdev::netlink::Client;
 
 pub(crate) use presence::OWNERS;
 
-/// Handles of our filters: on a qdisc that was there, and on one that was made for us.
+/// Handles of our filters: on an existing qdisc, and on a qdisc that we created.
 const HANDLE: u32 = 0x574c_0010;
 const HANDLE_MADE: u32 = HANDLE | 1;
-/// Priority of our filter where there is no other: in front of most that may come.
+/// Priority of our filter where there is no other: before most later ones.
 const PRIORITY: u16 = 7;
 
-/// Removing a filter, as an action of a cleanup process: under the namespace's lock, whose file is opened before the fork.
+/// Cleanup action that removes a filter: under the namespace's lock, whose file is opened before the fork.
 pub(crate) const CLEANUP: ActionKind = ActionKind {
     name: "clsact filter",
     prepare: || lock::open().map(Some),
@@ -62,13 +62,13 @@ pub(crate) const CLEANUP: ActionKind = ActionKind {
 
 impl CleanupAction for Removal {
     fn attempt(&mut self, prepared: Option<BorrowedFd<'_>>) -> (bool, Vec<LogLine>) {
-        // An error of the kernel's is the last word: the next Wirelane on the device tries again.
+        // A kernel error is final: the next Wirelane on the device tries again.
         let done = prepared.map(|file| lock::with(file, || self.run_if_unused()).unwrap_or(true));
         (done.unwrap_or(true), Vec::new())
     }
 }
 
-/// A process's hold on a filter: it goes off the device with the last of them.
+/// A process's reference to a filter: the filter is removed with the last reference.
 pub(crate) struct Filter {
     presence: Option<Presence>,
     registration: Registration,
@@ -87,7 +87,7 @@ impl Drop for Filter {
         self.presence = None;
         let removed = match self.registration.run() {
             Outcome::Done(said) => return said.iter().for_each(LogLine::log),
-            // Somebody has killed the cleanup process: this process does its work, where it still may.
+            // The cleanup process has been killed: this process does its work, where it still has the rights.
             Outcome::Unserved => Lock::take().and_then(|_lock| {
                 self.removal.run_if_unused().map_err(|e| Error::kernel("removing the tc filter", e))
             }),
@@ -115,12 +115,12 @@ impl Filter {
             .ok_or_else(|| Error::kernel("looking for the tc filter", std::io::ErrorKind::NotFound.into()))
     }
 
-    /// The id of the capture program that the filter leads to.
+    /// The id of the capture program that the filter runs.
     pub(super) fn program(&self) -> Result<u32> {
         presence::entry_of(self.entry()?).map_err(|e| Error::kernel("looking for the capture program", e))
     }
 
-    /// Has the filter lead to another capture program. Whoever looks at filters meanwhile must not find one whose
+    /// Replaces the capture program of the filter. A process that looks up filters meanwhile must not find one whose
     /// program has just ended, and take it for a dead process's: hence the lock.
     pub(super) fn replace(&self, program: BorrowedFd<'_>) -> Result<()> {
         let _lock = Lock::take()?;
@@ -134,18 +134,18 @@ struct Ours {
     place: FilterLocation,
     handle: u32,
     priority: u16,
-    /// Id of the step.
+    /// Id of the step program.
     program: u32,
 }
 
 impl Removal {
-    /// Has the cleanup process see to it.
+    /// Registers the removal with the cleanup process.
     fn register(&self, cleanup: &Arc<CleanupProcess>) -> Result<Registration> {
         Ok(cleanup.register(&CLEANUP, self.recipe(), &self.descriptors())?)
     }
 }
 
-/// What a filter of ours leads to.
+/// The entry map and capture program of a filter of ours.
 struct Running {
     entry: OwnedFd,
     owners: MapHandle,
@@ -162,7 +162,7 @@ impl Ours {
             .map_err(failed)
     }
 
-    /// What it leads to; `None` where no process is behind it any more.
+    /// The running instance of the filter; `None` where its processes have all ended.
     fn running(&self) -> Result<Option<Running>> {
         let Some(step) = attach::by_id(self.program, sys::bpf_prog_get_fd_by_id, "program")? else {
             return Ok(None);
@@ -177,8 +177,8 @@ impl Ours {
             return Ok(None);
         };
         let Some(owners) = map_of(&capture, "wl_owners")? else { return Ok(None) };
-        // Asked after `entry` has been opened: a process that is present now holds it too, so that the kernel
-        // has not begun to empty it.
+        // Checked after `entry` has been opened: a process that is present now holds it too, so that the kernel has not
+        // begun to empty it.
         if !presence::anybody(owners.as_fd().as_raw_fd()) {
             return Ok(None);
         }
@@ -187,7 +187,7 @@ impl Ours {
     }
 }
 
-/// The map of a program with this name; `None` where there is none (any more).
+/// The map of a program with this name; `None` where the program has no such map (any more).
 fn map_of(program: &OwnedFd, name: &str) -> Result<Option<MapHandle>> {
     let (_, ids) = attach::program_info(program)?;
     for id in ids {
@@ -202,7 +202,7 @@ fn map_of(program: &OwnedFd, name: &str) -> Result<Option<MapHandle>> {
     Ok(None)
 }
 
-/// Questions about one device.
+/// Queries and changes of one device.
 struct Tc<'a> {
     client: Client,
     device: &'a Device,
@@ -220,8 +220,8 @@ impl<'a> Tc<'a> {
             .map_err(|e| Error::kernel(format!("{doing} of {}", self.device.name), e))
     }
 
-    /// The filters of one direction: (priority, chain, one of ours can stand beside it).
-    fn filters(&mut self, place: FilterLocation) -> Result<Vec<(u16, u32, bool)>> {
+    /// The filters of one direction: (priority, chain, whether one of ours can share it).
+    fn filters(&mut self, place: Place) -> Result<Vec<(u16, u32, bool)>> {
         let mut filters = Vec::new();
         self.ask(&Request::filters(place), "listing the tc filters", |body| {
             if let Some(filter) = read_filter(body) {
@@ -233,7 +233,7 @@ impl<'a> Tc<'a> {
 
     /// Our filters, in this direction.
     fn ours(&mut self, egress: bool) -> Result<Vec<Ours>> {
-        // An ingress qdisc lists its filters whichever direction is asked for.
+        // An ingress qdisc lists its filters for either direction.
         if egress && self.qdisc()?.is_none_or(|kind| kind != "clsact") {
             return Ok(Vec::new());
         }
@@ -263,7 +263,7 @@ impl<'a> Tc<'a> {
         Ok(ours)
     }
 
-    /// Removes our filters that no process is behind, and gives those that live. Under the lock.
+    /// Removes our filters without a process, and returns those that run. The caller holds the lock.
     fn heal(&mut self, egress: bool) -> Result<Vec<(Ours, Running)>> {
         let mut living = Vec::new();
         for filter in self.ours(egress)? {
@@ -303,7 +303,7 @@ impl<'a> Tc<'a> {
         Ok(kind)
     }
 
-    /// Sees to a clsact qdisc; true where it was made for us.
+    /// Ensures that there is a clsact qdisc; true where it was created for us.
     fn prepare_qdisc(&mut self, hook: Hook) -> Result<bool> {
         let ifindex = self.device.ifindex;
         match self.qdisc()?.as_deref() {
@@ -311,7 +311,7 @@ impl<'a> Tc<'a> {
                 let both = self.ours(false)?.into_iter().chain(self.ours(true)?);
                 Ok(both.into_iter().any(|filter| filter.handle == HANDLE_MADE))
             }
-            // Its one list of filters is that of received packets.
+            // An ingress qdisc has one list of filters, for received packets.
             Some(_) if hook == Hook::Ingress => Ok(false),
             Some(other) => Err(Error::Unsupported {
                 what: format!("capturing what {} transmits", self.device.name),
@@ -335,21 +335,21 @@ impl<'a> Tc<'a> {
         }
     }
 
-    /// In front of all others, so that every packet is seen: the priority, and whether that is so.
-    fn choose_priority(&mut self, place: FilterLocation) -> Result<(u16, bool)> {
+    /// A priority before all other filters, so that every packet is seen: the priority, and whether it is before all.
+    fn choose_priority(&mut self, place: Place) -> Result<(u16, bool)> {
         let others: Vec<_> = self.filters(place)?.into_iter().filter(|(_, chain, _)| *chain == 0).collect();
         Ok(priority_beside(&others))
     }
 }
 
 /// The priority of a filter beside these (each with its priority and whether one of ours can have the same), and
-/// whether it is in front of all.
+/// whether it is before all.
 fn priority_beside(others: &[(u16, u32, bool)]) -> (u16, bool) {
     match others.iter().map(|(priority, ..)| *priority).min() {
         None => (PRIORITY, true),
         Some(first) if first > 1 => (PRIORITY.min(first - 1), true),
         Some(_) => {
-            // Of one priority, the newest is asked first (cls_bpf.c), where all are programs.
+            // Among filters of one priority, the newest runs first (cls_bpf.c), where all are programs.
             let free = |priority: &u16| others.iter().all(|(taken, _, shares)| taken != priority || *shares);
             let priority = (1..u16::MAX).find(free).unwrap_or(u16::MAX);
             (priority, priority == 1)
@@ -360,7 +360,7 @@ fn priority_beside(others: &[(u16, u32, bool)]) -> (u16, bool) {
 /// Removes filters that killed processes have left on the device.
 pub(crate) fn heal(device: &Device) -> Result<()> {
     let mut tc = Tc::open(device)?;
-    // Nothing of ours, the common case, needs no lock.
+    // Without filters of ours, the common case, no lock is needed.
     for egress in [false, true] {
         if !tc.ours(egress)?.is_empty() {
             let _lock = Lock::take()?;
@@ -370,7 +370,7 @@ pub(crate) fn heal(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Joins the instance that runs on this hook of the device: its hold, and the id of its capture program.
+/// Joins the instance that runs on this hook of the device: returns its hold, and the id of its capture program.
 pub(crate) fn join(
     device: &Device,
     hook: Hook,
@@ -385,7 +385,7 @@ pub(crate) fn join(
     Ok(Some((Filter { presence, registration, removal, device: device.name.clone() }, running.program)))
 }
 
-/// Puts a capture program on the device; `None` if another process was faster.
+/// Attaches a capture program to the device; `None` if another process was faster.
 pub(crate) fn attach(
     program: BorrowedFd<'_>,
     owners: &MapHandle,
@@ -425,7 +425,7 @@ pub(crate) fn attach(
     }
 }
 
-/// Registers the removal, and then puts the filter there.
+/// Registers the removal, and then adds the filter.
 fn put(
     tc: &mut Tc<'_>,
     hook: Hook,

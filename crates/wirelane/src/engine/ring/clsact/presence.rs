@@ -1,7 +1,7 @@
 //! Users of an instance that is attached by a clsact filter.
 //!
-//! A process is present while a socket of its own is in `wl_owners`, behind the groups' places; the kernel takes
-//! it out when it is closed, however the process ends (as for the places, see `engine/ring/group.rs`).
+//! A process is present while a socket of its own is in `wl_owners`, after the groups' slots; the kernel removes the
+//! socket when it is closed, however the process ends (as for the slots, see `engine/ring/group.rs`).
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -13,9 +13,10 @@ use wirelane_bpf::instance::MAX_GROUPS;
 use super::removal::has_entry;
 use crate::error::{Error, Result};
 
-/// Processes that can use one instance at a time; one that captures as several groups counts several times.
+/// Maximum number of processes that use one instance at a time; one that captures as several groups counts several
+/// times.
 const MOST: u32 = 48;
-/// Where they stand in `wl_owners`, behind the groups.
+/// Position of their entries in `wl_owners`, after the groups.
 const FIRST: u32 = MAX_GROUPS as u32;
 /// Entries that `wl_owners` must have.
 pub(crate) const OWNERS: u32 = FIRST + MOST;
@@ -23,7 +24,7 @@ pub(crate) const OWNERS: u32 = FIRST + MOST;
 /// One process's use of an instance, from creation to drop.
 #[derive(Debug)]
 pub(super) struct Presence {
-    // In this order: whoever sees the socket in `wl_owners` may rest on the entry being held.
+    // In this order: a process that sees the socket in `wl_owners` may rely on the entry being held.
     _socket: OwnedFd,
     _peer: UnixDatagram,
     /// Two descriptors of `wl_entry`, one numbered below the socket's and one above. A killed process's
@@ -33,7 +34,7 @@ pub(super) struct Presence {
 }
 
 impl Presence {
-    /// Makes this process present. `entry` holds the capture program (`wl_entry`). Under the lock.
+    /// Marks this process as present. `entry` holds the capture program (`wl_entry`). The caller holds the lock.
     pub(super) fn begin(owners: &MapHandle, entry: BorrowedFd<'_>, device: &str) -> Result<Presence> {
         let failed = |e| Error::kernel("making a token of this process", e);
         let (socket, peer) = UnixDatagram::pair().map_err(failed)?;
@@ -51,7 +52,7 @@ impl Presence {
         Err(Error::TooManyGroups { device: device.to_owned(), limit: MOST })
     }
 
-    /// `wl_entry`.
+    /// The descriptor of `wl_entry`.
     pub(super) fn entry(&self) -> BorrowedFd<'_> {
         self.entry[0].as_fd()
     }
@@ -76,7 +77,7 @@ pub(super) fn set_entry(entry: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::R
     if status == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(-status)) }
 }
 
-/// Whether any process is present, by the descriptor of `wl_owners`. Allocates nothing.
+/// Whether any process is present, by the descriptor of `wl_owners`. Does not allocate.
 pub(super) fn anybody(owners: RawFd) -> bool {
     (FIRST..OWNERS).any(|place| has_entry(owners, place))
 }

@@ -1,7 +1,7 @@
-//! Taking a filter of ours off its device, and the qdisc with it where we had put it there.
+//! Removal of a filter of ours from its device, and of the qdisc where we created it.
 //!
-//! Everything that this says to the kernel is written down beforehand: it runs in the cleanup process, which
-//! is given the recipe and the two descriptors that it takes, and knows nothing else of the device.
+//! All requests to the kernel are prepared in advance: this runs in the cleanup process, which receives the recipe and
+//! the two descriptors that it needs, and knows nothing else of the device.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -13,23 +13,23 @@ use super::messages::{Filter, FilterLocation, Request, read_filter};
 use super::presence;
 use wirelane_netdev::netlink::read_datagram;
 
-/// How to take one filter off.
+/// The removal of one filter.
 pub(crate) struct Removal {
     /// A netlink socket of the device's network namespace.
     socket: OwnedFd,
-    /// The instance's `wl_owners`: who else is there.
+    /// The instance's `wl_owners`, which shows its other users.
     owners: OwnedFd,
     recipe: Recipe,
 }
 
-/// What is said to the kernel for that.
+/// The prepared requests of a removal.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Recipe {
-    /// The program that the filter must have.
+    /// Id of the program that the filter must have.
     program: u32,
     look: Vec<u8>,
     delete: Vec<u8>,
-    /// Lists the filters of both directions, then removes the qdisc; nothing where it is not ours.
+    /// Lists the filters of both directions, then removes the qdisc; `None` where the qdisc is not ours.
     qdisc: Option<([Vec<u8>; 2], Vec<u8>)>,
 }
 
@@ -40,8 +40,8 @@ const LIST: [u32; 2] = [3, 4];
 const DELETE_QDISC: u32 = 5;
 
 impl Removal {
-    /// For a filter with this handle and priority that is `program` (an id). `made_qdisc`: the qdisc goes with
-    /// it, unless others have come to use it.
+    /// The removal of a filter with this handle and priority that has `program` (an id). `made_qdisc`: the qdisc is
+    /// removed too, unless it has other users.
     pub(super) fn new(
         place: FilterLocation,
         (handle, priority): (u32, u16),
@@ -62,7 +62,7 @@ impl Removal {
         Ok(Removal { socket: socket()?, owners, recipe })
     }
 
-    /// As somebody else has written it down, with its [`Removal::descriptors`].
+    /// A removal from a recipe of another process, with its [`Removal::descriptors`].
     pub(crate) fn of(recipe: Recipe, [socket, owners]: [OwnedFd; 2]) -> Removal {
         Removal { socket, owners, recipe }
     }
@@ -71,12 +71,12 @@ impl Removal {
         &self.recipe
     }
 
-    /// The descriptors that it needs.
+    /// The descriptors that the removal needs.
     pub(super) fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
         [self.socket.as_fd(), self.owners.as_fd()]
     }
 
-    /// Takes the filter off unless a process still uses the instance; false where one does. Under the lock.
+    /// Removes the filter unless a process still uses the instance; false where one does. The caller holds the lock.
     pub(crate) fn run_if_unused(&self) -> io::Result<bool> {
         if presence::anybody(self.owners.as_raw_fd()) {
             return Ok(false);
@@ -85,7 +85,7 @@ impl Removal {
         let Recipe { program, look, delete, qdisc } = &self.recipe;
         let found = self.ask(look, LOOK, |filter| ours |= filter.program == Some(*program));
         if let Err(e) = found {
-            // No such filter, qdisc or device: nothing is left to do.
+            // No such filter, qdisc or device: the removal is complete.
             let gone = matches!(e.raw_os_error(), Some(libc::ENOENT | libc::EINVAL | libc::ENODEV));
             return if gone { Ok(true) } else { Err(e) };
         }
@@ -136,7 +136,7 @@ impl Removal {
     }
 }
 
-/// A routing netlink socket that does not wait for an answer for ever.
+/// A routing netlink socket with a time-out for answers.
 fn socket() -> io::Result<OwnedFd> {
     use std::os::fd::FromRawFd as _;
     // SAFETY: socket(2) takes integers only.
@@ -145,7 +145,7 @@ fn socket() -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: just opened, owned by nobody else.
+    // SAFETY: just opened, owned by nothing else.
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
     let limit = libc::timeval { tv_sec: 5, tv_usec: 0 };
     // SAFETY: a live value of the size stated, only read.
@@ -161,7 +161,7 @@ fn socket() -> io::Result<OwnedFd> {
     if status < 0 { Err(io::Error::last_os_error()) } else { Ok(socket) }
 }
 
-/// Whether a BPF map has an entry here: one system call, no allocation.
+/// Whether a BPF map has an entry with this key: one system call, no allocation.
 pub(super) fn has_entry(map: RawFd, key: u32) -> bool {
     let mut value = 0u64;
     // SAFETY: key and value are live and of the map's sizes (`wl_owners`: 4 and 8 bytes).

@@ -1,5 +1,5 @@
-//! The wake-up: a worker that arms its bell, looks once more and sleeps, as `RingSource::sleep` does, against
-//! a lane that publishes and looks whether a bell is wanted.
+//! The wake-up: a worker that arms its bell, looks once more and sleeps, as `RingSource::sleep` does, against a lane
+//! that publishes and checks whether to ring.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering as StdOrdering};
@@ -12,7 +12,7 @@ use super::{Lane, Ring, Rules, Worker};
 
 const WATERMARK: u64 = 2;
 
-/// How a sleep went, over all executions.
+/// Outcomes of a sleep, over all executions.
 #[derive(Debug, Default)]
 struct Sleeps {
     /// The last look found enough to stay awake.
@@ -48,7 +48,7 @@ fn explore(rules: Rules, sizes: &'static [u64]) -> Arc<Sleeps> {
             worker.turn(true);
             lane.join().map(|lane| (lane, &model.stayed_awake))
         } else {
-            // Asleep for as long as it takes: the lane comes to its end. Then the time is up, if no bell rang.
+            // The worker sleeps until the lane has ended. Then the time is up, if no bell rang.
             lane.join().map(|lane| {
                 let outcome = match (ring.rung.load(Ordering::Acquire), lane.published >= wake_at) {
                     (true, _) => &model.woken,
@@ -62,7 +62,7 @@ fn explore(rules: Rules, sizes: &'static [u64]) -> Arc<Sleeps> {
         let (lane, outcome) = outcome.unwrap();
         outcome.fetch_add(1, StdOrdering::Relaxed);
         assert!(lane.bells <= 1, "a worker that armed once was rung for {} times", lane.bells);
-        // Woken, timed out or never asleep: what is there is found, published or not.
+        // Woken, timed out or never asleep: all records are found, published or not.
         worker.drain();
         assert_eq!(worker.read, lane.delivered);
         assert_eq!(ring.wake_at.load(Ordering::Relaxed), AWAKE);
@@ -71,9 +71,9 @@ fn explore(rules: Rules, sizes: &'static [u64]) -> Arc<Sleeps> {
     sleeps
 }
 
-/// Store buffering: the lane's load of `wake_at` may be older than its store of the head, and the worker's
-/// look at the head older than the lane's store. Then both see the past, and the time-out bounds the delay.
-/// That this is possible is documented (ring.h, reader.rs); that nothing is lost by it is what counts.
+/// Store buffering: the lane's load of `wake_at` may be older than its store of the head, and the worker's load of the
+/// head older than the lane's store. Then both see old values, and the time-out bounds the delay. The documentation
+/// permits this (ring.h, reader.rs); the test checks that it loses nothing.
 #[test]
 fn a_missed_wake_up_costs_a_time_out_and_nothing_else() {
     let sleeps = explore(Rules::default(), &[1, 1, 1]);
@@ -82,7 +82,7 @@ fn a_missed_wake_up_costs_a_time_out_and_nothing_else() {
     }
 }
 
-/// With a fence on both sides none is missed: the missing fence is the only cause, the logic is sound.
+/// With a fence on both sides no bell is missed: the missing fence is the only cause, the logic is sound.
 #[test]
 fn with_fences_no_wake_up_is_missed() {
     let sleeps = explore(Rules { fences: true, ..Rules::default() }, &[1, 1, 1]);
@@ -90,7 +90,7 @@ fn with_fences_no_wake_up_is_missed() {
     assert!(sleeps.woken.load(StdOrdering::Relaxed) > 0);
 }
 
-/// Below `publish_every` the lane does not look whether a bell is wanted: such records wait for the time-out.
+/// Below `publish_every` the lane does not check whether to ring: such records wait for the time-out.
 #[test]
 fn unpublished_records_wait_for_the_time_out() {
     let sleeps = explore(Rules { publish_every: 8, ..Rules::default() }, &[1, 1, 1]);

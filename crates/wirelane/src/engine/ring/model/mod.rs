@@ -1,13 +1,13 @@
 //! The ring protocol under loom: the real [`Reader`] against a model of the lane, in every interleaving and
 //! with every value that the memory model lets a load return.
 //!
-//! [`Lane`] does what `bpf/ring.h` does, step by step and in its order; a change there is made
-//! here too. Sizes are in cells instead of bytes, and segments are of two cells, so that a few records fill,
-//! wrap and spill. Data cells are loom's `UnsafeCell`s: a read that is not ordered behind the write it sees
-//! (a torn or stale record), or a write that is not ordered behind the last read (an overwritten one), fails
-//! the model by itself. The tests add that records are whole, in order, none lost and none read twice.
+//! [`Lane`] does the same steps as `bpf/ring.h`, in its order; a change there is made here too. Sizes are in cells
+//! instead of bytes, and segments are of two cells, so that a few records fill, wrap and spill. Data cells are loom's
+//! `UnsafeCell`s: a read that is not ordered after the write it sees (a torn or stale record), or a write that is not
+//! ordered after the last read (an overwritten one), fails the model by itself. The tests also check that records are
+//! whole, in order, none lost and none read twice.
 //!
-//! Where the kernel side's ordering has no word in the language's memory model:
+//! Where the kernel side's ordering has no equivalent in the language's memory model:
 //!
 //! * `wl_publish()` on x86 is a plain store behind a compiler barrier. x86 does not reorder a store with
 //!   older stores or older loads (Intel SDM volume 3, 9.2.2; AMD APM volume 2, 7.2), which is all that a
@@ -18,8 +18,7 @@
 //!   keeps between a load and later stores (Documentation/memory-barriers.txt). The language has no such
 //!   thing; modelled as Acquire, which also orders later loads. The lane has no later loads of the data.
 //!
-//! [`Rules`] breaks one of these at a time: `mutations` shows that the model then fails, so that a pass means
-//! something.
+//! [`Rules`] breaks one of these at a time: `mutations` shows that the model then fails, so that a pass is meaningful.
 
 mod bell;
 mod mutations;
@@ -34,39 +33,39 @@ use super::reader::{Reader, SharedWord};
 
 /// Cells of a segment; the byte ring has `WL_SEGMENT` bytes.
 const SEGMENT: u64 = 2;
-/// Cells behind a segment: the longest record less one.
+/// Cells after a segment: the longest record less one.
 const SLACK: u64 = 1;
 
-/// How an index is made visible.
+/// Publication of an index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Publish {
     /// x86's plain store (Release), or a broken one.
     Store(Ordering),
-    /// Everybody else's exchange.
+    /// The exchange of all other architectures.
     Exchange,
 }
 
-/// What the protocol rests on. The default is the protocol; tests of the model change one thing.
+/// Assumptions of the protocol. The default is the protocol; tests of the model change one of them.
 #[derive(Clone, Copy, Debug)]
 struct Rules {
     publish: Publish,
-    /// The lane's load of the tail.
+    /// Ordering of the lane's load of the tail.
     tail: Ordering,
-    /// Cells of room that the lane believes in beyond the ring's.
+    /// Cells of room that the lane assumes in addition to the ring's.
     extra_room: u64,
-    /// The lane publishes the head before it has written the record.
+    /// Whether the lane publishes the head before it has written the record.
     head_first: bool,
-    /// Cells written between two publications of the head. The lane also publishes what comes late after the last
-    /// publication; that is like a smaller number here.
+    /// Cells written between two publications of the head. The lane also publishes a record that comes late after the
+    /// last publication; that is like a smaller number here.
     publish_every: u64,
-    /// The reader's Acquire loads of the published head and of the head, and its Release, are Relaxed.
+    /// Whether the reader's Acquire loads of the published head and of the head, and its Release, are Relaxed.
     relaxed_published: bool,
     relaxed_peek: bool,
     relaxed_release: bool,
-    /// The worker gives cells back before it has read them.
+    /// Whether the worker releases cells before it has read them.
     release_first: bool,
-    /// Full fences between publishing and looking at `wake_at`, and between arming and looking at the head.
-    /// The real lane has none.
+    /// Full fences between publishing and loading `wake_at`, and between arming and loading the head. The real lane has
+    /// none.
     fences: bool,
 }
 
@@ -87,7 +86,7 @@ impl Default for Rules {
     }
 }
 
-/// What lane and worker share.
+/// State shared by lane and worker.
 struct Ring {
     segments: u64,
     cells: Vec<UnsafeCell<u64>>,
@@ -119,13 +118,13 @@ impl Ring {
     }
 }
 
-/// What a record's cells hold: its number, its size and the cell's place in it.
+/// Content of a record's cell: the record's number, its size and the cell's index in it.
 fn content(number: u64, size: u64, index: u64) -> u64 {
     number << 8 | size << 4 | index
 }
 
-/// The writer's half: `bpf/ring.h`. Its private words are `struct wl_ring`'s first line; `head` is
-/// private too, but for the reader's peeking.
+/// The writer's half: `bpf/ring.h`. Its private words are `struct wl_ring`'s first line; `head` is private too, except
+/// that the reader peeks at it.
 struct Lane {
     ring: Arc<Ring>,
     rules: Rules,
@@ -134,7 +133,7 @@ struct Lane {
     published: u64,
     rung_for: u64,
     bells: u64,
-    /// Numbers of the records that found room.
+    /// Numbers of the records that fitted into the ring.
     delivered: Vec<u64>,
 }
 
@@ -161,7 +160,7 @@ impl Lane {
             self.publish_to(&self.ring.head, self.head + size);
         }
         for index in 0..size {
-            // SAFETY: loom checks that nobody else accesses the cell meanwhile; that is what is tested.
+            // SAFETY: loom checks that no other thread accesses the cell meanwhile; that is the subject of the test.
             self.ring.cell(self.head, index).with_mut(|cell| unsafe { *cell = content(number, size, index) });
         }
         self.delivered.push(number);
@@ -206,7 +205,7 @@ impl Lane {
         }
         self.rung_for = wake_at;
         self.bells += 1;
-        // The kernel's wait queue orders what came before the wake-up before what the woken one does.
+        // The kernel's wait queue orders all accesses before the wake-up before those of the woken thread.
         self.ring.rung.store(true, Ordering::Release);
     }
 
@@ -236,7 +235,7 @@ impl SharedWord for ModelWord {
     }
 }
 
-/// The worker: the real reader, and what `RingMemory::run` and `Batch` do with the positions it gives.
+/// The worker: the real reader, and the steps of `RingMemory::run` and `Batch` with its positions.
 struct Worker {
     ring: Arc<Ring>,
     rules: Rules,
@@ -257,8 +256,8 @@ impl Worker {
         Worker { ring: Arc::clone(ring), rules, reader, read: Vec::new() }
     }
 
-    /// Reads the records up to the published head, or with `peek` up to the last one, as far as they start in
-    /// one segment. False: there were none.
+    /// Reads the records up to the published head, or with `peek` up to the last one, as far as they start in one
+    /// segment. False: there were no records.
     fn turn(&mut self, peek: bool) -> bool {
         let unread = if peek { self.reader.peek() } else { self.reader.published() };
         if unread == 0 {
@@ -281,7 +280,7 @@ impl Worker {
 
     /// The size of the record at this position, which must be whole.
     fn read_record(&mut self, position: u64) -> u64 {
-        // SAFETY: loom checks that nobody writes to the cell meanwhile; that is what is tested.
+        // SAFETY: loom checks that no other thread writes to the cell meanwhile; that is the subject of the test.
         let read = |index| self.ring.cell(position, index).with(|cell| unsafe { *cell });
         let first = read(0);
         let (number, size) = (first >> 8, first >> 4 & 0xf);
@@ -293,7 +292,7 @@ impl Worker {
         size
     }
 
-    /// Everything that is there, once the lane has ended.
+    /// Reads all records, once the lane has ended.
     fn drain(&mut self) {
         while self.turn(true) {}
     }

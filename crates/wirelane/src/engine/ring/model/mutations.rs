@@ -1,4 +1,4 @@
-//! The model can fail: each of these breaks one thing that the protocol rests on, and loom must find out.
+//! The model can fail: each of these tests breaks one assumption of the protocol, and loom must detect it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -6,9 +6,9 @@ use loom::sync::atomic::Ordering;
 
 use super::{Publish, Rules, records};
 
-/// What loom says of a data cell that two sides access without an order between them.
+/// loom's message about a data cell that two sides access without an order between them.
 const RACE: &str = "Causality violation";
-/// What [`records::check`] says where the two disagree.
+/// Message of [`records::check`] where the two disagree.
 const OTHER_RECORDS: &str = "what was read is not what was delivered";
 
 /// Fails unless loom finds this fault in the protocol with these rules.
@@ -47,7 +47,7 @@ fn a_relaxed_peek_is_caught() {
 
 #[test]
 fn a_tail_that_is_not_waited_for_is_caught() {
-    // As if the lane's stores could run ahead of the branch on the tail.
+    // As if the lane's stores could be reordered before the branch on the tail.
     assert_caught(Rules { tail: Ordering::Relaxed, ..Rules::default() }, RACE);
 }
 

@@ -4,8 +4,8 @@ use loom::thread;
 
 use super::{Lane, Publish, Ring, Rules, Worker};
 
-/// A lane offers records of these sizes while a worker takes these turns (true: it peeks); then the worker
-/// reads the rest. Returns how many records found no room.
+/// A lane offers records of these sizes while a worker takes these turns (true: it peeks); then the worker reads the
+/// rest. Returns the number of records that did not fit.
 pub(super) fn check(rules: Rules, segments: u64, sizes: &'static [u64], turns: &'static [bool]) -> usize {
     let ring = Ring::new(segments);
     let mut lane = Lane::new(&ring, rules);
@@ -25,8 +25,8 @@ pub(super) fn check(rules: Rules, segments: u64, sizes: &'static [u64], turns: &
     sizes.len() - delivered.len()
 }
 
-/// Runs [`check`] in every execution, and says in how many (of all) records were lost: some tests are
-/// about full rings, and must have met one.
+/// Runs [`check`] in every execution, and returns in how many (of all) records were lost: some tests are about full
+/// rings, and must have had one.
 fn explore(rules: Rules, segments: u64, sizes: &'static [u64], turns: &'static [bool]) -> (u64, u64) {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU64, Ordering};

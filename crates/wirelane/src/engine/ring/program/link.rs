@@ -1,4 +1,4 @@
-//! The capture program with more features, or with users' programs in it: linked, and loaded over the maps of a running
+//! The capture program with more features, or with users' programs: linked, and loaded over the maps of a running
 //! instance.
 
 use std::fs::File;
@@ -20,14 +20,15 @@ use crate::error::{Error, Result};
 use crate::escape::printable;
 use wirelane_netdev::Device;
 
-/// The name of the object, which its read-only data in the kernel is named after.
+/// The name of the object, from which the kernel names its read-only data.
 const OBJECT: &str = "capture_bpf";
 const READ_ONLY: &str = ".rodata";
-/// Bytes of the verifier's log. One of our own, as libbpf would have a refused program verified again and again for
-/// larger ones, and a program that does not end is verified for seconds. Only what is used takes memory.
+/// Size of the verifier's log in bytes. A log of our own, as libbpf would have a refused program verified again and
+/// again with larger logs, and a program that does not end is verified for seconds. Only the used part takes memory.
 const LOG: usize = (16 << 20) - 1;
 
-/// Links the capture program with these objects, each for its place. `new` is the one among them whose fault an error is.
+/// Links the capture program with these objects, each for its slot. Errors are reported for `new`, which is one of
+/// them.
 fn link(programs: &[Placed], new: Option<&UserProgram>) -> Result<Vec<u8>> {
     let failed = |e| Error::kernel("linking the capture program", e);
     // SAFETY: a static string that ends with a zero, and a flag.
@@ -35,7 +36,7 @@ fn link(programs: &[Placed], new: Option<&UserProgram>) -> Result<Vec<u8>> {
     if fd < 0 {
         return Err(Error::last_os("making a file in memory, to link a program of yours"));
     }
-    // SAFETY: just made, owned by nobody else.
+    // SAFETY: just created, owned by nothing else.
     let mut output = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
     let linker = Linker::new(format!("/proc/self/fd/{}", output.as_raw_fd()))
         .map_err(|e| Error::bpf("preparing to link a program of yours", e))?;
@@ -53,8 +54,8 @@ fn link(programs: &[Placed], new: Option<&UserProgram>) -> Result<Vec<u8>> {
     Ok(object)
 }
 
-/// Adds an object to those that are linked. Not by [`Linker::add_buf`], which takes libbpf's negative numbers of errors
-/// for positive ones, and panics where that is looked at (libbpf-rs 0.27).
+/// Adds an object to the linker. Not by [`Linker::add_buf`], which takes libbpf's negative error numbers for positive
+/// ones, and panics where the error is formatted (libbpf-rs 0.27).
 fn add(linker: &Linker, object: &[u8]) -> std::io::Result<()> {
     let (start, len) = (object.as_ptr().cast_mut().cast(), object.len() as u64);
     // SAFETY: a live linker and a live buffer of this length, which is only read; libbpf takes a null pointer for no
@@ -64,12 +65,12 @@ fn add(linker: &Linker, object: &[u8]) -> std::io::Result<()> {
     })
 }
 
-/// A result of libbpf's: 0, or the negative number of an error.
+/// Converts a result of libbpf: 0, or a negative error number.
 fn said(status: i32) -> std::io::Result<()> {
     if status == 0 { Ok(()) } else { Err(std::io::Error::from_raw_os_error(-status)) }
 }
 
-/// A refusal of a user's program, or of the capture program where there is no new one.
+/// The error for a refused program of a user, or for the capture program where there is no new one.
 fn refusal(new: Option<&UserProgram>, reason: &str) -> Error {
     new.map_or_else(
         || {
@@ -82,21 +83,21 @@ fn refusal(new: Option<&UserProgram>, reason: &str) -> Error {
     )
 }
 
-/// What libbpf said when it could not link a program.
+/// The error for a program that libbpf could not link.
 fn unlinkable(new: Option<&UserProgram>, error: &dyn std::fmt::Display, heard: &[String]) -> Error {
     let said: Vec<&str> = heard.iter().map(|line| line.trim().trim_start_matches("libbpf: ")).collect();
     let said = said.join("; ");
     refusal(new, &format!("cannot be linked with the capture program ({error}): {}", printable(&said)))
 }
 
-/// A capture program that has been loaded.
+/// A loaded capture program.
 pub(super) struct Loaded {
     object: Object,
     name: String,
 }
 
 impl Loaded {
-    /// Its descriptor, for `then`.
+    /// Calls `then` with the program's descriptor.
     pub(super) fn with<T>(&self, then: impl FnOnce(std::os::fd::BorrowedFd<'_>) -> Result<T>) -> Result<T> {
         let program = self.object.progs().find(|program| program.name() == self.name.as_str());
         let program = program.ok_or_else(|| missing(&self.name))?;
@@ -127,9 +128,9 @@ pub(super) fn features(running: &OwnedFd) -> Result<u32> {
     word.map(u32::from_ne_bytes).ok_or_else(|| missing(READ_ONLY))
 }
 
-/// Loads the capture program that runs (an open descriptor) anew, with these programs of users and with these features
-/// besides its own, over the same maps and otherwise with the same configuration. `new` is the one of the programs that
-/// does not run yet.
+/// Reloads the running capture program (an open descriptor), with these programs of users and with these features in
+/// addition to its own, over the same maps and otherwise with the same configuration. `new` is the one of the programs
+/// that does not run yet.
 pub(super) fn load(
     device: &Device,
     running: &OwnedFd,
@@ -214,7 +215,7 @@ pub(super) fn load(
                 )));
             }
         }
-        // Not looked at by every program, and found through it.
+        // Some programs do not use these maps, which are found through the program.
         for map in unused {
             attach::bind(program, map.as_fd()).map_err(|e| Error::kernel(doing("binding a map"), e))?;
         }
@@ -223,7 +224,7 @@ pub(super) fn load(
     Ok(loaded)
 }
 
-/// The configuration that the running program was loaded with, which begins its read-only data.
+/// The configuration that the running program was loaded with, at the start of its read-only data.
 fn configuration(maps: &[MapHandle]) -> Result<Vec<u8>> {
     let read_only = maps.iter().find(|map| map.name().to_string_lossy().ends_with(READ_ONLY));
     let value = read_only
@@ -235,7 +236,7 @@ fn configuration(maps: &[MapHandle]) -> Result<Vec<u8>> {
     Ok(config)
 }
 
-/// A configuration as it is with these programs, and with these features besides its own.
+/// A configuration with these programs, and with these features in addition to its own.
 fn with(mut config: Vec<u8>, programs: &[Placed], features: u32) -> Result<Vec<u8>> {
     let is_there = |kind| u32::from(programs.iter().any(|one| one.kind == kind));
     let mut set = |at: usize, change: &dyn Fn(u32) -> u32| {

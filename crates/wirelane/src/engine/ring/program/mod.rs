@@ -1,4 +1,4 @@
-//! Features, steering programs and plug-ins: how a group gets what it needs into the capture program that runs
+//! Features, steering programs and plug-ins: adding a group's requirements to the running capture program
 //! (`wl_config.features`, `bpf/program.h`, `plugin.h`).
 //!
 //! ```text
@@ -7,19 +7,19 @@
 //! ```
 //!
 //! A program is loaded with the features that its first group needs; the verifier removes the code of all others. A
-//! group that needs more loads the program with its features besides, and replaces the one that runs. Features are only
-//! added: a running group never loses one.
+//! group that needs more loads the program with its features in addition, and replaces the running one. Features are
+//! only added: a running group never loses one.
 //!
-//! An instance has places for four different steering programs and four different plug-ins; groups that bring the same
-//! one share its place. Who joins with a program that is not there yet links all that are in use with it, so the objects
-//! are kept in the instance (`wl_programs`), loads the result, and replaces the program on the device. Packets are seen
-//! by the one or by the other. This is done under a lock: an entry of `wl_owners` behind all others, which the kernel
-//! takes out when its holder ends.
+//! An instance has slots for four different steering programs and four different plug-ins; groups with the same one
+//! share its slot. A process that joins with a program that is not there yet links it with all programs in use, so the
+//! objects are kept in the instance (`wl_programs`), loads the result, and replaces the program on the device. Every
+//! packet is seen by the old or by the new one. This is done under a lock: an entry of `wl_owners` after all others,
+//! which the kernel removes when its holder ends.
 //!
-//! No group runs another's program. A place is in use as long as a group that names it has an owner. One that is not
-//! is emptied in `wl_programs` before its code is replaced, and filled afterwards: whoever dies on the way leaves it
-//! empty, and an empty place is linked anew. The new group becomes active after its data map has been put in place,
-//! and that makes the kernel wait for all runs of the former program.
+//! A group never runs another group's program. A slot is in use as long as a group that names it has an owner. An
+//! unused slot is emptied in `wl_programs` before its code is replaced, and filled afterwards: a process that dies in
+//! between leaves it empty, and an empty slot is linked anew. The new group becomes active after its data map has been
+//! put into the instance, and that makes the kernel wait for all runs of the former program.
 
 mod link;
 mod object;
@@ -45,20 +45,20 @@ use wirelane_netdev::Device;
 /// Entries that `wl_owners` must have: groups, processes that use a clsact filter, the lock.
 pub(super) const OWNERS: u32 = LOCK + 1;
 const LOCK: u32 = clsact::OWNERS;
-/// How long the lock is waited for. Linking and loading takes less than a second, but a program that the verifier
+/// Maximum time to wait for the lock. Linking and loading takes less than a second, but a program that the verifier
 /// follows to its limit, to refuse it, takes many.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A plug-in that a group brings.
+/// A plug-in of a group.
 #[derive(Clone, Debug)]
 pub(crate) struct Plugin {
-    /// What rules call it.
+    /// Name of the plug-in in rules.
     pub(crate) name: String,
     pub(crate) program: UserProgram,
 }
 
 impl Plugin {
-    /// Plug-ins by what rules call them, read from their files.
+    /// Reads plug-ins from their files, by name.
     ///
     /// # Errors
     /// As [`UserProgram::read`].
@@ -70,7 +70,7 @@ impl Plugin {
     }
 }
 
-/// The right to change the programs that users have brought to an instance, until drop or the end of the process.
+/// The lock for changing the user programs of an instance, held until drop or the end of the process.
 #[derive(Debug)]
 struct Lock(#[expect(dead_code, reason = "held open, not used")] (UnixDatagram, UnixDatagram));
 
@@ -99,7 +99,7 @@ impl Lock {
     }
 }
 
-/// A program at a place of an instance.
+/// A program in a slot of an instance.
 #[derive(Clone, Debug)]
 struct Placed {
     kind: Kind,
@@ -107,30 +107,30 @@ struct Placed {
     object: Vec<u8>,
 }
 
-/// The places of a group's programs, which stay what they are until the group has been described, or as long as its
-/// owner lives.
+/// The slots of a group's programs, which do not change until the group has been described, or as long as its owner
+/// lives.
 #[derive(Debug, Default)]
 pub(super) struct Installed {
-    /// Of its steering program; 0 where the group has none.
+    /// Slot of the group's steering program; 0 where the group has none.
     pub(super) place: u32,
-    /// Of its plug-ins, in their order.
+    /// Slots of the group's plug-ins, in their order.
     pub(super) plugins: Vec<u32>,
     _lock: Option<Lock>,
 }
 
-/// Sees to it that the program on the device has these features.
+/// Ensures that the program on the device has these features.
 ///
 /// # Errors
-/// What the kernel said.
+/// The error that the kernel returned.
 pub(super) fn ensure(instance: &Instance, device: &Device, features: u32) -> Result<()> {
     install(instance, device, None, features, None, &[]).map(|_| ())
 }
 
-/// Sees to it that the program on the device has these features and programs, for the group at `own`.
+/// Ensures that the program on the device has these features and programs, for the group at `own`.
 ///
 /// # Errors
-/// [`Error::BadOption`] where all places are taken, or where one cannot be linked or the verifier refuses it; what the
-/// kernel said.
+/// [`Error::BadOption`] where all slots are in use, or where a program cannot be linked or the verifier refuses it;
+/// otherwise the error that the kernel returned.
 pub(super) fn install(
     instance: &Instance,
     device: &Device,
@@ -146,7 +146,7 @@ pub(super) fn install(
     }
     let lock = Lock::take(instance, &device.name)?;
     let mut used = in_use(instance, own)?;
-    // Another may have replaced it before the lock was ours.
+    // Another process may have replaced it before we got the lock.
     let running = instance.program()?;
     let (mut places, mut new, mut loaded) = (Vec::new(), Vec::new(), None);
     for program in wanted {
@@ -164,7 +164,7 @@ pub(super) fn install(
         used.push(one.clone());
         new.push(one);
         places.push(place);
-        // One after the other, so that it is known which of them is refused.
+        // One after the other, to find out which of them is refused.
         loaded = Some(link::load(device, &running, &used, features, Some(program))?);
     }
     if loaded.is_none() && features & !link::features(&running)? != 0 {
@@ -184,7 +184,7 @@ pub(super) fn install(
     Ok(Installed { place: places.first().copied().unwrap_or(0), plugins, _lock: Some(lock) })
 }
 
-/// That there is no place for another.
+/// The error for a program that finds all slots in use.
 fn full(device: &Device, program: &UserProgram) -> Error {
     let kind = program.kind();
     let does = match kind {
@@ -197,11 +197,11 @@ fn full(device: &Device, program: &UserProgram) -> Error {
     ))
 }
 
-/// The group uses no programs any more.
+/// Marks the group as using no programs any more.
 pub(super) fn release(instance: &Instance, group: usize) {
     let offset = group * size_of::<Group>() + offset_of!(Group, steering);
     let word = instance.groups.word(offset & !7);
-    // Relaxed: who holds the place is the only one that writes here.
+    // Relaxed: the owner of the slot is the only writer here.
     let mut bytes = word.load(Ordering::Relaxed).to_ne_bytes();
     bytes[offset & 7..][..4].copy_from_slice(&steering::FLOW.to_ne_bytes());
     word.store(u64::from_ne_bytes(bytes), Ordering::Relaxed);
@@ -210,7 +210,7 @@ pub(super) fn release(instance: &Instance, group: usize) {
     instance.groups.word(plugins).store(0, Ordering::Relaxed);
 }
 
-/// The programs of all groups but one that have an owner.
+/// The programs of all groups with an owner, except group `own`.
 fn in_use(instance: &Instance, own: Option<usize>) -> Result<Vec<Placed>> {
     let mut places = Vec::new();
     for group in (0..MAX_GROUPS).filter(|group| Some(*group) != own) {
@@ -244,7 +244,7 @@ fn in_use(instance: &Instance, own: Option<usize>) -> Result<Vec<Placed>> {
     Ok(used)
 }
 
-/// The object of this place.
+/// The object in this slot.
 fn stored(programs: &MapHandle, place: u32) -> Result<Option<Vec<u8>>> {
     let failed = |e| Error::bpf("reading the object of a steering program or plug-in", e);
     let Some(id) = programs.lookup(&place.to_ne_bytes(), MapFlags::ANY).map_err(failed)? else {
@@ -265,7 +265,7 @@ fn stored(programs: &MapHandle, place: u32) -> Result<Option<Vec<u8>>> {
     Ok(object.get(..len).map(<[u8]>::to_vec))
 }
 
-/// Keeps the object at this place, its length in front of it.
+/// Stores the object in this slot, preceded by its length.
 fn store(programs: &MapHandle, place: u32, object: &[u8]) -> Result<()> {
     let failed = |e| Error::bpf("keeping the object of a steering program or plug-in", e);
     let mut bytes = (object.len() as u64).to_ne_bytes().to_vec();
@@ -287,7 +287,7 @@ fn store(programs: &MapHandle, place: u32, object: &[u8]) -> Result<()> {
     programs.update(&place.to_ne_bytes(), &fd, MapFlags::ANY).map_err(failed)
 }
 
-/// Empties a place.
+/// Empties a slot.
 fn forget(programs: &MapHandle, place: u32) -> Result<()> {
     match programs.delete(&place.to_ne_bytes()) {
         Err(e) if e.kind() != libbpf_rs::ErrorKind::NotFound => {

@@ -1,4 +1,4 @@
-//! A user's object file: whether it is one that can be linked with ours.
+//! A user's object file: checks whether it can be linked with ours.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -13,20 +13,20 @@ use wirelane_bpf::rules::MAX_PLUGINS;
 use crate::error::{Error, Result};
 use crate::escape::printable;
 
-/// What a user's function is for. Both kinds are read, linked and kept alike.
+/// Purpose of a user's function. Both kinds are read, linked and stored alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// It says which worker gets a packet (`include/wirelane/steer.h`).
+    /// Chooses the worker for a packet (`include/wirelane/steer.h`).
     Steering,
-    /// Rules ask it as a condition (`include/wirelane/plugin.h`).
+    /// Evaluates a condition of rules (`include/wirelane/plugin.h`).
     Plugin,
 }
 
 impl Kind {
-    /// Version of its header (`STEER_VERSION`, `PLUGIN_VERSION`).
+    /// Version of the header (`STEER_VERSION`, `PLUGIN_VERSION`).
     const VERSION: u32 = 1;
 
-    /// The option that names its file.
+    /// The option that names the object file.
     fn option(self) -> &'static str {
         match self {
             Kind::Steering => "--steering-program",
@@ -34,7 +34,7 @@ impl Kind {
         }
     }
 
-    /// What it is called.
+    /// Name of the kind in messages.
     pub(super) fn word(self) -> &'static str {
         match self {
             Kind::Steering => "steering program",
@@ -49,7 +49,7 @@ impl Kind {
         }
     }
 
-    /// What begins one.
+    /// The macro that defines such a function.
     fn begins(self) -> &'static str {
         match self {
             Kind::Steering => "STEERING_PROGRAM()",
@@ -57,7 +57,7 @@ impl Kind {
         }
     }
 
-    /// What the function's name begins with; its version and its place follow.
+    /// Prefix of the function's name; the version and the slot follow.
     fn function(self) -> &'static str {
         match self {
             Kind::Steering => "wirelane_steer_v",
@@ -65,7 +65,7 @@ impl Kind {
         }
     }
 
-    /// The function as the header names it: at place 0.
+    /// The function as the header names it: in slot 0.
     fn at_first(self) -> &'static str {
         match self {
             Kind::Steering => "wirelane_steer_v1_0",
@@ -73,7 +73,7 @@ impl Kind {
         }
     }
 
-    /// What it may have that outlives a packet.
+    /// Permitted state beyond a packet, as text for errors.
     fn state(self) -> &'static str {
         match self {
             Kind::Steering => "it decides by the packet alone",
@@ -81,7 +81,7 @@ impl Kind {
         }
     }
 
-    /// Where the object at a place is kept in `wl_programs`.
+    /// Key in `wl_programs` of the object in a slot.
     pub(super) fn key(self, place: u32) -> u32 {
         match self {
             Kind::Steering => place,
@@ -89,7 +89,7 @@ impl Kind {
         }
     }
 
-    /// How many places there are.
+    /// Number of slots.
     pub(super) fn places(self) -> u32 {
         match self {
             Kind::Steering => MAX_PROGRAMS as u32,
@@ -98,28 +98,28 @@ impl Kind {
     }
 }
 
-/// The section with the names of a plug-in's counters, each of so many bytes (`PLUGIN_COUNTERS()`).
+/// The section with the names of a plug-in's counters, each of `COUNTER_NAME` bytes (`PLUGIN_COUNTERS()`).
 const COUNTERS: &str = "wirelane.counters";
 const COUNTER_NAME: usize = 16;
-/// Bytes of an object. One that does much, with its type information, has tens of thousands.
+/// Maximum size of an object in bytes. A large one, with its type information, has tens of thousands.
 const MOST: usize = 1 << 20;
 
 /// A steering program or a plug-in that can be linked with the capture program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct UserProgram {
     kind: Kind,
-    /// The file, for people.
+    /// Path of the file, for messages.
     name: Arc<str>,
     bytes: Arc<[u8]>,
-    /// Names of its counters.
+    /// Names of the program's counters.
     counters: Arc<[String]>,
 }
 
 impl UserProgram {
-    /// Reads an object file and looks whether it is what the header makes.
+    /// Reads an object file and checks that it was made with the header.
     ///
     /// # Errors
-    /// [`Error::Io`], or [`Error::BadOption`] with what is wrong.
+    /// [`Error::Io`], or [`Error::BadOption`] with the fault.
     pub(crate) fn read(kind: Kind, path: &Path) -> Result<UserProgram> {
         let name: Arc<str> = printable(&path.to_string_lossy()).into();
         let failed = |source| Error::Io { path: PathBuf::from(&*name), source };
@@ -135,7 +135,7 @@ impl UserProgram {
         self.kind
     }
 
-    /// The names of its counters, as it has them; those behind have none.
+    /// The names of the program's counters; further counters have no name.
     pub(crate) fn counters(&self) -> &[String] {
         &self.counters
     }
@@ -156,7 +156,7 @@ fn refusal(kind: Kind, name: &str, reason: &str) -> Error {
 
 const COMPILE: &str = "compile it with clang -O2 -g -target bpf -c";
 
-/// What is wrong with an object; the names of its counters.
+/// Checks an object; returns the names of its counters, or the fault.
 fn check(kind: Kind, bytes: &[u8]) -> std::result::Result<Vec<String>, String> {
     let (what, header, begins) = (kind.word(), kind.header(), kind.begins());
     if bytes.len() > MOST {
@@ -236,7 +236,7 @@ fn counters(file: &object::File<'_>) -> std::result::Result<Vec<String>, String>
     Ok(names)
 }
 
-/// Whether instructions call the helper `bpf_loop()` (linux/bpf.h): BPF_JMP | BPF_CALL, no pseudo call, its number.
+/// Whether instructions call the helper `bpf_loop()` (linux/bpf.h): BPF_JMP | BPF_CALL, not a pseudo call, its number.
 fn calls_loop(instructions: &[u8]) -> bool {
     const CALL: u8 = 0x85;
     const LOOP: u32 = 181;
@@ -285,8 +285,8 @@ fn check_symbols(kind: Kind, file: &object::File<'_>) -> std::result::Result<(),
     Ok(())
 }
 
-/// The object with its function renamed for this place: one digit of its name, in the table of symbols' names and in
-/// that of the types'.
+/// The object with its function renamed for this slot: one digit of its name, in the symbol string table and in the
+/// type string table.
 pub(super) fn at_place(kind: Kind, bytes: &[u8], place: u32) -> Vec<u8> {
     let mut renamed = bytes.to_vec();
     let Ok(file) = object::File::parse(bytes) else { return renamed };

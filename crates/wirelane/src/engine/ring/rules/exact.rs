@@ -1,4 +1,4 @@
-//! The table of exact-match rules: a hash map of the kernel's, which packets and we change at the same time.
+//! The table of exact-match rules: a hash map in the kernel, which packets and we change at the same time.
 
 use std::os::fd::{AsFd as _, AsRawFd as _};
 
@@ -9,10 +9,10 @@ use wirelane_bpf::rules::{ExactKey, ExactValue};
 use crate::active_rules::{InsertOutcome, Page};
 use crate::error::{Error, Result};
 
-/// Entries of a page. A bucket is never divided, so that this is also the longest that a bucket can be at first.
+/// Entries of a page. A bucket is never divided, so this is also the maximum length of a bucket at first.
 const PAGE: usize = 4096;
 
-/// A table for so many rules. Memory is taken as they come.
+/// Creates a table for `room` rules. Memory is allocated as they are added.
 pub(super) fn create(room: usize) -> Result<MapHandle> {
     let opts = sys::bpf_map_create_opts {
         sz: size_of::<sys::bpf_map_create_opts>() as _,
@@ -30,7 +30,7 @@ pub(super) fn create(room: usize) -> Result<MapHandle> {
     })
 }
 
-/// Its bytes, as the kernel has them.
+/// The bytes of a key or a value, in the kernel's layout.
 fn bytes<T>(of: &T) -> &[u8] {
     // SAFETY: ExactKey and ExactValue, the only types that this is called with, are plain integers without padding (the
     // layout tests of wirelane-bpf say so), and live as long as the slice.
@@ -69,7 +69,7 @@ pub(super) fn get(map: &MapHandle, key: &ExactKey) -> Result<Option<ExactValue>>
         .map_err(|e| Error::bpf("reading an exact-match rule", e))
 }
 
-/// Some rules, from the beginning or from the position that another page has ended at.
+/// Some rules, from the beginning or from the position at which another page ended.
 pub(super) fn page(map: &MapHandle, from: Option<u32>) -> Result<Page> {
     let mut most = PAGE;
     loop {
@@ -96,7 +96,7 @@ pub(super) fn page(map: &MapHandle, from: Option<u32>) -> Result<Page> {
                 let rules = keys.into_iter().zip(values).collect();
                 return Ok(Page { rules, next: (status == 0).then_some(end) });
             }
-            // A bucket with more.
+            // A bucket with more entries.
             libc::ENOSPC if most < 1 << 24 => most *= 4,
             errno => {
                 let source = std::io::Error::from_raw_os_error(errno);

@@ -1,4 +1,4 @@
-//! Makes the maps of named sets and patterns while a capture runs, which the capture itself may not.
+//! Creates the maps of named sets and patterns while a capture runs, which the capture itself is not allowed to do.
 //!
 //! ```text
 //!   the capturing process, without rights            wl-sets, with CAP_BPF
@@ -6,13 +6,13 @@
 //!     fills it, puts it where lanes look <--------     its descriptor
 //!     ends, or is killed                 ----X         ends
 //! ```
-//! A bloom filter cannot be emptied, so a new list takes a new map, and how large that is nobody knows when the capture
-//! starts. Whoever takes the capturing process over can have such maps made, and fill them: they do nothing before they
-//! are put into maps that it has anyway. So what is checked is how much memory they take: no map is larger than was
-//! fixed before the fork, and they are made no faster than lists come. The kernel charges their memory to the control
-//! group that both processes are in.
+//! A bloom filter cannot be emptied, so a new list needs a new map, and its size is unknown when the capture starts. An
+//! attacker who takes over the capturing process can request such maps, and fill them: they have no effect before they
+//! are put into maps that the process has anyway. So the check is on their memory: no map is larger than was fixed
+//! before the fork, and they are created no faster than lists arrive. The kernel charges their memory to the control
+//! group of both processes.
 //!
-//! A capture that keeps its rights makes them itself. So does one that is not confined yet.
+//! A capture that keeps its rights creates the maps itself. So does a capture that is not confined yet.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -33,16 +33,16 @@ use wirelane_privsep::forked::{self, Rights};
 use crate::error::{Error, Result};
 use wirelane_rules::{BloomSize, exact_bytes};
 
-/// How long an answer is waited for: the memory of a large map has to be found and cleared.
+/// Maximum time to wait for an answer: the memory of a large map has to be found and cleared.
 const LIMIT: Duration = Duration::from_secs(20);
-/// Maps that may be made at once, and the time after which one more may be. A list takes one or two.
+/// Number of maps that may be created at once, and the time after which one more is allowed. A list takes one or two.
 const AT_ONCE: u32 = 256;
 const ONE_MORE: Duration = Duration::from_millis(100);
 /// Bytes of a request and of an answer.
 const REQUEST: usize = 16;
 const ANSWER: usize = 4;
 
-/// A map that is wanted.
+/// A requested map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
     /// A bloom filter.
@@ -51,25 +51,25 @@ pub(super) enum Wanted {
     Exact(u32),
     /// Pages of the automata of patterns.
     Pages(u32),
-    /// Pages of their outputs.
+    /// Pages of the automata's outputs.
     Outputs(u32),
 }
 
-/// Whoever makes maps.
+/// The creator of maps.
 #[derive(Debug)]
 pub(super) enum MapFactory {
     /// This process.
     Here,
-    /// The process that keeps the right to; `None`: it is gone, or did not answer in time.
+    /// The process that keeps the right to create maps; `None`: it has ended, or did not answer in time.
     Process(Mutex<Option<OwnedFd>>),
 }
 
 impl MapFactory {
-    /// Starts the process, for maps of at most so many bytes. To be called while all rights are there, and before memory is
-    /// shared with the kernel, which a forked process would hold.
+    /// Starts the process, for maps of at most `most` bytes. To be called while all rights are there, and before memory
+    /// is shared with the kernel, which a forked process would hold.
     ///
     /// # Errors
-    /// [`Error::Kernel`] where it cannot be started.
+    /// [`Error::Kernel`] where the process cannot be started.
     pub(super) fn start(most: u64) -> Result<MapFactory> {
         let failed = |source| Error::kernel("starting the process that makes named sets (wl-sets)", source);
         let rights = Rights::new(&[Capability::Bpf], &[])?;
@@ -89,10 +89,10 @@ impl MapFactory {
         start().map(|ours| MapFactory::Process(Mutex::new(Some(ours)))).map_err(failed)
     }
 
-    /// Makes a map.
+    /// Creates a map.
     ///
     /// # Errors
-    /// What the kernel said; `UnexpectedEof` where there is nobody who may.
+    /// The error that the kernel returned; `UnexpectedEof` where the process has ended.
     pub(super) fn make(&self, wanted: Wanted) -> io::Result<OwnedFd> {
         let socket = match self {
             MapFactory::Here => return create(wanted),
@@ -105,7 +105,7 @@ impl MapFactory {
         });
         match asked {
             Some(Ok(made)) => made.map_err(io::Error::from_raw_os_error),
-            // An answer that comes late would be taken for that to the next request.
+            // A late answer would be taken for the answer to the next request.
             Some(Err(_)) | None => {
                 *socket = None;
                 Err(io::ErrorKind::UnexpectedEof.into())
@@ -115,7 +115,7 @@ impl MapFactory {
 }
 
 impl Wanted {
-    /// What the map is called.
+    /// Name of the map.
     fn name(self) -> &'static std::ffi::CStr {
         match self {
             Wanted::Bloom(_) => c"wl_bloom",
@@ -139,7 +139,7 @@ impl Wanted {
         bytes
     }
 
-    /// The map that is asked for, if it is one that may be made.
+    /// The requested map, if it is permitted.
     fn read(bytes: &[u8], most: u64) -> Option<Wanted> {
         let bytes: &[u8; REQUEST] = bytes.try_into().ok()?;
         let mut words =
@@ -163,7 +163,7 @@ impl Wanted {
     }
 }
 
-/// Makes a map with the rights of this process.
+/// Creates a map with the rights of this process.
 fn create(wanted: Wanted) -> io::Result<OwnedFd> {
     let mut opts =
         sys::bpf_map_create_opts { sz: size_of::<sys::bpf_map_create_opts>() as _, ..Default::default() };
@@ -192,11 +192,11 @@ fn create(wanted: Wanted) -> io::Result<OwnedFd> {
     if made < 0 {
         return Err(io::Error::from_raw_os_error(-made));
     }
-    // SAFETY: a new descriptor, which nobody else has.
+    // SAFETY: a new descriptor, owned by nothing else.
     Ok(unsafe { OwnedFd::from_raw_fd(made) })
 }
 
-/// Why a map was not made, for people.
+/// Why a map was not created, for messages.
 pub(super) fn why(error: &io::Error) -> &'static str {
     match (error.kind(), error.raw_os_error()) {
         (_, Some(libc::ENOMEM)) => "it is too large for memory",
@@ -208,7 +208,7 @@ pub(super) fn why(error: &io::Error) -> &'static str {
     }
 }
 
-/// The process: makes maps until the capture ends.
+/// Main loop of the process: creates maps until the capture ends.
 fn serve(socket: &OwnedFd, most: u64) {
     let mut allowance = Allowance { left: AT_ONCE, next: Instant::now() + ONE_MORE };
     let mut request = [0; REQUEST + 1];
@@ -230,7 +230,7 @@ fn serve(socket: &OwnedFd, most: u64) {
     }
 }
 
-/// Says what came of a request: 0 and the descriptor, or the error's number.
+/// Sends the result of a request: 0 and the descriptor, or the error's number.
 fn reply(socket: &OwnedFd, made: &io::Result<OwnedFd>) -> io::Result<()> {
     let errno = made.as_ref().err().map_or(0, |e| e.raw_os_error().unwrap_or(libc::EIO));
     let message = errno.to_ne_bytes();
@@ -246,7 +246,7 @@ fn reply(socket: &OwnedFd, made: &io::Result<OwnedFd>) -> io::Result<()> {
     Ok(())
 }
 
-/// What came of a request, on the capture's side: the map, or an error's number.
+/// Receives the result of a request in the capture: the map, or an error's number.
 fn answer(socket: &OwnedFd) -> io::Result<std::result::Result<OwnedFd, i32>> {
     let mut bytes = [0; ANSWER];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -270,11 +270,11 @@ fn answer(socket: &OwnedFd) -> io::Result<std::result::Result<OwnedFd, i32>> {
     }
 }
 
-/// How many maps may be made: here, and not only in who asks, since this is where the right is.
+/// Rate limit for maps: checked here, and not only in the requesting process, since this process has the right.
 #[derive(Debug)]
 struct Allowance {
     left: u32,
-    /// When the next one is added.
+    /// Time when the next map is added.
     next: Instant,
 }
 
@@ -321,10 +321,10 @@ mod tests {
     fn maps_are_made_no_faster_than_lists_come() {
         let start = Instant::now();
         let mut allowance = Allowance { left: AT_ONCE, next: start + ONE_MORE };
-        // Asked all the time, for a minute.
+        // Requests without a pause, for a minute.
         let taken = (0..60_000u64).filter(|at| allowance.take(start + Duration::from_millis(*at))).count();
         assert_eq!(taken, AT_ONCE as usize + 599);
-        // And not at all, for an hour.
+        // No requests for an hour.
         let later = start + Duration::from_secs(3600);
         assert_eq!((0..1000).filter(|_| allowance.take(later)).count(), AT_ONCE as usize);
     }
@@ -346,7 +346,7 @@ mod tests {
         }
         let refused = map_factory.make(Wanted::Bloom(BloomSize { hashes: 5, bits: 1 << 32 })).unwrap_err();
         assert_eq!(refused.raw_os_error(), Some(libc::EINVAL));
-        // One that does not answer is not asked again.
+        // A process that does not answer gets no further requests.
         let MapFactory::Process(socket) = &map_factory else { unreachable!("it was started") };
         let ours = socket.lock().unwrap().take().unwrap();
         rustix::net::shutdown(&ours, rustix::net::Shutdown::Both).unwrap();

@@ -8,9 +8,9 @@
 //!  patterns.rs the automata of patterns, the same way
 //! ```
 //!
-//! A confined process can make no maps, so they are made beforehand, with room for what may come. Sets are written and
-//! counters are read where they are shared with the kernel, without a system call; exact-match rules are added and removed
-//! by one each.
+//! A confined process cannot create maps, so they are created in advance, with capacity for later rules. Sets are
+//! written and counters are read in memory that is shared with the kernel, without a system call; exact-match rules are
+//! added and removed by one system call each.
 
 mod exact;
 mod map_factory;
@@ -44,11 +44,11 @@ use crate::egress_devices::EgressDevice;
 use crate::error::{Error, Result};
 use wirelane_rules::plugins::Placed;
 
-/// The number of no set: packets are not evaluated.
+/// Set number 0, no set: packets are not evaluated.
 pub(super) const NO_RULES: u32 = 0;
 
-/// The maps of maps in which groups have their rules: of sets two per group, of named
-/// sets eight for each of these, of the others one.
+/// The maps of maps of the groups' rules: for sets two entries per group, for named sets eight for each of these, for
+/// the others one.
 #[derive(Debug)]
 pub(crate) struct RuleMaps {
     /// `struct wl_rule_set`.
@@ -64,7 +64,7 @@ pub(crate) struct RuleMaps {
     /// Named sets, eight for each set: bloom filters, and tables of entries (`struct wl_member`).
     pub(crate) blooms: MapHandle,
     pub(crate) exacts: MapHandle,
-    /// The automata of patterns (`struct wl_search_page`, `struct wl_search_outputs`), where their set is.
+    /// The automata of patterns (`struct wl_search_page`, `struct wl_search_outputs`), one entry per set.
     pub(crate) pages: MapHandle,
     pub(crate) outputs: MapHandle,
 }
@@ -84,17 +84,17 @@ pub(crate) struct GroupRules {
     counts_map: MapHandle,
     exact: MapHandle,
     named: Arc<KernelSets>,
-    /// Named sets by the tests that ask them, of both sets: they are there as long as somebody holds them.
+    /// Named sets of both sets, by the tests that use them: they exist as long as they are referenced.
     asked: Mutex<[Vec<Arc<KernelSet>>; PER_GROUP]>,
-    /// The automata of both sets, the same way.
+    /// The automata of both sets, with the same lifetime.
     searched: Mutex<[Option<Arc<KernelSearch>>; PER_GROUP]>,
-    /// The set that the next one is written to, from 1; the other one may be in use.
+    /// Number of the set that the next one is written to, from 1; the other one may be in use.
     idle: AtomicU32,
-    /// The last switch was not waited for.
+    /// Whether the last switch has not been waited for.
     unsettled: AtomicBool,
-    /// The group is among those of the instance.
+    /// Whether the group belongs to the instance.
     joined: Mutex<bool>,
-    /// The place is ours as long as this is.
+    /// Keeps the group's slot ours.
     _place: Arc<Token>,
 }
 
@@ -106,18 +106,19 @@ struct SetMemory {
     classes: (MapHandle, Mapping),
 }
 
-/// The word of `struct wl_group` that has the place of a steering program in its lower half and the set in the upper.
+/// Offset of the word of `struct wl_group` with the slot of a steering program in its lower half and the set in the
+/// upper.
 fn word_of(group: usize) -> usize {
     const { assert!(offset_of!(Group, rules) % 8 == 4, "the set's number is the upper half of its word") };
     group * size_of::<Group>() + offset_of!(Group, rules) - 4
 }
 
-/// The entry of a set in the maps of sets.
+/// The key of a set in the maps of sets.
 fn key(group: usize, set: u32) -> [u8; 4] {
     ((group * PER_GROUP) as u32 + set - 1).to_ne_bytes()
 }
 
-/// A map of `count` elements of type `T` that is shared with the kernel, whose number may differ between groups.
+/// A map of `count` elements of type `T` that is shared with the kernel; `count` may differ between groups.
 fn shared<T>(name: &str, count: usize, what: &str) -> Result<(MapHandle, Mapping)> {
     let opts = sys::bpf_map_create_opts {
         sz: size_of::<sys::bpf_map_create_opts>() as _,
@@ -147,10 +148,10 @@ impl SetMemory {
         })
     }
 
-    /// Writes a set that nobody is evaluated by.
+    /// Writes a set that is not in use.
     fn write(&self, set: &FlatSet) {
         // SAFETY: all three are plain integers without padding, their sizes multiples of 8 (the layout tests of
-        // wirelane-bpf say so).
+        // wirelane-bpf check this).
         unsafe {
             self.head.1.write(0, std::slice::from_ref(&*set.set));
             self.nodes.1.write(0, &set.nodes);
@@ -160,10 +161,10 @@ impl SetMemory {
 }
 
 impl GroupRules {
-    /// Makes the maps of a group that is joining, and puts them where lanes look for them.
+    /// Creates the maps of a group that is joining, and puts them into the instance's maps for the lanes.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The error that the kernel returned.
     pub(super) fn new(
         (instance, group): (&Arc<Instance>, usize),
         device: &str,
@@ -195,7 +196,7 @@ impl GroupRules {
         })
     }
 
-    /// All entries of maps of maps that are the group's: each map of maps, the key, and what is to be there.
+    /// All entries of maps of maps that belong to the group: each map of maps, the key, and the map to put there.
     pub(super) fn entries(&self) -> Vec<(&MapHandle, [u8; 4], &MapHandle)> {
         let maps = &self.instance.rules;
         let own = (self.group as u32).to_ne_bytes();
@@ -209,8 +210,7 @@ impl GroupRules {
         entries
     }
 
-    /// Puts named sets where the tests of a set look for them that nobody is evaluated by, and takes out those that were
-    /// there.
+    /// Puts named sets into the maps for the tests of a set that is not in use, and removes the previous ones.
     fn ask(&self, set: u32, sets: Vec<Arc<KernelSet>>) -> Result<()> {
         let joined = self.joined.lock().unwrap_or_else(PoisonError::into_inner);
         let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
@@ -234,7 +234,7 @@ impl GroupRules {
         Ok(())
     }
 
-    /// The same for what payloads are searched by.
+    /// The same for the automata of patterns.
     fn search(&self, set: u32, search: Option<Arc<KernelSearch>>) -> Result<()> {
         let joined = self.joined.lock().unwrap_or_else(PoisonError::into_inner);
         let mut searched = self.searched.lock().unwrap_or_else(PoisonError::into_inner);
@@ -248,12 +248,12 @@ impl GroupRules {
         Ok(())
     }
 
-    /// The group leaves: what is changed from now on is seen by nobody, and no map is handed to the kernel any more.
+    /// Marks the group as leaving: later changes have no effect on lanes, and no map is put into the instance any more.
     pub(super) fn leave(&self) {
         *self.joined.lock().unwrap_or_else(PoisonError::into_inner) = false;
     }
 
-    /// The counters of a slot in one lane.
+    /// Byte offset of the counters of a slot in one lane.
     fn line(&self, lane: usize, slot: usize) -> usize {
         (lane * self.room.slots() + slot) * size_of::<Counts>()
     }
@@ -299,8 +299,8 @@ impl Target for GroupRules {
         let number = self.idle.load(Ordering::Relaxed);
         let word = self.instance.groups.word(word_of(self.group));
         let lower = word.load(Ordering::Relaxed) & u64::from(u32::MAX);
-        // Release: whoever finds the number finds the tables, which were written before. The lane goes from the number
-        // to the tables by addresses that depend on it, which orders its loads.
+        // Release: a lane that reads the number sees the tables, which were written before. The lane goes from the
+        // number to the tables by addresses that depend on it, which orders its loads.
         word.store(lower | u64::from(number) << 32, Ordering::Release);
         self.idle.store(3 - number, Ordering::Relaxed);
         self.unsettled.store(true, Ordering::Relaxed);
@@ -309,14 +309,14 @@ impl Target for GroupRules {
     fn settle(&self) -> Result<()> {
         let joined = self.joined.lock().unwrap_or_else(PoisonError::into_inner);
         if *joined {
-            // Handing over the map that is there changes nothing, but the kernel waits for all programs that are running
+            // Putting the same map there again changes nothing, but the kernel waits for all programs that are running
             // now (maybe_wait_bpf_programs() in kernel/bpf/syscall.c).
             let own = (self.group as u32).to_ne_bytes();
             put_in(&self.instance.rules.counts, own, &self.counts_map)?;
         }
         drop(joined);
         self.unsettled.store(false, Ordering::Relaxed);
-        // What the set before asked takes memory until it goes.
+        // The named sets and automata of the previous set take memory until they are removed.
         let idle = self.idle.load(Ordering::Relaxed);
         self.ask(idle, Vec::new())?;
         self.search(idle, None)
@@ -326,7 +326,7 @@ impl Target for GroupRules {
         let mut sum = Counts::default();
         for lane in 0..self.instance.lanes {
             let start = self.line(lane, slot);
-            // Relaxed: each number stands for itself while packets flow, and is final once no lane writes any more.
+            // Relaxed: the numbers are independent while packets flow, and final once no lane writes any more.
             let read = |offset| self.counts.word(start + offset).load(Ordering::Relaxed);
             add(
                 &mut sum,
@@ -371,7 +371,7 @@ impl Target for GroupRules {
     }
 }
 
-/// Puts a map into a map of maps in the place of what is there, or takes that out.
+/// Puts a map into a map of maps, replacing an existing entry, or removes the entry.
 fn exchange(maps: &MapHandle, key: [u8; 4], there: bool, map: Option<&OwnedFd>) -> Result<()> {
     match map {
         Some(map) => put_in(maps, key, map),
@@ -391,7 +391,7 @@ pub(super) fn put_in(maps: &MapHandle, key: [u8; 4], map: &impl AsFd) -> Result<
         .map_err(|e| Error::bpf("handing tables of rules to the capture program", e))
 }
 
-/// The entries of the maps of maps that a dead owner of the place may have left.
+/// The entries of the maps of maps that a dead owner of the slot may have left.
 pub(super) fn places(instance: &Instance, group: usize) -> Vec<(&MapHandle, usize)> {
     let maps = &instance.rules;
     let sets = [&maps.heads, &maps.nodes, &maps.classes, &maps.pages, &maps.outputs];

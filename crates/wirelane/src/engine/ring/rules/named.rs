@@ -1,4 +1,4 @@
-//! Named sets in the kernel: bloom filters, and tables of entries beside those that are to be sure.
+//! Named sets in the kernel: bloom filters, and tables of entries for sets with confirmation.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
@@ -14,38 +14,38 @@ use super::patterns::{KernelSearch, KernelSearches};
 use crate::error::{Error, Result};
 use wirelane_rules::NamedSet;
 
-/// A named set, filled: no program looks at it before it is put into a map of maps.
+/// A named set, filled: programs do not use it before it is put into a map of maps.
 #[derive(Debug)]
 pub(crate) struct KernelSet {
     pub(crate) bloom: OwnedFd,
-    /// Of a set that is to be sure.
+    /// Table of entries of a set with confirmation.
     pub(crate) exact: Option<OwnedFd>,
 }
 
-/// The named sets of a capture. They are the same on all of its devices, and through changes of other rules.
+/// The named sets of a capture. They are shared by all of its devices, and persist when other rules change.
 #[derive(Debug)]
 pub(crate) struct KernelSets {
     map_factory: MapFactory,
-    /// Those that may still be there.
+    /// Sets that may still exist.
     made: Mutex<Vec<(NamedSet, Weak<KernelSet>)>>,
     searches: KernelSearches,
 }
 
 impl KernelSets {
-    /// For a capture that gives its rights up (`confined`), or keeps them. No map takes more than so many bytes.
-    /// To be called before memory is shared with the kernel.
+    /// Sets for a capture that gives up its rights (`confined`), or keeps them. No map takes more than `most` bytes. To
+    /// be called before memory is shared with the kernel.
     ///
     /// # Errors
-    /// Where the process that makes maps cannot be started.
+    /// Where the process that creates maps cannot be started.
     pub(crate) fn new(confined: bool, most: u64) -> Result<Arc<KernelSets>> {
         let map_factory = if confined { MapFactory::start(most)? } else { MapFactory::Here };
         Ok(Arc::new(KernelSets { map_factory, made: Mutex::default(), searches: KernelSearches::default() }))
     }
 
-    /// The set in the kernel, made and filled where it is not there yet.
+    /// The set in the kernel, created and filled if it does not exist yet.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The error that the kernel returned.
     pub(crate) fn of(&self, set: &NamedSet) -> Result<Arc<KernelSet>> {
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         made.retain(|(_, kernel)| kernel.strong_count() > 0);
@@ -58,10 +58,10 @@ impl KernelSets {
         Ok(kernel)
     }
 
-    /// What payloads are searched by, the same way; `None`: there are no patterns.
+    /// The automata of patterns in the kernel, created and written if they do not exist yet; `None`: no patterns.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The error that the kernel returned.
     pub(crate) fn search(&self, search: &Arc<Search>) -> Result<Option<Arc<KernelSearch>>> {
         self.searches.of(&self.map_factory, search)
     }
@@ -95,8 +95,8 @@ impl KernelSets {
     }
 }
 
-/// Puts an entry into a table. Its memory comes from a stock that the kernel fills up in the background, which may be
-/// empty for a moment (kernel/bpf/memalloc.c): so it is waited for, for a tenth of a second.
+/// Puts an entry into a table. Its memory comes from a stock that the kernel refills in the background, which may be
+/// empty for a moment (kernel/bpf/memalloc.c): so this retries for a tenth of a second.
 fn enter(table: BorrowedFd<'_>, member: &Member) -> io::Result<()> {
     let mut tries = 0;
     loop {
@@ -114,7 +114,7 @@ fn enter(table: BorrowedFd<'_>, member: &Member) -> io::Result<()> {
 fn put(map: BorrowedFd<'_>, key: Option<&Member>, value: &[u8]) -> io::Result<()> {
     let key = key.map(Member::bytes);
     let key = key.as_ref().map_or(std::ptr::null(), |key| key.as_ptr().cast());
-    // SAFETY: a live descriptor of a map whose keys are as long as a Member or, where there is none, of size 0, and whose
+    // SAFETY: a live descriptor of a map whose keys are as long as a Member or, without a key, of size 0, and whose
     // values are as long as `value`: of a bloom filter Member's bytes, of a table 4. Both are only read.
     let status =
         unsafe { sys::bpf_map_update_elem(map.as_raw_fd(), key, value.as_ptr().cast(), sys::BPF_ANY.into()) };

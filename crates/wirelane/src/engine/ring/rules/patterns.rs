@@ -1,4 +1,4 @@
-//! The automata of patterns in the kernel: maps that are made for them, as large as they are.
+//! The automata of patterns in the kernel: maps that are created for them, in their exact size.
 
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
@@ -10,29 +10,25 @@ use wirelane_bpf::search::Search;
 use super::map_factory::{MapFactory, Wanted};
 use crate::error::{Error, Result};
 
-/// Automata, written: no program looks at them before they are put into maps of maps.
+/// Automata, written: programs do not use them before they are put into maps of maps.
 #[derive(Debug)]
 pub(crate) struct KernelSearch {
     pub(crate) pages: OwnedFd,
     pub(crate) outputs: OwnedFd,
-    /// What they were made of, so that it need not be made again with each change of another rule.
+    /// The source of the automata, kept so that it need not be built again with each change of another rule.
     _search: Arc<Search>,
 }
 
-/// The automata of a capture that may still be there. All of its devices have the same.
+/// The automata of a capture that may still exist. All of its devices share them.
 #[derive(Debug, Default)]
 pub(super) struct KernelSearches(Mutex<Vec<(Weak<Search>, Weak<KernelSearch>)>>);
 
 impl KernelSearches {
-    /// The automata in the kernel, made and written where they are not there yet; `None`: there are no patterns.
+    /// The automata in the kernel, created and written if they do not exist yet; `None`: no patterns.
     ///
     /// # Errors
-    /// What the kernel said.
-    pub(super) fn of(
-        &self,
-        map_factory: &MapFactory,
-        search: &Arc<Search>,
-    ) -> Result<Option<Arc<KernelSearch>>> {
+    /// The error that the kernel returned.
+    pub(super) fn of(&self, map_factory: &MapFactory, search: &Arc<Search>) -> Result<Option<Arc<KernelSearch>>> {
         if search.states == 0 {
             return Ok(None);
         }

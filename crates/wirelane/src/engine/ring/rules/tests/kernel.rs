@@ -1,4 +1,4 @@
-//! Compiled sets in the kernel: `bpf/rules_probe.bpf.c`, which has the capture programs' evaluator, driven by
+//! Compiled sets in the kernel: `bpf/rules_probe.bpf.c`, which contains the capture programs' evaluator, driven by
 //! BPF_PROG_TEST_RUN with packets of the corpus, against the reference.
 
 use std::mem::MaybeUninit;
@@ -21,13 +21,13 @@ use wirelane_rules::{Reference, Room, RuleSet};
 use wirelane_testing::Dice;
 use wirelane_testing::packets::captures;
 
-/// BPF_PROG_TEST_RUN refuses XDP packets that are shorter (the kernel's ETH_HLEN).
+/// BPF_PROG_TEST_RUN refuses shorter XDP packets (the kernel's ETH_HLEN).
 const SHORTEST: usize = 14;
-/// What is longer is in several buffers, of which the parser sees the first.
+/// A longer packet is in several buffers, of which the parser sees the first.
 const LONGEST: usize = 3400;
-/// Room of the probe's tables.
+/// Capacity of the probe's tables.
 const ROOM: Room = Room { nodes: 20_000, classes: 8192 };
-/// The same for the automata of patterns.
+/// Capacity for the automata of patterns, in pages.
 const PAGES: usize = 512;
 /// The time of the first packet.
 const START_NS: u64 = 1_000_000_000_000;
@@ -119,7 +119,7 @@ impl Bytes {
 pub(super) struct Probe(RulesProbeSkel<'static>);
 
 impl Probe {
-    /// Loads the program, or says that `what` is left out.
+    /// Loads the program; without privileges, reports that `what` is skipped.
     pub(super) fn load(what: &str) -> Option<Probe> {
         if std::env::var_os("WIRELANE_UNPRIVILEGED").is_some_and(|value| value == "1") {
             println!("left out: {what} (WIRELANE_UNPRIVILEGED=1: no kernel program is loaded)");
@@ -148,7 +148,7 @@ impl Probe {
         }
     }
 
-    /// From now on, packets are evaluated by this set, whose rules have done nothing yet.
+    /// Evaluates the following packets by this set, with all counters at 0.
     pub(super) fn use_set(&self, rules: &RuleSet, flat: &FlatSet, exact: &[(ExactKey, ExactValue)]) {
         let maps = &self.0.maps;
         let kernel = KernelSets::new(false, u64::MAX).expect("nothing is started");
@@ -192,10 +192,10 @@ impl Probe {
         }
     }
 
-    /// What the kernel decides of a packet.
+    /// The kernel's verdict for a packet.
     pub(super) fn evaluate(&self, link: LinkType, data: &[u8], inner: bool, facts: &Facts) -> Evaluated {
         let map = &self.0.maps.probe_lane;
-        // What was parsed, what is decided, the facts, what the evaluator keeps, and at the end what the run is told.
+        // In order: parse result, verdict, facts, the evaluator's scratch memory, and last the run's own arguments.
         let mut lane = Bytes(vec![0; size_of::<Parsed>() + size_of::<Evaluated>()]);
         lane.u64s(&[facts.now_ns]).u32s(&[facts.wire_len, facts.queue, facts.egress, facts.seed]);
         lane.u32s(&[facts.more_packets, facts.more_bytes]);
@@ -225,7 +225,7 @@ impl Probe {
         evaluated
     }
 
-    /// The kernel has counted the same, and made the same rules.
+    /// Asserts that the kernel has the reference's counts and made rules.
     fn has_counted(&self, reference: &Reference<'_>, egress_devices: &[String]) {
         let maps = &self.0.maps;
         for (slot, expected) in reference.counts().iter().enumerate() {
@@ -260,7 +260,7 @@ fn the_kernel_decides_what_the_conditions_say() {
         .flat_map(|capture| capture.packets)
         .filter(|packet| (SHORTEST..=LONGEST).contains(&packet.data.len()))
         .map(|packet| (linktype::from_number(packet.link), packet.data, packet.wire_len))
-        // The kernel parses no link type that only files have.
+        // The kernel does not parse link types that only files have.
         .filter(|(link, ..)| link.is_of_devices())
         .collect();
     let mut dice = Dice(8);
@@ -315,7 +315,7 @@ fn packet(payload: &[u8]) -> Vec<u8> {
     [&data, payload].concat()
 }
 
-/// Wherever blocks of a payload, and buffers of a packet, meet; at its end, and behind what is searched.
+/// At each boundary of payload blocks and packet buffers; at the end of the payload, and beyond the searched part.
 #[test]
 fn the_kernel_finds_patterns_wherever_they_lie() {
     let Some(probe) = Probe::load("the_kernel_finds_patterns_wherever_they_lie") else { return };
@@ -356,7 +356,7 @@ fn the_kernel_finds_patterns_wherever_they_lie() {
         payload.resize(at + 6 + turn % 3 * 50, b's');
         for payload in [&payload[..], &payload[..at + 5]] {
             let mut data = packet(payload);
-            // Padding is no part of the payload.
+            // Padding is not part of the payload.
             data.extend(if turn % 2 == 0 { &b"z needles"[..] } else { &[] });
             let facts = Facts { now_ns: START_NS, wire_len: data.len() as u32, ..Facts::default() };
             let parsed = native::parse(LinkType::Ethernet, &data, true);
@@ -367,7 +367,7 @@ fn the_kernel_finds_patterns_wherever_they_lie() {
             found += u64::from(expected.pattern[0] != 0);
         }
     }
-    // More ends of patterns than are looked at.
+    // More ends of patterns than the search examines.
     for count in [1000, 1023, 1024, 1025, 3000] {
         let data = packet(&vec![b'z'; count]);
         let facts = Facts { now_ns: START_NS, wire_len: data.len() as u32, ..Facts::default() };
@@ -382,7 +382,7 @@ fn the_kernel_finds_patterns_wherever_they_lie() {
     assert!(found > 100 && half >= 6, "{found} and {half}");
 }
 
-/// What a byte of a payload costs in the kernel. Figures to look at.
+/// Cost of a payload byte in the kernel, printed for inspection.
 #[test]
 fn searching_is_measured() {
     let Some(probe) = Probe::load("searching_is_measured") else { return };

@@ -1,4 +1,4 @@
-//! A million entries in the kernel: all of them are found, and how often something else is.
+//! A million entries in the kernel: all of them are found, and the false-positive rate is as expected.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsRawFd as _, OwnedFd};
@@ -18,9 +18,9 @@ use wirelane_testing::Dice;
 
 const MILLION: u32 = 1_000_000;
 
-/// Number `n` of addresses that are all different: every third is IPv6.
+/// Address number `n` of a series without duplicates: every third is IPv6.
 fn address(n: u32) -> IpAddr {
-    // Odd factors: no two numbers have one product.
+    // Odd factors: no two numbers have the same product.
     let bits = n.wrapping_mul(0x9e37_79b1);
     if n.is_multiple_of(3) {
         return Ipv6Addr::from_bits(0x2001_0db8 << 96 | u128::from(bits) << 64 | u128::from(n)).into();
@@ -28,7 +28,7 @@ fn address(n: u32) -> IpAddr {
     Ipv4Addr::from_bits(bits).into()
 }
 
-/// The first so many.
+/// The first `count` addresses.
 fn addresses(count: u32) -> Entries {
     let parts = (0..count).map(|n| match address(n) {
         IpAddr::V4(one) => Part::V4(one.to_bits()..=one.to_bits()),
@@ -39,13 +39,14 @@ fn addresses(count: u32) -> Entries {
 
 /// Number `n` of flows, as text and as an entry.
 fn flow(n: u32) -> (String, Member) {
-    // Numbers that are the same by 3 are of one family.
+    // Numbers that are equal modulo 3 have the same address family.
     let ends = [(address(n), n as u16 | 1), (address(n + 3), (n >> 8) as u16 | 1)];
     let [one, other] = ends.map(|(address, port)| std::net::SocketAddr::new(address, port));
     (format!("udp {one} {other}"), Member::flow(ends[1], ends[0], 17).expect("of one family"))
 }
 
-/// A set in the kernel, and how many of the numbers from `others` on it takes for entries. It has all of `entries`.
+/// Loads a set into the kernel, checks that it has all of `entries`, and measures how many numbers from `others` on it
+/// takes for entries.
 fn measured(name: &str, entries: Entries, member: impl Fn(u32) -> Member) {
     let set = NamedSet { name: name.to_owned(), entries, false_positives: 0.001, confirm: false };
     assert_eq!(set.entries.count(), u64::from(MILLION));
@@ -64,12 +65,12 @@ fn measured(name: &str, entries: Entries, member: impl Fn(u32) -> Member) {
         size.hashes,
         size.bytes() >> 10
     );
-    // Ten standard deviations of what is counted one by one.
+    // Ten standard deviations of a count of independent events.
     assert!(
         (wrong as f64 - expected).abs() < 10.0 * expected.sqrt(),
         "{wrong}, where {expected} are expected"
     );
-    // Again it is the same set, as long as somebody has it.
+    // A second request gives the same set, as long as it is in use.
     assert!(Arc::ptr_eq(&made, &kernel.of(&set).expect("it is there")));
 }
 
@@ -85,7 +86,7 @@ fn a_million_entries_are_found_and_few_others() {
     measured("flows", Entries::Flow(flows.into()), |n| flow(n).1);
 }
 
-/// A UDP packet of flow `n`, whichever way round.
+/// A UDP packet of flow `n`, in either direction.
 fn packet(n: u32, turned: bool) -> Vec<u8> {
     let mut ends = flow(n).1.ends();
     if turned {
@@ -108,7 +109,7 @@ fn packet(n: u32, turned: bool) -> Vec<u8> {
     packet
 }
 
-/// The program's answers: never no of what is in a set, and with confirmation never yes of anything else.
+/// The program's answers: never a false negative, and with confirmation never a false positive.
 /// Battery: I8
 #[test]
 fn the_program_takes_few_others_for_entries_and_none_where_it_confirms() {
@@ -125,7 +126,7 @@ fn the_program_takes_few_others_for_entries_and_none_where_it_confirms() {
             [("src-in", &hosts), ("dst-in", &hosts), ("host-in", &hosts), ("flow-in", &flows)]
         {
             let mut set = wirelane_rules::testing::set("[[rule]]\nid = 1\naction = \"drop\"\n");
-            // Wrong often enough to be seen.
+            // A false-positive rate high enough to show in the test.
             let named = NamedSet {
                 name: "set".to_owned(),
                 entries: entries_of.clone(),
@@ -170,7 +171,7 @@ fn the_program_takes_few_others_for_entries_and_none_where_it_confirms() {
     }
 }
 
-/// What is handed to the kernel is what was made.
+/// The map for the kernel contains the entries of the set.
 #[test]
 fn a_confirmed_set_is_two_maps() {
     let Some(_) = Probe::load("a_confirmed_set_is_two_maps") else { return };
