@@ -187,7 +187,7 @@ impl Hold {
     }
 }
 
-/// Undoes the changes of captures that have ended on a device. Cheap if there are none.
+/// Undoes the changes of captures that have ended on a device. Cheap if no such changes exist.
 pub fn heal(device: &Device) -> Result<()> {
     let identity = Identity::of(device)?;
     let path = identity.path();

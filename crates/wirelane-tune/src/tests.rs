@@ -223,7 +223,7 @@ fn one_refusal_does_not_stop_the_others() {
     }
     assert_eq!(fake.values.borrow()[&Setting::RxRing], "4032");
 
-    // What cannot be put back stays in the journal until it can.
+    // A change that cannot be undone stays in the journal until it can.
     fake.refuses = BTreeMap::from([(Setting::RxRing, libc::EBUSY)]);
     let steps = place.restore(&fake, By::Apply);
     assert!(matches!(&steps[..], [Step { outcome: Undoing::Refused { .. }, .. }]), "{steps:?}");

@@ -36,7 +36,7 @@ pub enum Answer {
     Later,
     /// The entries were not moved: another process has changed the table.
     Foreign,
-    /// The entries were not moved: the kernel's errno, or 0 if there was none.
+    /// The entries were not moved: the kernel's errno, or 0 without one.
     Refused(u32),
     /// Invalid request, which an uncompromised capture does not send.
     Nonsense,

@@ -19,7 +19,7 @@ pub(super) fn send(socket: &UnixStream, message: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Reads available bytes without waiting: `WouldBlock` if there are none, 0 at the end of the stream.
+/// Reads available bytes without waiting: `WouldBlock` if nothing is available, 0 at the end of the stream.
 pub(super) fn receive(socket: &UnixStream, buffer: &mut [u8]) -> io::Result<usize> {
     // SAFETY: a live buffer of this length, exclusively borrowed.
     let got = unsafe {
