@@ -93,7 +93,7 @@ struct wl_instance {
 #define WL_GROUP_ADAPTIVE   0x8	 /* buckets are counted, and may move (balance.h) */
 #define WL_GROUP_WIDE	    0x10 /* packets that its rules drop reach no other group (wide.h) */
 #define WL_GROUP_FLOWS	    0x20 /* packets become flows in the lane (flows.h) */
-#define WL_GROUP_EXCLUSIVE_ALL  0x40 /* packets that the group refuses do not go on to the host stack either */
+#define WL_GROUP_EXCLUSIVE_ALL  0x40 /* refused packets do not go on to the host stack either */
 #define WL_GROUP_HTTP	    0x80 /* HTTP bodies and all other payload are offloaded (http.h) */
 
 struct wl_group {
@@ -120,7 +120,7 @@ struct wl_group {
 	__u32 shares;	     /* number of equal parts of all flows, of which it wants one; 0: it wants all */
 	__u32 share;	     /* this one, below `shares` */
 	__u32 share_seed;    /* of the hash that divides flows: the same at all groups that share flows */
-	__u32 whole;	     /* WL_GROUP_FLOWS: packets decided by a rule with an id from 1 to this are not aggregated */
+	__u32 whole;	     /* WL_GROUP_FLOWS: packets of rules with ids from 1 to this are not aggregated */
 	__u32 pad;
 	struct wl_flow_splits flow_splits; /* where parts end */
 	__u16 buckets[WL_BUCKETS];	   /* worker of each bucket of the flow hash */
@@ -214,7 +214,7 @@ struct wl_egress_devices {
 	__u32 ifindex[WL_EGRESS_DEVICES]; /* 0 behind the last egress device */
 	__u64 pad[4];
 	__u64 sent[WL_EGRESS_DEVICES];	/* packets and copies that the kernel took for the device */
-	__u64 unsent[WL_EGRESS_DEVICES]; /* packets that it did not take: the device is gone or down, or its queue was full */
+	__u64 unsent[WL_EGRESS_DEVICES]; /* not taken: device gone or down, or queue full */
 };
 
 /* Counters of a plug-in for a group, in one lane. Two cache lines. */

@@ -78,7 +78,7 @@ enum wl_http_way_phase {
 #define WL_HTTP_WAY_FIRST    0x10   /* HEAD: in its first line */
 #define WL_HTTP_WAY_ODD	     0x20   /* HEAD: the parser of the head decides on its meaning */
 #define WL_HTTP_WAY_LENGTH   0x40   /* HEAD: there was a Content-Length */
-#define WL_HTTP_WAY_CHUNKED  0x80   /* HEAD: there was a Transfer-Encoding: chunked. RUN: the run is a chunk */
+#define WL_HTTP_WAY_CHUNKED  0x80   /* HEAD: there was a Transfer-Encoding: chunked. RUN: it is a chunk */
 #define WL_HTTP_WAY_CR	     0x100  /* DATA_END, TRAILER, a value: a carriage return was the last byte */
 #define WL_HTTP_WAY_DIGITS   0x200  /* a number has begun */
 #define WL_HTTP_WAY_BLANK    0x400  /* a value has ended, and blanks follow */

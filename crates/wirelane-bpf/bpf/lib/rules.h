@@ -52,7 +52,7 @@
 #define WL_RULES_MAX	 4096 /* wildcard rules of a set, and clauses */
 #define WL_RULE_WORDS	 (WL_RULES_MAX / 64)
 #define WL_RULE_SHAPES	 8	     /* of exact-match rules, in one set */
-#define WL_RULE_HITS	 16	     /* maximum number of wildcard rules that one packet can hit; beyond: WL_EVALUATED_MORE */
+#define WL_RULE_HITS	 16	     /* wildcard rules that one packet can hit; beyond: WL_EVALUATED_MORE */
 #define WL_RULE_LEAF	 0x80000000u /* of wl_rule_node.next and roots: a class's number, else a node's */
 #define WL_RULE_SETS	 2	     /* sets of a group, one of them in use */
 #define WL_RULE_MEMBERS	 8	     /* tests of named sets, in one set of rules: bits of WL_DIM_SETS */
@@ -96,7 +96,7 @@ enum wl_rule_dim {
 #define WL_KIND_FRAGMENT 0x04 /* one fragment of a datagram, the first one included */
 #define WL_KIND_LATER	 0x08 /* not the first fragment */
 #define WL_KIND_EGRESS	 0x10 /* the packet is leaving the device */
-#define WL_KIND_TUNNEL	 0x20 /* it has a tunnel that was entered: WL_PKT_TUNNEL, whichever headers are chosen */
+#define WL_KIND_TUNNEL	 0x20 /* a tunnel was entered: WL_PKT_TUNNEL, whichever headers are chosen */
 
 /*
  * wl_rule_set.member: the key of a lookup in a named set (members.h). The first two together: either address.
@@ -196,7 +196,7 @@ enum wl_rule_verdict {
 #define WL_RULE_SAMPLE_PACKET 0x02 /* sampled by packet, not by flow */
 #define WL_RULE_TAG	      0x04 /* `tag` goes into the record */
 #define WL_RULE_INSERT	      0x08 /* a hit inserts an exact-match rule (wildcard rules only) */
-#define WL_RULE_MADE	      0x10 /* inserted by the wildcard rule whose id it has (exact-match rules only) */
+#define WL_RULE_MADE	      0x10 /* inserted by the wildcard rule of its id (exact-match rules only) */
 
 /* A wildcard rule, without its conditions. 64 bytes. */
 struct wl_rule {
@@ -319,7 +319,7 @@ struct wl_exact_value {
 
 /* wl_evaluated.flags */
 #define WL_EVALUATED_TAGGED 0x1 /* `tag` is valid */
-#define WL_EVALUATED_MORE	 0x2 /* there were more hits than WL_RULE_HITS: the rules after them were not evaluated */
+#define WL_EVALUATED_MORE	 0x2 /* more hits than WL_RULE_HITS: later rules were not evaluated */
 #define WL_EVALUATED_HALF	 0x4 /* the payload was not searched completely */
 #define WL_EVALUATED_FOUND	 0x8 /* more patterns were found than fit in `pattern` */
 
