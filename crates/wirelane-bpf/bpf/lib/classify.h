@@ -5,7 +5,7 @@
  * A file that includes this one first defines struct wl_rule_env and the access to tables through it, as this
  * file calls no BPF helpers:
  *
- *	wl_rules_node(env, at), wl_rules_class(env, at): NULL where there is none with that number
+ *	wl_rules_node(env, at), wl_rules_class(env, at): NULL if the number is out of range
  *	wl_rules_held(env, set, chosen, work): calls wl_rule_member() for each test; returns WL_DIM_SETS's
  *		byte
  *

@@ -12,7 +12,7 @@
  *	             -> SIZE -> EXTENSION -> RUN -> DATA_END -> SIZE chunks
  *	                                  -> TRAILER -> OPEN
  *	ADRIFT: no HTTP has been seen; a segment that begins with a head is looked at
- *	ALL: something was not as expected, and everything comes up from here on
+ *	ALL: something was not as expected, and everything is delivered from here on
  *
  * A segment is offloaded if it is next in its direction, lies within a run, and does not reach its end: so
  * the last segment of every message is delivered to user space on arrival. Delivered too are one segment per
