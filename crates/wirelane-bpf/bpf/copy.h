@@ -187,8 +187,9 @@ static __always_inline enum wl_fate wl_copy(void *ctx, enum wl_hook hook, const 
 			wl_put_found((struct wl_packet *)packet, found);
 			record->flags |= WL_REC_FOUND;
 			size += sizeof(*found);
-			/* Only behind it: where it has no space, which is impossible, Linux 6.12's verifier assumes
-			 * that `size` has no value at all, and rejects the code that uses it. */
+			/* Only behind it: where it has no space, which is impossible, Linux 6.12's
+			 * verifier assumes that `size` has no value at all, and rejects the code that uses
+			 * it. */
 			if (wl_config.plugins && packet->found > sizeof(*found)) {
 				struct wl_note *note = wl_note_at(room, size);
 
@@ -253,7 +254,8 @@ static __always_inline void wl_deliver(void *ctx, enum wl_hook hook, struct wl_p
 			return;
 		}
 	}
-	/* Ids of rules start at 1: 0, which means no rule, wraps around and is greater than all others here. */
+	/* Ids of rules start at 1: 0, which means no rule, wraps around and is greater than all others
+	 * here. */
 	if (wl_has(WL_HAS_FLOWS) && group->flags & WL_GROUP_FLOWS && packet->rule_id - 1 >= group->whole) {
 		fate = wl_keep_flow(packet, parsed, target);
 		if (fate & WL_NAMELESS) {

@@ -12,7 +12,8 @@ static __always_inline long wl_load_most(void *ctx, enum wl_hook hook, __u32 off
 					 __u32 most)
 {
 	/* The verifier must see the bounds on the very register that the helper gets, and Linux 6.1 learns
-	 * nothing about the lower one from `len == 0`: hence a signed comparison, separate from the other one.
+	 * nothing about the lower one from `len == 0`: hence a signed comparison, separate from the other
+	 * one.
 	 */
 	barrier_var(len);
 	if (len > most)

@@ -2,7 +2,6 @@
 /*
  * Aggregates packets into flows in the lane: the first-level cache (lib/flow_cache.h) over the maps of an
  * instance.
- * Packets become flows in the lane: the first-level cache (lib/flow_cache.h) over the maps of an instance.
  *
  * Each lane has a cache for each worker of a group. A packet that is added to a part there is `absorbed` and
  * not copied. An evicted part is exported through the worker's ring; if the ring has no space for it, the new

@@ -3,38 +3,38 @@
  * An instance: all state that one capture program shares with the processes that use it.
  *
  *   wl_config    read-only, set before load: how many lanes and queues there are
- *   wl_instance  one entry: which groups are active, and what the instance is
- *   wl_groups    per group: what it wants and how it is steered      (written by its owner)
+ *   wl_instance  one entry: the active groups, and properties of the instance
+ *   wl_groups    per group: its queues, limits and steering          (written by its owner)
  *   wl_tallies   per group and lane (and queue): the ledger          (written by the lane)
  *   wl_rings     per group, lane and worker: the writer's end        (written by the lane)
  *   wl_data      per group: readers' ends and the records themselves (inner map; see ring.h)
- *   wl_balances  per group and lane: where each bucket goes, and its load (written by the lane)
+ *   wl_balances  per group and lane: the worker of each bucket, and its load (written by the lane)
  *   wl_flows     per group: the flow cache of each lane and worker   (inner map, written by the lane)
  *   wl_http_ways per group: directions of connections of HTTP      (inner map, an LRU hash; written by lanes)
  *   wl_streams, wl_measured
- *                per group: which RTP streams are measured, and what they come to (inner maps, the same for
- *                all instances of a capture: streams.h)
+ *                per group: the measured RTP streams, and their statistics (inner maps, the same for all
+ *                instances of a capture: streams.h)
  *   wl_bells     per group and worker: wakes a sleeping worker       (inner ring buffer)
  *   wl_marks     per lane: whether a packet is between its stamp and its ring (written by the lane; order.h)
- *   wl_owners    per group: a socket of the owner; gone from the map when the owner is, however it ends.
- *                A program looks at those of groups that are device-wide
- *   wl_programs  per steering program, and then per plug-in: the object that its user brought, for those who
- *                join later (inner map)
- *   wl_plugins   per group and lane: what its plug-ins have done (written by the lane)
+ *   wl_owners    per group: a socket of the owner; removed from the map when the owner ends, however it ends.
+ *                A program checks those of device-wide groups
+ *   wl_programs  per steering program, and then per plug-in: the user's object, for groups that join later
+ *                (inner map)
+ *   wl_plugins   per group and lane: the counters of its plug-ins (written by the lane)
  *   wl_filters   per group: two compiled expressions, one of them in use (written by its owner)
  *   wl_rule_heads, wl_rule_nodes, wl_rule_classes
  *                per group: two compiled rule sets, one of them in use (inner maps, written by its owner)
  *   wl_blooms, wl_exacts
- *                per group, set and test: the named set that it asks (inner maps)
+ *                per group, set and test: the named set that it looks up (inner maps)
  *   wl_search_pages, wl_search_ends
  *                per group and set: the automata that search payloads (inner maps)
  *   wl_rule_counts
- *                per group: what each wildcard rule has done in each lane (inner map, written by the lane)
+ *                per group: the counters of each wildcard rule in each lane (inner map, written by the lane)
  *   wl_exact_rules  per group: exact-match rules                            (inner map, a hash table)
  *   wl_egress_devices     per group and lane: the devices that its rules send packets to, and how many were sent
  *                (devices written by its owner before it is active, counters by the lane)
- *   wl_batches   per CPU: when the batch at hand began         (clock.h)
- *   wl_lanes     per lane: where the packet at hand is parsed to     (used by the lane only)
+ *   wl_batches   per CPU: the start of the current batch       (clock.h)
+ *   wl_lanes     per lane: the parsed current packet                 (used by the lane only)
  *
  * The Rust declarations are generated (build.rs) and re-exported by src/instance.rs.
  */

@@ -45,7 +45,8 @@ static __always_inline bool wl_load_short(void *ctx, enum wl_hook hook, __u8 *to
 		data = (void *)(long)((struct __sk_buff *)ctx)->data;
 		end = (void *)(long)((struct __sk_buff *)ctx)->data_end;
 	}
-	/* A bound that the verifier sees on the register that is added, whatever code the compiler has merged. */
+	/* A bound that the verifier sees on the register that is added, whatever code the compiler has
+	 * merged. */
 	barrier_var(at);
 	at &= 63;
 	last = data + at;

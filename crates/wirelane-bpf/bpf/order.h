@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * Time order across lanes: the writer's half. The reader's half is crates/wirelane/src/engine/ring/order.rs.
- * Time order over lanes: the writer's half. The reader's half is crates/wirelane/src/engine/ring/order.rs.
  *
  * A worker merges the rings of several lanes by time stamp. It must not deliver a record while another lane
  * can still publish an earlier one. A lane reads the clock before it copies the packet, so a packet can be
@@ -17,8 +16,8 @@
  *
  * Memory order:
  *   in_flight = WL_MARK_UNSTAMPED  before the clock is read. x86 may read the clock while the store is still
- *in the store buffer, which drains within a microsecond; the worker subtracts SLACK_NS (order.rs) from its
- *     own reading of the clock for this. Elsewhere wl_publish() is a fully ordered exchange.
+ *     in the store buffer, which drains within a microsecond; the worker subtracts SLACK_NS (order.rs) from
+ *     its own clock read for this. Elsewhere wl_publish() is a fully ordered exchange.
  *   record bytes and heads  before  in_flight = 0 (wl_publish(); pairs with the Acquire load in
  *     Merge::look(), which comes before its loads of the heads)
  */

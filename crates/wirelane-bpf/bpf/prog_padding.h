@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * Padding that gives a program space to grow while it is loaded.
- * Room for a program to grow in while it is loaded.
  *
  * The verifier rewrites a program: it removes unreachable code, and then replaces loads of the context and
  * calls by longer code. A program that outgrows its pages is moved (bpf_prog_realloc() in kernel/bpf/core.c),

@@ -70,8 +70,8 @@ static __always_inline void wl_ring_publish(struct wl_ring *ring, void *data, __
 	reader = wl_reader_of(data, ring_index);
 	if (!reader)
 		return;
-	/* No fence between the store above and this load: a worker that falls asleep between the two is woken by
-	 * its time-out, which limits the delay; a fence would add a cost to every publication.
+	/* No fence between the store above and this load: a worker that falls asleep between the two is woken
+	 * by its time-out, which limits the delay; a fence would add a cost to every publication.
 	 */
 	wake_at = *(volatile __u64 *)&reader->wake_at;
 	if (wake_at == WL_AWAKE || (__s64)(head - wake_at) < 0 || wake_at == ring->rung_for)

@@ -64,7 +64,8 @@ __noinline int wl_send(struct __sk_buff *skb, __u32 lane_key, __u32 senders)
 	_Static_assert(sizeof(lane->egress_devices) == 16, "two words");
 	if (!lane)
 		return 0;
-	/* Read before anything is sent: a packet that is captured during the sending overwrites these fields. */
+	/* Read before anything is sent: a packet that is captured during the sending overwrites these
+	 * fields. */
 	low = *(volatile __u64 *)&lane->egress_devices[0];
 	high = *(volatile __u64 *)&lane->egress_devices[1];
 	inside = *(volatile __u64 *)&lane->sending;

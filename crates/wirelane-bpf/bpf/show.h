@@ -96,7 +96,8 @@ static __always_inline void wl_load_bytes(void *ctx, enum wl_hook hook, const st
 static __always_inline int wl_show(void *ctx, enum wl_hook hook, const struct wl_packet *packet,
 				   const struct wl_parsed *parsed, __u32 workers)
 {
-	/* On the stack: Linux 6.1 does not accept a map key in memory that was passed to a global function. */
+	/* On the stack: Linux 6.1 does not accept a map key in memory that was passed to a global
+	 * function. */
 	__u32 key = packet->lane;
 	struct wl_lane *lane = bpf_map_lookup_elem(&wl_lanes, &key);
 	struct wirelane_packet *to;

@@ -9,7 +9,7 @@
  * bit that of one pass over all of them:
  *
  *	  lane:    handed == number?  yes: adds the packet                  } under `turn`
- *	                              no:  number++, and the packet goes up with it as its tag
+ *	                              no:  number++, the packet is delivered with it as its tag
  *	  worker:  a packet with a number: copies `rtp`, adds the packet, writes it back, handed = number
  *
  * Once a packet has been delivered with a new number, no lane touches the stream until that packet has been

@@ -155,8 +155,8 @@ static __always_inline int wl_filter_evaluate(const struct wl_filter *filter,
 	run->at = r.at;
 	run->result = 0;
 	/* The flags are 0, which the verifier must not know: it would replace the call by the loop
-	 * (optimize_bpf_loop()), before it removes unreachable code, and a program that grows then has no space
-	 * for it (prog_padding.h).
+	 * (optimize_bpf_loop()), before it removes unreachable code, and a program that grows then has no
+	 * space for it (prog_padding.h).
 	 */
 	bpf_loop(WL_FILTER_STEPS,
 		 packet->hook == WL_HOOK_XDP ? (void *)wl_filter_next_xdp : (void *)wl_filter_next_skb, &rest,

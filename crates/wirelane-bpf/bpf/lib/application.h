@@ -252,8 +252,8 @@ static __always_inline __u32 wl_app_tcp(const __u8 *w, __u32 length, const struc
 			   ? WL_APP_BITTORRENT
 			   : WL_APP_UNKNOWN;
 	case 0x16:
-		/* A record of the handshake that contains a hello; both have a version, and a hello has random
-		 * bytes. */
+		/* A record of the handshake that contains a hello; both have a version, and a hello has
+		 * random bytes. */
 		if (w[1] == 3 && w[2] <= 4 && wl_be16(w + 3) >= 42 && wl_be16(w + 3) <= 16640 &&
 		    (w[5] == 1 || w[5] == 2) && w[6] == 0 && wl_be16(w + 7) >= 38 && w[9] == 3 && w[10] <= 4)
 			return WL_APP_TLS;

@@ -48,8 +48,8 @@ _Static_assert(sizeof(((struct wl_rule_work *)0)->of) == WL_RULE_DIMS_USED * siz
 static __always_inline __u32 wl_lowest_bit(__u64 bits)
 {
 #ifdef __bpf__
-	/* Counts the bits below it. The compiler would replace this by a table in read-only data, and omit the
-	 * mask that the verifier needs.
+	/* Counts the bits below it. The compiler would replace this by a table in read-only data, and omit
+	 * the mask that the verifier needs.
 	 */
 	bits = (bits & -bits) - 1;
 	wl_keep(bits);

@@ -138,7 +138,7 @@ struct wl_flow_packet {
 struct wl_flow_timeouts {
 	__u64 active_ns;
 	__u64 idle_ns;
-	__u64 ended_ns; /* after the last packet of a flow that TCP has ended: for the ACKs that follow a FIN */
+	__u64 ended_ns; /* after the last packet of a flow that TCP has ended: for ACKs after a FIN */
 };
 
 static __always_inline int wl_flow_is_ip(const struct wl_ip *ip)
@@ -285,7 +285,8 @@ static __always_inline void wl_flow_update(struct wl_flow *flow, const struct wl
 	__u32 segments = wl_segments(packet->wire_len, packet->segment_size, packet->headers);
 
 	if (segments > 1) {
-		/* Each packet on the wire has the headers, and all except the last have the same payload length. */
+		/* Each packet on the wire has the headers, and all except the last have the same payload
+		 * length. */
 		if (packet->headers > ip->l3_off)
 			inside = packet->headers - ip->l3_off;
 		longest = inside + packet->segment_size;

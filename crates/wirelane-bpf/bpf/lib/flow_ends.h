@@ -56,7 +56,8 @@ struct wl_flow_splits {
 	__u64 gap_ns;	  /* the shorter one of idle_ns and ended_ns */
 	__u32 grid_shift; /* wl_flow_grid_shift() */
 	__u32 pad;
-	/* Intervals by which parts are summed up: no part crosses origin_ns plus a multiple. 0: no intervals. */
+	/* Intervals by which parts are summed up: no part crosses origin_ns plus a multiple. 0: no
+	 * intervals. */
 	__u64 period_ns;
 	__u64 origin_ns; /* less than period_ns */
 };

@@ -188,7 +188,8 @@ static __always_inline void wl_read_family(struct wl_walk *w, int network_order)
 	if (!p)
 		return;
 	family = wl_be32(p);
-	/* LINKTYPE_NULL has the byte order of the capturing host, which no field states: families are small. */
+	/* LINKTYPE_NULL has the byte order of the capturing host, which no field states: families are
+	 * small. */
 	if (!network_order && family > 0xffff)
 		family = __builtin_bswap32(family);
 	w->off += 4;

@@ -130,7 +130,8 @@ static __always_inline void wl_read_extension(struct wl_walk *w)
 	ip->flags |= WL_IP_OPTIONS;
 	if (!wl_reaches(w, size))
 		return;
-	/* Nothing follows mobility (RFC 6275), and the protocol "mobility" is more informative than "nothing". */
+	/* Nothing follows mobility (RFC 6275), and the protocol "mobility" is more informative than
+	 * "nothing". */
 	if (ip->proto == WL_PROTO_MOBILITY && proto == WL_PROTO_NONE)
 		return;
 	w->off += size;

@@ -2,17 +2,17 @@
 /*
  * wl_parse(): reads every header of a packet once.
  *
- * A state machine. Each turn reads one header: which one is the state (wl_walk.next), and the header says
- *which one follows and where. The readers are in link.h, tags.h, ppp.h, wlan.h, network.h, transport.h,
- *tunnel.h and tunnel_udp.h; the tables of what follows what in next.h; everything that touches memory in
- *cursor.h; the link types that only files have in file_link.h.
+ * A state machine. Each turn reads one header: the state (wl_walk.next) selects the reader, and the header
+ * determines the next state and offset. The readers are in link.h, tags.h, ppp.h, wlan.h, network.h,
+ * transport.h, tunnel.h and tunnel_udp.h; the tables of next headers in next.h; all memory accesses in
+ * cursor.h; the link types of files only in file_link.h.
  *
  *	link -> [VLAN | tag | MPLS | PPPoE | PPP | LLC]* -> IPv4 | IPv6 -> [extension]* -> TCP | UDP | ... ->
  *END ^                                                   ^                            | | `------- IP in IP,
  *GRE, GTP-U, L2TP, ...
  *	  `-------- GRE (bridging), VXLAN, Geneve, ERSPAN, ... -----------------------------'
  *
- * docs/reference/protocols.md lists what is parsed, and what is not.
+ * docs/reference/protocols.md lists the protocols that are parsed, and those that are not.
  *
  * A walk ends early for one of these reasons: WL_PKT_CUT, the capture ends within a header; WL_PKT_MALFORMED,
  * a header contradicts itself or the length that an enclosing header states; WL_PKT_DEEP, there are more than
@@ -35,17 +35,17 @@
  *
  * Within a turn the paths must converge again, or their number grows. The differences are:
  *  - off: a different constant or range on every path, which is added to a packet pointer. `zero` is a field
- *of the result that is 0, but any 16-bit value to the verifier, which does not track the contents of maps.
- *    (off + zero) & WL_OFFSET_MASK is off to the machine and any offset to the verifier;
+ *    of the result that is 0, but any 16-bit value to the verifier, which does not track the contents of
+ *    maps. (off + zero) & WL_OFFSET_MASK is off to the machine and any offset to the verifier;
  *  - end: the same, with 0xffff.
  * Where several readers end in a table lookup (EtherType, IP protocol), they only leave the number in
  * "value", and the table is walked once, after the values of off and end were hidden from the verifier.
  *
  * Measured with clang 19 on Linux 6.18: about 26,000 instructions with one kind of context; 74,000 (and
- *112,000 with a link type chosen at run time) when all turns were a loop in one function that knew half of
- *these headers. A test holds that (crates/wirelane-bpf/tests/packet/verifier.rs). If the number jumps, print
- *the verifier's log at level 2 and count how often each instruction is walked. An IPv6 or VLAN packet takes
- *25 to 30 ns, as before, 65 to 75 ns if each of its headers is a call.
+ * 112,000 with a link type chosen at run time) when all turns were a loop in one function that knew half of
+ * these headers. A test limits that (crates/wirelane-bpf/tests/packet/verifier.rs). If the number jumps,
+ * print the verifier's log at level 2 and count how often each instruction is walked. An IPv6 or VLAN packet
+ * takes 25 to 30 ns, as before, 65 to 75 ns if each of its headers is a call.
  */
 #ifndef WL_PACKET_PARSE_H
 #define WL_PACKET_PARSE_H

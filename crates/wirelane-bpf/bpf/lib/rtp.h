@@ -317,8 +317,8 @@ WL_RTP_PART int wl_rtp_sequence(struct wl_rtp_stream *s, __u32 number)
 		at = s->highest - back;
 		s->flags &= ~WL_RTP_STRAYED;
 		if (at < s->base) {
-			/* Before the first packet: that was not the first of the stream. If the window has left that
-			 * range, its loss count is final. */
+			/* Before the first packet: that was not the first of the stream. If the window has
+			 * left that range, its loss count is final. */
 			if (s->left != s->base || s->highest - at >= WL_RTP_WINDOW) {
 				s->stray++;
 				return 0;

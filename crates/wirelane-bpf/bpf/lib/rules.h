@@ -169,7 +169,7 @@ struct wl_search_outputs {
 
 /* The clauses that a value of one dimension satisfies. Class 0 has all clauses of its set. */
 struct wl_rule_class {
-	__u64 summary; /* bit w: words[w] is not 0. Next to the first words, which are enough for small sets */
+	__u64 summary; /* bit w: words[w] is not 0. Next to the first words, enough for small sets */
 	__u64 pivot;    /* bit w: words[w] has a clause whose pivot is the class's dimension; class 0: that has
 			  none */
 	__u64 words[WL_RULE_WORDS];

@@ -2,21 +2,21 @@
 /*
  * Sketches: summaries of many different keys in little memory, with a known error.
  *
- * wl_hll_add() is HyperLogLog (Flajolet et al., 2007): how many different keys were there? 2^bits registers
- *of a byte; the standard error is 1.04 / sqrt(2^bits). The estimate is made by whoever reads the registers:
- *there are no fractions here. Registers of several writers are merged by their maxima.
+ * wl_hll_add() is HyperLogLog (Flajolet et al., 2007), which estimates the number of different keys. 2^bits
+ * registers of a byte; the standard error is 1.04 / sqrt(2^bits). The reader of the registers computes the
+ * estimate: there are no fractions here. Registers of several writers are merged by their maxima.
  *
- * wl_top_add() is Space-Saving (Metwally et al., 2005), in sets of WL_TOP_WAYS entries, of which the key's
- *hash chooses one, as in a CPU's cache: which keys have most? A key that finds no room takes the place of the
- * least, and its count. So, always, of what came to one set:
+ * wl_top_add() is Space-Saving (Metwally et al., 2005), which finds the keys with the largest counts, in sets
+ * of WL_TOP_WAYS entries. The hash of the key selects the set, as in a CPU's cache. In a full set a new key
+ * replaces the one with the least count, and inherits that count. So, always, within one set:
  *
- *	count - error <= what the key had <= count
- *	a key that has no entry had no more than the least count in its set (0 where an entry is free)
+ *	count - error <= true count of the key <= count
+ *	the true count of a key without an entry <= the least count in its set (0 if an entry is free)
  *
  * wl_class() is the class of a number in a histogram by powers of two.
  *
- * Integers only, no helper, no pointer in structs; loops are bounded by WL_TOP_WAYS and WL_KEY_WORDS, so that
- * all of it can run where a packet is.
+ * Integers only, no helpers, no pointers in structs; loops are bounded by WL_TOP_WAYS and WL_KEY_WORDS, so
+ * that all of it can run in the kernel.
  */
 #ifndef WL_PACKET_SKETCH_H
 #define WL_PACKET_SKETCH_H

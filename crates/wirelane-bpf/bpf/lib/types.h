@@ -178,8 +178,8 @@ struct wl_parsed {
 /* Kind of a record: wl_record.kind. */
 enum wl_record_kind {
 	WL_RECORD_PACKET = 1,
-	/* A barrier: the following records must wait until the worker `hash` has read its ring of the same lane
-	 * up to the position ts_ns. Written when a bucket moves, so that its flows stay in order.
+	/* A barrier: the following records must wait until the worker `hash` has read its ring of the same
+	 * lane up to the position ts_ns. Written when a bucket moves, so that its flows stay in order.
 	 */
 	WL_RECORD_BARRIER = 2,
 	/* A packet, of which the chosen headers follow as they were parsed (struct wl_ip) instead of its

@@ -113,7 +113,7 @@ struct wirelane_packet {
 	packet_u16 flags;      /* PACKET_CUT and so on */
 	packet_u16 eth_type;   /* host order, behind VLAN tags, MPLS and PPPoE */
 	packet_u16 vlan_tci[2]; /* outermost first, host order; the id is the low 12 bits */
-	packet_u8 vlan_count;	/* number of tags, including one that the card has stripped, which is put back */
+	packet_u8 vlan_count;	/* number of tags, including one that the card has stripped */
 	packet_u8 mpls_count;
 	packet_u8 tunnel;	       /* PACKET_TUNNEL_*: of the innermost tunnel */
 	packet_u8 link;		       /* PACKET_LINK_* */

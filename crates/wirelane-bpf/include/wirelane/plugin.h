@@ -23,35 +23,34 @@
  *
  * The file needs nothing else: this header includes packet.h, which describes a packet, and no other.
  *
- * What it returns
- *   PLUGIN_NO        the packet does not match; any number that is not below says the same
+ * Results
+ *   PLUGIN_NO        the packet does not match; any number that is not listed here means the same
  *   PLUGIN_MATCH     it matches
  *   PLUGIN_DROP, PLUGIN_COUNT, PLUGIN_DIGEST
  *                    it matches, and rules whose action is "plugin" drop it, only count it, or deliver a
- *digest of it. After PLUGIN_MATCH they pass it. Rules with another action follow that.
+ *                    digest of it. After PLUGIN_MATCH they pass it. Rules with another action apply that one.
  *
- * What it is given
- *   packet           what Wirelane has found in the packet's headers, and its first PACKET_BYTES bytes
+ * Arguments
+ *   packet           the parsed headers of the packet, and its first PACKET_BYTES bytes
  *                    (struct wirelane_packet). With a tunnel, packet->inner are the headers inside.
- *   answer           where it may leave a note, which goes into the packet's record if it matches; of several
- *                    plug-ins the first note. And its counters, by plugin_add().
+ *   answer           an optional note, which is added to the packet's record if it matches; of several plug-ins
+ *                    the first note. And its counters, by plugin_add().
  *
  * When it runs
  *   If all other conditions of a rule hold, in the order of the rules, and no earlier rule has ended the
  *   search: at most once for a packet and a capture. Then all plug-ins run that the rules name.
  *
- * What it may do
- *   It runs in the kernel, in the place where the packet is received. The kernel's verifier must accept it:
- *   loops must end, memory must be read within bounds (that is what packet_byte() and the others are for).
- *BPF helpers that need no context may be called, but for bpf_loop().
+ * Restrictions
+ *   It runs in the kernel, in the receive path. The kernel's verifier must accept it: loops must end, memory
+ *   must be read within bounds (use packet_byte() and the other functions). BPF helpers that need no context
+ *   may be called, except bpf_loop().
  *
- *   It has no state but its counters: maps, and variables that can be written, are refused. It runs on
- *several CPUs at once, and is loaded anew whenever another plug-in comes to the device. Constant tables are
- *fine
+ *   It has no state except its counters: maps and writable variables are rejected. It runs on several CPUs at
+ *   once, and is reloaded whenever another plug-in is added to the device. Constant tables are allowed
  *   (`static const`), and so are functions of its own, as long as they are `static`.
  *
  *   Its time is measured. A plug-in that takes longer than --plugin-budget is switched off (for one capture,
- *   in one lane): it does not match any more.
+ *   in one lane) and no longer matches.
  *
  *   The stack is shared with Wirelane's part: use no more than 128 bytes of it. There is no licence section:
  *   the licence is that of Wirelane's program, Dual BSD/GPL.

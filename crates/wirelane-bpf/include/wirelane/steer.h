@@ -16,21 +16,21 @@
  *
  * The file needs nothing else: this header includes packet.h, which describes a packet, and no other.
  *
- * What it returns
- *   0 or more        the worker; it counts modulo packet->workers: packet->hash can be returned as it is
+ * Results
+ *   0 or more        the worker, modulo packet->workers: packet->hash can be returned as it is
  *   STEER_NOT_MINE   (or anything below 0) the group does not want the packet: `filtered` in its ledger, and
  *                    with --exclusive it goes on to the host
  *
- * What it is given
- *   A struct steer_packet: what Wirelane has found in the packet's headers, and its first STEER_BYTES bytes.
+ * Argument
+ *   A struct steer_packet: the parsed headers of the packet, and its first STEER_BYTES bytes.
  *
- * What it may do
+ * Restrictions
  *   It runs in the kernel, in the receive path, once for each packet of a group that uses it. The kernel's
  *   verifier must accept it: loops must end, memory must be read within bounds (use steer_byte() and the
  *   other functions below). BPF helpers that need no context may be called, except bpf_loop().
  *
- *   It has no state: maps, and variables that can be written, are refused. It runs on several CPUs at once,
- *   and is loaded anew whenever another steering program comes to the device. Constant tables are fine
+ *   It has no state: maps and writable variables are rejected. It runs on several CPUs at once, and is
+ *   reloaded whenever another steering program is added to the device. Constant tables are allowed
  *   (`static const`), and so are functions of its own, as long as they are `static`.
  *
  *   The stack is shared with Wirelane's part: use no more than 128 bytes of it. There is no licence section:
