@@ -84,7 +84,7 @@ static __always_inline bool wl_hand_on(const struct wl_group *group, struct wl_r
 	return true;
 }
 
-/* Lists a slot that was not used in this epoch. False: impossible, because the owner's numbers are
+/* Lists a slot that was not used in this epoch. False: not possible, because the owner's numbers are
  * invalid. */
 static __always_inline bool wl_list_place(void *flows, __u32 half_at, __u32 sets, __u32 epoch, __u32 place)
 {

@@ -33,8 +33,8 @@
  * Arguments
  *   packet           the parsed headers of the packet, and its first PACKET_BYTES bytes
  *                    (struct wirelane_packet). With a tunnel, packet->inner are the headers inside.
- *   answer           an optional note, which is added to the packet's record if it matches; of several plug-ins
- *                    the first note. And its counters, by plugin_add().
+ *   answer           an optional note, which is added to the packet's record if it matches; of several
+ *                    plug-ins the first note. And its counters, by plugin_add().
  *
  * When it runs
  *   If all other conditions of a rule hold, in the order of the rules, and no earlier rule has ended the
