@@ -24,7 +24,7 @@ fn main() {
     generate_bindings(&manifest.join("native"), &bpf, &out);
 }
 
-/// Structs, constants and native functions, as Rust sees them. A struct `wl_flow_key` is `FlowKey` in Rust.
+/// Generates structs, constants and native functions for Rust. A struct `wl_flow_key` is `FlowKey` in Rust.
 fn generate_bindings(native: &Path, bpf: &Path, out: &Path) {
     #[derive(Debug)]
     struct Names;
@@ -53,7 +53,7 @@ fn generate_bindings(native: &Path, bpf: &Path, out: &Path) {
         .allowlist_type("wl_.*")
         .allowlist_function("wl_native_.*")
         .allowlist_var("(WL|PLUGIN)_.*")
-        // The kernel programs' own, which they share with nobody.
+        // Types of the kernel programs only, which are not shared.
         .blocklist_type("wl_rule_work|wl_lane")
         .prepend_enum_name(false)
         .derive_default(true)
@@ -65,21 +65,21 @@ fn generate_bindings(native: &Path, bpf: &Path, out: &Path) {
         .generate()
         .unwrap_or_else(|error| panic!("bindgen could not read native/abi.h: {error}"));
     let mut text = bindings.to_string();
-    // The kernel's names of integers are Rust's here.
+    // The kernel's names of integer types are replaced by Rust's.
     for (theirs, ours) in ["u8", "u16", "u32", "u64", "s8", "s16", "s32", "s64"]
         .map(|name| (format!("__{name}"), name.replace('s', "i")))
     {
         let lines = text.lines().filter(|line| !line.starts_with(&format!("pub type {theirs} =")));
         text = lines.map(|line| line.replace(&theirs, &ours) + "\n").collect();
     }
-    // Text is bytes, whether or not the machine's char has a sign.
+    // Text is bytes, regardless of the signedness of char on this machine.
     text = text.replace("::std::os::raw::c_char", "u8");
-    // Of keys, the kernel compares every byte; and nothing that user space reads may be left unwritten.
+    // The kernel compares every byte of a key; and user space must not read unwritten bytes.
     assert!(!text.contains("__bindgen_padding"), "a shared struct has padding that is no field:\n{text}");
     fs::write(out.join("abi.rs"), text).expect("OUT_DIR is writable");
 }
 
-/// The packet functions for engines that have no kernel program, for fuzzing and for the tests.
+/// Builds the packet functions for engines without a kernel program, for fuzzing and for the tests.
 fn build_native(native: &Path, bpf: &Path) {
     let mut build = cc::Build::new();
     if env::var_os("CARGO_CFG_FUZZING").is_some() {
@@ -100,12 +100,13 @@ fn build_native(native: &Path, bpf: &Path) {
         .extra_warnings(true)
         .warnings_into_errors(true)
         .flag_if_supported("-Wno-unused-function")
-        // A parser is worth nothing at -O0, and the debug profile runs all tests.
+        // A parser is useless at -O0, and the debug profile runs all tests.
         .opt_level(2)
         .compile("wirelane_native");
 }
 
-/// It looks at other people's packets. Some distributions' compilers do this by themselves, others do not.
+/// Hardening: the code parses untrusted packets. Some distributions' compilers enable these options by default, others
+/// do not.
 fn harden(build: &mut cc::Build) {
     build
         .flag_if_supported("-fstack-protector-strong")
@@ -114,8 +115,8 @@ fn harden(build: &mut cc::Build) {
         .flag("-D_FORTIFY_SOURCE=2");
 }
 
-/// For cargo-fuzz (fuzz/): libFuzzer's coverage, ASan and UBSan in the C code too. Their runtimes come with the fuzz
-/// target; UBSan's does not, so what it finds ends the target by a trap.
+/// Instrumentation for cargo-fuzz (fuzz/): libFuzzer's coverage, ASan and UBSan in the C code too. Their runtimes are
+/// part of the fuzz target, except UBSan's, so its findings end the target by a trap.
 fn instrument(build: &mut cc::Build) {
     build
         .compiler(find_clang())
@@ -166,7 +167,7 @@ fn programs(folder: &Path) -> Vec<PathBuf> {
 
 fn bpf_arguments(bpf: &Path) -> Vec<String> {
     let (target_define, triple) = triple();
-    // libbpf-sys is a dependency with `links = "bpf"`, so cargo tells where its bpf/bpf_helpers.h lies.
+    // libbpf-sys is a dependency with `links = "bpf"`, so cargo reports the location of its bpf/bpf_helpers.h.
     let libbpf = env::var("DEP_BPF_INCLUDE").expect("libbpf-sys says where its headers are");
     let mut arguments = vec![
         "-Wall".into(),
@@ -181,13 +182,13 @@ fn bpf_arguments(bpf: &Path) -> Vec<String> {
     arguments
 }
 
-/// Options for the headers of the machine that is built for.
+/// Options for the headers of the target machine.
 fn machine_headers(triple: &str) -> [String; 2] {
-    // The second is where Debian has them for cross builds.
+    // The second is the folder that Debian uses for cross builds.
     [format!("-idirafter/usr/include/{triple}"), format!("-idirafter/usr/{triple}/include")]
 }
 
-/// The machine that is built for: as libbpf's headers name it, and as Debian's folders do.
+/// The target machine: its names in libbpf's headers and in Debian's folders.
 fn triple() -> (&'static str, &'static str) {
     match env::var("CARGO_CFG_TARGET_ARCH").as_deref() {
         Ok("x86_64") => ("x86", "x86_64-linux-gnu"),
@@ -197,7 +198,7 @@ fn triple() -> (&'static str, &'static str) {
     }
 }
 
-/// `$CLANG` where it is set, else the first of clang-19 and clang that runs.
+/// `$CLANG` if it is set, otherwise the first of clang-19 and clang that runs.
 fn find_clang() -> PathBuf {
     let runs = |clang: &Path| {
         Command::new(clang).arg("--version").output().is_ok_and(|output| output.status.success())

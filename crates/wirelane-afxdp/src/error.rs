@@ -9,19 +9,19 @@ pub enum Error {
     /// The kernel or the device lacks something.
     #[error("{what} needs {needs}; instead: {instead}")]
     Unsupported {
-        /// What was asked for.
+        /// The feature that was requested.
         what: String,
-        /// What it needs.
+        /// The requirement that is not met.
         needs: String,
-        /// What would work.
+        /// An alternative that works.
         instead: String,
     },
     /// The kernel refused something.
     #[error("{action}: {source}")]
     Kernel {
-        /// What was being done.
+        /// The operation that failed, as a participle.
         action: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }
@@ -35,7 +35,7 @@ impl Error {
         Error::Kernel { action: action.into(), source }
     }
 
-    /// What the kernel said, where it refused something, in whichever crate.
+    /// The kernel's error, if the kernel refused an operation.
     pub fn kernel_error(&self) -> Option<&io::Error> {
         match self {
             Error::Kernel { source, .. } => Some(source),

@@ -6,10 +6,10 @@
 //!  rings.rs    a socket's four rings
 //!  sender.rs   sending: frames written into the memory, and handed over
 //! ```
-//! Zero copy is asked for explicitly, and what was got is told ([`XskSocket::is_zero_copy`]): the kernel's own default falls
-//! back silently. Packets in several buffers, shared memory, wake-ups and busy polling are there.
+//! Zero copy is requested explicitly, and [`XskSocket::is_zero_copy`] reports the mode in use: the kernel's own default
+//! falls back silently. Packets in several buffers, shared memory, wake-ups and busy polling are supported.
 //!
-//! What puts packets into the sockets is an XDP program, which is not part of this crate.
+//! An XDP program, which is not part of this crate, redirects packets into the sockets.
 
 mod error;
 pub mod rings;
@@ -22,14 +22,14 @@ pub use sender::Sender;
 pub use socket::{Mode, Purpose, XskSocket, is_no};
 pub use umem::{FRAME, Umem};
 
-/// Whether the card's driver is to put packets into our memory itself.
+/// Whether the driver writes packets into the UMEM itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ZeroCopy {
-    /// The kernel copies: works with every driver.
+    /// The kernel copies each packet: works with every driver.
     #[default]
     Never,
-    /// Where the driver can.
+    /// Zero copy if the driver supports it, otherwise copies.
     Auto,
-    /// Or the capture fails.
+    /// Zero copy; opening the socket fails if the driver does not support it.
     Require,
 }

@@ -1,5 +1,5 @@
-//! The four rings of an AF_XDP socket (Documentation/networking/af_xdp.rst, net/xdp/xsk_queue.h): arrays of
-//! descriptors with a producer's and a consumer's position, of which one is the kernel's to write and one ours.
+//! The four rings of an AF_XDP socket (Documentation/networking/af_xdp.rst, net/xdp/xsk_queue.h): arrays of descriptors
+//! with a producer and a consumer position, one of them written by the kernel and the other one by this process.
 //!
 //! | ring | we are | our store | its partner in the kernel |
 //! | --- | --- | --- | --- |
@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// `XDP_RING_NEED_WAKEUP`, linux/if_xdp.h.
 const NEED_WAKEUP: u32 = 1;
 
-/// Where the parts of a ring lie in its mapping (`struct xdp_ring_offset`).
+/// Offsets of the parts of a ring in its mapping (`struct xdp_ring_offset`).
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct RingOffsets {
@@ -25,7 +25,7 @@ pub struct RingOffsets {
     flags: u64,
 }
 
-/// Those of all rings (`struct xdp_mmap_offsets`).
+/// Offsets of all four rings (`struct xdp_mmap_offsets`).
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct Offsets {
@@ -51,7 +51,7 @@ pub struct Descriptor {
     pub options: u32,
 }
 
-/// `XDP_PKT_CONTD`: the packet goes on in the next descriptor.
+/// `XDP_PKT_CONTD`: the packet continues in the next descriptor.
 pub const CONTINUES: u32 = 1;
 
 /// One ring, of descriptors `D`: `u64` (addresses) or [`Descriptor`].
@@ -64,14 +64,14 @@ pub struct Ring<D> {
     descriptors: PhantomData<D>,
 }
 
-// SAFETY: memory shared with the kernel, accessed through atomics and, for descriptors, by the side that the
-// positions name.
+// SAFETY: memory shared with the kernel, accessed through atomics; each descriptor is accessed only by the side that
+// the positions give it to.
 unsafe impl<D> Send for Ring<D> {}
 // SAFETY: as above.
 unsafe impl<D> Sync for Ring<D> {}
 
 impl<D: Copy> Ring<D> {
-    /// Maps a ring of so many entries (a power of two) from its place in the socket's file.
+    /// Maps a ring of `entries` entries (a power of two) at offset `place` of the socket's file.
     pub fn map(fd: &OwnedFd, place: i64, offsets: RingOffsets, entries: u32) -> io::Result<Ring<D>> {
         let length = offsets.descriptors as usize + entries as usize * size_of::<D>();
         // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing of ours.
@@ -104,12 +104,12 @@ impl<D: Copy> Ring<D> {
         unsafe { self.start.add(self.offsets.descriptors as usize).cast::<D>().add(index) }
     }
 
-    /// The producer's position. Acquire: descriptors before it are whole.
+    /// The producer's position. Acquire: descriptors before it are complete.
     pub fn producer(&self) -> u32 {
         self.word(self.offsets.producer).load(Ordering::Acquire)
     }
 
-    /// The consumer's position. Acquire: descriptors before it are no longer looked at.
+    /// The consumer's position. Acquire: the consumer no longer reads descriptors before it.
     pub fn consumer(&self) -> u32 {
         self.word(self.offsets.consumer).load(Ordering::Acquire)
     }
@@ -121,23 +121,24 @@ impl<D: Copy> Ring<D> {
         unsafe { self.place(position).as_ptr().read_volatile() }
     }
 
-    /// Writes the descriptor at a position that is the producer's to write.
+    /// Writes the descriptor at a position that belongs to the producer.
     pub fn write(&self, position: u32, descriptor: D) {
-        // SAFETY: within the mapping; of the kernel's rings, only those that we produce for are written by us.
+        // SAFETY: within the mapping; of the rings shared with the kernel, we write only those of which we are the
+        // producer.
         unsafe { self.place(position).as_ptr().write_volatile(descriptor) }
     }
 
-    /// Everything before this position has been written.
+    /// Publishes all descriptors before this position: the producer has written them.
     pub fn submit(&self, position: u32) {
         self.word(self.offsets.producer).store(position, Ordering::Release);
     }
 
-    /// Everything before this position has been read.
+    /// Returns all descriptors before this position to the producer: the consumer has read them.
     pub fn release(&self, position: u32) {
         self.word(self.offsets.consumer).store(position, Ordering::Release);
     }
 
-    /// Entries.
+    /// Number of entries.
     pub fn entries(&self) -> u32 {
         self.entries
     }

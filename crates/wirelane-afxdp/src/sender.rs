@@ -1,4 +1,4 @@
-//! Sending through an AF_XDP socket: frames are written into the shared memory, and handed over by their addresses.
+//! Sending through an AF_XDP socket: frames are written into the shared memory and passed to the kernel by address.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,12 +9,12 @@ use super::umem::{FRAME, Umem};
 use crate::ZeroCopy;
 use crate::{Error, Result};
 
-/// Frames of a sender, and entries of its rings.
+/// Number of frames of a sender, and of entries of its rings.
 const FRAMES: u32 = 1024;
-/// As many again are the driver's, by zero copy: it receives into the memory of whoever has the queue, and without frames
-/// the host stack would get nothing from that queue for as long as something is sent on it.
+/// In zero-copy mode the driver gets as many frames again: it receives into the memory of the socket that is bound to
+/// the queue, and without frames the host stack would get nothing from that queue as long as the sender is open.
 const ALL_FRAMES: u32 = 2 * FRAMES;
-/// A sender's end waits so long for the card to be done with what was handed over.
+/// Time limit for the card to complete the submitted frames when a sender ends.
 const DRAIN: Duration = Duration::from_secs(1);
 
 /// A socket that sends on one TX queue.
@@ -22,18 +22,18 @@ const DRAIN: Duration = Duration::from_secs(1);
 pub struct Sender {
     socket: XskSocket,
     umem: Arc<Umem>,
-    /// Frames that are ours to write.
+    /// Addresses of frames that we may write.
     free: Vec<u64>,
-    /// Frames that were given back.
+    /// Number of frames that the kernel has returned.
     completed: u64,
     zero_copy: bool,
 }
 
 impl Sender {
-    /// Opens a sender on this queue. `zero_copy` as for captures.
+    /// Opens a sender on this queue. `zero_copy` has the same meaning as for captures.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] where the queue is taken, or what the kernel said.
+    /// [`Error::Unsupported`] if the queue is in use, otherwise the kernel's error.
     pub fn open(device: &str, ifindex: u32, queue: u32, zero_copy: ZeroCopy) -> Result<Sender> {
         let umem = Arc::new(Umem::new(ALL_FRAMES as usize)?);
         let purpose = Purpose { device, ifindex, queue, rx: 0, tx: FRAMES, frames: FRAMES, shares: None };
@@ -64,7 +64,7 @@ impl Sender {
         self.zero_copy
     }
 
-    /// Frames that were given back: sent, or thrown away where the kernel copies.
+    /// Number of frames that the kernel has returned: sent, or dropped in copy mode.
     pub fn completed(&self) -> u64 {
         self.completed
     }
@@ -72,15 +72,16 @@ impl Sender {
     /// Calls `prepare` on every frame, before the first is sent.
     pub fn prepare(&mut self, mut prepare: impl FnMut(&mut [u8])) {
         for &frame in &self.free {
-            // SAFETY: the frame is in no ring: it is free.
+            // SAFETY: the frame is free, so it is in no ring.
             if let Some(bytes) = unsafe { self.umem.frame(frame) } {
                 prepare(bytes);
             }
         }
     }
 
-    /// Hands over up to `at_most` frames: `write` is told how many came before in this call, and gives the length of
-    /// what it wrote into a frame. Returns how many were handed over: as many as were free.
+    /// Submits up to `at_most` frames. `write` gets the number of frames before this one in this call, and returns the
+    /// length of the packet that it wrote. Returns the number of submitted frames, which the number of free frames
+    /// limits.
     ///
     /// # Errors
     /// [`Error::Kernel`] where the kernel refuses to send.
@@ -92,7 +93,7 @@ impl Sender {
         let count = at_most.min(u64::from(room)).min(self.free.len() as u64);
         for number in 0..count {
             let Some(frame) = self.free.pop() else { break };
-            // SAFETY: it was free, so it is in no ring, and goes into one below.
+            // SAFETY: it was free, so it is in no ring; it is put into one below.
             let Some(bytes) = (unsafe { self.umem.frame(frame) }) else { break };
             let length = write(number, bytes) as u32;
             tx.write(position.wrapping_add(number as u32), Descriptor { address: frame, length, options: 0 });
@@ -102,7 +103,7 @@ impl Sender {
         Ok(count)
     }
 
-    /// Waits until the card is done with everything, for a second at most; what is not done then.
+    /// Waits until the card has completed all frames, for a second at most; returns the number of incomplete ones.
     ///
     /// # Errors
     /// As [`Sender::send`].
@@ -126,12 +127,13 @@ impl Sender {
         Ok(())
     }
 
-    /// Takes back frames that the card is done with.
+    /// Takes back frames that the card has completed.
     fn collect(&mut self) {
         let completion = &self.socket.completion;
         let (from, to) = (completion.consumer(), completion.producer());
         for at in 0..to.wrapping_sub(from).min(completion.entries()) {
-            // The kernel gives back the addresses that it was given, and so often; another could not be written to.
+            // The kernel returns each address that it was given once; any other address is rejected before it is
+            // written to.
             self.free.push(completion.read(from.wrapping_add(at)) & !(FRAME as u64 - 1));
         }
         self.completed += u64::from(to.wrapping_sub(from));

@@ -22,20 +22,21 @@ const PGOFF_TX: i64 = 0x8000_0000;
 const PGOFF_FILL: i64 = 0x1_0000_0000;
 const PGOFF_COMPLETION: i64 = 0x1_8000_0000;
 
-/// A socket of a process that has just ended is taken down in the background; so long is that waited for.
+/// The kernel closes a socket of a process that has just ended in the background; a busy queue is retried for this
+/// long.
 const TEARDOWN: Duration = Duration::from_secs(3);
 
 /// How a socket is bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mode {
-    /// Ask for zero copy, or else for copies.
+    /// Request zero copy, otherwise copies.
     zero_copy: bool,
     /// Packets in several buffers.
     pub multi_buffer: bool,
 }
 
 impl Mode {
-    /// The ways to try, the best first.
+    /// The modes to try, the best first.
     pub fn to_try(zero_copy: ZeroCopy) -> Vec<Mode> {
         let copies: &[bool] = match zero_copy {
             ZeroCopy::Never => &[false],
@@ -48,39 +49,39 @@ impl Mode {
     }
 }
 
-/// What a socket is for.
+/// Configuration of a socket.
 #[derive(Clone, Copy, Debug)]
 pub struct Purpose<'a> {
-    /// The device, for people.
+    /// The name of the device, for messages.
     pub device: &'a str,
-    /// Its index.
+    /// The device's index.
     pub ifindex: u32,
-    /// The RX queue, or TX queue.
+    /// The RX queue or TX queue.
     pub queue: u32,
-    /// Entries of the RX and the TX ring, powers of two; 0 for none.
+    /// Entries of the RX ring, a power of two; 0: no RX ring.
     pub rx: u32,
-    /// Entries of the ring of packets to send; 0: none.
+    /// Entries of the TX ring, a power of two; 0: no TX ring.
     pub tx: u32,
-    /// Entries of the rings of free frames, powers of two.
+    /// Entries of the fill and completion rings, powers of two.
     pub frames: u32,
-    /// A socket of the same device whose memory it shares, bound already.
+    /// A bound socket of the same device whose UMEM this one shares.
     pub shares: Option<&'a XskSocket>,
 }
 
-/// See the head of this file.
+/// An AF_XDP socket, with its rings and its memory.
 #[derive(Debug)]
 pub struct XskSocket {
     // Rings before the socket and the memory, though the order does not matter to the kernel.
-    /// Received packets; `None` of a socket that only sends.
+    /// Received packets; `None` for a socket that only sends.
     pub rx: Option<Ring<Descriptor>>,
-    /// Packets to send; `None` of a socket that only receives.
+    /// Packets to send; `None` for a socket that only receives.
     pub tx: Option<Ring<Descriptor>>,
-    /// Frames for the kernel to fill, by their addresses.
+    /// Frames for the kernel to fill, by address.
     pub fill: Ring<u64>,
     /// Frames that have been sent.
     pub completion: Ring<u64>,
     fd: OwnedFd,
-    /// The memory that holds packets.
+    /// The memory that holds the packets.
     pub umem: Arc<Umem>,
 }
 
@@ -88,11 +89,11 @@ pub struct XskSocket {
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct Statistics {
-    /// No frame was free.
+    /// Packets dropped for other reasons than a full RX ring, such as a lack of free frames.
     pub rx_dropped: u64,
     rx_invalid_descs: u64,
     tx_invalid_descs: u64,
-    /// Packets lost because the ring of received packets was full.
+    /// Packets lost because the RX ring was full.
     pub rx_ring_full: u64,
     rx_fill_ring_empty_descs: u64,
     tx_ring_empty_descs: u64,
@@ -110,10 +111,10 @@ struct UmemRegistration {
 }
 
 impl XskSocket {
-    /// Opens and binds a socket in this way.
+    /// Opens and binds a socket in this mode.
     ///
     /// # Errors
-    /// What the kernel said, with the step in the text: [`is_no`] says whether another way is worth trying.
+    /// The kernel's error, with the step in the text: [`is_no`] tells whether another mode is worth trying.
     pub fn open(purpose: Purpose<'_>, umem: &Arc<Umem>, mode: Mode) -> Result<XskSocket> {
         let deadline = Instant::now() + TEARDOWN;
         loop {
@@ -151,7 +152,7 @@ impl XskSocket {
             }
             return Err(refused("opening")(error));
         }
-        // SAFETY: just opened, owned by nobody else.
+        // SAFETY: just opened, and owned by nobody else.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         if purpose.shares.is_none() {
             let (address, length) = umem.extent();
@@ -201,7 +202,7 @@ impl XskSocket {
     fn bind(&self, purpose: &Purpose<'_>, mode: Mode) -> io::Result<()> {
         let mut address = libc::sockaddr_xdp {
             sxdp_family: libc::AF_XDP as u16,
-            // With shared memory, the first socket's way of binding holds.
+            // With shared memory, the mode of the first socket applies.
             sxdp_flags: XDP_SHARED_UMEM,
             sxdp_ifindex: purpose.ifindex,
             sxdp_queue_id: purpose.queue,
@@ -237,7 +238,7 @@ impl XskSocket {
         Ok(options & XDP_OPTIONS_ZEROCOPY != 0)
     }
 
-    /// What it has counted since it was opened.
+    /// Counters of the socket since it was opened.
     ///
     /// # Errors
     /// [`Error::Kernel`].
@@ -253,7 +254,7 @@ impl XskSocket {
         self.fd.as_raw_fd()
     }
 
-    /// Polls the card from our own system calls, for so many microseconds at a time
+    /// Busy-polls the card from our own system calls, for `microseconds` at a time
     /// (Documentation/networking/af_xdp.rst, SO_PREFER_BUSY_POLL). Needs CAP_NET_ADMIN.
     ///
     /// # Errors
@@ -271,9 +272,10 @@ impl XskSocket {
         Ok(())
     }
 
-    /// Lets the kernel go on receiving: after frames were given to it, or to poll busily.
+    /// Wakes the kernel's receive path: after frames were added to the fill ring, or to busy-poll.
     pub fn kick_rx(&self) {
-        // SAFETY: no buffer is passed. Its result says nothing that matters: there is no packet to be had this way.
+        // SAFETY: no buffer is passed. The result does not matter: recvfrom(2) never returns a packet of an AF_XDP
+        // socket.
         unsafe {
             libc::recvfrom(
                 self.raw(),
@@ -286,18 +288,18 @@ impl XskSocket {
         };
     }
 
-    /// Lets the driver look at both rings that it reads, also where the socket has no RX ring, for which recvfrom(2) does
-    /// nothing: poll(2) does what the driver has asked to be woken for.
+    /// Wakes the driver for the fill and the TX ring, also for a socket without an RX ring, for which recvfrom(2) does
+    /// nothing: poll(2) performs the wake-ups that the driver has requested.
     pub fn wake(&self) {
         let mut poll = libc::pollfd { fd: self.raw(), events: libc::POLLIN | libc::POLLOUT, revents: 0 };
-        // SAFETY: one live struct, and no time is waited.
+        // SAFETY: one live struct; the call does not wait.
         unsafe { libc::poll(&raw mut poll, 1, 0) };
     }
 
-    /// Lets the kernel send what is in the TX ring.
+    /// Makes the kernel send the packets in the TX ring.
     ///
     /// # Errors
-    /// What the kernel said, where that is more than that it has no room just now.
+    /// The kernel's error, unless it only lacks space at the moment.
     pub fn kick_tx(&self) -> io::Result<()> {
         // SAFETY: no buffer is passed.
         let sent =
@@ -312,10 +314,11 @@ impl XskSocket {
         }
     }
 
-    /// Takes the error that the device left, as when it was set down: poll(2) would go on reporting it.
+    /// Clears the error that the device left on the socket, for example when it was set down: poll(2) would report it
+    /// again.
     pub fn take_error(&self) {
         let mut error = 0i32;
-        // The maintenance thread tells about devices; there is nothing to do with the number.
+        // The maintenance thread reports device events; the error number is not needed here.
         let _ = get_at(&self.fd, libc::SOL_SOCKET, libc::SO_ERROR, &mut error);
     }
 }
@@ -326,7 +329,7 @@ impl AsFd for XskSocket {
     }
 }
 
-/// The number of what the kernel said.
+/// The errno of a kernel error.
 pub fn errno(error: &Error) -> Option<i32> {
     match error {
         Error::Kernel { source, .. } => source.raw_os_error(),
@@ -334,7 +337,7 @@ pub fn errno(error: &Error) -> Option<i32> {
     }
 }
 
-/// Whether the kernel says that a driver or a version of it cannot do what was asked for.
+/// Whether the error means that the driver or the kernel version does not support the request.
 pub fn is_no(error: &Error) -> bool {
     matches!(errno(error), Some(libc::EOPNOTSUPP | libc::EINVAL | libc::EPROTONOSUPPORT))
 }

@@ -1,30 +1,31 @@
-//! The memory that the sockets of a device share with the kernel: packets' buffers, called frames.
+//! The UMEM: memory that the sockets of a device share with the kernel, divided into packet buffers (frames).
 
 use std::io;
 use std::ptr::NonNull;
 
 use crate::{Error, Result};
 
-/// Bytes of a frame: what the kernel takes without huge pages.
+/// Size of a frame in bytes: the largest that the kernel accepts without huge pages.
 pub const FRAME: usize = 4096;
 
-/// See the head of this file. Unmapped on drop, which the kernel's sockets survive.
+/// A UMEM. It is unmapped on drop; sockets in the kernel keep its pages.
 #[derive(Debug)]
 pub struct Umem {
     start: NonNull<u8>,
     length: usize,
 }
 
-// SAFETY: plain memory; which frame is whose is decided by the rings, and whoever gets bytes of one argues.
+// SAFETY: plain memory; the rings decide who owns a frame, and each caller that gets bytes of a frame argues
+// exclusivity.
 unsafe impl Send for Umem {}
 // SAFETY: as above.
 unsafe impl Sync for Umem {}
 
 impl Umem {
-    /// Memory for so many frames.
+    /// Allocates memory for `frames` frames.
     ///
     /// # Errors
-    /// [`Error::Kernel`] where there is not as much.
+    /// [`Error::Kernel`] if there is not enough memory.
     pub fn new(frames: usize) -> Result<Umem> {
         let length = frames * FRAME;
         // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing of ours.
@@ -47,22 +48,22 @@ impl Umem {
         Ok(Umem { start, length })
     }
 
-    /// Where it begins, and its bytes.
+    /// Start address and length in bytes.
     pub fn extent(&self) -> (u64, u64) {
         (self.start.as_ptr().addr() as u64, self.length as u64)
     }
 
-    /// The address of these bytes, which must lie in the memory; `None` where they do not.
+    /// Address of `length` bytes at `offset`; `None` if they are not within the memory.
     pub fn at(&self, offset: u64, length: usize) -> Option<NonNull<u8>> {
         let start = usize::try_from(offset).ok()?;
         // SAFETY: in bounds (checked).
         (start.checked_add(length)? <= self.length).then(|| unsafe { self.start.add(start) })
     }
 
-    /// A frame that is ours to write: one that is in no ring.
+    /// The bytes of a frame that we may write: a frame that is in no ring.
     ///
     /// # Safety
-    /// The frame is in none of the kernel's rings, and nobody has a reference to it.
+    /// The frame is in none of the kernel's rings, and nobody holds a reference to it.
     #[expect(
         clippy::mut_from_ref,
         reason = "frames change hands by the rings, which the caller argues about"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Counting packets as they are on the wire. tc sees aggregates: GRO has merged received packets, and packets
- * on their way out wait for GSO to segment them. All counters count the packets that an aggregate stands for,
- * and their bytes, as qdisc_pkt_len_init() in net/core/dev.c does.
+ * Counts packets as they are on the wire. tc sees aggregates: GRO has merged received packets, and
+ * transmitted packets wait for GSO to segment them. All counters count the packets that an aggregate stands
+ * for, and their bytes, as qdisc_pkt_len_init() in net/core/dev.c does.
  */
 #ifndef WL_ACCOUNT_H
 #define WL_ACCOUNT_H
@@ -13,7 +13,7 @@
 
 #define WL_GSO_BY_FRAGS 0xffff /* include/linux/skbuff.h: SCTP, whose segments differ in size */
 
-/* Sets the packets and bytes on the wire of the packet at hand, which has been parsed. */
+/* Sets the packets and bytes on the wire of the current packet, which has been parsed. */
 static __always_inline void wl_count_segments(struct wl_packet *packet, const struct wl_parsed *parsed)
 {
 	const struct wl_ip *ip = parsed->flags & WL_PKT_TUNNEL ? &parsed->inner : &parsed->outer;
@@ -38,7 +38,7 @@ static __always_inline void wl_count_segments(struct wl_packet *packet, const st
 	}
 }
 
-/* Counts the packet at hand as seen by a group. */
+/* Counts the current packet as seen by a group. */
 static __always_inline void wl_account_seen(struct wl_tally *tally, const struct wl_packet *packet)
 {
 	tally->seen += packet->segments;

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Names for flows that are made in the lane: what speaks in them, by the first bytes of a payload
+ * Application protocol of flows that are aggregated in the lane, detected from the first bytes of a payload
  * (lib/application.h).
  *
- * wl_keep_flow() has no packet, and most packets are of a flow that has its name, or have no payload. Where
- * it says WL_NAMELESS, the hook comes here with its context. A part has the name of the first of its packets
- * that is certain, and wl_flow_merge() takes that of the first part that has one: so a flow is named as by
- * its packets one by one, however often it was split.
+ * wl_keep_flow() does not access the packet data, and most packets belong to a flow whose application is
+ * known, or have no payload. If it returns WL_NAMELESS, the hook calls this code with its context. A part
+ * gets the application of its first packet with a certain one, and wl_flow_merge() takes that of the first
+ * part that has one: so the application of a flow is the same as packet by packet, however often it was
+ * split.
  */
 #ifndef WL_APPLICATION_H
 #define WL_APPLICATION_H
@@ -23,8 +24,7 @@
 
 _Static_assert(sizeof(((struct wl_lane *)0)->payload) == WL_APPLICATION_WINDOW, "the window");
 
-/* The payload of the packet, which begins `offset` bytes behind its beginning, and its end: of the linear
- * part. */
+/* The payload of the packet, `offset` bytes after its start, and its end: within the linear part. */
 static __always_inline const __u8 *wl_payload(void *ctx, enum wl_hook hook, __u32 offset, const __u8 **end)
 {
 	const __u8 *data;
@@ -42,8 +42,9 @@ static __always_inline const __u8 *wl_payload(void *ctx, enum wl_hook hook, __u3
 }
 
 /*
- * `len` bytes of it, up to WL_APPLICATION_WINDOW, into `to`. In place where they lie in the linear part, as
- * the helper's call weighs more than all else here: as their first and their last 16 or 8, which may overlap.
+ * Copies `len` bytes of the payload, up to WL_APPLICATION_WINDOW, to `to`. Bytes in the linear part are
+ * copied directly, as the helper's call would dominate the cost: as their first and their last 16 or 8, which
+ * may overlap.
  */
 static __always_inline bool wl_load_window(void *ctx, enum wl_hook hook, __u32 offset, __u8 *to, __u32 len)
 {
@@ -51,7 +52,7 @@ static __always_inline bool wl_load_window(void *ctx, enum wl_hook hook, __u32 o
 	__u32 back;
 
 	if (len >= 16) {
-		/* A bound that the verifier finds on the register that is added. */
+		/* A bound that the verifier sees on the register that is added. */
 		back = len - 16;
 		barrier_var(back);
 		back &= 31;
@@ -77,8 +78,8 @@ static __always_inline bool wl_load_window(void *ctx, enum wl_hook hook, __u32 o
 	return !wl_load_most(ctx, hook, offset, to, len, WL_APPLICATION_WINDOW);
 }
 
-/* Names the flow that wl_keep_flow() has added the packet to. As much of the payload counts as a worker would
- * have. */
+/* Sets the application of the flow that wl_keep_flow() has added the packet to. Uses only the bytes of the
+ * payload that a worker would get. */
 static __always_inline int wl_name(void *ctx, enum wl_hook hook, const struct wl_packet *packet,
 				   const struct wl_parsed *parsed, __u32 target)
 {
@@ -108,7 +109,7 @@ static __always_inline int wl_name(void *ctx, enum wl_hook hook, const struct wl
 		captured = cap_len - at;
 	if (captured > WL_APPLICATION_WINDOW)
 		captured = WL_APPLICATION_WINDOW;
-	/* A tag that is put back is not in the packet. */
+	/* A tag that is put back is not part of the packet's bytes. */
 	if (packet->vlan)
 		at -= WL_VLAN_TAG;
 	first = wl_payload(ctx, hook, at, &end);
@@ -135,7 +136,7 @@ static __always_inline int wl_name(void *ctx, enum wl_hook hook, const struct wl
 	return 0;
 }
 
-/* The same as functions of their own: see wl_copy_xdp(). */
+/* The same as global functions: see wl_copy_xdp(). */
 __noinline int wl_name_xdp(struct xdp_md *ctx, struct wl_packet *packet, struct wl_parsed *parsed,
 			   __u32 target)
 {

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Buckets that move: a lane counts what each bucket brings, and sends it where the group's table says. User
- * space moves load by changing the table (crates/wirelane/src/balance).
+ * Buckets that move: a lane counts the load of each bucket, and sends it to the worker in the group's table.
+ * User space moves load by changing the table (crates/wirelane/src/balance).
  *
- * A flow must not be reordered by that. So a lane that finds a bucket moved first writes a barrier into the
- * ring of the new worker: "what follows waits until the old worker has read up to here", here being the head
- * of the old worker's ring from this lane. There is no waiting in a circle: a barrier points at what the lane
- * wrote before it, and a worker that waits at one reads on in the rings of other lanes.
+ * That must not reorder a flow. So a lane that finds a bucket moved first writes a barrier into the ring of
+ * the new worker: "the following records wait until the old worker has read up to here", with the head of the
+ * old worker's ring from this lane. Waits cannot be circular: a barrier refers to records that the lane wrote
+ * before it, and a worker that waits at one continues to read the rings of other lanes.
  *
- * Where there is no room for the barrier, the bucket stays with the old worker until there is.
+ * If there is no space for the barrier, the bucket stays with the old worker until there is.
  */
 #ifndef WL_BALANCE_H
 #define WL_BALANCE_H
 
 #include "ring.h"
 
-/* Writes the barrier. False: no room. */
+/* Writes the barrier. False: no space. */
 static __always_inline bool wl_write_barrier(void *data, const struct wl_group *group, __u32 g, __u32 lane,
 					     __u32 from, __u32 to)
 {
@@ -37,12 +37,12 @@ static __always_inline bool wl_write_barrier(void *data, const struct wl_group *
 	record->kind = WL_RECORD_BARRIER;
 	record->hash = from;
 	record->ts_ns = old->head;
-	/* Behind it comes a packet, which publishes. */
+	/* A packet follows it, which publishes. */
 	wl_publish(&ring->head, ring->head + WL_RECORD_HEADER);
 	return true;
 }
 
-/* The worker of a bucket, counted; `wanted` is what the group's table says. */
+/* The worker of a bucket, after counting the packet; `wanted` is the worker in the group's table. */
 static __always_inline __u32 wl_balance_bucket(const struct wl_group *group, __u32 g, __u32 lane,
 					       __u32 bucket, __u32 wanted)
 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
  * The capture programs: from a device to the rings of every group that wants the packet. One is loaded and
- * attached per instance, by the hook that was asked for:
+ * attached per instance, depending on the hook:
  *
  *   wirelane_xdp      native or generic XDP                        received packets
  *   wirelane_xdp_md   native XDP, with what the card's descriptor says: the VLAN tag that it stripped,
@@ -22,7 +22,7 @@
  *     counters are plain additions. No cache line is written by two lanes.
  *   - Every packet that a group saw is in exactly one column of its tally: the function that decides adds it.
  *   - Groups share nothing but the packet: a group that is full, slow or gone costs the others its look-ups.
- *     What a group that is device-wide drops, the others do not get (wide.h).
+ *     Packets that a device-wide group drops are not delivered to the others (wide.h).
  *   - Groups come and go while packets flow. The owner publishes a group by putting its data map into wl_data
  *     (the kernel waits for running programs there) and then setting its bit in wl_instance.active; it leaves
  *     in the opposite order. No program run sees a half-made group.
@@ -41,7 +41,7 @@ extern int bpf_xdp_metadata_rx_vlan_tag(const struct xdp_md *ctx, __be16 *vlan_p
 
 extern int bpf_xdp_metadata_rx_timestamp(const struct xdp_md *ctx, __u64 *timestamp) __ksym __weak;
 
-/* Whether some group wants the card's clock: asking the driver costs a call. */
+/* Whether some group wants the card's clock: querying the driver costs a call. */
 static __always_inline bool wl_card_clock_wanted(void)
 {
 	struct wl_instance *instance;
@@ -79,23 +79,23 @@ int wirelane_xdp_md(struct xdp_md *ctx)
 		packet.vlan = 1;
 		packet.vlan_tag = proto | (__u32)bpf_htons(tci) << 16;
 	}
-	/* -ENODATA and 0 both mean that there is none. */
+	/* -ENODATA and 0 both mean that there is no timestamp. */
 	if (wl_card_clock_wanted() && bpf_xdp_metadata_rx_timestamp(ctx, &packet.card_ns))
 		packet.card_ns = 0;
 	return wl_xdp(ctx, &packet);
 }
 
-/* The linear part that headers are read from: as much as an ordinary packet's headers take. */
+/* Bytes of the linear part that headers are read from: sufficient for the headers of an ordinary packet. */
 #define WL_PULL 192
 
-/* tc: lanes are CPUs, and there are as many for each direction; bottom halves are off in both. */
+/* tc: lanes are CPUs, one per CPU for each direction; bottom halves are off in both. */
 static __always_inline int wl_tc(struct __sk_buff *skb, __u32 queue, __u32 flags)
 {
 	struct wl_packet packet = {.queue = queue, .flags = flags};
 	__u32 linear = skb->data_end - skb->data;
 	bool taken;
 
-	/* Payload may lie in pages, and headers with it where a driver left them there. */
+	/* Payload may be in pages, and headers too if a driver left them there. */
 	if (linear < skb->len && linear < WL_PULL)
 		bpf_skb_pull_data(skb, skb->len < WL_PULL ? skb->len : WL_PULL);
 	packet.lane = bpf_get_smp_processor_id();
@@ -113,7 +113,7 @@ static __always_inline int wl_tc(struct __sk_buff *skb, __u32 queue, __u32 flags
 		packet.segments = skb->gso_segs;
 	}
 	taken = wl_offer(skb, WL_HOOK_SKB, &packet);
-	/* After all groups: it moves the packet in memory. */
+	/* After all groups: sending moves the packet in memory. */
 	if (wl_has(WL_HAS_RULES) && packet.senders)
 		wl_send(skb, packet.lane, packet.senders);
 	return taken ? TC_ACT_SHOT : TC_ACT_UNSPEC; /* on to the next program; TCX calls it TCX_NEXT */
@@ -122,8 +122,8 @@ static __always_inline int wl_tc(struct __sk_buff *skb, __u32 queue, __u32 flags
 SEC("?tc")
 int wirelane_in(struct __sk_buff *skb)
 {
-	/* The stack numbers RX queues from 1 here; 0: the driver has not said. Where there is one queue, the
-	 * number may be of the sender's TX queue (veth). */
+	/* The stack numbers RX queues from 1 here; 0: not reported by the driver. With one queue, the number
+	 * may be that of the sender's TX queue (veth). */
 	return wl_tc(skb, wl_config.queues > 1 && skb->queue_mapping ? skb->queue_mapping - 1 : 0, 0);
 }
 

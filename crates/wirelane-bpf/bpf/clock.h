@@ -2,14 +2,15 @@
 /*
  * Time stamps: CLOCK_MONOTONIC, read for every packet or once per batch.
  *
- * A reading costs as much as the rest of a short packet's way (20 ns of 70 on a 2.5 GHz Xeon). Packets that
- * the kernel handles in one go (one run of the network softirq, one poll of a NAPI thread) were all there
- * when it began, so one reading serves them all, if the program can tell where a batch begins. Since
- * Linux 6.11 it can: for the length of a batch the kernel keeps a struct bpf_net_context on its stack, where
- * bpf_redirect() leaves its argument for a later XDP_REDIRECT (net/core/dev.c, bpf_net_ctx_set() and
- * bpf_net_ctx_get_ri() in include/linux/filter.h). We leave a mark there and never return XDP_REDIRECT. A
- * mark that is still there says that the batch is the one it was left in; a batch begins without
- * BPF_RI_F_RI_INIT. Whoever redirects in between overwrites the mark, which costs a reading and nothing else.
+ * A clock read costs as much as the rest of a short packet's processing (20 ns of 70 on a 2.5 GHz Xeon).
+ * Packets that the kernel handles in one batch (one run of the network softirq, one poll of a NAPI thread)
+ * had all arrived when it began, so one clock read serves them all, if the program can tell where a batch
+ * begins. Since Linux 6.11 it can: for the length of a batch the kernel keeps a struct bpf_net_context on its
+ * stack, where bpf_redirect() leaves its argument for a later XDP_REDIRECT (net/core/dev.c, bpf_net_ctx_set()
+ * and bpf_net_ctx_get_ri() in include/linux/filter.h). We leave a mark there and never return XDP_REDIRECT. A
+ * mark that is still present means that the batch is the one it was left in; a batch begins without
+ * BPF_RI_F_RI_INIT. A program that redirects in between overwrites the mark, which costs an extra clock read
+ * and nothing else.
  */
 #ifndef WL_CLOCK_H
 #define WL_CLOCK_H
@@ -17,7 +18,7 @@
 #include <bpf/bpf_core_read.h>
 #include "maps.h"
 
-/* Most packets that share a reading: NAPI's own measure of a batch (NAPI_POLL_WEIGHT). */
+/* Maximum number of packets per clock read: NAPI's own batch size (NAPI_POLL_WEIGHT). */
 #define WL_BATCH_PACKETS 64
 
 #define WL_RI_INIT	 1 /* BPF_RI_F_RI_INIT, include/linux/filter.h */
@@ -47,10 +48,11 @@ struct {
 	__type(value, struct wl_batch);
 } wl_batches SEC(".maps");
 
-/* The time of the batch that is being handled; wl_config.batches says that the kernel can tell them apart. */
+/* The time of the current batch; wl_config.batches means that the kernel can tell batches apart. */
 static __always_inline __u64 wl_batch_time(void)
 {
-	/* Another instance on this CPU leaves another mark. Never 0, which a foreign redirect may leave. */
+	/* Another instance on this CPU leaves another mark. Never 0, which another program's redirect may
+	 * leave. */
 	const __u32 mark = wl_config.batch_mark | 1;
 	struct bpf_net_context___wl *net;
 	struct task_struct___wl *task;

@@ -2,10 +2,10 @@
 /*
  * Filter on a clsact qdisc where tc has no links (before Linux 6.6): a tail call to the capture program.
  *
- * A tc filter belongs to nobody: it stays when its maker is killed. This one does nothing of its own. The
- * capture program is in an array that only the file descriptors of running processes hold: the kernel empties
- * it when the last of them is closed, however its process ends (prog_array_map_clear() in
- * kernel/bpf/arraymap.c). From then on every packet goes on untouched, until the filter itself is removed.
+ * A tc filter has no owner: it stays when the process that added it is killed. This one has no logic of its
+ * own. The capture program is in an array that only the file descriptors of running processes hold: the
+ * kernel empties it when the last of them is closed, however its process ends (prog_array_map_clear() in
+ * kernel/bpf/arraymap.c). From then on every packet passes unchanged, until the filter itself is removed.
  */
 #include <linux/bpf.h>
 #include <linux/pkt_cls.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The one copy of a packet: into the ring of one worker of a group, with what the parser has found before it
- * and what rules have said behind it.
+ * Copies a packet once: into the ring of one worker of a group, with the parser's results before it and the
+ * results of the rules behind it.
  */
 #ifndef WL_COPY_H
 #define WL_COPY_H
@@ -18,7 +18,7 @@
 #include "shed.h"
 #include "lib/record.h"
 
-/* The first cap_len bytes of the packet, as they were on the wire. `room` has WL_SLACK bytes. */
+/* Loads the first cap_len bytes of the packet, as they were on the wire. `room` has WL_SLACK bytes. */
 static __always_inline long wl_load_packet(void *ctx, enum wl_hook hook, const struct wl_packet *packet,
 					   __u8 *room, __u32 cap_len)
 {
@@ -26,7 +26,7 @@ static __always_inline long wl_load_packet(void *ctx, enum wl_hook hook, const s
 
 	if (!packet->vlan)
 		return wl_load_short(ctx, hook, room, cap_len) ? 0 : wl_load(ctx, hook, 0, room, cap_len);
-	/* May write more than cap_len, up to WL_PUT_BACK: wl_copy() has reserved as much. */
+	/* May write more than cap_len, up to WL_PUT_BACK: wl_copy() has reserved as many bytes. */
 	error = wl_load(ctx, hook, 0, room, WL_MACS);
 	__builtin_memcpy(room + WL_MACS, &packet->vlan_tag, WL_VLAN_TAG);
 	if (!error && cap_len > WL_PUT_BACK)
@@ -34,7 +34,7 @@ static __always_inline long wl_load_packet(void *ctx, enum wl_hook hook, const s
 	return error;
 }
 
-/* The place of a record's tail, `at` bytes behind its beginning, which has WL_SLACK bytes of room. */
+/* The address of a record's tail, `at` bytes after its start; `room` has WL_SLACK bytes. */
 static __always_inline struct wl_tail *wl_tail_at(__u8 *room, __u32 at)
 {
 	/* The verifier must see the bound on the very register that is added. */
@@ -44,7 +44,7 @@ static __always_inline struct wl_tail *wl_tail_at(__u8 *room, __u32 at)
 	return (struct wl_tail *)(room + at);
 }
 
-/* The same of the patterns that were found. */
+/* The same for the matched patterns. */
 static __always_inline struct wl_found *wl_found_at(__u8 *room, __u32 at)
 {
 	barrier_var(at);
@@ -53,7 +53,7 @@ static __always_inline struct wl_found *wl_found_at(__u8 *room, __u32 at)
 	return (struct wl_found *)(room + at);
 }
 
-/* The same of a plug-in's note. */
+/* The same for a plug-in's note. */
 static __always_inline struct wl_note *wl_note_at(__u8 *room, __u32 at)
 {
 	barrier_var(at);
@@ -77,7 +77,7 @@ __noinline int wl_put_note(struct wl_packet *packet, struct wl_note *note)
 	return 0;
 }
 
-/* Appends the ids of the patterns that were found to the record. */
+/* Appends the ids of the matched patterns to the record. */
 __noinline int wl_put_found(struct wl_packet *packet, struct wl_found *found)
 {
 	struct wl_parsed *parsed;
@@ -131,7 +131,7 @@ static __always_inline enum wl_fate wl_copy(void *ctx, enum wl_hook hook, const 
 		cap_len = packet->truncate;
 	if (cap_len > WL_MAX_SNAP)
 		cap_len = WL_MAX_SNAP;
-	/* The longest record has room for what rules say, but not for a note beside. */
+	/* The longest record has space for the results of rules, but not for a note in addition. */
 	if (packet->found > sizeof(struct wl_found) && cap_len > WL_MAX_SNAP - sizeof(struct wl_note))
 		cap_len = WL_MAX_SNAP - sizeof(struct wl_note);
 	if (packet->digest)
@@ -163,7 +163,7 @@ static __always_inline enum wl_fate wl_copy(void *ctx, enum wl_hook hook, const 
 	if (packet->digest) {
 		*(struct wl_ip *)(room + WL_RECORD_HEADER) = *chosen;
 	} else if (wl_load_packet(ctx, hook, packet, room + WL_RECORD_HEADER, cap_len)) {
-		/* Cannot be: a frame has at least a byte, and cap_len is within it. */
+		/* Impossible: a frame has at least a byte, and cap_len is within it. */
 		ring->lost += packet->segments;
 		return WL_LOST;
 	}
@@ -187,8 +187,9 @@ static __always_inline enum wl_fate wl_copy(void *ctx, enum wl_hook hook, const 
 			wl_put_found((struct wl_packet *)packet, found);
 			record->flags |= WL_REC_FOUND;
 			size += sizeof(*found);
-			/* Only behind it: where it has no room, which cannot be, Linux 6.12's verifier takes
-			 * `size` for something that has no value at all, and refuses what is done with it. */
+			/* Only behind it: where it has no space, which is impossible, Linux 6.12's
+			 * verifier assumes that `size` has no value at all, and rejects the code that uses
+			 * it. */
 			if (wl_config.plugins && packet->found > sizeof(*found)) {
 				struct wl_note *note = wl_note_at(room, size);
 
@@ -206,9 +207,9 @@ static __always_inline enum wl_fate wl_copy(void *ctx, enum wl_hook hook, const 
 }
 
 /*
- * The same as functions of their own, as are wl_offer_xdp() and wl_offer_skb() (offer.h): the verifier walks
- * a global function once, whatever its arguments are, and not anew for each worker, group and path through
- * the parser. (It demands the checks for NULL.) `target` is the group, and 256 times the worker.
+ * The same as global functions, as are wl_offer_xdp() and wl_offer_skb() (offer.h): the verifier walks a
+ * global function once, whatever its arguments are, and not again for each worker, group and path through the
+ * parser. (It requires the checks for NULL.) `target` is the group, and 256 times the worker.
  */
 __noinline int wl_copy_xdp(struct xdp_md *ctx, struct wl_packet *packet, struct wl_parsed *parsed,
 			   __u32 target)
@@ -224,7 +225,7 @@ __noinline int wl_copy_skb(struct __sk_buff *ctx, struct wl_packet *packet, stru
 				: WL_LOST;
 }
 
-/* Copies the packet to a worker, adds it to a flow, or offloads it, and adds it to the column that it
+/* Copies the packet to a worker, adds it to a flow, or offloads it, and counts it in the column that it
  * belongs to. */
 static __always_inline void wl_deliver(void *ctx, enum wl_hook hook, struct wl_packet *packet,
 				       struct wl_parsed *parsed, const struct wl_group *group,
@@ -253,7 +254,8 @@ static __always_inline void wl_deliver(void *ctx, enum wl_hook hook, struct wl_p
 			return;
 		}
 	}
-	/* Rules have ids from 1 on: 0, which is none, is above all others here. */
+	/* Ids of rules start at 1: 0, which means no rule, wraps around and is greater than all others
+	 * here. */
 	if (wl_has(WL_HAS_FLOWS) && group->flags & WL_GROUP_FLOWS && packet->rule_id - 1 >= group->whole) {
 		fate = wl_keep_flow(packet, parsed, target);
 		if (fate & WL_NAMELESS) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What the rules of a group say of a packet: rules.h over the maps of an instance. */
+/* Evaluates the rules of a group on a packet: rules.h over the maps of an instance. */
 #ifndef WL_EVALUATE_H
 #define WL_EVALUATE_H
 
@@ -8,8 +8,8 @@
 #include "rules.h"
 #include "search.h"
 
-/* Bits of what wl_rules_of() is asked. */
-#define WL_RULES_INNER	  0x1 /* headers inside a tunnel count */
+/* Flags of wl_rules_of(). */
+#define WL_RULES_INNER	  0x1 /* use the headers inside a tunnel */
 #define WL_RULES_SEARCHED 0x2 /* the payload has been searched */
 
 static __always_inline __u32 wl_target_group(__u32 target)
@@ -17,7 +17,7 @@ static __always_inline __u32 wl_target_group(__u32 target)
 	return target % WL_RULE_TARGET_SET;
 }
 
-/* Its place in the maps that have a map for each set. */
+/* Index of the set in the maps that have a map for each set. */
 static __always_inline __u32 wl_target_set(__u32 target)
 {
 	return wl_target_group(target) * WL_RULE_SETS + target / WL_RULE_TARGET_SET;
@@ -69,7 +69,7 @@ static __always_inline void *wl_rules_exact_rules(__u32 target)
 	return bpf_map_lookup_elem(&wl_exact_rules, &key);
 }
 
-/* A test's place in the maps that have a map for each test of each set. */
+/* Index of a test in the maps that have a map for each test of each set. */
 static __always_inline __u32 wl_target_test(__u32 target, __u32 test)
 {
 	return wl_target_set(target) * WL_RULE_MEMBERS + test % WL_RULE_MEMBERS;
@@ -119,9 +119,10 @@ __noinline int wl_search_skb(struct __sk_buff *ctx, struct wl_packet *packet, __
 }
 
 /*
- * The verdict of a group's rules, whose number is `target`; what goes into the record is in *packet. Needs no
- * context, so that all hooks share it: WL_VERDICT_SEARCH has the caller search the payload, ask the plug-ins
- * in packet->asks, and call this again. WL_VERDICT_NONE: the set is not there, which cannot be.
+ * The verdict of a group's rules, whose number is `target`; the results for the record are in *packet. Needs
+ * no context, so that all hooks share it: after WL_VERDICT_SEARCH the caller searches the payload, runs the
+ * plug-ins in packet->asks, and calls this again. WL_VERDICT_NONE: the set does not exist, which is
+ * impossible.
  */
 __noinline int wl_rules_of(struct wl_packet *packet, __u32 target, __u32 how)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Bytes of a packet by the helpers, which reach them wherever they lie. */
+/* Access to a packet's bytes by helpers, which reach linear and paged data. */
 #ifndef WL_FETCH_H
 #define WL_FETCH_H
 
@@ -7,12 +7,13 @@
 #include <bpf/bpf_helpers.h>
 #include "hook.h"
 
-/* `most`, a constant, is how many bytes there is room for. */
+/* Loads `len` bytes; `most`, a constant, is the size of the buffer. */
 static __always_inline long wl_load_most(void *ctx, enum wl_hook hook, __u32 offset, void *to, __u32 len,
 					 __u32 most)
 {
 	/* The verifier must see the bounds on the very register that the helper gets, and Linux 6.1 learns
-	 * nothing about the lower one from `len == 0`: hence a signed comparison, kept apart from the other.
+	 * nothing about the lower one from `len == 0`: hence a signed comparison, separate from the other
+	 * one.
 	 */
 	barrier_var(len);
 	if (len > most)

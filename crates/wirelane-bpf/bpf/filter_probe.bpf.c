@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Evaluates one packet by one filter. It is attached nowhere: tests drive it with BPF_PROG_TEST_RUN, to compare
+ * Evaluates one packet by one filter. It is attached nowhere: tests run it with BPF_PROG_TEST_RUN, to compare
  * the kernel's compilation of the interpreter with the native one.
  */
 #include <linux/bpf.h>
@@ -17,10 +17,10 @@ struct {
 	__type(value, struct wl_filter);
 } probe_filter SEC(".maps");
 
-/* What the next run is to do, and where it works. */
+/* Parameters of the next run, and its working memory. */
 struct probe_lane {
 	struct wl_filter_run run;
-	__u8 head[WL_FILTER_HEAD]; /* with the tag, where one is put back */
+	__u8 head[WL_FILTER_HEAD]; /* with the tag, if one is put back */
 	__u32 tagged;
 	__u32 outgoing;
 };

@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Packets become flows in the lane: the first-level cache (lib/flow_cache.h) over the maps of an instance.
+ * Aggregates packets into flows in the lane: the first-level cache (lib/flow_cache.h) over the maps of an
+ * instance.
  *
- * Each lane has a cache for each worker of a group. A packet that is added to a part there is `absorbed`, and
- * that is all. A part that has to make place goes up through the worker's ring; where there is no room for
- * it, the new packet is `lost`, and all stays as it was. So what is in flows is what the ledger says.
+ * Each lane has a cache for each worker of a group. A packet that is added to a part there is `absorbed` and
+ * not copied. An evicted part is exported through the worker's ring; if the ring has no space for it, the new
+ * packet is `lost`, and the cache stays as it was. So the flows contain exactly the packets that the ledger
+ * counts.
  *
- * Parts of silent flows come up without packets. A cache has two halves, and wl_group.flow_epoch says by its
- * lowest bit which one is filled. The owner raises the epoch, waits until no program that found the one
- * before still runs, and has the workers read the frozen half where it lies. Once they all have, the epoch
- * may be raised again. Nobody clears a half: what is of another epoch is not there (lib/flow_cache.h).
+ * Parts of silent flows are read without packets. A cache has two halves, and the lowest bit of
+ * wl_group.flow_epoch selects the one that is filled. The owner raises the epoch, waits until all programs
+ * that found the epoch before have ended, and has the workers read the frozen half in place. Once they all
+ * have, the epoch may be raised again. A half is never cleared: entries of another epoch are invalid
+ * (lib/flow_cache.h).
  *
  *	epoch        7                          8                          9
  *	odd half     |== filled ==============| frozen |-- read ----------|== filled =====
@@ -17,14 +20,16 @@
  *	ring               parts of 7              parts of 8
  *
  * Parts of a flow are merged in the order of their packets: the ring's parts of an epoch, then the half of
- * it, then the ring's parts of the next one. So a part has its epoch with it. A lane that has written one of
- * the next epoch will never touch the half before again: it is one writer, and sees the epoch only rise.
+ * that epoch, then the ring's parts of the next one. So a part contains its epoch. A lane that has written
+ * one of the next epoch will never touch the half before again: it is a single writer, and sees the epoch
+ * only rise.
  *
- * Trust: this memory is mapped read-only into the owner. What the owner writes, in wl_group, is looked up in
- * maps, which know their bounds: a wrong number costs the owner its flows, and nobody else.
+ * Trust: this memory is mapped read-only into the owner. Values that the owner writes, in wl_group, are used
+ * as keys of maps, which check their bounds: a wrong number costs the owner its flows, and affects no other
+ * group.
  *
- * Memory order: the words of a half are published by the ring's head, where the reader has found a part of
- * the next epoch (WL_RING_H), else by the grace period that the owner has waited for.
+ * Memory order: the words of a half are published by the ring's head, if the reader has found a part of the
+ * next epoch (WL_RING_H), otherwise by the grace period that the owner has waited for.
  */
 #ifndef WL_FLOWS_H
 #define WL_FLOWS_H
@@ -37,8 +42,7 @@
 #include "lib/application.h"
 #include "lib/flow_cache.h"
 
-/* What becomes of a packet, or of one worker's copy of it: the column of the ledger, as a field of wl_tally.
- */
+/* Result for a packet, or for one worker's copy of it: the column of the ledger, as a field of wl_tally. */
 enum wl_fate {
 	WL_ABSORBED = __builtin_offsetof(struct wl_tally, absorbed) / 8,
 	WL_SHED = __builtin_offsetof(struct wl_tally, shed) / 8,
@@ -46,7 +50,7 @@ enum wl_fate {
 	WL_DELIVERED = __builtin_offsetof(struct wl_tally, delivered) / 8,
 };
 
-/* With WL_ABSORBED: the flow has no name yet, and the packet has what may give it one (application.h). */
+/* With WL_ABSORBED: the flow's application is unknown, and the packet may reveal it (application.h). */
 #define WL_NAMELESS    0x100
 
 #define WL_FLOW_RECORD (WL_RECORD_HEADER + sizeof(struct wl_flow_part))
@@ -57,7 +61,7 @@ static __always_inline void *wl_flow_element(void *flows, __u32 number)
 	return bpf_map_lookup_elem(flows, &number);
 }
 
-/* Writes a part into the worker's ring. False: there is no room. */
+/* Writes a part into the worker's ring. False: no space. */
 static __always_inline bool wl_hand_on(const struct wl_group *group, struct wl_ring *ring, void *data,
 				       __u32 ring_index, __u32 bell_key, const struct wl_flow_part *part,
 				       __u32 epoch, __u64 ts_ns)
@@ -80,8 +84,8 @@ static __always_inline bool wl_hand_on(const struct wl_group *group, struct wl_r
 	return true;
 }
 
-/* Lists a place that was not used in this epoch. False: it cannot be, as the owner's numbers make no sense.
- */
+/* Lists a slot that was not used in this epoch. False: not possible, because the owner's numbers are
+ * invalid. */
 static __always_inline bool wl_list_place(void *flows, __u32 half_at, __u32 sets, __u32 epoch, __u32 place)
 {
 	struct wl_flow_half *half = wl_flow_element(flows, half_at);
@@ -104,7 +108,7 @@ static __always_inline bool wl_list_place(void *flows, __u32 half_at, __u32 sets
 
 /*
  * Adds the packet to its flow, in the cache that its lane has for this worker; `target` as in wl_copy_xdp().
- * The enum wl_fate that becomes of it, and WL_NAMELESS. It needs no context, so that all hooks share it.
+ * Returns an enum wl_fate, with WL_NAMELESS. It needs no context, so that all hooks share it.
  */
 __noinline int wl_keep_flow(struct wl_packet *packet, struct wl_parsed *parsed, __u32 target)
 {
@@ -148,7 +152,7 @@ __noinline int wl_keep_flow(struct wl_packet *packet, struct wl_parsed *parsed, 
 	about->wire_len = packet->wire_len;
 	about->segment_size = packet->segment_size;
 	about->headers = packet->headers;
-	about->device = 0; /* whoever reads the part knows */
+	about->device = 0; /* the reader of the part knows it */
 	about->queue = packet->queue;
 	wl_flow_packet_of(about, parsed, ip, packet->flags);
 	if (packet->digest)
@@ -158,7 +162,7 @@ __noinline int wl_keep_flow(struct wl_packet *packet, struct wl_parsed *parsed, 
 		wl_flow_key_more(&lane->flow_key, ip);
 	hash = wl_flow_key_hash(&lane->flow_key, wl_config.seed);
 
-	/* Once: its owner raises it meanwhile. */
+	/* Read once: the owner may raise it at any time. */
 	epoch = *(volatile __u32 *)&group->flow_epoch;
 	sets = group->flow_sets;
 	half_at = (ring_index * 2 + (epoch & 1)) * (1 + sets / WL_FLOW_LEAST_SETS + sets);
@@ -167,7 +171,7 @@ __noinline int wl_keep_flow(struct wl_packet *packet, struct wl_parsed *parsed, 
 	if (!set)
 		goto lost;
 	chosen = wl_flow_choose(set, epoch, hash, &lane->flow_key, ip, packet->ts_ns, &group->flow_splits);
-	/* What the verifier knows of the place is what the mask says. */
+	/* The verifier knows only the bounds that the mask gives. */
 	barrier_var(chosen);
 	if (chosen & WL_FLOW_OUT && !wl_hand_on(group, ring, data, ring_index, g * WL_MAX_WORKERS + worker,
 						&set->parts[chosen & WL_FLOW_WAY], epoch, packet->ts_ns))
@@ -177,7 +181,7 @@ __noinline int wl_keep_flow(struct wl_packet *packet, struct wl_parsed *parsed, 
 		goto lost;
 	wl_flow_put(set, chosen, epoch, hash, &lane->flow_key, ip, about);
 	ring->offloaded += packet->segments;
-	/* Of a digest a worker would have no bytes. */
+	/* For a digest, a worker would have no bytes. */
 	if (packet->digest || !wl_flow_is_nameless(set, chosen) || !wl_may_speak(ip, packet->wire_len))
 		return WL_ABSORBED;
 	lane->nameless =

@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The packet generator inside the kernel.
+ * The in-kernel packet generator.
  *
- * User space hands one frame to BPF_PROG_TEST_RUN with BPF_F_TEST_XDP_LIVE_FRAMES (Linux 5.18): the kernel
+ * User space passes one frame to BPF_PROG_TEST_RUN with BPF_F_TEST_XDP_LIVE_FRAMES (Linux 5.18): the kernel
  * copies it into pages of a page pool and runs this program on one page after the other. The program turns
  * the frame into the next packet and redirects it to the device.
  *
- * The kernel recycles pages without restoring their bytes, so a page holds whatever an earlier packet left in
- * it, and what its receiver did to it (on a veth the page itself is delivered; taking a VLAN tag out of a
+ * The kernel recycles pages without restoring their bytes, so a page holds the bytes of an earlier packet,
+ * with the changes that its receiver made (on a veth the page itself is delivered; removing a VLAN tag from a
  * packet moves its addresses, for instance). So all headers are written every time, and the checksums are
- * built up from the sums of the constant parts. Only the length is put back by the kernel. The zeros behind
- * the number are left as they are: nothing on the way to a capture changes them.
+ * computed from the sums of the constant parts. The kernel restores only the length. The zeros behind the
+ * number are left as they are: no code on the way to a capture changes them.
  *
- * One call of BPF_PROG_TEST_RUN lasts for the whole run, and the rate is held in here: a packet that is not
- * due yet is not made, and its page goes back at once. Calls cannot be short, because each one installs the
- * program in the XDP dispatcher and takes it out again, and both wait for an RCU grace period: some 40 ms
- * each (measured on Linux 6.18; bpf_dispatcher_change_prog()). User space ends the call by a signal.
+ * One call of BPF_PROG_TEST_RUN lasts for the whole run, and the program itself limits the rate: a packet
+ * that is not due yet is not generated, and its page is returned at once. Calls cannot be short, because each
+ * one installs the program in the XDP dispatcher and removes it again, and both wait for an RCU grace period:
+ * some 40 ms each (measured on Linux 6.18; bpf_dispatcher_change_prog()). User space ends the call by a
+ * signal.
  *
  * Each sending thread loads its own copy of this program. The variables below thus have one writer, and the
  * threads share nothing. crates/wirelane-send/src/pattern.rs is the same function in user space; a test
@@ -31,33 +32,33 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 #define MAGIC_BYTES  4
 #define HEADER_WORDS 8
 
-/* A reading of the clock costs as much as making a packet, so full speed does without most of them. */
+/* A clock read costs as much as generating a packet, so full speed skips most of them. */
 #define CLOCK_EVERY 64
 
-/* Fraction bits of a gap: 14.88 Mpps is held to 4 parts in a million, and 52 days fit. */
+/* Fraction bits of a gap: 14.88 Mpps is accurate to 4 parts in a million, and 52 days fit. */
 #define GAP_SHIFT 12
 
 /* Set before load, so that the verifier knows every offset and drops the branches that are not taken. */
 struct generate_config {
-	__u32 ifindex;		/* the device to send from; 0: hand the packet back, for tests */
+	__u32 ifindex;		/* the device to send from; 0: return the packet, for tests */
 	__u32 l3;		/* offset of the IPv4 header */
 	__u32 l4;		/* offset of the transport header */
 	__u32 payload;		/* offset of the magic; the number follows it */
 	__u32 rotating;		/* offset of the field that rotates with the flow */
 	__u32 rotates_port;	/* 1: that field is a port of 16 bits; 0: an address of 32 */
 	__u32 first;		/* the field's first value */
-	__u32 flows;		/* how many values it takes */
+	__u32 flows;		/* number of values */
 	__u32 tcp;		/* 1: TCP; 0: UDP */
 	__u32 l3_sum;		/* sum over the IPv4 header without total length and rotating field */
 	__u32 l4_sum;		/* the same for the transport, without lengths, rotating field and number */
-	__u32 largest;		/* bytes of the frame as user space hands it over */
+	__u32 largest;		/* bytes of the frame as passed by user space */
 	__u32 sizes_count;	/* sizes that take turns */
 	__u32 sizes_step;	/* how far a thread moves in sizes per packet: stride % sizes_count */
 	__u32 flows_step;	/* the same for flows */
 	__u32 stride;		/* from one number of this thread to its next: the number of threads */
 	__u64 limit;		/* packets to make; after them every page goes back */
 	__u64 gap;		/* time from one packet to the next in units of 2^-GAP_SHIFT ns; 0: none */
-	__u64 most_catch_up_ns; /* what is due for longer is given up */
+	__u64 most_catch_up_ns; /* packets that are overdue for longer are given up */
 	__u64 header[HEADER_WORDS]; /* the frame up to the magic, variable fields zero */
 	__u32 header_words;	    /* words of it to write; the last may reach into the number */
 	__u32 pad;
@@ -67,7 +68,7 @@ struct generate_config {
 const volatile struct generate_config config = {};
 
 /*
- * Where this thread stands. User space sets the first three and reads the rest while the program runs, which
+ * Progress of this thread. User space sets the first three and reads the rest while the program runs, which
  * is why all of them are u64, read and written whole.
  */
 struct generate_state {
@@ -95,7 +96,7 @@ static __always_inline __u16 finish_checksum(__u32 sum)
 	return ~sum;
 }
 
-/* Whether the next packet is to be made now. */
+/* Whether the next packet has to be generated now. */
 static __always_inline int is_due(void)
 {
 	__u64 made = state.made, now, late, since;
@@ -157,7 +158,7 @@ int wl_generate(struct xdp_md *ctx)
 	if (data + config.payload + MAGIC_BYTES + sizeof(number) > end)
 		return XDP_ABORTED;
 
-	/* Within the check above: behind the header there are the 8 bytes of the number. */
+	/* Within the check above: the 8 bytes of the number follow the header. */
 #pragma unroll
 	for (int word = 0; word < HEADER_WORDS; word++) {
 		if (word < config.header_words)

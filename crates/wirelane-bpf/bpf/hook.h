@@ -1,29 +1,29 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What a hook knows of its packet before anybody has looked at it. */
+/* Properties of a packet that a hook knows before parsing. */
 #ifndef WL_HOOK_H
 #define WL_HOOK_H
 
 #include "lib/types.h"
 
-/* How a hook hands over its packet; a constant in every caller. */
+/* The context type of a hook; a constant in every caller. */
 enum wl_hook {
 	WL_HOOK_XDP, /* struct xdp_md */
 	WL_HOOK_SKB, /* struct __sk_buff: tc */
 };
 
-/* The packet at hand. */
+/* The current packet. */
 struct wl_packet {
 	__u64 ts_ns;
-	__u64 card_ns;	  /* the card's clock; 0: the driver has not said */
-	__u32 wire_len;	  /* with the VLAN tag that is put back, if one is */
+	__u64 card_ns;	  /* the card's clock; 0: not reported by the driver */
+	__u32 wire_len;	  /* with the VLAN tag that is put back, if any */
 	__u32 segments;	  /* packets on the wire: of an aggregate (GRO, GSO) more than one */
 	__u32 wire_bytes; /* their bytes */
 	__u32 lane;
 	__u32 queue;
 	__u32 flags;	/* WL_REC_* */
-	__u32 hash;	/* of the headers that the group at hand chooses */
-	__u32 vlan_tag; /* TPID and TCI as they stand on the wire */
-	/* What the rules of the group at hand say; all 0 where it has none. */
+	__u32 hash;	/* of the headers that the current group chooses */
+	__u32 vlan_tag; /* TPID and TCI as on the wire */
+	/* Results of the rules of the current group; all 0 without rules. */
 	__u32 rule_id;
 	__u32 truncate; /* bytes of the packet in the record; 0: all */
 	__u32 tag;
@@ -31,16 +31,17 @@ struct wl_packet {
 	__u16 headers;	    /* of an aggregate: bytes before the payload, which each of its packets has */
 	__u16 found;	    /* bytes of struct wl_found, and of struct wl_note, in the record */
 	__u16 half;	    /* WL_REC_HALF_SEARCHED, or 0 */
-	__u16 egress_devices;	    /* bit per egress device: where the group at hand sends the packet */
+	__u16 egress_devices;	    /* bit per egress device: where the current group sends the packet */
 	__u16 senders;	    /* bit per group that sends it anywhere (send.h) */
 	__u8 vlan;	    /* 1: vlan_tag was taken out of the packet, by the card or the stack */
 	__u8 tagged;	    /* 1: `tag` goes into the record */
 	__u8 digest;	    /* 1: the record is a digest */
-	__u8 asks;	    /* bit per place of a plug-in that is to be asked */
+	__u8 asks;	    /* bit per slot of a plug-in that has to be run */
 	__u8 marked;	    /* 1: the lane has marked it (order.h) */
 };
 
-/* The verifier of Linux 6.1 allows 512 bytes of stack over all calls, and the packet lies in the first. */
+/* The verifier of Linux 6.1 allows 512 bytes of stack over all calls, and the packet is in the first
+ * frame. */
 _Static_assert(sizeof(struct wl_packet) <= 88, "a larger packet leaves too little stack");
 
 #define WL_MACS	    12 /* bytes before a VLAN tag */

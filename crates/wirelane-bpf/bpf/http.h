@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * What has been skipped of HTTP: lib/http_way.h over the maps of an instance. Of a group with WL_GROUP_HTTP,
- * what is not TCP is offloaded, and so do segments without payload that neither begin nor end a connection,
- * what is no HTTP, and bodies. It is `absorbed`.
+ * Offloading of HTTP: lib/http_way.h over the maps of an instance. For a group with WL_GROUP_HTTP, packets
+ * other than TCP are offloaded, and so are segments without payload that neither begin nor end a connection,
+ * payload other than HTTP, and bodies. They are `absorbed`.
  *
- * The directions that are followed are in a map of the group's that its lanes share, as lanes that are CPUs
- * may take turns with a connection. Two that have packets of one direction at the very same time spoil its
- * entry at worst: then something comes up that need not, or is told wrong, which user space marks as lost.
- * The map is bounded; the kernel forgets the direction that nobody has looked at for longest. One that is
- * forgotten in the midst of a body is told as one that was never seen from its beginning: user space still
- * knows it.
+ * The tracked directions are in a map of the group that its lanes share, as lanes that are CPUs may alternate
+ * on a connection. Two lanes with packets of one direction at the very same time corrupt its entry at worst:
+ * then a segment is delivered unnecessarily, or skipped bytes are reported incorrectly, which user space
+ * marks as lost. The map is bounded; the kernel evicts the least recently used direction. One that is evicted
+ * in the middle of a body is reported as one that was never seen from its beginning: user space still knows
+ * it.
  */
 #ifndef WL_HTTP_H
 #define WL_HTTP_H
@@ -22,7 +22,8 @@
 #include "ring.h"
 #include "lib/http_read.h"
 
-/* Blocks and runs that are read of a segment, at most: of a longer one, all that follows comes up. */
+/* Maximum number of blocks and runs that are read of a segment: of a longer one, everything that follows
+ * is delivered. */
 #define WL_HTTP_BLOCKS 160
 
 #define WL_HTTP_READ   0x10 /* beside an enum wl_fate */
@@ -30,19 +31,19 @@
 
 _Static_assert(WL_HTTP_RECORD % 8 == 0, "records are multiples of 8 bytes");
 
-/* See lib/http_way.h. */
+/* The function that lib/http_way.h needs. */
 __noinline int wl_http_word(__u64 word, __u32 count)
 {
 	return wl_http_first(word, count);
 }
 
-/* Reads the next byte; a function of its own for the same reason. */
+/* Reads the next byte; a global function for the same reason. */
 __noinline int wl_http_byte(struct wl_http_way *way, __u32 byte)
 {
 	return way && wl_has(WL_HAS_HTTP) ? wl_http_step(way, byte) : 1;
 }
 
-/* The next block of the segment, or the run that comes next. False: there is no more to read. */
+/* Reads the next block of the segment, or skips the next run. False: the end. */
 static __always_inline int wl_http_piece(void *ctx, enum wl_hook hook, struct wl_http_way *way,
 					 struct wl_http_work *work)
 {
@@ -58,7 +59,7 @@ static __always_inline int wl_http_piece(void *ctx, enum wl_hook hook, struct wl
 	if (length > WL_HTTP_BLOCK)
 		length = WL_HTTP_BLOCK;
 	if (wl_load_most(ctx, hook, work->from + at, work->block, length, WL_HTTP_BLOCK)) {
-		/* It states more bytes than there are. */
+		/* The segment states more bytes than the packet has. */
 		way->phase = WL_HTTP_WAY_ALL;
 		return 0;
 	}
@@ -84,7 +85,7 @@ __noinline int wl_http_piece_skb(struct __sk_buff *ctx, struct wl_http_way *way,
 	return wl_has(WL_HAS_HTTP) && way && work ? wl_http_piece(ctx, WL_HOOK_SKB, way, work) : 0;
 }
 
-/* Reads the segment that wl_http_choose() has found. */
+/* Reads the segment that wl_http_choose() has selected. */
 static __always_inline int wl_http_read(void *ctx, enum wl_hook hook, struct wl_packet *packet, __u32 target)
 {
 	__u32 key = packet->lane, g = target & 0xff, i;
@@ -116,7 +117,7 @@ __noinline int wl_http_read_skb(struct __sk_buff *ctx, struct wl_packet *packet,
 	return packet && wl_has(WL_HAS_HTTP) ? wl_http_read(ctx, WL_HOOK_SKB, packet, target) : 0;
 }
 
-/* Tells the worker what has been skipped of this direction. False: there is no room. */
+/* Reports the skipped bytes of this direction to the worker. False: no space. */
 static __always_inline bool wl_http_tell(const struct wl_group *group, struct wl_ring *ring, void *data,
 					 const struct wl_packet *packet, const struct wl_flow_key *key,
 					 const struct wl_http_way *way, __u32 target)
@@ -144,7 +145,7 @@ static __always_inline bool wl_http_tell(const struct wl_group *group, struct wl
 	return true;
 }
 
-/* The first eight bytes of the payload, the first one lowest, or as many as there are: *count. */
+/* The first eight bytes of the payload, the first one lowest, or fewer if it is shorter: *count. */
 static __always_inline __u64 wl_http_load(void *ctx, enum wl_hook hook, __u32 from, __u32 length,
 					  __u32 *count)
 {
@@ -158,9 +159,9 @@ static __always_inline __u64 wl_http_load(void *ctx, enum wl_hook hook, __u32 fr
 }
 
 /*
- * What becomes of the packet, for one worker of group g: WL_ABSORBED, WL_LOST where there is no room to tell
- * what has been skipped before it, or WL_DELIVERED: it is to be copied. WL_HTTP_READ beside it: its segment
- * is to be read, which takes more stack than is left here.
+ * Decides on the packet, for one worker of group g: WL_ABSORBED, WL_LOST if there is no space to report the
+ * bytes skipped before it, or WL_DELIVERED: it has to be copied. With WL_HTTP_READ its segment has to be
+ * read, which takes more stack than is left here.
  */
 static __always_inline int wl_http_choose(void *ctx, enum wl_hook hook, struct wl_packet *packet,
 					  struct wl_parsed *parsed, __u32 target)
@@ -188,12 +189,12 @@ static __always_inline int wl_http_choose(void *ctx, enum wl_hook hook, struct w
 	if (!group || !lane || !ring || !ways || !data)
 		return WL_LOST;
 	ip = wl_choose(parsed, !!(group->flags & WL_GROUP_INNER));
-	/* A fragment has a part of a segment, and does not say where the segment ends. */
+	/* A fragment has a part of a segment, and does not contain the segment's length. */
 	if (ip->proto != WL_PROTO_TCP || !(ip->flags & WL_IP_TCP) || ip->flags & WL_IP_FRAGMENT ||
 	    ip->payload_off == WL_NO_OFFSET)
 		goto stays;
 	from = ip->payload_off;
-	/* Padding behind the datagram is no payload. A jumbogram says no length. */
+	/* Padding behind the datagram does not belong to the payload. A jumbogram has no stated length. */
 	end = ip->l3_len ? ip->l3_off + ip->l3_len : packet->wire_len;
 	length = end > from ? end - from : 0;
 	if (packet->vlan)
@@ -204,18 +205,18 @@ static __always_inline int wl_http_choose(void *ctx, enum wl_hook hook, struct w
 	about->device = 0;
 	wl_flow_packet_of(about, parsed, ip, packet->flags);
 	wl_flow_key_of(&lane->flow_key, ip, about);
-	/* Whoever puts both directions together does not ask by which way they came. */
+	/* Directions are joined without regard to the side on which they were captured. */
 	lane->flow_key.flags = 0;
 	way = bpf_map_lookup_elem(ways, &lane->flow_key);
 	if (flags & WL_TCP_SYN) {
-		/* One that is late, or was sent again, begins nothing. */
+		/* A late or retransmitted SYN begins nothing. */
 		if (way && way->begun && way->begin == ip->tcp_seq + 1 && !length)
 			return WL_DELIVERED;
 		if (way && way->bytes &&
 		    !wl_http_tell(group, ring, data, packet, &lane->flow_key, way, target))
 			goto lost;
 		wl_http_way_begin(&lane->http.fresh, ip->tcp_seq + 1, 1, packet->ts_ns);
-		/* Seldom enough (RFC 7413) not to be followed. */
+		/* Data in a SYN is rare (RFC 7413), so such a connection is not followed. */
 		if (length)
 			lane->http.fresh.phase = WL_HTTP_WAY_ALL;
 		bpf_map_update_elem(ways, &lane->flow_key, &lane->http.fresh, BPF_ANY);
@@ -257,7 +258,7 @@ lost:
 	return WL_LOST | read;
 }
 
-/* The same as functions of their own: see wl_copy_xdp(). */
+/* The same as global functions: see wl_copy_xdp(). */
 __noinline int wl_http_xdp(struct xdp_md *ctx, struct wl_packet *packet, struct wl_parsed *parsed,
 			   __u32 target)
 {

@@ -1,42 +1,42 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * An instance: everything that one capture program shares with the processes that use it.
+ * An instance: all state that one capture program shares with the processes that use it.
  *
  *   wl_config    read-only, set before load: how many lanes and queues there are
- *   wl_instance  one entry: which groups are active, and what the instance is
- *   wl_groups    per group: what it wants and how it is steered      (written by its owner)
+ *   wl_instance  one entry: the active groups, and properties of the instance
+ *   wl_groups    per group: its queues, limits and steering          (written by its owner)
  *   wl_tallies   per group and lane (and queue): the ledger          (written by the lane)
  *   wl_rings     per group, lane and worker: the writer's end        (written by the lane)
  *   wl_data      per group: readers' ends and the records themselves (inner map; see ring.h)
- *   wl_balances  per group and lane: where each bucket goes, and its load (written by the lane)
+ *   wl_balances  per group and lane: the worker of each bucket, and its load (written by the lane)
  *   wl_flows     per group: the flow cache of each lane and worker   (inner map, written by the lane)
  *   wl_http_ways per group: directions of connections of HTTP      (inner map, an LRU hash; written by lanes)
  *   wl_streams, wl_measured
- *                per group: which RTP streams are measured, and what they come to (inner maps, the same for
- *                all instances of a capture: streams.h)
+ *                per group: the measured RTP streams, and their statistics (inner maps, the same for all
+ *                instances of a capture: streams.h)
  *   wl_bells     per group and worker: wakes a sleeping worker       (inner ring buffer)
  *   wl_marks     per lane: whether a packet is between its stamp and its ring (written by the lane; order.h)
- *   wl_owners    per group: a socket of the owner; gone from the map when the owner is, however it ends.
- *                A program looks at those of groups that are device-wide
- *   wl_programs  per steering program, and then per plug-in: the object that its user brought, for those who
- *                join later (inner map)
- *   wl_plugins   per group and lane: what its plug-ins have done (written by the lane)
+ *   wl_owners    per group: a socket of the owner; removed from the map when the owner ends, however it ends.
+ *                A program checks those of device-wide groups
+ *   wl_programs  per steering program, and then per plug-in: the user's object, for groups that join later
+ *                (inner map)
+ *   wl_plugins   per group and lane: the counters of its plug-ins (written by the lane)
  *   wl_filters   per group: two compiled expressions, one of them in use (written by its owner)
  *   wl_rule_heads, wl_rule_nodes, wl_rule_classes
  *                per group: two compiled rule sets, one of them in use (inner maps, written by its owner)
  *   wl_blooms, wl_exacts
- *                per group, set and test: the named set that it asks (inner maps)
+ *                per group, set and test: the named set that it looks up (inner maps)
  *   wl_search_pages, wl_search_ends
  *                per group and set: the automata that search payloads (inner maps)
  *   wl_rule_counts
- *                per group: what each wildcard rule has done in each lane (inner map, written by the lane)
+ *                per group: the counters of each wildcard rule in each lane (inner map, written by the lane)
  *   wl_exact_rules  per group: exact-match rules                            (inner map, a hash table)
  *   wl_egress_devices     per group and lane: the devices that its rules send packets to, and how many were sent
  *                (devices written by its owner before it is active, counters by the lane)
- *   wl_batches   per CPU: when the batch at hand began         (clock.h)
- *   wl_lanes     per lane: where the packet at hand is parsed to     (used by the lane only)
+ *   wl_batches   per CPU: the start of the current batch       (clock.h)
+ *   wl_lanes     per lane: the parsed current packet                 (used by the lane only)
  *
- * Rust's view of it is generated (build.rs) and re-exported by src/instance.rs.
+ * The Rust declarations are generated (build.rs) and re-exported by src/instance.rs.
  */
 #ifndef WL_INSTANCE_H
 #define WL_INSTANCE_H
@@ -51,7 +51,8 @@
 #include "../include/wirelane/plugin.h"
 #include "../include/wirelane/steer.h"
 
-/* Raised with every change of a layout or a meaning in this file: instances of two versions do not mix. */
+/* Incremented with every change of a layout or a meaning in this file: instances of two versions do not
+ * mix. */
 #define WL_INTERFACE_VERSION 15
 
 #define WL_MAX_GROUPS	     16
@@ -78,22 +79,22 @@ struct wl_instance {
 	__u32 ifindex;
 	__u32 per_cpu;	   /* lanes are CPUs, not RX queues */
 	__u32 seed;	   /* of the flow hash */
-	__u64 batch_clock; /* bit per group: it is content with one reading of the clock per batch */
+	__u64 batch_clock; /* bit per group: one clock read per batch is sufficient */
 	__u64 card_clock;  /* bit per group: it wants the card's clock */
-	__u64 wide;	   /* bit per group: WL_GROUP_WIDE, asked before the others */
+	__u64 wide;	   /* bit per group: WL_GROUP_WIDE, evaluated before the others */
 	__u64 ordered;	   /* bit per group: its workers merge lanes by time (order.h) */
 	__u64 pad[7];
 };
 
 /* wl_group.flags */
-#define WL_GROUP_EXCLUSIVE	    0x1	 /* what the group gets does not go on to the host stack */
+#define WL_GROUP_EXCLUSIVE	    0x1	 /* packets of the group do not go on to the host stack */
 #define WL_GROUP_INNER	    0x2	 /* steer by, and report, the headers inside tunnels */
 #define WL_GROUP_CARD_CLOCK 0x4	 /* the card's timestamp where there is one */
 #define WL_GROUP_ADAPTIVE   0x8	 /* buckets are counted, and may move (balance.h) */
-#define WL_GROUP_WIDE	    0x10 /* what its rules drop, nobody else gets (wide.h) */
+#define WL_GROUP_WIDE	    0x10 /* packets that its rules drop reach no other group (wide.h) */
 #define WL_GROUP_FLOWS	    0x20 /* packets become flows in the lane (flows.h) */
-#define WL_GROUP_EXCLUSIVE_ALL  0x40 /* what the group refuses does not go on to the host stack either */
-#define WL_GROUP_HTTP	    0x80 /* bodies of HTTP, and all that is none, are offloaded (http.h) */
+#define WL_GROUP_EXCLUSIVE_ALL  0x40 /* refused packets do not go on to the host stack either */
+#define WL_GROUP_HTTP	    0x80 /* HTTP bodies and all other payload are offloaded (http.h) */
 
 struct wl_group {
 	__u64 queues[WL_MAX_QUEUES / 64]; /* the RX queues it wants */
@@ -103,7 +104,7 @@ struct wl_group {
 	__u32 steering;	     /* enum wl_steering */
 	__u32 flags;	     /* WL_GROUP_* */
 	__u32 publish_every; /* bytes written to a ring between two publications of its head */
-	__u32 owner_pid;     /* for people; nothing rests on it */
+	__u32 owner_pid;     /* informational only */
 	__u32 filter;	     /* 1 or 2: its first or second entry in wl_filters; 0: all packets are wanted */
 	__u32 program;	     /* WL_STEER_PROGRAM: the place of its program (program.h) */
 	__u32 rules;	     /* 1 or 2: its first or second set of rules; 0: packets are not evaluated */
@@ -112,14 +113,14 @@ struct wl_group {
 	__u32 shed_low;	     /* congestion control (shed.h): unread bytes of a ring; 0 and 0: off */
 	__u32 shed_high;
 	__u32 plugins;	     /* bit per place of a plug-in that is its own (plugin.h) */
-	__u32 plugin_budget; /* nanoseconds that one may take on the average */
+	__u32 plugin_budget; /* average limit per run, in nanoseconds */
 	__u32 flow_sets;     /* WL_GROUP_FLOWS: sets of a cache; a power of two, WL_FLOW_LEAST_SETS or more */
 	__u32 flow_epoch;    /* of the caches, from 1; its lowest bit is the half that is filled */
-	__u32 flow_sampling; /* one packet of how many is looked at; 0 and 1: all are */
-	__u32 shares;	     /* equal parts of all flows, of which it wants one; 0: it wants all */
+	__u32 flow_sampling; /* one packet out of this many is inspected; 0 and 1: all */
+	__u32 shares;	     /* number of equal parts of all flows, of which it wants one; 0: it wants all */
 	__u32 share;	     /* this one, below `shares` */
-	__u32 share_seed;    /* of the hash that they go by: the same at all groups that divide flows */
-	__u32 whole;	     /* WL_GROUP_FLOWS: what a rule decides whose id is 1 to this becomes no flow */
+	__u32 share_seed;    /* of the hash that divides flows: the same at all groups that share flows */
+	__u32 whole;	     /* WL_GROUP_FLOWS: packets of rules with ids from 1 to this are not aggregated */
 	__u32 pad;
 	struct wl_flow_splits flow_splits; /* where parts end */
 	__u16 buckets[WL_BUCKETS];	   /* worker of each bucket of the flow hash */
@@ -128,26 +129,27 @@ struct wl_group {
 /*
  * A group has two filters, so that one is written while the other is in use: its owner writes the idle one,
  * puts its number into wl_group.filter, and writes the other again only after the kernel has waited for all
- * programs that ran at that moment (crates/wirelane/src/engine/ring/group.rs). So no run meets a filter that
- * is half written, and every packet is evaluated by the one or by the other.
+ * programs that ran at that moment (crates/wirelane/src/engine/ring/group.rs). So no run sees a half-written
+ * filter, and every packet is evaluated by one of the two.
  */
 #define WL_GROUP_FILTERS 2
 
 /*
- * The same holds for its WL_RULE_SETS rule sets and wl_group.rules. A set is three inner maps, at
- * g * WL_RULE_SETS + set in wl_rule_heads, wl_rule_nodes and wl_rule_classes; test t of a named set asks the
- * maps at (g * WL_RULE_SETS + set) * WL_RULE_MEMBERS + t in wl_blooms and, to be sure, wl_exacts; a set that
- * asks about payloads has its automata in wl_search_pages and wl_search_ends, where it has itself. Counters
- * and exact-match rules are the group's and outlive a change of sets: inner maps at g in wl_rule_counts, whose
- * elements are lane * wl_rule_set.slots + wl_rule.slot, and in wl_exact_rules. All of a group that has rules are
- * there before wl_group.rules is set.
+ * The same holds for its WL_RULE_SETS rule sets and wl_group.rules. A set is three inner maps, at index g *
+ * WL_RULE_SETS + set in wl_rule_heads, wl_rule_nodes and wl_rule_classes; test t of a named set looks up the
+ * maps at (g * WL_RULE_SETS + set) * WL_RULE_MEMBERS + t in wl_blooms and, for exact results, wl_exacts; a
+ * set with payload patterns has its automata in wl_search_pages and wl_search_ends, at its own index.
+ * Counters and exact-match rules belong to the group and outlive a change of sets: inner maps at g in
+ * wl_rule_counts, whose elements are lane * wl_rule_set.slots + wl_rule.slot, and in wl_exact_rules. All maps
+ * of a group with rules exist before wl_group.rules is set.
  *
- * What a rule absorbs counts as what the group gets: with WL_GROUP_EXCLUSIVE it does not go on to the host stack.
- * What a rule drops goes on, as what a filter refuses does, but with WL_GROUP_WIDE. What one redirects does
- * not, also without WL_GROUP_EXCLUSIVE. With WL_GROUP_EXCLUSIVE_ALL nothing goes on, whatever is said of it.
+ * Packets that a rule absorbs count as packets of the group: with WL_GROUP_EXCLUSIVE they do not go on to the
+ * host stack. Packets that a rule drops go on, as packets that a filter refuses do, except with
+ * WL_GROUP_WIDE. Redirected packets do not, also without WL_GROUP_EXCLUSIVE. With WL_GROUP_EXCLUSIVE_ALL no
+ * packet goes on, whatever the verdict.
  */
 
-/* One line of the ledger. Written by one lane, read by anybody; its own two cache lines. */
+/* One line of the ledger. Written by one lane, readable by all; in two cache lines of its own. */
 struct wl_tally {
 	__u64 seen;
 	__u64 filtered;
@@ -157,7 +159,7 @@ struct wl_tally {
 	__u64 delivered;
 	__u64 seen_bytes; /* wire bytes */
 	__u64 turn;	  /* of round-robin steering */
-	__u64 blocked;	  /* of `filtered`: what another group's rules have dropped (wide.h) */
+	__u64 blocked;	  /* of `filtered`: packets that another group's rules have dropped (wide.h) */
 	__u64 offloaded; /* of `absorbed`: what became flows in the lane (flows.h), or was left out by sampling; or
 		       what has been skipped of HTTP (http.h); or was added to RTP streams (streams.h) */
 	__u64 offloaded_bytes; /* their wire bytes */
@@ -171,10 +173,10 @@ struct wl_ring {
 	/* First line: private to the lane. An idle worker peeks at `head`. */
 	__u64 head;	    /* position (bytes ever written) behind the last whole record */
 	__u64 cached_tail;  /* the reader's tail as last read */
-	__u64 published;    /* what public_head was last set to */
-	__u64 rung_for;	    /* the wake_at that the bell was last rung for */
+	__u64 published;    /* the last value of public_head */
+	__u64 rung_for;	    /* the wake_at for which the bell was last rung */
 	__u64 delivered;    /* records written */
-	__u64 lost;	    /* records that found no room */
+	__u64 lost;	    /* records for which there was no space */
 	__u64 bells;	    /* times that the bell was rung */
 	__u64 published_ns; /* timestamp of the record that public_head was last set for */
 	/* Second line: written once per publish_every bytes, read by the worker at every turn. */
@@ -182,50 +184,50 @@ struct wl_ring {
 	__u64 pad2[7];
 	/* Third line: congestion control, private to the lane (shed.h). */
 	__u64 shed;	  /* records that were refused */
-	__u64 shed_level; /* of 256 parts of the flow-hash space, how many are refused now */
-	/* And the flow cache (flows.h), or HTTP (http.h). */
+	__u64 shed_level; /* number of the 256 parts of the flow-hash space that are refused now */
+	/* Flow cache (flows.h), or HTTP (http.h). */
 	__u64 offloaded;	       /* packets that went into it, were left out by sampling, or were offloaded */
-	__u64 parts;	       /* of flows that were written to the ring */
-	__u64 unsampled;       /* packets that sampling has left out */
+	__u64 parts;	       /* parts of flows that were written to the ring */
+	__u64 unsampled;       /* packets that sampling skipped */
 	__u64 unsampled_bytes; /* their wire bytes */
-	__u64 skip;	       /* packets until the next one that is looked at */
+	__u64 skip;	       /* packets until the next one that is inspected */
 	__u64 pad3;
 };
 
-#define WL_MARK_UNSTAMPED 1 /* wl_mark.in_flight: the packet at hand has no stamp yet */
+#define WL_MARK_UNSTAMPED 1 /* wl_mark.in_flight: the current packet has no stamp yet */
 
-/* Tells workers that merge lanes by time what they may still expect of a lane. One cache line. */
+/* Tells workers that merge lanes by time which stamps they may still expect of a lane. One cache line. */
 struct wl_mark {
 	__u64 in_flight; /* 0: no packet; WL_MARK_UNSTAMPED; or the stamp of the packet at hand */
 	__u64 latest;	 /* stamp of the latest packet: stamps of a lane never decrease */
 	__u64 pad[6];
 };
 
-/* What a lane knows of an adaptive group's buckets (balance.h). Written by the lane. */
+/* A lane's state of an adaptive group's buckets (balance.h). Written by the lane. */
 struct wl_balance {
 	__u16 worker[WL_BUCKETS];  /* that the lane sends the bucket to */
 	__u32 packets[WL_BUCKETS]; /* counted since the group joined; wraps around */
 };
 
-/* Where the rules of a group send packets, as one lane has it. Three cache lines. */
+/* Devices to which the rules of a group send packets, for one lane. Three cache lines. */
 struct wl_egress_devices {
 	__u32 ifindex[WL_EGRESS_DEVICES]; /* 0 behind the last egress device */
 	__u64 pad[4];
 	__u64 sent[WL_EGRESS_DEVICES];	/* packets and copies that the kernel took for the device */
-	__u64 unsent[WL_EGRESS_DEVICES]; /* that it did not: the device is gone or down, or there was no room */
+	__u64 unsent[WL_EGRESS_DEVICES]; /* not taken: device gone or down, or queue full */
 };
 
-/* What a plug-in has done for a group, in one lane. Two cache lines. */
+/* Counters of a plug-in for a group, in one lane. Two cache lines. */
 struct wl_plugin {
-	__u64 asked;   /* packets that it was asked about */
+	__u64 asked;   /* packets that it was run on */
 	__u64 matched; /* of these */
-	__u64 refused; /* packets that it would have been asked about, had it not been switched off */
-	__u64 timed;   /* of its runs */
-	__u64 ns;      /* that these took */
+	__u64 refused; /* packets that it would have been run on if it were not switched off */
+	__u64 timed;   /* number of timed runs */
+	__u64 ns;      /* nanoseconds that the timed runs took */
 	__u64 off;     /* 1: it has been switched off */
-	__u64 part_ns; /* of the average at hand (plugin.h) */
+	__u64 part_ns; /* of the current average (plugin.h) */
 	__u64 parts;
-	__u64 counters[PLUGIN_MOST_COUNTERS]; /* its own */
+	__u64 counters[PLUGIN_MOST_COUNTERS]; /* counters of the plug-in */
 };
 
 struct wl_plugins {
@@ -233,8 +235,8 @@ struct wl_plugins {
 };
 
 /*
- * The flow caches of a group (flows.h): for each lane and worker two halves, and each half is elements of one
- * size, one behind the other:
+ * The flow caches of a group (flows.h): for each lane and worker two halves, each a sequence of elements of
+ * one size:
  *
  *	1  struct wl_flow_half
  *	sets / WL_FLOW_LEAST_SETS  struct wl_flow_used: the places that were filled in this epoch, in order
@@ -252,7 +254,7 @@ struct wl_flow_used {
 	__u32 place[WL_FLOW_LISTED]; /* WL_FLOW_WAYS * set + way */
 };
 
-/* An element: a set, or one of the others at its beginning. */
+/* An element: a set, or one of the other structs at its beginning. */
 struct wl_flow_element {
 	struct wl_flow_set set;
 };
@@ -263,26 +265,25 @@ _Static_assert(sizeof(struct wl_flow_used) <= sizeof(struct wl_flow_element), "e
 
 /* The reader's end of a ring: the only memory that a worker writes. The kernel side trusts none of it. */
 struct wl_reader {
-	__u64 tail; /* everything before this position may be overwritten */
+	__u64 tail; /* the writer may overwrite everything before this position */
 	__u64 pad[7];
-	__u64 wake_at; /* ring the bell once head has come this far; WL_AWAKE: not asleep */
+	__u64 wake_at; /* ring the bell once head has reached this position; WL_AWAKE: not asleep */
 	__u64 pad2[7];
 };
 
-#define WL_READERS (WL_SEGMENT / 128) /* that fit into the first element of a group's data map */
+#define WL_READERS (WL_SEGMENT / 128) /* number that fits into the first element of a group's data map */
 
 /* One element of a group's data map: element 0 holds the readers' ends, all others are segments. */
 struct wl_segment {
 	__u8 bytes[WL_SEGMENT + WL_SLACK];
 };
 
-/* The first bytes of a packet whose tag is put back: as many as a load that begins before the tag's end
- * takes. */
+/* The first bytes of a packet whose tag is put back: enough for a load that begins before the tag's end. */
 #define WL_FILTER_HEAD 24
 
 #define WL_HTTP_BLOCK  128 /* bytes of a segment that are read in one go */
 
-/* A segment that is being read. */
+/* State of reading a segment. */
 struct wl_http_work {
 	struct wl_http_way fresh; /* of a direction that is new */
 	__u32 from;		  /* where its payload begins in the packet */
@@ -292,7 +293,7 @@ struct wl_http_work {
 	__u8 block[WL_HTTP_BLOCK];
 };
 
-/* Private to a lane. */
+/* Private state of a lane. */
 struct wl_lane {
 	struct wl_parsed parsed;
 	__u64 seen; /* packets, whether or not a group wanted them */
@@ -300,15 +301,15 @@ struct wl_lane {
 	struct wl_filter_run filter; /* of the group at hand (verdict.h) */
 	__u8 head[WL_FILTER_HEAD];
 	__u64 egress_devices[WL_MAX_GROUPS * WL_EGRESS_DEVICES / 64]; /* of the groups in wl_packet.senders */
-	struct wirelane_packet shown;		    /* what users' functions are shown (show.h) */
+	struct wirelane_packet shown;		    /* the packet as users' functions see it (show.h) */
 	struct plugin_answer answer;		    /* of a plug-in */
-	struct wl_note note;			    /* of the first that left one */
+	struct wl_note note;			    /* the first note of a plug-in */
 	__u64 sending;				    /* 1: packets are being sent (send.h) */
 	struct wl_rule_work rules;		    /* of the group at hand (rules.h) */
 	struct wl_flow_key flow_key;		    /* of the packet at hand (flows.h) */
 	struct wl_flow_packet flow_packet;
 	struct wl_http_work http; /* of the packet at hand (http.h) */
-	__u32 nameless;		  /* the place of its flow, over all sets (application.h) */
+	__u32 nameless;		  /* the slot of its flow, over all sets (application.h) */
 	__u32 pad3;
 	__u64 payload[4];	  /* its first bytes */
 	struct wl_rtp_packet rtp; /* of the packet at hand (streams.h) */
@@ -321,7 +322,7 @@ _Static_assert(sizeof(struct wl_lane) % 64 == 0, "lanes share no cache line");
 
 /*
  * Features that a capture program is loaded with: bits of wl_config.features. The verifier removes the code
- * of all others. A group that needs another one replaces the program before it joins.
+ * of all others. A group that needs another feature replaces the program before it joins.
  */
 #define WL_HAS_FILTERS 0x1  /* expressions (lib/filter.h) */
 #define WL_HAS_RULES   0x2  /* rules, sets, patterns and egress devices (evaluate.h, send.h) */
@@ -338,7 +339,7 @@ struct wl_config {
 	__u32 seed;
 	__u32 link;	  /* enum wl_link of the device's packets */
 	__u32 batches;	  /* 1: the kernel lets programs tell batches apart (clock.h) */
-	__u32 batch_mark; /* a number of this instance's own, for that */
+	__u32 batch_mark; /* a number of this instance, for that purpose */
 	__u32 never;	  /* 0, which the verifier knows (prog_padding.h) */
 	__u32 programs;	  /* 1: steering programs are linked in (program.h) */
 	__u32 plugins;	  /* 1: plug-ins are (plugin.h) */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Bytes of a packet: in place where they are few, else by the helpers, wherever they lie. */
+/* Loads bytes of a packet: directly for short packets, otherwise by helpers, which reach linear and paged
+ * data. */
 #ifndef WL_LOAD_H
 #define WL_LOAD_H
 
@@ -10,8 +11,8 @@
 #include "instance.h"
 #include "lib/cursor.h"
 
-/* A packet of one to two times as many bytes is copied as its first and its last so many; they may overlap.
- */
+/* A packet of one to two times this many bytes is copied as its first and its last so many, which may
+ * overlap. */
 #define WL_SHORT 56
 
 static __always_inline void wl_copy_short(__u8 *to, const __u8 *from)
@@ -27,8 +28,8 @@ static __always_inline void wl_copy_short(__u8 *to, const __u8 *from)
 }
 
 /*
- * Whether the first `len` bytes were copied: of a short packet, whose linear part has them. It spares the
- * helper's calls, which weigh where there is little to copy. `to` has WL_SLACK bytes.
+ * Copies the first `len` bytes of a short packet, if its linear part has them; returns whether it did. It
+ * avoids the helper's calls, which are expensive for short copies. `to` has WL_SLACK bytes.
  */
 static __always_inline bool wl_load_short(void *ctx, enum wl_hook hook, __u8 *to, __u32 len)
 {
@@ -44,7 +45,8 @@ static __always_inline bool wl_load_short(void *ctx, enum wl_hook hook, __u8 *to
 		data = (void *)(long)((struct __sk_buff *)ctx)->data;
 		end = (void *)(long)((struct __sk_buff *)ctx)->data_end;
 	}
-	/* A bound that the verifier finds on the register that is added, whatever the compiler has merged. */
+	/* A bound that the verifier sees on the register that is added, whatever code the compiler has
+	 * merged. */
 	barrier_var(at);
 	at &= 63;
 	last = data + at;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The maps of an instance (instance.h says what each is for). Sizes marked 1 are set before load. */
+/* The maps of an instance (instance.h describes each). Sizes marked 1 are set before load. */
 #ifndef WL_MAPS_H
 #define WL_MAPS_H
 
@@ -89,7 +89,7 @@ struct {
 	__array(values, struct wl_rule_head_map);
 } wl_rule_heads SEC(".maps");
 
-/* The next three differ in size from group to group. */
+/* The sizes of the next three differ from group to group. */
 struct wl_rule_node_map {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE | BPF_F_INNER_MAP);
@@ -135,7 +135,7 @@ struct {
 	__array(values, struct wl_rule_count_map);
 } wl_rule_counts SEC(".maps");
 
-/* BPF_F_NO_PREALLOC: it takes memory for the rules that there are, and not for all that there may be. */
+/* BPF_F_NO_PREALLOC: it allocates memory for existing rules only, and not for the maximum. */
 struct wl_exact_map {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -152,8 +152,8 @@ struct {
 } wl_exact_rules SEC(".maps");
 
 /*
- * Named sets, which differ in size and in their number of hash functions. The kernel compares neither when it
- * puts a map into one of these (bpf_map_meta_equal() in kernel/bpf/map_in_map.c).
+ * Named sets, which differ in size and in their number of hash functions. The kernel compares neither when a
+ * map is inserted into one of these (bpf_map_meta_equal() in kernel/bpf/map_in_map.c).
  */
 struct wl_bloom_map {
 	__uint(type, BPF_MAP_TYPE_BLOOM_FILTER);
@@ -184,7 +184,7 @@ struct {
 	__array(values, struct wl_member_map);
 } wl_exacts SEC(".maps");
 
-/* The automata that search payloads, which differ in size too. They are filled before they are put here. */
+/* The automata that search payloads, which differ in size too. They are filled before they are inserted. */
 struct wl_search_page_map {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_INNER_MAP);
@@ -247,7 +247,7 @@ struct {
 	__array(values, struct wl_flow_map);
 } wl_flows SEC(".maps");
 
-/* Lanes share it: packets of a direction may come on several CPUs, one after the other. */
+/* Shared by lanes: packets of a direction may arrive on several CPUs, one after the other. */
 struct wl_http_way_map {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 1);
@@ -317,7 +317,7 @@ struct {
 	__type(value, struct wl_plugins);
 } wl_plugins SEC(".maps");
 
-/* The smallest ring buffer there is: 64 KiB is a multiple of every page size. */
+/* The smallest possible ring buffer: 64 KiB is a multiple of every page size. */
 struct wl_bell_map {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 65536);
@@ -330,7 +330,7 @@ struct {
 	__array(values, struct wl_bell_map);
 } wl_bells SEC(".maps");
 
-/* Looked at by wide.h, and bound to all programs by the loader (BPF_PROG_BIND_MAP), so that it is found. */
+/* Read by wide.h, and bound to all programs by the loader (BPF_PROG_BIND_MAP), so that it can be found. */
 struct {
 	__uint(type, BPF_MAP_TYPE_SOCKMAP);
 	__uint(max_entries, WL_MAX_GROUPS);

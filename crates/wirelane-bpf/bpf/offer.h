@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * What every capture hook does with a packet once it knows its length, lane and queue: parse it once, and
- * offer it to each active group. Hooks differ in how bytes are copied out of the packet, and in nothing else.
+ * Common part of all capture hooks, once length, lane and queue of a packet are known: parses the packet
+ * once, and offers it to each active group. Hooks differ only in how bytes are copied out of the packet.
  */
 #ifndef WL_OFFER_H
 #define WL_OFFER_H
@@ -27,8 +27,8 @@
 #include "lib/steer.h"
 
 /*
- * The parser for each kind of context; for global functions see wl_copy_xdp(). What lies behind `parsed` must
- * not be on the caller's stack (parse.h says why): to the verifier it is memory that it knows nothing of.
+ * The parser for each kind of context; for global functions see wl_copy_xdp(). `parsed` must not point to the
+ * caller's stack (parse.h explains why): the verifier treats it as memory with unknown contents.
  */
 __noinline int wl_parse_xdp(struct xdp_md *ctx, struct wl_parsed *parsed)
 {
@@ -45,8 +45,8 @@ __noinline int wl_parse_skb(struct __sk_buff *ctx, struct wl_parsed *parsed)
 }
 
 /*
- * Whether a filter accepts the packet, as it will be recorded: with its tag. `key` is the filter's in
- * wl_filters. Functions of their own, as above.
+ * Whether a filter accepts the packet in its recorded form: with its tag. `key` is the filter's index in
+ * wl_filters. Global functions, as above.
  */
 static __always_inline int wl_accepts(void *ctx, enum wl_hook hook, const struct wl_packet *packet, __u32 key)
 {
@@ -65,7 +65,7 @@ static __always_inline int wl_accepts(void *ctx, enum wl_hook hook, const struct
 	lane->filter.direction = packet->flags & WL_REC_EGRESS ? WL_FILTER_GONE_OUT : 0;
 	lane->filter.tagged = packet->vlan;
 	if (packet->vlan) {
-		/* What is not there is not asked for: wl_filter_load() looks at the length first. */
+		/* Missing bytes are not loaded: wl_filter_load() checks the length first. */
 		if (packet->wire_len > WL_PUT_BACK)
 			behind = packet->wire_len - WL_PUT_BACK;
 		if (behind > WL_FILTER_HEAD - WL_PUT_BACK)
@@ -89,14 +89,14 @@ __noinline int wl_accepts_skb(struct __sk_buff *ctx, struct wl_packet *packet, _
 }
 
 /*
- * Whether the rules of group g let the packet pass. Where they do not, it is counted, and *goes says where
- * the packet does not go.
+ * Whether the rules of group g let the packet pass. If they do not, it is counted, and *goes tells which
+ * receivers do not get the packet.
  */
 static __always_inline bool wl_rules_pass(void *ctx, enum wl_hook hook, struct wl_packet *packet,
 					  struct wl_parsed *parsed, struct wl_group *group,
 					  struct wl_tally *tally, __u32 g, __u32 *goes)
 {
-	/* Once: its owner may change it meanwhile. */
+	/* Read once: the owner may change it at any time. */
 	__u32 rules = *(volatile __u32 *)&group->rules, verdict, target;
 
 	packet->rule_id = 0;
@@ -144,7 +144,8 @@ static __always_inline bool wl_rules_pass(void *ctx, enum wl_hook hook, struct w
 	return false;
 }
 
-/* Offers the packet to one group. Who else does not get it: WL_CONSUMED, WL_BLOCKED, or 0. */
+/* Offers the packet to one group. Returns the other receivers that do not get it: WL_CONSUMED, WL_BLOCKED,
+ * or 0. */
 static __always_inline __u32 wl_offer_to(void *ctx, enum wl_hook hook, struct wl_packet *packet,
 					 struct wl_parsed *parsed, __u32 g)
 {
@@ -162,14 +163,14 @@ static __always_inline __u32 wl_offer_to(void *ctx, enum wl_hook hook, struct wl
 		return 0;
 	goes = wl_takes_rest(group);
 	chosen = wl_choose(parsed, !!(group->flags & WL_GROUP_INNER));
-	/* Its share first: of many groups that divide flows among them, one asks its filter and rules. */
+	/* The share first: of many groups that divide flows, only one evaluates its filter and rules. */
 	if (group->shares &&
 	    !wl_is_in_share(wl_packet_hash(parsed, chosen, group->share_seed), group->share, group->shares)) {
 		wl_account_seen(tally, packet);
 		tally->filtered += packet->segments;
 		return goes;
 	}
-	/* Once: its owner may change it meanwhile. */
+	/* Read once: the owner may change it at any time. */
 	filter = *(volatile __u32 *)&group->filter;
 	if (wl_has(WL_HAS_FILTERS) && filter) {
 		key = g * WL_GROUP_FILTERS + ((filter - 1) & (WL_GROUP_FILTERS - 1));
@@ -193,7 +194,7 @@ static __always_inline __u32 wl_offer_to(void *ctx, enum wl_hook hook, struct wl
 		break;
 	case WL_STEER_COPY:
 		for (i = 0; i < WL_MAX_WORKERS && i < group->workers; i++) {
-			/* Every copy counts. */
+			/* Every copy is counted. */
 			wl_account_seen(tally, packet);
 			wl_deliver(ctx, hook, packet, parsed, group, tally, g, i);
 		}
@@ -252,8 +253,8 @@ static __always_inline __u32 wl_offer_all(void *ctx, enum wl_hook hook, struct w
 }
 
 /*
- * Counts the packet in its lane, parses it and offers it to every active group; packet->lane, queue,
- * wire_len, flags and vlan are the caller's. True: it does not go on to the host stack.
+ * Counts the packet in its lane, parses it and offers it to every active group; the caller sets packet->lane,
+ * queue, wire_len, flags and vlan. True: it does not go on to the host stack.
  */
 static __always_inline bool wl_offer(void *ctx, enum wl_hook hook, struct wl_packet *packet)
 {
@@ -277,7 +278,7 @@ static __always_inline bool wl_offer(void *ctx, enum wl_hook hook, struct wl_pac
 	if (!active)
 		return false;
 	wl_mark_begin(packet, instance, active);
-	/* One group that wants a reading per packet has it for all. */
+	/* If one group wants a clock read per packet, all groups get it. */
 	if (wl_config.batches && !(active & ~*(volatile __u64 *)&instance->batch_clock)) {
 		packet->ts_ns = wl_batch_time();
 		packet->flags |= WL_REC_BATCH_CLOCK;

@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Time order over lanes: the writer's half. The reader's half is crates/wirelane/src/engine/ring/order.rs.
+ * Time order across lanes: the writer's half. The reader's half is crates/wirelane/src/engine/ring/order.rs.
  *
- * A worker merges the rings of several lanes by time stamp. It must not pass a record on while another lane
+ * A worker merges the rings of several lanes by time stamp. It must not deliver a record while another lane
  * can still publish an earlier one. A lane reads the clock before it copies the packet, so a packet can be
- * stamped and not yet published. Each lane therefore marks the packet at hand:
+ * stamped and not yet published. Each lane therefore marks the current packet:
  *
  *	in_flight = WL_MARK_UNSTAMPED	before the clock is read
  *	in_flight = stamp		once it has been read
  *	in_flight = 0			once the packet is in all rings
  *
  * A worker reads the clock, then each lane's mark, then each ring's head. A lane that was found without a
- * packet stamps its next packet after the worker's reading of the clock; a lane that was found with a stamp
- * publishes nothing earlier than that stamp.
+ * packet stamps its next packet after the worker's clock read; a lane that was found with a stamp publishes
+ * nothing earlier than that stamp.
  *
  * Memory order:
  *   in_flight = WL_MARK_UNSTAMPED  before the clock is read. x86 may read the clock while the store is still
- *in the store buffer, which drains within a microsecond; the worker subtracts SLACK_NS (order.rs) from its
- *     own reading of the clock for this. Elsewhere wl_publish() is a fully ordered exchange.
+ *     in the store buffer, which drains within a microsecond; the worker subtracts SLACK_NS (order.rs) from
+ *     its own clock read for this. Elsewhere wl_publish() is a fully ordered exchange.
  *   record bytes and heads  before  in_flight = 0 (wl_publish(); pairs with the Acquire load in
  *     Merge::look(), which comes before its loads of the heads)
  */
@@ -35,7 +35,7 @@ static __always_inline struct wl_mark *wl_mark_of(const struct wl_packet *packet
 	return packet->marked ? bpf_map_lookup_elem(&wl_marks, &lane) : 0;
 }
 
-/* Marks the packet at hand as not yet stamped, if a group among the active ones is ordered. */
+/* Marks the current packet as not yet stamped, if one of the active groups is ordered. */
 static __always_inline void wl_mark_begin(struct wl_packet *packet, const struct wl_instance *instance,
 					  __u64 active)
 {
@@ -49,7 +49,7 @@ static __always_inline void wl_mark_begin(struct wl_packet *packet, const struct
 
 /*
  * Marks the packet with its stamp. bpf_ktime_get_ns() may step back by some nanoseconds when the kernel
- * adjusts its clock (kernel/time/timekeeping.c, ktime_get_mono_fast_ns()): then the stamp before it is used
+ * adjusts its clock (kernel/time/timekeeping.c, ktime_get_mono_fast_ns()): then the previous stamp is used
  * again.
  */
 static __always_inline void wl_mark_stamp(struct wl_packet *packet)
@@ -64,7 +64,7 @@ static __always_inline void wl_mark_stamp(struct wl_packet *packet)
 	*(volatile __u64 *)&mark->in_flight = packet->ts_ns;
 }
 
-/* The packet is in all rings that it goes to. */
+/* Clears the mark: the packet is in all its rings. */
 static __always_inline void wl_mark_end(const struct wl_packet *packet)
 {
 	struct wl_mark *mark = wl_mark_of(packet);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Runs the packet functions on one packet and keeps what they found in a map. It is attached nowhere: tests
- * drive it with BPF_PROG_TEST_RUN, to compare the kernel's compilation with the native one, and benchmarks
- * measure what parsing and hashing cost.
+ * Runs the packet functions on one packet and stores their results in a map. It is attached nowhere: tests
+ * run it with BPF_PROG_TEST_RUN, to compare the kernel's compilation with the native one, and benchmarks
+ * measure the cost of parsing and hashing.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
@@ -13,7 +13,7 @@
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-/* What the next run is to do. In a map and not in read-only data: one loaded program serves every test. */
+/* Parameters of the next run. In a map and not in read-only data: one loaded program serves every test. */
 struct probe_input {
 	__u32 link;    /* enum wl_link */
 	__u32 options; /* WL_PARSE_* */
@@ -25,7 +25,7 @@ struct probe_output {
 	struct wl_parsed parsed; /* inner is cleared without WL_PKT_TUNNEL, so that results can be compared */
 	struct wl_record record;
 	__u32 outer_hash;
-	__u32 packet_hash; /* of the inner headers where there are some */
+	__u32 packet_hash; /* of the inner headers if there are any */
 };
 
 struct {
@@ -62,7 +62,7 @@ int wl_parse_probe(struct xdp_md *ctx)
 	return XDP_PASS;
 }
 
-/* What a capture program pays per packet for the common case: Ethernet, parse, hash of the outer headers. */
+/* The cost of a capture program per packet in the common case: Ethernet, parse, hash of the outer headers. */
 SEC("xdp.frags")
 int wl_parse_cost(struct xdp_md *ctx)
 {
@@ -76,7 +76,7 @@ int wl_parse_cost(struct xdp_md *ctx)
 	return XDP_PASS;
 }
 
-/* The same without the parser, to subtract what a test run costs by itself. */
+/* The same without the parser, to subtract the cost of a test run itself. */
 SEC("xdp.frags")
 int wl_empty_cost(struct xdp_md *ctx)
 {

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Plug-ins: functions that users bring (include/wirelane/plugin.h), which rules ask as a condition. They are
- * linked in as steering programs are, and for the same reasons (program.h): there are WL_RULE_PLUGINS places
- * for them, weak functions, and wl_config.plugins is 0 as long as no group has one.
+ * Plug-ins: functions of users (include/wirelane/plugin.h), which rules use as a condition. They are linked
+ * in as steering programs are, and for the same reasons (program.h): there are WL_RULE_PLUGINS slots for
+ * them, weak functions, and wl_config.plugins is 0 as long as no group has one.
  *
- * A plug-in sets a bit of WL_DIM_PAYLOAD, as patterns do. It is asked where the payload is searched, so at
- * most once for a packet and a group, and not where an earlier rule has decided. wl_rule_set.plugin says
- * which places a set asks; they are places of its group.
+ * A plug-in sets a bit of WL_DIM_PAYLOAD, as patterns do. It runs when the payload is searched, so at most
+ * once for a packet and a group, and not if an earlier rule has decided. wl_rule_set.plugin lists the slots
+ * that a set uses; they are slots of its group.
  *
- * Who is too slow harms no one else: one of WL_PLUGIN_EVERY runs is timed. Where WL_PLUGIN_RUNS of these have
- * taken more than the group's budget on the average, the plug-in is switched off, for this group and lane. A
- * run counts with at most WL_PLUGIN_MOST times the budget: an interrupt in it, or a virtual machine that had
+ * A slow plug-in harms only its own group: one of WL_PLUGIN_EVERY runs is timed. If WL_PLUGIN_RUNS of these
+ * have exceeded the group's budget on average, the plug-in is switched off, for this group and lane. A run
+ * counts with at most WL_PLUGIN_MOST times the budget: an interrupt during it, or a virtual machine that had
  * to wait, are not the plug-in's fault.
  */
 #ifndef WL_PLUGIN_H
@@ -30,7 +30,7 @@ _Static_assert(PLUGIN_PASS == WL_VERDICT_PASS && PLUGIN_DROP == WL_VERDICT_DROP 
 	       "a plug-in returns a verdict");
 _Static_assert(PLUGIN_NOTE == sizeof(((struct wl_note *)0)->bytes), "a note goes into a record as it is");
 
-/* A place that nobody has linked a plug-in into; never asked, as no set names it. */
+/* A slot without a linked plug-in; never called, as no set names it. */
 #define WL_PLUGIN_PLACE(number)                                                                              \
 	__weak int wirelane_plugin_v1_##number(const struct wirelane_packet *packet,                         \
 					       struct plugin_answer *answer)                                 \
@@ -43,7 +43,7 @@ WL_PLUGIN_PLACE(1)
 WL_PLUGIN_PLACE(2)
 WL_PLUGIN_PLACE(3)
 
-/* Whether the plug-in goes on, after a run of so many nanoseconds. */
+/* Whether the plug-in stays enabled, after a run of `ns` nanoseconds. */
 static __always_inline void wl_plugin_timed(struct wl_plugin *plugin, __u64 ns, __u64 budget)
 {
 	__u64 most = budget * WL_PLUGIN_MOST;
@@ -76,7 +76,7 @@ static __always_inline void wl_plugin_answered(struct wl_lane *lane, struct wl_p
 	__builtin_memcpy(lane->note.bytes, lane->answer.note, PLUGIN_NOTE);
 }
 
-/* Asks the plug-in at a place; `of` is the set's number, and WL_PLUGIN_OF times the place. */
+/* Runs the plug-in in a slot; `of` is the set's number, and WL_PLUGIN_OF times the slot. */
 #define WL_PLUGIN_OF 65536
 
 static __always_inline int wl_plugin_ask(void *ctx, enum wl_hook hook, struct wl_packet *packet,
@@ -105,7 +105,7 @@ static __always_inline int wl_plugin_ask(void *ctx, enum wl_hook hook, struct wl
 		return 0;
 	}
 	plugin->asked++;
-	/* Of the headers that this group chooses: it is steered later. */
+	/* Hash of the headers that this group chooses: steering happens later. */
 	packet->hash =
 	    wl_packet_hash(parsed, wl_choose(parsed, !!(group->flags & WL_GROUP_INNER)), wl_config.seed);
 	if (hook == WL_HOOK_XDP)
@@ -130,7 +130,7 @@ static __always_inline int wl_plugin_ask(void *ctx, enum wl_hook hook, struct wl
 	}
 	if (began)
 		wl_plugin_timed(plugin, bpf_ktime_get_ns() - began, group->plugin_budget);
-	/* What is no verdict is no match. */
+	/* An invalid verdict counts as no match. */
 	if (verdict > PLUGIN_DIGEST)
 		verdict = PLUGIN_NO;
 	if (verdict) {
@@ -142,7 +142,7 @@ static __always_inline int wl_plugin_ask(void *ctx, enum wl_hook hook, struct wl
 	return 0;
 }
 
-/* The same as functions of their own: see wl_copy_xdp(). */
+/* The same as global functions: see wl_copy_xdp(). */
 __noinline int wl_plugin_xdp(struct xdp_md *ctx, struct wl_packet *packet, struct wl_parsed *parsed, __u32 of)
 {
 	return wl_config.plugins && packet && parsed ? wl_plugin_ask(ctx, WL_HOOK_XDP, packet, parsed, of)
@@ -156,7 +156,7 @@ __noinline int wl_plugin_skb(struct __sk_buff *ctx, struct wl_packet *packet, st
 						     : 0;
 }
 
-/* Asks all plug-ins that the set asks. */
+/* Runs all plug-ins that the set uses. */
 static __always_inline void wl_plugins_ask(void *ctx, enum wl_hook hook, struct wl_packet *packet,
 					   struct wl_parsed *parsed, __u32 target)
 {

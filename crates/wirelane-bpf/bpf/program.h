@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Steering programs: functions that users bring (include/wirelane/steer.h), linked into the capture program.
+ * Steering programs: functions of users (include/wirelane/steer.h), linked into the capture program.
  *
- * There are WL_MAX_PROGRAMS places for them, each a weak function here. Who joins with a program of his own
- * has its object linked with ours (crates/wirelane/src/engine/ring/program/): its function takes the place of
- * a weak one. The result is loaded over the maps of the running instance and put on the device in the place
- * of the program that is there, before the group becomes active.
+ * There are WL_MAX_PROGRAMS slots for them, each a weak function here. The object of a joining group's
+ * program is linked with ours (crates/wirelane/src/engine/ring/program/): its function replaces a weak one.
+ * The result is loaded over the maps of the running instance and replaces the program on the device, before
+ * the group becomes active.
  *
- * Not by tail calls: a program that is bound to a device may have no array of programs. Not by extension
- * programs (freplace): some kernels refuse them even to root. As long as no group has a program,
+ * Tail calls are not possible: a program that is bound to a device may have no array of programs. Nor are
+ * extension programs (freplace): some kernels refuse them even to root. As long as no group has a program,
  * wl_config.programs is 0, which the verifier knows: none of this is in the loaded program then.
  */
 #ifndef WL_PROGRAM_H
@@ -18,7 +18,7 @@
 #include "show.h"
 #include "../include/wirelane/steer.h"
 
-/* A place that nobody has linked a program into; never asked, as no active group names it. */
+/* A slot without a linked program; never called, as no active group names it. */
 #define WL_PROGRAM_PLACE(number)                                                                             \
 	__weak int wirelane_steer_v1_##number(const struct steer_packet *packet)                             \
 	{                                                                                                    \
@@ -30,7 +30,7 @@ WL_PROGRAM_PLACE(1)
 WL_PROGRAM_PLACE(2)
 WL_PROGRAM_PLACE(3)
 
-/* What the program of group g says: a worker, or below 0 that the packet is not for the group. */
+/* Result of the program of group g: a worker, or a negative number if the packet is not for the group. */
 static __always_inline int wl_ask(void *ctx, enum wl_hook hook, struct wl_packet *packet,
 				  struct wl_parsed *parsed, __u32 g)
 {
@@ -57,7 +57,7 @@ static __always_inline int wl_ask(void *ctx, enum wl_hook hook, struct wl_packet
 	return STEER_NOT_MINE;
 }
 
-/* The same as functions of their own: see wl_copy_xdp(). */
+/* The same as global functions: see wl_copy_xdp(). */
 __noinline int wl_ask_xdp(struct xdp_md *ctx, struct wl_packet *packet, struct wl_parsed *parsed, __u32 g)
 {
 	return packet && parsed ? wl_ask(ctx, WL_HOOK_XDP, packet, parsed, g) : STEER_NOT_MINE;

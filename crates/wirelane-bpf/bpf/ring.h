@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * The ring between one lane and one worker: the writer's half. The reader's half is
- * crates/wirelane/src/engine/ring/reader.rs. A change here is made in its model too, in model/mod.rs beside
- * it, which proves the two under loom.
+ * crates/wirelane/src/engine/ring/reader.rs. Changes here must be repeated in the model of the ring, in
+ * model/mod.rs beside it, which verifies both halves under loom.
  *
- * Positions are counts of bytes ever written (64 bit, they never wrap in practice). Position p lies in
- * segment (p >> WL_SEGMENT_SHIFT) mod segments at offset p mod WL_SEGMENT; what crosses the end of a segment
+ * Positions are counts of bytes ever written (64 bit, they never wrap in practice). Position p is in segment
+ * (p >> WL_SEGMENT_SHIFT) mod segments at offset p mod WL_SEGMENT; a record that crosses the end of a segment
  * spills into its slack, so a record is always contiguous.
  *
  *       tail            public_head        head
@@ -16,8 +16,8 @@
  *                        or WL_PUBLISH_NS
  *
  * Trust: the reader's end is memory that user space can write. It is read into a local once, and a tail that
- * is not within one ring's length behind the head counts as "no room": a hostile or broken reader loses its
- * own packets, nothing else. Offsets are masked, so the verifier proves that no position leads outside.
+ * is not within one ring's length behind the head counts as "no space": a hostile or broken reader loses only
+ * its own packets. Offsets are masked, so the verifier proves that no position leads outside.
  *
  * Memory order:
  *   record bytes  before  head         (publish() below; pairs with Reader::peek)
@@ -33,7 +33,7 @@
 
 #include "maps.h"
 
-/* A record is published at once if none was for as long: it wakes a worker at most as often. */
+/* A record is published at once if none was published for this time: it limits the rate of wake-ups. */
 #define WL_PUBLISH_NS 1000000
 
 static __always_inline void wl_publish(__u64 *index, __u64 value)
@@ -70,8 +70,8 @@ static __always_inline void wl_ring_publish(struct wl_ring *ring, void *data, __
 	reader = wl_reader_of(data, ring_index);
 	if (!reader)
 		return;
-	/* No fence between the store above and this load: a worker that falls asleep between the two is
-	 * woken by its time-out, which bounds the delay; a fence would cost every publication.
+	/* No fence between the store above and this load: a worker that falls asleep between the two is woken
+	 * by its time-out, which limits the delay; a fence would add a cost to every publication.
 	 */
 	wake_at = *(volatile __u64 *)&reader->wake_at;
 	if (wake_at == WL_AWAKE || (__s64)(head - wake_at) < 0 || wake_at == ring->rung_for)
@@ -86,7 +86,7 @@ static __always_inline void wl_ring_publish(struct wl_ring *ring, void *data, __
 	}
 }
 
-/* Bytes that the worker has not given back, by its own word; a word that makes no sense means "all". */
+/* Bytes that the worker has not returned, according to its tail; an invalid tail means "all". */
 static __always_inline __u64 wl_ring_unread(struct wl_ring *ring, void *data, __u32 ring_index,
 					    __u32 segments)
 {
@@ -104,8 +104,8 @@ static __always_inline __u64 wl_ring_unread(struct wl_ring *ring, void *data, __
 }
 
 /*
- * Room for a record of `size` bytes at the ring's head: a pointer to WL_SLACK bytes that may be written, or
- * NULL where there is none.
+ * Reserves space for a record of `size` bytes at the ring's head: returns a pointer to WL_SLACK writable
+ * bytes, or NULL if the ring is full.
  */
 static __always_inline __u8 *wl_ring_reserve(struct wl_ring *ring, void *data, __u32 ring_index,
 					     __u32 segments, __u32 size)
@@ -126,8 +126,8 @@ static __always_inline __u8 *wl_ring_reserve(struct wl_ring *ring, void *data, _
 }
 
 /*
- * The record of `size` bytes at the head, stamped ts_ns, is whole. It is published at once if the last
- * publication was long ago, so that a lone packet wakes its worker; otherwise with what follows it.
+ * Commits the record of `size` bytes at the head, stamped ts_ns. It is published at once if the last
+ * publication was long ago, so that a single packet wakes its worker; otherwise with later records.
  */
 static __always_inline void wl_ring_commit(struct wl_ring *ring, void *data, __u32 ring_index, __u32 bell_key,
 					   __u32 publish_every, __u32 size, __u64 ts_ns)

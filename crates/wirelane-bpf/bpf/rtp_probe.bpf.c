@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * RTP statistics of packets in a map, in the kernel. It is attached nowhere: tests drive it with
- * BPF_PROG_TEST_RUN, to compare the kernel's compilation with the native one, and benchmarks measure what a
- * packet costs.
+ * RTP statistics of packets in a map, in the kernel. It is attached nowhere: tests run it with
+ * BPF_PROG_TEST_RUN, to compare the kernel's compilation with the native one, and benchmarks measure the cost
+ * of a packet.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
@@ -21,7 +21,7 @@ struct probe_packet {
 
 struct probe_run {
 	struct wl_rtp_stream stream;
-	__u64 count; /* of packets that are added, in order */
+	__u64 count; /* of packets to add, in order */
 	struct probe_packet packets[PROBE_PACKETS];
 };
 

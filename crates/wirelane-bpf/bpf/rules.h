@@ -2,17 +2,17 @@
 /*
  * Evaluation of rules in the kernel: lib/evaluate.h over maps.
  *
- * Whoever includes this file has defined where things are. `target` is the number of a group, and
- * WL_RULE_TARGET_SET times which of its sets:
+ * A file that includes this one has defined the access to the tables. `target` is the number of a group, plus
+ * WL_RULE_TARGET_SET times the index of its set:
  *
  *	wl_rules_lane(lane, &parsed): the lane's struct wl_rule_work, and its packet
  *	wl_rules_set(target), wl_rules_nodes(target), wl_rules_classes(target), wl_rules_counts(target),
- *	wl_rules_exact_rules(target): the set, and maps; NULL where there are none
- *	wl_rules_blooms(target, test), wl_rules_exacts(target, test): the named set of a test, the same way
- *	wl_rules_pages(target), wl_rules_outputs(target): the automata that search payloads, the same way
+ *	wl_rules_exact_rules(target): the set, and maps; NULL if they do not exist
+ *	wl_rules_blooms(target, test), wl_rules_exacts(target, test): the named set of a test, likewise
+ *	wl_rules_pages(target), wl_rules_outputs(target): the automata that search payloads, likewise
  *
- * The parts are global functions, which the verifier walks once each, whatever they are given. Linux 6.1
- * takes no key out of memory that such a function was given: hence some look-ups are made twice.
+ * The parts are global functions, which the verifier walks once each, whatever their arguments. Linux 6.1
+ * does not accept a map key in memory that was passed to such a function: hence some look-ups are made twice.
  */
 #ifndef WL_RULES_H
 #define WL_RULES_H
@@ -41,7 +41,7 @@ struct wl_rule_env {
 	void *classes;
 	void *counts;
 	void *exact_rules;
-	void *bloom; /* of the test at hand */
+	void *bloom; /* of the current test */
 	void *pages;
 	void *outputs;
 	__u32 target;
@@ -90,8 +90,8 @@ static __always_inline int wl_rules_ask(const struct wl_rule_env *env, __u32 tes
 }
 
 /*
- * The headers that were chosen, by work->at, which wl_rules_choose() has set. To the verifier they are at one
- * place that it does not know, and not at two that it would walk everything behind for, each on its own.
+ * The chosen headers, at offset work->at, which wl_rules_choose() has set. For the verifier they are at one
+ * unknown offset, and not at two, for each of which it would walk all later code separately.
  */
 static __always_inline const struct wl_ip *wl_rule_headers(const struct wl_rule_work *work,
 							   const struct wl_parsed *parsed)
@@ -109,7 +109,7 @@ static __always_inline void wl_rules_choose(struct wl_rule_work *work, const str
 		wl_rule_fresh(work->at) = __builtin_offsetof(struct wl_parsed, inner);
 }
 
-/* A rule's counters in the lane at hand, or NULL. */
+/* A rule's counters in the current lane, or NULL. */
 static __always_inline struct wl_rule_counts *wl_rule_counts_of(void *counts, const struct wl_rule *rule,
 								const struct wl_rule_work *work)
 {
@@ -118,19 +118,19 @@ static __always_inline struct wl_rule_counts *wl_rule_counts_of(void *counts, co
 	return bpf_map_lookup_elem(counts, &key);
 }
 
-/* Later: the stack has no room for it at this depth. */
+/* Defers the insertion: the stack has no space for it at this depth. */
 static __always_inline void wl_rules_make(const struct wl_rule_env *env, const struct wl_rule *rule,
 					  struct wl_rule_counts *counts, const struct wl_parsed *parsed,
 					  const struct wl_ip *chosen, struct wl_rule_work *work)
 {
 	__u32 at = wl_rule_fresh(work->makes);
 
-	/* There are no more than hits. */
+	/* The number is limited by that of hits. */
 	work->make[at & (WL_RULE_HITS - 1)] = work->rule;
 	wl_rule_fresh(work->makes) = at + 1;
 }
 
-/* Whether a test of a named set holds of the lane's packet. */
+/* Whether a test of a named set holds for the lane's packet. */
 __noinline int wl_rules_member(struct wl_rule_set *set, __u32 lane, __u32 target, __u32 test)
 {
 	struct wl_rule_env env = {.bloom = wl_rules_blooms(target, test), .target = target};
@@ -140,7 +140,7 @@ __noinline int wl_rules_member(struct wl_rule_set *set, __u32 lane, __u32 target
 	return set && work ? wl_rule_member(&env, set, wl_rule_headers(work, parsed), work, test) : 0;
 }
 
-/* The byte of WL_DIM_SETS: work->held. */
+/* Computes the byte of WL_DIM_SETS: work->held. */
 __noinline int wl_rules_members(struct wl_rule_set *set, struct wl_rule_work *work)
 {
 	__u32 held = 0, test;
@@ -164,7 +164,7 @@ static __always_inline __u32 wl_rules_held(const struct wl_rule_env *env, const 
 	return wl_rule_fresh(work->held);
 }
 
-/* The clauses of a word that accept the packet: work->bits. */
+/* Computes the clauses of a word that accept the packet: work->bits. */
 __noinline int wl_rules_bits(struct wl_rule_set *set, struct wl_rule_work *work, __u32 target, __u32 word)
 {
 	struct wl_rule_env env = {.classes = wl_rules_classes(target)};
@@ -181,7 +181,7 @@ static __always_inline __u64 wl_rules_word(const struct wl_rule_env *env, const 
 	return wl_rule_fresh(work->bits);
 }
 
-/* Does what a wildcard rule says that was hit. */
+/* Applies a wildcard rule that was hit. */
 __noinline int wl_rule_act(struct wl_rule *rule, struct wl_rule_counts *counts, struct wl_parsed *parsed,
 			   struct wl_rule_work *work)
 {
@@ -199,7 +199,7 @@ static __always_inline int wl_rules_act(const struct wl_rule_env *env, const str
 	return wl_rule_act((struct wl_rule *)rule, counts, (struct wl_parsed *)parsed, work);
 }
 
-/* Exact-match rules. Not 0: wildcard rules come next. */
+/* Evaluates exact-match rules. Not 0: wildcard rules come next. */
 __noinline int wl_rules_by_key(struct wl_rule_set *set, __u32 lane, __u32 target)
 {
 	struct wl_rule_env env = {.exact_rules = wl_rules_exact_rules(target)};
@@ -211,7 +211,7 @@ __noinline int wl_rules_by_key(struct wl_rule_set *set, __u32 lane, __u32 target
 	return wl_rules_exact(&env, set, parsed, wl_rule_headers(work, parsed), work);
 }
 
-/* Wildcard rules. */
+/* Evaluates wildcard rules. */
 __noinline int wl_rules_by_class(struct wl_rule_set *set, struct wl_parsed *parsed, struct wl_rule_work *work,
 				 __u32 target)
 {
@@ -226,7 +226,7 @@ __noinline int wl_rules_by_class(struct wl_rule_set *set, struct wl_parsed *pars
 	return 0;
 }
 
-/* Makes an exact-match rule of the lane's packet. */
+/* Inserts an exact-match rule for the lane's packet. */
 __noinline int wl_rule_make(struct wl_rule *rule, struct wl_rule_counts *counts, __u32 lane, __u32 target)
 {
 	struct wl_rule_env env = {.exact_rules = wl_rules_exact_rules(target)};
@@ -238,7 +238,7 @@ __noinline int wl_rule_make(struct wl_rule *rule, struct wl_rule_counts *counts,
 	return 0;
 }
 
-/* Makes the exact-match rules that wildcard rules have asked for. */
+/* Inserts the exact-match rules that wildcard rules have requested. */
 __noinline int wl_rules_make_all(struct wl_rule_set *set, struct wl_rule_work *work, __u32 lane, __u32 target)
 {
 	void *counts = wl_rules_counts(target);
@@ -254,7 +254,7 @@ __noinline int wl_rules_make_all(struct wl_rule_set *set, struct wl_rule_work *w
 	return 0;
 }
 
-/* The lane's payload is to be searched, and plug-ins are to be asked. */
+/* Begins a search of the lane's payload, and selects the plug-ins to run. */
 __noinline int wl_rules_search(struct wl_rule_set *set, struct wl_parsed *parsed, struct wl_rule_work *work)
 {
 	__u32 asks = 0, place;
@@ -268,7 +268,7 @@ __noinline int wl_rules_search(struct wl_rule_set *set, struct wl_parsed *parsed
 	return 0;
 }
 
-/* It has been. */
+/* Ends the search of the payload. */
 __noinline int wl_rules_searched(struct wl_rule_set *set, struct wl_rule_work *work, __u32 target)
 {
 	void *counts = wl_rules_counts(target);
@@ -282,9 +282,9 @@ __noinline int wl_rules_searched(struct wl_rule_set *set, struct wl_rule_work *w
 }
 
 /*
- * Evaluates the lane's packet: work->facts is what is known of it, work->evaluated the result. `inner`: by the
- * headers inside a tunnel, where there is one. The verdict; 0 where there is no such set. WL_VERDICT_SEARCH:
- * whoever has the packet calls wl_search_payload(), and this again with `searched`.
+ * Evaluates the lane's packet: work->facts are the inputs, work->evaluated the result. `inner`: by the
+ * headers inside a tunnel, if there is one. Returns the verdict; 0 if the set does not exist. After
+ * WL_VERDICT_SEARCH, the owner of the packet calls wl_search_payload(), and this again with `searched`.
  */
 static __always_inline __u32 wl_rules_evaluate(__u32 lane, __u32 target, int inner, int searched)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Evaluates one packet by one rule set. It is attached nowhere: tests drive it with BPF_PROG_TEST_RUN, to
- * compare the kernel's compilation of the evaluator with the native one, and benchmarks measure what it costs.
+ * Evaluates one packet by one rule set. It is attached nowhere: tests run it with BPF_PROG_TEST_RUN, to
+ * compare the kernel's compilation of the evaluator with the native one, and benchmarks measure its cost.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
@@ -94,7 +94,7 @@ struct {
 	__type(value, struct wl_search_outputs);
 } probe_outputs SEC(".maps");
 
-/* What the next run is to do, and where it works. */
+/* Parameters of the next run, and its working memory. */
 struct probe_lane {
 	struct wl_parsed parsed;
 	struct wl_rule_work work;
@@ -109,7 +109,7 @@ struct {
 	__type(value, struct probe_lane);
 } probe_lane SEC(".maps");
 
-/* Functions of their own for the verifier, as in the capture program (offer.h). */
+/* Global functions for the verifier, as in the capture program (offer.h). */
 __noinline int wl_probe_parse(struct xdp_md *ctx, struct wl_parsed *parsed, __u32 link)
 {
 	if (parsed)
@@ -147,7 +147,7 @@ static __always_inline struct wl_rule_set *wl_rules_set(__u32 target)
 
 static __always_inline void *wl_rules_nodes(__u32 target)
 {
-	/* Or the compiler leaves it out of calls, for which the verifier refuses them. */
+	/* Otherwise the compiler removes the argument from calls, and the verifier rejects them. */
 	wl_keep(target);
 	return &probe_nodes;
 }
@@ -212,7 +212,7 @@ int wl_rules_probe(struct xdp_md *ctx)
 	return wl_probe_evaluate(key, 1);
 }
 
-/* The same without the evaluator, to subtract what the rest of a test run costs. */
+/* The same without the evaluator, to subtract the remaining cost of a test run. */
 SEC("xdp.frags")
 int wl_rules_cost(struct xdp_md *ctx)
 {

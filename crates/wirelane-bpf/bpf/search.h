@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Searching a payload in the kernel: lib/search.h over maps. The payload is copied block by block to the
- * lane's memory, by the helpers, which reach it wherever it lies.
+ * Searches a payload in the kernel: lib/search.h over maps. The payload is copied block by block to the
+ * lane's memory, by helpers, which reach linear and paged data.
  *
  * The parts are global functions, as in rules.h: the verifier walks a block once, and not for each block of a
  * packet.
@@ -12,7 +12,7 @@
 #include "fetch.h"
 #include "rules.h"
 
-/* Takes down the patterns that end in a state. */
+/* Records the patterns that end in a state. */
 __noinline int wl_search_state(__u32 lane, __u32 target, __u32 state, __u32 end)
 {
 	struct wl_rule_env env = {.pages = wl_rules_pages(target), .outputs = wl_rules_outputs(target)};
@@ -74,7 +74,7 @@ static __always_inline void wl_search_payload(void *ctx, enum wl_hook hook, __u3
 		if (tag)
 			from -= WL_VLAN_TAG;
 		if (wl_load_most(ctx, hook, from, work->search.block, length, WL_SEARCH_BLOCK)) {
-			/* Cannot be: the packet has as many bytes. */
+			/* Impossible: the packet has as many bytes. */
 			work->evaluated.flags |= WL_EVALUATED_HALF;
 			return;
 		}

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Sending packets to other devices, as rules say: tc only, where the kernel says what became of each copy.
+ * Sends packets to other devices, as rules request: tc only, where the kernel reports the result of each
+ * copy.
  *
- * A group that sends the packet leaves the egress devices in its lane; once every group has been offered it, they all
- * go out. Sending may move the packet in memory, and runs whatever is on the egress device's way out, at once: if that
- * sends to this device again, its capture sees a packet in the midst of ours, in the same lane. Such a packet
- * is captured and not sent on (it counts as unsent), so that it cannot go round.
+ * A group that sends the packet stores the egress devices in its lane; once every group has been offered the
+ * packet, all copies are sent. Sending may move the packet in memory, and runs the egress path of the other
+ * device immediately: if that sends to this device again, its capture sees a packet during the processing of
+ * ours, in the same lane. Such a packet is captured and not sent on (it counts as unsent), so that it cannot
+ * loop.
  */
 #ifndef WL_SEND_H
 #define WL_SEND_H
@@ -18,7 +20,7 @@
 
 #define WL_GROUPS_A_WORD (64 / WL_EGRESS_DEVICES) /* in wl_lane.egress_devices */
 
-/* The packet goes to packet->egress_devices of group g, once all groups have been offered it. */
+/* Schedules the packet for packet->egress_devices of group g, once all groups have been offered it. */
 static __always_inline void wl_send_later(struct wl_packet *packet, __u32 g)
 {
 	__u32 key = packet->lane, shift = g % WL_GROUPS_A_WORD * WL_EGRESS_DEVICES;
@@ -32,7 +34,7 @@ static __always_inline void wl_send_later(struct wl_packet *packet, __u32 g)
 	packet->senders |= 1 << (g & (WL_MAX_GROUPS - 1));
 }
 
-/* Sends the packet to these egress devices of group g, and counts. `refuse`: it sends nothing. */
+/* Sends the packet to these egress devices of group g, and counts. `refuse`: sends nothing. */
 __noinline int wl_send_of(struct __sk_buff *skb, __u32 lane, __u32 g, __u32 egress_devices, __u32 refuse)
 {
 	__u32 key = g * wl_config.lanes + lane, e;
@@ -43,7 +45,7 @@ __noinline int wl_send_of(struct __sk_buff *skb, __u32 lane, __u32 g, __u32 egre
 	for (e = 0; e < WL_EGRESS_DEVICES; e++) {
 		if (!(egress_devices & 1 << e))
 			continue;
-		/* Not 0 is also NET_XMIT_CN: what a device that is down says. */
+		/* A result other than 0 includes NET_XMIT_CN, which a device that is down returns. */
 		if (refuse || bpf_clone_redirect(skb, of->ifindex[e], 0))
 			of->unsent[e]++;
 		else
@@ -52,7 +54,7 @@ __noinline int wl_send_of(struct __sk_buff *skb, __u32 lane, __u32 g, __u32 egre
 	return 0;
 }
 
-/* Sends the lane's packet wherever groups send it: those whose bits are in `senders`. */
+/* Sends the lane's packet to the devices of all groups whose bits are in `senders`. */
 __noinline int wl_send(struct __sk_buff *skb, __u32 lane_key, __u32 senders)
 {
 	struct wl_lane *lane = bpf_map_lookup_elem(&wl_lanes, &lane_key);
@@ -62,7 +64,8 @@ __noinline int wl_send(struct __sk_buff *skb, __u32 lane_key, __u32 senders)
 	_Static_assert(sizeof(lane->egress_devices) == 16, "two words");
 	if (!lane)
 		return 0;
-	/* Before anything is sent: a packet in the midst of this one writes its own there. */
+	/* Read before anything is sent: a packet that is captured during the sending overwrites these
+	 * fields. */
 	low = *(volatile __u64 *)&lane->egress_devices[0];
 	high = *(volatile __u64 *)&lane->egress_devices[1];
 	inside = *(volatile __u64 *)&lane->sending;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Congestion control: what a worker will not get to is refused before it is copied, and by whole flows, so
- * that those which remain can be analysed (Ksensor, Munoz et al.).
+ * Congestion control: packets that exceed a worker's capacity are refused before they are copied, and by
+ * whole flows, so that the remaining flows can be analysed (Ksensor, Munoz et al.).
  *
- * Each ring refuses a share of the flow-hash space: `shed_level` of 256 parts, always the lowest, so that a
- * flow that is refused at one level is refused at every higher one.
+ * Each ring refuses a share of the flow-hash space: `shed_level` of 256 parts, always the lowest ones, so
+ * that a flow that is refused at one level is refused at every higher one.
  *
  *	level
  *	 256 |           /         .-------
@@ -13,14 +13,14 @@
  *	   0 |--------/. '-------------------- unread bytes
  *	             low           high
  *
- * The level stays as it is while it lies between two lines. The one that rises from the low to the high
- * watermark is the least that is refused; the other, WL_SHED_PLAY times as steep, the most. Below the low
- * watermark all is taken again.
+ * The level stays the same between two lines. The one that rises from the low to the high watermark is the
+ * minimum that is refused; the other, WL_SHED_PLAY times as steep, the maximum. Below the low watermark all
+ * packets are accepted again.
  *
- * So the level has hysteresis: what the worker gives back in batches, its pauses and bursts
- * move the unread bytes to and fro between the lines, and no flow at the level's edge comes and goes with
- * them. A level that refuses too little lets the bytes grow until the least lifts it; one that refuses too
- * much lets them shrink until the most lowers it, before the worker runs out of work.
+ * So the level has hysteresis: the batches, pauses and bursts of a worker move the number of unread bytes up
+ * and down between the lines, without toggling the flows at the edge of the level. A level that refuses too
+ * little lets the bytes grow until the minimum raises it; one that refuses too much lets them shrink until
+ * the maximum lowers it, before the worker runs out of work.
  */
 #ifndef WL_SHED_H
 #define WL_SHED_H
@@ -53,7 +53,7 @@ static __always_inline bool wl_shed(struct wl_ring *ring, void *data, __u32 ring
 		level = level < least ? least : most;
 		ring->shed_level = level;
 	}
-	/* The buckets are chosen by the low bits of the hash, this by the high ones. */
+	/* Buckets are chosen by the low bits of the hash, the refused share by the high ones. */
 	if (hash >> 24 >= level)
 		return false;
 	ring->shed += packets;

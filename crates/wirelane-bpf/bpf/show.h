@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The packet as functions that users bring are shown it (include/wirelane/packet.h): our structs by other
- * names, and its first bytes.
+ * The packet as functions of users see it (include/wirelane/packet.h): our structs with other names, and its
+ * first bytes.
  */
 #ifndef WL_SHOW_H
 #define WL_SHOW_H
@@ -85,18 +85,19 @@ static __always_inline void wl_load_bytes(void *ctx, enum wl_hook hook, const st
 			error = wl_load_most(ctx, hook, WL_MACS, to->bytes + WL_PUT_BACK, len - WL_PUT_BACK,
 					     PACKET_BYTES - WL_PUT_BACK);
 	}
-	/* An error cannot be: a frame has as many bytes. */
+	/* An error is impossible: a frame has as many bytes. */
 	to->bytes_len = error ? 0 : len;
 }
 
 /*
- * Shows the packet in its lane. For each function anew: none is to see what another may have written there.
- * `workers` is for steering programs.
+ * Writes the packet's description in its lane. For each function anew: none may see data that another one has
+ * written there. `workers` is for steering programs.
  */
 static __always_inline int wl_show(void *ctx, enum wl_hook hook, const struct wl_packet *packet,
 				   const struct wl_parsed *parsed, __u32 workers)
 {
-	/* On the stack: Linux 6.1 takes no key out of memory that a global function was given. */
+	/* On the stack: Linux 6.1 does not accept a map key in memory that was passed to a global
+	 * function. */
 	__u32 key = packet->lane;
 	struct wl_lane *lane = bpf_map_lookup_elem(&wl_lanes, &key);
 	struct wirelane_packet *to;
@@ -105,7 +106,7 @@ static __always_inline int wl_show(void *ctx, enum wl_hook hook, const struct wl
 		return 0;
 	to = &lane->shown;
 	to->workers = workers;
-	/* As a steering program returns it: none of it means "not mine". */
+	/* In the range of a steering program's results: no value means "not mine". */
 	to->hash = packet->hash & 0x7fffffff;
 	to->wire_len = packet->wire_len;
 	to->queue = packet->queue;
@@ -128,7 +129,7 @@ static __always_inline int wl_show(void *ctx, enum wl_hook hook, const struct wl
 	return 0;
 }
 
-/* The same as functions of their own: see wl_copy_xdp(). */
+/* The same as global functions: see wl_copy_xdp(). */
 __noinline int wl_show_xdp(struct xdp_md *ctx, struct wl_packet *packet, struct wl_parsed *parsed,
 			   __u32 workers)
 {

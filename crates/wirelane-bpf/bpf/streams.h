@@ -1,44 +1,45 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * RTP streams measured in the lane, by lib/rtp.h, over the maps of an instance. A packet that the verdict
- * WL_VERDICT_MEASURE is about, and that is the next one of a stream that is measured here, is added to the
- * stream and is `absorbed`. All others go up.
+ * RTP streams measured in the lane, by lib/rtp.h, over the maps of an instance. A packet with the verdict
+ * WL_VERDICT_MEASURE that is the next one of a stream that is measured here is added to the stream and is
+ * `absorbed`. All others are delivered to the worker.
  *
- * One struct wl_rtp_stream, and two who add packets to it: lanes, and the worker that packets go up to. It is
- * always one's turn alone, and packets are added in the order in which they came, so the result is that of
- * one pass over all of them, to the last bit:
+ * One struct wl_rtp_stream has two writers: lanes, and the worker to which packets are delivered. Only one of
+ * them updates it at a time, and packets are added in the order of their arrival, so the result is bit for
+ * bit that of one pass over all of them:
  *
  *	  lane:    handed == number?  yes: adds the packet                  } under `turn`
- *	                              no:  number++, and the packet goes up with it as its tag
+ *	                              no:  number++, the packet is delivered with it as its tag
  *	  worker:  a packet with a number: copies `rtp`, adds the packet, writes it back, handed = number
  *
- * Once a packet has gone up with a new number no lane touches the stream until that packet has been added to
- * it; if more come meanwhile they go up, too, behind it. A stream begins with the worker: its first packets
- * are not known here, and go up without a number. Then the worker makes a place, in which `handed` is another
- * number than `number`; what comes next has the first number, and is behind all those without. So a stream
- * can change hands at any packet, and does wherever something is to be done that only user space can:
+ * Once a packet has been delivered with a new number, no lane touches the stream until that packet has been
+ * added to it; packets that arrive meanwhile are delivered, too, behind it. A stream begins in the worker:
+ * its first packets are unknown here, and are delivered without a number. Then the worker creates a slot, in
+ * which `handed` differs from `number`; the next packet gets the first number, and is behind all packets
+ * without one. So ownership of a stream can change at any packet, and does when something has to be done that
+ * only user space can do:
  *  - an interval of quality ends (until_ns);
- *  - a payload type comes that is not known (lib/rtp.h goes by clocks that descriptions have told);
+ *  - an unknown payload type occurs (lib/rtp.h uses clocks from session descriptions);
  *  - the header is malformed;
- *  - the worker has asked for it, by another number in `handed`.
- * What goes up without a number although its stream is measured (its header is not in the first bytes of a
- * buffer of several; lanes have met and `turn` was not free in time) is kept by the worker until it is its
- * turn, which it asks for.
+ *  - the worker has requested it, by another number in `handed`.
+ * A packet that is delivered without a number although its stream is measured (its header is not in the first
+ * bytes of a multi-buffer packet; lanes have met and `turn` was not free in time) is buffered by the worker
+ * until the worker owns the stream, which it requests.
  *
- * Places are used again. A lane that has found a place in wl_streams holds its generation against that in the
- * place, under `turn`; who takes a place away changes the generation first and then waits until `turn` is
- * even. So no lane writes to it any more then.
+ * Slots are reused. A lane that has found a slot in wl_streams compares its generation with that in the slot,
+ * under `turn`; the side that frees a slot changes the generation first and then waits until `turn` is even.
+ * After that no lane writes to it any more.
  *
- * Several lanes may bring packets of one stream (lanes that are CPUs; RSS tables that change; two devices),
- * so all instances of a capture have one table, and lanes take turns. They do so in the order in which they
- * get there.
+ * Several lanes may receive packets of one stream (lanes that are CPUs; RSS tables that change; two devices),
+ * so all instances of a capture share one table, and lanes update it one at a time, in the order in which
+ * they get there.
  *
- * Memory order: the exchange that makes `turn` odd is a full barrier, and so is that which makes it even
+ * Memory order: the exchange that makes `turn` odd is a full barrier, and so is the one that makes it even
  * (BPF_CMPXCHG and BPF_XCHG: Documentation/bpf/standardization/instruction-set.rst). `handed` is read before
- * the first: what the worker wrote before its Release is there behind it. What a lane wrote is published by
+ * the first: the worker's writes before its Release are visible after it. A lane's writes are published by
  * the ring's head, with the packet that has the next number.
  *
- * Trust: the worker writes all of a place. Whatever is in it, lib/rtp.h stays within it.
+ * Trust: the worker can write all of a slot. Whatever its contents, lib/rtp.h stays within it.
  */
 #ifndef WL_STREAMS_H
 #define WL_STREAMS_H
@@ -49,7 +50,7 @@
 #include "maps.h"
 #include "lib/stream.h"
 
-/* How often a lane looks whether another one is done: it is for a fraction of a microsecond. */
+/* Maximum number of attempts to get the turn: another lane holds it for a fraction of a microsecond. */
 #define WL_STREAM_TRIES 32
 
 /* wl_rtp_look() */
@@ -76,7 +77,7 @@ static __always_inline int wl_rtp_look(void *ctx, enum wl_hook hook, const struc
 		walk.data = (void *)(long)((struct __sk_buff *)ctx)->data;
 		walk.data_end = (void *)(long)((struct __sk_buff *)ctx)->data_end;
 	}
-	/* Where the tag is that was put back, the packet has none. */
+	/* A tag that is put back is not part of the packet's bytes. */
 	at = (ip->l4_off - shift) & WL_OFFSET_MASK;
 	p = wl_captured(&walk, at, 8);
 	if (!p)
@@ -98,7 +99,7 @@ static __always_inline int wl_rtp_look(void *ctx, enum wl_hook hook, const struc
 	return result == WL_RTP_MALFORMED ? WL_STREAM_MALFORMED : WL_STREAM_NOT;
 }
 
-/* Makes `turn` odd. False: it could not be had. */
+/* Makes `turn` odd. False: the turn was not free in time. */
 static __always_inline bool wl_stream_enter(struct wl_stream *stream)
 {
 	__u64 turn;
@@ -112,7 +113,7 @@ static __always_inline bool wl_stream_enter(struct wl_stream *stream)
 	return false;
 }
 
-/* Makes it even. Nobody else writes to it meanwhile. */
+/* Makes `turn` even. It has no other writer until then. */
 static __always_inline void wl_stream_leave(struct wl_stream *stream)
 {
 	__u64 turn = *(volatile __u64 *)&stream->turn;
@@ -121,8 +122,8 @@ static __always_inline void wl_stream_leave(struct wl_stream *stream)
 }
 
 /*
- * Adds the lane's packet, whose header wl_rtp_look() has read, to its stream: 1. Else 0, and the packet goes
- * up, perhaps with a number. `target` is the group, and 256 times what wl_rtp_look() has said.
+ * Adds the lane's packet, whose header wl_rtp_look() has read, to its stream: 1. Otherwise 0, and the packet
+ * is delivered, possibly with a number. `target` is the group, and 256 times the result of wl_rtp_look().
  */
 __noinline int wl_stream_add(struct wl_packet *packet, __u32 target)
 {
@@ -193,7 +194,7 @@ static __always_inline int wl_measure(void *ctx, enum wl_hook hook, struct wl_pa
 	return looked == WL_STREAM_NOT ? 0 : wl_stream_add(packet, (g & 0xff) | looked << 8);
 }
 
-/* As functions of their own; see wl_copy_xdp(). Whether the packet was added to its stream. */
+/* The same as global functions; see wl_copy_xdp(). Returns whether the packet was added to its stream. */
 __noinline int wl_measure_xdp(struct xdp_md *ctx, struct wl_packet *packet, __u32 g)
 {
 	return packet && wl_has(WL_HAS_STREAMS) ? wl_measure(ctx, WL_HOOK_XDP, packet, g) : 0;

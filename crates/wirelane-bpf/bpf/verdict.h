@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Evaluation of a filter in the kernel: the steps of lib/filter.h over a packet of a hook.
+ * Evaluates a filter in the kernel: the steps of lib/filter.h over a packet of a hook.
  *
- * The first steps are walked in an ordinary loop, which has the accumulator and the index in registers and is
- * all that most expressions take; the rest by bpf_loop() (Linux 5.17), whose body the verifier walks once.
+ * The first steps run in an ordinary loop, which has the accumulator and the index in registers and is
+ * sufficient for most expressions; the others run in bpf_loop() (Linux 5.17), whose body the verifier walks
+ * once.
  *
- * Why not a program that is generated for each expression, and called: a program that is bound to a device
- * may have no array of programs to tail-call into, and replacing a function of it (freplace) is refused by
- * some kernels.
+ * Alternatives do not work: a program that is bound to a device may have no array of programs to tail-call a
+ * generated program, and some kernels refuse replacing a function of it (freplace).
  */
 #ifndef WL_VERDICT_H
 #define WL_VERDICT_H
@@ -16,19 +16,19 @@
 #include "lib/filter.h"
 
 #define WL_FILTER_FIRST	 16
-#define WL_FILTER_LINEAR 0x3fff /* offsets up to here are looked for in the linear part; a mask */
+#define WL_FILTER_LINEAR 0x3fff /* offsets up to here are read from the linear part; a mask */
 
 /*
- * What is set in memory, and what is then loaded from it each time it is looked at: what the verifier learns
- * about a copy in a register by a comparison would make a path of its own of each result.
+ * A field that is stored in memory, and loaded again for each use: the verifier's knowledge from comparing a
+ * copy in a register would create a separate path for each result.
  */
 #define wl_filter_fresh(field) (*(volatile __u32 *)&(field))
 
-/* The packet that is evaluated; its length, direction and whether a tag is put back are in `run`. */
+/* The evaluated packet; its length, direction and whether a tag is put back are in `run`. */
 struct wl_filter_packet {
 	void *ctx;
 	struct wl_filter_run *run;
-	__u8 *head; /* the first bytes with their tag, where one is put back; in memory of the lane's own */
+	__u8 *head; /* the first bytes with their tag, if one is put back; in memory of the lane */
 	enum wl_hook hook;
 };
 
@@ -42,7 +42,7 @@ static __always_inline __u32 wl_filter_direction(const struct wl_filter_packet *
 	return wl_filter_fresh(packet->run->direction);
 }
 
-/* Of four bytes in network order, the first `size`. */
+/* The first `size` of four bytes in network order. */
 static __always_inline __u32 wl_filter_first_of(__u32 word, __u32 size)
 {
 	return word >> ((32 - 8 * size) & 31);
@@ -88,7 +88,7 @@ static __always_inline int wl_filter_load(const struct wl_filter_packet *packet,
 	return 0;
 }
 
-/* The same for steps beyond the first: between them, everything is in memory. */
+/* State for steps beyond the first ones: between them, everything is in memory. */
 struct wl_filter_rest {
 	struct wl_filter_packet packet;
 	const struct wl_filter *filter;
@@ -124,8 +124,8 @@ static long wl_filter_next_skb(__u64 turn, struct wl_filter_rest *rest)
 }
 
 /*
- * Whether the filter accepts the packet. packet->run is memory of a map's, which nobody else uses meanwhile,
- * and has what is known of the packet.
+ * Whether the filter accepts the packet. packet->run is memory of a map, which has no other user at this
+ * time, and contains the packet's properties.
  */
 static __always_inline int wl_filter_evaluate(const struct wl_filter *filter,
 					   const struct wl_filter_packet *packet)
@@ -146,7 +146,7 @@ static __always_inline int wl_filter_evaluate(const struct wl_filter *filter,
 		    wl_filter_step(&filter->steps[r.at & (WL_FILTER_STEPS - 1)], &r, packet, run->memory);
 		if (result != WL_FILTER_ON)
 			return result;
-		/* lib/filter.h says why. */
+		/* See lib/filter.h. */
 		r.a ^= zero;
 		r.x ^= zero;
 	}
@@ -154,9 +154,9 @@ static __always_inline int wl_filter_evaluate(const struct wl_filter *filter,
 	run->x = r.x;
 	run->at = r.at;
 	run->result = 0;
-	/* The flags are 0, which the verifier must not know: it would put the loop in the place of the call
-	 * (optimize_bpf_loop()), before it removes what is never reached, and a program that grows then has
-	 * no room to (prog_padding.h).
+	/* The flags are 0, which the verifier must not know: it would replace the call by the loop
+	 * (optimize_bpf_loop()), before it removes unreachable code, and a program that grows then has no
+	 * space for it (prog_padding.h).
 	 */
 	bpf_loop(WL_FILTER_STEPS,
 		 packet->hook == WL_HOOK_XDP ? (void *)wl_filter_next_xdp : (void *)wl_filter_next_skb, &rest,

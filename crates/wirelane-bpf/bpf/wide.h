@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Rules of a whole device: what a group with WL_GROUP_WIDE drops reaches neither the host nor another group.
+ * Rules of a whole device: packets that a group with WL_GROUP_WIDE drops reach neither the host nor another
+ * group.
  *
- * Such groups are asked before the others, in the order of their places. Once one has dropped the packet, all
- * that would have been offered it count it as `filtered` and `blocked`, unasked. Egress devices get what the rules
- * said that were asked.
+ * Such groups are evaluated before the others, in the order of their slots. Once one has dropped the packet,
+ * all remaining groups count it as `filtered` and `blocked` without evaluating it. Egress devices get the
+ * packets of the rules that were evaluated.
  *
- * A group outlives a killed owner until another process of the instance clears its place, which may be
- * stopped or slow. It must not block traffic meanwhile. So before a packet is dropped for all, the program
- * looks whether the owner's socket is still in wl_owners: the kernel takes it out when its last descriptor
- * closes. It lends the socket, by an atomic addition, and must have it back: a packet that is let through
- * costs none of this.
+ * A group outlives a killed owner until another process of the instance clears its slot, and that process may
+ * be stopped or slow. The group must not block traffic in that time. So before a packet is dropped for all,
+ * the program checks whether the owner's socket is still in wl_owners: the kernel removes it when its last
+ * descriptor closes. The lookup takes a reference to the socket, by an atomic addition, which must be
+ * released: packets that pass cost none of this.
  */
 #ifndef WL_WIDE_H
 #define WL_WIDE_H
@@ -21,16 +22,16 @@
 #include "instance.h"
 #include "maps.h"
 
-/* Who does not get a packet: bits. */
+/* Receivers that do not get a packet: bits. */
 #define WL_CONSUMED   0x1 /* the host */
-#define WL_BLOCKED 0x2 /* the host, and groups that are still to be asked */
+#define WL_BLOCKED 0x2 /* the host, and groups that have not been evaluated yet */
 
 static __always_inline __u32 wl_takes(const struct wl_group *group)
 {
 	return group->flags & WL_GROUP_EXCLUSIVE ? WL_CONSUMED : 0;
 }
 
-/* The same of what it refuses. */
+/* The same for packets that it refuses. */
 static __always_inline __u32 wl_takes_rest(const struct wl_group *group)
 {
 	return group->flags & WL_GROUP_EXCLUSIVE_ALL ? WL_CONSUMED : 0;
@@ -46,7 +47,7 @@ static __always_inline struct wl_group *wl_group_wanting(__u32 g, __u32 queue)
 	return group;
 }
 
-/* The line of group g's ledger that this packet is counted in. */
+/* The line of group g's ledger in which this packet is counted. */
 static __always_inline struct wl_tally *wl_tally_of(const struct wl_packet *packet, __u32 g)
 {
 	__u32 slot = wl_config.per_cpu ? packet->lane * wl_config.queues + packet->queue : packet->queue;
@@ -56,7 +57,7 @@ static __always_inline struct wl_tally *wl_tally_of(const struct wl_packet *pack
 	return bpf_map_lookup_elem(&wl_tallies, &key);
 }
 
-/* Whether the owner of group g is still there. */
+/* Whether the owner of group g still exists. */
 __noinline int wl_is_owned(__u32 g)
 {
 	struct bpf_sock *owner = bpf_map_lookup_elem(&wl_owners, &g);
@@ -67,7 +68,7 @@ __noinline int wl_is_owned(__u32 g)
 	return 1;
 }
 
-/* Group g does not get the packet, which is counted. */
+/* Counts a packet that group g does not get. */
 __noinline int wl_withhold(struct wl_packet *packet, __u32 g)
 {
 	struct wl_tally *tally;

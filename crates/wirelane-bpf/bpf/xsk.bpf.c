@@ -6,11 +6,11 @@
  *                | no                | no: the filter refuses it
  *                `-------------------`----> host stack
  *
- * What a socket gets, the host stack never sees.
+ * The host stack never sees packets that a socket receives.
  *
- * A packet that is counted as seen is in one place: redirected, or counted in one of the columns of refusals.
- * What becomes of a redirected one is counted by its socket (XDP_STATISTICS). Counters are per CPU, so that
- * generic XDP, where two CPUs can bring packets of one queue, counts exactly too.
+ * A packet that is counted as seen is redirected, or counted in one of the columns of refusals. The socket
+ * counts the fate of a redirected packet (XDP_STATISTICS). Counters are per CPU, so that generic XDP, where
+ * two CPUs can process packets of one queue, counts exactly too.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
@@ -28,12 +28,12 @@ const volatile struct wl_xsk_config wl_xsk_config = {};
 struct wl_xsk_tally {
 	__u64 seen;
 	__u64 seen_bytes;
-	__u64 too_long;	 /* in several buffers, which the socket does not take */
-	__u64 no_socket; /* the socket of the queue had gone */
+	__u64 too_long;	 /* in several buffers, which the socket does not accept */
+	__u64 no_socket; /* the socket of the queue was gone */
 	__u64 filtered;	 /* refused by the filter: goes to the host stack */
 };
 
-/* What stands before a stamped packet. The reader sets `check` to 0 when it has read it. */
+/* The metadata before a stamped packet. The reader sets `check` to 0 after reading it. */
 struct wl_xsk_stamp {
 	__u64 ns;    /* CLOCK_MONOTONIC */
 	__u64 check; /* ~ns */
@@ -65,8 +65,8 @@ struct {
 } wl_xsk_state SEC(".maps");
 
 /*
- * The filter that is in use, if there is one: its owner has two such maps, writes the idle one, and puts it
- * here. The kernel waits for running programs then, so that nobody is left in the other.
+ * The active filter, if any: its owner has two such maps, writes the idle one, and inserts it here. The
+ * kernel waits for running programs then, so that the other one is no longer in use.
  */
 struct wl_xsk_filter_map {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -82,7 +82,7 @@ struct {
 	__array(values, struct wl_xsk_filter_map);
 } wl_xsk_filter SEC(".maps");
 
-/* Where a CPU evaluates. */
+/* Working memory of an evaluation, per CPU. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -90,7 +90,7 @@ struct {
 	__type(value, struct wl_filter_run);
 } wl_xsk_runs SEC(".maps");
 
-/* As wl_accepts_xdp() of the capture programs: a function of its own, which the verifier walks once. */
+/* Like wl_accepts_xdp() of the capture programs: a global function, which the verifier walks once. */
 __noinline int wl_xsk_accepts(struct xdp_md *ctx)
 {
 	struct wl_filter_packet packet = {.ctx = ctx, .hook = WL_HOOK_XDP};
@@ -141,7 +141,7 @@ int wirelane_xsk(struct xdp_md *ctx)
 		tally->too_long++;
 		return XDP_DROP;
 	}
-	/* Where the driver leaves no room for it, the reader finds no stamp and uses its own. */
+	/* If the driver has no headroom for it, the reader finds no stamp and uses its own. */
 	if (wl_xsk_config.stamp && !bpf_xdp_adjust_meta(ctx, -(int)sizeof(*stamp))) {
 		stamp = (void *)(long)ctx->data_meta;
 		if ((void *)(stamp + 1) <= (void *)(long)ctx->data) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* All that Rust sees of C: bindgen reads this file (build.rs). */
+/* All C declarations that Rust uses: bindgen reads this file (build.rs). */
 #include "lib/application.h"
 #include "lib/filter.h"
 #include "lib/hash.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The packet functions compiled natively: what crates/wirelane-bpf/src/native.rs calls. */
+/* The packet functions compiled natively, for crates/wirelane-bpf/src/native.rs. */
 #include <stddef.h>
 #include <string.h>
 
@@ -10,13 +10,13 @@
 #include "lib/record.h"
 #include "lib/steer.h"
 
-/* *out must be zero: wl_parse() leaves alone what its flags do not declare valid. */
+/* *out must be zero: wl_parse() does not write fields that its flags do not declare valid. */
 void wl_native_parse(const __u8 *data, size_t length, __u8 link, __u32 options, struct wl_parsed *out)
 {
 	wl_parse(data, data + length, link, options, out);
 }
 
-/* The walk alone, also for plain packets; *out must be zero. For tests. */
+/* Only the walk, also for plain packets; *out must be zero. For tests. */
 void wl_native_parse_walk(const __u8 *data, size_t length, __u8 link, __u32 options, struct wl_parsed *out)
 {
 	wl_parse_walk(data, data + length, link, options, out);
@@ -88,8 +88,8 @@ static __always_inline int wl_filter_load(const struct wl_filter_packet *packet,
 }
 
 /*
- * Whether these steps accept the packet, of which `length` bytes are there. Whatever the steps are, it ends:
- * a step that does not lead further on is the last.
+ * Whether these steps accept the packet, of which `length` bytes are available. It ends for any steps: a step
+ * that does not lead further on is the last one.
  */
 __u32 wl_native_filter(const struct wl_step *steps, __u32 count, const __u8 *data, size_t length,
 		       __u32 wire_len, __u32 direction)

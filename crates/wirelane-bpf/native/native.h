@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The natively compiled packet functions, as Rust calls them. */
+/* The natively compiled packet functions, as called from Rust. */
 #ifndef WL_NATIVE_H
 #define WL_NATIVE_H
 
@@ -45,7 +45,7 @@ struct wl_native_segment {
 	__u32 length;
 };
 
-/* What rules are evaluated with. Tables are slices of the caller's. */
+/* Environment of an evaluation of rules. Tables are slices of the caller. */
 struct wl_rule_env {
 	const struct wl_rule_node *nodes;
 	const struct wl_rule_class *classes;
@@ -54,8 +54,8 @@ struct wl_rule_env {
 	__u32 class_count;
 	__u32 count_count;
 	__u32 pad;
-	/* The table of exact-match rules, and its functions. An entry that was found stays until the next call.
-	 */
+	/* The table of exact-match rules, and its functions. An entry that was found stays valid until the
+	 * next call. */
 	void *exact_rules;
 	struct wl_exact_value *(*find)(void *exact_rules, const struct wl_exact_key *key);
 	int (*insert)(void *exact_rules, const struct wl_exact_key *key, const struct wl_exact_value *value,
@@ -68,7 +68,7 @@ struct wl_rule_env {
 	const struct wl_search_outputs *outputs;
 	__u32 page_count;
 	__u32 outputs_count;
-	/* The packet, as far as it was captured. */
+	/* The captured bytes of the packet. */
 	const __u8 *data;
 	__u32 length;
 	__u32 pad2;

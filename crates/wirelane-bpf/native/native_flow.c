@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Flows compiled natively: what crates/wirelane-bpf/src/flow.rs calls. */
+/* Flows compiled natively, for crates/wirelane-bpf/src/flow.rs. */
 #include <stddef.h>
 #include <string.h>
 
@@ -56,8 +56,7 @@ void wl_native_flow_splits(struct wl_flow_splits *splits, const struct wl_flow_t
 	splits->period_ns = splits->origin_ns = 0;
 }
 
-/* What flows.h does with a packet, over `count` sets, a power of two. 1: *out has to be handed on.
- */
+/* Adds a packet as flows.h does, over `count` sets, a power of two. 1: *out has to be exported. */
 __u32 wl_native_flow_keep(struct wl_flow_set *sets, __u32 count, __u32 epoch, __u32 seed,
 			  const struct wl_flow_splits *splits, const struct wl_ip *ip,
 			  const struct wl_flow_packet *packet, struct wl_flow_part *out)
@@ -77,7 +76,7 @@ __u32 wl_native_flow_keep(struct wl_flow_set *sets, __u32 count, __u32 epoch, __
 		*out = set->parts[chosen & WL_FLOW_WAY];
 	nameless.application = 0;
 	wl_flow_put(set, chosen, epoch, hash, &key, ip, &nameless);
-	/* As there: a name comes after. */
+	/* As in the kernel: the application is set afterwards. */
 	if (packet->application && wl_flow_is_nameless(set, chosen))
 		wl_flow_name(set, chosen, packet->application);
 	return !!(chosen & WL_FLOW_OUT);

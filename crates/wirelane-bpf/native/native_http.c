@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Recognising HTTP natively: what crates/wirelane-bpf/src/http.rs calls. */
+/* HTTP detection compiled natively, for crates/wirelane-bpf/src/http.rs. */
 #include <stddef.h>
 #include <string.h>
 
@@ -16,7 +16,7 @@ __u32 wl_native_http_first(const __u8 *bytes, size_t length)
 	return wl_http_first(word, (__u32)length);
 }
 
-/* Bytes up to the end of the head, the last one included: all of them where it does not end here. */
+/* Number of bytes up to the end of the head, including the last one: all if it does not end here. */
 size_t wl_native_http_line(__u8 *line, const __u8 *bytes, size_t length)
 {
 	size_t i;
@@ -26,7 +26,7 @@ size_t wl_native_http_line(__u8 *line, const __u8 *bytes, size_t length)
 	return i;
 }
 
-/* Bytes that were not captured are none of a head. */
+/* Bytes that were not captured do not count as part of a head. */
 __u32 wl_native_http_packet(struct wl_http_half *half, __u32 seq, __u32 stated, const __u8 *bytes,
 			    size_t length)
 {
@@ -37,8 +37,8 @@ __u32 wl_native_http_packet(struct wl_http_half *half, __u32 seq, __u32 stated, 
 	return wl_http_end(half, seq, stated);
 }
 
-/* What http.h does with a segment, of which all bytes are there. 1: it comes up, and *told is what
- * has been skipped before it, if told->bytes is not 0. */
+/* Processes a complete segment as http.h does. 1: it is delivered, and *told are the bytes skipped before
+ * it, if told->bytes is not 0. */
 __u32 wl_native_http_way(struct wl_http_way *way, const struct wl_native_segment *segment, const __u8 *bytes,
 			 struct wl_skipped_bytes *told)
 {
@@ -80,7 +80,7 @@ __u32 wl_native_http_way(struct wl_http_way *way, const struct wl_native_segment
 	return 1;
 }
 
-/* A direction that was not seen from its beginning on. */
+/* Initializes a direction that was not seen from its beginning. */
 void wl_native_http_way_begin(struct wl_http_way *way, __u32 seq, __u64 now)
 {
 	wl_http_way_begin(way, seq, 0, now);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* RTP statistics compiled natively: what crates/wirelane-bpf/src/rtp.rs calls. */
+/* RTP statistics compiled natively, for crates/wirelane-bpf/src/rtp.rs. */
 #include <stddef.h>
 
 #include "native.h"

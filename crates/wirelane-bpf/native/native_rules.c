@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The evaluator compiled natively: what crates/wirelane-bpf/src/evaluate.rs calls. Tables are slices of the
- * caller's. */
+/* The evaluator compiled natively, for crates/wirelane-bpf/src/evaluate.rs. Tables are slices of the
+ * caller. */
 #include <stddef.h>
 #include <string.h>
 
@@ -19,7 +19,7 @@ static __always_inline const struct wl_rule_class *wl_rules_class(const struct w
 	return at < env->class_count ? &env->classes[at] : NULL;
 }
 
-/* Natively a set is asked itself, which is never wrong. */
+/* Natively the set itself is queried, which has no false positives. */
 static __always_inline int wl_rules_ask(const struct wl_rule_env *env, __u32 test, int exact,
 					const struct wl_member *key)
 {
@@ -106,7 +106,7 @@ static void wl_native_search(const struct wl_rule_env *env, const struct wl_rule
 			work);
 }
 
-/* *env and *set are only read; counts are written as one lane writes them. */
+/* *env and *set are only read; counts are written as by a single lane. */
 void wl_native_evaluate(const struct wl_rule_env *env, const struct wl_rule_set *set,
 		     const struct wl_parsed *parsed, int inner, const struct wl_rule_facts *facts,
 		     struct wl_evaluated *evaluated)

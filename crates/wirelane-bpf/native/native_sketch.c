@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Sketches compiled natively: what crates/wirelane-bpf/src/sketch.rs calls. */
+/* Sketches compiled natively, for crates/wirelane-bpf/src/sketch.rs. */
 #include <stddef.h>
 
 #include "native.h"

@@ -1,5 +1,5 @@
-//! The evaluator of `bpf/lib/evaluate.h`, compiled natively: for engines without a kernel program, and for comparing
-//! with what the kernel's compilation decides.
+//! The evaluator of `bpf/lib/evaluate.h`, compiled natively: for engines without a kernel program, and for comparison
+//! with the kernel's compilation.
 
 use crate::abi::{RuleEnv, wl_native_evaluate};
 use std::ffi::{c_int, c_void};
@@ -13,23 +13,23 @@ pub trait ExactTable {
     /// The entry of this key, whether or not it has expired.
     fn find(&mut self, key: &ExactKey) -> Option<&mut ExactValue>;
 
-    /// Puts an entry in, in the place of one that has expired if there is one.
+    /// Inserts an entry, and replaces an expired one if there is one.
     fn insert(&mut self, key: &ExactKey, value: &ExactValue) -> Inserted;
 }
 
-/// What became of an entry that was to be put into a table (`WL_INSERTED` and so on).
+/// Result of inserting an entry into a table (`WL_INSERTED` and so on).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub enum Inserted {
-    /// It is there.
+    /// The entry was inserted.
     Yes = 0,
-    /// Somebody else has put one of the same key there meanwhile.
+    /// An entry with the same key was inserted concurrently.
     Late = 1,
     /// The table is full.
     Full = 2,
 }
 
-/// No exact-match rules, and no room for any.
+/// No exact-match rules, and no capacity for any.
 #[derive(Debug)]
 pub struct NoExact;
 
@@ -43,7 +43,7 @@ impl ExactTable for NoExact {
     }
 }
 
-/// A table of exact-match rules behind a thin pointer, which is what C carries about.
+/// A table of exact-match rules behind a thin pointer, which C passes around.
 struct Table<'a>(&'a mut dyn ExactTable);
 
 /// # Safety
@@ -52,7 +52,7 @@ unsafe extern "C" fn find(table: *mut c_void, key: *const ExactKey) -> *mut Exac
     // SAFETY: evaluate() has made the pointer of a Table that it holds exclusively for as long as C runs, and C calls
     // back on the same thread, from one function at a time.
     let table = unsafe { &mut *table.cast::<Table<'_>>() };
-    // SAFETY: C passes a key of its own, whole and aligned, and does not write it meanwhile.
+    // SAFETY: C passes a key of its own, whole and aligned, and does not write it during the call.
     let key = unsafe { &*key };
     table.0.find(key).map_or(std::ptr::null_mut(), std::ptr::from_mut)
 }
@@ -67,7 +67,7 @@ unsafe extern "C" fn insert(
 ) -> c_int {
     // SAFETY: as in `find`.
     let table = unsafe { &mut *table.cast::<Table<'_>>() };
-    // SAFETY: C passes a key and an entry of its own, whole and aligned, and does not write them meanwhile.
+    // SAFETY: C passes a key and an entry of its own, whole and aligned, and does not write them during the call.
     let (key, value) = unsafe { (&*key, &*value) };
     table.0.insert(key, value) as c_int
 }
@@ -75,29 +75,29 @@ unsafe extern "C" fn insert(
 /// # Safety
 /// `members` are those of a running [`evaluate`], and `member` a valid entry.
 unsafe extern "C" fn has(members: *const c_void, test: u32, member: *const Member) -> c_int {
-    // SAFETY: evaluate() has made the pointer of a reference that outlives the call of C, and nobody writes there.
+    // SAFETY: evaluate() has made the pointer of a reference that outlives the call of C, and nothing writes there.
     let members = unsafe { &*members.cast::<Members>() };
-    // SAFETY: C passes an entry of its own, whole and aligned, and does not write it meanwhile.
+    // SAFETY: C passes an entry of its own, whole and aligned, and does not write it during the call.
     let member = unsafe { &*member };
     members.has(test as usize, member).into()
 }
 
-/// A packet that is evaluated.
+/// A packet to evaluate.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet<'p> {
-    /// What the parser has found.
+    /// The parser's result.
     pub parsed: &'p Parsed,
-    /// Its bytes, as far as they were captured: a payload is searched in them.
+    /// The captured bytes, in which payloads are searched.
     pub data: &'p [u8],
-    /// The headers inside a tunnel count, where there is one.
+    /// Use the headers inside a tunnel, if there is one.
     pub inner: bool,
 }
 
 /// Evaluates a packet by a rule set, as the kernel does.
-/// `counts` has the wildcard rules' counters by [`crate::rules::Rule::slot`]; rules whose slot is beyond are not
+/// `counts` has the wildcard rules' counters by [`crate::rules::Rule::slot`]; rules with a slot out of range are not
 /// counted. (`wl_rules_evaluate()`, `bpf/lib/evaluate.h`)
 ///
-/// One thread at a time may evaluate with the same `counts`; any may read them meanwhile.
+/// Only one thread at a time may evaluate with the same `counts`; any thread may read them concurrently.
 pub fn evaluate(
     rules: &FlatSet,
     counts: &[LiveCounts],
@@ -132,12 +132,11 @@ pub fn evaluate(
     };
     let mut evaluated = Evaluated::default();
     // SAFETY: all pointers are those of references and slices that outlive the call, with the slices' lengths beside
-    // them, which C compares each index with. C writes `evaluated`,
-    // and of `counts` only what atomics make of it: words that are aligned, one at a time (LiveCounts says why that is
-    // allowed behind a shared reference). It calls `find` and `insert` with `exact_rules`, which is `table`, and uses an
-    // entry that was found only until the next of these calls, so that the borrow of `table` that gave it is still
-    // the last one; and `has` with `members`, which is only read. None of them unwinds into C: an extern "C" function
-    // aborts where it would.
+    // them, which C compares each index with. C writes `evaluated`, and of `counts` only in the way that atomics are
+    // written: aligned words, one at a time (LiveCounts says why that is allowed behind a shared reference). It calls
+    // `find` and `insert` with `exact_rules`, which is `table`, and uses an entry that was found only until the next of
+    // these calls, so that the borrow of `table` that gave it is still the last one; and `has` with `members`, which is
+    // only read. None of them unwinds into C: an extern "C" function aborts where it would.
     unsafe { wl_native_evaluate(&env, &*rules.set, parsed, inner.into(), facts, &mut evaluated) };
     evaluated
 }

@@ -4,18 +4,18 @@
 
 pub use crate::abi::{Filter, Step};
 
-/// Most steps of a filter (`WL_FILTER_STEPS`).
+/// Maximum number of steps of a filter (`WL_FILTER_STEPS`).
 pub const MAX_STEPS: usize = crate::abi::WL_FILTER_STEPS as usize;
-/// Bytes of an expression that are kept beside its steps, for people (`WL_FILTER_TEXT`).
+/// Bytes of an expression that are stored beside its steps, for display (`WL_FILTER_TEXT`).
 pub const MAX_TEXT: usize = crate::abi::WL_FILTER_TEXT as usize;
-/// Words of memory that steps have (`WL_FILTER_MEMORY`).
+/// Words of memory available to steps (`WL_FILTER_MEMORY`).
 pub const MEMORY: u32 = crate::abi::WL_FILTER_MEMORY;
-/// Filters of a group, of which one is in use (`WL_GROUP_FILTERS`).
+/// Filters of a group, one of them in use (`WL_GROUP_FILTERS`).
 pub const PER_GROUP: usize = crate::abi::WL_GROUP_FILTERS as usize;
-/// The direction of a packet on its way out, as classic BPF numbers it (`WL_FILTER_GONE_OUT`).
+/// The direction of a transmitted packet, as classic BPF numbers it (`WL_FILTER_GONE_OUT`).
 pub const GONE_OUT: u32 = crate::abi::WL_FILTER_GONE_OUT;
 
-/// Values of [`Step::op`] (`enum wl_step_op`, where each is explained).
+/// Values of [`Step::op`] (`enum wl_step_op`, which documents each).
 pub mod op {
     #![expect(missing_docs, reason = "bpf/lib/filter.h says what each does")]
     pub const REFUSE: u8 = crate::abi::WL_STEP_REFUSE as u8;

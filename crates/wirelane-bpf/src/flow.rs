@@ -1,4 +1,4 @@
-//! Flows as `bpf/lib/flow.h` keeps them, compiled natively; the C header is the source of these structs.
+//! The flows of `bpf/lib/flow.h`, compiled natively; the C header is the source of these structs.
 
 pub use crate::abi::{Flow, FlowKey, FlowPacket, FlowTimeouts as Timeouts};
 use crate::abi::{
@@ -9,25 +9,25 @@ use crate::layout::Ip;
 
 /// The VLAN id of packets without a tag (`WL_FLOW_NO_VLAN`).
 pub const NO_VLAN: u16 = crate::abi::WL_FLOW_NO_VLAN as u16;
-/// A segment that steps back within so many nanoseconds was overtaken (`WL_FLOW_REORDER_NS`).
+/// A segment that steps back within this time was reordered, in nanoseconds (`WL_FLOW_REORDER_NS`).
 pub const REORDER_NS: u64 = crate::abi::WL_FLOW_REORDER_NS as u64;
 /// Bit of [`FlowKey::flags`]: the packets were leaving the device (`WL_FLOW_KEY_EGRESS`).
 pub const KEY_EGRESS: u8 = crate::abi::WL_FLOW_KEY_EGRESS as u8;
-/// Bit of [`FlowKey::flags`]: there were ports, which may be 0 (`WL_FLOW_KEY_PORTS`). Of parts that end with intervals
-/// ([`crate::flow_cache::Splits::with_intervals`]) only, whose keys have the addresses of ARP as well.
+/// Bit of [`FlowKey::flags`]: the packets had ports, which may be 0 (`WL_FLOW_KEY_PORTS`). Only in parts that end with
+/// intervals ([`crate::flow_cache::Splits::with_intervals`]), whose keys also have the addresses of ARP.
 pub const KEY_PORTS: u8 = crate::abi::WL_FLOW_KEY_PORTS as u8;
 
 /// Bits of [`Flow::flags`].
 pub mod flow_flags {
     /// [`super::Flow::syn_ns`] is valid.
     pub const SYN: u16 = crate::abi::WL_FLOW_SYN as u16;
-    /// It is of a SYN with ACK.
+    /// [`super::Flow::syn_ns`] is that of a SYN with ACK.
     pub const SYNACK: u16 = crate::abi::WL_FLOW_SYNACK as u16;
     /// [`super::Flow::ack_ns`] is valid.
     pub const ACK: u16 = crate::abi::WL_FLOW_ACK as u16;
     /// The fields of TCP are valid.
     pub const TCP: u16 = crate::abi::WL_FLOW_TCP as u16;
-    /// Those of segments that take room in the sequence are valid.
+    /// The fields of segments that consume sequence numbers are valid.
     pub const DATA: u16 = crate::abi::WL_FLOW_DATA as u16;
     /// [`super::Flow::mpls_label`] is valid.
     pub const MPLS: u16 = crate::abi::WL_FLOW_MPLS as u16;
@@ -87,19 +87,19 @@ pub mod applications {
     pub const BGP: u8 = crate::abi::WL_APP_BGP as u8;
 }
 
-/// Why a flow has ended (`enum wl_flow_end`): the numbers of IPFIX's flowEndReason.
+/// Reason for the end of a flow (`enum wl_flow_end`): the numbers of IPFIX's flowEndReason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum EndReason {
-    /// Nothing came for the inactive timeout.
+    /// No packet arrived during the inactive timeout.
     Idle = crate::abi::WL_FLOW_IDLE as u8,
-    /// It was as old as the active timeout; it may go on as another flow.
+    /// Its age reached the active timeout; it may continue as another flow.
     Active = crate::abi::WL_FLOW_ACTIVE as u8,
-    /// TCP said so.
+    /// TCP ended the connection.
     Ended = crate::abi::WL_FLOW_ENDED as u8,
     /// The capture has ended.
     Forced = crate::abi::WL_FLOW_FORCED as u8,
-    /// Its place was needed.
+    /// Its entry was needed.
     Resources = crate::abi::WL_FLOW_RESOURCES as u8,
 }
 
@@ -116,8 +116,8 @@ impl EndReason {
     }
 }
 
-/// What speaks in a packet with these headers, by the first bytes behind them ([`applications`]); 0 where those are not
-/// certain. `length`: bytes that the datagram has there, of which these were captured. (`wl_application()`)
+/// The application of a packet with these headers, from the first bytes behind them ([`applications`]); 0 if it is
+/// uncertain. `length`: bytes of the datagram's payload, of which `payload` were captured. (`wl_application()`)
 #[inline]
 pub fn application_of(payload: &[u8], length: u32, ip: &Ip) -> u8 {
     // SAFETY: the payload's pointer and length are those of one slice, from which C reads, `ip` is live and has the
@@ -138,15 +138,15 @@ impl FlowKey {
 }
 
 impl Flow {
-    /// Adds a packet of the flow's key; the first one finds no packets. (`wl_flow_update()`)
+    /// Adds a packet of the flow's key to the flow, which may be empty. (`wl_flow_update()`)
     #[inline]
     pub fn update(&mut self, ip: &Ip, packet: &FlowPacket) {
         // SAFETY: as in `FlowKey::of`; only the flow is written.
         unsafe { wl_native_flow_update(self, ip, packet) };
     }
 
-    /// Adds a part of it, which may be older or newer: lanes hand on their parts one after the other, whenever their
-    /// packets came.
+    /// Adds a part of the flow, which may be older or newer: lanes export their parts one after the other, independent
+    /// of the order of their packets.
     pub fn join(&mut self, part: &Flow) {
         if part.first_ns < self.first_ns {
             let newer = std::mem::replace(self, *part);
@@ -156,33 +156,34 @@ impl Flow {
         }
     }
 
-    /// Adds the part of the flow that follows on this one; both have packets. (`wl_flow_merge()`)
+    /// Adds the part of the flow that follows this one; both have packets. (`wl_flow_merge()`)
     pub fn merge(&mut self, part: &Flow) {
         // SAFETY: as in `FlowKey::of`; the two do not overlap, as one is borrowed exclusively.
         unsafe { wl_native_flow_merge(self, part) };
     }
 
-    /// Why it is over at this time; `None`: it goes on. (`wl_flow_expired()`)
+    /// The reason why the flow has ended at this time; `None`: it continues. (`wl_flow_expired()`)
     #[inline]
     pub fn expired(&self, now_ns: u64, timeouts: &Timeouts) -> Option<EndReason> {
         // SAFETY: as in `FlowKey::of`; nothing is written.
         EndReason::of(unsafe { wl_native_flow_expired(self, now_ns, timeouts) })
     }
 
-    /// Why it ends before this packet of its key; `None`: the packet belongs to it. (`wl_flow_cut()`)
+    /// The reason why the flow ends before this packet of its key; `None`: the packet belongs to it. (`wl_flow_cut()`)
     #[inline]
     pub fn cut(&self, ip: &Ip, ts_ns: u64, timeouts: &Timeouts) -> Option<EndReason> {
         // SAFETY: as in `FlowKey::of`; nothing is written.
         EndReason::of(unsafe { wl_native_flow_cut(self, ip, ts_ns, timeouts) })
     }
 
-    /// Why it ends before this part of its key; `None`: the part belongs to it. (`wl_flow_cut_by_part()`)
+    /// The reason why the flow ends before this part of its key; `None`: the part belongs to it.
+    /// (`wl_flow_cut_by_part()`)
     pub fn cut_by_part(&self, part: &Flow, timeouts: &Timeouts) -> Option<EndReason> {
         // SAFETY: as in `FlowKey::of`; nothing is written.
         EndReason::of(unsafe { wl_native_flow_cut_by_part(self, part, timeouts) })
     }
 
-    /// Whether TCP has ended it in its direction: a FIN or a RST was in it.
+    /// Whether TCP has ended the flow in its direction, by a FIN or a RST.
     pub fn has_ended(&self) -> bool {
         self.tcp_flags & 0x05 != 0
     }

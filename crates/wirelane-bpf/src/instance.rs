@@ -1,4 +1,4 @@
-//! The Rust side of `bpf/instance.h`: what a capture program and its users share.
+//! The Rust side of `bpf/instance.h`: the state that a capture program and its users share.
 //!
 //! Structs and constants are generated from the C header, as in [`crate::layout`]. Fields that a lane writes
 //! while user space reads are read through atomics made from raw pointers (see [`Ring`] and [`Tally`]).
@@ -10,35 +10,35 @@ use crate::flow_cache::FlowSet;
 
 /// `WL_INTERFACE_VERSION`: instances of different versions do not mix.
 pub const INTERFACE_VERSION: u32 = crate::abi::WL_INTERFACE_VERSION;
-/// Most groups of one device.
+/// Maximum number of groups of one device.
 pub const MAX_GROUPS: usize = crate::abi::WL_MAX_GROUPS as usize;
-/// Most workers of one group.
+/// Maximum number of workers of one group.
 pub const MAX_WORKERS: usize = crate::abi::WL_MAX_WORKERS as usize;
-/// Most RX queues of one device.
+/// Maximum number of RX queues of one device.
 pub const MAX_QUEUES: usize = crate::abi::WL_MAX_QUEUES as usize;
 /// Entries of a group's bucket table, between flow hash and worker.
 pub const BUCKETS: usize = crate::abi::WL_BUCKETS as usize;
 /// log2 of [`SEGMENT`].
 pub const SEGMENT_SHIFT: u32 = crate::abi::WL_SEGMENT_SHIFT;
-/// Bytes of a segment; a ring is a power of two of them.
+/// Bytes of a segment; a ring is a power of two of segments.
 pub const SEGMENT: usize = crate::abi::WL_SEGMENT as usize;
 /// Bytes behind a segment into which a record that crosses its end spills.
 pub const SLACK: usize = crate::abi::WL_SLACK as usize;
-/// Most steering programs of one instance.
+/// Maximum number of steering programs of one instance.
 pub const MAX_PROGRAMS: usize = crate::abi::WL_MAX_PROGRAMS as usize;
-/// Counters that a plug-in has.
+/// Number of counters of a plug-in.
 pub const PLUGIN_COUNTERS: usize = crate::abi::PLUGIN_MOST_COUNTERS as usize;
 /// Bytes of one element of a map that holds the object of a steering program or a plug-in.
 pub const PROGRAM_PART: usize = crate::abi::WL_PROGRAM_PART as usize;
-/// Longest snap length.
+/// Maximum snap length in bytes.
 pub const MAX_SNAP: usize = crate::abi::WL_MAX_SNAP as usize;
 /// Bytes of one element of a group's data map.
 pub const ELEMENT: usize = SEGMENT + SLACK;
-/// Readers' ends that fit into the first element.
+/// Number of readers' ends in the first element.
 pub const MAX_READERS: usize = crate::abi::WL_READERS as usize;
-/// Places in one element of a flow cache's lists.
+/// Slots in one element of a flow cache's lists.
 pub const FLOW_LISTED: usize = crate::abi::WL_FLOW_LISTED as usize;
-/// Fewest sets of a flow cache.
+/// Minimum number of sets of a flow cache.
 pub const FLOW_LEAST_SETS: usize = crate::abi::WL_FLOW_LEAST_SETS as usize;
 /// Bytes of an element of a group's flow caches.
 pub const FLOW_ELEMENT: usize = size_of::<FlowSet>();
@@ -46,7 +46,7 @@ pub const FLOW_ELEMENT: usize = size_of::<FlowSet>();
 pub const AWAKE: u64 = crate::abi::WL_AWAKE as u64;
 /// Name of the capture program on XDP, by which a running instance is recognised.
 pub const PROGRAM_XDP: &str = "wirelane_xdp";
-/// The same, where it asks for the card's metadata. The kernel keeps 15 characters of a name.
+/// Name of the capture program on XDP that uses the card's metadata. The kernel keeps 15 characters of a name.
 pub const PROGRAM_XDP_METADATA: &str = "wirelane_xdp_md";
 /// Name of the program of engine xsk.
 pub const PROGRAM_XSK: &str = "wirelane_xsk";
@@ -54,7 +54,7 @@ pub const PROGRAM_XSK: &str = "wirelane_xsk";
 pub const PROGRAM_INGRESS: &str = "wirelane_in";
 /// Name of the capture program on tc egress.
 pub const PROGRAM_EGRESS: &str = "wirelane_out";
-/// Name of the step from a clsact filter to one of the two.
+/// Name of the program that tail-calls one of the two from a clsact filter.
 pub const PROGRAM_CLSACT: &str = "wirelane_clsact";
 
 /// [`Mark::in_flight`] of a packet that has no stamp yet.
@@ -62,21 +62,21 @@ pub const MARK_UNSTAMPED: u64 = 1;
 
 /// Bits of [`Group::flags`].
 pub mod group_flags {
-    /// What the group gets does not go on to the host stack.
+    /// Packets of the group do not go on to the host stack.
     pub const EXCLUSIVE: u32 = crate::abi::WL_GROUP_EXCLUSIVE;
     /// Steer by, and report, the headers inside tunnels.
     pub const INNER: u32 = crate::abi::WL_GROUP_INNER;
-    /// The card's timestamp where there is one.
+    /// The card's timestamp, if available.
     pub const CARD_CLOCK: u32 = crate::abi::WL_GROUP_CARD_CLOCK;
     /// Buckets are counted, and may move.
     pub const ADAPTIVE: u32 = crate::abi::WL_GROUP_ADAPTIVE;
-    /// What its rules drop, neither the host nor another group gets.
+    /// Packets that its rules drop are delivered neither to the host nor to another group.
     pub const WIDE: u32 = crate::abi::WL_GROUP_WIDE;
     /// Packets become flows in the lane.
     pub const FLOWS: u32 = crate::abi::WL_GROUP_FLOWS;
-    /// What the group refuses does not go on to the host stack either.
+    /// Packets that the group refuses do not go on to the host stack either.
     pub const EXCLUSIVE_ALL: u32 = crate::abi::WL_GROUP_EXCLUSIVE_ALL;
-    /// Bodies of HTTP, and all that is none, are offloaded.
+    /// HTTP bodies, and all payload other than HTTP, are offloaded.
     pub const HTTP: u32 = crate::abi::WL_GROUP_HTTP;
 }
 
@@ -106,7 +106,7 @@ pub mod steering {
     pub const FLOW: u32 = crate::abi::WL_STEER_FLOW;
     /// By the RX queue.
     pub const QUEUE: u32 = crate::abi::WL_STEER_QUEUE;
-    /// Each lane in turn to all workers.
+    /// Round-robin over all workers, in each lane.
     pub const ROUND_ROBIN: u32 = crate::abi::WL_STEER_ROUND_ROBIN;
     /// To every worker.
     pub const COPY: u32 = crate::abi::WL_STEER_COPY;

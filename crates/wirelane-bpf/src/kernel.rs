@@ -2,7 +2,7 @@
 
 use std::fs;
 
-/// Whether the running kernel is this version or a later one; `true` where that cannot be read.
+/// Whether the running kernel is this version or a later one; `true` if the version cannot be read.
 pub fn at_least(major: u32, minor: u32) -> bool {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     version(&release).is_none_or(|running| running >= (major, minor))

@@ -4,13 +4,13 @@
 
 pub use crate::abi::{Found, Ip, Note, Parsed, Record as RecordHeader, Tail};
 
-/// How a packet begins: the link types of captures that Wirelane reads (`enum wl_link`).
+/// First header of a packet: the link types of captures that Wirelane reads (`enum wl_link`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum LinkType {
     /// Ethernet (LINKTYPE_ETHERNET).
     Ethernet = crate::abi::WL_LINK_ETHERNET as u8,
-    /// Raw IP; the version nibble says which (LINKTYPE_RAW, LINKTYPE_IPV4, LINKTYPE_IPV6).
+    /// Raw IP; the version nibble decides (LINKTYPE_RAW, LINKTYPE_IPV4, LINKTYPE_IPV6).
     Raw = crate::abi::WL_LINK_RAW as u8,
     /// Linux cooked capture v1 (LINKTYPE_LINUX_SLL).
     Sll = crate::abi::WL_LINK_SLL as u8,
@@ -22,17 +22,17 @@ pub enum LinkType {
     Loop = crate::abi::WL_LINK_LOOP as u8,
     /// PPP or Cisco HDLC on a serial line, by the first byte (LINKTYPE_PPP, LINKTYPE_PPP_HDLC).
     Ppp = crate::abi::WL_LINK_PPP as u8,
-    /// PPP behind a byte that says the direction (LINKTYPE_PPP_WITH_DIR, LINKTYPE_PPP_PPPD).
+    /// PPP behind a direction byte (LINKTYPE_PPP_WITH_DIR, LINKTYPE_PPP_PPPD).
     PppDirection = crate::abi::WL_LINK_PPP_DIRECTION as u8,
-    /// PPPoE without Ethernet in front (LINKTYPE_PPP_ETHER).
+    /// PPPoE without an Ethernet header (LINKTYPE_PPP_ETHER).
     Pppoe = crate::abi::WL_LINK_PPPOE as u8,
     /// Cisco HDLC (LINKTYPE_C_HDLC).
     Chdlc = crate::abi::WL_LINK_CHDLC as u8,
-    /// Cisco HDLC behind a byte that says the direction (LINKTYPE_C_HDLC_WITH_DIR).
+    /// Cisco HDLC behind a direction byte (LINKTYPE_C_HDLC_WITH_DIR).
     ChdlcDirection = crate::abi::WL_LINK_CHDLC_DIRECTION as u8,
     /// Frame relay (LINKTYPE_FRELAY).
     FrameRelay = crate::abi::WL_LINK_FRELAY as u8,
-    /// Frame relay behind a byte that says the direction (LINKTYPE_FRELAY_WITH_DIR).
+    /// Frame relay behind a direction byte (LINKTYPE_FRELAY_WITH_DIR).
     FrameRelayDirection = crate::abi::WL_LINK_FRELAY_DIRECTION as u8,
     /// IEEE 802.11 (LINKTYPE_IEEE802_11).
     Wlan = crate::abi::WL_LINK_WLAN as u8,
@@ -42,7 +42,7 @@ pub enum LinkType {
     Prism = crate::abi::WL_LINK_PRISM as u8,
     /// IEEE 802.11 behind the AVS header (LINKTYPE_IEEE802_11_AVS).
     Avs = crate::abi::WL_LINK_AVS as u8,
-    /// Per-packet information and what it names (LINKTYPE_PPI).
+    /// Per-packet information and the packet that it describes (LINKTYPE_PPI).
     Ppi = crate::abi::WL_LINK_PPI as u8,
     /// Token ring (LINKTYPE_IEEE802_5).
     TokenRing = crate::abi::WL_LINK_TOKEN_RING as u8,
@@ -82,7 +82,7 @@ pub enum LinkType {
     Dsa = crate::abi::WL_LINK_DSA as u8,
     /// Ethernet with the longer tag of Marvell's switches (LINKTYPE_DSA_TAG_EDSA).
     Edsa = crate::abi::WL_LINK_EDSA as u8,
-    /// Apple's packet tap and what it names (LINKTYPE_PKTAP).
+    /// Apple's packet tap and the packet that it describes (LINKTYPE_PKTAP).
     Pktap = crate::abi::WL_LINK_PKTAP as u8,
     /// Solaris' ipnet (LINKTYPE_IPNET).
     Ipnet = crate::abi::WL_LINK_IPNET as u8,
@@ -93,7 +93,7 @@ pub enum LinkType {
 }
 
 impl LinkType {
-    /// All but [`LinkType::Other`], by number. Devices have the first six, the others are of files.
+    /// All except [`LinkType::Other`], by number. Devices have the first six, the others occur in files only.
     pub const ALL: [LinkType; 40] = [
         LinkType::Ethernet,
         LinkType::Raw,
@@ -137,7 +137,7 @@ impl LinkType {
         LinkType::Docsis,
     ];
 
-    /// The link type with this number in a record, [`LinkType::Other`] for one that is not ours.
+    /// The link type with this number in a record, [`LinkType::Other`] for unknown numbers.
     pub fn from_code(code: u8) -> LinkType {
         LinkType::ALL.get(usize::from(code)).copied().unwrap_or(LinkType::Other)
     }
@@ -152,38 +152,38 @@ impl Tail {
         }
     }
 
-    /// Their bytes.
+    /// Bytes of these packets on the wire.
     pub fn wire_bytes(&self, wire_len: u32) -> u64 {
         u64::from(wire_len) + u64::from(self.segments(wire_len) - 1) * u64::from(self.headers)
     }
 }
 
-/// In the last of [`Found::id`]: more patterns were found (`WL_FOUND_MORE`).
+/// Flag in the last of [`Found::id`]: more patterns were found (`WL_FOUND_MORE`).
 pub const FOUND_MORE: u32 = crate::abi::WL_FOUND_MORE;
 
-/// In the first of [`Found::id`]: a [`Note`] follows (`WL_FOUND_NOTE`).
+/// Flag in the first of [`Found::id`]: a [`Note`] follows (`WL_FOUND_NOTE`).
 pub const FOUND_NOTE: u32 = crate::abi::WL_FOUND_NOTE;
 
-/// The most bytes of a [`Note`].
+/// Maximum length of a [`Note`] in bytes.
 pub const NOTE: usize = crate::abi::PLUGIN_NOTE as usize;
 
 /// Bytes of a [`RecordHeader`] in a ring.
 pub const RECORD_HEADER: usize = crate::abi::WL_RECORD_HEADER as usize;
 
-/// The offset of a header that is not there.
+/// The offset of a missing header.
 pub const NO_OFFSET: u16 = crate::abi::WL_NO_OFFSET as u16;
 
 /// Values of [`RecordHeader::kind`].
 pub mod record_kind {
     /// A packet.
     pub const PACKET: u8 = crate::abi::WL_RECORD_PACKET as u8;
-    /// Not a packet: what follows waits until the worker `hash` has read its ring of the same lane up to `ts_ns`.
+    /// A barrier: the following records wait until the worker `hash` has read its ring of the same lane up to `ts_ns`.
     pub const BARRIER: u8 = crate::abi::WL_RECORD_BARRIER as u8;
     /// A packet, of which the chosen headers follow as an [`Ip`](super::Ip) instead of its bytes.
     pub const DIGEST: u8 = crate::abi::WL_RECORD_DIGEST as u8;
     /// Not a packet: a part of a flow follows ([`crate::flow_cache::FlowPart`]). `hash` is its epoch.
     pub const FLOW: u8 = crate::abi::WL_RECORD_FLOW as u8;
-    /// Not a packet: what has been skipped of HTTP follows ([`crate::http::SkippedBytes`]).
+    /// Not a packet: a report of skipped HTTP bytes follows ([`crate::http::SkippedBytes`]).
     pub const HTTP: u8 = crate::abi::WL_RECORD_HTTP as u8;
 }
 
@@ -253,7 +253,7 @@ pub mod ip_flags {
     pub const TCP: u8 = crate::abi::WL_IP_TCP as u8;
     /// The ICMP fields are valid.
     pub const ICMP: u8 = crate::abi::WL_IP_ICMP as u8;
-    /// IPv4 options or IPv6 extension headers were stepped over.
+    /// IPv4 options or IPv6 extension headers were skipped.
     pub const OPTIONS: u8 = crate::abi::WL_IP_OPTIONS as u8;
     /// The chain ends in something encrypted or unknown before a transport header.
     pub const OPAQUE: u8 = crate::abi::WL_IP_OPAQUE as u8;
@@ -267,7 +267,7 @@ pub mod flags {
     pub const MALFORMED: u16 = crate::abi::WL_PKT_MALFORMED as u16;
     /// More headers than the parser follows.
     pub const DEEP: u16 = crate::abi::WL_PKT_DEEP as u16;
-    /// There is a tunnel, and its inside was parsed.
+    /// There is a tunnel, and its contents were parsed.
     pub const TUNNEL: u16 = crate::abi::WL_PKT_TUNNEL as u16;
     /// There is a VLAN tag.
     pub const VLAN: u16 = crate::abi::WL_PKT_VLAN as u16;
@@ -277,21 +277,21 @@ pub mod flags {
     pub const FRAGMENT: u16 = crate::abi::WL_PKT_FRAGMENT as u16;
     /// The chosen headers are the inner ones (records only).
     pub const INNER: u16 = crate::abi::WL_PKT_INNER as u16;
-    /// The packet was cut at the snap length, or to what a rule wants of it (records only).
+    /// The packet was truncated to the snap length, or by a rule (records only).
     pub const SNAPPED: u16 = crate::abi::WL_REC_SNAPPED as u16;
     /// The packet was leaving the device (records only).
     pub const EGRESS: u16 = crate::abi::WL_REC_EGRESS as u16;
-    /// A segmentation-offload packet, longer than anything on the wire (records only).
+    /// A segmentation-offload packet, longer than any packet on the wire (records only).
     pub const GSO: u16 = crate::abi::WL_REC_GSO as u16;
     /// The timestamp is the card's clock (records only).
     pub const HW_CLOCK: u16 = crate::abi::WL_REC_HW_CLOCK as u16;
-    /// The timestamp is one reading for all packets that the kernel handled in one go (records only).
+    /// The timestamp is one clock read for all packets of a batch (records only).
     pub const BATCH_CLOCK: u16 = crate::abi::WL_REC_BATCH_CLOCK as u16;
     /// A tag follows the captured bytes and their padding: a [`super::Tail`] (records only).
     pub const TAGGED: u16 = crate::abi::WL_REC_TAGGED as u16;
-    /// Patterns were found in the payload, or a plug-in has left a note: a [`super::Found`] follows the tag, or what the tag would follow (records
-    /// only).
+    /// Patterns were found in the payload, or a plug-in has left a note: a [`super::Found`] follows the tag, or its
+    /// place if there is no tag (records only).
     pub const FOUND: u16 = crate::abi::WL_REC_FOUND as u16;
-    /// Not all of the payload was searched, or not all plug-ins were asked, that should have been (records only).
+    /// The payload was not searched completely, or a plug-in was not run (records only).
     pub const HALF_SEARCHED: u16 = crate::abi::WL_REC_HALF_SEARCHED as u16;
 }

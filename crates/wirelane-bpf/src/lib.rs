@@ -1,20 +1,20 @@
-//! The unsafe leaf under everything: `bpf/lib` built both ways.
+//! The lowest layer, with the `unsafe` code: `bpf/lib` compiled for the kernel and natively.
 //!
 //! * [`filter`]: compiled filter expressions.
-//! * [`flow`]: what packets of one flow come to.
+//! * [`flow`]: sums over the packets of a flow.
 //! * [`flow_cache`]: the first-level flow cache.
-//! * [`http`]: which packets have heads of HTTP in them.
-//! * [`instance`]: what a capture program and its users share.
+//! * [`http`]: detection of packets with HTTP heads.
+//! * [`instance`]: the state that a capture program and its users share.
 //! * [`evaluate`]: rules, evaluated natively.
-//! * [`kernel`]: which kernel runs here.
+//! * [`kernel`]: version of the running kernel.
 //! * [`layout`]: the structs that kernel and user space share.
 //! * [`linktype`]: link types by the numbers of capture files.
-//! * [`members`]: named sets, which rules ask.
+//! * [`members`]: named sets that rules look up.
 //! * [`native`]: the packet functions, compiled natively.
 //! * [`rules`]: compiled rules.
-//! * [`rtp`]: what packets of one RTP stream come to.
+//! * [`rtp`]: statistics of an RTP stream.
 //! * [`search`]: the automata that search payloads for patterns.
-//! * [`sketch`]: how many different keys there were, and which of them had most.
+//! * [`sketch`]: number of different keys, and the keys with the largest counts.
 //! * [`skel`]: the kernel programs, ready to be loaded.
 //! * [`stream`]: RTP streams that are measured in the kernel.
 #[allow(

@@ -1,5 +1,5 @@
-//! The numbers that capture files give to link types (LINKTYPE_ values, <https://www.tcpdump.org/linktypes.html>)
-//! and the link types that Wirelane parses.
+//! The numbers of link types in capture files (LINKTYPE_ values, <https://www.tcpdump.org/linktypes.html>) and the link
+//! types that Wirelane parses.
 
 use crate::layout::LinkType;
 
@@ -20,13 +20,13 @@ pub const IPV6: u32 = 229;
 /// LINKTYPE_LINUX_SLL2.
 pub const LINUX_SLL2: u32 = 276;
 
-/// LINKTYPE numbers and how their packets are parsed. Of several numbers of one link type the first is written.
+/// LINKTYPE numbers and the parser of their packets. If a link type has several numbers, the first one is written.
 const NUMBERS: [(u32, LinkType); 47] = [
     (ETHERNET, LinkType::Ethernet),
     (RAW, LinkType::Raw),
     (IPV4, LinkType::Raw),
     (IPV6, LinkType::Raw),
-    // What BSD systems wrote for raw IP before it had a number of its own; libpcap reads them the same way.
+    // Numbers that BSD systems wrote for raw IP before one was registered; libpcap reads them the same way.
     (12, LinkType::Raw),
     (14, LinkType::Raw),
     (LINUX_SLL, LinkType::Sll),
@@ -73,30 +73,30 @@ const NUMBERS: [(u32, LinkType); 47] = [
 ];
 
 impl LinkType {
-    /// How packets of this LINKTYPE number are parsed; [`LinkType::Other`] for those that are only carried.
+    /// The parser for packets of this LINKTYPE number; [`LinkType::Other`] for those that are only carried.
     pub fn from_number(number: u32) -> LinkType {
         NUMBERS.iter().find(|(known, _)| *known == number).map_or(LinkType::Other, |(_, link)| *link)
     }
 
-    /// The LINKTYPE number to write for packets of this type; `None` for [`LinkType::Other`], whose number only the
-    /// file that it came from knows.
+    /// The LINKTYPE number to write for packets of this type; `None` for [`LinkType::Other`], whose number is known
+    /// only from the file.
     pub fn number(self) -> Option<u32> {
         NUMBERS.iter().find(|(_, known)| *known == self).map(|(number, _)| *number)
     }
 
-    /// Whether the kernel programs parse it, too: the link types of devices. Others are of files.
+    /// Whether the kernel programs parse it, too: the link types of devices. Others occur in files only.
     pub fn is_of_devices(self) -> bool {
         (self as u8) <= LinkType::Loop as u8
     }
 }
 
-/// How packets of this LINKTYPE number are parsed; [`LinkType::Other`] for those that are only carried.
+/// The parser for packets of this LINKTYPE number; [`LinkType::Other`] for those that are only carried.
 pub fn from_number(number: u32) -> LinkType {
     LinkType::from_number(number)
 }
 
-/// The LINKTYPE number to write for packets of this type; `None` for [`LinkType::Other`], whose number only the
-/// file that it came from knows.
+/// The LINKTYPE number to write for packets of this type; `None` for [`LinkType::Other`], whose number is known only
+/// from the file.
 pub fn number(link: LinkType) -> Option<u32> {
     link.number()
 }
@@ -115,7 +115,7 @@ mod tests {
             }
         }
         assert!(LinkType::ALL.iter().all(|link| number(*link).is_some()));
-        // LINKTYPE_USB_LINUX: carried, never mistaken for something that is parsed.
+        // LINKTYPE_USB_LINUX: carried, never mistaken for a parsed link type.
         assert_eq!(from_number(189), LinkType::Other);
     }
 }

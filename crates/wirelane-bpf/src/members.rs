@@ -1,4 +1,4 @@
-//! The Rust side of `bpf/lib/members.h`: named sets of addresses and flows, whose tests rules ask.
+//! The Rust side of `bpf/lib/members.h`: named sets of addresses and flows, which tests of rules look up.
 
 pub use crate::abi::Member;
 use std::fmt;
@@ -8,15 +8,15 @@ use std::sync::Arc;
 use crate::layout::l3;
 use crate::rules::MAX_MEMBERS;
 
-/// Values of [`crate::rules::Set::member`]: what is looked for in a set.
+/// Values of [`crate::rules::Set::member`]: the key of a lookup in a set.
 pub mod of {
     /// The source address; together with [`DST`] either one.
     pub const SRC: u8 = crate::abi::WL_MEMBER_SRC as u8;
     /// The destination address.
     pub const DST: u8 = crate::abi::WL_MEMBER_DST as u8;
-    /// Both addresses and ports, and the protocol, either way round.
+    /// Both addresses and ports, and the protocol, in either direction.
     pub const FLOW: u8 = crate::abi::WL_MEMBER_FLOW as u8;
-    /// What the kernel's bloom filter says yes to is looked up in a table of all entries.
+    /// Matches of the kernel's bloom filter are looked up in a table of all entries.
     pub const EXACT: u8 = crate::abi::WL_MEMBER_EXACT as u8;
 }
 
@@ -27,7 +27,7 @@ impl Member {
         Member { first, l3, ..Member::default() }
     }
 
-    /// The entry of a flow, the same whichever way round it is given. `None`: the addresses are of two families.
+    /// The entry of a flow, the same for both directions. `None`: the addresses are of different families.
     pub fn flow(one: (IpAddr, u16), other: (IpAddr, u16), proto: u8) -> Option<Member> {
         let end = |(address, port): (IpAddr, u16)| {
             let (l3, bytes) = bytes(address);
@@ -45,7 +45,7 @@ impl Member {
         })
     }
 
-    /// The address of an end, with its port: 0 of an address alone.
+    /// The address and port of each end; the port is 0 for an address alone.
     pub fn ends(&self) -> [(IpAddr, u16); 2] {
         let address = |bytes: [u8; 16]| -> IpAddr {
             if self.l3 == l3::IPV6 {
@@ -60,7 +60,7 @@ impl Member {
         ]
     }
 
-    /// Its bytes, as the kernel has them.
+    /// The entry's bytes in the kernel's layout.
     pub fn bytes(&self) -> [u8; size_of::<Member>()] {
         let mut bytes = [0; size_of::<Member>()];
         bytes[..16].copy_from_slice(&self.first);
@@ -84,26 +84,26 @@ fn bytes(address: IpAddr) -> (u8, [u8; 16]) {
     }
 }
 
-/// Answers whether a named set has an entry.
+/// Membership test of a named set.
 pub trait Membership: fmt::Debug + Send + Sync {
-    /// Whether it has this one.
+    /// Whether the set has this entry.
     fn has(&self, member: &Member) -> bool;
 }
 
-/// The named sets that the tests of a compiled set ask, in their order. Equal where they are the same sets in memory.
+/// The named sets that the tests of a compiled set use, in their order. Equal if they are the same sets in memory.
 #[derive(Clone, Debug, Default)]
 pub struct Members([Option<Arc<dyn Membership>>; MAX_MEMBERS]);
 
 impl Members {
-    /// The set that this test asks from now on.
+    /// Sets the named set of a test.
     ///
     /// # Panics
-    /// The test is none of [`MAX_MEMBERS`].
+    /// If `test` is not below [`MAX_MEMBERS`].
     pub fn put(&mut self, test: usize, set: Arc<dyn Membership>) {
         self.0[test] = Some(set);
     }
 
-    /// Whether the set of a test has an entry. Of one that asks none, it has not.
+    /// Whether the set of a test has an entry; false for a test without a set.
     pub fn has(&self, test: usize, member: &Member) -> bool {
         self.0.get(test).and_then(Option::as_ref).is_some_and(|set| set.has(member))
     }

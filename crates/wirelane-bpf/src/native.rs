@@ -1,5 +1,5 @@
-//! The packet functions of `bpf/lib/`, compiled natively: for engines without a kernel program, and for
-//! comparing with what the kernel's compilation finds.
+//! The packet functions of `bpf/lib/`, compiled natively: for engines without a kernel program, and for comparison with
+//! the kernel's compilation.
 
 use crate::abi::{
     wl_native_fill_record, wl_native_filter, wl_native_flow_hash, wl_native_is_in_share,
@@ -12,12 +12,13 @@ use crate::layout::{Ip, LinkType, Parsed, RecordHeader};
 pub const BUCKETS: usize = crate::abi::WL_BUCKETS as usize;
 /// The option of `wl_parse()` that enters tunnels (`WL_PARSE_TUNNELS`).
 pub const PARSE_TUNNELS: u32 = crate::abi::WL_PARSE_TUNNELS;
-/// Headers that are followed in one packet (`WL_MAX_HEADERS`); beyond, [`crate::layout::flags::DEEP`] is set.
+/// Maximum number of headers that are followed in one packet (`WL_MAX_HEADERS`); beyond, [`crate::layout::flags::DEEP`]
+/// is set.
 pub const MAX_HEADERS: usize = crate::abi::WL_MAX_HEADERS as usize;
-/// The furthest offset, in bytes, at which a header may begin (`WL_MAX_OFFSET`).
+/// The largest offset, in bytes, at which a header may begin (`WL_MAX_OFFSET`).
 pub const MAX_OFFSET: usize = crate::abi::WL_MAX_OFFSET as usize;
 
-/// How the worker of a packet is chosen (`enum wl_steering`), where what is in the packet decides.
+/// Steering modes (`enum wl_steering`) that choose a worker by the packet's contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Steering {
@@ -33,9 +34,9 @@ pub enum Steering {
     Destination = crate::abi::WL_STEER_DESTINATION,
 }
 
-/// Parses the captured bytes of a packet that begins with a header of type `link`. With `follow_tunnels`,
-/// tunnels are entered and [`Parsed::inner`] is filled; see [`crate::layout::flags`] for what is valid.
-/// Every input has a result. (`wl_parse()`, `bpf/lib/parse.h`)
+/// Parses the captured bytes of a packet that begins with a header of type `link`. With `follow_tunnels`, tunnels are
+/// entered and [`Parsed::inner`] is filled; [`crate::layout::flags`] tell which fields are valid. Every input has a
+/// result. (`wl_parse()`, `bpf/lib/parse.h`)
 pub fn parse(link: LinkType, data: &[u8], follow_tunnels: bool) -> Parsed {
     let mut parsed = Parsed::default();
     let options = if follow_tunnels { PARSE_TUNNELS } else { 0 };
@@ -45,8 +46,8 @@ pub fn parse(link: LinkType, data: &[u8], follow_tunnels: bool) -> Parsed {
     parsed
 }
 
-/// The same by the general way alone, which [`parse`] takes for packets that are not plain: what the two find is the
-/// same for every packet, and tests hold them together. (`wl_parse_walk()`)
+/// Parses a packet by the general walk only, which [`parse`] uses for packets that are not plain: the results are the
+/// same for every packet, and tests compare them. (`wl_parse_walk()`)
 pub fn parse_walk(link: LinkType, data: &[u8], follow_tunnels: bool) -> Parsed {
     let mut parsed = Parsed::default();
     let options = if follow_tunnels { PARSE_TUNNELS } else { 0 };
@@ -62,29 +63,29 @@ pub fn flow_hash(ip: &Ip, seed: u32) -> u32 {
     unsafe { wl_native_flow_hash(ip, seed) }
 }
 
-/// The hash of a packet: of its inner headers with `inner` and a tunnel, else of the outer ones, and of its
-/// EtherType where there is no network layer. (`wl_packet_hash()`)
+/// The hash of a packet: of its inner headers with `inner` and a tunnel, otherwise of the outer ones, and of its
+/// EtherType if it has no network layer. (`wl_packet_hash()`)
 pub fn packet_hash(parsed: &Parsed, inner: bool, seed: u32) -> u32 {
     // SAFETY: `parsed` is a valid struct wl_parsed, and it is only read.
     unsafe { wl_native_packet_hash(parsed, inner.into(), seed) }
 }
 
-/// Fills the fields of a record header that the parser knows: `hash` (as of [`packet_hash`]), `flags` (whole:
-/// set the flags of records after this), the offsets, `l3`, `proto`, `vlan_tci` and `link`. The others stay
-/// as they are. (`wl_fill_record()`, `bpf/lib/record.h`)
+/// Fills the fields of a record header that the parser knows: `hash` (see [`packet_hash`]), `flags` (overwritten: set
+/// the flags of records after this), the offsets, `l3`, `proto`, `vlan_tci` and `link`. The others stay as they are.
+/// (`wl_fill_record()`, `bpf/lib/record.h`)
 pub fn fill_record(record: &mut RecordHeader, parsed: &Parsed, inner: bool, seed: u32) {
     // SAFETY: both are valid and of the layout that C expects; `parsed` is only read, and the two do not
     // overlap, as one is borrowed exclusively.
     unsafe { wl_native_fill_record(record, parsed, inner.into(), seed) };
 }
 
-/// What the bucket of a packet is chosen by. (`wl_steering_hash()`, `bpf/lib/steer.h`)
+/// The hash that selects the bucket of a packet. (`wl_steering_hash()`, `bpf/lib/steer.h`)
 pub fn steering_hash(steering: Steering, parsed: &Parsed, inner: bool, seed: u32) -> u32 {
     // SAFETY: `parsed` is a valid struct wl_parsed, and it is only read.
     unsafe { wl_native_steering_hash(steering as u32, parsed, inner.into(), seed) }
 }
 
-/// The worker of a packet, below `workers` (0 where there are none); `hash` is what [`steering_hash`] gave.
+/// The worker of a packet, below `workers` (0 without workers); `hash` is the result of [`steering_hash`].
 /// (`wl_steer()`, `bpf/lib/steer.h`)
 pub fn steer(steering: Steering, buckets: &[u16; BUCKETS], hash: u32, queue: u32, workers: u32) -> u32 {
     // SAFETY: C reads one of the BUCKETS entries, at an index that it masks to below BUCKETS.
@@ -98,8 +99,8 @@ pub fn is_in_share(hash: u32, share: u32, shares: u32) -> bool {
     unsafe { wl_native_is_in_share(hash, share, shares) != 0 }
 }
 
-/// Whether a filter accepts a packet, of which `data` is there: it was `wire_len` bytes long, and was on its way out
-/// (`outgoing`) or in. Any steps have a result, and none takes more turns than there are steps.
+/// Whether a filter accepts a packet with the captured bytes `data`: its length was `wire_len` bytes, and it was
+/// transmitted (`outgoing`) or received. Any steps have a result, after at most as many iterations as there are steps.
 /// (`wl_filter_step()`, `bpf/lib/filter.h`)
 pub fn filter(steps: &[Step], data: &[u8], wire_len: u32, outgoing: bool) -> bool {
     let count = u32::try_from(steps.len()).unwrap_or(u32::MAX);

@@ -3,34 +3,34 @@
 pub use crate::abi::{RtpPacket, RtpPayload, RtpStream};
 use crate::abi::{wl_native_rtp_finish, wl_native_rtp_read, wl_native_rtp_update};
 
-/// Sequence numbers that are remembered (`WL_RTP_WINDOW`).
+/// Sequence numbers that are tracked (`WL_RTP_WINDOW`).
 pub const WINDOW: usize = crate::abi::WL_RTP_WINDOW as usize;
-/// Numbers that may be missing in a stream that goes on (`WL_RTP_DROPOUT`).
+/// Largest gap within a stream (`WL_RTP_DROPOUT`).
 pub const DROPOUT: u32 = crate::abi::WL_RTP_DROPOUT;
 /// Classes of loss bursts: 1, 2, 3-4, 5-8, 9-16, 17-32, 33-64 and more lost packets (`WL_RTP_BURSTS`).
 pub const BURSTS: usize = crate::abi::WL_RTP_BURSTS as usize;
-/// Events whose codes are kept (`WL_RTP_DTMF`).
+/// Number of events whose codes are stored (`WL_RTP_DTMF`).
 pub const DTMF: usize = crate::abi::WL_RTP_DTMF as usize;
-/// Payload types that are known of a stream (`WL_RTP_PAYLOADS`).
+/// Payload types that are stored per stream (`WL_RTP_PAYLOADS`).
 pub const PAYLOADS: usize = crate::abi::WL_RTP_PAYLOADS as usize;
-/// [`RtpStream::media_pt`] before there was media (`WL_RTP_NO_TYPE`).
+/// [`RtpStream::media_pt`] before the first media packet (`WL_RTP_NO_TYPE`).
 pub const NO_TYPE: u8 = crate::abi::WL_RTP_NO_TYPE as u8;
-/// A timestamp that is further from its arrival jumps, in nanoseconds (`WL_RTP_JUMP_NS`).
+/// A larger deviation of a timestamp from its arrival is a jump, in nanoseconds (`WL_RTP_JUMP_NS`).
 pub const JUMP_NS: u64 = crate::abi::WL_RTP_JUMP_NS as u64;
-/// A distance in time, at most (`WL_RTP_MOST_NS`).
+/// Maximum distance in time, in nanoseconds (`WL_RTP_MOST_NS`).
 pub const MOST_NS: u64 = crate::abi::WL_RTP_MOST_NS;
 
-/// What reading a header came to.
+/// Result of reading a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum ReadResult {
-    /// It is RTP.
+    /// A valid RTP header.
     Ok = crate::abi::WL_RTP_OK,
-    /// It is not: too short, or another version.
+    /// Not RTP: too short, or another version.
     Not = crate::abi::WL_RTP_NOT,
-    /// Header extension, sources or padding take more than there is.
+    /// Header extension, sources or padding exceed the packet.
     Malformed = crate::abi::WL_RTP_MALFORMED,
-    /// Not captured as far as the header goes.
+    /// The header was not captured completely.
     Cut = crate::abi::WL_RTP_CUT,
 }
 
@@ -67,7 +67,7 @@ pub mod stream_flags {
 }
 
 impl RtpPacket {
-    /// Reads the header of a datagram's payload, which had `len` bytes, of which `captured` are there. With
+    /// Reads the header of a datagram's payload, which had `len` bytes, of which `captured` are available. With
     /// [`ReadResult::Malformed`] the fixed header is valid. (`wl_rtp_read()`)
     pub fn read(captured: &[u8], len: usize) -> (ReadResult, RtpPacket) {
         let mut packet = RtpPacket::default();
@@ -87,7 +87,7 @@ impl RtpPacket {
 }
 
 impl RtpStream {
-    /// Adds a packet that came at this time. (`wl_rtp_update()`)
+    /// Adds a packet that arrived at this time. (`wl_rtp_update()`)
     #[inline]
     pub fn update(&mut self, packet: &RtpPacket, ts_ns: u64) {
         // SAFETY: both are live and have the layouts of C's structs; only the
@@ -95,28 +95,28 @@ impl RtpStream {
         unsafe { wl_native_rtp_update(self, packet, ts_ns) };
     }
 
-    /// The stream is over: what has not come by now is lost. More than once does no harm. (`wl_rtp_finish()`)
+    /// Ends the stream: numbers that have not arrived by now are lost. Idempotent. (`wl_rtp_finish()`)
     pub fn finish(&mut self) {
         // SAFETY: as in `update`.
         unsafe { wl_native_rtp_finish(self) };
     }
 
-    /// Numbers that should have come by now. (`wl_rtp_expected()`)
+    /// Number of packets expected so far. (`wl_rtp_expected()`)
     pub fn expected(&self) -> u64 {
         if self.packets == 0 { 0 } else { self.expected + (self.highest - self.base + 1) }
     }
 
-    /// Numbers that have come: packets without duplicates and strays.
+    /// Number of packets received, without duplicates and strays.
     pub fn received(&self) -> u64 {
         self.packets - self.duplicate - self.stray
     }
 
-    /// The jitter now, in nanoseconds (RFC 3550, A.8).
+    /// The current jitter in nanoseconds (RFC 3550, A.8).
     pub fn jitter_ns(&self) -> u64 {
         self.jitter16_ns >> 4
     }
 
-    /// What a payload type means, where that is known.
+    /// The meaning of a payload type, if it is known.
     pub fn payload_of(&self, pt: u8) -> Option<&RtpPayload> {
         self.payload.iter().find(|payload| payload.kind != 0 && payload.pt == pt)
     }

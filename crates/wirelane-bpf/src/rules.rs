@@ -1,4 +1,4 @@
-//! The Rust side of `bpf/lib/rules.h`: compiled rules, whose essay says how they are looked up.
+//! The Rust side of `bpf/lib/rules.h`: compiled rules; the head of that file explains the lookup.
 //!
 //! Structs and constants are generated from the C header, as in [`crate::layout`].
 
@@ -13,38 +13,38 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::members::Members;
 use crate::search::{self, Search};
 
-/// Most wildcard rules of a set, and most of its clauses (`WL_RULES_MAX`).
+/// Maximum number of wildcard rules of a set, and of its clauses (`WL_RULES_MAX`).
 pub const MAX_RULES: usize = crate::abi::WL_RULES_MAX as usize;
 /// Words of a set of clauses (`WL_RULE_WORDS`).
 pub const WORDS: usize = crate::abi::WL_RULE_WORDS as usize;
-/// Most shapes of exact-match rules in one set (`WL_RULE_SHAPES`).
+/// Maximum number of shapes of exact-match rules in one set (`WL_RULE_SHAPES`).
 pub const MAX_SHAPES: usize = crate::abi::WL_RULE_SHAPES as usize;
-/// Wildcard rules that one packet can hit (`WL_RULE_HITS`); beyond, [`evaluated_flags::MORE`] is set.
+/// Maximum number of wildcard rules that one packet can hit (`WL_RULE_HITS`); beyond, [`evaluated_flags::MORE`] is set.
 pub const MAX_HITS: u32 = crate::abi::WL_RULE_HITS;
 /// Marks a class's number in [`Node::next`] and in roots (`WL_RULE_LEAF`).
 pub const LEAF: u32 = crate::abi::WL_RULE_LEAF;
-/// Sets of a group, of which one is in use (`WL_RULE_SETS`).
+/// Sets of a group, one of them in use (`WL_RULE_SETS`).
 pub const PER_GROUP: usize = crate::abi::WL_RULE_SETS as usize;
 /// The VLAN of a packet without a tag (`WL_RULE_NO_VLAN`).
 pub const NO_VLAN: u16 = crate::abi::WL_RULE_NO_VLAN as u16;
-/// Dimensions that there is room for (`WL_RULE_DIMS`).
+/// Maximum number of dimensions (`WL_RULE_DIMS`).
 pub const DIMS: usize = crate::abi::WL_RULE_DIMS as usize;
-/// Dimensions that there are (`WL_RULE_DIMS_USED`).
+/// Number of dimensions in use (`WL_RULE_DIMS_USED`).
 pub const DIMS_USED: usize = crate::abi::WL_RULE_DIMS_USED as usize;
-/// Devices that the rules of a group may send packets to (`WL_EGRESS_DEVICES`).
+/// Maximum number of devices that the rules of a group may send packets to (`WL_EGRESS_DEVICES`).
 pub const MAX_EGRESS_DEVICES: usize = crate::abi::WL_EGRESS_DEVICES as usize;
-/// Tests of named sets, in one set of rules (`WL_RULE_MEMBERS`).
+/// Maximum number of tests of named sets in one set of rules (`WL_RULE_MEMBERS`).
 pub const MAX_MEMBERS: usize = crate::abi::WL_RULE_MEMBERS as usize;
-/// Names of patterns and of plug-ins that one set of rules asks for (`WL_RULE_PATTERNS`).
+/// Maximum number of names of patterns and of plug-ins in one set of rules (`WL_RULE_PATTERNS`).
 pub const MAX_PATTERNS: usize = crate::abi::WL_RULE_PATTERNS as usize;
-/// Plug-ins that an instance has places for (`WL_RULE_PLUGINS`).
+/// Number of slots for plug-ins in an instance (`WL_RULE_PLUGINS`).
 pub const MAX_PLUGINS: usize = crate::abi::WL_RULE_PLUGINS as usize;
 
-/// Dimensions: fields of a packet that rules ask about (`enum wl_rule_dim`, which says what each takes).
+/// Dimensions: fields of a packet that rules test (`enum wl_rule_dim`, which defines each).
 pub mod dim {
     /// Source address: 4 bytes from [`super::Field::root`], 16 from [`super::Field::root6`].
     pub const SRC: usize = crate::abi::WL_DIM_SRC as usize;
-    /// Destination address, the same way.
+    /// Destination address, likewise.
     pub const DST: usize = crate::abi::WL_DIM_DST as usize;
     /// Source port: 2 bytes.
     pub const SRC_PORT: usize = crate::abi::WL_DIM_SRC_PORT as usize;
@@ -52,7 +52,7 @@ pub mod dim {
     pub const DST_PORT: usize = crate::abi::WL_DIM_DST_PORT as usize;
     /// IP protocol: 1 byte.
     pub const PROTO: usize = crate::abi::WL_DIM_PROTO as usize;
-    /// What sort of packet it is, see [`super::kind`]: 1 byte, never absent.
+    /// Kind of packet, see [`super::kind`]: 1 byte, never absent.
     pub const KIND: usize = crate::abi::WL_DIM_KIND as usize;
     /// TCP flags: 1 byte.
     pub const TCP_FLAGS: usize = crate::abi::WL_DIM_TCP_FLAGS as usize;
@@ -70,8 +70,8 @@ pub mod dim {
     pub const ICMP_TYPE: usize = crate::abi::WL_DIM_ICMP_TYPE as usize;
     /// Tests of named sets that hold, a bit each ([`super::Set::member`]): 1 byte, never absent.
     pub const SETS: usize = crate::abi::WL_DIM_SETS as usize;
-    /// Names of patterns of which one was found, and of plug-ins that match, a bit each: 1 byte, never absent. The payload is searched only where
-    /// that decides something.
+    /// Names of patterns that were found, and of plug-ins that match, a bit each: 1 byte, never absent. The payload is
+    /// searched only if the result matters.
     pub const PAYLOAD: usize = crate::abi::WL_DIM_PAYLOAD as usize;
 }
 
@@ -93,7 +93,7 @@ pub mod kind {
     pub const LATER: u8 = crate::abi::WL_KIND_LATER as u8;
     /// The packet is leaving the device.
     pub const EGRESS: u8 = crate::abi::WL_KIND_EGRESS as u8;
-    /// It has a tunnel that was entered.
+    /// A tunnel was entered.
     pub const TUNNEL: u8 = crate::abi::WL_KIND_TUNNEL as u8;
 }
 
@@ -101,7 +101,8 @@ impl Class {
     /// No clause.
     pub const EMPTY: Class = Class { summary: 0, pivot: 0, words: [0; WORDS], pad: [0; 6] };
 
-    /// Puts a clause, below [`MAX_RULES`], into the class. It is at pivot there, as it may be in several.
+    /// Adds a clause, below [`MAX_RULES`], to the class. The class's dimension becomes its pivot; a clause may have
+    /// several.
     pub fn add(&mut self, clause: usize) {
         self.words[clause / 64] |= 1 << (clause % 64);
         self.summary |= 1 << (clause / 64);
@@ -111,39 +112,39 @@ impl Class {
 
 /// Values of [`Rule::verdict`] (`enum wl_rule_verdict`).
 pub mod verdict {
-    /// Nothing: later rules, or the default, do.
+    /// None: later rules, or the default, decide.
     pub const NONE: u8 = crate::abi::WL_VERDICT_NONE as u8;
     /// Delivered.
     pub const PASS: u8 = crate::abi::WL_VERDICT_PASS as u8;
     /// Dropped: `filtered` in the ledger.
     pub const DROP: u8 = crate::abi::WL_VERDICT_DROP as u8;
-    /// Counted by the rule, and no more: `absorbed` in the ledger.
+    /// Counted by the rule only: `absorbed` in the ledger.
     pub const ABSORB: u8 = crate::abi::WL_VERDICT_ABSORB as u8;
     /// Delivered as a digest ([`crate::layout::record_kind::DIGEST`]).
     pub const DIGEST: u8 = crate::abi::WL_VERDICT_DIGEST as u8;
-    /// Sent to an egress device in the place of the host: `absorbed` in the ledger.
+    /// Sent to an egress device instead of the host: `absorbed` in the ledger.
     pub const REDIRECT: u8 = crate::abi::WL_VERDICT_REDIRECT as u8;
-    /// What the first of [`super::Rule::plugin`] says that matches.
+    /// The verdict of the first matching plug-in of [`super::Rule::plugin`].
     pub const PLUGIN: u8 = crate::abi::WL_VERDICT_PLUGIN as u8;
-    /// Added to its RTP stream where that is measured in the kernel: `absorbed` in the ledger; else delivered.
+    /// Added to its RTP stream if that is measured in the kernel: `absorbed` in the ledger; otherwise delivered.
     pub const MEASURE: u8 = crate::abi::WL_VERDICT_MEASURE as u8;
 }
 
 /// Bits of [`Rule::flags`] and [`ExactValue::flags`].
 pub mod rule_flags {
-    /// The rules behind it are looked at too.
+    /// The rules after it are evaluated too.
     pub const CONTINUE: u8 = crate::abi::WL_RULE_CONTINUE as u8;
     /// Sampled by packet, not by flow.
     pub const SAMPLE_PACKET: u8 = crate::abi::WL_RULE_SAMPLE_PACKET as u8;
     /// `tag` goes into the record.
     pub const TAG: u8 = crate::abi::WL_RULE_TAG as u8;
-    /// A hit makes an exact-match rule (wildcard rules only).
+    /// A hit inserts an exact-match rule (wildcard rules only).
     pub const INSERT: u8 = crate::abi::WL_RULE_INSERT as u8;
-    /// Made by the wildcard rule whose id it has (exact-match rules only).
+    /// Inserted by the wildcard rule whose id it has (exact-match rules only).
     pub const MADE: u8 = crate::abi::WL_RULE_MADE as u8;
 }
 
-/// Which fields of a packet an exact-match rule has: [`ExactKey::shape`] and [`Set::shape`].
+/// Fields of a packet in the key of an exact-match rule: [`ExactKey::shape`] and [`Set::shape`].
 pub mod shape {
     /// Source address.
     pub const SRC: u32 = crate::abi::WL_SHAPE_SRC;
@@ -161,7 +162,7 @@ pub mod shape {
     pub const MPLS: u32 = crate::abi::WL_SHAPE_MPLS;
     /// Tunnel id.
     pub const TUNNEL: u32 = crate::abi::WL_SHAPE_TUNNEL;
-    /// Both directions: found with source and destination exchanged, too.
+    /// Both directions: also matched with source and destination exchanged.
     pub const BOTH: u32 = crate::abi::WL_SHAPE_BOTH;
 }
 
@@ -175,8 +176,8 @@ impl Set {
         if memory.is_null() {
             std::alloc::handle_alloc_error(layout);
         }
-        // SAFETY: allocated above as a Box of a Set is, owned by nobody else; a Set is integers and arrays of integers,
-        // for which zeros are a valid value.
+        // SAFETY: allocated above with the layout of a Box of a Set, owned by nobody else; a Set is integers and arrays
+        // of integers, for which zeros are a valid value.
         let mut set = unsafe { Box::from_raw(memory) };
         set.default_verdict = verdict::PASS.into();
         set.search_slot = u32::MAX;
@@ -190,13 +191,13 @@ impl Set {
 pub struct FlatSet {
     /// The set.
     pub set: Box<Set>,
-    /// Its nodes; [`Node::next`] and [`Field`] name them by their index.
+    /// Its nodes; [`Node::next`] and [`Field`] refer to them by index.
     pub nodes: Vec<Node>,
-    /// Its classes, the same way. The first is class 0: it has all clauses.
+    /// Its classes, likewise. The first is class 0: it has all clauses.
     pub classes: Vec<Class>,
-    /// What its tests of named sets are answered by where they are asked natively.
+    /// The named sets for native evaluation of its tests.
     pub members: Members,
-    /// What payloads are searched by.
+    /// The automata that search payloads.
     pub search: Arc<Search>,
 }
 
@@ -213,16 +214,16 @@ impl FlatSet {
     }
 }
 
-/// [`Counts`] that are being written: by one lane, in the kernel or natively.
+/// [`Counts`] with a concurrent writer: one lane, in the kernel or natively.
 ///
-/// C writes each field as one aligned word (volatile), which is what a relaxed store is on the machines that are
-/// served; so other threads may read them at any time, through atomics, each field for itself.
+/// C writes each field as one aligned word (volatile), which is a relaxed store on the supported machines; so other
+/// threads may read them at any time, through atomics, each field separately.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct LiveCounts([AtomicU64; 8]);
 
 impl LiveCounts {
-    /// What they are now. Fields are read one after the other, so that they may be of different packets.
+    /// The current values. Fields are read one after the other, so that they may belong to different packets.
     pub fn read(&self) -> Counts {
         // Relaxed: the lane's plain stores, the partner, publish nothing but themselves.
         let field = |at: usize| self.0[at].load(Ordering::Relaxed);
@@ -237,7 +238,7 @@ impl LiveCounts {
         }
     }
 
-    /// Sets them to 0. Nobody evaluates with them meanwhile.
+    /// Sets them to 0. No evaluation may use them at the same time.
     pub fn clear(&self) {
         // Relaxed: as in `read`.
         self.0.iter().for_each(|field| field.store(0, Ordering::Relaxed));
@@ -248,10 +249,10 @@ impl LiveCounts {
 pub mod evaluated_flags {
     /// `tag` is valid.
     pub const TAGGED: u32 = crate::abi::WL_EVALUATED_TAGGED;
-    /// There were more hits than [`super::MAX_HITS`]: the rules behind were not looked at.
+    /// More hits than [`super::MAX_HITS`]: later rules were not evaluated.
     pub const MORE: u32 = crate::abi::WL_EVALUATED_MORE;
-    /// Not all of the payload was searched that should have been.
+    /// The payload was not searched completely.
     pub const HALF: u32 = crate::abi::WL_EVALUATED_HALF;
-    /// More patterns were found than there are in `pattern`.
+    /// More patterns were found than fit in `pattern`.
     pub const FOUND: u32 = crate::abi::WL_EVALUATED_FOUND;
 }

@@ -1,4 +1,4 @@
-//! The Rust side of searching payloads: `bpf/lib/search.h`, and its tables in `bpf/lib/rules.h`.
+//! The Rust side of payload searching: `bpf/lib/search.h`, and its tables in `bpf/lib/rules.h`.
 
 pub use crate::abi::{
     SearchNode as Node, SearchOutput as Output, SearchOutputs as Outputs, SearchPage as Page,
@@ -6,37 +6,37 @@ pub use crate::abi::{
 use std::alloc::Layout;
 use std::fmt;
 
-/// Bytes of a payload that are searched, at most (`WL_SEARCH_BYTES`).
+/// Maximum number of payload bytes that are searched (`WL_SEARCH_BYTES`).
 pub const MAX_BYTES: usize = crate::abi::WL_SEARCH_BYTES as usize;
-/// Bytes that are searched in one go (`WL_SEARCH_BLOCK`).
+/// Bytes that are searched in one step (`WL_SEARCH_BLOCK`).
 pub const BLOCK: usize = crate::abi::WL_SEARCH_BLOCK as usize;
-/// Ends of patterns that are looked at in one packet, at most (`WL_SEARCH_OUTPUTS`).
+/// Maximum number of pattern ends that are evaluated in one packet (`WL_SEARCH_OUTPUTS`).
 pub const MAX_OUTPUTS: usize = crate::abi::WL_SEARCH_OUTPUTS as usize;
-/// Patterns that end at one place, at most (`WL_SEARCH_AT_ONCE`).
+/// Maximum number of patterns that end at one position (`WL_SEARCH_AT_ONCE`).
 pub const AT_ONCE: usize = crate::abi::WL_SEARCH_AT_ONCE as usize;
 /// Ids of patterns in a record (`WL_SEARCH_FOUND`).
 pub const FOUND: usize = crate::abi::WL_SEARCH_FOUND as usize;
 /// States, and outputs, in one element of a map (`WL_SEARCH_PAGE`).
 pub const PAGE: usize = crate::abi::WL_SEARCH_PAGE as usize;
-/// Of [`Node::next`]: patterns end in that state (`WL_SEARCH_HIT`).
+/// Flag in [`Node::next`]: patterns end in that state (`WL_SEARCH_HIT`).
 pub const HIT: u32 = crate::abi::WL_SEARCH_HIT;
-/// Of [`crate::rules::Set::search_root`]: there are no such patterns (`WL_SEARCH_NONE`).
+/// Value of [`crate::rules::Set::search_root`]: the set has no such patterns (`WL_SEARCH_NONE`).
 pub const NONE: u32 = crate::abi::WL_SEARCH_NONE;
 
-/// Of [`Output::opens`]: the gates that were kept; of [`Output::closes`]: those that were open are kept
+/// In [`Output::opens`]: the gates that were saved; in [`Output::closes`]: gates that are open are saved
 /// (`WL_GATE_KEPT`).
 pub const KEPT: u8 = crate::abi::WL_GATE_KEPT as u8;
 
 /// The automata of a set, as the kernel walks them.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Search {
-    /// Where each begins: for bytes as they are, and for letters of either case. [`NONE`]: there is none.
+    /// Start states: for exact bytes, and for letters of either case. [`NONE`]: no automaton.
     pub roots: [u32; 2],
-    /// No pattern counts that ends behind so many bytes of the payload.
+    /// No pattern matches if it ends after this many bytes of the payload.
     pub reach: u32,
-    /// How many states both have.
+    /// Number of states of both automata.
     pub states: usize,
-    /// How many outputs.
+    /// Number of outputs.
     pub outputs: usize,
     /// The states.
     pub pages: Box<[Page]>,
@@ -45,18 +45,18 @@ pub struct Search {
 }
 
 impl Search {
-    /// For no patterns.
+    /// Automata without patterns.
     pub fn none() -> Search {
         Search::new(0)
     }
 
-    /// For so many states, all of which lead to state 0 so far, and have no outputs.
+    /// Automata with `states` states, all of which lead to state 0 so far, and have no outputs.
     pub fn new(states: usize) -> Search {
         let pages = zeroed(states.div_ceil(PAGE));
         Search { roots: [NONE; 2], reach: 0, states, outputs: 0, pages, output_pages: Box::default() }
     }
 
-    /// Its outputs from now on.
+    /// Replaces the outputs.
     pub fn set_outputs(&mut self, outputs: &[Output]) {
         self.outputs = outputs.len();
         self.output_pages = zeroed(outputs.len().div_ceil(PAGE));
@@ -68,12 +68,12 @@ impl Search {
     /// A state.
     ///
     /// # Panics
-    /// There is none with this number.
+    /// If the number is out of range.
     pub fn node(&mut self, state: usize) -> &mut Node {
         &mut self.pages[state / PAGE].node[state % PAGE]
     }
 
-    /// Bytes of memory.
+    /// Size in bytes.
     pub fn bytes(&self) -> usize {
         size_of_val(&*self.pages) + size_of_val(&*self.output_pages)
     }
@@ -86,21 +86,21 @@ impl fmt::Debug for Search {
     }
 }
 
-/// Integers of one size and arrays of them only, so without padding, of a size that is not 0.
+/// Types that consist of integers of one size and arrays of them, so without padding, with a size that is not 0.
 trait Plain: Copy {}
 
 impl Plain for Page {}
 impl Plain for Outputs {}
 
 impl Page {
-    /// Its bytes, as the kernel has them.
+    /// The page's bytes in the kernel's layout.
     pub fn bytes(&self) -> &[u8] {
         bytes(self)
     }
 }
 
 impl Outputs {
-    /// Their bytes, as the kernel has them.
+    /// The outputs' bytes in the kernel's layout.
     pub fn bytes(&self) -> &[u8] {
         bytes(self)
     }
@@ -111,7 +111,7 @@ fn bytes<T: Plain>(value: &T) -> &[u8] {
     unsafe { std::slice::from_raw_parts(std::ptr::from_ref(value).cast(), size_of::<T>()) }
 }
 
-/// So many of them, all 0. They are too large for a stack.
+/// A slice of `count` zeroed values, allocated on the heap. They are too large for a stack.
 fn zeroed<T: Plain>(count: usize) -> Box<[T]> {
     if count == 0 {
         return Box::default();
@@ -122,6 +122,7 @@ fn zeroed<T: Plain>(count: usize) -> Box<[T]> {
     if memory.is_null() {
         std::alloc::handle_alloc_error(layout);
     }
-    // SAFETY: allocated above as a Box of such a slice is, owned by nobody else; zeros are a valid value of a Plain.
+    // SAFETY: allocated above with the layout of a Box of such a slice, owned by nobody else; zeros are a valid value
+    // of a Plain.
     unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(memory, count)) }
 }

@@ -1,5 +1,5 @@
-//! The sketches of `bpf/lib/sketch.h`, compiled natively: how many different keys there were, which of them had
-//! most, each in little memory and with an error that is known.
+//! The sketches of `bpf/lib/sketch.h`, compiled natively: the number of different keys, and the keys with the largest
+//! counts, each in little memory and with a known error.
 //!
 //! The C header is the source of [`TopEntry`].
 
@@ -10,9 +10,9 @@ use crate::abi::{wl_native_class, wl_native_hll_add, wl_native_key_hash, wl_nati
 pub const KEY_WORDS: usize = crate::abi::WL_KEY_WORDS as usize;
 /// Entries of a set (`WL_TOP_WAYS`).
 pub const WAYS: usize = crate::abi::WL_TOP_WAYS as usize;
-/// The fewest bits of [`Distinct`] (`WL_HLL_MIN_BITS`).
+/// Minimum number of bits of [`Distinct`] (`WL_HLL_MIN_BITS`).
 pub const MIN_BITS: u32 = crate::abi::WL_HLL_MIN_BITS;
-/// The most bits of [`Distinct`] (`WL_HLL_MAX_BITS`).
+/// Maximum number of bits of [`Distinct`] (`WL_HLL_MAX_BITS`).
 pub const MAX_BITS: u32 = crate::abi::WL_HLL_MAX_BITS;
 /// Classes of a histogram by powers of two (`WL_CLASSES`).
 pub const CLASSES: usize = crate::abi::WL_CLASSES as usize;
@@ -27,15 +27,15 @@ pub fn key_hash(key: &Key, seed: u64) -> u64 {
     unsafe { wl_native_key_hash(key.as_ptr(), seed) }
 }
 
-/// The class of a number in a histogram by powers of two, below [`CLASSES`]: 0 of 0, `n` of what is from `2^(n-1)` up to
-/// `2^n - 1`; the last has all that is beyond. (`wl_class()`)
+/// The class of a number in a histogram by powers of two, below [`CLASSES`]: 0 for 0, `n` for `2^(n-1)` to `2^n - 1`;
+/// the last one has all larger numbers. (`wl_class()`)
 #[inline]
 pub fn class(value: u64) -> usize {
     // SAFETY: takes a number.
     unsafe { wl_native_class(value) as usize }
 }
 
-/// How many different keys there were: HyperLogLog, with a standard error of `1.04 / sqrt(2^bits)`.
+/// Estimates the number of different keys: HyperLogLog, with a standard error of `1.04 / sqrt(2^bits)`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Distinct {
     registers: Box<[u8]>,
@@ -43,10 +43,10 @@ pub struct Distinct {
 }
 
 impl Distinct {
-    /// None so far, in `2^bits` bytes.
+    /// An empty counter of `2^bits` bytes.
     ///
     /// # Panics
-    /// Where `bits` is not one of [`MIN_BITS`] to [`MAX_BITS`].
+    /// If `bits` is not in the range [`MIN_BITS`] to [`MAX_BITS`].
     pub fn new(bits: u32) -> Distinct {
         assert!((MIN_BITS..=MAX_BITS).contains(&bits), "{bits} bits of a hash cannot choose a register");
         Distinct { registers: vec![0; 1 << bits].into(), bits }
@@ -55,15 +55,15 @@ impl Distinct {
     /// Counts a key, by its [`key_hash`]. (`wl_hll_add()`)
     #[inline]
     pub fn add(&mut self, hash: u64) {
-        // SAFETY: there are 2^bits registers, and C writes the one that the first `bits` bits of the hash choose; `bits`
-        // is within its limits, as `new` has seen to.
+        // SAFETY: there are 2^bits registers, and C writes the one that the first `bits` bits of the hash choose;
+        // `bits` is within its limits, as `new` has checked.
         unsafe { wl_native_hll_add(self.registers.as_mut_ptr(), self.bits, hash) };
     }
 
-    /// Adds what another has counted with the same seed.
+    /// Merges another counter with the same seed.
     ///
     /// # Panics
-    /// Where it has another number of registers.
+    /// If it has another number of registers.
     pub fn merge(&mut self, other: &Distinct) {
         assert_eq!(self.bits, other.bits, "sketches of different sizes have nothing in common");
         for (ours, theirs) in self.registers.iter_mut().zip(&other.registers) {
@@ -71,7 +71,8 @@ impl Distinct {
         }
     }
 
-    /// How many there were, by Ertl's estimator (arXiv:1702.01284, algorithm 6), which has no bias from none to 2^60.
+    /// Estimated number of keys, by Ertl's estimator (arXiv:1702.01284, algorithm 6), which has no bias from none to
+    /// 2^60.
     pub fn estimate(&self) -> f64 {
         let registers = self.registers.len() as f64;
         let last = (65 - self.bits) as usize;
@@ -88,13 +89,13 @@ impl Distinct {
         0.5 / std::f64::consts::LN_2 * registers * registers / z
     }
 
-    /// Its standard error, as a part of the number.
+    /// The standard error, as a fraction of the number.
     pub fn error(bits: u32) -> f64 {
         1.04 / f64::from(1u32 << bits).sqrt()
     }
 }
 
-/// What registers that are still 0 tell. Infinite where all are.
+/// Contribution of the registers that are still 0. Infinite if all are.
 fn sigma(mut x: f64) -> f64 {
     if x == 1.0 {
         return f64::INFINITY;
@@ -111,7 +112,7 @@ fn sigma(mut x: f64) -> f64 {
     }
 }
 
-/// What registers that can rise no more tell.
+/// Contribution of the registers that have reached their maximum.
 fn tau(mut x: f64) -> f64 {
     if x == 0.0 || x == 1.0 {
         return 0.0;
@@ -128,17 +129,17 @@ fn tau(mut x: f64) -> f64 {
     }
 }
 
-/// Which keys have most: Space-Saving in sets of [`WAYS`] entries.
+/// The keys with the largest counts: Space-Saving in sets of [`WAYS`] entries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Top {
     entries: Box<[TopEntry]>,
 }
 
 impl Top {
-    /// No keys yet; `sets` is a power of two.
+    /// An empty table; `sets` must be a power of two.
     ///
     /// # Panics
-    /// Where it is not.
+    /// If `sets` is not a power of two.
     pub fn new(sets: usize) -> Top {
         assert!(sets.is_power_of_two(), "{sets} sets cannot be chosen by a hash");
         Top { entries: vec![TopEntry::default(); sets * WAYS].into() }
@@ -148,7 +149,7 @@ impl Top {
         (hash as usize & (self.entries.len() / WAYS - 1)) * WAYS
     }
 
-    /// Adds to a key, of which this is the [`key_hash`]. (`wl_top_add()`)
+    /// Adds `weight` to a key with this [`key_hash`]. (`wl_top_add()`)
     #[inline]
     pub fn add(&mut self, key: &Key, hash: u64, weight: u64) {
         let at = self.set_of(hash);
@@ -158,23 +159,23 @@ impl Top {
         unsafe { wl_native_top_add(set.as_mut_ptr(), key.as_ptr(), weight) };
     }
 
-    /// What a key had, at most, that has no entry; `hash` is its [`key_hash`].
+    /// Upper bound of the count of a key that has no entry; `hash` is its [`key_hash`].
     pub fn most_without_entry(&self, hash: u64) -> u64 {
         let at = self.set_of(hash);
         self.entries[at..at + WAYS].iter().map(|entry| entry.count).min().unwrap_or(0)
     }
 
-    /// The entries that are in use, in no order.
+    /// The entries in use, in arbitrary order.
     pub fn entries(&self) -> impl Iterator<Item = &TopEntry> {
         self.entries.iter().filter(|entry| entry.count > 0)
     }
 
-    /// Adds what another of the same size has, which was made with the same seed. The bounds hold of the sums; of more
-    /// than [`WAYS`] keys of a set those with most stay, and what a key without an entry had is still no more than the
-    /// least of them.
+    /// Merges another table of the same size and seed. The bounds hold for the sums; of more than [`WAYS`] keys of a
+    /// set those with the largest counts stay, and the count of a key without an entry is still at most the smallest of
+    /// them.
     ///
     /// # Panics
-    /// Where it has another size.
+    /// If it has another size.
     pub fn merge(&mut self, other: &Top) {
         assert_eq!(
             self.entries.len(),
@@ -216,7 +217,7 @@ mod tests {
         }
     }
 
-    /// The numbers 0 to `end`, each a key.
+    /// The numbers 0 to `end` as keys.
     fn keys(end: u64) -> impl Iterator<Item = Key> {
         (0..end).map(|number| [number, 0, 0, 0, 0, number.rotate_left(40)])
     }
@@ -231,7 +232,7 @@ mod tests {
             for (number, key) in keys(1_000_000).enumerate() {
                 let hash = key_hash(&key, 7);
                 distinct.add(hash);
-                // A key that comes again is no new one.
+                // A repeated key does not count again.
                 distinct.add(hash);
                 if number % 2 == 0 {
                     half.add(hash);
@@ -242,7 +243,7 @@ mod tests {
                     next = next * 5 / 4 + 1;
                 }
             }
-            // Three times the standard error at each of sixty looks, and at the end.
+            // Three times the standard error at each of sixty checks, and at the end.
             assert!(worst < 3.0 * Distinct::error(bits), "{bits} bits: {worst}");
             let before = distinct.clone();
             distinct.merge(&half);
@@ -251,7 +252,7 @@ mod tests {
         assert_eq!(Distinct::new(10).estimate(), 0.0);
     }
 
-    /// Keys of a few hosts that have most of the traffic, and of a million that have little: their bounds hold.
+    /// Keys of a few hosts with most of the traffic, and of a million with little: their bounds hold.
     /// Battery: I10
     #[test]
     fn the_greatest_of_a_million_keys_are_found_within_their_bounds() {
@@ -274,7 +275,7 @@ mod tests {
             assert!(entry.count - entry.error <= had, "{entry:?} had {had}");
         }
         assert!(merged.entries().all(|entry| exact[&entry.key] <= entry.count));
-        // What has no entry had no more than the least of its set.
+        // The count of a key without an entry is at most the smallest one of its set.
         let there: std::collections::HashSet<Key> = merged.entries().map(|entry| entry.key).collect();
         for (key, had) in exact.iter().filter(|(key, _)| !there.contains(*key)) {
             assert!(*had <= merged.most_without_entry(key_hash(key, seed)), "{key:?} had {had}");
@@ -292,7 +293,7 @@ mod tests {
         }
     }
 
-    /// The header compiles to BPF: it is to run where a packet is.
+    /// The header compiles to BPF, since it is also used in the kernel.
     #[test]
     fn sketches_compile_to_bpf() {
         let clang = ["clang-19", "clang"].into_iter().find(|clang| {

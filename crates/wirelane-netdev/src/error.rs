@@ -10,9 +10,9 @@ pub enum Error {
     /// The device does not exist in this network namespace.
     #[error("no device '{name}' in this network namespace; there are: {known}")]
     UnknownDevice {
-        /// The name that was asked for.
+        /// The requested name.
         name: String,
-        /// The names that exist, separated by commas.
+        /// The existing names, separated by commas.
         known: String,
     },
     /// The device has no such RX queue.
@@ -20,20 +20,20 @@ pub enum Error {
     UnknownQueue {
         /// The device.
         device: String,
-        /// The queue that was asked for.
+        /// The requested queue.
         queue: u32,
-        /// The queues that exist, as virtual devices.
+        /// The existing queues, as virtual devices.
         known: String,
     },
-    /// A device selector that cannot be read.
+    /// A device selector with a syntax error.
     #[error("'{input}' is not a device: {reason}; write DEV, DEV@QUEUE or DEV@FIRST-LAST, as in eth1@0-3")]
     BadSelector {
-        /// What was given.
+        /// The selector as given.
         input: String,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
-    /// The device went away.
+    /// The device disappeared.
     #[error("device {device} disappeared during the capture")]
     DeviceGone {
         /// The device.
@@ -42,9 +42,9 @@ pub enum Error {
     /// The kernel refused something.
     #[error("{action}: {source}")]
     Kernel {
-        /// What was being done.
+        /// The operation that failed, as a participle.
         action: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// A file could not be read.
@@ -52,7 +52,7 @@ pub enum Error {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }

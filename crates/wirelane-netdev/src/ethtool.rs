@@ -1,5 +1,5 @@
-//! What drivers tell through ethtool (linux/ethtool.h). All of it may be missing: many virtual devices answer
-//! nothing, and then the answer here is `None`.
+//! Properties that drivers report through ethtool (linux/ethtool.h). All of them are optional: many virtual devices
+//! report nothing, and then the value here is `None`.
 
 use std::os::fd::OwnedFd;
 
@@ -37,30 +37,30 @@ pub enum Duplex {
     Full,
 }
 
-/// What a card's own clock does for received packets.
+/// Receive timestamping by the card's own clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CardStamps {
-    /// There is no such clock.
+    /// The card has no such clock.
     None,
-    /// There is one, `/dev/ptp<clock>`, but it does not stamp all received packets.
+    /// The card has a clock, `/dev/ptp<clock>`, but it does not stamp all received packets.
     Off {
         /// Number of its clock.
         clock: u32,
     },
-    /// It does.
+    /// The clock stamps all received packets.
     On {
         /// Number of its clock.
         clock: u32,
     },
 }
 
-/// What a driver says about itself.
+/// Name and bus address that a driver reports.
 pub(super) struct DriverInfo {
     pub(super) driver: Option<String>,
     pub(super) bus_info: Option<String>,
 }
 
-/// Asks drivers of devices in the network namespace in which it was opened.
+/// Queries drivers of devices in the network namespace in which it was opened.
 pub(super) struct Ethtool(OwnedFd);
 
 impl Ethtool {
@@ -68,15 +68,14 @@ impl Ethtool {
         sys::socket(libc::AF_INET, libc::SOCK_DGRAM, 0).map(Ethtool)
     }
 
-    /// Name of the driver and where the device sits, as in `0000:00:1f.6`.
+    /// Name of the driver and bus address, as in `0000:00:1f.6`.
     pub(super) fn driver(&self, name: &str) -> Option<DriverInfo> {
         let answer = self.ask::<DRVINFO>(name, ETHTOOL_GDRVINFO)?;
         let field = |start: usize| Some(text(&answer[start..start + 32])).filter(|text| !text.is_empty());
         Some(DriverInfo { driver: field(4), bus_info: field(4 + 3 * 32) })
     }
 
-    /// Number of active RX queues: channels that only receive, and those that do both. A driver that counts
-    /// neither answers `None`.
+    /// Number of active RX queues: receive-only channels and combined channels. `None` if the driver reports neither.
     pub(super) fn rx_queues(&self, name: &str) -> Option<u32> {
         let answer = self.ask::<CHANNELS>(name, ETHTOOL_GCHANNELS)?;
         let (rx, combined) = (u32_at(&answer, 20)?, u32_at(&answer, 32)?);
@@ -85,7 +84,7 @@ impl Ethtool {
 
     /// Speed in Mbit/s and duplex, each where known.
     pub(super) fn link(&self, name: &str) -> (Option<u32>, Option<Duplex>) {
-        // The first question says how long the three bit masks behind the struct are, as a negative number.
+        // The first request returns the length of the three bit masks behind the struct, as a negative number.
         let Some(first) = self.ask::<LINK_SETTINGS>(name, ETHTOOL_GLINKSETTINGS) else {
             return (None, None);
         };
@@ -96,7 +95,7 @@ impl Ethtool {
         if sys::ethtool(&self.0, name, &mut command).is_err() {
             return (None, None);
         }
-        // SPEED_UNKNOWN is all ones; some drivers say 0 while the link is down.
+        // SPEED_UNKNOWN is all ones; some drivers report 0 while the link is down.
         let speed = u32_at(&command, 4).filter(|speed| !matches!(*speed, 0 | u32::MAX));
         let duplex = match command[8] {
             0 => Some(Duplex::Half),

@@ -30,46 +30,46 @@ const RXH_XFRM_NO_CHANGE: u8 = 0xff;
 const NUMBERS: usize = 36;
 /// Bytes of `struct ethtool_rxfh` without its tail.
 const RXFH: usize = 24;
-/// The longest tables and keys that are believed, in entries and bytes.
+/// Upper limit of accepted tables and keys, in entries and bytes.
 const LONGEST: usize = 64 * 1024;
 
 /// Numbers of channels (ethtool -l).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Channels {
-    /// Channels that only receive: now, and at most.
+    /// Receive-only channels: current number and maximum.
     pub rx: (u32, u32),
-    /// Channels that only send.
+    /// Send-only channels.
     pub tx: (u32, u32),
-    /// Channels that do both.
+    /// Combined channels.
     pub combined: (u32, u32),
 }
 
 /// Descriptors of each RX queue (ethtool -g).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct RingSize {
-    /// Now.
+    /// Current number.
     pub now: u32,
-    /// At most.
+    /// Maximum number.
     pub most: u32,
 }
 
 /// How the card chooses the RX queue of a packet (ethtool -x).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Rss {
-    /// For each value of the hash's low bits, the queue.
+    /// The queue for each value of the low bits of the hash.
     pub table: Vec<u32>,
-    /// The key of the Toeplitz hash; empty where the driver does not tell.
+    /// The key of the Toeplitz hash; empty if the driver does not report it.
     pub key: Vec<u8>,
-    /// Whether the hash is Toeplitz's.
+    /// Whether the hash function is Toeplitz.
     pub toeplitz: bool,
-    /// Whether the card mixes addresses and ports so that both directions hash alike (Linux 6.8).
+    /// Whether the card combines addresses and ports so that both directions have the same hash (Linux 6.8).
     pub symmetric: bool,
 }
 
 /// A feature of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OffloadState {
-    /// Its name, as the kernel has it: `rx-gro`.
+    /// The kernel's name of the feature: `rx-gro`.
     pub name: String,
     /// Whether it is on.
     pub on: bool,
@@ -77,7 +77,7 @@ pub struct OffloadState {
     pub fixed: bool,
 }
 
-/// Asks and sets, for one device of the network namespace in which it was opened.
+/// Reads and sets the settings of one device of the network namespace in which it was opened.
 #[derive(Debug)]
 pub struct EthtoolSet {
     socket: OwnedFd,
@@ -88,13 +88,13 @@ impl EthtoolSet {
     /// Opens a socket for the device with this name, which need not exist.
     ///
     /// # Errors
-    /// What the kernel said; so for all functions here.
+    /// The kernel's error; the same applies to all functions here.
     pub fn open(device: &str) -> io::Result<EthtoolSet> {
         let socket = sys::socket(libc::AF_INET, libc::SOCK_DGRAM, 0)?;
         Ok(EthtoolSet { socket, device: device.to_owned() })
     }
 
-    /// The numbers of channels. `Unsupported` where the driver has none.
+    /// The numbers of channels. `Unsupported` if the driver has none.
     pub fn channels(&self) -> io::Result<Channels> {
         let answer = self.ask(ETHTOOL_GCHANNELS, NUMBERS)?;
         let at = |now, most| (number(&answer, now), number(&answer, most));
@@ -102,9 +102,9 @@ impl EthtoolSet {
         if channels.most_rx() == 0 { Err(unsupported()) } else { Ok(channels) }
     }
 
-    /// Sets the numbers of channels; needs CAP_NET_ADMIN, as all that sets.
+    /// Sets the numbers of channels; needs CAP_NET_ADMIN, as all setters do.
     pub fn set_channels(&self, channels: &Channels) -> io::Result<()> {
-        // The rest, as the number of other channels, stays as it is.
+        // The other fields, such as the number of other channels, stay as they are.
         let mut command = self.ask(ETHTOOL_GCHANNELS, NUMBERS)?;
         put(&mut command, 0, ETHTOOL_SCHANNELS);
         put(&mut command, 20, channels.rx.0);
@@ -149,7 +149,7 @@ impl EthtoolSet {
         Ok(names.into_iter().enumerate().map(state).filter(|state| !state.name.is_empty()).collect())
     }
 
-    /// Switches a feature.
+    /// Switches a feature on or off.
     pub fn set_offload(&self, name: &str, on: bool) -> io::Result<()> {
         let names = self.feature_names()?;
         let feature = names.iter().position(|one| one == name).ok_or_else(unsupported)?;
@@ -166,7 +166,7 @@ impl EthtoolSet {
 
     /// The RSS table, key and hash.
     pub fn rss(&self) -> io::Result<Rss> {
-        // The first question says how long table and key are.
+        // The first request returns the lengths of table and key.
         let first = self.ask(ETHTOOL_GRSSH, RXFH)?;
         let (entries, key) = (number(&first, 8) as usize, number(&first, 12) as usize);
         if entries == 0 || entries > LONGEST || key > LONGEST {
@@ -185,7 +185,7 @@ impl EthtoolSet {
         })
     }
 
-    /// Sets the table. An empty one makes the driver spread evenly by itself, as before anybody had set it.
+    /// Sets the table. An empty one makes the driver spread packets evenly, which is its default.
     pub fn set_rss_table(&self, table: &[u32]) -> io::Result<()> {
         let mut command = vec![0; RXFH];
         put(&mut command, 8, table.len() as u32);
@@ -204,7 +204,7 @@ impl EthtoolSet {
 
     fn set_rss(&self, mut command: Vec<u8>) -> io::Result<()> {
         put(&mut command, 0, ETHTOOL_SRSSH);
-        // Kernels before 6.8 have a reserved byte there, which must be zero.
+        // Kernels before 6.8 have a reserved byte at this offset, which must be zero.
         command[17] = RXH_XFRM_NO_CHANGE;
         match self.run(&mut command) {
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
@@ -216,7 +216,7 @@ impl EthtoolSet {
     }
 
     fn feature_names(&self) -> io::Result<Vec<String>> {
-        // struct ethtool_sset_info: the mask of sets asked for, then the count of each.
+        // struct ethtool_sset_info: the mask of requested sets, then the count of each.
         let mut command = vec![0; 20];
         put(&mut command, 0, ETHTOOL_GSSET_INFO);
         command[8..16].copy_from_slice(&(1u64 << ETH_SS_FEATURES).to_ne_bytes());

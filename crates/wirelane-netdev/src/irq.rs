@@ -1,8 +1,8 @@
-//! Interrupts, NUMA node and threaded NAPI: what only sysfs and procfs tell.
+//! Interrupts, NUMA node and threaded NAPI: properties that only sysfs and procfs show.
 //!
-//! sysfs shows the network namespace in which it was mounted, which is another one after `nsenter --net`.
-//! [`Sysfs::of`] therefore gives nothing unless the device there is the same one: then all of this is absent,
-//! and a capture does without it. [`Sysfs::under`] reads a recorded tree.
+//! sysfs shows the network namespace in which it was mounted, which is another one after `nsenter --net`. [`Sysfs::of`]
+//! therefore returns `None` unless the device in sysfs is the same one: then all of this is absent, and a capture works
+//! without it. [`Sysfs::under`] reads a recorded tree.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,34 +16,34 @@ use super::MacAddress;
 pub struct Irq {
     /// Its number, as in `/proc/interrupts`.
     pub irq: u32,
-    /// Its name there, which the driver chose: `eth1-TxRx-0`.
+    /// Its name in that file, which the driver chose: `eth1-TxRx-0`.
     pub name: String,
-    /// The CPUs that it may go to, as a list like `0-3,8`.
+    /// The CPUs that the interrupt is allowed on, as a list like `0-3,8`.
     pub cpus: Option<String>,
-    /// The CPUs that it does go to, where the kernel tells.
+    /// The CPUs that the interrupt is delivered to, if the kernel reports them.
     pub effective_cpus: Option<String>,
 }
 
 /// A device's folder in sysfs.
 #[derive(Clone, Debug)]
 pub struct Sysfs {
-    /// What stands for `/`.
+    /// The root of the tree, `/` on a live machine.
     root: PathBuf,
     folder: PathBuf,
 }
 
 impl Sysfs {
-    /// The folder, where it is of this very device.
+    /// The folder, if it belongs to this very device.
     pub fn of(name: &str, ifindex: u32, mac: Option<MacAddress>) -> Option<Sysfs> {
         let sysfs = Sysfs::under(Path::new("/"), name);
         let folder = &sysfs.folder;
-        // Another namespace may well use the same name and index; the address tells them apart.
+        // Another namespace may use the same name and index; the MAC address distinguishes the devices.
         let same_index = read_number(&folder.join("ifindex")) == Some(i64::from(ifindex));
         let same_mac = mac.is_none_or(|mac| read(&folder.join("address")) == Some(mac.to_string()));
         (same_index && same_mac).then_some(sysfs)
     }
 
-    /// The folder of the device with this name in the tree below `root`, whether or not there is one.
+    /// The folder of the device with this name in the tree below `root`, whether or not it exists.
     pub fn under(root: &Path, name: &str) -> Sysfs {
         Sysfs { root: root.to_owned(), folder: root.join("sys/class/net").join(name) }
     }
@@ -53,8 +53,8 @@ impl Sysfs {
         self.folder.join(path)
     }
 
-    /// The NUMA node that the device is attached to, of its own bus device or of the one above (a virtio
-    /// device sits on a PCI device).
+    /// The NUMA node that the device is attached to, according to its own bus device or the parent of that (a virtio
+    /// device is attached to a PCI device).
     pub fn numa_node(&self) -> Option<u32> {
         let device = fs::canonicalize(self.folder.join("device")).ok()?;
         [Some(device.as_path()), device.parent()]
@@ -81,15 +81,15 @@ impl Sysfs {
         let Ok(device) = fs::canonicalize(self.folder.join("device")) else {
             return Vec::new();
         };
-        // A virtio device's vectors belong to the PCI device that carries it, and to it alone. Elsewhere the
-        // parent may be a bridge or a card with several ports, whose interrupts are not this device's.
+        // A virtio device's vectors belong to the PCI device that carries it, and to no other device. On other buses
+        // the parent may be a bridge or a multi-port card, whose interrupts are not this device's.
         let on_virtio = fs::canonicalize(device.join("subsystem")).is_ok_and(|bus| bus.ends_with("virtio"));
         let owner = if on_virtio { device.parent().unwrap_or(&device) } else { &device };
         let mut numbers: Vec<u32> = match fs::read_dir(owner.join("msi_irqs")) {
             Ok(entries) => {
                 entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
             }
-            // One line interrupt, no vectors.
+            // One line interrupt, and no vectors.
             Err(_) => {
                 read_number(&owner.join("irq")).and_then(|irq| u32::try_from(irq).ok()).into_iter().collect()
             }
@@ -131,9 +131,9 @@ fn irq_names(table: &str) -> Vec<(u32, String)> {
         .collect()
 }
 
-/// The RX queue that an interrupt serves, read from its name; `None` where the name does not say. Names are
-/// the drivers' own, so this is for showing and for suggesting; where the kernel says it itself
-/// (netdev.rs), that is used instead.
+/// The RX queue that an interrupt serves, parsed from its name; `None` if the name does not contain it. Drivers choose
+/// these names, so the result is for display and suggestions; if the kernel reports the queue itself (netdev.rs), that
+/// is used instead.
 pub fn queue_of_irq(irq_name: &str, device: &str) -> Option<u32> {
     // mlx5 and ena add the PCI address: mlx5_comp3@pci:0000:5e:00.0
     let name = irq_name.split('@').next().unwrap_or(irq_name);
@@ -141,7 +141,7 @@ pub fn queue_of_irq(irq_name: &str, device: &str) -> Option<u32> {
     let (before, number) = name.split_at(name.len() - digits);
     let number = number.parse().ok()?;
     let own = before.to_ascii_lowercase();
-    // The name of the device may itself hold any of these words.
+    // The name of the device may itself contain any of these words.
     let kind = own.rsplit_once(&device.to_ascii_lowercase()).map_or(own.as_str(), |(_, kind)| kind);
     let sends_only = kind.contains("tx") && !kind.contains("rx") || kind.contains("output");
     let receives =

@@ -1,4 +1,4 @@
-//! Network devices of Linux: what there is, what state it is in, which RX queues it has, and what can be set.
+//! Network devices of Linux: discovery, state, RX queues, and settings.
 //!
 //! ```text
 //! selector   eth1@0-3  ->  which device, which RX queues
@@ -15,8 +15,8 @@
 //! topology     CPUs, caches, NUMA nodes, and cards as a planner sees them
 //! ```
 //!
-//! Whatever a capture rests on comes from the first two, which speak of the network namespace of the calling
-//! thread. The rest is for people and for tuning, and each part of it may be absent.
+//! A capture depends only on the first two, which describe the network namespace of the calling thread. The other parts
+//! are for display and tuning, and each of them may be absent.
 
 mod error;
 pub mod ethtool;
@@ -54,16 +54,16 @@ use ethtool::Ethtool;
 use irq::{Sysfs, queue_of_irq};
 use netdev::Netdev;
 
-/// What the clock of this device's card does for received packets.
+/// Receive timestamping by the clock of this device's card.
 ///
 /// # Errors
-/// [`crate::Error::Kernel`] where no socket can be made.
+/// [`crate::Error::Kernel`] if no socket can be opened.
 pub fn card_clock(name: &str) -> Result<CardStamps> {
     let ethtool = Ethtool::open().map_err(|e| Error::kernel("opening a socket", e))?;
     Ok(ethtool.card_stamps(name))
 }
 
-/// A packet socket that is in no packet's way and receives nothing.
+/// A packet socket that receives no packets and costs none any time.
 pub fn idle_packet_socket() -> std::io::Result<std::os::fd::OwnedFd> {
     // Protocol 0: no packets.
     sys::socket(libc::AF_PACKET, libc::SOCK_RAW, 0)
@@ -89,13 +89,13 @@ impl Serialize for MacAddress {
     }
 }
 
-/// Where an XDP program runs.
+/// The place where an XDP program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum XdpMode {
     /// In the driver, before a socket buffer exists.
     Native,
-    /// In the kernel's general receive path, behind any driver.
+    /// In the kernel's generic receive path, with any driver.
     Generic,
     /// On the card.
     Offloaded,
@@ -114,11 +114,11 @@ impl fmt::Display for XdpMode {
 /// An XDP program that is attached to a device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct XdpProgram {
-    /// The kernel's id of it, as `bpftool prog show id` takes it.
+    /// The kernel's id of the program, as `bpftool prog show id` takes it.
     pub id: u32,
-    /// Where it runs.
+    /// The place where it runs.
     pub mode: XdpMode,
-    /// Its name; `None` without CAP_SYS_ADMIN, which the kernel asks for.
+    /// Its name; `None` without CAP_SYS_ADMIN, which the kernel requires.
     pub name: Option<String>,
 }
 
@@ -129,12 +129,12 @@ pub struct RxQueue {
     pub virtual_device: String,
     /// Its number.
     pub queue: u32,
-    /// Its interrupts. Read from the kernel where it tells, else from the interrupts' names.
+    /// Its interrupts. Reported by the kernel if possible, otherwise derived from the interrupts' names.
     pub irqs: Vec<Irq>,
-    /// Id of its NAPI instance, where the kernel tells (6.8 and newer; veth has one only while XDP is attached or GRO
+    /// Id of its NAPI instance, if the kernel reports it (6.8 and newer; veth has one only while XDP is attached or GRO
     /// is on).
     pub napi_id: Option<u32>,
-    /// Process id of the kernel thread that polls it, where NAPI is threaded and the kernel tells.
+    /// Process id of the kernel thread that polls it, if NAPI is threaded and the kernel reports it.
     pub napi_thread: Option<u32>,
 }
 
@@ -150,26 +150,26 @@ impl RxQueue {
     }
 }
 
-/// A network device at the time it was looked at.
+/// A snapshot of a network device.
 #[derive(Clone, Debug, Serialize)]
 pub struct Device {
-    /// Its name, also where it was opened by an alternative one.
+    /// Its primary name, even if it was opened by an alternative one.
     #[serde(rename = "device")]
     pub name: String,
     /// Its index. It stays the same when the device is renamed.
     pub ifindex: u32,
     /// Name of the driver; for virtual devices without one, their kind.
     pub driver: Option<String>,
-    /// Where it sits: `0000:00:1f.6`.
+    /// Its bus address: `0000:00:1f.6`.
     pub bus_info: Option<String>,
     /// Its Ethernet address, if it has one.
     pub mac: Option<MacAddress>,
-    /// What its packets begin with; [`LinkType::Other`] for hardware whose packets are not parsed.
+    /// The link-layer type of its packets; [`LinkType::Other`] for hardware whose packets are not parsed.
     #[serde(skip)]
     pub link_type: LinkType,
     /// Largest packet without link-layer header, in bytes.
     pub mtu: u32,
-    /// Whether it is a loopback device: packets that leave by it come in by it.
+    /// Whether it is a loopback device: packets that are sent on it are received on it.
     #[serde(skip)]
     pub loopback: bool,
     /// Whether it is set up.
@@ -184,30 +184,28 @@ pub struct Device {
     pub numa_node: Option<u32>,
     /// Its active RX queues, numbered from 0.
     pub rx_queues: Vec<RxQueue>,
-    /// The most TX queues that it can have.
+    /// The maximum number of TX queues.
     pub max_tx_queues: u32,
-    /// The most RX queues that it can have.
+    /// The maximum number of RX queues.
     pub max_rx_queues: u32,
     /// The XDP programs that are attached to it.
     pub xdp: Vec<XdpProgram>,
-    /// What its driver can do with XDP; `None` where the kernel does not tell (before 6.3). Generic XDP works
-    /// on every device.
+    /// XDP features of its driver; `None` if the kernel does not report them (before 6.3). Generic XDP works on every
+    /// device.
     pub xdp_features: Option<XdpFeatures>,
     /// Whether NAPI polls in kernel threads; `None` where that cannot be read.
     pub threaded_napi: Option<bool>,
-    /// All its interrupts, those that belong to no RX queue included.
+    /// All its interrupts, including those that belong to no RX queue.
     pub irqs: Vec<Irq>,
     /// Its counters.
     pub statistics: Statistics,
 }
 
 impl Device {
-    /// Looks at the device with this name or alternative name in the current network namespace. No privilege
-    /// is needed.
+    /// Reads the device with this name or alternative name in the current network namespace. No privilege is needed.
     ///
     /// # Errors
-    /// [`Error::UnknownDevice`] that lists the devices that exist; [`Error::Kernel`] where the kernel does not
-    /// answer.
+    /// [`Error::UnknownDevice`] with the devices that exist; [`Error::Kernel`] if the kernel does not answer.
     pub fn open(name: &str) -> Result<Device> {
         match Link::find(name)? {
             Some(link) => Ok(Sources::open()?.look(link)),
@@ -218,7 +216,7 @@ impl Device {
         }
     }
 
-    /// Looks at the device with this index, whatever its name is by now; `None` where there is none.
+    /// Reads the device with this index, whatever its current name; `None` if it does not exist.
     pub fn with_index(ifindex: u32) -> Result<Option<Device>> {
         match Link::with_index(ifindex)? {
             Some(link) => Ok(Some(Sources::open()?.look(link))),
@@ -226,23 +224,23 @@ impl Device {
         }
     }
 
-    /// Looks at every device of the current network namespace, ordered by index.
+    /// Reads all devices of the current network namespace, ordered by index.
     ///
     /// # Errors
-    /// [`Error::Kernel`] where the kernel does not answer.
+    /// [`Error::Kernel`] if the kernel does not answer.
     pub fn list() -> Result<Vec<Device>> {
         let mut sources = Sources::open()?;
         Ok(Link::list()?.into_iter().map(|link| sources.look(link)).collect())
     }
 
-    /// A device of which nothing but the name is known.
+    /// A device with a name and no other properties.
     #[cfg(any(test, feature = "fixtures"))]
     pub fn empty(name: &str) -> Device {
         Device::from(Link { name: name.to_owned(), ..Link::default() })
     }
 }
 
-/// The device's counters now. For asking often, keep a [`Monitor`].
+/// The device's current counters. To read them often, keep a [`Monitor`].
 ///
 /// # Errors
 /// As [`Monitor::statistics`].
@@ -250,7 +248,7 @@ pub fn statistics(ifindex: u32) -> Result<Statistics> {
     Monitor::open()?.statistics(ifindex)
 }
 
-/// Whether the current network namespace has a device with this index. For asking often, keep a [`Monitor`].
+/// Whether the current network namespace has a device with this index. To check often, keep a [`Monitor`].
 ///
 /// # Errors
 /// As [`Monitor::exists`].
@@ -295,7 +293,7 @@ impl From<Link> for Device {
     }
 }
 
-/// Where the details come from: opened once for any number of devices.
+/// Sources of the details: opened once for any number of devices.
 struct Sources {
     ethtool: Ethtool,
     netdev: Option<Netdev>,
@@ -350,7 +348,7 @@ impl Sources {
     }
 }
 
-/// Fills in the programs' names, which the kernel tells only those who may see all programs.
+/// Fills in the programs' names, which the kernel reports only to processes that may see all programs.
 fn name_programs(programs: &mut [XdpProgram]) {
     if programs.is_empty() {
         return;

@@ -16,7 +16,7 @@ const IFLA_XDP_DRV_PROG_ID: u16 = 5;
 const IFLA_XDP_SKB_PROG_ID: u16 = 6;
 const IFLA_XDP_HW_PROG_ID: u16 = 7;
 
-/// One device, with all that a single netlink answer holds.
+/// One device, with all fields of a single netlink answer.
 #[derive(Clone, Debug, Default)]
 pub struct Link {
     /// Its name.
@@ -25,7 +25,7 @@ pub struct Link {
     pub ifindex: u32,
     /// Its flags (`IFF_*`).
     pub flags: u32,
-    /// `ARPHRD_*`: what its packets begin with.
+    /// `ARPHRD_*`: the link-layer type of its packets.
     pub(super) hardware: u16,
     pub(super) mtu: u32,
     pub(super) mac: Option<MacAddress>,
@@ -39,7 +39,7 @@ pub struct Link {
 }
 
 impl Link {
-    /// The device with this name or alternative name in the current network namespace; `None` if there is none.
+    /// The device with this name or alternative name in the current network namespace; `None` if it does not exist.
     pub fn find(name: &str) -> Result<Option<Link>> {
         // A longer name can only be an alternative one, for which the kernel has another attribute.
         let kind = if name.len() < super::sys::NAME_SIZE { libc::IFLA_IFNAME } else { libc::IFLA_ALT_IFNAME };
@@ -52,14 +52,14 @@ impl Link {
             .map_err(|source| Error::kernel(format!("looking up device {name}"), source))
     }
 
-    /// The device with this index; `None` if there is none.
+    /// The device with this index; `None` if it does not exist.
     pub fn by_index(client: &mut Client, ifindex: u32) -> io::Result<Option<Link>> {
         let mut body = vec![0; IFINFO];
         body[4..8].copy_from_slice(&ifindex.to_ne_bytes());
         Link::get_one(client, &body)
     }
 
-    /// The device with this index in the current network namespace; `None` if there is none.
+    /// The device with this index in the current network namespace; `None` if it does not exist.
     pub(super) fn with_index(ifindex: u32) -> Result<Option<Link>> {
         Link::by_index(&mut open()?, ifindex)
             .map_err(|source| Error::kernel(format!("looking up device {ifindex}"), source))
@@ -92,7 +92,7 @@ impl Link {
             tx_queues: 1,
             ..Link::default()
         };
-        // An interface's link-layer address is a MAC address only where this says so.
+        // An interface's link-layer address is a MAC address only if the hardware type is Ethernet.
         link.hardware = u16_at(body, 2)?;
         let ethernet = link.hardware == libc::ARPHRD_ETHER;
         for (kind, value) in attributes(body.get(IFINFO..)?) {
@@ -122,8 +122,8 @@ fn open() -> Result<Client> {
         .map_err(|source| Error::kernel("opening a route netlink socket", source))
 }
 
-/// The programs in an `IFLA_XDP` attribute. Kernels since 4.18 name the program of each mode; before, only
-/// the mode and one id are given, which is read where nothing else is there.
+/// The programs in an `IFLA_XDP` attribute. Kernels since 4.18 list the program of each mode; older ones report only
+/// the mode and one id, which are used if there is nothing else.
 fn read_xdp(value: &[u8]) -> Vec<XdpProgram> {
     let mut programs = Vec::new();
     let (mut attached, mut only_id) = (0, 0);

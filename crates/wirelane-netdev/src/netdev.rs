@@ -1,5 +1,5 @@
-//! What newer kernels tell through the generic netlink family `netdev`: which XDP features a driver has (6.3
-//! and newer), and which NAPI instance, IRQ and kernel thread serve a queue (6.8 and newer). Its definition is
+//! Properties that newer kernels report through the generic netlink family `netdev`: the XDP features of a driver (6.3
+//! and newer), and the NAPI instance, IRQ and kernel thread of a queue (6.8 and newer). It is defined in
 //! Documentation/netlink/specs/netdev.yaml in the kernel's sources.
 
 use std::io;
@@ -32,7 +32,7 @@ const NETDEV_A_QUEUE_TYPE: u16 = 3;
 const NETDEV_A_QUEUE_NAPI_ID: u16 = 4;
 const NETDEV_QUEUE_TYPE_RX: u32 = 0;
 
-/// What a device's driver can do with XDP (`enum netdev_xdp_act`, `enum netdev_xdp_rx_metadata`).
+/// XDP features of a device's driver (`enum netdev_xdp_act`, `enum netdev_xdp_rx_metadata`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct XdpFeatures {
     /// Programs run in the driver: native XDP.
@@ -53,7 +53,7 @@ pub struct XdpFeatures {
     pub rx_timestamp: bool,
     /// Programs may read the card's receive hash.
     pub rx_hash: bool,
-    /// Programs may read a VLAN tag that the card has taken off.
+    /// Programs may read a VLAN tag that the card has stripped.
     pub rx_vlan_tag: bool,
 }
 
@@ -83,9 +83,9 @@ pub struct QueueNapi {
     pub napi_id: u32,
     /// Its interrupt.
     pub irq: Option<u32>,
-    /// The kernel thread that polls, where NAPI is threaded.
+    /// The kernel thread that polls it, if NAPI is threaded.
     pub thread: Option<u32>,
-    /// Whether and how it is threaded (6.17 and newer): see [`NapiThread`].
+    /// Its threaded mode (6.17 and newer): see [`NapiThread`].
     pub threaded: Option<u32>,
 }
 
@@ -101,21 +101,21 @@ pub enum NapiThread {
     BusyPoll = 2,
 }
 
-/// The family, in the network namespace in which it was opened.
+/// The netlink family, in the network namespace in which it was opened.
 pub struct Netdev {
     client: Client,
     family: u16,
 }
 
 impl Netdev {
-    /// `None` where this kernel has no such family.
+    /// Opens the family; `None` if this kernel does not have it.
     pub fn open() -> Option<Netdev> {
         let mut client = Client::open(libc::NETLINK_GENERIC).ok()?;
         let family = family(&mut client, "netdev")?;
         Some(Netdev { client, family })
     }
 
-    /// XDP features of a device; `None` where the kernel does not tell.
+    /// XDP features of a device; `None` if the kernel does not report them.
     pub(super) fn xdp_features(&mut self, ifindex: u32) -> Option<XdpFeatures> {
         let (mut features, mut metadata) = (None, 0);
         self.ask(NETDEV_CMD_DEV_GET, 0, NETDEV_A_DEV_IFINDEX, ifindex, |body| {
@@ -131,10 +131,11 @@ impl Netdev {
         features.map(|features| XdpFeatures::from_bits(features, metadata))
     }
 
-    /// NAPI instances of a device's RX queues; empty where the kernel or the driver does not tell.
+    /// NAPI instances of a device's RX queues; empty if the kernel or the driver does not report them.
     ///
-    /// Drivers that do not say which instance serves which queue (veth) have their instances in the order of their
-    /// ids, which is that in which they were made, where there are as many as `count`, the device's queues.
+    /// If a driver does not report the queue of each instance (veth), the instances are assigned in the order of their
+    /// ids, which is the order of their creation, provided that there are exactly `count`, the number of the device's
+    /// queues.
     pub fn queues(&mut self, ifindex: u32, count: u32) -> Vec<QueueNapi> {
         let mut queues = Vec::new();
         let asked =
@@ -158,7 +159,7 @@ impl Netdev {
             return queues;
         }
         let mut instances = Vec::new();
-        // What a failure leaves out is optional: the queue keeps its id without IRQ and thread.
+        // Details are optional: after a failure the queue keeps its id without IRQ and thread.
         let _ = self.ask(NETDEV_CMD_NAPI_GET, libc::NLM_F_DUMP, NETDEV_A_NAPI_IFINDEX, ifindex, |body| {
             let (mut id, mut irq, mut thread, mut threaded) = (None, None, None, None);
             for (kind, value) in genl_attributes(body) {
@@ -194,10 +195,11 @@ impl Netdev {
         self.client.request(self.family, 0, &body, |_| ())
     }
 
-    /// Whether this kernel has threads that poll all the time. Only who may set them (CAP_NET_ADMIN) is told.
+    /// Whether this kernel has busy-polling NAPI threads. The kernel answers only with the right to set them
+    /// (CAP_NET_ADMIN).
     pub fn has_busy_threads(&mut self) -> bool {
-        // The value is looked at before the instance is: one that cannot exist is not found, where older
-        // kernels refuse the value or the attribute.
+        // The kernel checks the value before it looks for the instance: a nonexistent instance is reported as not
+        // found, where older kernels reject the value or the attribute.
         let told = self.set_threaded(u32::MAX, NapiThread::BusyPoll);
         told.is_err_and(|error| error.raw_os_error() == Some(libc::ENOENT))
     }
@@ -216,7 +218,7 @@ impl Netdev {
     }
 }
 
-/// The number of a generic netlink family in this kernel; `None` where it has none of this name.
+/// The number of a generic netlink family in this kernel; `None` if it has no family of this name.
 pub(super) fn family(client: &mut Client, name: &str) -> Option<u16> {
     let mut body = vec![libc::CTRL_CMD_GETFAMILY as u8, 1, 0, 0];
     push_attribute(&mut body, CTRL_ATTR_FAMILY_NAME, &[name.as_bytes(), &[0]].concat());

@@ -1,7 +1,7 @@
 //! A synchronous netlink client: one request, all its replies (netlink(7), RFC 3549).
 //!
-//! The replies' attributes are read by hand rather than through a full model of rtnetlink: we need a dozen of
-//! them, and an attribute that a newer kernel writes differently must not make the whole device unreadable.
+//! The replies' attributes are parsed by hand rather than through a full model of rtnetlink: we need a dozen of them,
+//! and an attribute that a newer kernel writes differently must not make the whole device unreadable.
 
 use std::io;
 
@@ -10,7 +10,7 @@ use netlink_sys::{Socket, SocketAddr};
 /// Bytes of `struct nlmsghdr`.
 const HEADER: usize = 16;
 
-/// A netlink socket with its running sequence number. It stays in the network namespace that it was opened in.
+/// A netlink socket with its sequence number. It stays in the network namespace that it was opened in.
 pub struct Client {
     socket: Socket,
     sequence: u32,
@@ -34,8 +34,8 @@ impl Client {
 
     /// Sends a request and calls `reply` with the body of each message of the answer.
     ///
-    /// A dump that changed while it was read (`NLM_F_DUMP_INTR`) is used as it is: every entry in it was true
-    /// when it was written, and the callers look devices up again before they act on them.
+    /// A dump that changed while it was read (`NLM_F_DUMP_INTR`) is used anyway: every entry in it was true when it was
+    /// written, and the callers look devices up again before they act on them.
     pub fn request(
         &mut self,
         kind: u16,
@@ -46,8 +46,8 @@ impl Client {
         self.sequence = self.sequence.wrapping_add(1);
         self.socket.send(&message(kind, flags, self.sequence, body), 0)?;
         loop {
-            // netlink-sys fills the spare capacity of a Vec. A dump's messages grow with the reader's buffer
-            // up to 32 KiB (af_netlink.c, netlink_recvmsg), so nothing is cut at this size.
+            // netlink-sys fills the spare capacity of a Vec. A dump's messages grow with the reader's buffer up to 32
+            // KiB (af_netlink.c, netlink_recvmsg), so nothing is truncated at this size.
             self.answer.clear();
             self.answer.reserve(64 * 1024);
             self.socket.recv(&mut self.answer, 0)?;
@@ -58,12 +58,12 @@ impl Client {
     }
 }
 
-/// A request as it goes over the socket.
+/// Encodes a request.
 pub fn message(kind: u16, flags: i32, sequence: u32, body: &[u8]) -> Vec<u8> {
     let mut message = Vec::with_capacity(HEADER + body.len());
     message.extend_from_slice(&((HEADER + body.len()) as u32).to_ne_bytes());
     message.extend_from_slice(&kind.to_ne_bytes());
-    // Asking for an acknowledgement gives every answer an end, dumps and single replies alike.
+    // Requesting an acknowledgement gives every answer an end, both dumps and single replies.
     let flags = flags | libc::NLM_F_REQUEST | libc::NLM_F_ACK;
     message.extend_from_slice(&(flags as u16).to_ne_bytes());
     message.extend_from_slice(&sequence.to_ne_bytes());
@@ -72,8 +72,8 @@ pub fn message(kind: u16, flags: i32, sequence: u32, body: &[u8]) -> Vec<u8> {
     message
 }
 
-/// Reads the messages of one datagram; `true` when the answer ended in it. Allocates nothing: it also serves a
-/// process that has been forked and may not.
+/// Parses the messages of one datagram; `true` when the answer ended in it. Allocates nothing: a forked process, which
+/// must not allocate, uses it too.
 pub fn read_datagram(datagram: &[u8], sequence: u32, reply: &mut impl FnMut(&[u8])) -> io::Result<bool> {
     let mut rest = datagram;
     while rest.len() >= HEADER {
@@ -84,7 +84,7 @@ pub fn read_datagram(datagram: &[u8], sequence: u32, reply: &mut impl FnMut(&[u8
         let (message, after) = rest.split_at(length);
         rest = after.get(length.next_multiple_of(4) - length..).unwrap_or_default();
         if u32_at(message, 8) != Some(sequence) {
-            continue; // the end of an answer that an earlier request gave up on
+            continue; // the end of an answer to an earlier, abandoned request
         }
         let body = &message[HEADER..];
         match i32::from(u16_at(message, 4).unwrap_or(0)) {
@@ -102,8 +102,8 @@ pub fn read_datagram(datagram: &[u8], sequence: u32, reply: &mut impl FnMut(&[u8
     Ok(false)
 }
 
-/// The attributes (`struct nlattr`) in `bytes`: their type without the flag bits, and their value. Ends at the
-/// first one that does not fit.
+/// The attributes (`struct nlattr`) in `bytes`: their type without the flag bits, and their value. Ends at the first
+/// one that does not fit.
 pub fn attributes(bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     let mut rest = bytes;
     std::iter::from_fn(move || {

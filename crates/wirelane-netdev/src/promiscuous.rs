@@ -1,4 +1,4 @@
-//! Promiscuous mode for as long as a capture runs.
+//! Promiscuous mode while a capture runs.
 
 use std::os::fd::OwnedFd;
 
@@ -7,8 +7,8 @@ use crate::{Error, Result};
 
 /// Keeps a device in promiscuous mode until it is dropped.
 ///
-/// It is a membership of a packet socket (packet(7)), not a flag of the device: the kernel counts memberships
-/// and takes this one back when the process ends, however it ends, without touching anybody else's.
+/// It is a membership of a packet socket (packet(7)), not a flag of the device: the kernel counts memberships and drops
+/// this one when the process ends, however it ends, without affecting other memberships.
 #[derive(Debug)]
 pub struct Promiscuous {
     _socket: OwnedFd,
@@ -18,10 +18,10 @@ impl Promiscuous {
     /// Joins for the device with this index in the current network namespace. Needs CAP_NET_RAW.
     ///
     /// # Errors
-    /// [`Error::Kernel`] where the kernel refuses; without the capability it does.
+    /// [`Error::Kernel`] if the kernel refuses, as it does without the capability.
     pub fn enter(ifindex: u32) -> Result<Promiscuous> {
         let refused = |source| Error::kernel("setting promiscuous mode (needs CAP_NET_RAW)", source);
-        // Protocol 0: the socket is in no packet's way and receives nothing.
+        // Protocol 0: the socket receives no packets and costs none any time.
         let socket = sys::socket(libc::AF_PACKET, libc::SOCK_RAW, 0).map_err(refused)?;
         sys::join_promiscuous(&socket, ifindex as i32).map_err(refused)?;
         Ok(Promiscuous { _socket: socket })

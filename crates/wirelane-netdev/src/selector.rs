@@ -7,7 +7,7 @@ use std::str::FromStr;
 use super::{Device, Link};
 use crate::{Error, Result};
 
-/// A device, or some of its RX queues, as a person writes it. Nothing is known yet about whether they exist.
+/// A device, or some of its RX queues, as written by a user. Nothing is known yet about whether they exist.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Selector {
     /// Name of the device.
@@ -16,42 +16,41 @@ pub struct Selector {
     pub queues: Option<RangeInclusive<u32>>,
 }
 
-/// A device that exists, with those of its RX queues that were asked for.
+/// An existing device, with those of its RX queues that were selected.
 #[derive(Clone, Debug)]
 pub struct Selected {
     /// The device.
     pub device: Device,
     /// The RX queues, ascending, at least one.
     pub queues: Vec<u32>,
-    /// Whether RX queues were named, as in `eth1@2`, and not the device.
+    /// Whether the selector names RX queues, as in `eth1@2`, and not the whole device.
     pub by_queue: bool,
 }
 
 impl Selected {
-    /// Whether these are all active RX queues of the device.
+    /// Whether all active RX queues of the device are selected.
     pub fn is_whole_device(&self) -> bool {
         self.queues.len() == self.device.rx_queues.len()
     }
 }
 
 impl Selector {
-    /// Reads a comma-separated list, as in `eth1@0-1,eth2`, asking the kernel which names exist where the
-    /// text has two readings.
+    /// Parses a comma-separated list, as in `eth1@0-1,eth2`; if the text is ambiguous, the kernel is asked which names
+    /// exist.
     ///
-    /// The kernel allows `@` and `,` in names of devices (it forbids only `/`, `:` and white space), so a
-    /// text that is the name of a device, as it stands, means that device.
+    /// The kernel allows `@` and `,` in names of devices (it forbids only `/`, `:` and white space), so a text that is
+    /// exactly the name of an existing device means that device.
     ///
     /// # Errors
-    /// [`Error::BadSelector`] for the first part that cannot be read.
+    /// [`Error::BadSelector`] for the first part with a syntax error.
     pub fn parse_list(input: &str) -> Result<Vec<Selector>> {
         Selector::parse_list_with(input, |name| Link::find(name).is_ok_and(|link| link.is_some()))
     }
 
-    /// Like [`Selector::parse_list`], with a test of one's own for what exists. It is asked only about names
-    /// that have two readings.
+    /// Like [`Selector::parse_list`], with a custom test for existing names. It is called only for ambiguous names.
     ///
     /// # Errors
-    /// [`Error::BadSelector`] for the first part that cannot be read.
+    /// [`Error::BadSelector`] for the first part with a syntax error.
     pub fn parse_list_with(input: &str, exists: impl Fn(&str) -> bool) -> Result<Vec<Selector>> {
         if input.contains(',') && check_name(input).is_ok() && exists(input) {
             return Ok(vec![Selector::whole(input)]);
@@ -68,17 +67,17 @@ impl Selector {
             .collect()
     }
 
-    /// Looks up what is selected.
+    /// Looks up the selected device and queues.
     ///
     /// # Errors
-    /// [`Error::UnknownDevice`] with the devices that exist, [`Error::UnknownQueue`] with the queues that
-    /// exist, [`Error::Kernel`] where the kernel does not answer.
+    /// [`Error::UnknownDevice`] with the devices that exist, [`Error::UnknownQueue`] with the queues that exist,
+    /// [`Error::Kernel`] if the kernel does not answer.
     pub fn resolve(&self) -> Result<Selected> {
         self.pick(Device::open(&self.device)?)
     }
 
-    /// Looks up all that is selected; several selectors of one device become one entry, in the order in
-    /// which the devices were first named.
+    /// Looks up all selectors; several selectors of one device become one entry, in the order in which the devices were
+    /// first named.
     ///
     /// # Errors
     /// As [`Selector::resolve`].
@@ -133,8 +132,8 @@ pub(super) fn list_queues(device: &str, count: u32) -> String {
 impl FromStr for Selector {
     type Err = Error;
 
-    /// Reads one selector, taking the last `@` as the start of the queues. Where devices with `@` in their
-    /// names may exist, use [`Selector::parse_list`].
+    /// Parses one selector, taking the last `@` as the start of the queues. Where devices with `@` in their names may
+    /// exist, use [`Selector::parse_list`].
     fn from_str(input: &str) -> Result<Selector> {
         let bad = |reason: &str| Error::BadSelector {
             input: input.escape_debug().to_string(),
@@ -165,7 +164,7 @@ fn parse_queues(text: &str) -> std::result::Result<RangeInclusive<u32>, String> 
         if digits.is_empty() {
             return Err("the queue number is missing".to_owned());
         }
-        // u32's own parser would take a leading '+'.
+        // The standard parser for u32 would accept a leading '+'.
         if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
             return Err(format!("'{}' is not a queue number", digits.escape_debug()));
         }
@@ -184,8 +183,8 @@ fn parse_queues(text: &str) -> std::result::Result<RangeInclusive<u32>, String> 
     Ok(first..=last)
 }
 
-/// The rules of `dev_valid_name()` (net/core/dev.c), without its limit of 15 bytes, which alternative names
-/// do not have; and without control characters, which the kernel would take.
+/// The rules of `dev_valid_name()` (net/core/dev.c), without its limit of 15 bytes, which alternative names do not
+/// have; control characters, which the kernel accepts, are rejected.
 fn check_name(name: &str) -> std::result::Result<(), String> {
     if name.is_empty() {
         return Err("the device name is missing".to_owned());

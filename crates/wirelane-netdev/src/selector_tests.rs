@@ -113,7 +113,7 @@ proptest! {
         queues in prop::option::of((any::<u32>(), any::<u32>())),
     ) {
         prop_assume!(device != "." && device != "..");
-        // A bare name with '@' in it has two readings and needs the list of devices.
+        // A bare name with '@' in it is ambiguous and needs the list of devices.
         prop_assume!(queues.is_some() || !device.contains('@'));
         let queues = queues.map(|(a, b)| a.min(b)..=a.max(b));
         let selector = Selector { device, queues };

@@ -1,4 +1,4 @@
-//! Counters of a device, read often and cheaply.
+//! Counters of a device, for frequent and cheap reading.
 
 use serde::Serialize;
 
@@ -12,48 +12,48 @@ const IFLA_STATS_LINK_64: u16 = 1;
 const IF_STATS_MSG: usize = 12;
 
 /// Counters of a device since it was created (`struct rtnl_link_stats64`, linux/if_link.h, where each is
-/// defined). What a driver counts where differs: rely on differences, not on absolute values.
+/// defined). Drivers count at different points: rely on differences, not on absolute values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Statistics {
     /// Packets received that the device handed to the host.
     pub rx_packets: u64,
-    /// Bytes of those.
+    /// Bytes of the received packets.
     pub rx_bytes: u64,
     /// Packets given to the device for sending and sent.
     pub tx_packets: u64,
-    /// Bytes of those.
+    /// Bytes of the sent packets.
     pub tx_bytes: u64,
     /// Packets received in error: the sum of the error counters of a driver.
     pub rx_errors: u64,
     /// Packets that could not be sent because of errors.
     pub tx_errors: u64,
-    /// Packets received, and dropped by the host for want of room or by the driver's XDP path.
+    /// Packets received and then dropped by the host for lack of buffers, or by the driver's XDP path.
     pub rx_dropped: u64,
     /// Packets dropped on their way to the device.
     pub tx_dropped: u64,
-    /// Packets whose length did not fit.
+    /// Packets with an invalid length.
     pub rx_length_errors: u64,
     /// Packets that overran the device's own buffer.
     pub rx_over_errors: u64,
     /// Packets with a wrong checksum.
     pub rx_crc_errors: u64,
-    /// Packets that a FIFO had no room for.
+    /// Packets lost to a full FIFO.
     pub rx_fifo_errors: u64,
     /// Packets that the device missed because the host gave it no buffers in time.
     pub rx_missed_errors: u64,
-    /// Packets that nobody on the host wanted.
+    /// Packets that had no receiver on the host.
     pub rx_nohandler: u64,
 }
 
 impl Statistics {
-    /// Packets that the device lost before any program could see them. `rx_missed_errors` is where drivers
-    /// are told to count these (linux/if_link.h); those that count in `rx_fifo_errors` or `rx_over_errors`
-    /// instead are meant to leave the others zero.
+    /// Packets that the device lost before any program could see them. The kernel recommends that drivers count these
+    /// in `rx_missed_errors` (linux/if_link.h); drivers that count in `rx_fifo_errors` or `rx_over_errors` instead
+    /// should leave the others zero.
     pub fn missed(&self) -> u64 {
         self.rx_missed_errors + self.rx_fifo_errors + self.rx_over_errors
     }
 
-    /// Reads a `struct rtnl_link_stats64`. Older kernels send a shorter one; what is not there stays zero.
+    /// Reads a `struct rtnl_link_stats64`. Older kernels send a shorter one; missing counters stay zero.
     pub(super) fn read(bytes: &[u8]) -> Statistics {
         let at = |index: usize| u64_at(bytes, index * 8).unwrap_or(0);
         Statistics {
@@ -75,29 +75,29 @@ impl Statistics {
     }
 }
 
-/// Asks the kernel about devices again and again, over one socket. It stays in the network namespace in which
-/// it was opened.
+/// Queries the kernel about devices repeatedly, over one socket. It stays in the network namespace in which it was
+/// opened.
 #[derive(Debug)]
 pub struct Monitor {
     client: Client,
 }
 
 impl Monitor {
-    /// Opens it in the current network namespace. No privilege is needed.
+    /// Opens a monitor in the current network namespace. No privilege is needed.
     ///
     /// # Errors
-    /// [`Error::Kernel`] where the kernel gives no netlink socket.
+    /// [`Error::Kernel`] if the kernel does not open a netlink socket.
     pub fn open() -> Result<Monitor> {
         let client = Client::open(libc::NETLINK_ROUTE)
             .map_err(|source| Error::kernel("opening a route netlink socket", source))?;
         Ok(Monitor { client })
     }
 
-    /// The device's counters now: one system call to ask and one or two to read (`RTM_GETSTATS`).
+    /// The device's current counters: one system call for the request and one or two to read the answer
+    /// (`RTM_GETSTATS`).
     ///
     /// # Errors
-    /// [`Error::DeviceGone`] where there is no device with this index any more, [`Error::Kernel`] where the
-    /// kernel does not answer.
+    /// [`Error::DeviceGone`] if no device has this index any more, [`Error::Kernel`] if the kernel does not answer.
     pub fn statistics(&mut self, ifindex: u32) -> Result<Statistics> {
         let mut body = vec![0; IF_STATS_MSG];
         body[4..8].copy_from_slice(&ifindex.to_ne_bytes());
@@ -121,19 +121,19 @@ impl Monitor {
         }
     }
 
-    /// Whether there is a device with this index. One that was deleted and created again under the same name
-    /// has another index.
+    /// Whether there is a device with this index. A device that was deleted and created again under the same name has
+    /// another index.
     ///
     /// # Errors
-    /// [`Error::Kernel`] where the kernel does not answer.
+    /// [`Error::Kernel`] if the kernel does not answer.
     pub fn exists(&mut self, ifindex: u32) -> Result<bool> {
         Ok(self.link(ifindex)?.is_some())
     }
 
-    /// Whether the device is there and set up (`ip link set up`).
+    /// Whether the device exists and is set up (`ip link set up`).
     ///
     /// # Errors
-    /// [`Error::Kernel`] where the kernel does not answer.
+    /// [`Error::Kernel`] if the kernel does not answer.
     pub fn is_up(&mut self, ifindex: u32) -> Result<bool> {
         Ok(self.link(ifindex)?.is_some_and(|link| link.flags & libc::IFF_UP as u32 != 0))
     }
@@ -167,7 +167,7 @@ mod tests {
         assert!(monitor.exists(1).unwrap());
         assert!(!monitor.exists(0x7fff_fff0).unwrap());
         assert!(matches!(monitor.statistics(0x7fff_fff0), Err(Error::DeviceGone { .. })));
-        // The same socket serves on after a refusal.
+        // The socket stays usable after an error.
         monitor.statistics(1).unwrap();
     }
 }

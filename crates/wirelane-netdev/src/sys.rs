@@ -1,6 +1,6 @@
-//! The system calls under this folder: the only `unsafe` of the device code.
+//! System calls of this crate: the only `unsafe` of the device code.
 //!
-//! Each function wraps one call, checks its result and hands out an owned descriptor or plain bytes.
+//! Each function wraps one call, checks its result and returns an owned descriptor or plain bytes.
 
 use std::io;
 use std::mem::{self, MaybeUninit};
@@ -16,7 +16,7 @@ pub fn socket(family: i32, kind: i32, protocol: i32) -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: `fd` was returned by socket(2) just now, so it is open and nobody else owns it.
+    // SAFETY: `fd` was returned by socket(2) just now, so it is open and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -60,7 +60,7 @@ pub(super) fn hardware_stamps(socket: &OwnedFd, name: &str) -> io::Result<i32> {
     if status < 0 { Err(io::Error::last_os_error()) } else { Ok(config[2]) }
 }
 
-/// The CPUs that a thread may run on, by its id; 0 is the calling one.
+/// The CPUs that a thread may run on, by thread id; 0 is the calling thread.
 pub fn affinity(thread: u32) -> io::Result<std::collections::BTreeSet<usize>> {
     // SAFETY: cpu_set_t is an array of integers; all zero is the empty set.
     let mut set: libc::cpu_set_t = unsafe { MaybeUninit::zeroed().assume_init() };
@@ -69,16 +69,16 @@ pub fn affinity(thread: u32) -> io::Result<std::collections::BTreeSet<usize>> {
     if status < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: every number is below CPU_SETSIZE, as CPU_ISSET asks.
+    // SAFETY: every number is below CPU_SETSIZE, as CPU_ISSET requires.
     Ok((0..libc::CPU_SETSIZE as usize).filter(|cpu| unsafe { libc::CPU_ISSET(*cpu, &set) }).collect())
 }
 
-/// Binds a thread to CPUs (sched_setaffinity(2)); of other users' threads that needs CAP_SYS_NICE.
+/// Binds a thread to CPUs (sched_setaffinity(2)); for other users' threads that needs CAP_SYS_NICE.
 pub fn set_affinity(thread: u32, cpus: &std::collections::BTreeSet<usize>) -> io::Result<()> {
     // SAFETY: as in affinity().
     let mut set: libc::cpu_set_t = unsafe { MaybeUninit::zeroed().assume_init() };
     for cpu in cpus.iter().filter(|cpu| **cpu < libc::CPU_SETSIZE as usize) {
-        // SAFETY: the number is below CPU_SETSIZE, as CPU_SET asks.
+        // SAFETY: the number is below CPU_SETSIZE, as CPU_SET requires.
         unsafe { libc::CPU_SET(*cpu, &mut set) };
     }
     // SAFETY: `set` is a cpu_set_t and its size is passed; it is only read.
@@ -86,7 +86,7 @@ pub fn set_affinity(thread: u32, cpus: &std::collections::BTreeSet<usize>) -> io
     if status < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Takes the lock of a file (flock(2)), waiting for it. It is given back when the file is closed.
+/// Takes the lock of a file (flock(2)), waiting for it. It is released when the file is closed.
 pub fn lock(file: &std::fs::File) -> io::Result<()> {
     loop {
         // SAFETY: flock(2) takes integers only, and the descriptor is open while `file` is borrowed.
@@ -100,8 +100,8 @@ pub fn lock(file: &std::fs::File) -> io::Result<()> {
     }
 }
 
-/// The cookie of the network namespace that a socket is in: a number that is never given twice until the next
-/// boot (`SO_NETNS_COOKIE`, Linux 5.14).
+/// The cookie of the network namespace that a socket is in: a number that is unique until the next boot
+/// (`SO_NETNS_COOKIE`, Linux 5.14).
 pub fn namespace_cookie(socket: &OwnedFd) -> io::Result<u64> {
     const SO_NETNS_COOKIE: i32 = 71;
     let mut cookie = 0u64;

@@ -6,14 +6,15 @@ use super::Device;
 
 /// RX queue and process id of each polling thread of a device; empty where NAPI is not threaded.
 ///
-/// From Linux 6.8 on the kernel tells, if the driver has told it which instance serves which queue (virtio_net has not
-/// in 6.12). Else threads are known by their names, `napi/DEVICE-ID`; ids are given in the order in which drivers add
-/// their queues, so they stand for the queues where there are as many, or as many as there can be. A device of the
-/// same name in another network namespace makes them more, and then nothing is known.
+/// From Linux 6.8 on the kernel reports them, if the driver has registered the instance of each queue (virtio_net does
+/// not in 6.12). Otherwise threads are identified by their names, `napi/DEVICE-ID`; ids are assigned in the order in
+/// which drivers add their queues, so they map to the queues if there are exactly as many, or as many as the maximum
+/// number of queues. A device of the same name in another network namespace adds more threads, and then the mapping is
+/// unknown.
 pub fn of_device(device: &Device) -> Vec<(u32, u32)> {
     if device.rx_queues.iter().any(|queue| queue.napi_id.is_some()) {
         let told = device.rx_queues.iter().filter_map(|queue| Some((queue.queue, queue.napi_thread?)));
-        // Ids are those of the first pid namespace: in another one they may be somebody else's.
+        // Ids are those of the initial pid namespace: in another one they may belong to other processes.
         let is_napi = |pid: u32| comm(pid).is_some_and(|comm| comm.starts_with("napi/"));
         return told.filter(|(_, pid)| is_napi(*pid)).collect();
     }
@@ -30,7 +31,7 @@ pub fn of_device(device: &Device) -> Vec<(u32, u32)> {
         })
         .collect();
     named.sort_unstable();
-    // Some drivers (virtio_net) have instances for queues that are not in use, too.
+    // Some drivers (virtio_net) have instances for unused queues too.
     if named.len() != device.rx_queues.len() && named.len() != device.max_rx_queues as usize {
         return Vec::new();
     }
@@ -41,7 +42,7 @@ fn comm(pid: u32) -> Option<String> {
     Some(fs::read_to_string(format!("/proc/{pid}/comm")).ok()?.trim().to_owned())
 }
 
-/// The NAPI id in a thread's name. Instances that only send have none, which shows as 0.
+/// The NAPI id in a thread's name. Send-only instances have none, which shows as 0.
 fn id_of(comm: &str, device: &str) -> Option<u32> {
     let id = comm.strip_prefix("napi/")?.strip_prefix(device)?.strip_prefix('-')?;
     id.parse().ok().filter(|id| *id != 0)

@@ -1,6 +1,6 @@
 //! Watches for changes of a device during a capture.
 //!
-//! By netlink alone, over sockets that are open before: a process that has given up its rights still may.
+//! It uses only netlink, over sockets that are opened before: a process that has given up its rights still may.
 
 use super::link::Link;
 use super::netdev::{family, genl_attributes};
@@ -15,7 +15,7 @@ const ETHTOOL_A_HEADER_DEV_INDEX: u16 = 1;
 const ETHTOOL_A_CHANNELS_RX_COUNT: u16 = 6;
 const ETHTOOL_A_CHANNELS_COMBINED_COUNT: u16 = 9;
 
-/// A device as far as it may change during a capture.
+/// The properties of a device that may change during a capture.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
     /// Its name.
@@ -26,14 +26,14 @@ pub struct State {
     pub mtu: u32,
     /// Its Ethernet address, if it has one.
     pub mac: Option<MacAddress>,
-    /// Whether a generic XDP program is on it.
+    /// Whether a generic XDP program is attached.
     pub generic_xdp: bool,
-    /// Active RX queues; `None` where the driver does not tell.
+    /// Active RX queues; `None` if the driver does not report them.
     pub rx_queues: Option<u32>,
 }
 
 impl State {
-    /// Of a device as it was found when the capture began.
+    /// The state of a device at the beginning of the capture.
     pub fn of(device: &Device) -> State {
         State {
             name: device.name.clone(),
@@ -45,25 +45,25 @@ impl State {
         }
     }
 
-    /// Whether this seems to be the same device, though its index may be another one.
+    /// Whether this seems to be the same device, although its index may differ.
     pub fn is_same(&self, other: &State) -> bool {
         (&self.name, self.mac) == (&other.name, other.mac)
     }
 }
 
-/// Looks at devices of the network namespace in which it was opened.
+/// Reads devices of the network namespace in which it was opened.
 #[derive(Debug)]
 pub struct Watcher {
     route: Client,
-    /// Generic netlink, and the number of the family `ethtool`.
+    /// A generic netlink socket, and the number of the family `ethtool`.
     ethtool: Option<(Client, u16)>,
 }
 
 impl Watcher {
-    /// Opens it in the current network namespace. No privilege is needed.
+    /// Opens a watcher in the current network namespace. No privilege is needed.
     ///
     /// # Errors
-    /// [`Error::Kernel`] where the kernel gives no netlink socket.
+    /// [`Error::Kernel`] if the kernel does not open a netlink socket.
     pub fn open() -> Result<Watcher> {
         let route = Client::open(libc::NETLINK_ROUTE)
             .map_err(|source| Error::kernel("opening a route netlink socket", source))?;
@@ -74,10 +74,10 @@ impl Watcher {
         Ok(Watcher { route, ethtool })
     }
 
-    /// The device with this index now; `None` where there is none in this network namespace (any more).
+    /// The current state of the device with this index; `None` if this network namespace does not have it (any more).
     ///
     /// # Errors
-    /// [`Error::Kernel`] where the kernel does not answer.
+    /// [`Error::Kernel`] if the kernel does not answer.
     pub fn look(&mut self, ifindex: u32) -> Result<Option<State>> {
         let link = Link::by_index(&mut self.route, ifindex)
             .map_err(|source| Error::kernel(format!("looking up device {ifindex}"), source))?;
@@ -99,12 +99,12 @@ impl Watcher {
         push_attribute(&mut body, ETHTOOL_A_CHANNELS_HEADER | libc::NLA_F_NESTED as u16, &header);
         let mut queues = None;
         let asked = client.request(*family, 0, &body, |body| queues = active(genl_attributes(body)));
-        // Many drivers have no channels to tell of (EOPNOTSUPP).
+        // Many drivers report no channels (EOPNOTSUPP).
         asked.ok().and(queues)
     }
 }
 
-/// Channels that only receive, and those that do both.
+/// Receive-only channels plus combined channels.
 fn active<'a>(attributes: impl Iterator<Item = (u16, &'a [u8])>) -> Option<u32> {
     let mut sum = 0u32;
     for (kind, value) in attributes {

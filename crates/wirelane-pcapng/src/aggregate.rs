@@ -1,15 +1,15 @@
-//! The mark of aggregates of GRO and GSO: a comment of their packet (`opt_comment`), which every reader shows.
+//! Marks aggregates of GRO and GSO by a comment of their packet (`opt_comment`), which every reader shows.
 
 use std::io::Write as _;
 
-/// The packets on the wire that a packet stands for, where it is an aggregate.
+/// The packets on the wire that an aggregate stands for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Aggregate {
     /// Packets on the wire.
     pub packets: u32,
-    /// Bytes before the payload, which each of them has.
+    /// Bytes of headers before the payload, in each of them.
     pub headers: u16,
-    /// Payload of each of them but the last.
+    /// Payload bytes of each of them except the last.
     pub segment_size: u16,
 }
 
@@ -31,12 +31,12 @@ impl Aggregate {
         (text, len)
     }
 
-    /// The aggregate of which this is the comment, if it agrees with the length of the packet.
+    /// Parses the comment of an aggregate; `None` if it does not match the length of the packet.
     pub(crate) fn from_comment(comment: &[u8], wire_len: u32) -> Option<Aggregate> {
         let text = std::str::from_utf8(comment.strip_prefix(b"aggregate of ")?).ok()?;
         let (packets, text) = text.split_once(" packets, each of ")?;
         let (headers, text) = text.split_once(" bytes of headers and at most ")?;
-        // The kernel makes no aggregate of more packets (GSO_MAX_SEGS).
+        // The kernel limits the packets of an aggregate (GSO_MAX_SEGS).
         let packets: u16 = packets.parse().ok()?;
         let (headers, segment_size): (u16, u16) =
             (headers.parse().ok()?, text.strip_suffix(" of payload")?.parse().ok()?);

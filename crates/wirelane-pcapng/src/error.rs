@@ -7,14 +7,14 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A capture file is damaged or is none; what came before the offset has been read.
+    /// A capture file is damaged, or the file is not a capture file. Everything before the offset has been read.
     #[error("{path}: at byte {offset}: {reason}")]
     CaptureFile {
         /// The file.
         path: PathBuf,
-        /// Where the first thing that cannot be read starts.
+        /// Offset in bytes of the first item that cannot be read.
         offset: u64,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
     /// A file could not be opened or read.
@@ -22,15 +22,15 @@ pub enum Error {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// An option has a value that makes no sense.
+    /// An option has an invalid value.
     #[error("{option}: {reason}")]
     BadOption {
-        /// The option, as the library or the command line calls it.
+        /// The name of the option in the library or on the command line.
         option: &'static str,
-        /// What is wrong and what would be right.
+        /// The reason, with the expected value.
         reason: String,
     },
     /// Writing failed.
@@ -63,9 +63,9 @@ pub enum Error {
     /// A packet or statistics of an interface that was not added.
     #[error("interface {id} has not been added; there are {interfaces}")]
     NoInterface {
-        /// What was given.
+        /// The id as given.
         id: u32,
-        /// How many there are.
+        /// The number of interfaces.
         interfaces: u32,
     },
     /// More bytes than a packet can have.

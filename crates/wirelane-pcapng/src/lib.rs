@@ -1,26 +1,26 @@
 //! pcap and pcapng, read and written.
 //!
-//! A capture file is an untrusted input. It may be cut, damaged, or made to hurt; it may also be a pipe that is
+//! A capture file is an untrusted input. It may be truncated, damaged or malicious; it may also be a pipe that is
 //! written while it is read. The rules of the reader are:
 //!
-//! * What is whole before the first damage is given; then comes [`Error::CaptureFile`] with the byte at which the
-//!   damaged packet or block starts. Nothing after it is guessed.
-//! * A length in the file never makes memory grow; arriving bytes do. A packet or block of more than 16 MiB is
-//!   refused, and blocks that carry nothing for a packet are stepped over without being kept.
-//! * No allocation per packet: bytes are read into one window, and a packet is looked at there.
-//! * Interfaces of all sections are counted through, from 0.
+//! * Everything before the first damage is returned; then follows [`Error::CaptureFile`] with the offset of the
+//!   damaged packet or block. Nothing after it is guessed.
+//! * A length field in the file never allocates memory; arriving bytes do. A packet or block of more than 16 MiB is
+//!   rejected, and blocks without packet data are skipped without being stored.
+//! * No allocation per packet: bytes are read into one window, and a packet is a view into it.
+//! * Interfaces of all sections are numbered consecutively, from 0.
 //!
 //! ```text
 //! file --read--> Input (window) --Decoder::step--> Packet --Reader::data--> its bytes
 //!                  input.rs        pcap.rs, pcapng.rs
 //! ```
 //!
-//! The decoders are our own because a packet must cost no allocation, an error must say what is wrong in words, and
-//! obsolete and big-endian variants must be read as libpcap reads them. The tests hold them against the
+//! The decoders are our own because a packet must cost no allocation, an error must explain in words why the file is
+//! rejected, and obsolete and big-endian variants must be read as libpcap reads them. The tests compare them with the
 //! `pcap-parser` crate, tcpdump and capinfos.
 //!
-//! Writers take any [`std::io::Write`], allocate nothing per packet and make several small writes for each: what they
-//! write to should be buffered.
+//! Writers take any [`std::io::Write`], allocate nothing per packet and make several small writes for each: the output
+//! should be buffered.
 //!
 //! ```
 //! use std::time::Duration;

@@ -1,7 +1,7 @@
 //! Capabilities of this process, and the error for missing ones.
 //!
-//! Wirelane asks before it acts: the kernel's own answer to a missing privilege is a bare "operation not
-//! permitted", which names neither the capability nor the cure.
+//! Wirelane checks capabilities before it acts: the kernel's own error for a missing privilege is a bare "operation not
+//! permitted", which names neither the capability nor the fix.
 
 use std::fmt;
 use std::fs;
@@ -19,7 +19,7 @@ pub enum Capability {
     NetRaw = 13,
     /// Lock more memory than the resource limit allows.
     IpcLock = 14,
-    /// Name programs and maps of other processes; on kernels before 5.8 everything that BPF needs.
+    /// Look up programs and maps of other processes by id; on kernels before 5.8 everything that BPF needs.
     SysAdmin = 21,
     /// Raise the priority of threads and pin other processes' threads.
     SysNice = 23,
@@ -44,7 +44,7 @@ impl Capability {
         Capability::IpcLock,
     ];
 
-    /// Those that capturing from a device needs.
+    /// The capabilities that capturing from a device needs.
     pub const CAPTURE: [Capability; 5] = [
         Capability::Bpf,
         Capability::NetAdmin,
@@ -86,7 +86,7 @@ pub struct Privileges {
 }
 
 impl Privileges {
-    /// Those of the calling thread, from `CapEff` in `/proc/thread-self/status` (proc(5)).
+    /// The effective capabilities of the calling thread, from `CapEff` in `/proc/thread-self/status` (proc(5)).
     ///
     /// # Errors
     /// [`Error::Io`] where `/proc` is not mounted or not readable.
@@ -97,7 +97,7 @@ impl Privileges {
             path,
             source: std::io::Error::new(std::io::ErrorKind::InvalidData, "no CapEff line in it"),
         })?;
-        // A process that cannot read its map is not in a container of its own making.
+        // A process that cannot read its map is not in a container that it created itself.
         let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
         Ok(Privileges { effective, initial_user_namespace: is_initial_uid_map(&map) })
     }
@@ -112,30 +112,31 @@ impl Privileges {
         self.effective & covered != 0
     }
 
-    /// Those of `needed` that are missing, in the order given.
+    /// The capabilities of `needed` that are missing, in the order given.
     pub fn missing(&self, needed: &[Capability]) -> Vec<Capability> {
         needed.iter().copied().filter(|capability| !self.has(*capability)).collect()
     }
 
-    /// Whether capabilities count everywhere. In a user namespace of its own (a rootless container) a process
-    /// may seem to have all of them, but the kernel does not take them for BPF.
+    /// Whether the process is in the initial user namespace. In another user namespace (a rootless container) a process
+    /// may seem to have all capabilities, but the kernel does not accept them for BPF.
     pub fn in_initial_user_namespace(&self) -> bool {
         self.initial_user_namespace
     }
 }
 
-/// Checks that the calling thread has every capability in `needed`; `action` says what for, as in
+/// Checks that the calling thread has every capability in `needed`; `action` names the operation that needs them, as in
 /// "capturing with XDP".
 ///
 /// # Errors
-/// [`Error::MissingCapability`] that names all that are missing; [`Error::UserNamespace`] where having them would not
+/// [`Error::MissingCapability`] with all missing capabilities; [`Error::UserNamespace`] where granting them would not
 /// help.
 pub fn require(needed: &[Capability], action: &str) -> Result<()> {
     check(Privileges::current()?, needed, action)
 }
 
 fn check(privileges: Privileges, needed: &[Capability], action: &str) -> Result<()> {
-    // First, for whatever is granted there changes nothing. Rights to a network namespace count where that is one's own.
+    // Checked first, because granting capabilities in that namespace changes nothing. Capabilities for a network
+    // namespace count if the user namespace owns it.
     if needed.contains(&Capability::Bpf) && !privileges.in_initial_user_namespace() {
         return Err(Error::UserNamespace { action: action.to_owned() });
     }

@@ -18,7 +18,7 @@ pub enum Error {
         missing: String,
         /// The same in setcap's form.
         grant: String,
-        /// What needs them.
+        /// The operation that needs them.
         action: String,
     },
     /// The process is in a user namespace of its own, where capabilities do not count for BPF.
@@ -27,33 +27,33 @@ pub enum Error {
          container, unshare --user), whose capabilities the kernel does not take for BPF: run it outside of that"
     )]
     UserNamespace {
-        /// What needs them.
+        /// The operation that needs them.
         action: String,
     },
-    /// An option has a value that makes no sense.
+    /// An option has an invalid value.
     #[error("{option}: {reason}")]
     BadOption {
-        /// The option, as the library or the command line calls it.
+        /// The name of the option in the library or on the command line.
         option: &'static str,
-        /// What is wrong and what would be right.
+        /// The reason, with the expected value.
         reason: String,
     },
     /// The CPU or kernel lacks something.
     #[error("{what} needs {needs}; instead: {instead}")]
     Unsupported {
-        /// What was asked for.
+        /// The feature that was requested.
         what: String,
-        /// What it needs.
+        /// The requirement that is not met.
         needs: String,
-        /// What would work.
+        /// An alternative that works.
         instead: String,
     },
     /// The kernel refused something.
     #[error("{action}: {source}")]
     Kernel {
-        /// What was being done.
+        /// The operation that failed, as a participle.
         action: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// A file could not be opened, read or written.
@@ -61,7 +61,7 @@ pub enum Error {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }

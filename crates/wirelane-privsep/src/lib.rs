@@ -1,8 +1,8 @@
 //! Privilege separation: how a program that needs root's rights at its start runs without them.
 //!
-//! A program that looks at untrusted data should not be able to do harm when that data exploits a bug in it. So it
-//! does what needs rights first, and then gives the rights up for good. What must be undone at the end, with rights
-//! that the program no longer has, is done by a small process beside it, which was forked while the rights were there.
+//! A program that parses untrusted data should not be able to do harm when that data exploits a bug in it. So it
+//! performs privileged operations first, and then gives the rights up for good. A small process beside it, forked while
+//! the rights were available, undoes the changes that need rights at the end.
 //!
 //! ```text
 //!   start, all rights        capability::require     says what is missing, and how to grant it

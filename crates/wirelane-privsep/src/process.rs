@@ -1,4 +1,4 @@
-//! Processes by id and start time, and the folder of what running processes share.
+//! Processes by id and start time, and the folder of files that running processes share.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -10,10 +10,10 @@ use crate::{Error, Result};
 /// The folder of root's processes: journals of changed settings, control sockets.
 pub const RUN_FOLDER: &str = "/run/wirelane";
 
-/// [`RUN_FOLDER`], made where it is not there.
+/// [`RUN_FOLDER`], created if it does not exist.
 ///
 /// # Errors
-/// [`Error::Kernel`] where it cannot be made.
+/// [`Error::Kernel`] if it cannot be created.
 pub fn run_folder() -> Result<PathBuf> {
     let made = DirBuilder::new().recursive(true).mode(0o700).create(RUN_FOLDER);
     made.map_err(|source| {
@@ -24,12 +24,12 @@ pub fn run_folder() -> Result<PathBuf> {
     Ok(PathBuf::from(RUN_FOLDER))
 }
 
-/// A process. Its start time tells it from a later one with the same id.
+/// A process. Its start time distinguishes it from a later one with the same id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessId {
-    /// Its id.
+    /// The process id.
     pub pid: u32,
-    /// When it started, in clock ticks since boot; 0 where that cannot be read.
+    /// Start time in clock ticks since boot; 0 if it cannot be read.
     pub start: u64,
 }
 
@@ -39,18 +39,19 @@ impl ProcessId {
         ProcessId::of(std::process::id())
     }
 
-    /// The process with this id, as it runs now.
+    /// The process that has this id now.
     pub fn of(pid: u32) -> ProcessId {
         let start = stat_of(pid).ok().and_then(|stat| started(&stat)).unwrap_or(0);
         ProcessId { pid, start }
     }
 
-    /// Whether it still runs.
+    /// Whether the process still runs.
     pub fn lives(self) -> bool {
         match stat_of(self.pid) {
             Ok(stat) => started(&stat) == Some(self.start),
-            // With the mount options hidepid=2,gid=N, /proc hides other users' processes from who may not trace them, as a
-            // cleanup process may not, and is not in that group. What cannot be looked at is taken for living.
+            // With the mount options hidepid=2,gid=N, /proc hides other users' processes from a process that may not
+            // trace them and is not in that group, such as a cleanup process. A process that cannot be inspected counts
+            // as running.
             Err(_) => i32::try_from(self.pid)
                 .ok()
                 .and_then(rustix::process::Pid::from_raw)
@@ -63,7 +64,7 @@ fn stat_of(pid: u32) -> io::Result<String> {
     fs::read_to_string(format!("/proc/{pid}/stat"))
 }
 
-/// When a process started (proc_pid_stat(5), field 22); `None` where it has ended.
+/// Start time of a process (proc_pid_stat(5), field 22); `None` if it has ended.
 fn started(stat: &str) -> Option<u64> {
     // The name in field 2 may hold spaces and brackets. Field 3 is the state: a zombie has ended.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();

@@ -1,4 +1,4 @@
-//! Carrying out changes, and putting them back, with the journal always ahead.
+//! Applying changes and undoing them; the journal is always written first.
 
 use std::io::{self, ErrorKind};
 
@@ -9,79 +9,79 @@ use super::setting::Setting;
 use super::system::System;
 use crate::Result;
 
-/// A setting and the value that it is to have.
+/// A setting and its new value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Change {
     /// The setting.
     pub what: Setting,
-    /// Its value now; `None` where it cannot be read.
+    /// The current value; `None` if it cannot be read.
     pub now: Option<String>,
-    /// The value that it is to have.
+    /// The new value.
     pub new: String,
-    /// Why.
+    /// The reason for the change.
     pub reason: String,
 }
 
-/// What became of a change.
+/// Result of a change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum Outcome {
-    /// It was made. `now` may differ from what was asked for: drivers round.
+    /// The change was made. `now` may differ from the requested value: drivers round.
     Changed {
-        /// The value before.
+        /// The value before the change.
         old: String,
-        /// The value since.
+        /// The value after the change.
         now: String,
     },
     /// The setting had that value already.
     AsItWas,
-    /// It could not be made, for this reason.
+    /// The change could not be made.
     Refused {
-        /// Why, and what would help.
+        /// The reason, with a remedy.
         reason: String,
     },
 }
 
-/// What became of a change that was to be undone.
+/// Result of undoing a change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum Undoing {
-    /// The old value is back.
+    /// The old value is restored.
     Restored,
-    /// It was back already, or the change had never been carried out.
+    /// The old value was in place already, or the change had never been carried out.
     AsItWas,
-    /// What was set is no more: a thread that has ended, an interrupt that was freed.
+    /// The target of the setting no longer exists: a thread that has ended, an interrupt that was freed.
     Gone,
-    /// Somebody else has changed it since; it is left alone.
+    /// Another process has changed the setting since; it is left alone.
     Foreign {
-        /// The value now.
+        /// The current value.
         now: String,
     },
-    /// It stays, and stays in the journal, since a capture holds it.
+    /// The change stays, also in the journal, because a capture holds it.
     Held {
-        /// The capture's process.
+        /// The capture's process id.
         pid: u32,
     },
-    /// It stays, and stays in the journal, for this reason.
+    /// The change stays, also in the journal, because the old value could not be set.
     Refused {
-        /// Why, and what would help.
+        /// The reason, with a remedy.
         reason: String,
     },
 }
 
-/// A change, and what became of it.
+/// A change and its result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Step<O> {
     /// The setting.
     pub what: Setting,
-    /// The value that was wanted: the new one, or the old one when restoring.
+    /// The requested value: the new one, or the old one when restoring.
     pub wanted: String,
-    /// What became of it.
+    /// Its result.
     #[serde(flatten)]
     pub outcome: O,
 }
 
-/// Carries out changes one by one; one that is refused does not keep the others from being made.
+/// Carries out changes one by one; a refused change does not prevent the others.
 pub fn carry_out(
     system: &dyn System,
     journal: &mut Journal,
@@ -89,7 +89,7 @@ pub fn carry_out(
     changes: &[Change],
 ) -> Result<Vec<Step<Outcome>>> {
     if by == By::Apply {
-        // What a running capture has set was there when the changes were planned, and would go with the capture.
+        // Changes of a running capture were in place when this plan was made, and would be undone with the capture.
         let theirs = journal.entries.iter().filter(|entry| entry.by == By::Capture);
         for change in theirs.map(|entry| entry.change).collect::<Vec<_>>() {
             journal.adopt(change)?;
@@ -122,7 +122,7 @@ fn carry_out_one(
     let set = system.set(what, new);
     let now = system.get(what);
     match (set, now) {
-        // Some drivers take a value without an error and without effect.
+        // Some drivers accept a value without an error and without effect.
         (Ok(()), Ok(now)) if now == old => {
             journal.undone(change)?;
             Ok(Outcome::Refused { reason: format!("the driver left it at {now} without saying why") })
@@ -136,7 +136,7 @@ fn carry_out_one(
             Ok(Outcome::Changed { old, now: new.to_owned() })
         }
         (Err(error), Ok(now)) if now != old => {
-            // Refused, and yet it did something.
+            // The driver returned an error, but the value changed.
             journal.done(change, &now)?;
             refused(&error)
         }
@@ -147,8 +147,8 @@ fn carry_out_one(
     }
 }
 
-/// Puts back what `by` has changed, the last first. With `By::Apply` also what captures have left that run no
-/// more.
+/// Undoes the changes of `by`, the last one first. With `By::Apply` it also undoes the changes of captures that have
+/// ended.
 pub fn undo(system: &dyn System, journal: &mut Journal, by: By) -> Result<Vec<Step<Undoing>>> {
     journal.reap()?;
     let owners = journal.owners.clone();
@@ -161,7 +161,7 @@ pub fn undo(system: &dyn System, journal: &mut Journal, by: By) -> Result<Vec<St
             (By::Capture, Some(_)) => continue,
             (By::Apply, _) if by == By::Capture => continue,
             _ => {
-                // What was changed once more by a running capture is put back after that.
+                // A setting that a running capture changed again is restored after the capture's own change.
                 let above = |other: &&Entry| other.change > entry.change && other.what == entry.what;
                 match (holder, journal.entries.iter().find(above)) {
                     (Some(pid), Some(_)) => Undoing::Held { pid },
@@ -172,8 +172,8 @@ pub fn undo(system: &dyn System, journal: &mut Journal, by: By) -> Result<Vec<St
         settle(journal, entry, &outcome)?;
         steps.push(Step { what: entry.what.clone(), wanted: entry.old.clone(), outcome });
     }
-    // Some wait for what was put back after them: an RSS table with more queues, for the queues (virtio_net of
-    // Linux 6.1 makes no new table when their number changes).
+    // Some changes depend on later ones being undone first: an RSS table with more queues needs the queues (virtio_net
+    // of Linux 6.1 creates no new table when their number changes).
     if steps.iter().any(|step| step.outcome == Undoing::Restored) {
         for entry in journal.entries.clone().iter().rev() {
             let refused = |step: &&mut Step<Undoing>| {
@@ -188,7 +188,7 @@ pub fn undo(system: &dyn System, journal: &mut Journal, by: By) -> Result<Vec<St
     Ok(steps)
 }
 
-/// Takes an entry out of the journal if there is nothing left to do for it.
+/// Removes an entry from the journal if nothing is left to do for it.
 fn settle(journal: &mut Journal, entry: &Entry, outcome: &Undoing) -> Result<()> {
     match outcome {
         Undoing::Held { .. } | Undoing::Refused { .. } => Ok(()),
@@ -207,7 +207,7 @@ fn undo_one(system: &dyn System, journal: &mut Journal, entry: &Entry) -> Result
         return Ok(Undoing::AsItWas);
     }
     if now != entry.new {
-        // Of a setting that is changed again and again, the change before may be the one that is in force.
+        // For a setting that is changed repeatedly, the change before may be the one that is in effect.
         let before = |other: &&Entry| other.change < entry.change && other.what == entry.what;
         if journal.entries.iter().filter(before).any(|other| other.new == now) {
             return Ok(Undoing::AsItWas);
@@ -230,8 +230,8 @@ fn undo_one(system: &dyn System, journal: &mut Journal, entry: &Entry) -> Result
     }
 }
 
-/// Does something that needs a NAPI instance. A veth device has none unless a program is attached or GRO is on, and
-/// the kernel then refuses to switch threads off that do not exist, so GRO is on for that moment.
+/// Runs an operation that needs a NAPI instance. A veth device has none unless a program is attached or GRO is on, and
+/// the kernel then refuses to switch off threads that do not exist, so GRO is on for that moment.
 fn with_napi(
     system: &dyn System,
     journal: &mut Journal,
@@ -244,7 +244,7 @@ fn with_napi(
     }
     let change = journal.intend(by, &gro, "off", "on")?;
     let done = system.set(&gro, "on").and_then(|()| work());
-    // If this fails the entry stays, and restoring goes on to say so.
+    // If this fails, the entry stays, and restoring reports it.
     if system.set(&gro, "off").is_ok() {
         journal.undone(change)?;
     }
@@ -255,12 +255,12 @@ fn is_unsupported(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EINVAL))
 }
 
-/// The device, queue, thread or interrupt is no more.
+/// Whether the error means that the device, queue, thread or interrupt no longer exists.
 fn is_gone(error: &io::Error) -> bool {
     error.kind() == ErrorKind::NotFound || matches!(error.raw_os_error(), Some(libc::ENODEV | libc::ESRCH))
 }
 
-/// The error for a person: what to do where that is known.
+/// The error as a message, with a remedy if one is known.
 fn explain(what: &Setting, error: &io::Error) -> String {
     match error.raw_os_error() {
         Some(libc::EPERM | libc::EACCES) => format!("not permitted: it needs {}", what.needs()),

@@ -1,4 +1,4 @@
-//! Dying at a chosen point of applying or restoring, for tests: as with SIGKILL, nothing is cleaned up.
+//! Simulated crashes at a chosen point of applying or restoring, for tests: as with SIGKILL, nothing is cleaned up.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -8,15 +8,15 @@ thread_local! {
     static LEFT: Cell<Option<u32>> = const { Cell::new(None) };
 }
 
-/// What a thread panics with where it was to die.
+/// Panic message of a simulated crash.
 pub(super) const DEATH: &str = "killed at the chosen point";
 
-/// Lets this thread live through `points` more points; `None` for ever.
+/// Lets this thread pass `points` more crash points; `None`: all of them.
 pub(super) fn after(points: Option<u32>) {
     LEFT.set(points);
 }
 
-/// A point at which a process may be killed.
+/// A point at which a simulated crash may happen.
 pub(super) fn point() {
     match LEFT.get() {
         Some(0) => {
@@ -28,7 +28,7 @@ pub(super) fn point() {
     }
 }
 
-/// Writes the first half of a line, so that death can come in the middle; gives the rest.
+/// Writes the first half of a line, so that a crash can happen in the middle; returns the second half.
 pub(super) fn torn(file: &mut File, line: Vec<u8>) -> Vec<u8> {
     point();
     let (first, rest) = line.split_at(line.len() / 2);

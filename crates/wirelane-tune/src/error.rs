@@ -7,36 +7,36 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A device that does not exist, or what the kernel refused about one.
+    /// A device that does not exist, or an operation on one that the kernel refused.
     #[error(transparent)]
     Netdev(#[from] wirelane_netdev::Error),
-    /// Rights that are missing, or a helper process that could not be started.
+    /// Missing rights, or a helper process that could not be started.
     #[error(transparent)]
     Privsep(#[from] wirelane_privsep::Error),
     /// The kernel or the device lacks something.
     #[error("{what} needs {needs}; instead: {instead}")]
     Unsupported {
-        /// What was asked for.
+        /// The feature that was requested.
         what: String,
-        /// What it needs.
+        /// The requirement that is not met.
         needs: String,
-        /// What would work.
+        /// An alternative that works.
         instead: String,
     },
-    /// An option has a value that makes no sense.
+    /// An option has an invalid value.
     #[error("{option}: {reason}")]
     BadOption {
-        /// The option, as the library or the command line calls it.
+        /// The name of the option in the library or on the command line.
         option: &'static str,
-        /// What is wrong and what would be right.
+        /// The reason, with the expected value.
         reason: String,
     },
     /// The kernel refused something.
     #[error("{action}: {source}")]
     Kernel {
-        /// What was being done.
+        /// The operation that failed, as a participle.
         action: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// A file could not be opened, read or written.
@@ -44,7 +44,7 @@ pub enum Error {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }
@@ -58,7 +58,7 @@ impl Error {
         Error::Kernel { action: action.into(), source }
     }
 
-    /// What the kernel said, where it refused something, in whichever crate.
+    /// The kernel's error, if the kernel refused an operation, in whichever crate.
     pub fn kernel_error(&self) -> Option<&io::Error> {
         match self {
             Error::Kernel { source, .. }

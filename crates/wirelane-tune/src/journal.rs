@@ -1,5 +1,5 @@
-//! The journal: what was changed on a device, by whom, and what it was before, so that it can be put back by
-//! whoever comes next, however the one who changed it ended.
+//! The journal: the changes on a device, their author and the values before, so that the next process can undo them,
+//! however the process that made them ended.
 //!
 //! ```text
 //! {"line":"header",...}                           whose device this is, since which boot
@@ -9,10 +9,10 @@
 //! {"line":"done","change":0,"now":"1"}
 //! {"line":"undone","change":0}                    <- after it has been put back
 //! ```
-//! A line is written, and is on its way to the disk, before the next step is taken. So a process that is killed
-//! leaves at most one intent of which nobody knows whether it was carried out, and the setting's value tells.
-//! A line that was cut short was never followed by its step; it is dropped. Whoever reads or writes holds a lock
-//! on the file, which is removed with its last change and its last owner.
+//! A line is written, and its write to the disk has started, before the next step is taken. So a killed process leaves
+//! at most one intent for which it is not known whether the change was made, and the current value of the setting
+//! decides that. The step after a truncated line was never taken; such a line is dropped. Readers and writers lock the
+//! file, which is removed with its last change and its last owner.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -26,34 +26,34 @@ use super::setting::Setting;
 use crate::{Error, Result};
 use wirelane_netdev::{Device, sys};
 
-/// How every journal begins, a header that was cut short included.
+/// The first bytes of every journal, even if its header is truncated.
 const BEGINNING: &[u8] = br#"{"line":"header""#;
-/// The only format so far.
+/// Version of the format.
 const VERSION: u32 = 1;
 
-/// Who made a change.
+/// The author of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum By {
-    /// `wirelane tune apply`: it stays until `wirelane tune restore`.
+    /// `wirelane tune apply`: the change stays until `wirelane tune restore`.
     Apply,
-    /// A capture, or several: it stays until the last of them has ended.
+    /// One or more captures: the change stays until the last of them has ended.
     Capture,
 }
 
-/// A device that cannot be mistaken for another.
+/// A unique identification of a device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     pub device: String,
     pub ifindex: u32,
     /// Cookie of the network namespace.
     pub namespace: u64,
-    /// The kernel's id of this boot.
+    /// The kernel's boot id.
     pub boot: String,
 }
 
 impl Identity {
-    /// Of a device in the network namespace of the calling thread.
+    /// The identity of a device in the network namespace of the calling thread.
     pub fn of(device: &Device) -> Result<Identity> {
         let namespace = sys::socket(libc::AF_INET, libc::SOCK_DGRAM, 0)
             .and_then(|socket| sys::namespace_cookie(&socket))
@@ -68,29 +68,29 @@ impl Identity {
         })
     }
 
-    /// Where the journal is if nothing else is asked for.
+    /// The default path of the journal.
     pub fn path(&self) -> PathBuf {
         Path::new(RUN_FOLDER).join(format!("tune-{}-{}.journal", self.namespace, self.ifindex))
     }
 
-    /// The same device: also where it was renamed.
+    /// Whether this is the same device, even if it was renamed.
     fn is(&self, other: &Identity) -> bool {
         self.ifindex == other.ifindex && self.namespace == other.namespace && self.boot == other.boot
     }
 }
 
-/// A process that holds a device's settings as they are.
+/// A process that holds a device's settings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owner {
-    /// Its id.
+    /// The process id.
     pub pid: u32,
-    /// When it started, in clock ticks since boot: ids are used again.
+    /// Start time in clock ticks since boot: process ids are reused.
     pub start: u64,
-    /// What it asked for: `threaded`, `busy`, `interrupt`; or `rss`, where it moves entries of the RSS table.
+    /// The requested mode: `threaded`, `busy`, `interrupt`; or `rss` for a process that moves entries of the RSS table.
     pub polling: String,
 }
 
-/// What [`Owner::polling`] says of those that hold the RSS table and nothing else.
+/// Value of [`Owner::polling`] for owners that hold only the RSS table.
 const TABLE: &str = "rss";
 
 impl Owner {
@@ -109,12 +109,12 @@ impl Owner {
         Owner { pid, start, polling: polling.to_owned() }
     }
 
-    /// Whether captures' changes of this setting are kept for it.
+    /// Whether changes of this setting by captures are kept for this owner.
     pub fn holds(&self, what: &Setting) -> bool {
         (self.polling == TABLE) == (*what == Setting::RssTable)
     }
 
-    /// Whether it still runs.
+    /// Whether the process still runs.
     pub fn lives(&self) -> bool {
         ProcessId { pid: self.pid, start: self.start }.lives()
     }
@@ -125,15 +125,15 @@ impl Owner {
 pub struct Entry {
     /// Its number in the journal.
     pub change: u32,
-    /// Who made it.
+    /// Its author.
     pub by: By,
-    /// What was changed.
+    /// The changed setting.
     pub what: Setting,
-    /// The value before.
+    /// The value before the change.
     pub old: String,
-    /// The value since.
+    /// The value after the change.
     pub new: String,
-    /// Whether it is known to have been carried out.
+    /// Whether the change is known to have been made.
     pub done: bool,
 }
 
@@ -160,7 +160,7 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Opens the journal at `path`, and makes it where there is none.
+    /// Opens the journal at `path`, and creates it if it does not exist.
     pub fn create(path: &Path, of: &Identity) -> Result<Journal> {
         if path.parent() == Some(Path::new(RUN_FOLDER)) {
             run_folder()?;
@@ -171,8 +171,8 @@ impl Journal {
         }
     }
 
-    /// Opens the journal at `path`; `None` where there is none, or what is there no longer means anything since
-    /// the machine was restarted.
+    /// Opens the journal at `path`; `None` if it does not exist, or if it is from an earlier boot and therefore
+    /// meaningless.
     pub fn find(path: &Path, of: &Identity) -> Result<Option<Journal>> {
         Journal::locked(path, of, false)
     }
@@ -200,7 +200,7 @@ impl Journal {
                 other => other.map_err(failed)?,
             };
             sys::lock(&file).map_err(failed)?;
-            // Whoever had the lock before may have removed the file.
+            // The previous holder of the lock may have removed the file.
             let own = file.metadata().map_err(failed)?;
             match fs::symlink_metadata(path) {
                 Ok(there) if (there.dev(), there.ino()) == (own.dev(), own.ino()) => {}
@@ -212,7 +212,7 @@ impl Journal {
                 Journal { path: path.to_owned(), file, next: 0, entries: Vec::new(), owners: Vec::new() };
             let known = journal.read(of)?;
             if !known && !create {
-                // A file without a header, or of an earlier boot, says nothing.
+                // A file without a header, or from an earlier boot, has no valid entries.
                 return Ok(None);
             }
             if !known {
@@ -224,7 +224,7 @@ impl Journal {
         }
     }
 
-    /// Reads all lines. False: the file says nothing about this boot.
+    /// Reads all lines. False: the file has no entries of this boot.
     fn read(&mut self, of: &Identity) -> Result<bool> {
         let path = self.path.clone();
         let failed = |source| Error::Io { path: path.clone(), source };
@@ -263,19 +263,19 @@ impl Journal {
                 line => self.take(line),
             }
         }
-        // Only now, since it is a journal: what was cut short is taken off.
+        // A truncated line is removed only here, when the file is known to be a journal.
         self.file.set_len(whole as u64).map_err(failed)?;
         self.file.seek(SeekFrom::Start(whole as u64)).map_err(failed)?;
         Ok(whole > 0)
     }
 
-    /// What a line means.
+    /// Applies one line to the state in memory.
     fn take(&mut self, line: Line) {
         match line {
             Line::Header { .. } => {}
             Line::Hold(owner) => self.owners.push(owner),
             Line::Release { pid, start } => {
-                // One process may hold twice: two captures of one program.
+                // One process may hold a device twice: two captures of one program.
                 if let Some(at) =
                     self.owners.iter().position(|owner| (owner.pid, owner.start) == (pid, start))
                 {
@@ -318,39 +318,39 @@ impl Journal {
         Ok(())
     }
 
-    /// A change is about to be made; gives its number.
+    /// Records that a change is about to be made; returns its number.
     pub fn intend(&mut self, by: By, what: &Setting, old: &str, new: &str) -> Result<u32> {
         let change = self.next;
         self.note(Line::Intent { change, by, what: what.clone(), old: old.into(), new: new.into() })?;
         Ok(change)
     }
 
-    /// It has been made, and this is the value now.
+    /// Records that the change was made, and the value now.
     pub fn done(&mut self, change: u32, now: &str) -> Result<()> {
         self.note(Line::Done { change, now: now.into() })
     }
 
-    /// It is no longer in force, or no longer ours.
+    /// Records that the change is no longer in effect, or no longer ours.
     pub fn undone(&mut self, change: u32) -> Result<()> {
         self.note(Line::Undone { change })
     }
 
-    /// A capture's change that is to stay when the capture ends.
+    /// Records that a capture's change stays when the capture ends.
     pub fn adopt(&mut self, change: u32) -> Result<()> {
         self.note(Line::Adopt { change })
     }
 
-    /// This process wants captures' changes kept.
+    /// Records that this process needs the changes of captures to stay.
     pub fn hold(&mut self, owner: &Owner) -> Result<()> {
         self.note(Line::Hold(owner.clone()))
     }
 
-    /// One hold of this process ends.
+    /// Records the end of one hold of this process.
     pub fn release(&mut self, owner: &Owner) -> Result<()> {
         self.note(Line::Release { pid: owner.pid, start: owner.start })
     }
 
-    /// Forgets owners that have ended.
+    /// Releases owners that have ended.
     pub fn reap(&mut self) -> Result<()> {
         for dead in self.owners.clone().iter().filter(|owner| !owner.lives()) {
             self.release(dead)?;
@@ -358,7 +358,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Removes the file if nothing is in it any more.
+    /// Removes the file if it has no entries and no owners any more.
     pub fn finish(self) -> Result<()> {
         if self.entries.is_empty() && self.owners.is_empty() {
             fs::remove_file(&self.path).map_err(|source| Error::Io { path: self.path.clone(), source })?;

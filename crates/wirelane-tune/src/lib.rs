@@ -1,4 +1,5 @@
-//! Tuning: a machine's queues, interrupts, threads and workers placed so that a capture loses least.
+//! Tuning: places a machine's queues, interrupts, threads and workers so that a capture loses as few packets as
+//! possible.
 //!
 //! ```text
 //! Topology, Card  ->  plan()  ->  Plan: what to change, where to run, each with its reason
@@ -7,11 +8,11 @@
 //!                                   |
 //!                        restore(): back, the last first, and only what is still as we left it
 //! ```
-//! [`plan`] is a function of what is known, so recorded machines are its tests. The journal is always ahead of
-//! the settings: whoever finds it can put back what a process has left that was killed.
-//! A capture that asks for polling threads  keeps its changes in the same journal, with
-//! its process as their owner; they go when the last owner has gone. So does one that moves entries of the RSS table
-//! (`table`), by a process that keeps the right to.
+//! [`plan`] is a pure function of its inputs, so recorded machines serve as tests. The journal is always written before
+//! the settings: the next process that finds it can undo the changes of a killed one. A capture that asks for polling
+//! threads keeps its changes in the same journal, with its process as their owner; they are undone when the last owner
+//! has ended. The same applies to a capture that moves entries of the RSS table (`table`), by a process that keeps the
+//! right to do so.
 
 mod apply;
 #[cfg(test)]
@@ -46,7 +47,7 @@ use system::LiveSystem;
 use wirelane_netdev::Device;
 use wirelane_netdev::topology::{Card, Topology};
 
-/// What has become of a plan.
+/// Result of applying a plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Applied {
     /// The journal, which [`restore`] reads.
@@ -55,32 +56,33 @@ pub struct Applied {
     pub steps: Vec<Step<Outcome>>,
 }
 
-/// What has been put back.
+/// Result of restoring.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Restored {
-    /// Each change that the journal held, the last first.
+    /// Each change in the journal, the last one first.
     pub steps: Vec<Step<Undoing>>,
     /// Changes that are still in the journal.
     pub left: usize,
 }
 
-/// What the journal of a device holds.
+/// Contents of a device's journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Status {
-    /// The journal; `None` where nothing is changed.
+    /// The journal; `None` if no setting is changed.
     pub journal: Option<PathBuf>,
-    /// What is changed, and the value now where it can be read.
+    /// Each changed setting, with its current value if it can be read.
     pub entries: Vec<(Entry, Option<String>)>,
-    /// Processes that hold captures' changes, and whether each still runs.
+    /// Processes that hold the changes of captures, and whether each still runs.
     pub owners: Vec<(Owner, bool)>,
 }
 
-/// Makes the changes of one device's plan. Changes that cannot be made do not keep the others from being made; what
-/// became of each is in the answer. What captures have changed on the device stays with them. `journal`: the file to use instead of the usual one in `/run/wirelane`.
+/// Makes the changes of one device's plan. A refused change does not prevent the others; the result of each is
+/// returned. Changes that running captures have made on the device become permanent, too. `journal`: the file to use
+/// instead of the default one in `/run/wirelane`.
 ///
 /// # Errors
-/// [`Error::Io`] where the journal cannot be written: then nothing is changed from there on. [`Error::Kernel`]
-/// where the device cannot be asked.
+/// [`Error::Io`] if the journal cannot be written: then no further setting is changed. [`Error::Kernel`] if the device
+/// cannot be queried.
 pub fn apply(device: &Device, changes: &[Change], journal: Option<&Path>) -> Result<Applied> {
     let identity = Identity::of(device)?;
     let path = journal.map_or_else(|| identity.path(), Path::to_owned);
@@ -91,7 +93,7 @@ pub fn apply(device: &Device, changes: &[Change], journal: Option<&Path>) -> Res
     Ok(Applied { journal: path, steps })
 }
 
-/// Puts back what [`apply`] has changed on a device, and what captures have left that run no more.
+/// Undoes the changes that [`apply`] made on a device, and those of captures that have ended.
 ///
 /// # Errors
 /// As [`apply`].
@@ -108,7 +110,7 @@ pub fn restore(device: &Device, journal: Option<&Path>) -> Result<Restored> {
     Ok(Restored { steps, left })
 }
 
-/// What the journal of a device holds.
+/// Reads the journal of a device.
 ///
 /// # Errors
 /// As [`apply`].
@@ -128,12 +130,12 @@ pub fn status(device: &Device, journal: Option<&Path>) -> Result<Status> {
     })
 }
 
-/// Where a capture runs on these devices, whose queues stay as they are.
+/// Placement of a capture on these devices, without changes to their queues.
 ///
 /// # Errors
-/// [`Error::Io`] where the kernel does not show its CPUs.
+/// [`Error::Io`] if the kernel does not show its CPUs.
 pub fn plan_for_capture(cards: &[Card], wishes: &Wishes) -> Result<Plan> {
-    // Long enough to tell a CPU that is busy from one that is not.
+    // Long enough to distinguish a busy CPU from an idle one.
     let topology = Topology::live(std::time::Duration::from_millis(100))?;
     if !topology.cpus.iter().any(|cpu| cpu.allowed) {
         return Err(Error::BadOption { option: "--cores", reason: "this process may run on no CPU".into() });

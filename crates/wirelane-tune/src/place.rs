@@ -1,15 +1,15 @@
 //! Assignment of CPUs to queues and workers.
 //!
 //! The unit is a pair: the CPU that fills a ring and the CPU that empties it, as close to each other as the machine
-//! has it, and never one and the same unless there is only one. Pairs are taken from the card's NUMA node first,
-//! from CPUs that have nothing else to do, and from core 0 last, on which everything ends up that nobody has placed.
+//! allows, and never the same one unless there is only one. Pairs are taken from the card's NUMA node first, from idle
+//! CPUs, and from core 0 last, on which unplaced tasks and interrupts run.
 
 use std::collections::BTreeMap;
 
 use super::plan::{Polling, Wishes, WorkerPlace};
 use wirelane_netdev::topology::{BUSY, Card, Closeness, Cpu, CpuSet, Topology};
 
-/// The most workers that a capture has.
+/// The maximum number of workers of a capture.
 const MOST_WORKERS: usize = wirelane_bpf::instance::MAX_WORKERS;
 
 /// A queue and the CPU that serves it.
@@ -22,12 +22,12 @@ pub(super) struct Lane {
     pub(super) reason: String,
 }
 
-/// The whole placement.
+/// Placement of all queues and workers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Places {
     pub(super) lanes: Vec<Lane>,
     pub(super) workers: Vec<WorkerPlace>,
-    /// Why there are as many lanes.
+    /// The reason for the number of lanes.
     pub(super) why_so_many: String,
     pub(super) notes: Vec<String>,
 }
@@ -36,7 +36,7 @@ pub(super) struct Places {
 pub(super) fn place(topology: &Topology, cards: &[Card], wishes: &Wishes) -> Places {
     let mut placer = Placer::new(topology, cards);
     let (counts, why_so_many) = placer.queues(wishes);
-    // In turn, so that the first worker of each card is served before the second of any.
+    // Round-robin over the cards, so that the first worker of each card is placed before the second of any.
     let most = counts.iter().copied().max().unwrap_or(0);
     let mut lanes: Vec<Lane> = (0..most)
         .flat_map(|nth| (0..cards.len()).map(move |card| (nth, card)))
@@ -49,7 +49,7 @@ pub(super) fn place(topology: &Topology, cards: &[Card], wishes: &Wishes) -> Pla
         })
         .collect();
     let count = wishes.workers.unwrap_or(lanes.len().min(placer.usable.len() / 2)).clamp(1, MOST_WORKERS);
-    // Queues that stay where they are.
+    // Queues that are not moved.
     if wishes.polling.is_none() {
         for lane in &mut lanes {
             let queue = cards[lane.card].queues.iter().find(|queue| queue.queue == lane.queue);
@@ -107,7 +107,7 @@ pub(super) fn place(topology: &Topology, cards: &[Card], wishes: &Wishes) -> Pla
     Places { lanes, workers, why_so_many, notes }
 }
 
-/// What to tell where there are more workers than CPUs, which works but gains nothing.
+/// A note for more workers than CPUs, which works but gains nothing.
 pub fn crowded(workers: usize, cpus: usize) -> Option<String> {
     (workers > cpus).then(|| format!("there are more workers ({workers}) than CPUs ({cpus}): some share one"))
 }
@@ -115,16 +115,16 @@ pub fn crowded(workers: usize, cpus: usize) -> Option<String> {
 /// Whether the CPUs that serve a card's queues can be chosen: by its interrupts, or by threads.
 fn can_move(card: &Card, wishes: &Wishes) -> bool {
     let Some(polling) = wishes.polling else { return false };
-    // A capture brings the NAPI instances that threads need.
+    // A capture creates the NAPI instances that threads need.
     !card.is_virtual() || polling != Polling::Interrupt && wishes.as_it_is
 }
 
-/// What is free, and what each CPU has been given.
+/// State of the placement: the usable CPUs, and the load given to each.
 struct Placer<'a> {
     topology: &'a Topology,
     cards: &'a [Card],
     usable: Vec<&'a Cpu>,
-    /// CPUs and how many queues or workers they have.
+    /// Number of queues and workers per CPU.
     given: BTreeMap<usize, usize>,
     /// CPUs that serve queues.
     serving: CpuSet,
@@ -138,7 +138,7 @@ impl<'a> Placer<'a> {
         Placer { topology, cards, usable, given, serving, notes: Vec::new() }
     }
 
-    /// How many queues each card uses, and why.
+    /// The number of queues of each card, and the reason.
     fn queues(&self, wishes: &Wishes) -> (Vec<usize>, String) {
         if wishes.as_it_is {
             let counts = self.cards.iter().map(|card| card.queues.len()).collect();
@@ -147,14 +147,14 @@ impl<'a> Placer<'a> {
         let counts = (0..self.cards.len())
             .map(|card| {
                 let card_of = &self.cards[card];
-                // A virtual device's queues are its peer's affair, and nothing is gained by fewer of them.
+                // A virtual device's peer determines its queues, and fewer of them gain nothing.
                 if card_of.is_virtual() {
                     return card_of.queues.len().max(1);
                 }
                 let most = card_of.most_queues().max(1) as usize;
                 let room = match wishes.workers {
                     Some(workers) => {
-                        // A queue without a CPU of its own gains nothing.
+                        // A queue that shares its CPU gains nothing.
                         let left = self.usable.len().saturating_sub(workers).max(1);
                         workers.min(left).div_ceil(self.cards.len())
                     }
@@ -174,7 +174,7 @@ impl<'a> Placer<'a> {
         (counts, why)
     }
 
-    /// Pairs on the card's node that have nothing else to do, without core 0 if others are left.
+    /// Number of idle pairs on the card's node, without core 0 if other pairs are left.
     fn comfortable_pairs(&self, card: usize) -> usize {
         let idle = |cpu: &&&Cpu| self.rank(cpu, card).0 == (false, false, 0);
         let near = self.usable.iter().filter(idle).count();
@@ -186,12 +186,13 @@ impl<'a> Placer<'a> {
         self.cards.iter().filter(|other| other.node == self.cards[card].node).count().max(1)
     }
 
-    /// CPUs of the first core: interrupts and tasks that nobody has placed end up there.
+    /// Whether the CPU belongs to the first core: unplaced interrupts and tasks run there.
     fn is_zero(&self, cpu: &Cpu) -> bool {
         cpu.siblings.contains(&0)
     }
 
-    /// The lower the better: first what must not be disturbed, then the way to the card's memory.
+    /// The cost of a CPU for a card, lower is better: first other users of the CPU, then the distance to the card's
+    /// memory.
     fn rank(&self, cpu: &Cpu, card: usize) -> ((bool, bool, u32), bool, usize) {
         let node = self.cards.get(card).and_then(|card| card.node);
         let busy = cpu.busy.is_some_and(|busy| busy > BUSY);
@@ -207,20 +208,20 @@ impl<'a> Placer<'a> {
         *self.given.entry(cpu).or_default() += 1;
     }
 
-    /// Gives a CPU to a queue.
+    /// Assigns a CPU to a queue.
     fn take(&mut self, cpu: usize) {
         self.serving.insert(cpu);
         self.give(cpu);
     }
 
-    /// Two free CPUs for a queue and its worker: the one that serves, the one that works, and why the first.
+    /// Two free CPUs for a queue and its worker: the serving one, the working one, and the reason for the first.
     fn pair(&mut self, card: usize) -> Option<(usize, usize, String)> {
         let free: Vec<_> = self.free().map(|cpu| (cpu, self.rank(cpu, card))).collect();
         let mut best = None;
         for (at, (one, a)) in free.iter().enumerate() {
             for (other, b) in &free[at + 1..] {
                 let close = self.topology.closeness(one.cpu, other.cpu);
-                // The worse of the two counts; closeness breaks ties between CPUs that are as good.
+                // The worse of the two decides; closeness breaks ties.
                 let cost = (a.0.max(b.0), a.0.min(b.0), close, a.1 || b.1, one.cpu, other.cpu);
                 if best.as_ref().is_none_or(|(least, _)| cost < *least) {
                     best = Some((cost, (one.cpu, other.cpu)));
@@ -233,8 +234,8 @@ impl<'a> Placer<'a> {
         Some((serves, works, self.why(serves, card)))
     }
 
-    /// The same where no CPU is free: each serves one queue and reads another's before any serves two, so that both kinds
-    /// of work are spread. A queue's worker is still on another CPU than the queue.
+    /// A pair if no CPU is free: each CPU serves one queue and reads another one before any serves two, so that both
+    /// kinds of work are spread. A queue's worker is still on another CPU than the queue.
     fn crossed_pair(&mut self, card: usize) -> Option<(usize, usize, String)> {
         if self.free().next().is_some() {
             return None;
@@ -263,16 +264,16 @@ impl<'a> Placer<'a> {
         let card = lane.map_or(0, |lane| lane.card);
         let near = lane.and_then(|lane| lane.core);
         let close = |cpu: &Cpu| near.map_or(Closeness::Same, |near| self.topology.closeness(near, cpu.cpu));
-        // Without a queue to be near to, workers go to cores of their own before they share one.
+        // A worker without a queue to be close to gets a core without other users before it shares one.
         let crowded =
             |cpu: &Cpu| near.is_none() && cpu.siblings.iter().any(|one| self.given.contains_key(one));
         let cost = |cpu: &Cpu| {
-            // Near to the queue's CPU counts for more than near to the card: the ring is in that CPU's caches.
+            // Closeness to the queue's CPU outweighs closeness to the card: the ring is in that CPU's caches.
             let ((taken, busy, far), zero, number) = self.rank(cpu, card);
             (taken, busy, close(cpu), far, crowded(cpu), zero, number)
         };
         let free = self.free().min_by_key(|cpu| cost(cpu)).map(|cpu| cpu.cpu);
-        // None is free: with other workers rather than with a queue, and with few rather than with many.
+        // No CPU is free: share with other workers rather than with a queue, and with few rather than with many.
         let shared = |cpu: &&&Cpu| {
             let load = self.given.get(&cpu.cpu).copied().unwrap_or(0);
             (Some(cpu.cpu) == near, self.serving.contains(&cpu.cpu), load, cost(cpu))
@@ -291,7 +292,7 @@ impl<'a> Placer<'a> {
         WorkerPlace { worker, core, reason }
     }
 
-    /// A CPU for a queue near the worker that it feeds.
+    /// A CPU for a queue, close to the worker that it feeds.
     fn server_near(&mut self, card: usize, feeds: &WorkerPlace) -> (Option<usize>, String) {
         let cost = |cpu: &&Cpu| {
             let ((taken, busy, far), zero, number) = self.rank(cpu, card);
@@ -303,7 +304,7 @@ impl<'a> Placer<'a> {
         (Some(cpu), format!("beside CPU {} of worker {}: {close}", feeds.core, feeds.worker))
     }
 
-    /// A CPU for a queue without a worker of its own.
+    /// A CPU for a queue without a dedicated worker.
     fn server(&mut self, card: usize) -> (Option<usize>, String) {
         if let Some(cpu) = self.free().min_by_key(|cpu| self.rank(cpu, card)).map(|cpu| cpu.cpu) {
             self.take(cpu);
@@ -324,7 +325,7 @@ impl<'a> Placer<'a> {
         (Some(cpu), reason.into())
     }
 
-    /// Why a CPU is good for a card.
+    /// The reason for a CPU, in relation to a card.
     fn why(&self, cpu: usize, card: usize) -> String {
         let Some(cpu) = self.topology.cpu(cpu) else { return String::new() };
         let mut parts = Vec::new();
@@ -346,7 +347,7 @@ impl<'a> Placer<'a> {
         if parts.is_empty() { "free".to_owned() } else { parts.join(", ") }
     }
 
-    /// Why a worker's CPU is good for a queue.
+    /// The reason for a worker's CPU, in relation to a queue.
     fn beside(&self, core: usize, near: usize, queue: u32, device: &str) -> String {
         let close = self.topology.closeness(core, near);
         match close {

@@ -1,5 +1,5 @@
-//! The plan: what to change on a card and where to run, each with its reason. A function of what is known, and of
-//! nothing else.
+//! The plan: changes on a card and the placement of queues and workers, each with its reason. A pure function of its
+//! inputs.
 
 use serde::Serialize;
 
@@ -12,11 +12,11 @@ use wirelane_netdev::topology::{Card, CpuSet, Topology, cpulist};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Polling {
-    /// The queue's interrupt starts the work, on the CPU that it is bound to.
+    /// The queue's interrupt starts polling, on the CPU that it is bound to.
     Interrupt,
     /// A kernel thread for each queue, woken by the interrupt (threaded NAPI).
     Threaded,
-    /// A kernel thread for each queue that never sleeps, where the kernel has it (Linux 6.19).
+    /// A kernel thread for each queue that never sleeps, if the kernel supports it (Linux 6.19).
     Busy,
 }
 
@@ -30,40 +30,40 @@ impl std::fmt::Display for Polling {
     }
 }
 
-/// What a plan is asked for.
+/// Options of a plan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wishes {
     /// Number of workers; by default one for each RX queue.
     pub workers: Option<usize>,
-    /// CPUs of the workers, in turn, where they are given: then only queues are placed.
+    /// CPUs of the workers, round-robin; if given, only queues are placed.
     pub cores: Vec<usize>,
-    /// How queues are polled; as it is now where nothing is asked for.
+    /// Polling mode of the queues; `None` keeps the current one.
     pub polling: Option<Polling>,
-    /// Whether the number of queues, rings, offloads and RSS stay as they are: only CPUs are chosen.
+    /// Whether the number of queues, rings, offloads and RSS stay the same: only CPUs are chosen.
     pub as_it_is: bool,
 }
 
-/// Where the packets of a queue are handled.
+/// The CPU that handles the packets of a queue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct QueuePlace {
     /// The device.
     pub device: String,
     /// The RX queue.
     pub queue: u32,
-    /// The CPU; `None` where that is neither known nor to be chosen.
+    /// The CPU; `None` if it is neither known nor can be chosen.
     pub core: Option<usize>,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
-/// Where a worker runs.
+/// The CPU of a worker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct WorkerPlace {
     /// The worker, from 0.
     pub worker: usize,
     /// The CPU.
     pub core: usize,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
@@ -72,28 +72,28 @@ pub struct WorkerPlace {
 pub struct DevicePlan {
     /// The device.
     pub device: String,
-    /// What is to be changed, in this order. Settings that are right already are not in it.
+    /// Changes to make, in this order. Settings that have the right value already are omitted.
     pub changes: Vec<Change>,
 }
 
-/// What is proposed.
+/// The proposed changes and placement.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Plan {
-    /// For each device its changes.
+    /// The changes of each device.
     pub devices: Vec<DevicePlan>,
-    /// For each RX queue that is to be used its CPU.
+    /// The CPU of each RX queue in use.
     pub queues: Vec<QueuePlace>,
-    /// For each worker its CPU.
+    /// The CPU of each worker.
     pub workers: Vec<WorkerPlace>,
-    /// What else there is to know.
+    /// Additional notes for the user.
     pub notes: Vec<String>,
 }
 
-/// Descriptors of a ring that is large enough: more of them hold more memory than caches do.
+/// Sufficient number of descriptors of a ring: larger rings exceed the caches.
 const RING: u32 = 4096;
-/// The repeated pattern that makes Toeplitz's hash the same for both directions (Woo and Park, 2012).
+/// The repeated pattern that makes the Toeplitz hash the same for both directions (Woo and Park, 2012).
 const SYMMETRIC: [u8; 2] = [0x6d, 0x5a];
-/// What merges or alters packets before they are captured.
+/// Offloads that merge or alter packets before they are captured.
 const HARMFUL: [(&str, &str); 5] = [
     ("rx-lro", "the card merges packets into larger ones"),
     ("rx-gro-hw", "the card merges packets into larger ones"),
@@ -137,7 +137,7 @@ pub fn plan(topology: &Topology, cards: &[Card], wishes: &Wishes) -> Plan {
     Plan { devices, queues, workers: places.workers, notes }
 }
 
-/// Queues, rings, offloads, RSS.
+/// Changes of queues, rings, offloads and RSS.
 fn card_changes(card: &Card, places: &Places, index: usize) -> Vec<Change> {
     let mut changes = Vec::new();
     let mut change = |what: Setting, now: String, new: String, reason: String| {
@@ -151,8 +151,8 @@ fn card_changes(card: &Card, places: &Places, index: usize) -> Vec<Change> {
         let reason = format!("every queue of {queues} gets the same share of flows");
         (table_text(&rss.table), table_text(&even), reason)
     });
-    // A table that somebody has set keeps the queues that it names from being switched off; one that nobody has set
-    // follows the number of queues by itself.
+    // A table that was set explicitly keeps the queues that it names from being disabled; a default table follows the
+    // number of queues by itself.
     let set_by_hand = |now: &str| !now.starts_with("even ");
     let first = table.clone().filter(|(now, ..)| set_by_hand(now) && (queues as usize) < card.queues.len());
     if let Some((now, new, reason)) = first {
@@ -166,7 +166,7 @@ fn card_changes(card: &Card, places: &Places, index: usize) -> Vec<Change> {
         change(Setting::Channels, text(&channels), text(&channels.with_rx(queues)), reason);
     }
     if let Some(ring) = card.ring {
-        // Who has set more had a reason.
+        // A larger ring was set on purpose and stays.
         let new = ring.most.min(RING).max(ring.now);
         let reason = format!("room for bursts: {new} descriptors, and no more than caches hold");
         change(Setting::RxRing, ring.now.to_string(), new.to_string(), reason);
@@ -194,7 +194,7 @@ fn card_changes(card: &Card, places: &Places, index: usize) -> Vec<Change> {
     changes
 }
 
-/// Interrupts, threads and where they run.
+/// Changes of interrupts, threads and their CPUs.
 fn polling_changes(
     card: &Card,
     places: &Places,
@@ -206,7 +206,7 @@ fn polling_changes(
     let mut changes = Vec::new();
     let device = &card.device;
     let lanes: Vec<_> = places.lanes.iter().filter(|lane| lane.card == index).collect();
-    // Without the threads that poll all the time it is up to programs to do so.
+    // Without busy-polling threads in the kernel, programs have to busy-poll themselves.
     let mut threads = match polling {
         Polling::Interrupt => false,
         Polling::Threaded => true,

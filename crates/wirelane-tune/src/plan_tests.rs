@@ -19,8 +19,8 @@ fn pairs(plan: &Plan) -> Vec<(usize, usize)> {
     plan.queues.iter().zip(&plan.workers).map(|(queue, worker)| (queue.core.unwrap(), worker.core)).collect()
 }
 
-/// Whatever the machine: every worker has a CPU that is allowed, no queue and worker share one unless there is but
-/// one, and every line says why.
+/// Invariants on any machine: every worker has a CPU that is allowed, no queue and worker share one unless there is
+/// only one, and every line has a reason.
 fn sound(topology: &Topology, plan: &Plan) {
     let serving: BTreeSet<usize> = plan.queues.iter().filter_map(|queue| queue.core).collect();
     for worker in &plan.workers {
@@ -46,7 +46,7 @@ fn the_papers_machine_gets_the_papers_placement() {
     assert!(bound.contains(&(Setting::IrqAffinity { irq: 65 }, "4".into())), "{bound:?}");
     assert!(plan.workers[0].reason.contains("hyper-thread of the same core"), "{:?}", plan.workers[0]);
 
-    // All that processor 0 has: three pairs beside core 0.
+    // All CPUs of processor 0: three pairs beside core 0.
     let all = super::plan(&topology, &[card], &wish(None));
     assert_eq!(pairs(&all), [(2, 10), (4, 12), (6, 14)]);
 }
@@ -87,7 +87,7 @@ fn the_cards_node_is_used() {
         assert_eq!(topology.closeness(serves, works), Closeness::Core);
     }
     assert!(plan.queues[0].reason.contains("NUMA node 1"), "{:?}", plan.queues[0]);
-    // 40 pairs are more than a node has: the others are on the far one, and say so.
+    // 40 pairs are more than a node has: the others are on the far one, with a reason.
     let (topology, card) = machine(fixtures::DUAL_ICELAKE);
     let plan = super::plan(&topology, &[card], &wish(Some(40)));
     sound(&topology, &plan);
@@ -115,7 +115,7 @@ fn two_cores_serve_one_queue_and_read_it() {
     sound(&topology, &plan);
     assert_eq!(pairs(&plan), [(0, 1)]);
     assert_eq!(plan.devices[0].changes[0].new, "rx 0 tx 0 combined 1");
-    // More workers than CPUs are allowed, with a word about it.
+    // More workers than CPUs are allowed, with a note.
     let plan = super::plan(&topology, &[card], &wish(Some(3)));
     sound(&topology, &plan);
     assert!(plan.notes.iter().any(|note| note.contains("more workers (3) than CPUs")), "{:?}", plan.notes);
@@ -161,7 +161,7 @@ fn what_is_fixed_is_worked_around() {
     assert_eq!(cores, [8, 9, 10], "beside queues 0, 1 and 2");
     assert!(plan.devices[0].changes.is_empty());
 
-    // Nothing is known of where queues are served: workers get cores of their own.
+    // The CPUs that serve queues are unknown: workers get dedicated cores.
     for queue in &mut card.queues {
         (queue.irq_cpus, queue.irq_effective) = Default::default();
     }
@@ -216,7 +216,7 @@ fn the_card_is_set_for_capture() {
         changes.iter().map(|one| &one.what).filter(|what| matches!(what, Setting::Offload { .. })).collect();
     assert_eq!(offloads, [&Setting::Offload { name: "rx-gro".into() }]);
 
-    // A table that somebody has set holds its queues: it goes before them.
+    // A table that was set explicitly keeps its queues: it is changed before them.
     let by_hand = card.rss.as_mut().map(|rss| rss.table.fill(7));
     assert!(by_hand.is_some());
     let plan = super::plan(&topology, &[card], &wish(Some(2)));

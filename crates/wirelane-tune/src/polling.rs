@@ -1,4 +1,4 @@
-//! Polling threads for as long as a capture runs.
+//! Polling threads while a capture runs.
 
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
@@ -17,16 +17,16 @@ use super::system::{LiveSystem, System, Vanished};
 use crate::{Error, Result};
 use wirelane_netdev::Device;
 
-/// Keeps a device's polling as a capture wants it. When the last one of a device is dropped, whichever process it
-/// is of, everything is put back, by the cleanup process of that process; so it is when the process is killed. Where that
-/// was killed too, the next to come does it.
+/// Keeps a device's polling mode as a capture requested it. When the last hold on a device is dropped, in whichever
+/// process, the cleanup process of that process undoes all changes; it does so too if the process is killed. If the
+/// cleanup process was killed as well, the next process that uses the device undoes them.
 #[derive(Debug)]
 pub struct PollingHold {
     hold: Hold,
     registration: Registration,
 }
 
-/// A capture's hold on a device, as the journal knows it.
+/// A capture's hold on a device, as recorded in the journal.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Hold {
     identity: Identity,
@@ -34,7 +34,7 @@ pub struct Hold {
     owner: Owner,
 }
 
-/// Giving a [`Hold`] back, as an action of a cleanup process.
+/// Releasing a [`Hold`], as an action of a cleanup process.
 pub const CLEANUP: ActionKind = ActionKind {
     name: "polling",
     prepare: ActionKind::nothing,
@@ -46,7 +46,7 @@ pub const CLEANUP: ActionKind = ActionKind {
 
 struct Giving {
     hold: Hold,
-    /// Its owner is out of the journal; once only, since a process can be in it twice.
+    /// The owner has been removed from the journal; done only once, since a process can be in it twice.
     released: bool,
 }
 
@@ -59,11 +59,11 @@ impl CleanupAction for Giving {
     }
 }
 
-/// What came of giving a hold back.
+/// Result of releasing a hold.
 pub struct GivenBack {
-    /// Nothing was refused.
+    /// No step was refused.
     pub complete: bool,
-    /// What is worth telling.
+    /// Messages for the log.
     pub said: Vec<LogLine>,
 }
 
@@ -71,8 +71,8 @@ impl PollingHold {
     /// Makes the changes that the plan has for this device.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] where the device cannot be polled that way, or another capture holds it polled in
-    /// another way; what the journal or the kernel said.
+    /// [`Error::Unsupported`] if the device does not support the polling mode, or another capture holds it in another
+    /// mode; otherwise the error of the journal or the kernel.
     pub fn take(
         device: &Device,
         plan: &Plan,
@@ -99,7 +99,7 @@ impl PollingHold {
         journal.hold(&hold.owner)?;
         let hold = PollingHold { hold, registration };
         let made = hold.make(&system, &mut journal, plan, polling);
-        // Before the hold, for which the journal is opened again if it is dropped for an error.
+        // Before the hold: if the hold is dropped because of an error, it opens the journal again.
         journal.finish()?;
         made.map(|()| hold)
     }
@@ -109,7 +109,8 @@ impl PollingHold {
         for one in plan.devices.iter().filter(|one| one.device == *device) {
             for step in apply::carry_out(system, journal, By::Capture, &one.changes)? {
                 match step.outcome {
-                    // Where it is the very thing that was asked for, the capture is not what was asked for.
+                    // If the refused setting is the requested polling mode itself, the capture cannot start as
+                    // requested.
                     Outcome::Refused { reason } if is_the_switch(&step.what) => {
                         return Err(Error::Unsupported {
                             what: format!("--polling {polling} on {device}"),
@@ -135,7 +136,7 @@ impl Drop for PollingHold {
     fn drop(&mut self) {
         let said = match self.registration.run() {
             CleanupOutcome::Done(said) => said,
-            // Somebody has killed the cleanup process: this process does its work, where it still may.
+            // The cleanup process was killed: this process undoes the changes itself, if it still has the rights.
             CleanupOutcome::Unserved => match self.hold.give_back(&mut false) {
                 Ok(given) => given.said,
                 Err(e) => vec![self.hold.not_given_back(&e)],
@@ -152,11 +153,11 @@ impl Drop for PollingHold {
 }
 
 impl Hold {
-    /// Takes the owner out of the journal, unless that is `released` already, and puts back what nobody else holds.
-    /// Logs nothing: it runs in the cleanup process. The device may have another name by now, or be gone.
+    /// Removes the owner from the journal, unless `released` is already set, and undoes changes without another holder.
+    /// Logs nothing: it runs in the cleanup process. The device may have been renamed or removed by now.
     ///
     /// # Errors
-    /// What the journal or the kernel said.
+    /// The error of the journal or the kernel.
     pub fn give_back(&self, released: &mut bool) -> Result<GivenBack> {
         let Some(mut journal) = Journal::find(&self.path, &self.identity)? else {
             return Ok(GivenBack { complete: true, said: Vec::new() });
@@ -176,7 +177,7 @@ impl Hold {
         Ok(GivenBack { complete, said: steps.iter().filter_map(|step| said(&name, step)).collect() })
     }
 
-    /// For people: it was not given back.
+    /// Warning that the hold could not be released.
     pub fn not_given_back(&self, why: &dyn std::fmt::Display) -> LogLine {
         let device = &self.identity.device;
         LogLine::Warning(format!(
@@ -186,7 +187,7 @@ impl Hold {
     }
 }
 
-/// Puts back what captures have left on a device whose processes run no more. Cheap where there is nothing.
+/// Undoes the changes of captures that have ended on a device. Cheap if no such changes exist.
 pub fn heal(device: &Device) -> Result<()> {
     let identity = Identity::of(device)?;
     let path = identity.path();
@@ -207,7 +208,7 @@ fn log(device: &str, steps: &[apply::Step<Undoing>]) {
     steps.iter().filter_map(|step| said(device, step)).for_each(|said| said.log());
 }
 
-/// What is worth telling of a step.
+/// The log message for a step, if it needs one.
 fn said(device: &str, step: &apply::Step<Undoing>) -> Option<LogLine> {
     let (what, wanted) = (&step.what, &step.wanted);
     match &step.outcome {

@@ -1,4 +1,4 @@
-//! The rights of processes that change settings of devices, or put them back.
+//! Rights of processes that change settings of devices or undo the changes.
 //!
 //! | right | for |
 //! | --- | --- |
@@ -14,18 +14,18 @@ use wirelane_privsep::forked::Access;
 use wirelane_privsep::process::run_folder;
 use wirelane_privsep::{Capability, Result};
 
-/// Capabilities, and what may be opened and how.
+/// Capabilities, and paths with the access that they need.
 pub type Needed = (Vec<Capability>, Vec<(PathBuf, Access)>);
 
-/// For undoing settings of these devices.
+/// Rights for undoing settings of these devices.
 ///
 /// # Errors
-/// Where the folder of the journals cannot be made.
+/// If the folder of the journals cannot be created.
 pub fn for_settings(devices: &[String]) -> Result<Needed> {
     Ok((vec![Capability::NetAdmin, Capability::SysNice], folders(devices)?))
 }
 
-/// For setting the RSS table of this device, and putting it back.
+/// Rights for setting the RSS table of this device and restoring it.
 ///
 /// # Errors
 /// As [`for_settings`].
@@ -41,8 +41,8 @@ fn folders(devices: &[String]) -> Result<Vec<(PathBuf, Access)>> {
         (run_folder()?, Access::ReadWriteRemove),
     ];
     for device in devices {
-        // The folder that holds the device's: a device that is renamed stays in it. A /sys of another network namespace
-        // has none, and then nothing is changed there.
+        // The parent folder of the device's folder: a renamed device stays in it. A /sys of another network namespace
+        // has no such folder, and then nothing is changed there.
         if let Ok(folder) = Path::new("/sys/class/net").join(device).canonicalize()
             && let Some(all) = folder.parent()
         {
@@ -61,7 +61,7 @@ mod tests {
 
     use super::*;
 
-    /// What a thread with these rights is told when it opens these files.
+    /// Whether a thread with these rights can open each of these files.
     fn opened(devices: &[String], files: &[(&str, bool)]) -> Vec<bool> {
         let (capabilities, folders) = for_settings(devices).unwrap();
         let folders = if devices.is_empty() { Vec::new() } else { folders };
@@ -74,7 +74,7 @@ mod tests {
             };
             files.iter().map(open).collect()
         };
-        // Capabilities and Landlock are a thread's.
+        // Capabilities and Landlock are per thread.
         std::thread::scope(|scope| scope.spawn(ask).join().unwrap())
     }
 

@@ -1,10 +1,10 @@
-//! The settings that tuning changes, each with a value that can be written down, compared and put back.
+//! The settings that tuning changes, each with a value that can be stored, compared and restored.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// One setting of a device. Its value is text, in a form of its own that is equal where the setting is.
+/// One setting of a device. Its value is text in a canonical form, so that equal settings have equal texts.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(tag = "setting", rename_all = "snake_case")]
 pub enum Setting {
@@ -14,14 +14,14 @@ pub enum Setting {
     RxRing,
     /// A feature (ethtool -K): `on` or `off`.
     Offload {
-        /// The kernel's name of it: `rx-gro`.
+        /// The kernel's name of the feature: `rx-gro`.
         name: String,
     },
     /// The RSS table (ethtool -X): `even 4` (entry i is queue i modulo 4), or its entries with commas.
     RssTable,
     /// The RSS key, in hexadecimal.
     RssKey,
-    /// Where an interrupt may go: a list of CPUs.
+    /// The CPUs that an interrupt is allowed on: a list of CPUs.
     IrqAffinity {
         /// The interrupt.
         irq: u32,
@@ -33,24 +33,24 @@ pub enum Setting {
         /// The RX queue.
         queue: u32,
     },
-    /// Where the polling thread of a queue may run: a list of CPUs.
+    /// The CPUs that the polling thread of a queue is allowed on: a list of CPUs.
     ThreadAffinity {
         /// The RX queue.
         queue: u32,
     },
-    /// The CPUs to which the stack hands packets of a queue on (RPS): a list of CPUs.
+    /// The CPUs to which the stack steers packets of a queue (RPS): a list of CPUs.
     Rps {
         /// The RX queue.
         queue: u32,
     },
-    /// How often interrupts stay masked after a poll that found nothing (`napi_defer_hard_irqs`).
+    /// Number of empty polls for which interrupts stay masked (`napi_defer_hard_irqs`).
     DeferHardIrqs,
-    /// Nanoseconds after which held packets are handed on (`gro_flush_timeout`).
+    /// Nanoseconds after which held packets are flushed (`gro_flush_timeout`).
     GroFlushTimeout,
 }
 
 impl Setting {
-    /// What it takes to change it.
+    /// The right or feature that changing the setting needs.
     pub fn needs(&self) -> &'static str {
         match self {
             Setting::IrqAffinity { .. } => "root (it is a file of root's in /proc/irq)",
@@ -79,7 +79,7 @@ impl fmt::Display for Setting {
     }
 }
 
-/// A table as text: `even N` where entry i is i modulo N.
+/// Formats a table: `even N` if entry i is i modulo N.
 pub fn table_text(table: &[u32]) -> String {
     let queues = table.iter().max().map_or(1, |last| last + 1);
     if table.iter().enumerate().all(|(entry, queue)| entry as u32 % queues == *queue) {
@@ -88,7 +88,7 @@ pub fn table_text(table: &[u32]) -> String {
     table.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }
 
-/// A table of `entries` from its text; `None` where it is none.
+/// Parses a table of `entries` entries; `None` if the text is malformed.
 pub fn table_of(text: &str, entries: usize) -> Option<Vec<u32>> {
     if let Some(queues) = text.strip_prefix("even ") {
         let queues: u32 = queues.parse().ok().filter(|queues| *queues > 0)?;
@@ -97,12 +97,12 @@ pub fn table_of(text: &str, entries: usize) -> Option<Vec<u32>> {
     text.split(',').map(|queue| queue.parse().ok()).collect()
 }
 
-/// Bytes in hexadecimal.
+/// Formats bytes in hexadecimal.
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Bytes from hexadecimal; `None` where it is none.
+/// Parses bytes in hexadecimal; `None` if the text is malformed.
 pub fn unhex(text: &str) -> Option<Vec<u8>> {
     let digits: Vec<u32> = text.chars().map(|digit| digit.to_digit(16)).collect::<Option<_>>()?;
     digits

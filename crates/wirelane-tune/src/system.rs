@@ -12,14 +12,14 @@ use wirelane_netdev::netdev::{NapiThread, Netdev};
 use wirelane_netdev::topology::cpulist;
 use wirelane_netdev::{Device, sys, threads};
 
-/// Reads and sets. An error of kind `NotFound` means that there is no such thing (any more): a queue without
-/// thread, a device that has gone.
+/// Reads and writes settings. An error of kind `NotFound` means that the target does not exist (any more): a queue
+/// without thread, a removed device.
 pub trait System {
     fn get(&self, setting: &Setting) -> io::Result<String>;
     fn set(&self, setting: &Setting, value: &str) -> io::Result<()>;
 }
 
-/// A device that is no more.
+/// A device that no longer exists.
 pub struct Vanished;
 
 impl System for Vanished {
@@ -66,7 +66,7 @@ impl LiveSystem {
         fs::write(self.file(path)?, value)
     }
 
-    /// The polling thread of a queue, as it is now: threads come and go with NAPI instances.
+    /// The current polling thread of a queue: threads are created and removed with NAPI instances.
     fn thread(&self, queue: u32) -> io::Result<u32> {
         let device = Device::open(&self.device.name).map_err(io::Error::other)?;
         let threads = threads::of_device(&device);
@@ -76,7 +76,7 @@ impl LiveSystem {
         })
     }
 
-    /// Id of the NAPI instance of a queue, and how it is polled.
+    /// The NAPI instance of a queue: its id and polling mode.
     fn napi(&self, queue: u32) -> io::Result<(Netdev, u32, Option<u32>)> {
         let mut netdev = Netdev::open().ok_or_else(|| io::Error::from(ErrorKind::Unsupported))?;
         let queues = netdev.queues(self.device.ifindex, self.device.rx_queues.len() as u32);
@@ -91,8 +91,8 @@ impl LiveSystem {
         let entries = self.ethtool.rss()?.table.len();
         let table = table_of(value, entries).ok_or_else(|| io::Error::from(ErrorKind::InvalidData))?;
         if value.starts_with("even ") {
-            // Left to the driver, the table goes on following the number of channels, as it does where nobody
-            // has set it; if that is not the same table, it is set entry by entry.
+            // A table that is left to the driver continues to follow the number of channels, like one that was never
+            // set; if that results in another table, it is set entry by entry.
             self.ethtool.set_rss_table(&[])?;
             if self.ethtool.rss()?.table == table {
                 return Ok(());
@@ -184,7 +184,7 @@ fn irq_file(irq: u32) -> PathBuf {
     Path::new("/proc/irq").join(irq.to_string()).join("smp_affinity_list")
 }
 
-/// A list of CPUs in the one form in which lists are compared.
+/// A list of CPUs in canonical form, for comparison.
 fn list(text: &str) -> io::Result<String> {
     cpulist::parse(text).map(|set| cpulist::format(&set)).ok_or_else(|| ErrorKind::InvalidData.into())
 }

@@ -1,4 +1,4 @@
-//! Applying and restoring on a made-up device, with death at every step.
+//! Applying and restoring on a simulated device, with a crash at every step.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -11,14 +11,14 @@ use super::journal::{By, Identity, Journal, Owner};
 use super::system::System;
 use super::*;
 
-/// A device whose settings are a table. Every look and every change is a point at which a process may die.
+/// A device whose settings are a table. Every read and every change is a crash point.
 #[derive(Default)]
 pub(super) struct Fake {
     pub(super) values: RefCell<BTreeMap<Setting, String>>,
     pub(super) refuses: BTreeMap<Setting, i32>,
-    /// Takes no value while another setting has this one.
+    /// Accepts no value while another setting has this one.
     pub(super) waits: Option<(Setting, Setting, &'static str)>,
-    /// Takes values without effect.
+    /// Accepts values without effect.
     pub(super) deaf: Option<Setting>,
 }
 
@@ -39,7 +39,7 @@ impl System for Fake {
         {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
         }
-        // Drivers round.
+        // Drivers round values.
         let value = if *setting == Setting::RxRing && value == "4096" { "4032" } else { value };
         if self.deaf.as_ref() != Some(setting) {
             self.values.borrow_mut().insert(setting.clone(), value.to_owned());
@@ -107,7 +107,7 @@ impl TestJournal {
     }
 }
 
-/// Runs `work`, dying after so many points. True: it came to its end.
+/// Runs `work`, with a crash after this number of points. True: it finished.
 pub(super) fn dies_after(points: u32, work: impl FnOnce()) -> bool {
     crash::after(Some(points));
     let ended = catch_unwind(AssertUnwindSafe(work));
@@ -131,7 +131,7 @@ fn what_was_applied_is_restored_once() {
     let steps = place.apply(&fake, By::Apply);
     assert!(steps.iter().all(|step| matches!(step.outcome, Outcome::Changed { .. })), "{steps:?}");
     assert_eq!(fake.values.borrow()[&Setting::RxRing], "4032", "as the driver has it");
-    // Again: everything is as it was, and the journal still knows the values before.
+    // Applying again changes nothing, and the journal still has the values before.
     let again = place.apply(&fake, By::Apply);
     let same = again.iter().filter(|step| step.outcome == Outcome::AsItWas).count();
     assert_eq!(same, 4, "{again:?}");
@@ -152,14 +152,14 @@ fn death_at_every_step_of_applying_is_healed() {
         }
         deaths += 1;
         let steps = place.restore(&fake, By::Apply);
-        // A value that the driver rounded just then, before that could be written down, is nobody's for sure.
+        // A value that the driver rounded before it was recorded has no known owner.
         let unsure = steps.iter().any(|step| matches!(step.outcome, Undoing::Foreign { .. }));
         let mut expected = before.clone();
         if unsure {
             expected.insert(Setting::RxRing, "4032".into());
         }
         assert_eq!(*fake.values.borrow(), expected, "death at point {points}: {steps:?}");
-        // Death before the first line was written leaves a file that says nothing.
+        // A crash before the first line was written leaves an empty file.
         let nothing = Journal::find(&place.path, &place.of).unwrap().is_none();
         assert!(nothing, "death at point {points}");
     }
@@ -223,7 +223,7 @@ fn one_refusal_does_not_stop_the_others() {
     }
     assert_eq!(fake.values.borrow()[&Setting::RxRing], "4032");
 
-    // What cannot be put back stays in the journal until it can.
+    // A change that cannot be undone stays in the journal until it can.
     fake.refuses = BTreeMap::from([(Setting::RxRing, libc::EBUSY)]);
     let steps = place.restore(&fake, By::Apply);
     assert!(matches!(&steps[..], [Step { outcome: Undoing::Refused { .. }, .. }]), "{steps:?}");
@@ -242,7 +242,7 @@ fn captures_share_and_the_last_one_puts_back() {
     let dead = Owner { start: own.start + 1, ..own.clone() };
     assert!(own.lives() && !dead.lives());
     let mut journal = Journal::create(&place.path, &place.of).unwrap();
-    // Two captures of this process, and one that was killed.
+    // Two captures of this process, and a killed one.
     for owner in [&own, &dead, &own] {
         journal.hold(owner).unwrap();
     }
@@ -288,21 +288,21 @@ fn a_journal_that_is_none_is_not_touched() {
     assert!(error.contains("not a journal of wirelane tune"), "{error}");
     assert_eq!(std::fs::read_to_string(&place.path).unwrap(), "my diary\n");
 
-    // Another device's.
+    // The journal of another device.
     std::fs::remove_file(&place.path).unwrap();
     place.apply(&device(), By::Apply);
     let other = Identity { ifindex: 3, device: "eth2".into(), ..place.of.clone() };
     let error = Journal::find(&place.path, &other).unwrap_err().to_string();
     assert!(error.contains("the journal of eth1 (index 2), not of eth2"), "{error}");
 
-    // After a restart everything is as it always was, and there is nothing to put back.
+    // After a restart all settings have their defaults, and nothing has to be undone.
     let later = Identity { boot: "c".into(), ..place.of.clone() };
     assert!(Journal::find(&place.path, &later).unwrap().is_none());
     use std::os::unix::fs::PermissionsExt;
     assert_eq!(std::fs::metadata(&place.path).unwrap().permissions().mode() & 0o777, 0o600);
 }
 
-/// An RSS table that names four queues is refused while there are two.
+/// An RSS table that names four queues is refused while there are only two.
 #[test]
 fn what_waits_for_another_setting_is_put_back_after_it() {
     let (place, mut fake) = (TestJournal::new(), device());

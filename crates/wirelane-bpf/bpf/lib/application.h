@@ -1,25 +1,24 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * What speaks in a packet, by the first bytes behind its transport header: only where they are certain. Most
- * packets of a conversation are not, those that begin it mostly are: wl_flow_update() keeps the first name
- * that is.
+ * Application protocol detection from the first bytes behind the transport header: only if they are certain.
+ * In most packets of a conversation they are not, in those that begin it they mostly are: wl_flow_update()
+ * keeps the first certain result.
  *
  * Certain means: a magic number of at least four bytes, or a line of text that no other protocol begins with,
- * or fields that contradict nothing at a port that is registered for them. RTP, for one, is not here: two
- * bits are all that its packets have in common.
+ * or consistent fields at a port that is registered for the protocol. RTP, for example, is not included: its
+ * packets have only two bits in common.
  *
- * No loops, no look-ups: it reads a window of fixed size, so that it can also run where there is nothing
- * else.
+ * No loops, no look-ups: it reads a window of fixed size, so that it can run in any context.
  */
 #ifndef WL_PACKET_APPLICATION_H
 #define WL_PACKET_APPLICATION_H
 
 #include "lib/cursor.h"
 
-/* What wl_application() is shown of a packet's payload. */
+/* Bytes of a packet's payload that wl_application() gets. */
 #define WL_APPLICATION_WINDOW 32
 
-/* wl_flow.application. The numbers are exported: they stay what they are. */
+/* wl_flow.application. The numbers are exported and must not change. */
 enum wl_application {
 	WL_APP_UNKNOWN = 0,
 	WL_APP_TLS = 1,		/* RFC 5246, 8446: ClientHello, ServerHello */
@@ -49,7 +48,7 @@ enum wl_application {
 
 #define WL_APP_STARTS(window, text) wl_app_starts(window, text, sizeof(text) - 1)
 
-/* `size` bytes of a constant text, as the number that a load of them gives. */
+/* `size` bytes of a constant text, as the number that loading them gives. */
 static __always_inline __u64 wl_app_word(const char *text, __u32 size)
 {
 	__u64 word = 0;
@@ -82,14 +81,14 @@ static __always_inline int wl_app_port(const struct wl_ip *ip, __u16 port)
 	return ip->src_port == __builtin_bswap16(port) || ip->dst_port == __builtin_bswap16(port);
 }
 
-/* Three digits, the first of which is a class of status, and a blank or the end of the line. */
+/* Three digits, the first of which is a class of status, then a blank or the end of the line. */
 static __always_inline int wl_app_status(const __u8 *w)
 {
 	return w[0] >= '1' && w[0] <= '6' && w[1] >= '0' && w[1] <= '9' && w[2] >= '0' && w[2] <= '9' &&
 	       (w[3] == ' ' || w[3] == '\r');
 }
 
-/* What follows on a method's name and the blank behind it. */
+/* The protocol, from the text behind a method's name and blank. */
 static __always_inline __u32 wl_app_target(const __u8 *w)
 {
 	if (w[0] == '/' || WL_APP_STARTS(w, "http://") || WL_APP_STARTS(w, "* HTTP/1."))
@@ -101,7 +100,7 @@ static __always_inline __u32 wl_app_target(const __u8 *w)
 	return WL_APP_UNKNOWN;
 }
 
-/* Whose method it is: bits above its length. */
+/* Protocols that have a method: bits above its length. */
 #define WL_APP_OF_HTTP 0x100
 #define WL_APP_OF_SIP  0x200
 #define WL_APP_OF_RTSP 0x400
@@ -111,7 +110,7 @@ static __always_inline __u32 wl_app_target(const __u8 *w)
 	if (WL_APP_STARTS(w, text))                                                                          \
 	return (sizeof(text) - 1) | (whose)
 
-/* The length of the method with the blank behind it, and whose it is; 0: there is none. */
+/* The length of the method including the blank, with its protocols; 0: not a method. */
 static __always_inline __u32 wl_app_method(const __u8 *w)
 {
 	switch (w[0]) {
@@ -189,7 +188,7 @@ static __always_inline __u32 wl_app_line(const __u8 *w)
 	method = wl_app_method(w);
 	if (!method)
 		return WL_APP_UNKNOWN;
-	/* Here alone, for whichever method: it is long. */
+	/* Only here, for all methods: the code is long. */
 	found = wl_app_target(w + (method & 0xf));
 	if ((found == WL_APP_HTTP && method & WL_APP_OF_HTTP) ||
 	    (found == WL_APP_SIP && method & WL_APP_OF_SIP) ||
@@ -198,8 +197,7 @@ static __always_inline __u32 wl_app_line(const __u8 *w)
 	return WL_APP_UNKNOWN;
 }
 
-/* A DNS message's header: an opcode that there is, the reserved bit clear, and no more records than there is
- * room for.
+/* A DNS message's header: a defined opcode, the reserved bit clear, and not more records than fit.
  */
 static __always_inline int wl_app_dns(const __u8 *w, __u32 length)
 {
@@ -209,11 +207,11 @@ static __always_inline int wl_app_dns(const __u8 *w, __u32 length)
 
 	if (length < 12 || opcode == 3 || opcode > 6 || w[3] & 0x40)
 		return 0;
-	/* A question takes 5 bytes at least, a record 11; both say something. */
+	/* A question takes at least 5 bytes, a record 11; one of the two must exist. */
 	return questions + records > 0 && 12 + 5 * questions + 11 * records <= length;
 }
 
-/* MQTT's CONNECT: a length of up to four bytes stands between its type and its name. */
+/* MQTT's CONNECT: a length of up to four bytes is between its type and its name. */
 static __always_inline int wl_app_mqtt(const __u8 *w)
 {
 	const __u8 *name = w + 2;
@@ -241,7 +239,7 @@ static __always_inline __u32 wl_app_tcp(const __u8 *w, __u32 length, const struc
 			return WL_APP_DNS;
 		return WL_APP_UNKNOWN;
 	case 0x03:
-		/* TPKT, COTP's connection request, and what RDP puts into it. */
+		/* TPKT, COTP's connection request, and RDP's contents of it. */
 		if (w[1] == 0 && wl_be16(w + 2) == length && w[5] == 0xe0 &&
 		    (WL_APP_STARTS(w + 11, "Cookie: mstshash=") || WL_APP_STARTS(w + 11, "\1\0\10\0")))
 			return WL_APP_RDP;
@@ -254,7 +252,7 @@ static __always_inline __u32 wl_app_tcp(const __u8 *w, __u32 length, const struc
 			   ? WL_APP_BITTORRENT
 			   : WL_APP_UNKNOWN;
 	case 0x16:
-		/* A record of the handshake, which a hello begins; both have a version, and a hello its
+		/* A record of the handshake that contains a hello; both have a version, and a hello has
 		 * random bytes. */
 		if (w[1] == 3 && w[2] <= 4 && wl_be16(w + 3) >= 42 && wl_be16(w + 3) <= 16640 &&
 		    (w[5] == 1 || w[5] == 2) && w[6] == 0 && wl_be16(w + 7) >= 38 && w[9] == 3 && w[10] <= 4)
@@ -285,7 +283,7 @@ static __always_inline __u32 wl_app_tcp(const __u8 *w, __u32 length, const struc
 	return wl_app_line(w);
 }
 
-/* QUIC's long header: its two fixed bits, a version, and lengths of connection ids that there are. */
+/* QUIC's long header: its two fixed bits, a version, and valid lengths of connection ids. */
 static __always_inline int wl_app_quic(const __u8 *w)
 {
 	__u32 version = wl_be32(w + 1);
@@ -315,7 +313,7 @@ static __always_inline __u32 wl_app_udp(const __u8 *w, __u32 length, const struc
 		return WL_APP_UNKNOWN;
 	}
 	if (wl_app_port(ip, 67)) {
-		/* A request or a reply, over Ethernet, behind which there is room for the magic cookie. */
+		/* A request or a reply, over Ethernet, long enough for the magic cookie. */
 		return length >= 240 && (w[0] == 1 || w[0] == 2) && w[1] == 1 && w[2] == 6 ? WL_APP_DHCP
 											   : WL_APP_UNKNOWN;
 	}
@@ -324,8 +322,8 @@ static __always_inline __u32 wl_app_udp(const __u8 *w, __u32 length, const struc
 		return WL_APP_STUN;
 	if (wl_app_quic(w))
 		return WL_APP_QUIC;
-	/* A handshake's record, of DTLS 1.0 or 1.2, in the first epoch; the message's type, and where it
-	 * begins. */
+	/* A handshake record of DTLS 1.0 or 1.2, in the first epoch; the message's type, and its fragment
+	 * offset. */
 	if (w[0] == 0x16 && w[1] == 0xfe && (w[2] == 0xff || w[2] == 0xfd) && w[3] == 0 && w[4] == 0 &&
 	    w[13] >= 1 && w[13] <= 3 && w[19] == 0 && w[20] == 0 && w[21] == 0)
 		return WL_APP_DTLS;
@@ -337,7 +335,7 @@ static __always_inline __u32 wl_app_udp(const __u8 *w, __u32 length, const struc
 	return found;
 }
 
-/* The bytes behind the transport header that belong to the datagram: not Ethernet's padding. */
+/* Number of bytes behind the transport header that belong to the datagram, without Ethernet's padding. */
 static __always_inline __u32 wl_payload_length(const struct wl_ip *ip, __u32 wire_len)
 {
 	__u32 end = ip->l3_len ? ip->l3_off + ip->l3_len : wire_len;
@@ -345,14 +343,14 @@ static __always_inline __u32 wl_payload_length(const struct wl_ip *ip, __u32 wir
 	return ip->payload_off != WL_NO_OFFSET && end > ip->payload_off ? end - ip->payload_off : 0;
 }
 
-/* Whether wl_application() may know a packet with these headers. */
+/* Whether wl_application() may recognize a packet with these headers. */
 static __always_inline int wl_may_speak(const struct wl_ip *ip, __u32 wire_len)
 {
 	return ip->flags & WL_IP_PORTS && (ip->flags & WL_IP_TCP || ip->proto == 17) &&
 	       wl_payload_length(ip, wire_len);
 }
 
-/* First bytes that something begins with, as bits: below 0x40 over TCP, and letters. */
+/* First bytes of known protocols, as bits: below 0x40 over TCP, and letters. */
 #define WL_APP_BIT(byte) (1ULL << ((byte) & 0x3f))
 #define WL_APP_LOW                                                                                           \
 	(WL_APP_BIT(0x00) | WL_APP_BIT(0x03) | WL_APP_BIT(0x10) | WL_APP_BIT(0x13) | WL_APP_BIT(0x16))
@@ -363,8 +361,8 @@ static __always_inline int wl_may_speak(const struct wl_ip *ip, __u32 wire_len)
 	 WL_APP_BIT('U'))
 
 /*
- * Whether something that is known begins with this byte, of a payload of `length` bytes: a cheap look that
- * spares most packets of what goes on without a name (media, what is encrypted) the dear one.
+ * Whether a known protocol begins with this byte, of a payload of `length` bytes: a cheap check that saves
+ * most packets of unrecognizable flows (media, encrypted data) the expensive one.
  */
 static __always_inline int wl_may_begin(const struct wl_ip *ip, __u32 length, __u8 first)
 {
@@ -374,14 +372,14 @@ static __always_inline int wl_may_begin(const struct wl_ip *ip, __u32 length, __
 		return 1;
 	if (ip->flags & WL_IP_TCP)
 		return quarter ? first == 0xff : WL_APP_LOW >> (first & 0x3f) & 1;
-	/* QUIC; STUN; DTLS; and what goes by its port. */
+	/* QUIC; STUN; DTLS; and protocols that are detected by port. */
 	return quarter == 3 || (quarter == 0 && length >= 20) || first == 0x16 || wl_app_port(ip, 53) ||
 	       wl_app_port(ip, 5353) || wl_app_port(ip, 5355) || wl_app_port(ip, 123) || wl_app_port(ip, 67);
 }
 
 /*
- * What speaks in a packet with these headers: of the `length` bytes behind them, as many as there are and as
- * fit are in `window`, with zeros behind them.
+ * The application of a packet with these headers: `window` has the first of the `length` bytes behind them,
+ * as many as are available and fit, padded with zeros.
  */
 static __always_inline __u32 wl_application(const __u8 window[WL_APPLICATION_WINDOW], __u32 length,
 					    const struct wl_ip *ip)

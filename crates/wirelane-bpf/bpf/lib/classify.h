@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Classifies a packet: the walk through the tables that rules.h describes.
+ * Classifies a packet: walks through the tables that rules.h describes.
  *
- * Whoever includes this file first defines struct wl_rule_env and how tables are reached through it, as there
- * are no BPF helpers in here:
+ * A file that includes this one first defines struct wl_rule_env and the access to tables through it, as this
+ * file calls no BPF helpers:
  *
- *	wl_rules_node(env, at), wl_rules_class(env, at): NULL where there is none with that number
+ *	wl_rules_node(env, at), wl_rules_class(env, at): NULL if the number is out of range
  *	wl_rules_held(env, set, chosen, work): calls wl_rule_member() for each test; returns WL_DIM_SETS's
  *		byte
  *
- * Why the verifier accepts it, and stays small: what a table holds is used for an address only by a look-up
- * that may fail, or masked. What is asked twice is loaded twice, from memory that the verifier does not track
- * (wl_rule_fresh): a copy in a register would make a path of its own of each answer. So the paths through one
- * dimension end in one state. Classes that were found are kept there too, by their numbers, since there can
- * be no pointers: they are looked up again for each word that is left, which seldom is more than one.
+ * How the verifier accepts it, and stays fast: a value from a table is used for an address only by a look-up
+ * that may fail, or masked. A value that is tested twice is loaded twice, from memory that the verifier does
+ * not track (wl_rule_fresh): a copy in a register would create a separate path for each outcome. So the paths
+ * through one dimension end in one state. Classes that were found are kept there too, by number, since
+ * pointers are not possible: they are looked up again for each word that is left, which is rarely more than
+ * one.
  */
 #ifndef WL_PACKET_CLASSIFY_H
 #define WL_PACKET_CLASSIFY_H
@@ -23,8 +24,8 @@
 #define wl_rule_fresh(field) (*(volatile __typeof__(field) *)&(field))
 
 /*
- * What is masked next, so that the mask stays, whatever the compiler knows: Linux 6.1 does not see what
- * shifts by a register and ORs of 32 bits leave.
+ * Hides a value that is masked next from the compiler, so that the mask is kept: Linux 6.1 does not derive
+ * bounds from shifts by a register and ORs of 32 bits.
  */
 #ifdef __bpf__
 #define wl_rule_hide(value) wl_keep(value)
@@ -43,12 +44,12 @@ static __always_inline __u32 wl_rules_held(const struct wl_rule_env *env, const 
 _Static_assert(sizeof(((struct wl_rule_work *)0)->of) == WL_RULE_DIMS_USED * sizeof(__u32),
 	       "one a dimension");
 
-/* The lowest bit that is set, of a number that is not 0. BPF has no instruction for it. */
+/* The lowest set bit of a number that is not 0. BPF has no instruction for it. */
 static __always_inline __u32 wl_lowest_bit(__u64 bits)
 {
 #ifdef __bpf__
-	/* As many bits as lie below it. The compiler would make a table of it, which lies in read-only data,
-	 * and leave out the mask that the verifier needs.
+	/* Counts the bits below it. The compiler would replace this by a table in read-only data, and omit
+	 * the mask that the verifier needs.
 	 */
 	bits = (bits & -bits) - 1;
 	wl_keep(bits);
@@ -63,7 +64,8 @@ static __always_inline __u32 wl_lowest_bit(__u64 bits)
 #endif
 }
 
-/* Whether there is IP, and so a protocol and a type of service. ARP's addresses do not make it IP. */
+/* Whether the packet is IP, and thus has a protocol and a type of service. ARP's addresses do not make it
+ * IP. */
 static __always_inline int wl_rule_is_ip(const struct wl_ip *chosen)
 {
 	__u8 l3 = wl_rule_fresh(chosen->l3);
@@ -76,7 +78,7 @@ static __always_inline __u32 wl_rule_vlan(const struct wl_parsed *parsed)
 	return wl_rule_fresh(parsed->flags) & WL_PKT_VLAN ? parsed->vlan_tci[0] & 0xfff : WL_RULE_NO_VLAN;
 }
 
-/* WL_KIND_*, by arithmetic: every branch would be a path. */
+/* WL_KIND_*, by arithmetic: every branch would add a path. */
 static __always_inline __u32 wl_rule_kind(const struct wl_parsed *parsed, const struct wl_ip *chosen,
 					  const struct wl_rule_facts *facts)
 {
@@ -92,7 +94,7 @@ static __always_inline __u32 wl_rule_kind(const struct wl_parsed *parsed, const 
 	       (facts->egress & 1) << 4;
 }
 
-/* One step of a walk. A node that is not there leads to a class that is not there. */
+/* One step of a walk. A missing node leads to a missing class. */
 static __always_inline __u32 wl_rule_step(const struct wl_rule_env *env, __u32 next, __u32 byte)
 {
 	const struct wl_rule_node *node;
@@ -109,7 +111,7 @@ static __always_inline __u32 wl_rule_step2(const struct wl_rule_env *env, __u32 
 	return wl_rule_step(env, wl_rule_step(env, next, value >> 8), value);
 }
 
-/* An address, of either version: a tree of IPv4 addresses is no deeper than 4 nodes. */
+/* The steps of an address of either version: a tree of IPv4 addresses has a depth of at most 4 nodes. */
 static __always_inline __u32 wl_rule_steps(const struct wl_rule_env *env, __u32 next, const __u8 *bytes)
 {
 	const struct wl_rule_node *node;
@@ -124,7 +126,7 @@ static __always_inline __u32 wl_rule_steps(const struct wl_rule_env *env, __u32 
 	return next;
 }
 
-/* Where the walk of a field begins that a packet may lack. */
+/* The start of the walk for a field that a packet may lack. */
 static __always_inline __u32 wl_rule_root(const struct wl_rule_field *field, int there)
 {
 	return there ? field->root : field->absent | WL_RULE_LEAF;
@@ -139,8 +141,8 @@ static __always_inline __u32 wl_rule_address_root(const struct wl_rule_field *fi
 }
 
 /*
- * A walk has ended at `leaf`. Whether a clause may still accept the packet: what is no leaf, or of no class,
- * accepts nothing (a compiler's mistake, which must not lead anywhere).
+ * Ends a walk at `leaf`. Returns whether a clause may still accept the packet: a value that is not a leaf, or
+ * has no class, accepts nothing (a compiler bug, which must not lead anywhere).
  */
 static __always_inline int wl_rule_meet(const struct wl_rule_env *env, struct wl_rule_work *work, __u32 dim,
 					__u32 leaf)
@@ -155,7 +157,8 @@ static __always_inline int wl_rule_meet(const struct wl_rule_env *env, struct wl
 	return wl_rule_fresh(work->live) != 0;
 }
 
-/* All classes are found: leaves the words to which some clause's pivot leads. Whether there are any. */
+/* After all classes were found: keeps the words to which some clause's pivot leads. Returns whether any
+ * are left. */
 static __always_inline int wl_rule_at_home(struct wl_rule_work *work)
 {
 	wl_rule_fresh(work->live) &= wl_rule_fresh(work->pivot);
@@ -164,11 +167,11 @@ static __always_inline int wl_rule_at_home(struct wl_rule_work *work)
 
 #define WL_RULE_USED(set, dim) (wl_rule_fresh((set)->used) & (1u << (dim)))
 
-/* The dimensions from this one on are seldom asked about: they are passed over together. */
+/* The dimensions from this one on are rarely used: they are skipped together. */
 #define WL_RULE_SELDOM		 WL_DIM_KIND
 #define WL_RULE_SOME_SELDOM(set) (wl_rule_fresh((set)->used) >> WL_RULE_SELDOM)
 
-/* Finds the classes of a packet, but for its payload. 0: no clause accepts it. */
+/* Finds the classes of a packet, except for its payload. 0: no clause accepts it. */
 static __always_inline int wl_rules_classify(const struct wl_rule_env *env, const struct wl_rule_set *set,
 					     const struct wl_parsed *parsed, const struct wl_ip *chosen,
 					     struct wl_rule_work *work)
@@ -183,7 +186,8 @@ static __always_inline int wl_rules_classify(const struct wl_rule_env *env, cons
 	wl_rule_fresh(work->live) = all->summary;
 	wl_rule_fresh(work->pivot) = all->pivot;
 
-	/* The order is free; what decides most comes first, as many packets then meet no more than that. */
+	/* The order is arbitrary; the most selective dimensions come first, so that most packets are decided
+	 * early. */
 	if (WL_RULE_USED(set, WL_DIM_SRC)) {
 		next = wl_rule_address_root(&dims[WL_DIM_SRC], chosen);
 		if (!wl_rule_meet(env, work, WL_DIM_SRC, wl_rule_steps(env, next, chosen->src)))
@@ -256,7 +260,7 @@ static __always_inline int wl_rules_classify(const struct wl_rule_env *env, cons
 		if (!wl_rule_meet(env, work, WL_DIM_ICMP_TYPE, wl_rule_step(env, next, chosen->icmp_type)))
 			return 0;
 	}
-	/* Behind all that is cheaper. */
+	/* After all cheaper dimensions. */
 	if (WL_RULE_USED(set, WL_DIM_SETS)) {
 		next = wl_rule_step(env, dims[WL_DIM_SETS].root, wl_rules_held(env, set, chosen, work));
 		if (!wl_rule_meet(env, work, WL_DIM_SETS, next))
@@ -266,8 +270,9 @@ static __always_inline int wl_rules_classify(const struct wl_rule_env *env, cons
 }
 
 /*
- * Of clauses of one word that accept the packet but for its payload, those that do altogether. Where the
- * first of them asks about the payload, and it has not been searched: none, and it is to be searched.
+ * From the clauses of one word that accept the packet apart from its payload, selects those that accept it
+ * entirely. If the first of them tests the payload, and it has not been searched: 0, and a search is
+ * requested.
  */
 static __always_inline __u64 wl_rule_payload(const struct wl_rule_env *env, const struct wl_rule_set *set,
 					     struct wl_rule_work *work, __u32 word, __u64 bits)
@@ -288,7 +293,7 @@ static __always_inline __u64 wl_rule_payload(const struct wl_rule_env *env, cons
 	return 0;
 }
 
-/* The clauses of one word that accept the packet, from work->from on; the first of them for certain. */
+/* The clauses of one word that accept the packet, from work->from on; only the first of them is certain. */
 static __always_inline __u64 wl_rule_word(const struct wl_rule_env *env, const struct wl_rule_set *set,
 					  struct wl_rule_work *work, __u32 word)
 {

@@ -22,22 +22,23 @@
 #define WL_MAX_HEADERS	  20
 #define WL_FREQUENT_TURNS 5 /* of these in the kernel, by the program itself: parse.h */
 #define WL_MAX_OFFSET	  0x0fff
-#define WL_OFFSET_MASK	  0x3fff /* WL_MAX_OFFSET and the longest header that any reader steps over fit */
+#define WL_OFFSET_MASK	  0x3fff /* holds WL_MAX_OFFSET plus the longest header that any reader skips */
 
 /* The state of wl_parse() between two headers. */
 struct wl_walk {
 	const __u8 *data;
 	const __u8 *data_end;
 	struct wl_parsed *out;
-	__u32 off;   /* where the header that is read next begins */
-	__u32 end;   /* where the enclosing datagram ends, as its own length field says; at most 0xffff */
+	__u32 off;   /* offset of the next header */
+	__u32 end;   /* end of the enclosing datagram, from its own length field; at most 0xffff */
 	__u32 next;  /* enum wl_next */
 	__u32 value; /* of WL_NEXT_TYPE and WL_NEXT_PROTOCOL */
 };
 
 /*
- * The two pads of wl_parsed are the parser's scratch while it works, and 0 before and after. They are
- * volatile to the compiler, so that it loads what it might know and the verifier cannot; parse.h says why.
+ * The parser uses the two pads of wl_parsed as scratch space while it works; they are 0 before and after.
+ * They are volatile for the compiler, so that it loads values that it might know and the verifier cannot;
+ * parse.h explains why.
  */
 #define wl_scratch_zero(out) (*(volatile __u16 *)&(out)->pad[0]) /* always 0 */
 #define wl_scratch_mode(out) (*(volatile __u16 *)&(out)->pad[1]) /* WL_MODE_* */
@@ -48,7 +49,7 @@ struct wl_walk {
 
 /*
  * Packet data has no alignment, and clang assumes the worst: memcpy() from a __u8 pointer becomes byte loads.
- * The kernel runs BPF loads of any alignment on the machines that Wirelane serves (x86-64 and arm64).
+ * The kernel runs BPF loads of any alignment on the machines that Wirelane supports (x86-64 and arm64).
  */
 typedef __u16 __attribute__((may_alias)) wl_alias16;
 typedef __u32 __attribute__((may_alias)) wl_alias32;
@@ -60,7 +61,7 @@ typedef __u64 __attribute__((may_alias)) wl_alias64;
 #define wl_store32(p, v) (*(wl_alias32 *)(p) = (v))
 #define wl_store64(p, v) (*(wl_alias64 *)(p) = (v))
 
-/* Without this, clang derives p and p + size from different registers, and the check of one says nothing
+/* Without this, clang derives p and p + size from different registers, and a check of one proves nothing
  * about the other. */
 #define wl_keep(p) asm volatile("" : "+r"(p))
 
@@ -149,7 +150,7 @@ static __always_inline void wl_copy16(__u8 *to, const __u8 *from)
 	wl_store64(to + 8, wl_load64(from + 8));
 }
 
-/* The header of `size` bytes (a constant) at w->off, or NULL, and then the flags say why. */
+/* The header of `size` bytes (a constant) at w->off, or NULL, with the reason in the flags. */
 static __always_inline const __u8 *wl_header(struct wl_walk *w, __u32 size)
 {
 	const __u8 *p;
@@ -164,7 +165,8 @@ static __always_inline const __u8 *wl_header(struct wl_walk *w, __u32 size)
 	return p;
 }
 
-/* Whether a header of `size` bytes, which need not be constant, lies at w->off; the flags say why not. */
+/* Whether a header of `size` bytes, which need not be constant, fits at w->off; otherwise the flags give
+ * the reason. */
 static __always_inline int wl_reaches(struct wl_walk *w, __u32 size)
 {
 	if (wl_unlikely(w->off + size > w->end)) {
@@ -178,7 +180,7 @@ static __always_inline int wl_reaches(struct wl_walk *w, __u32 size)
 	return 1;
 }
 
-/* The datagram that begins at w->off says that it is `size` bytes long: nothing behind that belongs to it. */
+/* Limits the walk to the `size` bytes that the datagram at w->off states: later bytes do not belong to it. */
 static __always_inline void wl_limit(struct wl_walk *w, __u32 size)
 {
 	if (w->off + size < w->end)
@@ -191,7 +193,7 @@ static __always_inline int wl_inside(const struct wl_walk *w)
 	return (wl_scratch_mode(w->out) & WL_MODE_INNER) != 0;
 }
 
-/* The wl_ip that is being filled. The mask changes nothing; it gives the verifier its bound. */
+/* The wl_ip that is currently filled. The mask changes nothing; it gives the verifier its bound. */
 static __always_inline struct wl_ip *wl_current(const struct wl_walk *w)
 {
 	_Static_assert(__builtin_offsetof(struct wl_parsed, inner) == WL_MODE_INNER, "wl_ip has 72 bytes");

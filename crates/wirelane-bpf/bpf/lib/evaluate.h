@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Evaluating a packet by a set of rules. rules.h says what is decided; one code decides it in the kernel and
- * natively. It is in parts, which whoever includes this file puts together, as in the kernel they are
- * functions of their own, which the verifier walks once each:
+ * Evaluates a packet by a set of rules. rules.h describes the semantics; the same code implements them in the
+ * kernel and natively. It consists of parts, which the file that includes this one combines, as in the kernel
+ * they are global functions, which the verifier walks once each:
  *
  *	wl_rules_begin(work)
  *	if (wl_rules_exact(...))	exact-match rules; not 0: wildcard rules come next
@@ -12,7 +12,7 @@
  *		wl_rules_wildcard(...)	goes on from where it was
  *	wl_rules_end(set, work)
  *
- * Whoever includes this file first defines what classify.h needs, and:
+ * A file that includes this one first defines the functions that classify.h needs, and:
  *
  *	wl_rules_word(env, set, work, word): calls wl_rule_word(); returns what that returns
  *	wl_rules_act(env, rule, parsed, chosen, work): calls wl_rule_hit(); returns what that returns
@@ -22,7 +22,7 @@
  *		there: in the place of an entry that has expired
  *		returns WL_INSERTED, WL_INSERT_LATE where another lane was quicker, or WL_INSERT_FULL
  *
- * For the verifier, what one part leaves for a later one is in struct wl_rule_work; classify.h says why.
+ * For the verifier, the state between two parts is in struct wl_rule_work; classify.h explains why.
  */
 #ifndef WL_PACKET_EVALUATE_H
 #define WL_PACKET_EVALUATE_H
@@ -31,7 +31,7 @@
 #include "lib/members.h"
 #include "lib/search.h"
 
-/* What wl_exact_insert() returns. */
+/* Results of wl_exact_insert(). */
 #define WL_INSERTED    0
 #define WL_INSERT_LATE 1
 #define WL_INSERT_FULL 2
@@ -50,10 +50,10 @@ static __always_inline int wl_exact_insert(const struct wl_rule_env *env, const 
 					     const struct wl_exact_value *value, int there);
 
 /*
- * Whether sampling lets the packet go on to the action. By flow: the same for all packets of a conversation
- * (and for all fragments between two addresses). By packet: by what the packet is, so that it is chosen
- * wherever it is seen with the same seed (hash-based selection, RFC 5475); packets of a flow that differ in
- * none of this are chosen or not together.
+ * Whether sampling selects the packet for the action. By flow: the same for all packets of a conversation
+ * (and for all fragments between two addresses). By packet: a hash of invariant fields, so that a packet is
+ * selected at every point with the same seed (hash-based selection, RFC 5475); packets of a flow that differ
+ * in none of these fields are selected or not together.
  */
 static __always_inline int wl_rule_chooses(const struct wl_parsed *parsed, const struct wl_ip *chosen,
 					   const struct wl_rule_facts *facts, __u32 sample, __u8 flags)
@@ -62,7 +62,7 @@ static __always_inline int wl_rule_chooses(const struct wl_parsed *parsed, const
 
 	if (sample <= 1)
 		return 1;
-	/* Not the hash itself: buckets and congestion control choose by that. */
+	/* Not the hash itself: buckets and congestion control use that. */
 	value = wl_hash_mix(WL_HASH_K2 ^ wl_packet_hash(parsed, chosen, facts->seed));
 	if (flags & WL_RULE_SAMPLE_PACKET) {
 		value = wl_hash_mix(value + ((__u64)chosen->tcp_seq << 32 | chosen->tcp_ack));
@@ -74,7 +74,7 @@ static __always_inline int wl_rule_chooses(const struct wl_parsed *parsed, const
 	return !((__u64)wl_hash_finish(value) * sample >> 32);
 }
 
-/* What the first plug-in of a rule says that matches. */
+/* The verdict of the first matching plug-in of a rule. */
 static __always_inline __u32 wl_rule_plugin_says(const struct wl_rule *rule, const struct wl_rule_work *work)
 {
 	__u32 said = wl_rule_fresh(work->search.said), i, place, verdict;
@@ -85,11 +85,11 @@ static __always_inline __u32 wl_rule_plugin_says(const struct wl_rule *rule, con
 		if (verdict)
 			return verdict;
 	}
-	/* Cannot be: the rule asks for one of them. */
+	/* Impossible: the rule requires one of them. */
 	return WL_VERDICT_PASS;
 }
 
-/* Carries out what a rule says, or does not as sampling has it. Whether later rules are looked at. */
+/* Applies the action of a rule, subject to sampling. Returns whether later rules are evaluated. */
 static __always_inline int wl_rule_apply(struct wl_rule_work *work, const struct wl_parsed *parsed,
 					 const struct wl_ip *chosen, __u32 id, __u32 verdict, __u32 flags,
 					 __u32 truncate, __u32 sample, __u32 tag, __u32 mirror, __u32 to)
@@ -120,19 +120,19 @@ static __always_inline int wl_rule_apply(struct wl_rule_work *work, const struct
 	return flags & WL_RULE_CONTINUE;
 }
 
-/* Whether an entry is not there any more. */
+/* Whether an entry has expired. */
 static __always_inline int wl_exact_expired(const struct wl_exact_value *entry, __u64 now)
 {
 	const __u64 second = 1000000000;
 	__u64 used = entry->last_ns > entry->made_ns ? entry->last_ns : entry->made_ns;
 
-	/* Other lanes' clocks, and whoever made it, may be ahead of this packet's. */
+	/* The clocks of other lanes, and of the process that made it, may be ahead of this packet's. */
 	if (entry->idle_s && now > used && now - used >= entry->idle_s * second)
 		return 1;
 	return entry->hard_s && now > entry->made_ns && now - entry->made_ns >= entry->hard_s * second;
 }
 
-/* The key of a packet in a shape. 0: the packet lacks a field of it. */
+/* Builds the key of a packet in a shape. 0: the packet lacks one of its fields. */
 static __always_inline int wl_exact_key(struct wl_exact_key *key, __u32 shape,
 					  const struct wl_parsed *parsed, const struct wl_ip *chosen)
 {
@@ -170,8 +170,8 @@ static __always_inline int wl_exact_key(struct wl_exact_key *key, __u32 shape,
 }
 
 /*
- * From a packet's key to that of a packet in the other direction, in the same shape: what the one has as its
- * source is the other's destination, also where the shape asks for one of the two only.
+ * Turns a packet's key into that of a packet in the other direction, in the same shape: the source of one is
+ * the destination of the other, also if the shape has only one of the two.
  */
 static __always_inline void wl_exact_turn(struct wl_exact_key *key, const struct wl_ip *chosen)
 {
@@ -196,7 +196,7 @@ static __always_inline struct wl_exact_value *wl_exact_live(const struct wl_rule
 	return entry && !wl_exact_expired(entry, work->facts.now_ns) ? entry : (struct wl_exact_value *)0;
 }
 
-/* An exact-match rule was hit. Whether wildcard rules are looked at. */
+/* Handles a hit of an exact-match rule. Returns whether wildcard rules are evaluated. */
 static __always_inline int wl_exact_hit(struct wl_exact_value *entry, const struct wl_parsed *parsed,
 					  const struct wl_ip *chosen, struct wl_rule_work *work)
 {
@@ -204,7 +204,7 @@ static __always_inline int wl_exact_hit(struct wl_exact_value *entry, const stru
 
 	__sync_fetch_and_add(&entry->packets, 1 + work->facts.more_packets);
 	__sync_fetch_and_add(&entry->bytes, work->facts.wire_len + work->facts.more_bytes);
-	/* Whichever lane is the first, and the last: they differ by no more than lanes do. */
+	/* Set by any lane: the first and last times are accurate up to the skew between lanes. */
 	if (!wl_rule_fresh(entry->first_ns))
 		wl_rule_fresh(entry->first_ns) = now;
 	wl_rule_fresh(entry->last_ns) = now;
@@ -212,7 +212,7 @@ static __always_inline int wl_exact_hit(struct wl_exact_value *entry, const stru
 			     entry->sample, entry->tag, entry->mirror, entry->to);
 }
 
-/* Looks for the exact-match rule that the packet hits. Whether wildcard rules are looked at. */
+/* Looks up the exact-match rule of the packet. Returns whether wildcard rules are evaluated. */
 static __always_inline int wl_rules_exact(const struct wl_rule_env *env, const struct wl_rule_set *set,
 					    const struct wl_parsed *parsed, const struct wl_ip *chosen,
 					    struct wl_rule_work *work)
@@ -234,7 +234,8 @@ static __always_inline int wl_rules_exact(const struct wl_rule_env *env, const s
 	return 1;
 }
 
-/* Makes the exact-match rule that a wildcard rule asks for, unless it is there already, either way round. */
+/* Inserts the exact-match rule that a wildcard rule requests, unless it exists already, in either
+ * direction. */
 static __always_inline void wl_rule_insert(const struct wl_rule_env *env, const struct wl_rule *rule,
 					   struct wl_rule_counts *counts, const struct wl_parsed *parsed,
 					   const struct wl_ip *chosen, struct wl_rule_work *work)
@@ -270,7 +271,8 @@ static __always_inline void wl_rule_insert(const struct wl_rule_env *env, const 
 		wl_rule_fresh(counts->refused)++;
 }
 
-/* A wildcard rule was hit. `counts` are its own, or NULL. Whether later ones are looked at. */
+/* Handles a hit of a wildcard rule. `counts` are its own, or NULL. Returns whether later ones are
+ * evaluated. */
 static __always_inline int wl_rule_hit(const struct wl_rule_env *env, const struct wl_rule *rule,
 				       struct wl_rule_counts *counts, const struct wl_parsed *parsed,
 				       const struct wl_ip *chosen, struct wl_rule_work *work)
@@ -280,7 +282,7 @@ static __always_inline int wl_rule_hit(const struct wl_rule_env *env, const stru
 
 	if (verdict == WL_VERDICT_PLUGIN)
 		verdict = wl_rule_plugin_says(rule, work);
-	/* The lane's own: others only read them. */
+	/* Counters of the lane: others only read them. */
 	if (counts) {
 		if (!wl_rule_fresh(counts->packets))
 			wl_rule_fresh(counts->first_ns) = work->facts.now_ns;
@@ -295,11 +297,11 @@ static __always_inline int wl_rule_hit(const struct wl_rule_env *env, const stru
 	return goes_on;
 }
 
-/* Each turn of the walk finds a hit or is done with a word; the hit too many is found, too. */
+/* Each iteration finds a hit or finishes a word; the one hit over the limit is found, too. */
 #define WL_RULE_TURNS (WL_RULE_WORDS + WL_RULE_HITS + 1)
 
 /*
- * Goes through the wildcard rules that accept the packet, in order, until one says stop, or one asks about a
+ * Evaluates the wildcard rules that accept the packet, in order, until one of them stops, or one tests a
  * payload that has not been searched.
  */
 static __always_inline void wl_rules_wildcard(const struct wl_rule_env *env, const struct wl_rule_set *set,
@@ -343,7 +345,7 @@ static __always_inline void wl_rules_wildcard(const struct wl_rule_env *env, con
 		rule = &set->rule[wl_rule_fresh(work->rule) & (WL_RULES_MAX - 1)];
 		if (!wl_rules_act(env, rule, parsed, chosen, work))
 			return;
-		/* On behind the last clause of this rule. */
+		/* Continue behind the last clause of this rule. */
 		from = rule->last_clause;
 		from = (from > clause ? from : clause) + 1;
 		if (from >= WL_RULES_MAX)
@@ -353,14 +355,14 @@ static __always_inline void wl_rules_wildcard(const struct wl_rule_env *env, con
 	}
 }
 
-/* The caller has filled work->facts and work->search.captured. */
+/* Begins an evaluation. The caller has filled work->facts and work->search.captured. */
 static __always_inline void wl_rules_begin(struct wl_rule_work *work)
 {
 	__builtin_memset(&work->evaluated, 0, sizeof(work->evaluated));
 	wl_rule_fresh(work->search.phase) = WL_SEARCH_UNASKED;
 }
 
-/* work->evaluated is the result then. */
+/* Ends an evaluation: work->evaluated is the result. */
 static __always_inline void wl_rules_end(const struct wl_rule_set *set, struct wl_rule_work *work)
 {
 	if (!wl_rule_fresh(work->evaluated.verdict))

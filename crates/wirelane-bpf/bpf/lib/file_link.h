@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Link types that only files have (https://www.tcpdump.org/linktypes.html): what lies before the first header
- * that the walk of parse.h knows. Native only, since no kernel program is attached to such a device.
+ * Link types that occur only in files (https://www.tcpdump.org/linktypes.html): the bytes before the first
+ * header that the walk of parse.h knows. Native only, since no kernel program is attached to such a device.
  */
 #ifndef WL_PACKET_FILE_LINK_H
 #define WL_PACKET_FILE_LINK_H
@@ -21,7 +21,7 @@ static inline __u32 wl_le32(const __u8 *p)
 
 static inline void wl_enter_link(struct wl_walk *w, __u8 link);
 
-/* The walk begins `size` bytes further on, if so many are there. */
+/* Starts the walk `size` bytes further on, if the packet has as many bytes. */
 static inline void wl_skip_to(struct wl_walk *w, __u32 size, __u32 next)
 {
 	if (size > WL_MAX_OFFSET)
@@ -32,7 +32,7 @@ static inline void wl_skip_to(struct wl_walk *w, __u32 size, __u32 next)
 	}
 }
 
-/* The walk begins with what an EtherType says. */
+/* Starts the walk with the header that an EtherType names. */
 static inline void wl_begin_by_type(struct wl_walk *w, __u32 type)
 {
 	w->value = type;
@@ -45,7 +45,7 @@ static inline void wl_enter_chdlc(struct wl_walk *w)
 	wl_skip_to(w, 2, WL_NEXT_TYPED);
 }
 
-/* Serial lines: Cisco HDLC has an address of its own, all else is PPP. */
+/* Serial lines: Cisco HDLC has an address byte of its own, everything else is PPP. */
 static inline void wl_enter_serial(struct wl_walk *w)
 {
 	const __u8 *p = wl_header(w, 2);
@@ -59,8 +59,9 @@ static inline void wl_enter_serial(struct wl_walk *w)
 }
 
 /*
- * Frame relay: an address of 2 to 4 bytes, of which the last has its low bit set. Behind it either unnumbered
- * information, and what follows by ISO's identifier (RFC 2427), or, as Cisco has it, an EtherType.
+ * Frame relay: an address of 2 to 4 bytes, of which the last has its low bit set. Then follows either
+ * unnumbered information and a header that ISO's identifier names (RFC 2427) or, in Cisco's variant, an
+ * EtherType.
  */
 static inline void wl_enter_frame_relay(struct wl_walk *w)
 {
@@ -109,7 +110,7 @@ static inline void wl_enter_frame_relay(struct wl_walk *w)
 		w->next = WL_NEXT_ETHERNET;
 }
 
-/* radiotap: version, length, fields that are present; TSFT, aligned to 8, and the flags come first. */
+/* radiotap: version, length, present fields; TSFT, aligned to 8, and the flags come first. */
 static inline void wl_enter_radiotap(struct wl_walk *w)
 {
 	const __u8 *p = wl_header(w, 8);
@@ -133,8 +134,8 @@ static inline void wl_enter_radiotap(struct wl_walk *w)
 	wl_skip_to(w, size, WL_NEXT_WLAN);
 }
 
-/* The headers of Prism and AVS: a magic number says AVS, whose numbers are big-endian; Prism's are the
- * host's. */
+/* The headers of Prism and AVS: a magic number marks AVS, whose numbers are big-endian; Prism's are in
+ * host order. */
 static inline void wl_enter_prism(struct wl_walk *w)
 {
 	const __u8 *p = wl_header(w, 8);
@@ -149,7 +150,7 @@ static inline void wl_enter_prism(struct wl_walk *w)
 	wl_skip_to(w, size, WL_NEXT_WLAN);
 }
 
-/* The link type of a file's number, for what may lie in PPI and PKTAP. */
+/* The link type of a LINKTYPE number, for the contents of PPI and PKTAP. */
 static inline __u8 wl_link_of_number(__u32 number)
 {
 	switch (number) {
@@ -178,7 +179,7 @@ static inline __u8 wl_link_of_number(__u32 number)
 	return WL_LINK_OTHER;
 }
 
-/* A header that says how long it is and what link type follows: at `size_at` and `link_at`. */
+/* A header that contains its length and the link type of the contents: at `size_at` and `link_at`. */
 static inline void wl_enter_wrapped(struct wl_walk *w, __u32 header, __u32 size, __u32 number)
 {
 	if (size < header) {
@@ -190,7 +191,7 @@ static inline void wl_enter_wrapped(struct wl_walk *w, __u32 header, __u32 size,
 		wl_enter_link(w, wl_link_of_number(number));
 }
 
-/* IEEE 802.5: access control, frame control, two addresses, a route if the source's first bit says so. */
+/* IEEE 802.5: access control, frame control, two addresses, and a route if the source's first bit is set. */
 static inline void wl_enter_token_ring(struct wl_walk *w)
 {
 	const __u8 *p = wl_header(w, 15);
@@ -293,7 +294,8 @@ static inline void wl_enter_ipoib(struct wl_walk *w)
 	wl_begin_by_type(w, wl_be16(p + 40));
 }
 
-/* DOCSIS: frame control, its parameter, length, extended header if the control's last bit says so, check. */
+/* DOCSIS: frame control, its parameter, length, an extended header if the control's last bit is set, check
+ * sequence. */
 static inline void wl_enter_docsis(struct wl_walk *w)
 {
 	const __u8 *p = wl_header(w, 6);
@@ -303,8 +305,8 @@ static inline void wl_enter_docsis(struct wl_walk *w)
 	wl_skip_to(w, 6 + (p[0] & 1 ? p[1] : 0), WL_NEXT_ETHERNET);
 }
 
-/* The preamble of Ethernet, of which the last byte says what follows (IEEE 802.3br): whole frames and first
- * parts. */
+/* The preamble of Ethernet, whose last byte gives the type of the frame (IEEE 802.3br): whole frames and
+ * first fragments. */
 static inline void wl_enter_preamble(struct wl_walk *w)
 {
 	const __u8 *p = wl_header(w, 8);
@@ -313,7 +315,7 @@ static inline void wl_enter_preamble(struct wl_walk *w)
 		wl_skip_to(w, 8, WL_NEXT_ETHERNET);
 }
 
-/* One byte of direction. pppd puts it in the place of PPP's address. */
+/* One byte of direction. pppd writes it in place of PPP's address. */
 static inline void wl_enter_directed(struct wl_walk *w, __u8 link)
 {
 	const __u8 *p = wl_header(w, 2);
@@ -366,8 +368,8 @@ static inline void wl_enter_other(struct wl_walk *w, __u8 link)
 	}
 }
 
-/* Sets where the walk begins, and with what, for a link type that a header before the first known one belongs
- * to. */
+/* Sets the start and the first state of the walk, for a link type with a header before the first known
+ * one. */
 static inline void wl_enter_link(struct wl_walk *w, __u8 link)
 {
 	switch (link) {

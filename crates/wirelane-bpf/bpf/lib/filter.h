@@ -2,24 +2,24 @@
 /*
  * Filter expressions: an interpreter of steps.
  *
- * libpcap compiles an expression to classic BPF, and crates/wirelane-filter/src/translate.rs turns that into
- * the steps below, one for one: an accumulator `a`, an index `x`, 16 words of memory, and jumps that only go
- * forward. One code interprets them for the kernel and natively.
+ * libpcap compiles an expression to classic BPF, and crates/wirelane-filter/src/translate.rs translates that
+ * one to one into the steps below: an accumulator `a`, an index `x`, 16 words of memory, and jumps that only
+ * go forward. The same code interprets them in the kernel and natively.
  *
- * Whoever includes this file first defines struct wl_filter_packet, and how bytes of it are reached (a packet
- * in the kernel may have more of them than lie in one piece, and those take a helper, which there are none of
- * in here):
+ * A file that includes this one first defines struct wl_filter_packet and the access to its bytes (a packet
+ * in the kernel may have more bytes than its linear part, which take a helper call, and this file calls no
+ * helpers):
  *
  *	static int wl_filter_load(const struct wl_filter_packet *packet, __u32 at, __u32 size, __u32 *value);
  *
  * sets *value to the `size` (1, 2 or 4) bytes at offset `at`, in network byte order, and returns 0, or
- * another number where the packet does not have all of them.
+ * another number if the packet does not have all of them.
  *
- * Why the verifier accepts it: a step is found by a masked position, `a` and `x` are never used for an
- * address of ours, and the packet's bytes go through wl_filter_load(). So that all paths through a step
- * end in one state, which it walks on from once, the next position is always made of a number from the map
- * (also after a step that does not jump), and `a` and `x` are mixed with `zero`, which is 0 and lies in
- * memory whose contents it does not know.
+ * How the verifier accepts it: the index of a step is masked, `a` and `x` are never used for an address, and
+ * the packet's bytes are read through wl_filter_load(). All paths through a step must end in one state, which
+ * the verifier walks on from once. So the next position is always computed from a number in the map (also
+ * after a step that does not jump), and `a` and `x` are mixed with `zero`, which is 0 and is read from memory
+ * whose contents the verifier does not track.
  */
 #ifndef WL_PACKET_FILTER_H
 #define WL_PACKET_FILTER_H
@@ -32,7 +32,7 @@
 
 #define WL_FILTER_GONE_OUT 4 /* PACKET_OUTGOING, as classic BPF has it; 0 for what came in */
 
-/* What a step does. "value" is wl_step.value, or x where wl_step.with_x is 1. */
+/* Operation of a step. "value" is wl_step.value, or x if wl_step.with_x is 1. */
 enum wl_step_op {
 	WL_STEP_REFUSE = 0,  /* the end: also of unused steps */
 	WL_STEP_ACCEPT,	     /* the end */
@@ -78,7 +78,7 @@ struct wl_step {
 	__u32 pad2;
 };
 
-/* A compiled expression. In an instance there are two for each group, of which one is in use. */
+/* A compiled expression. An instance has two for each group, one of them in use. */
 struct wl_filter {
 	__u32 count;		   /* steps */
 	__u32 text_length;	   /* of the whole expression, of which `text` has what fits */
@@ -86,14 +86,14 @@ struct wl_filter {
 	struct wl_step steps[WL_FILTER_STEPS];
 };
 
-/* The interpreter between two steps. In BPF, in memory of the lane's own. */
+/* State of the interpreter between two steps. In BPF it is in memory of the lane. */
 struct wl_filter_run {
 	__u32 a;
 	__u32 x;
 	__u32 at;     /* the step that is next */
 	__u32 result; /* 1: accepted */
 	__u32 zero;   /* see the head of this file */
-	/* Of the packet that is evaluated. */
+	/* Fields of the evaluated packet. */
 	__u32 wire_len;
 	__u32 direction;
 	__u32 tagged; /* not 0: a tag is put back into it */
@@ -107,7 +107,7 @@ static __always_inline int wl_filter_load(const struct wl_filter_packet *packet,
 static __always_inline __u32 wl_filter_wire_len(const struct wl_filter_packet *packet);
 static __always_inline __u32 wl_filter_direction(const struct wl_filter_packet *packet);
 
-/* The registers of a run: on the stack, so that the compiler makes registers of them. */
+/* The registers of a run: on the stack, so that the compiler keeps them in machine registers. */
 struct wl_filter_registers {
 	__u32 a;
 	__u32 x;
@@ -116,7 +116,7 @@ struct wl_filter_registers {
 
 #define WL_FILTER_ON (-1) /* go on with the next step; otherwise the end: 1, accepted, or 0 */
 
-/* One step. `step` is the one at r->at. */
+/* Runs one step. `step` is the one at r->at. */
 static __always_inline int wl_filter_step(const struct wl_step *step, struct wl_filter_registers *r,
 					  const struct wl_filter_packet *packet, __u32 *memory)
 {
@@ -128,7 +128,7 @@ static __always_inline int wl_filter_step(const struct wl_step *step, struct wl_
 
 		if (step->with_x) {
 			at += r->x;
-			/* An offset beyond 32 bits is in no packet. */
+			/* An offset beyond 32 bits is outside of any packet. */
 			if (at < value)
 				return 0;
 		}
@@ -188,7 +188,7 @@ static __always_inline int wl_filter_step(const struct wl_step *step, struct wl_
 		memory[value & (WL_FILTER_MEMORY - 1)] = r->a;
 		break;
 	case WL_STEP_KEEP_X:
-		/* With `with_x`, value would be x, and is not. */
+		/* With `with_x`, value would be x, which is not the index here. */
 		memory[step->value & (WL_FILTER_MEMORY - 1)] = r->x;
 		break;
 	case WL_STEP_ADD:
@@ -231,7 +231,7 @@ static __always_inline int wl_filter_step(const struct wl_step *step, struct wl_
 	case WL_STEP_GO:
 		break;
 	default:
-		/* WL_STEP_REFUSE, and what is no step. */
+		/* WL_STEP_REFUSE, and invalid operations. */
 		return 0;
 	}
 	r->at += taken ? step->yes : step->no;

@@ -1,25 +1,24 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Flows: what the packets of one direction of a conversation come to.
+ * Flows: aggregates of the packets of one direction of a conversation.
  *
- * A flow is a key (struct wl_flow_key), and what has been added up under it (struct wl_flow). Whoever keeps
- * flows looks the key of a packet up, ends the flow where wl_flow_cut() says so, and adds the packet by
- * wl_flow_update(). A small cache that must make room hands a part of a flow on, to be added to the part
- * before it by wl_flow_merge().
+ * A flow is a key (struct wl_flow_key) and its sums (struct wl_flow). A flow table looks up the key of a
+ * packet, ends the flow if wl_flow_cut() reports an end, and adds the packet by wl_flow_update(). A small
+ * cache that must evict an entry exports a part of a flow, which wl_flow_merge() adds to the part before it.
  *
- * Merging is exact: parts of a flow that follow each other in time come to what their packets would have come
- * to one by one. That decides what is counted. Whether a segment was sent before cannot be known without
- * remembering all that came before it, which no part does; whether it steps back behind the one before it
- * can, with the first and the last segment of each part. So steps back are counted: wl_flow.retransmitted and
+ * Merging is exact: consecutive parts of a flow have the same sums as their packets one by one. This decides
+ * which values are counted. Whether a segment is a retransmission cannot be known without remembering all
+ * segments before it, which no part does; whether it steps back behind the segment before it can be known,
+ * with the first and the last segment of each part. So steps back are counted: wl_flow.retransmitted and
  * wl_flow.reordered.
  *
- * So are ends: a part ends wherever its flow might (wl_flow_splits()), and whether the flow does is decided
- * by wl_flow_cut() or, of a part, by wl_flow_cut_by_part(): with what is known of the whole flow, and at the
- * same packets. A part does not know how old its flow is. Therefore age is counted in steps of a grid of time
- * that is the same for all flows, and no part crosses a line of it.
+ * Ends are handled in the same way: a part ends wherever its flow might (wl_flow_splits()), and wl_flow_cut()
+ * or, for a part, wl_flow_cut_by_part() decides whether the flow ends: with the state of the whole flow, and
+ * at the same packets. A part does not know the age of its flow. Therefore age is counted in steps of a time
+ * grid that is the same for all flows, and no part crosses a line of it.
  *
- * No loops, no look-ups, no pointers in structs: what the verifier has to walk is short, and the same code
- * serves natively.
+ * No loops, no look-ups, no pointers in structs: the verifier walks few instructions, and the same code runs
+ * natively.
  */
 #ifndef WL_PACKET_FLOW_H
 #define WL_PACKET_FLOW_H
@@ -30,11 +29,11 @@
 
 /* wl_flow_key.flags */
 #define WL_FLOW_KEY_EGRESS 0x01 /* the packets were leaving the device */
-#define WL_FLOW_KEY_PORTS  0x02 /* there were ports, which may be 0: of wl_flow_key_more() */
+#define WL_FLOW_KEY_PORTS  0x02 /* the packets had ports, which may be 0: set by wl_flow_key_more() */
 
 /* wl_flow.flags */
 #define WL_FLOW_SYN    0x0001 /* syn_ns is valid */
-#define WL_FLOW_SYNACK 0x0002 /* it is of a SYN with ACK: the answer to one */
+#define WL_FLOW_SYNACK 0x0002 /* syn_ns is that of a SYN with ACK, the answer to a SYN */
 #define WL_FLOW_ACK    0x0004 /* ack_ns is valid */
 #define WL_FLOW_TCP    0x0008 /* first_seq, last_seq and first_tcp_flags are valid */
 #define WL_FLOW_DATA   0x0010 /* first_data_seq, next_seq and their times are valid */
@@ -46,40 +45,41 @@
 #define WL_TCP_RST     0x04
 #define WL_TCP_ACK     0x10
 
-/* A segment that steps back this soon after the one before it was overtaken on its way; later, it was sent
- * again. No path delays a packet for its neighbour's sake as long as a sender waits before it repeats itself.
+/* A segment that steps back within this time after the segment before it was reordered; later ones are
+ * retransmissions. No path delays a packet relative to its neighbour as long as a sender waits before it
+ * retransmits.
  */
 #define WL_FLOW_REORDER_NS 3000000ULL
 
-/* Why a flow has ended: the numbers of IPFIX's flowEndReason (RFC 5102, 5.11.3). */
+/* Reason for the end of a flow: the numbers of IPFIX's flowEndReason (RFC 5102, 5.11.3). */
 enum wl_flow_end {
 	WL_FLOW_GOES_ON = 0,
-	WL_FLOW_IDLE = 1,      /* nothing has come for the inactive timeout */
-	WL_FLOW_ACTIVE = 2,    /* it is as old as the active timeout; it may go on as another flow */
-	WL_FLOW_ENDED = 3,     /* TCP said so */
+	WL_FLOW_IDLE = 1,      /* no packet during the inactive timeout */
+	WL_FLOW_ACTIVE = 2,    /* its age has reached the active timeout; it may continue as another flow */
+	WL_FLOW_ENDED = 3,     /* a FIN or RST of TCP */
 	WL_FLOW_FORCED = 4,    /* the capture has ended */
-	WL_FLOW_RESOURCES = 5, /* its place was needed */
+	WL_FLOW_RESOURCES = 5, /* its entry was needed */
 };
 
-/* What makes packets one flow. 56 bytes. */
+/* Key of a flow. 56 bytes. */
 struct wl_flow_key {
-	__u8 src[16]; /* as in struct wl_ip; zero of what is no IP */
+	__u8 src[16]; /* as in struct wl_ip; zero for packets other than IP */
 	__u8 dst[16];
 	__u16 src_port; /* network byte order; 0 where there are none, of a fragment but the first, and of
 			   ICMP */
 	__u16 dst_port; /* the same; of ICMP type and code, the type first */
-	__u8 l3;	/* enum wl_l3; WL_L3_NONE of all that is no IP */
+	__u8 l3;	/* enum wl_l3; WL_L3_NONE for packets other than IP */
 	__u8 proto;
-	__u16 eth_type; /* of what is no IP, else 0 */
+	__u16 eth_type; /* for packets other than IP, else 0 */
 	__u16 vlan;	/* the outermost VLAN id, or WL_FLOW_NO_VLAN */
-	__u16 device;	/* whoever keeps the flows knows which one */
+	__u16 device;	/* index that the owner of the flow table assigns */
 	__u32 tunnel_id;
 	__u8 tunnel; /* enum wl_tunnel, where the addresses are those inside */
 	__u8 flags;  /* WL_FLOW_KEY_* */
 	__u8 pad[6];
 };
 
-/* What the packets of a flow come to. 128 bytes. */
+/* Sums of a flow. 128 bytes. */
 struct wl_flow {
 	__u64 packets;
 	__u64
@@ -89,17 +89,17 @@ struct wl_flow {
 	__u64 last_ns;	     /* the latest */
 	__u64 syn_ns;	     /* of the last SYN before ack_ns */
 	__u64 ack_ns;	     /* of the first segment with ACK, and neither SYN nor RST */
-	__u64 first_data_ns; /* of the first segment that takes room in the sequence */
+	__u64 first_data_ns; /* of the first segment that consumes sequence numbers */
 	__u64 last_data_ns;  /* of the last one */
 	__u32 first_seq;     /* of the first packet, host order */
 	__u32 last_seq;	     /* of the last one */
 	__u32 first_data_seq;
-	__u32 next_seq; /* behind the last segment that takes room in the sequence */
+	__u32 next_seq; /* behind the last segment that consumes sequence numbers */
 	__u32
 	    retransmitted; /* segments that begin before the end of the one before them, and not reordered */
 	__u32 reordered;   /* the same, within WL_FLOW_REORDER_NS of it */
 	__u32 fragments;   /* packets that were one fragment of a datagram */
-	__u32 min_length;  /* of what `bytes` adds up */
+	__u32 min_length;  /* of the lengths that `bytes` sums up */
 	__u32 max_length;
 	__u32 mpls_label; /* of the first packet that had one */
 	__u16 queue;	  /* RX queue of the first packet */
@@ -116,7 +116,7 @@ struct wl_flow {
 _Static_assert(sizeof(struct wl_flow) == 128 && __builtin_offsetof(struct wl_flow, tos) == 116,
 	       "the end of a flow that wl_flow_update() clears");
 
-/* What is known of a packet beside its chosen headers. 40 bytes. */
+/* Properties of a packet beside its chosen headers. 40 bytes. */
 struct wl_flow_packet {
 	__u64 ts_ns;
 	__u32 wire_len;
@@ -128,17 +128,17 @@ struct wl_flow_packet {
 	__u16 device;
 	__u16 queue;
 	__u8 tunnel;	    /* enum wl_tunnel, with WL_PKT_INNER */
-	__u8 application;   /* enum wl_application, where the payload was looked at */
+	__u8 application;   /* enum wl_application, if the payload was inspected */
 	__u16 segment_size; /* of an aggregate, as in struct wl_tail; else 0 */
 	__u16 headers;
 	__u32 pad;
 };
 
-/* How long a flow is kept, in nanoseconds. */
+/* Timeouts of a flow, in nanoseconds. */
 struct wl_flow_timeouts {
 	__u64 active_ns;
 	__u64 idle_ns;
-	__u64 ended_ns; /* after the last packet of one that TCP has ended: for the ACKs that follow a FIN */
+	__u64 ended_ns; /* after the last packet of a flow that TCP has ended: for ACKs after a FIN */
 };
 
 static __always_inline int wl_flow_is_ip(const struct wl_ip *ip)
@@ -146,7 +146,7 @@ static __always_inline int wl_flow_is_ip(const struct wl_ip *ip)
 	return ip->l3 == WL_L3_IPV4 || ip->l3 == WL_L3_IPV6;
 }
 
-/* The key of a packet: all of *key is written. */
+/* Builds the key of a packet: all of *key is written. */
 static __always_inline void wl_flow_key_of(struct wl_flow_key *key, const struct wl_ip *ip,
 					   const struct wl_flow_packet *packet)
 {
@@ -185,8 +185,9 @@ static __always_inline void wl_flow_key_of(struct wl_flow_key *key, const struct
 }
 
 /*
- * What a key leaves out, as it makes no difference to flows: the addresses of ARP, and whether there were
- * ports. For who tells packets apart by the fields of parts, as by those of the packets themselves.
+ * Adds fields that the key of a flow omits because they do not distinguish flows: the addresses of ARP, and
+ * the presence of ports. For users that compare packets by the fields of parts as well as by their own
+ * fields.
  */
 static __always_inline void wl_flow_key_more(struct wl_flow_key *key, const struct wl_ip *ip)
 {
@@ -199,7 +200,8 @@ static __always_inline void wl_flow_key_more(struct wl_flow_key *key, const stru
 		key->flags |= WL_FLOW_KEY_PORTS;
 }
 
-/* The length that counts for a packet. One that states none is a jumbogram, or waits to be segmented. */
+/* The length of a packet that is added to the flow. A packet without a stated length is a jumbogram, or
+ * waits for segmentation. */
 static __always_inline __u32 wl_flow_length(const struct wl_ip *ip, const struct wl_flow_packet *packet)
 {
 	if (!wl_flow_is_ip(ip))
@@ -210,8 +212,8 @@ static __always_inline __u32 wl_flow_length(const struct wl_ip *ip, const struct
 }
 
 /*
- * Packets on the wire of an aggregate (GRO, GSO) of `wire_len` bytes, of which `headers` come before the
- * payload and are in each packet; 1 where `segment_size` is 0.
+ * Number of packets on the wire of an aggregate (GRO, GSO) of `wire_len` bytes, with `headers` bytes before
+ * the payload in each packet; 1 if `segment_size` is 0.
  */
 static __always_inline __u32 wl_segments(__u32 wire_len, __u32 segment_size, __u32 headers)
 {
@@ -220,7 +222,7 @@ static __always_inline __u32 wl_segments(__u32 wire_len, __u32 segment_size, __u
 	return (wire_len - headers + segment_size - 1) / segment_size;
 }
 
-/* A segment that steps back to `seq` at `ts_ns`, where the one before it ended at `end`, at `before_ns`. */
+/* Counts a segment that steps back to `seq` at `ts_ns`; the one before it ended at `end`, at `before_ns`. */
 static __always_inline void wl_flow_step(struct wl_flow *flow, __u32 end, __u64 before_ns, __u32 seq,
 					 __u64 ts_ns)
 {
@@ -254,7 +256,7 @@ static __always_inline void wl_flow_tcp(struct wl_flow *flow, const struct wl_ip
 			flow->flags |= WL_FLOW_ACK;
 		}
 	}
-	/* What a fragment's segment takes of the sequence is in the other fragments. */
+	/* The rest of a fragment's segment, which consumes sequence numbers, is in the other fragments. */
 	if (ip->payload_off == WL_NO_OFFSET || ip->flags & WL_IP_FRAGMENT)
 		return;
 	headers = (__u16)(ip->payload_off - ip->l3_off);
@@ -274,8 +276,8 @@ static __always_inline void wl_flow_tcp(struct wl_flow *flow, const struct wl_ip
 	flow->last_data_ns = ts_ns;
 }
 
-/* Adds a packet to a flow of its key. The first one finds wl_flow.packets 0; whatever else is in *flow then
- * is overwritten. */
+/* Adds a packet to a flow of its key. For the first one wl_flow.packets is 0; all other fields of *flow
+ * are overwritten then. */
 static __always_inline void wl_flow_update(struct wl_flow *flow, const struct wl_ip *ip,
 					   const struct wl_flow_packet *packet)
 {
@@ -283,7 +285,8 @@ static __always_inline void wl_flow_update(struct wl_flow *flow, const struct wl
 	__u32 segments = wl_segments(packet->wire_len, packet->segment_size, packet->headers);
 
 	if (segments > 1) {
-		/* Each packet on the wire has the headers, and all but the last the same payload. */
+		/* Each packet on the wire has the headers, and all except the last have the same payload
+		 * length. */
 		if (packet->headers > ip->l3_off)
 			inside = packet->headers - ip->l3_off;
 		longest = inside + packet->segment_size;
@@ -338,7 +341,7 @@ static __always_inline void wl_flow_update(struct wl_flow *flow, const struct wl
 		wl_flow_tcp(flow, ip, packet->ts_ns, length);
 }
 
-/* The handshake of both parts together: the last SYN before the first ACK. */
+/* Merges the handshakes of both parts: the last SYN before the first ACK. */
 static __always_inline void wl_flow_merge_handshake(struct wl_flow *flow, const struct wl_flow *part)
 {
 	if (flow->flags & WL_FLOW_ACK)
@@ -354,7 +357,7 @@ static __always_inline void wl_flow_merge_handshake(struct wl_flow *flow, const 
 	}
 }
 
-/* Adds the part of a flow that follows on what is in *flow. Both have packets. */
+/* Adds the part of a flow that follows the part in *flow. Both have packets. */
 static __always_inline void wl_flow_merge(struct wl_flow *flow, const struct wl_flow *part)
 {
 	flow->packets += part->packets;
@@ -416,10 +419,10 @@ static __always_inline __u64 wl_flow_later(__u64 ns, __u64 by)
 	return ns + by < ns ? ~0ULL : ns + by;
 }
 
-/* The active timeout has as many steps of the grid at least, and fewer than twice as many. */
+/* The active timeout has at least this many steps of the grid, and fewer than twice as many. */
 #define WL_FLOW_GRID 32
 
-/* A step of the grid is 1 << this nanoseconds. */
+/* log2 of a step of the grid in nanoseconds. */
 static __always_inline __u32 wl_flow_grid_shift(__u64 active_ns)
 {
 	__u64 step = active_ns / WL_FLOW_GRID;
@@ -428,8 +431,8 @@ static __always_inline __u32 wl_flow_grid_shift(__u64 active_ns)
 }
 
 /*
- * The last nanosecond of a flow that began at `first_ns`: the one before the line of the grid at which it is
- * as old as the active timeout, give or take less than a step.
+ * The last nanosecond of a flow that began at `first_ns`: the one before the line of the grid at which its
+ * age reaches the active timeout, with an error of less than a step.
  */
 static __always_inline __u64 wl_flow_old(__u64 first_ns, __u64 active_ns)
 {

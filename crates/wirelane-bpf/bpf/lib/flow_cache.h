@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The first-level flow cache: parts of flows (flow.h) in sets of WL_FLOW_WAYS places. A key has one set,
- * which its hash says; of a set that is full, the part that has been silent longest makes place.
+ * The first-level flow cache: parts of flows (flow.h) in sets of WL_FLOW_WAYS slots. The hash of a key
+ * selects its set; in a full set, the part with the longest idle time is evicted.
  *
  *            hash -> set      tag   tag   tag   tag      epoch and hash: one look for all places
  *                             part  part  part  part     key and what has been added up
  *
- * What is in a place counts where its tag has the epoch of now. So a cache is emptied by another epoch, and
- * nobody has to write to it but who keeps the flows.
+ * A slot is valid if its tag has the current epoch. So a new epoch empties the cache, and only the owner of
+ * the cache writes to it.
  *
- * Who keeps flows does three things with a packet:
+ * The owner of the cache does three things with a packet:
  *	way = wl_flow_choose(...);
  *	if (way & WL_FLOW_OUT)
  *		hand the part in the place on, or if that cannot be: leave all as it is
@@ -43,16 +43,16 @@ struct wl_flow_set {
 _Static_assert(sizeof(struct wl_flow_part) == 184 && sizeof(struct wl_flow_set) == 768,
 	       "a set fills cache lines");
 
-/* What wl_flow_choose() says: the place in the set, and these. */
+/* Result of wl_flow_choose(): the slot in the set, and these flags. */
 #define WL_FLOW_WAY   0x03
-#define WL_FLOW_NEW   0x04 /* a part begins there */
-#define WL_FLOW_OUT   0x08 /* another is there, which has to go before */
-#define WL_FLOW_FRESH 0x10 /* the place was not used in this epoch */
+#define WL_FLOW_NEW   0x04 /* a new part begins in the slot */
+#define WL_FLOW_OUT   0x08 /* the slot holds another part, which has to be exported before */
+#define WL_FLOW_FRESH 0x10 /* the slot was not used in this epoch */
 
 /*
  * The hash of a key, and not of its packets: the first fragment of a datagram has the key of its flow, and
- * another hash (hash.h). The seed, which nobody outside knows, comes first, and each step is a bijection of
- * what it finds, so that keys meet in one set by chance only.
+ * another hash (hash.h). The secret seed comes first, and each step is a bijection of its input, so that keys
+ * share a set by chance only.
  */
 static __always_inline __u32 wl_flow_key_hash(const struct wl_flow_key *key, __u32 seed)
 {
@@ -77,14 +77,14 @@ static __always_inline int wl_flow_same(const struct wl_flow_key *a, const struc
 {
 	const __u8 *x = (const __u8 *)a, *y = (const __u8 *)b;
 
-	/* Ports and protocol first: the addresses of both directions are often alike. */
+	/* Ports and protocol first: the addresses of both directions are often equal. */
 	return !((wl_load64(x + 32) ^ wl_load64(y + 32)) | (wl_load64(x) ^ wl_load64(y)) |
 		 (wl_load64(x + 8) ^ wl_load64(y + 8)) | (wl_load64(x + 16) ^ wl_load64(y + 16)) |
 		 (wl_load64(x + 24) ^ wl_load64(y + 24)) | (wl_load64(x + 40) ^ wl_load64(y + 40)) |
 		 (wl_load64(x + 48) ^ wl_load64(y + 48)));
 }
 
-/* Where a packet of this key goes: a place of its set, and WL_FLOW_*. */
+/* The slot for a packet of this key, and WL_FLOW_*. */
 static __always_inline __u32 wl_flow_choose(const struct wl_flow_set *set, __u32 epoch, __u32 hash,
 					    const struct wl_flow_key *key, const struct wl_ip *ip,
 					    __u64 ts_ns, const struct wl_flow_splits *splits)
@@ -110,7 +110,7 @@ static __always_inline __u32 wl_flow_choose(const struct wl_flow_set *set, __u32
 	return (place & WL_FLOW_WAY) | WL_FLOW_NEW | WL_FLOW_OUT;
 }
 
-/* Adds the packet to the place that wl_flow_choose() said. */
+/* Adds the packet to the slot that wl_flow_choose() returned. */
 static __always_inline void wl_flow_put(struct wl_flow_set *set, __u32 chosen, __u32 epoch, __u32 hash,
 					const struct wl_flow_key *key, const struct wl_ip *ip,
 					const struct wl_flow_packet *packet)
@@ -128,9 +128,9 @@ static __always_inline void wl_flow_put(struct wl_flow_set *set, __u32 chosen, _
 }
 
 /*
- * Whether nobody knows yet what speaks in the part in this place. Who keeps flows where packets are, and
- * looks at payloads only where that may say something, asks after wl_flow_put(); wl_flow_name() then does
- * what wl_flow_update() does with a name that it is given.
+ * Whether the application of the part in this slot is still unknown. A flow table next to the packets, which
+ * inspects payloads only if they may be informative, checks this after wl_flow_put(); wl_flow_name() then
+ * sets the application as wl_flow_update() does with a known one.
  */
 static __always_inline int wl_flow_is_nameless(const struct wl_flow_set *set, __u32 chosen)
 {
@@ -142,7 +142,8 @@ static __always_inline void wl_flow_name(struct wl_flow_set *set, __u32 chosen, 
 	set->parts[chosen & WL_FLOW_WAY].flow.application = application;
 }
 
-/* What is known of a packet, for its flow. `chosen` is what wl_choose() gave, `flags` has WL_REC_EGRESS. */
+/* Fills the properties of a packet for its flow. `chosen` is the result of wl_choose(), `flags` has
+ * WL_REC_EGRESS. */
 static __always_inline void wl_flow_packet_of(struct wl_flow_packet *to, const struct wl_parsed *parsed,
 					      const struct wl_ip *chosen, __u32 flags)
 {
@@ -156,7 +157,7 @@ static __always_inline void wl_flow_packet_of(struct wl_flow_packet *to, const s
 	to->tunnel = parsed->tunnel;
 }
 
-/* The same of a digest, which is all that a worker would have: see
+/* The same for a digest, restricted to the fields that a worker has: see
  * crates/wirelane-analysis/src/flows/reader.rs. */
 static __always_inline void wl_flow_packet_of_digest(struct wl_flow_packet *to, const struct wl_ip *chosen)
 {

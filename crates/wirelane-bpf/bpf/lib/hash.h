@@ -2,13 +2,13 @@
 /*
  * The flow hash: equal for both directions of a conversation, and for all fragments of a datagram.
  *
- * Each end (address and port) is mixed on its own, and the two are added, which is what makes the hash
+ * Each end (address and port) is mixed separately, and the two results are added, which makes the hash
  * symmetric. Multiplications carry low bits upwards, shifts bring them down again; the constants are those of
  * SplitMix64 and of Knuth's generator, odd and without structure.
  *
- * A fragment other than the first has no ports, and may not even know its transport protocol (extension
- * headers behind an IPv6 fragment header, AH in IPv4, are in the first fragment only). So all fragments are
- * hashed by their addresses alone, with the number of the fragment header in the place of the protocol.
+ * A fragment other than the first has no ports, and may lack even its transport protocol (extension headers
+ * behind an IPv6 fragment header, AH in IPv4, are in the first fragment only). So all fragments are hashed by
+ * their addresses alone, with the number of the fragment header in place of the protocol.
  */
 #ifndef WL_PACKET_HASH_H
 #define WL_PACKET_HASH_H
@@ -37,7 +37,7 @@ static __always_inline __u64 wl_hash_end_ipv6(const __u8 *address, __u32 port)
 	return wl_hash_mix(wl_hash_mix(wl_load64(address) ^ port) + wl_load64(address + 8));
 }
 
-/* The hash of one network layer with its transport header. The seed makes it unpredictable to outsiders. */
+/* The hash of one network layer with its transport header. The seed makes it unpredictable. */
 static __always_inline __u32 wl_flow_hash(const struct wl_ip *ip, __u32 seed)
 {
 	int fragment = ip->flags & WL_IP_FRAGMENT;
@@ -57,15 +57,15 @@ static __always_inline __u32 wl_flow_hash(const struct wl_ip *ip, __u32 seed)
 }
 
 /*
- * The headers that count for a packet: the inner ones where they are asked for and there, else the outer
- * ones. `inner` is 0 or 1.
+ * The headers that are used for a packet: the inner ones if they are requested and present, otherwise the
+ * outer ones. `inner` is 0 or 1.
  */
 static __always_inline const struct wl_ip *wl_choose(const struct wl_parsed *parsed, int inner)
 {
 	return inner && (parsed->flags & WL_PKT_TUNNEL) ? &parsed->inner : &parsed->outer;
 }
 
-/* The hash of a packet by the headers that wl_choose() chose; by its EtherType where there is no network
+/* The hash of a packet by the headers that wl_choose() returned; by its EtherType if it has no network
  * layer. */
 static __always_inline __u32 wl_packet_hash(const struct wl_parsed *parsed, const struct wl_ip *chosen,
 					    __u32 seed)

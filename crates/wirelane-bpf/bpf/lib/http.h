@@ -2,75 +2,75 @@
 /*
  * HTTP/1: which packets begin or continue the head of a request or of a response (RFC 9112), on any port.
  *
- * A head begins with a method and a blank, or with "HTTP/1."; eight bytes tell (wl_http_first()). It may
- * begin with a packet, or behind the head before it (requests that are sent without waiting). It ends with
- * the first empty line, however many packets that takes, up to WL_HTTP_HEAD_MOST bytes (wl_http_line()). All
- * else is bodies, which are counted by the sequence numbers of what has heads: wl_http_half.body.
+ * A head begins with a method and a blank, or with "HTTP/1."; eight bytes decide (wl_http_first()). It begins
+ * at the start of a packet, or behind the head before it (pipelined requests). It ends with the first empty
+ * line, in this packet or a later one, up to WL_HTTP_HEAD_MOST bytes (wl_http_line()). Everything else is
+ * bodies, which are counted by the sequence numbers of packets with heads: wl_http_half.body.
  *
- * What is kept of one direction of a connection is struct wl_http_half. Whoever looks at a packet:
+ * The state of one direction of a connection is struct wl_http_half. For each packet, the caller runs:
  *
  *	wl_http_begin(half, seq, length): from where on it is looked at
  *	block by block from there, while half->phase is not WL_HTTP_BODY: wl_http_walk(half, block, bytes)
  *	wl_http_end(half, seq, length): whether the packet has some of a head in it
  *
- * It is bounded: one step a byte of heads, none for bodies but eight at the beginning of each packet. What
- * comes out of order while a head is open is taken for a part of it, and a head that began in the middle of a
- * body is one: better a packet too many than a head that is missing. Segments that were sent before are
- * bodies.
+ * The work is bounded: one step per byte of heads, none for bodies except eight at the beginning of each
+ * packet. Out-of-order segments during an open head are taken for a part of it, and a head that seems to
+ * begin in the middle of a body is accepted: an extra packet is better than a missing head. Retransmitted
+ * segments count as bodies.
  */
 #ifndef WL_PACKET_HTTP_H
 #define WL_PACKET_HTTP_H
 
 #include "lib/cursor.h"
 
-/* Bytes of a head that are followed at most. */
+/* Maximum length of a head that is followed, in bytes. */
 #define WL_HTTP_HEAD_MOST 65536
 
-/* What begins with these bytes: wl_http_first(). */
+/* Classification of the first bytes: wl_http_first(). */
 enum wl_http_first {
 	WL_HTTP_NOTHING = 0,
 	WL_HTTP_REQUEST = 1,
 	WL_HTTP_RESPONSE = 2,
-	WL_HTTP_SHORT = 3, /* there are too few of them to say */
+	WL_HTTP_SHORT = 3, /* too few bytes to decide */
 };
 
 /* wl_http_half.phase */
 enum wl_http_phase {
-	WL_HTTP_OPEN = 0, /* a head may begin here: its first bytes are gathered */
+	WL_HTTP_OPEN = 0, /* a head may begin here: its first bytes are collected */
 	WL_HTTP_HEAD = 1,
-	WL_HTTP_BODY = 2, /* nothing more to look at in this packet */
+	WL_HTTP_BODY = 2, /* nothing more to inspect in this packet */
 };
 
-/* What has been read of the line at hand: wl_http_line(). */
+/* State of the current line: wl_http_line(). */
 enum wl_http_line {
 	WL_HTTP_LINE_TEXT = 0,
-	WL_HTTP_LINE_EMPTY = 1,	   /* nothing yet */
+	WL_HTTP_LINE_EMPTY = 1,	   /* no bytes yet */
 	WL_HTTP_LINE_EMPTY_CR = 2, /* a carriage return */
-	WL_HTTP_LINE_END = 3,	   /* it was empty: the head ends here */
+	WL_HTTP_LINE_END = 3,	   /* the line was empty: the head ends here */
 };
 
 /* One direction of a connection. 40 bytes. */
 struct wl_http_half {
-	__u64 first; /* the bytes that have been gathered, the first one lowest */
+	__u64 first; /* the collected bytes, the first one lowest */
 	__u64 heads; /* heads that have begun */
 	__u64 body;  /* bytes behind heads, by sequence numbers */
-	__u32 next;  /* sequence number behind all that has been looked at */
-	__u32 head;  /* bytes of the head at hand */
+	__u32 next;  /* sequence number behind all inspected bytes */
+	__u32 head;  /* bytes of the current head */
 	__u8 phase;  /* enum wl_http_phase */
 	__u8 line;   /* enum wl_http_line */
 	__u8 count;  /* bytes in first */
 	__u8 begun;  /* next is valid */
-	__u8 part;   /* the packet at hand has some of a head in it */
+	__u8 part;   /* the current packet contains part of a head */
 	__u8 pad[3];
 };
 
-/* Up to eight letters, and which bytes of a word they are. */
+/* Up to eight letters as a little-endian word. */
 #define WL_HTTP_WORD(a, b, c, d, e, f, g, h)                                                                 \
 	((__u64)(a) | (__u64)(b) << 8 | (__u64)(c) << 16 | (__u64)(d) << 24 | (__u64)(e) << 32 |             \
 	 (__u64)(f) << 40 | (__u64)(g) << 48 | (__u64)(h) << 56)
 
 /*
- * Methods: those of IANA's registry that are older than HTTP/2, and those of UPnP and caches. Of one that has
+ * Methods: those of IANA's registry that are older than HTTP/2, and those of UPnP and caches. Of methods with
  * eight letters or more, the first eight.
  */
 static const __u64 wl_http_methods[] = {
@@ -123,7 +123,8 @@ static const __u64 wl_http_methods[] = {
 #define WL_HTTP_METHODS	      (sizeof(wl_http_methods) / sizeof(wl_http_methods[0]))
 #define WL_HTTP_RESPONSE_WORD WL_HTTP_WORD('H', 'T', 'T', 'P', '/', '1', '.', 0)
 
-/* The bytes that such a word has letters in. Letters are not 0, and nothing but zeros follows one. */
+/* Mask of the bytes in which such a word has letters. Letters are not 0, and only zeros follow the last
+ * one. */
 static __always_inline __u64 wl_http_mask(__u64 word)
 {
 	__u64 mask = word;
@@ -131,7 +132,7 @@ static __always_inline __u64 wl_http_mask(__u64 word)
 	mask |= mask >> 8;
 	mask |= mask >> 16;
 	mask |= mask >> 32;
-	/* Of each byte that is not 0, all bits; a byte below a letter is one. */
+	/* For each byte that is not 0, all bits; a byte below a letter is a letter too. */
 	mask |= mask << 1;
 	mask |= mask << 2;
 	mask |= mask << 4;
@@ -141,8 +142,8 @@ static __always_inline __u64 wl_http_mask(__u64 word)
 }
 
 /*
- * What `count` bytes begin, the first one lowest in `word` and the bytes behind them 0: eight are enough.
- * With fewer it may be WL_HTTP_SHORT.
+ * Classifies the first `count` bytes of a payload, the first one lowest in `word` and the rest 0: eight are
+ * sufficient. With fewer the result may be WL_HTTP_SHORT.
  */
 static __always_inline __u32 wl_http_first(__u64 word, __u32 count)
 {
@@ -163,7 +164,8 @@ static __always_inline __u32 wl_http_first(__u64 word, __u32 count)
 	return result;
 }
 
-/* One byte of a head. Lines end with a line feed, with a carriage return before it or not (RFC 9112, 2.2). */
+/* Reads one byte of a head. Lines end with a line feed, with or without a carriage return before it (RFC
+ * 9112, 2.2). */
 static __always_inline __u32 wl_http_line(__u32 line, __u8 byte)
 {
 	if (byte == '\n')
@@ -174,8 +176,8 @@ static __always_inline __u32 wl_http_line(__u32 line, __u8 byte)
 }
 
 /*
- * A packet with `length` bytes of payload from sequence number `seq` on: how many of them were there before,
- * and are passed over.
+ * Begins a packet with `length` bytes of payload from sequence number `seq` on. Returns the number of bytes
+ * that were seen before and are skipped.
  */
 static __always_inline __u32 wl_http_begin(struct wl_http_half *half, __u32 seq, __u32 length)
 {
@@ -185,7 +187,7 @@ static __always_inline __u32 wl_http_begin(struct wl_http_half *half, __u32 seq,
 	if (ahead < 0)
 		return (__u32)-ahead < length ? (__u32)-ahead : length;
 	if (half->phase == WL_HTTP_HEAD) {
-		/* Behind something that is missing: that may have begun the line. */
+		/* Behind a gap: the missing bytes may have begun the line. */
 		if (ahead)
 			half->line = WL_HTTP_LINE_TEXT;
 	} else if (half->phase == WL_HTTP_BODY || ahead) {
@@ -196,7 +198,7 @@ static __always_inline __u32 wl_http_begin(struct wl_http_half *half, __u32 seq,
 	return 0;
 }
 
-/* The next bytes of its payload. */
+/* Reads the next bytes of the payload. */
 static __always_inline void wl_http_walk(struct wl_http_half *half, const __u8 *bytes, __u32 length)
 {
 	__u32 first, i;
@@ -211,14 +213,14 @@ static __always_inline void wl_http_walk(struct wl_http_half *half, const __u8 *
 			half->head++;
 			half->line = wl_http_line(half->line, byte);
 			if (half->line == WL_HTTP_LINE_END || half->head >= WL_HTTP_HEAD_MOST) {
-				/* Another one may follow at once. */
+				/* Another head may follow immediately. */
 				half->phase = WL_HTTP_OPEN;
 				half->first = 0;
 				half->count = 0;
 			}
 			continue;
 		}
-		/* Empty lines in front of a head are passed over (RFC 9112, 2.2). */
+		/* Empty lines before a head are skipped (RFC 9112, 2.2). */
 		if (!half->count && (byte == '\r' || byte == '\n'))
 			continue;
 		half->first |= (__u64)byte << (half->count * 8 & 63);
@@ -236,8 +238,7 @@ static __always_inline void wl_http_walk(struct wl_http_half *half, const __u8 *
 	}
 }
 
-/* All of the packet has been looked at. Whether it has some of a head in it that is new, or what may become
- * one. */
+/* Ends the packet. Returns whether it contains new bytes of a head, or bytes that may become one. */
 static __always_inline __u32 wl_http_end(struct wl_http_half *half, __u32 seq, __u32 length)
 {
 	__u32 end = seq + length, more = end - half->next, part;
@@ -246,7 +247,7 @@ static __always_inline __u32 wl_http_end(struct wl_http_half *half, __u32 seq, _
 		return 0;
 	part = half->part || (half->phase == WL_HTTP_OPEN && half->count);
 
-	/* What is missing in front of it is counted, too. */
+	/* Missing bytes before the segment are counted, too. */
 	if (!part)
 		half->body += half->begun ? more : length;
 	half->next = end;

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Reading the heads of a direction, and what its bodies are packed in, byte by byte (lib/http_way.h has
- * the states). What is not exactly as RFC 9112 has it, or as crates/wirelane-analysis/src/http reads it, is
- * left to that: WL_HTTP_WAY_ODD, and from there on everything comes up.
+ * Reads the heads of a direction and the framing of its bodies, byte by byte (lib/http_way.h has the states).
+ * Anything that differs from RFC 9112, or from the parser in crates/wirelane-analysis/src/http, is left to
+ * that parser: WL_HTTP_WAY_ODD, and from there on everything is delivered to user space.
  */
 #ifndef WL_PACKET_HTTP_READ_H
 #define WL_PACKET_HTTP_READ_H
 
 #include "lib/http_way.h"
 
-/* Letters, digits and the signs that a method may have (RFC 9110, 5.6.2). */
+/* Whether a byte is a letter, a digit or a sign that a method may have (RFC 9110, 5.6.2). */
 static __always_inline __u32 wl_http_is_token(__u32 byte)
 {
 	const __u64 low = 0x03ff6cfa00000000ULL, high = 0x57ffffffc7fffffeULL;
@@ -19,7 +19,7 @@ static __always_inline __u32 wl_http_is_token(__u32 byte)
 	return (byte < 64 ? low >> byte : high >> (byte - 64)) & 1;
 }
 
-/* A head begins with what was gathered. */
+/* Starts a head with the collected bytes. */
 static __always_inline void wl_http_way_head(struct wl_http_way *way, __u32 response, __u32 byte)
 {
 	way->flags = (way->flags & ~WL_HTTP_WAY_MESSAGE) | WL_HTTP_WAY_FIRST;
@@ -37,12 +37,12 @@ static __always_inline void wl_http_way_head(struct wl_http_way *way, __u32 resp
 	way->field = WL_HTTP_FIELD_OTHER;
 }
 
-/* A byte where a head may begin. */
+/* Reads a byte where a head may begin. */
 static __always_inline void wl_http_gather(struct wl_http_way *way, __u32 byte)
 {
 	__u32 known = way->flags & WL_HTTP_WAY_HTTP, response = way->flags & WL_HTTP_WAY_RESPONSE, first;
 
-	/* Empty lines in front of a head are passed over (RFC 9112, 2.2). */
+	/* Empty lines before a head are skipped (RFC 9112, 2.2). */
 	if (!way->count && (byte == '\r' || byte == '\n'))
 		return;
 	if (byte == ' ' ? !way->count : !wl_http_is_token(byte))
@@ -67,7 +67,7 @@ static __always_inline void wl_http_gather(struct wl_http_way *way, __u32 byte)
 	way->phase = known ? WL_HTTP_WAY_ALL : WL_HTTP_WAY_ADRIFT;
 }
 
-/* A byte of a response's body before it is clear that it is one. */
+/* Reads a byte of a response's body while it may still turn out to be a head. */
 static __always_inline void wl_http_probe(struct wl_http_way *way, __u32 byte)
 {
 	if (way->left != WL_HTTP_EVER && !--way->left) {
@@ -89,7 +89,7 @@ static __always_inline void wl_http_probe(struct wl_http_way *way, __u32 byte)
 	way->phase = WL_HTTP_WAY_RUN;
 }
 
-/* A digit of a status, or what stands before it: the byte of a response's head with this number. */
+/* Reads byte number `at` of a response's head: a digit of the status, or a byte before it. */
 static __always_inline void wl_http_status(struct wl_http_way *way, __u32 at, __u32 byte)
 {
 	__u32 digit = byte - '0';
@@ -102,13 +102,13 @@ static __always_inline void wl_http_status(struct wl_http_way *way, __u32 at, __
 		way->status = way->status * 10 + digit;
 }
 
-/* A byte of a request's first line: whether it ends in " HTTP/1.1" or the like. */
+/* Reads a byte of a request's first line: checks whether it ends in " HTTP/1.1" or the like. */
 static __always_inline void wl_http_version(struct wl_http_way *way, __u32 byte)
 {
 	const __u64 wanted = WL_HTTP_WORD(' ', 'H', 'T', 'T', 'P', '/', '1', '.');
 	__u32 at = way->at;
 
-	/* 9: it does; 10: and a blank behind it. */
+	/* 9: it does; 10: followed by a blank. */
 	if (at < 8 && byte == (wanted >> (at * 8 & 63) & 0xff))
 		way->at = at + 1;
 	else if (at == 8 && byte - '0' <= 9)
@@ -121,7 +121,7 @@ static __always_inline void wl_http_version(struct wl_http_way *way, __u32 byte)
 		way->at = byte == ' ';
 }
 
-/* A byte of the name of a field. */
+/* Reads a byte of a field name. */
 static __always_inline void wl_http_name(struct wl_http_way *way, __u32 byte)
 {
 	static const __u8 length[] = "content-length:", coding[] = "transfer-encoding:";
@@ -139,7 +139,7 @@ static __always_inline void wl_http_name(struct wl_http_way *way, __u32 byte)
 		way->field = WL_HTTP_FIELD_OTHER;
 	} else if (byte == ':') {
 		way->field = names & 1 ? WL_HTTP_FIELD_LENGTH : WL_HTTP_FIELD_CODING;
-		/* A second one, or both: whoever reads the head decides. */
+		/* A second length field, or both: the parser of the head decides. */
 		if (way->flags & (WL_HTTP_WAY_LENGTH | WL_HTTP_WAY_CHUNKED))
 			way->flags |= WL_HTTP_WAY_ODD;
 		way->flags &= ~(WL_HTTP_WAY_DIGITS | WL_HTTP_WAY_BLANK | WL_HTTP_WAY_CR);
@@ -149,8 +149,8 @@ static __always_inline void wl_http_name(struct wl_http_way *way, __u32 byte)
 	}
 }
 
-/* A byte of the value of one of the two fields that say how long the body is: digits, or "chunked", and
- * blanks around them. All else is odd. */
+/* Reads a byte of the value of one of the two fields that give the length of the body: digits, or
+ * "chunked", with blanks around them. Everything else is odd. */
 static __always_inline void wl_http_value(struct wl_http_way *way, __u32 byte)
 {
 	static const __u8 chunked[] = "chunked";
@@ -183,7 +183,7 @@ static __always_inline void wl_http_value(struct wl_http_way *way, __u32 byte)
 	}
 }
 
-/* The head is whole. */
+/* Handles the end of a head. */
 static __always_inline void wl_http_body(struct wl_http_way *way)
 {
 	__u32 flags = way->flags, status = way->status;
@@ -214,14 +214,14 @@ static __always_inline void wl_http_body(struct wl_http_way *way)
 	way->count = 0;
 }
 
-/* A byte of a head. */
+/* Reads a byte of a head. */
 static __always_inline void wl_http_in_head(struct wl_http_way *way, __u32 byte)
 {
 	__u32 line = way->line, at = way->head++;
 
 	way->line = wl_http_line(line, byte);
 	if (at >= WL_HTTP_HEAD_MOST - 1) {
-		/* It will be cut where it is read. */
+		/* The parser cuts such a long head. */
 		way->flags |= WL_HTTP_WAY_HTTP;
 		way->phase = WL_HTTP_WAY_ALL;
 		return;
@@ -242,7 +242,7 @@ static __always_inline void wl_http_in_head(struct wl_http_way *way, __u32 byte)
 			if (at < 12)
 				way->flags |= WL_HTTP_WAY_ODD;
 		} else if (way->at < 9) {
-			/* Another protocol that has a word in common. */
+			/* Another protocol that shares a word. */
 			way->phase = way->flags & WL_HTTP_WAY_HTTP ? WL_HTTP_WAY_ALL : WL_HTTP_WAY_ADRIFT;
 			return;
 		}
@@ -253,7 +253,7 @@ static __always_inline void wl_http_in_head(struct wl_http_way *way, __u32 byte)
 		way->at = 0;
 		way->names = 3;
 		way->field = WL_HTTP_FIELD_NAME;
-		/* The line before goes on. */
+		/* Continuation of the line before (obs-fold). */
 		if (byte == ' ' || byte == '\t')
 			way->flags |= WL_HTTP_WAY_ODD;
 	}
@@ -263,14 +263,14 @@ static __always_inline void wl_http_in_head(struct wl_http_way *way, __u32 byte)
 		wl_http_value(way, byte);
 }
 
-/* The size of a chunk has been read. */
+/* Handles the end of a chunk size. */
 static __always_inline void wl_http_sized(struct wl_http_way *way)
 {
 	way->flags &= ~(WL_HTTP_WAY_CR | WL_HTTP_WAY_TEXT);
 	way->phase = way->left ? WL_HTTP_WAY_RUN : WL_HTTP_WAY_TRAILER;
 }
 
-/* A byte of what chunks are packed in (RFC 9112, 7.1). */
+/* Reads a byte of chunk framing (RFC 9112, 7.1). */
 static __always_inline void wl_http_packing(struct wl_http_way *way, __u32 byte)
 {
 	__u32 digit = byte - '0', small = byte | 0x20;
@@ -324,7 +324,7 @@ static __always_inline void wl_http_packing(struct wl_http_way *way, __u32 byte)
 	}
 }
 
-/* The next byte of a segment that is to be read. 1: what follows is not read byte by byte. */
+/* Reads the next byte of a segment. 1: the following bytes are not read byte by byte. */
 static __always_inline int wl_http_step(struct wl_http_way *way, __u32 byte)
 {
 	switch (way->phase) {

@@ -1,31 +1,30 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * HTTP/1: which segments of a connection whoever writes a log of it has to see. All that is neither a head
- * nor the framing of a body is only counted, and is offloaded; what is in doubt comes up.
+ * HTTP/1: selects the segments of a connection that a log of it needs. Segments with neither a head nor the
+ * framing of a body are only counted, and are offloaded; in doubt a segment is delivered to user space.
  *
- * struct wl_http_way is one direction, as far as it has been followed: its heads with what they say of the
- * body behind them (Content-Length, chunks, the end of the connection; RFC 9112, 6.3), and the sizes of
- * chunks. A run is what lies between two places where something can be read: a body, or the rest of one
- * chunk.
+ * struct wl_http_way is the state of one direction: its heads with the framing of the body (Content-Length,
+ * chunks, the end of the connection; RFC 9112, 6.3), and the sizes of chunks. A run is the range between two
+ * places where something has to be read: a body, or the rest of one chunk.
  *
  *	OPEN -> HEAD -> [PROBE] -> RUN -> OPEN                       Content-Length; without end: up to the
  *FIN
  *	             -> SIZE -> EXTENSION -> RUN -> DATA_END -> SIZE chunks
  *	                                  -> TRAILER -> OPEN
  *	ADRIFT: no HTTP has been seen; a segment that begins with a head is looked at
- *	ALL: something was not as expected, and everything comes up from here on
+ *	ALL: something was not as expected, and everything is delivered from here on
  *
- * A segment is offloaded if it comes next in its direction, lies within a run, and does not reach its end: so
- * every message's last segment comes up, when it comes. So does one in WL_HTTP_BEAT_NS, and everything that
- * is out of order or was sent again. What has been skipped is way->bytes from way->from on, the last of it at
- * way->last_ns, and is told before the next segment that comes up.
+ * A segment is offloaded if it is next in its direction, lies within a run, and does not reach its end: so
+ * the last segment of every message is delivered to user space on arrival. Delivered too are one segment per
+ * WL_HTTP_BEAT_NS, and all out-of-order and retransmitted segments. The skipped bytes are way->bytes from
+ * way->from on, the last of them at way->last_ns, and are reported before the next segment that is delivered.
  *
- * What one direction cannot know is what was asked: an answer to HEAD has a length and no body. So the
- * bodies of answers are probed: where one begins with an answer's first word, or a segment in it does,
- * everything comes up.
+ * One direction does not contain the method of the request: an answer to HEAD has a length and no body. So
+ * the bodies of answers are probed: if one begins with an answer's first word, or a segment in it does,
+ * everything is delivered.
  *
- * lib/http_read.h reads what comes up. In the kernel, whoever uses this file defines wl_http_word(word,
- * count): wl_http_first().
+ * lib/http_read.h reads the delivered segments. In the kernel, a program that includes this file defines
+ * wl_http_word(word, count): wl_http_first().
  */
 #ifndef WL_PACKET_HTTP_WAY_H
 #define WL_PACKET_HTTP_WAY_H
@@ -34,12 +33,12 @@
 #include "lib/http.h"
 
 #ifdef __bpf__
-/* A function of its own: the verifier walks it once, and not in each of its places. */
+/* A global function: the verifier walks it once, and not at each call. */
 int wl_http_word(__u64 word, __u32 count);
 
 static __always_inline __u32 wl_http_is(__u64 word, __u32 count)
 {
-	/* What begins a head begins with a capital letter. */
+	/* A head begins with a capital letter. */
 	if ((__u32)(word & 0xff) - 'A' > 'Z' - 'A')
 		return WL_HTTP_NOTHING;
 	return wl_http_word(word, count);
@@ -48,11 +47,12 @@ static __always_inline __u32 wl_http_is(__u64 word, __u32 count)
 #define wl_http_is wl_http_first
 #endif
 
-/* So often a segment of a run comes up at least: whoever waits for it sees that it goes on. */
+/* Maximum time between two delivered segments of a run: it shows a waiting reader that the run goes on. */
 #define WL_HTTP_BEAT_NS 200000000ULL
-/* As many bytes are offloaded at most before one segment comes up: sequence numbers are compared. */
+/* Maximum number of bytes that are offloaded before one segment is delivered: sequence numbers are
+ * compared. */
 #define WL_HTTP_UNTOLD (1u << 29)
-/* A run that ends with the connection. */
+/* Length of a run that ends with the connection. */
 #define WL_HTTP_EVER (~0ULL)
 
 /* wl_http_way.phase */
@@ -65,51 +65,51 @@ enum wl_http_way_phase {
 	WL_HTTP_WAY_EXTENSION = 5,
 	WL_HTTP_WAY_DATA_END = 6,
 	WL_HTTP_WAY_TRAILER = 7,
-	/* From here on there is nothing to read. */
+	/* In the phases from here on there is nothing to read. */
 	WL_HTTP_WAY_RUN = 8,
 	WL_HTTP_WAY_ALL = 9,
 };
 
 /* wl_http_way.flags */
-#define WL_HTTP_WAY_SYNC     0x01   /* OPEN: nothing but a head can be here, so a method may be any word */
-#define WL_HTTP_WAY_TOKEN    0x02   /* OPEN: what was gathered may be a method */
+#define WL_HTTP_WAY_SYNC     0x01   /* OPEN: only a head can be here, so any word may be a method */
+#define WL_HTTP_WAY_TOKEN    0x02   /* OPEN: the collected bytes may be a method */
 #define WL_HTTP_WAY_HTTP     0x04   /* a head has been seen */
-#define WL_HTTP_WAY_RESPONSE 0x08   /* they are heads of responses */
+#define WL_HTTP_WAY_RESPONSE 0x08   /* heads of this direction are responses */
 #define WL_HTTP_WAY_FIRST    0x10   /* HEAD: in its first line */
-#define WL_HTTP_WAY_ODD	     0x20   /* HEAD: whoever reads it decides what it means */
+#define WL_HTTP_WAY_ODD	     0x20   /* HEAD: the parser of the head decides on its meaning */
 #define WL_HTTP_WAY_LENGTH   0x40   /* HEAD: there was a Content-Length */
 #define WL_HTTP_WAY_CHUNKED  0x80   /* HEAD: there was a Transfer-Encoding: chunked. RUN: it is a chunk */
 #define WL_HTTP_WAY_CR	     0x100  /* DATA_END, TRAILER, a value: a carriage return was the last byte */
 #define WL_HTTP_WAY_DIGITS   0x200  /* a number has begun */
 #define WL_HTTP_WAY_BLANK    0x400  /* a value has ended, and blanks follow */
 #define WL_HTTP_WAY_TEXT     0x800  /* TRAILER: the line is not empty */
-#define WL_HTTP_WAY_ACKED    0x1000 /* an acknowledgement has come up since the last segment with payload */
-/* Those that are of a head, and of what is gathered in front of it. */
+#define WL_HTTP_WAY_ACKED    0x1000 /* an acknowledgement was delivered since the last segment with payload */
+/* Flags of a head, and of the bytes collected before it. */
 #define WL_HTTP_WAY_MESSAGE                                                                                  \
 	(WL_HTTP_WAY_SYNC | WL_HTTP_WAY_TOKEN | WL_HTTP_WAY_FIRST | WL_HTTP_WAY_ODD | WL_HTTP_WAY_LENGTH |   \
 	 WL_HTTP_WAY_CHUNKED | WL_HTTP_WAY_CR | WL_HTTP_WAY_DIGITS | WL_HTTP_WAY_BLANK | WL_HTTP_WAY_TEXT)
 
-/* wl_http_way.field: where a line of a head is. */
+/* wl_http_way.field: the part of a head's line that is being read. */
 enum wl_http_field {
 	WL_HTTP_FIELD_NAME = 0,
-	WL_HTTP_FIELD_OTHER = 1, /* nothing of interest up to its end */
+	WL_HTTP_FIELD_OTHER = 1, /* no field of interest up to the end of the line */
 	WL_HTTP_FIELD_LENGTH = 2,
 	WL_HTTP_FIELD_CODING = 3,
 };
 
 /* One direction of a connection. 80 bytes. */
 struct wl_http_way {
-	__u64 word;    /* OPEN, PROBE: what has been gathered, the first byte lowest */
-	__u64 left;    /* RUN: content that is left of it, or WL_HTTP_EVER. SIZE: the number */
+	__u64 word;    /* OPEN, PROBE: the collected bytes, the first one lowest */
+	__u64 left;    /* RUN: bytes left of the content, or WL_HTTP_EVER. SIZE: the number */
 	__u64 length;  /* HEAD: Content-Length */
-	__u64 last_ns; /* when the last byte of what has been skipped came */
-	__u64 told_ns; /* when the last segment came up */
-	__u32 next;    /* sequence number behind all that has come */
+	__u64 last_ns; /* arrival time of the last skipped byte */
+	__u64 told_ns; /* time of the last delivered segment */
+	__u32 next;    /* sequence number behind all bytes that have arrived */
 	__u32 begin;   /* the first sequence number, with begun */
-	__u32 from;    /* what has been skipped, and was not told */
+	__u32 from;    /* range that has been skipped but not reported */
 	__u32 bytes;
 	__u32 head; /* HEAD: bytes of it */
-	__u32 ack;  /* the last acknowledgement that came up */
+	__u32 ack;  /* the last delivered acknowledgement */
 	__u32 flags;
 	__u16 status; /* HEAD: of a response */
 	__u8 phase;   /* enum wl_http_way_phase */
@@ -122,7 +122,7 @@ struct wl_http_way {
 	__u8 pad[3];
 };
 
-/* What has been skipped, as user space is told: WL_RECORD_HTTP. 72 bytes. */
+/* Report of skipped bytes to user space: WL_RECORD_HTTP. 72 bytes. */
 struct wl_skipped_bytes {
 	struct wl_flow_key key; /* without device and flags */
 	__u64 last_ns;		/* when the last byte came; CLOCK_MONOTONIC */
@@ -130,14 +130,14 @@ struct wl_skipped_bytes {
 	__u32 bytes;
 };
 
-/* What becomes of a segment: wl_http_look(). */
+/* Decision about a segment: wl_http_look(). */
 enum wl_http_fate {
 	WL_HTTP_STAYS = 0,
 	WL_HTTP_COMES = 1,
-	WL_HTTP_WALK = 2, /* it comes, and is to be read */
+	WL_HTTP_WALK = 2, /* deliver it, and read it */
 };
 
-/* A direction of which nothing is known yet. `syn`: `seq` is the number behind its SYN. */
+/* Initial state of a direction. `syn`: `seq` is the number behind its SYN. */
 static __always_inline void wl_http_way_begin(struct wl_http_way *way, __u32 seq, __u32 syn, __u64 now)
 {
 	__builtin_memset(way, 0, sizeof(*way));
@@ -151,8 +151,8 @@ static __always_inline void wl_http_way_begin(struct wl_http_way *way, __u32 seq
 	}
 }
 
-/* Whether a segment without payload comes up: what it acknowledges is asked for where bytes are missing, and
- * where the other direction is not seen. */
+/* Whether a segment without payload is delivered: its acknowledgement number is needed if bytes are
+ * missing, and if the other direction is not seen. */
 static __always_inline __u32 wl_http_ack(struct wl_http_way *way, __u32 ack, __u64 now)
 {
 	if (!(way->flags & WL_HTTP_WAY_HTTP))
@@ -164,7 +164,7 @@ static __always_inline __u32 wl_http_ack(struct wl_http_way *way, __u32 ack, __u
 	return WL_HTTP_COMES;
 }
 
-/* A head may come next. */
+/* Expects a head next. */
 static __always_inline void wl_http_way_open(struct wl_http_way *way, __u32 sync)
 {
 	way->flags = (way->flags & ~WL_HTTP_WAY_MESSAGE) | (sync ? WL_HTTP_WAY_SYNC : 0) | WL_HTTP_WAY_TOKEN;
@@ -173,7 +173,7 @@ static __always_inline void wl_http_way_open(struct wl_http_way *way, __u32 sync
 	way->count = 0;
 }
 
-/* A segment that is offloaded. */
+/* Counts an offloaded segment. */
 static __always_inline void wl_http_way_keep(struct wl_http_way *way, __u32 seq, __u32 length, __u64 now)
 {
 	if (!way->bytes || seq != way->from + way->bytes) {
@@ -185,9 +185,9 @@ static __always_inline void wl_http_way_keep(struct wl_http_way *way, __u32 seq,
 }
 
 /*
- * A segment with `length` bytes of payload, which begins with the `count` bytes in `word`, the first one
- * lowest: eight, or all that there are. `ends`: it has FIN or RST. Where it is to be read (WL_HTTP_WALK),
- * it is from byte *from on.
+ * Decides about a segment with `length` bytes of payload, which begins with the `count` bytes in `word`, the
+ * first one lowest: eight, or all that it has. `ends`: it has FIN or RST. If it has to be read
+ * (WL_HTTP_WALK), reading starts at byte *from.
  */
 static __always_inline __u32 wl_http_look(struct wl_http_way *way, __u32 seq, __u32 length, __u64 word,
 					  __u32 count, __u32 ends, __u64 now, __u32 *from)
@@ -197,7 +197,7 @@ static __always_inline __u32 wl_http_look(struct wl_http_way *way, __u32 seq, __
 
 	*from = 0;
 	if ((int)(end - way->next) <= 0)
-		return WL_HTTP_COMES; /* sent again, or late */
+		return WL_HTTP_COMES; /* retransmitted, or late */
 	if (way->phase == WL_HTTP_WAY_ALL) {
 		way->next = end;
 		return WL_HTTP_COMES;
@@ -206,7 +206,7 @@ static __always_inline __u32 wl_http_look(struct wl_http_way *way, __u32 seq, __
 		*from = (__u32)-ahead;
 		fresh = length - (__u32)-ahead;
 	} else if (ahead > 0 && way->phase != WL_HTTP_WAY_ADRIFT) {
-		/* What is missing within a run does not matter. */
+		/* A gap within a run does not matter. */
 		if (way->phase != WL_HTTP_WAY_RUN || way->left <= (__u32)ahead) {
 			way->phase = WL_HTTP_WAY_ALL;
 			way->next = end;
@@ -248,7 +248,7 @@ static __always_inline __u32 wl_http_look(struct wl_http_way *way, __u32 seq, __
 	return WL_HTTP_WALK;
 }
 
-/* So many bytes of payload come next: how many of them lie in the run at hand, and are passed over. */
+/* Skips the part of the next `bytes` payload bytes that lies in the current run; returns its length. */
 static __always_inline __u32 wl_http_skip(struct wl_http_way *way, __u32 bytes)
 {
 	if (way->phase != WL_HTTP_WAY_RUN || way->left == WL_HTTP_EVER)
@@ -268,7 +268,7 @@ static __always_inline __u32 wl_http_skip(struct wl_http_way *way, __u32 bytes)
 	return bytes;
 }
 
-/* The segment comes up; `ack` is what it acknowledges, with `acks`, and `length` its payload. */
+/* Records a delivered segment; `ack` is its acknowledgement number, with `acks`, and `length` its payload. */
 static __always_inline void wl_http_came(struct wl_http_way *way, __u32 length, __u32 acks, __u32 ack,
 					 __u64 now)
 {

@@ -5,7 +5,8 @@
 
 #include "lib/next.h"
 
-/* What ISO's network layer protocol identifier says (ISO/IEC TR 9577): of frame relay and behind LLC. */
+/* The header that ISO's network layer protocol identifier names (ISO/IEC TR 9577): in frame relay and
+ * behind LLC. */
 static __always_inline void wl_next_by_nlpid(struct wl_walk *w, __u32 nlpid)
 {
 	if (nlpid == 0xcc)
@@ -84,7 +85,7 @@ static __always_inline void wl_read_llc(struct wl_walk *w)
 		w->off += 2;
 		w->next = WL_NEXT_ETHERNET;
 	}
-	/* The OUI 00-00-00 says that an EtherType follows, and so does 00-00-f8 (RFC 1042, IEEE 802.1H). */
+	/* The OUI 00-00-00 means that an EtherType follows, and so does 00-00-f8 (RFC 1042, IEEE 802.1H). */
 	if (organisation != 0 && organisation != 0x0000f8)
 		return;
 	if (type > WL_ETH_LENGTH_MAX)
@@ -92,9 +93,9 @@ static __always_inline void wl_read_llc(struct wl_walk *w)
 }
 
 /*
- * One MPLS label (RFC 3032). Nothing says what follows the last one, so the first nibble is asked, as routers
- * do (RFC 4928): 4 and 6 are IP. Otherwise it is an Ethernet pseudowire (RFC 4448) if there is a known
- * EtherType where such a frame has one, with or without a control word in front.
+ * One MPLS label (RFC 3032). The last one does not name the contents, so the first nibble decides, as in
+ * routers (RFC 4928): 4 and 6 are IP. Otherwise it is an Ethernet pseudowire (RFC 4448) if there is a known
+ * EtherType where such a frame has one, with or without a control word before it.
  */
 static __always_inline void wl_read_mpls(struct wl_walk *w)
 {
@@ -142,7 +143,7 @@ static __always_inline void wl_read_mpls(struct wl_walk *w)
 /* Linux cooked capture: the protocol field is an EtherType for all but a few ARPHRD_ types of device. */
 static __always_inline void wl_follow_cooked(struct wl_walk *w, __u32 device_type, __u32 type)
 {
-	/* ARPHRD_NETLINK, ARPHRD_IEEE80211_RADIOTAP: the field is a netlink family, or nothing at all. */
+	/* ARPHRD_NETLINK, ARPHRD_IEEE80211_RADIOTAP: the field is a netlink family, or meaningless. */
 	if (device_type == 824 || device_type == 803)
 		return;
 	if (device_type == 801) { /* ARPHRD_IEEE80211 */
@@ -178,7 +179,7 @@ static __always_inline void wl_read_sll2(struct wl_walk *w)
 	wl_follow_cooked(w, wl_be16(p + 8), wl_be16(p));
 }
 
-/* An address family in front of IP. AF_INET is 2 everywhere, AF_INET6 is not. */
+/* An address family before IP. AF_INET is 2 everywhere, AF_INET6 differs. */
 static __always_inline void wl_read_family(struct wl_walk *w, int network_order)
 {
 	const __u8 *p = wl_header(w, 4);
@@ -187,7 +188,8 @@ static __always_inline void wl_read_family(struct wl_walk *w, int network_order)
 	if (!p)
 		return;
 	family = wl_be32(p);
-	/* LINKTYPE_NULL has the order of the capturing host, which nothing states: families are small. */
+	/* LINKTYPE_NULL has the byte order of the capturing host, which no field states: families are
+	 * small. */
 	if (!network_order && family > 0xffff)
 		family = __builtin_bswap32(family);
 	w->off += 4;

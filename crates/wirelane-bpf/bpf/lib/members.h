@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Whether an address or a flow of the packet is in a named set, of a million entries and more: the tests that
- * make the byte of WL_DIM_SETS.
+ * Lookups of an address or a flow of the packet in named sets of a million entries and more: the tests that
+ * form the byte of WL_DIM_SETS.
  *
- * Whoever includes this file first defines what classify.h needs, and:
+ * A file that includes this one first defines the functions that classify.h needs, and:
  *
- *	wl_rules_ask(env, test, exact, key): whether the set of this test has the entry. Where `exact` is 0 it
- *		may say yes of some that it has not, and never no of one that it has.
+ *	wl_rules_ask(env, test, exact, key): whether the set of this test has the entry. Where `exact` is 0,
+ *	false positives are allowed, but no false negatives.
  *
- * A packet that lacks the field has nothing that could be in a set: the test does not hold.
+ * A packet without the field is in no set: the test does not hold.
  */
 #ifndef WL_PACKET_MEMBERS_H
 #define WL_PACKET_MEMBERS_H
@@ -20,7 +20,7 @@ static __always_inline int wl_rules_ask(const struct wl_rule_env *env, __u32 tes
 
 _Static_assert(sizeof(struct wl_member) == 40, "without padding: all of its bytes are hashed");
 
-/* The entry of an address. */
+/* Builds the entry of an address. */
 static __always_inline void wl_member_address(struct wl_member *key, const __u8 *address, __u8 l3)
 {
 	__builtin_memset(key, 0, sizeof(*key));
@@ -28,7 +28,7 @@ static __always_inline void wl_member_address(struct wl_member *key, const __u8 
 	key->l3 = l3;
 }
 
-/* Whether the destination is the end that comes first. */
+/* Whether the destination is the end that sorts first. */
 static __always_inline int wl_member_turned(const struct wl_ip *chosen)
 {
 	__u64 src = __builtin_bswap64(wl_load64(chosen->src)),
@@ -43,7 +43,7 @@ static __always_inline int wl_member_turned(const struct wl_ip *chosen)
 	return __builtin_bswap16(chosen->src_port) > __builtin_bswap16(chosen->dst_port);
 }
 
-/* The entry of a flow. A packet of a protocol without ports has 0 in their place. */
+/* Builds the entry of a flow. For a protocol without ports they are 0. */
 static __always_inline void wl_member_flow(struct wl_member *key, const struct wl_ip *chosen)
 {
 	key->proto = chosen->proto;
@@ -72,7 +72,7 @@ static __always_inline int wl_rule_member(const struct wl_rule_env *env, const s
 	if (!wl_rule_is_ip(chosen))
 		return 0;
 	if (what & WL_MEMBER_FLOW) {
-		/* The ports of later fragments are not known. */
+		/* The ports of later fragments are unknown. */
 		if (wl_rule_fresh(chosen->flags) & WL_IP_LATER)
 			return 0;
 		wl_member_flow(&work->member, chosen);

@@ -6,7 +6,7 @@
 
 #include "lib/next.h"
 
-/* A wl_ip with nothing in it: all zero, and no offsets. */
+/* Clears a wl_ip: all zero, and no offsets. */
 static __always_inline void wl_clear_ip(struct wl_ip *ip)
 {
 	__u8 *bytes = (__u8 *)ip;
@@ -26,7 +26,8 @@ static __always_inline void wl_clear_ip(struct wl_ip *ip)
 	ip->payload_off = WL_NO_OFFSET;
 }
 
-/* A network header was found: the wl_ip to fill. A tunnel in a tunnel overwrites what the first one held. */
+/* Begins a network header: returns the wl_ip to fill. A nested tunnel overwrites the values of the outer
+ * one. */
 static __always_inline struct wl_ip *wl_begin_network(struct wl_walk *w, __u32 l3)
 {
 	struct wl_ip *ip = wl_current(w);
@@ -55,7 +56,7 @@ static __always_inline void wl_read_ipv4(struct wl_walk *w)
 		return;
 	header = (p[0] & 0x0f) * 4;
 	length = wl_be16(p + 2);
-	/* A total length of 0 is seen on segmentation-offload packets before they are cut into frames. */
+	/* Segmentation-offload packets have a total length of 0 before they are cut into frames. */
 	if (wl_unlikely(p[0] >> 4 != 4 || header < 20 || (length && length < header))) {
 		wl_malformed(w);
 		return;
@@ -106,7 +107,7 @@ static __always_inline void wl_read_ipv6(struct wl_walk *w)
 	ip->ttl = p[7];
 	length = wl_be16(p + 4);
 	proto = p[6];
-	/* 0: a jumbogram (RFC 2675) or a segmentation-offload packet, unless there really is no payload. */
+	/* 0: a jumbogram (RFC 2675) or a segmentation-offload packet, unless the packet has no payload. */
 	if (wl_likely(length) || proto == WL_PROTO_NONE) {
 		ip->l3_len = 40 + length;
 		wl_limit(w, 40 + length);
@@ -115,7 +116,7 @@ static __always_inline void wl_read_ipv6(struct wl_walk *w)
 	wl_next_by_protocol(w, proto);
 }
 
-/* An extension header of the common shape: next header, length in 8 bytes beyond the first 8. */
+/* An extension header of the common format: next header, length in units of 8 bytes beyond the first 8. */
 static __always_inline void wl_read_extension(struct wl_walk *w)
 {
 	struct wl_ip *ip = wl_current(w);
@@ -129,7 +130,8 @@ static __always_inline void wl_read_extension(struct wl_walk *w)
 	ip->flags |= WL_IP_OPTIONS;
 	if (!wl_reaches(w, size))
 		return;
-	/* Behind mobility (RFC 6275) there is nothing, and that it was mobility says more than "nothing". */
+	/* Nothing follows mobility (RFC 6275), and the protocol "mobility" is more informative than
+	 * "nothing". */
 	if (ip->proto == WL_PROTO_MOBILITY && proto == WL_PROTO_NONE)
 		return;
 	w->off += size;
@@ -163,7 +165,7 @@ static __always_inline void wl_read_fragment(struct wl_walk *w)
 	wl_next_by_protocol(w, proto);
 }
 
-/* The authentication header, under IPv4 and IPv6; its length is in 4 bytes beyond the first 8. */
+/* The authentication header, under IPv4 and IPv6; its length is in units of 4 bytes beyond the first 8. */
 static __always_inline void wl_read_ah(struct wl_walk *w)
 {
 	struct wl_ip *ip = wl_current(w);
@@ -185,8 +187,7 @@ static __always_inline void wl_read_ah(struct wl_walk *w)
 	wl_next_by_protocol(w, proto);
 }
 
-/* Addresses are taken from ARP for IPv4 over hardware addresses of 6 bytes, which is all there is in
- * practice. */
+/* Addresses are read from ARP for IPv4 over hardware addresses of 6 bytes, the only form in practice. */
 static __always_inline void wl_read_arp(struct wl_walk *w)
 {
 	const __u8 *p = wl_header(w, 8);
@@ -205,7 +206,7 @@ static __always_inline void wl_read_arp(struct wl_walk *w)
 	wl_store32(ip->dst, wl_load32(p + 24));
 }
 
-/* IP of either version; where a link or a tunnel promises IP without saying which. */
+/* IP of either version; for links and tunnels that carry IP without stating the version. */
 static __always_inline void wl_read_ip(struct wl_walk *w)
 {
 	const __u8 *p = wl_header(w, 1);

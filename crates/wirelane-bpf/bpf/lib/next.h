@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What header follows: from EtherTypes and IP protocol numbers to the states of wl_parse(). */
+/* The next header: maps EtherTypes and IP protocol numbers to the states of wl_parse(). */
 #ifndef WL_PACKET_NEXT_H
 #define WL_PACKET_NEXT_H
 
 #include "lib/cursor.h"
 
-/* The states: which header is read at wl_walk.off. At most WL_NEXT_MASK. */
+/* The states: the header that is read at wl_walk.off. At most WL_NEXT_MASK. */
 enum wl_next {
 	WL_NEXT_END = 0,
 	WL_NEXT_IPV4,
@@ -20,8 +20,8 @@ enum wl_next {
 	WL_NEXT_MPLS,
 	WL_NEXT_PPPOE,
 	WL_NEXT_LLC,
-	WL_NEXT_IP,	   /* the version nibble says which */
-	WL_NEXT_EXTENSION, /* an IPv6 extension header of the common shape */
+	WL_NEXT_IP,	   /* the version nibble decides */
+	WL_NEXT_EXTENSION, /* an IPv6 extension header of the common format */
 	WL_NEXT_FRAGMENT,
 	WL_NEXT_AH,
 	WL_NEXT_GRE,
@@ -48,7 +48,7 @@ enum wl_next {
 	WL_NEXT_VXLAN_GPE,
 	WL_NEXT_L2TP,
 	WL_NEXT_L2TP_IP,
-	WL_NEXT_L2TP_DATA, /* and three more, for the places where the payload may begin */
+	WL_NEXT_L2TP_DATA, /* and three more, for the possible offsets of the payload */
 	WL_NEXT_L2TP_DATA_4,
 	WL_NEXT_L2TP_DATA_8,
 	WL_NEXT_L2TP_DATA_12,
@@ -63,7 +63,7 @@ enum wl_next {
 	WL_NEXT_AYIYA,
 	WL_NEXT_GRE_UDP,
 	WL_NEXT_MPLS_UDP,
-	/* Not headers: wl_follow_type() and wl_follow_protocol() say what follows, by wl_walk.value. */
+	/* Not headers: wl_follow_type() and wl_follow_protocol() look up the next state for wl_walk.value. */
 	WL_NEXT_TYPE,
 	WL_NEXT_PROTOCOL,
 };
@@ -148,8 +148,7 @@ static __always_inline __u32 wl_next_of_type(__u32 type)
 	return WL_NEXT_END;
 }
 
-/* The same of the rarer ones: what is said with an EtherType, and the bytes of a tag that are stepped over.
- */
+/* The same for rarer EtherTypes. Sets *skip to the number of bytes of a tag that are skipped. */
 static __always_inline __u32 wl_next_of_tag(__u32 type, __u32 *skip)
 {
 	switch (type) {
@@ -185,7 +184,7 @@ static __always_inline __u32 wl_next_of_tag(__u32 type, __u32 *skip)
 	return WL_NEXT_END;
 }
 
-/* Whether the parser knows what this EtherType says, so that there is likely to be one. */
+/* Whether the parser knows this EtherType, which makes it likely that the field is one. */
 static __always_inline int wl_is_known_type(__u32 type)
 {
 	__u32 skip;
@@ -194,7 +193,7 @@ static __always_inline int wl_is_known_type(__u32 type)
 	       (wl_next_of_type(type) != WL_NEXT_END || wl_next_of_tag(type, &skip) != WL_NEXT_END);
 }
 
-/* Where the EtherType leads that a reader left in w->value; notes it if it is the packet's own. */
+/* Follows the EtherType that a reader left in w->value; records it if it is the packet's own. */
 static __always_inline void wl_follow_type(struct wl_walk *w)
 {
 	__u32 type = w->value, skip = 0;
@@ -212,14 +211,14 @@ static __always_inline void wl_follow_type(struct wl_walk *w)
 	}
 }
 
-/* What follows has this EtherType. */
+/* Continues with the header of this EtherType. */
 static __always_inline void wl_next_by_type(struct wl_walk *w, __u32 type)
 {
 	w->value = type;
 	w->next = WL_NEXT_TYPE;
 }
 
-/* What follows was said by other means than an EtherType, but has one all the same. */
+/* Continues with a header that was identified by other means, but has an EtherType all the same. */
 static __always_inline void wl_next_known(struct wl_walk *w, __u32 type, __u32 next)
 {
 	if (!wl_inside(w))
@@ -227,14 +226,14 @@ static __always_inline void wl_next_known(struct wl_walk *w, __u32 type, __u32 n
 	w->next = next;
 }
 
-/* What follows is this IP protocol. */
+/* Continues with the header of this IP protocol. */
 static __always_inline void wl_next_by_protocol(struct wl_walk *w, __u32 proto)
 {
 	w->value = proto;
 	w->next = WL_NEXT_PROTOCOL;
 }
 
-/* The header of a tunnel was read. */
+/* Records a tunnel header that was read. */
 static __always_inline void wl_enter_tunnel(struct wl_walk *w, __u32 tunnel, __u32 id)
 {
 	w->out->tunnel = tunnel;
@@ -243,15 +242,15 @@ static __always_inline void wl_enter_tunnel(struct wl_walk *w, __u32 tunnel, __u
 }
 
 /*
- * Tunnels are entered where the caller asks for it. Not in fragments: only the first one shows what is
- * inside, and all fragments of a datagram must look alike to the flow hash.
+ * Tunnels are entered if the caller requests it. Not in fragments: only the first one contains the inner
+ * headers, and all fragments of a datagram must have the same flow hash.
  */
 static __always_inline int wl_may_enter(const struct wl_walk *w, const struct wl_ip *ip)
 {
 	return (wl_scratch_mode(w->out) & WL_MODE_FOLLOW) && !(ip->flags & WL_IP_FRAGMENT);
 }
 
-/* The tunnels that are IP protocols of their own; GRE, which is read in any case, is not among them. */
+/* The tunnels that have their own IP protocol number, except GRE, which is always read. */
 static __always_inline __u32 wl_next_of_tunnel(__u32 proto, __u32 *tunnel)
 {
 	switch (proto) {
@@ -281,8 +280,8 @@ static __always_inline __u32 wl_next_of_tunnel(__u32 proto, __u32 *tunnel)
 }
 
 /*
- * Where the IP protocol leads that a reader left in w->value, and whose header begins at w->off. IPv6
- * extension headers are stepped over under IPv6 only; under IPv4 their numbers are protocols like any other.
+ * Follows the IP protocol that a reader left in w->value, and whose header begins at w->off. IPv6 extension
+ * headers are skipped under IPv6 only; under IPv4 their numbers are protocols like any other.
  */
 static __always_inline void wl_follow_protocol(struct wl_walk *w)
 {

@@ -1,51 +1,51 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * wl_parse(): every header of a packet, read once.
+ * wl_parse(): reads every header of a packet once.
  *
- * A state machine. Each turn reads one header: which one is the state (wl_walk.next), and the header says
- *which one follows and where. The readers are in link.h, tags.h, ppp.h, wlan.h, network.h, transport.h,
- *tunnel.h and tunnel_udp.h; the tables of what follows what in next.h; everything that touches memory in
- *cursor.h; the link types that only files have in file_link.h.
+ * A state machine. Each turn reads one header: the state (wl_walk.next) selects the reader, and the header
+ * determines the next state and offset. The readers are in link.h, tags.h, ppp.h, wlan.h, network.h,
+ * transport.h, tunnel.h and tunnel_udp.h; the tables of next headers in next.h; all memory accesses in
+ * cursor.h; the link types of files only in file_link.h.
  *
  *	link -> [VLAN | tag | MPLS | PPPoE | PPP | LLC]* -> IPv4 | IPv6 -> [extension]* -> TCP | UDP | ... ->
  *END ^                                                   ^                            | | `------- IP in IP,
  *GRE, GTP-U, L2TP, ...
  *	  `-------- GRE (bridging), VXLAN, Geneve, ERSPAN, ... -----------------------------'
  *
- * docs/reference/protocols.md lists what is parsed, and what is not.
+ * docs/reference/protocols.md lists the protocols that are parsed, and those that are not.
  *
  * A walk ends early for one of these reasons: WL_PKT_CUT, the capture ends within a header; WL_PKT_MALFORMED,
- *a header contradicts itself or the length that an enclosing header states; WL_PKT_DEEP, there are more than
- * WL_MAX_HEADERS headers or one begins beyond WL_MAX_OFFSET. What was read up to there stays in the result,
- *so that every truncation of a packet has one defined result. A transport header that is cut after its ports
- * still gives them.
+ * a header contradicts itself or the length that an enclosing header states; WL_PKT_DEEP, there are more than
+ * WL_MAX_HEADERS headers or one begins beyond WL_MAX_OFFSET. The headers that were read up to there stay in
+ * the result, so that every truncation of a packet has one defined result. A transport header that is cut
+ * after its ports still yields them.
  *
- * Most packets are not walked: plain.h.
+ * Most packets do not need the walk: plain.h.
  *
  * The verifier
  *
  * Memory safety: every read goes through a pointer that wl_captured() compared with data_end.
  *
  * One turn is a global function (wl_turn_xdp(), wl_turn_skb()). The verifier walks a global function once, by
- * itself, and takes its results for unknown numbers, so that the loop over turns costs it nothing, and a new
- * header costs only its own reader. What a turn leaves to the next is in struct wl_position, and masks say
- *what the verifier cannot know of it. All else is in *out: results, whether a tunnel was entered, whether one
- *may be (wl_scratch_mode()). A call costs some 15 ns: so the headers that most packets have are read by a
- *loop before that, of WL_FREQUENT_TURNS turns with six readers.
+ * itself, and treats its results as unknown numbers, so that the loop over turns costs no verifier time, and
+ * a new header costs only its own reader. The state between two turns is struct wl_position, with masks for
+ * the ranges that the verifier cannot know. All other state is in *out: results, whether a tunnel was
+ * entered, whether one may be (wl_scratch_mode()). A call costs some 15 ns: so the headers that most packets
+ * have are read by a loop before that, of WL_FREQUENT_TURNS turns with six readers.
  *
- * Within a turn the paths must become equal again, or their number grows. What differs is:
+ * Within a turn the paths must converge again, or their number grows. The differences are:
  *  - off: a different constant or range on every path, which is added to a packet pointer. `zero` is a field
- *of the result that is 0, but any 16-bit value to the verifier, which does not track the contents of maps.
- *    (off + zero) & WL_OFFSET_MASK is off to the machine and any offset to the verifier;
+ *    of the result that is 0, but any 16-bit value to the verifier, which does not track the contents of
+ *    maps. (off + zero) & WL_OFFSET_MASK is off to the machine and any offset to the verifier;
  *  - end: the same, with 0xffff.
  * Where several readers end in a table lookup (EtherType, IP protocol), they only leave the number in
- *"value", and the table is walked once, after off and end were forgotten.
+ * "value", and the table is walked once, after the values of off and end were hidden from the verifier.
  *
  * Measured with clang 19 on Linux 6.18: about 26,000 instructions with one kind of context; 74,000 (and
- *112,000 with a link type chosen at run time) when all turns were a loop in one function that knew half of
- *these headers. A test holds that (crates/wirelane-bpf/tests/packet/verifier.rs). If the number jumps, print
- *the verifier's log at level 2 and count how often each instruction is walked. An IPv6 or VLAN packet takes
- *25 to 30 ns, as before, 65 to 75 ns if each of its headers is a call.
+ * 112,000 with a link type chosen at run time) when all turns were a loop in one function that knew half of
+ * these headers. A test limits that (crates/wirelane-bpf/tests/packet/verifier.rs). If the number jumps,
+ * print the verifier's log at level 2 and count how often each instruction is walked. An IPv6 or VLAN packet
+ * takes 25 to 30 ns, as before, 65 to 75 ns if each of its headers is a call.
  */
 #ifndef WL_PACKET_PARSE_H
 #define WL_PACKET_PARSE_H
@@ -62,7 +62,8 @@
 /* Options of wl_parse(). */
 #define WL_PARSE_TUNNELS 0x01 /* enter tunnels, and fill wl_parsed.inner */
 
-/* Clears what is valid without WL_PKT_TUNNEL; wl_parsed.inner is cleared when there is something for it. */
+/* Clears the fields that are valid without WL_PKT_TUNNEL; wl_parsed.inner is cleared when a tunnel is
+ * entered. */
 static __always_inline void wl_clear_parsed(struct wl_parsed *out, __u8 link)
 {
 	__u8 *tail = (__u8 *)&out->eth_type;
@@ -78,7 +79,7 @@ static __always_inline void wl_clear_parsed(struct wl_parsed *out, __u8 link)
 
 #ifdef __bpf__
 
-/* Where the walk begins, and with what. */
+/* Sets the start and the first state of the walk. */
 static __always_inline void wl_begin(struct wl_walk *w, __u8 link)
 {
 	switch (link) {
@@ -111,7 +112,7 @@ static inline void wl_begin(struct wl_walk *w, __u8 link)
 
 #endif
 
-/* Reads the header that is due. A reader that sets no next state ends the walk. */
+/* Reads the next header. A reader that sets no next state ends the walk. */
 static __always_inline void wl_read_header(struct wl_walk *w, __u32 state)
 {
 	switch (state) {
@@ -226,13 +227,13 @@ static __always_inline void wl_read_header(struct wl_walk *w, __u32 state)
 	}
 }
 
-/* Whether this is one of the headers that most packets have and no others: the first of enum wl_next. */
+/* Whether this is one of the frequent headers: the first ones of enum wl_next. */
 static __always_inline int wl_is_frequent(__u32 state)
 {
 	return state >= WL_NEXT_IPV4 && state <= WL_NEXT_VLAN;
 }
 
-/* Reads one of these. */
+/* Reads a frequent header. */
 static __always_inline void wl_read_frequent(struct wl_walk *w, __u32 state)
 {
 	switch (state) {
@@ -252,8 +253,8 @@ static __always_inline void wl_read_frequent(struct wl_walk *w, __u32 state)
 }
 
 /*
- * One turn: reads the header that is due, and finds what follows. Whether anything does. Where the walk is at
- * an end otherwise (too far on), w->next stays as it is. `frequent`: the header is one of the frequent ones.
+ * One turn: reads the next header, and finds the one that follows. Returns whether there is one. If the walk
+ * ends for another reason (too deep), w->next stays as it is. `frequent`: the header is a frequent one.
  */
 static __always_inline int wl_turn(struct wl_walk *w, int frequent)
 {
@@ -278,7 +279,7 @@ static __always_inline int wl_turn(struct wl_walk *w, int frequent)
 	return w->next != WL_NEXT_END;
 }
 
-/* Begins a walk: where, and with what. */
+/* Begins a walk: start and first state. */
 static __always_inline void wl_begin_walk(struct wl_walk *w, __u8 link, __u32 options)
 {
 	wl_clear_parsed(w->out, link);
@@ -287,7 +288,7 @@ static __always_inline void wl_begin_walk(struct wl_walk *w, __u8 link, __u32 op
 	wl_begin(w, link);
 }
 
-/* Ends it. */
+/* Ends a walk. */
 static __always_inline void wl_end_walk(struct wl_parsed *out, __u32 next)
 {
 	if (wl_unlikely(next != WL_NEXT_END))
@@ -295,7 +296,7 @@ static __always_inline void wl_end_walk(struct wl_parsed *out, __u32 next)
 	wl_scratch_mode(out) = 0;
 }
 
-/* Whether the packet is plain: it has been parsed then. */
+/* Whether the packet is plain, in which case it has been parsed. */
 static __always_inline int wl_parse_plain(const void *data, const void *data_end, __u8 link, __u32 options,
 					  struct wl_parsed *out)
 {
@@ -305,14 +306,14 @@ static __always_inline int wl_parse_plain(const void *data, const void *data_end
 }
 
 /*
- * wl_parse(): parses a packet that begins with a header of type `link` (enum wl_link) into *out. `options` is
- * of WL_PARSE_*. out->inner is written only where there is a tunnel (WL_PKT_TUNNEL).
+ * wl_parse(): parses a packet that begins with a header of type `link` (enum wl_link) into *out. `options`
+ * are WL_PARSE_* flags. out->inner is written only if there is a tunnel (WL_PKT_TUNNEL).
  */
 #ifdef __bpf__
 
 #define wl_fresh_pointer(field) ((const void *)(long)*(volatile __u32 *)&(field))
 
-/* What one turn leaves to the next. */
+/* State between two turns. */
 struct wl_position {
 	__u32 off;
 	__u32 end;
@@ -322,7 +323,7 @@ struct wl_position {
 
 /*
  * A turn for each kind of context, as a global function, which the verifier walks by itself and once. The
- * masks change nothing: they say what it cannot know of *at.
+ * masks change nothing: they state the ranges of *at, which the verifier cannot know.
  */
 #define WL_TURN(name, context)                                                                               \
 	__noinline int name(context *ctx, struct wl_position *at, struct wl_parsed *out)                     \
@@ -351,9 +352,9 @@ WL_TURN(wl_turn_xdp, struct xdp_md)
 WL_TURN(wl_turn_skb, struct __sk_buff)
 
 /*
- * The packet is a context's, of which the linear part is read; *out must not lie on the caller's stack. A
- * call for each header costs some 15 ns: so the frequent ones are read without, as long as there is no other
- * between them.
+ * The packet is that of a context, of which the linear part is read; *out must not be on the caller's stack.
+ * A call for each header costs some 15 ns: so the frequent ones are read without a call, as long as no other
+ * header is between them.
  */
 #define wl_parse(ctx, kind, options, to)                                                                     \
 	do {                                                                                                 \
@@ -386,7 +387,7 @@ WL_TURN(wl_turn_skb, struct __sk_buff)
 
 #else
 
-/* The walk, for what is not plain. The packet lies from data to data_end. */
+/* The walk, for packets that are not plain. The packet is the range from data to data_end. */
 static inline void wl_parse_walk(const void *data, const void *data_end, __u8 link, __u32 options,
 				 struct wl_parsed *out)
 {

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The packet that nearly all are: Ethernet, IPv4 without options that is no fragment, TCP or UDP, all of
- * whose headers are there. It is read at a glance, with a store for every eight bytes of the result, which
- * with the hash takes 12 ns instead of the 28 of the walk of parse.h (verifier.rs prints it). What is in the
- * least different is left to the walk, which gives the same result for every packet: a test holds the two
- * together.
+ * The most common packet: Ethernet, IPv4 without options and not a fragment, TCP or UDP, with complete
+ * headers. It is read without a walk, with one store for every eight bytes of the result, which with the hash
+ * takes 12 ns instead of the 28 of the walk of parse.h (verifier.rs prints it). All other packets are left to
+ * the walk, which gives the same result for every packet: a test compares the two.
  */
 #ifndef WL_PACKET_PLAIN_H
 #define WL_PACKET_PLAIN_H
@@ -16,7 +15,7 @@
 #define WL_PLAIN_UDP (WL_PLAIN_L4 + 8)
 #define WL_PLAIN_TCP (WL_PLAIN_L4 + 20)
 
-/* Where a field stands within the eight bytes that it is stored with. */
+/* Bit offset of a field within the eight bytes that it is stored with. */
 #define wl_plain_shift(field) (__builtin_offsetof(struct wl_ip, field) % 8 * 8)
 
 _Static_assert(__builtin_offsetof(struct wl_ip, src_port) == 32 &&
@@ -31,8 +30,8 @@ _Static_assert(__builtin_offsetof(struct wl_parsed, eth_type) % 8 == 0 &&
 		   sizeof(struct wl_parsed) == __builtin_offsetof(struct wl_parsed, eth_type) + 24,
 	       "the words that wl_plain_store() stores");
 
-/* The result, all of it but out->inner, of the packet at p; `flags` is of WL_IP_*, tcp points to the TCP
- * header, or is NULL. */
+/* Stores the result, except out->inner, of the packet at p; `flags` are WL_IP_* flags, tcp points to the
+ * TCP header, or is NULL. */
 static __always_inline void wl_plain_store(struct wl_parsed *out, const __u8 *p, __u32 flags, __u32 payload,
 					   const __u8 *tcp)
 {
@@ -71,8 +70,8 @@ static __always_inline void wl_plain_store(struct wl_parsed *out, const __u8 *p,
 }
 
 /*
- * Whether the frame is such a packet; *out is filled then, and untouched otherwise. `tunnels`: they are
- * entered, so that what may be one is not plain.
+ * Whether the frame is such a packet; *out is filled then, and unchanged otherwise. `tunnels`: tunnels are
+ * entered, so that a packet that may be one is not plain.
  */
 static __always_inline int wl_read_plain(const struct wl_walk *w, int tunnels)
 {

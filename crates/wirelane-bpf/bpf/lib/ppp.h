@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* PPP (RFC 1661, RFC 1662), what it is carried in (PPPoE, RFC 2516), and what it carries. */
+/* PPP (RFC 1661, RFC 1662), its carrier PPPoE (RFC 2516), and its contents. */
 #ifndef WL_PACKET_PPP_H
 #define WL_PACKET_PPP_H
 
 #include "lib/link.h"
 
 /*
- * A frame from the address and control fields on, which may be compressed away, as may be the first byte of
- * the protocol field (RFC 1661, 6.5 and 6.6): protocols have an odd second byte, and an even first one.
+ * A frame from the address and control fields on, which may be omitted by compression, as may the first byte
+ * of the protocol field (RFC 1661, 6.5 and 6.6): protocols have an odd second byte, and an even first one.
  */
 static __always_inline void wl_read_ppp(struct wl_walk *w)
 {
@@ -32,7 +32,7 @@ static __always_inline void wl_read_ppp(struct wl_walk *w)
 	}
 	switch (protocol) {
 	case 0x0021:
-	case WL_ETH_IPV4: /* some equipment has EtherTypes here */
+	case WL_ETH_IPV4: /* some equipment writes EtherTypes here */
 		return wl_next_known(w, WL_ETH_IPV4, WL_NEXT_IPV4);
 	case 0x0057:
 	case WL_ETH_IPV6:
@@ -62,7 +62,7 @@ static __always_inline void wl_read_ppp_bridged(struct wl_walk *w)
 	w->next = WL_NEXT_ETHERNET;
 }
 
-/* Multilink (RFC 1990), with the long sequence number: a packet that is whole in one fragment goes on. */
+/* Multilink (RFC 1990), with the long sequence number: a packet in a single fragment is parsed further. */
 static __always_inline void wl_read_ppp_multilink(struct wl_walk *w)
 {
 	const __u8 *p = wl_header(w, 4);

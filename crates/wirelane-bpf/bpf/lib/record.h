@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* From the result of the parser to the header of a record. */
+/* Conversion of the parser's result to the header of a record. */
 #ifndef WL_PACKET_RECORD_H
 #define WL_PACKET_RECORD_H
 
@@ -7,8 +7,8 @@
 
 /*
  * Fills the fields of a record that the parser knows: hash, offsets, l3, proto, vlan_tci, link and the low
- * byte of flags (its high byte becomes 0). The others are the caller's: ts_ns, cap_len, wire_len, rule_id,
- * queue, kind. `chosen` is what wl_choose() gave, `hash` what wl_packet_hash() gave.
+ * byte of flags (its high byte becomes 0). The caller sets the others: ts_ns, cap_len, wire_len, rule_id,
+ * queue, kind. `chosen` is the result of wl_choose(), `hash` that of wl_packet_hash().
  */
 static __always_inline void wl_fill_record(struct wl_record *record, const struct wl_parsed *parsed,
 					   const struct wl_ip *chosen, __u32 hash)
@@ -30,7 +30,7 @@ static __always_inline void wl_fill_record(struct wl_record *record, const struc
 	record->link = parsed->link;
 }
 
-/* Everything that was found stands `bytes` further on. */
+/* Moves the offsets of all headers by `bytes`. */
 static __always_inline void wl_shift(struct wl_ip *layer, __u16 bytes)
 {
 	if (layer->l3_off != WL_NO_OFFSET)
@@ -42,8 +42,8 @@ static __always_inline void wl_shift(struct wl_ip *layer, __u16 bytes)
 }
 
 /*
- * Puts a VLAN tag that was taken out of the packet before it was parsed back into the result: the tag stands
- * first, and everything behind it 4 bytes further on.
+ * Inserts a VLAN tag that was stripped before parsing into the result: the tag comes first, and all headers
+ * behind it move by 4 bytes.
  */
 static __always_inline void wl_put_vlan_back(struct wl_parsed *parsed, __u16 tci)
 {

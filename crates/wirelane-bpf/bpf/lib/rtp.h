@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * RTP (RFC 3550): what the packets of one stream come to.
+ * RTP (RFC 3550): statistics of one stream.
  *
  * wl_rtp_read() reads a header, wl_rtp_update() adds a packet to its stream (one SSRC between two ends), and
- * wl_rtp_finish() closes the account of what was lost. Integers only, no helper, no pointer in structs; loops
- * are bounded by WL_RTP_WINDOW and run beyond their first turn only behind a gap.
+ * wl_rtp_finish() finalizes the loss count. Integers only, no helpers, no pointers in structs; loops are
+ * bounded by WL_RTP_WINDOW and run beyond their first iteration only after a gap.
  *
- * As one inlined function this is too much for the verifier. So in the kernel each WL_RTP_PART is a function
- * of its own, which it walks once; hence these check their pointers, and return a number.
+ * As one inlined function this is too much for the verifier. So in the kernel each WL_RTP_PART is a global
+ * function, which the verifier walks once; hence these check their pointers, and return a number.
  *
- * Sequence. The last WL_RTP_WINDOW numbers are remembered one by one, so that a packet that comes late is
- * late, and one that comes again is a duplicate. A number that leaves the window without its packet is lost;
- * runs of lost ones are bursts. What is further away than the window behind, or WL_RTP_DROPOUT ahead, is a
- * stray; two strays in a row that follow each other are a sender that began anew (RFC 3550, A.1). So, always:
+ * Sequence. The last WL_RTP_WINDOW numbers are tracked individually, so that late packets and duplicates are
+ * recognized. A number that leaves the window without its packet is lost; runs of lost ones are bursts. A
+ * number that is further behind than the window, or WL_RTP_DROPOUT ahead, is a stray; two consecutive strays
+ * are a restart of the sender (RFC 3550, A.1). So, always:
  *
  *	packets - duplicate - stray = expected - lost
  *
@@ -33,21 +33,21 @@
 #define WL_RTP_PART static inline
 #endif
 
-#define WL_RTP_WINDOW	256  /* sequence numbers that are remembered */
-#define WL_RTP_DROPOUT	3000 /* numbers that may be missing in a stream that goes on (MAX_DROPOUT) */
+#define WL_RTP_WINDOW	256  /* sequence numbers that are tracked */
+#define WL_RTP_DROPOUT	3000 /* largest gap within a stream (MAX_DROPOUT) */
 #define WL_RTP_BURSTS	8    /* of 1, 2, 3-4, 5-8, 9-16, 17-32, 33-64 and more lost packets */
-#define WL_RTP_DTMF	32   /* events that are kept */
-#define WL_RTP_PAYLOADS 8    /* payload types that are known of a stream */
+#define WL_RTP_DTMF	32   /* events that are stored */
+#define WL_RTP_PAYLOADS 8    /* payload types that are stored per stream */
 #define WL_RTP_NO_TYPE	0xff
-#define WL_RTP_JUMP_NS	1000000000ULL /* a timestamp that is further from its arrival jumps */
+#define WL_RTP_JUMP_NS	1000000000ULL /* a larger deviation of a timestamp from its arrival is a jump */
 
-#define WL_RTP_MOST_NS	0x80000000000000ULL /* a distance in time, at most: a good year */
+#define WL_RTP_MOST_NS	0x80000000000000ULL /* maximum distance in time: more than a year */
 
 /* wl_rtp_read() */
 #define WL_RTP_OK	 0
 #define WL_RTP_NOT	 1 /* too short, or another version */
-#define WL_RTP_MALFORMED 2 /* header extension, sources or padding take more than there is */
-#define WL_RTP_CUT	 3 /* not captured as far as the header goes */
+#define WL_RTP_MALFORMED 2 /* header extension, sources or padding exceed the packet */
+#define WL_RTP_CUT	 3 /* the header was not captured completely */
 
 /* wl_rtp_packet.flags */
 #define WL_RTP_MARKER 0x01
@@ -55,7 +55,7 @@
 
 /* wl_rtp_payload.kind */
 #define WL_RTP_MEDIA 1
-#define WL_RTP_DIGIT 2 /* telephone-event (RFC 4733): its timestamp stands still */
+#define WL_RTP_DIGIT 2 /* telephone-event (RFC 4733): its timestamp does not advance */
 #define WL_RTP_NOISE 3 /* comfort noise (RFC 3389) */
 
 /* wl_rtp_stream.flags */
@@ -79,38 +79,38 @@ struct wl_rtp_packet {
 	__u16 pad[3];
 };
 
-/* What a payload type means. 8 bytes. */
+/* Meaning of a payload type. 8 bytes. */
 struct wl_rtp_payload {
-	__u32 clock; /* Hz; 0 where there is no such type, or its clock is not known */
+	__u32 clock; /* Hz; 0 for an unused type, or an unknown clock */
 	__u8 pt;
-	__u8 kind; /* WL_RTP_*; 0: nothing is here */
+	__u8 kind; /* WL_RTP_*; 0: unused entry */
 	__u16 pad;
 };
 
 /* A stream. The caller clears it, and fills in payload[]. */
 struct wl_rtp_stream {
-	__u64 packets; /* all of them: duplicates and strays too */
+	__u64 packets; /* all packets: duplicates and strays too */
 	__u64 bytes;   /* of payload */
 	__u64 duplicate;
 	__u64 out_of_order;
 	__u64 stray;
 	__u64 malformed;
-	__u64 lost;	/* that have left the window; of all, after wl_rtp_finish() */
-	__u64 expected; /* before the sender began anew for the last time */
+	__u64 lost;	/* numbers that have left the window; after wl_rtp_finish(): all */
+	__u64 expected; /* before the sender's last restart */
 	__u64 base;	/* the first number, with cycles */
-	__u64 highest;	/* the last */
-	__u64 left;	/* the first that is still in the window */
+	__u64 highest;	/* the last number */
+	__u64 left;	/* the first number that is still in the window */
 	__u64 window[WL_RTP_WINDOW / 64];
 	__u64 first_ns;
 	__u64 last_ns;
 	__u64 seq_ns;	/* arrival of the last packet whose timestamp did not step back */
-	__u64 deltas;	/* that the sums are over */
+	__u64 deltas;	/* number of deltas in the sums */
 	__u64 delta_ns; /* their sum */
 	__u64 min_delta_ns;
 	__u64 max_delta_ns;
 	__u64 jitters;
 	__u64 jitter_sum_ns;
-	__u64 jitter16_ns; /* now, times 16 */
+	__u64 jitter16_ns; /* current jitter, times 16 */
 	__u64 min_jitter_ns;
 	__u64 max_jitter_ns;
 	__s64 transit_ns; /* of the last packet, less that of the first: lateness, and drift of clocks */
@@ -120,7 +120,7 @@ struct wl_rtp_stream {
 	__u32 ssrc;
 	__u32 seq_ts;
 	__u32 digit_ts;
-	__u32 run; /* numbers that are lost in a row, up to the window */
+	__u32 run; /* consecutive lost numbers, up to the window */
 	__u32 bursts;
 	__u32 longest_burst;
 	__u32 burst[WL_RTP_BURSTS];
@@ -142,8 +142,8 @@ struct wl_rtp_stream {
 
 /*
  * Reads the RTP header at `off`, of a datagram whose payload has `len` bytes. With WL_RTP_MALFORMED and
- * WL_RTP_CUT the fixed header has been read if it was there; with WL_RTP_NOT nothing is valid. Both
- * off and len are 0xffff at most.
+ * WL_RTP_CUT the fixed header has been read if it is complete; with WL_RTP_NOT nothing is valid. Both off and
+ * len are 0xffff at most.
  */
 static __always_inline __u32 wl_rtp_read(const struct wl_walk *w, __u32 off, __u32 len,
 					 struct wl_rtp_packet *out)
@@ -200,7 +200,7 @@ static __always_inline __u32 wl_rtp_read(const struct wl_walk *w, __u32 off, __u
 	return WL_RTP_OK;
 }
 
-/* The end of a run of lost packets. */
+/* Ends a run of lost packets. */
 WL_RTP_PART int wl_rtp_burst(struct wl_rtp_stream *s)
 {
 	__u32 run, at;
@@ -218,8 +218,9 @@ WL_RTP_PART int wl_rtp_burst(struct wl_rtp_stream *s)
 }
 
 /*
- * Evaluates the numbers below `upto`: they leave the window, and have come or are lost. Each turn reads where it
- * is from memory: what the verifier knows of that would differ by the way through all turns before.
+ * Moves the numbers below `upto` out of the window: each has arrived or is lost. Each iteration reads its
+ * position from memory: the verifier's knowledge of it would differ by the path through all iterations
+ * before.
  */
 WL_RTP_PART int wl_rtp_leave(struct wl_rtp_stream *s, __u64 upto)
 {
@@ -240,7 +241,7 @@ WL_RTP_PART int wl_rtp_leave(struct wl_rtp_stream *s, __u64 upto)
 			s->lost++;
 		}
 	}
-	beyond = upto > s->left ? upto - s->left : 0; /* ahead of all that has come */
+	beyond = upto > s->left ? upto - s->left : 0; /* numbers beyond the highest one */
 	s->run += (__u32)beyond;
 	s->lost += beyond;
 	s->left += beyond;
@@ -252,7 +253,7 @@ static __always_inline void wl_rtp_set(struct wl_rtp_stream *s, __u64 at)
 	s->window[at >> 6 & (WL_RTP_WINDOW / 64 - 1)] |= 1ULL << (at & 63);
 }
 
-/* The stream is over, or begins anew: what has not come by now is lost. More than once does no harm. */
+/* Ends the stream, or prepares a restart: numbers that have not arrived by now are lost. Idempotent. */
 static __always_inline void wl_rtp_finish(struct wl_rtp_stream *s)
 {
 	if (!s->packets || s->left > s->highest)
@@ -270,7 +271,7 @@ static __always_inline void wl_rtp_begin(struct wl_rtp_stream *s, __u64 at)
 	s->flags &= ~(WL_RTP_TIMED | WL_RTP_STRAYED);
 }
 
-/* `ahead` numbers behind the highest have not come so far. */
+/* Marks `ahead` numbers after the highest as not arrived. */
 WL_RTP_PART int wl_rtp_clear(struct wl_rtp_stream *s, __u32 ahead)
 {
 	__u64 old;
@@ -289,19 +290,19 @@ WL_RTP_PART int wl_rtp_clear(struct wl_rtp_stream *s, __u32 ahead)
 	return 0;
 }
 
-/* Moves on to `ahead` numbers behind the highest. */
+/* Advances the window to `ahead` numbers after the highest. */
 static __always_inline void wl_rtp_advance(struct wl_rtp_stream *s, __u32 ahead)
 {
 	__u64 now = s->highest + ahead;
 
-	/* Numbers begin behind one cycle: there is no underflow. */
+	/* Numbers start at one full cycle: subtraction cannot underflow. */
 	wl_rtp_leave(s, now - (WL_RTP_WINDOW - 1));
 	wl_rtp_clear(s, ahead);
 	s->highest = now;
 	wl_rtp_set(s, now);
 }
 
-/* Where a packet's number stands. Returns 1 where it moves the stream on, or is its first. */
+/* Classifies a packet's number. Returns 1 if it advances the stream, or is its first. */
 WL_RTP_PART int wl_rtp_sequence(struct wl_rtp_stream *s, __u32 number)
 {
 	__u16 seq = (__u16)number;
@@ -316,8 +317,8 @@ WL_RTP_PART int wl_rtp_sequence(struct wl_rtp_stream *s, __u32 number)
 		at = s->highest - back;
 		s->flags &= ~WL_RTP_STRAYED;
 		if (at < s->base) {
-			/* Before the first one: that was not the first. If the window has moved on from
-			 * there, its account is closed. */
+			/* Before the first packet: that was not the first of the stream. If the window has
+			 * left that range, its loss count is final. */
 			if (s->left != s->base || s->highest - at >= WL_RTP_WINDOW) {
 				s->stray++;
 				return 0;
@@ -340,7 +341,7 @@ WL_RTP_PART int wl_rtp_sequence(struct wl_rtp_stream *s, __u32 number)
 		return 1;
 	}
 	if (s->flags & WL_RTP_STRAYED && seq == s->bad_seq) {
-		/* The sender began anew with the stray before this one. */
+		/* The sender restarted with the stray before this one. */
 		wl_rtp_finish(s);
 		s->expected += s->highest - s->base + 1;
 		s->stray--;
@@ -355,7 +356,7 @@ WL_RTP_PART int wl_rtp_sequence(struct wl_rtp_stream *s, __u32 number)
 	return 0;
 }
 
-/* Where it says what the payload type means; WL_RTP_PAYLOADS where that is not known. */
+/* Index of the entry for the payload type; WL_RTP_PAYLOADS if it is unknown. */
 WL_RTP_PART int wl_rtp_payload_of(struct wl_rtp_stream *s, __u32 pt)
 {
 	__u32 turn;
@@ -368,7 +369,7 @@ WL_RTP_PART int wl_rtp_payload_of(struct wl_rtp_stream *s, __u32 pt)
 	return WL_RTP_PAYLOADS;
 }
 
-/* Jitter, transit and delta of a packet that came at ts_ns, behind one that is known. */
+/* Updates jitter, transit and delta for a packet that arrived at ts_ns, after a timed one. */
 WL_RTP_PART int wl_rtp_time(struct wl_rtp_stream *s, struct wl_rtp_packet *p, __u64 ts_ns, __u32 clock,
 			    __u32 counts)
 {
@@ -386,7 +387,7 @@ WL_RTP_PART int wl_rtp_time(struct wl_rtp_stream *s, struct wl_rtp_packet *p, __
 		delta = WL_RTP_MOST_NS;
 	if (clock) {
 		nominal = (__u64)(forward ? step : (__u32)-step) * 1000000000ULL / clock;
-		/* Arrival that steps back, where the capture's clock did, counts as at once. */
+		/* A negative arrival interval, after a step of the capture's clock, counts as zero. */
 		late = forward ? (__s64)delta - (__s64)nominal : (__s64)(delta + nominal);
 		off = late < 0 ? (__u64)-late : (__u64)late;
 		if (off > WL_RTP_MOST_NS)
@@ -396,7 +397,7 @@ WL_RTP_PART int wl_rtp_time(struct wl_rtp_stream *s, struct wl_rtp_packet *p, __
 			s->timestamp_jumps++;
 		if (forward) {
 			s->transit_ns += late < 0 ? -(__s64)off : (__s64)off;
-			/* So that no clock, however wrong, makes it overflow. */
+			/* Limits the sum, so that no clock error makes it overflow. */
 			if (s->transit_ns > 16 * (__s64)WL_RTP_MOST_NS)
 				s->transit_ns = 16 * (__s64)WL_RTP_MOST_NS;
 			if (s->transit_ns < -16 * (__s64)WL_RTP_MOST_NS)
@@ -429,7 +430,7 @@ WL_RTP_PART int wl_rtp_time(struct wl_rtp_stream *s, struct wl_rtp_packet *p, __
 	return 0;
 }
 
-/* Adds a packet of the stream's SSRC that came at ts_ns. */
+/* Adds a packet of the stream's SSRC that arrived at ts_ns. */
 WL_RTP_PART int wl_rtp_update(struct wl_rtp_stream *s, struct wl_rtp_packet *p, __u64 ts_ns)
 {
 	__u32 slot, clock = 0;
@@ -474,7 +475,7 @@ WL_RTP_PART int wl_rtp_update(struct wl_rtp_stream *s, struct wl_rtp_packet *p, 
 		s->digit_ts = p->ts;
 		s->flags |= WL_RTP_DIGITS;
 	}
-	/* A stray has a time of its own. */
+	/* The timestamp of a stray is unrelated. */
 	if (s->stray > strays)
 		return 0;
 	if (s->flags & WL_RTP_TIMED)
@@ -491,7 +492,7 @@ WL_RTP_PART int wl_rtp_update(struct wl_rtp_stream *s, struct wl_rtp_packet *p, 
 	return 0;
 }
 
-/* Numbers due by now. */
+/* Number of packets expected so far. */
 static __always_inline __u64 wl_rtp_expected(const struct wl_rtp_stream *s)
 {
 	return s->packets ? s->expected + (s->highest - s->base + 1) : 0;

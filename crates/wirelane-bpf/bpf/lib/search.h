@@ -1,35 +1,35 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Searching a payload for patterns: the byte of WL_DIM_PAYLOAD, and the ids in wl_evaluated.pattern.
+ * Searches a payload for patterns: sets the byte of WL_DIM_PAYLOAD, and the ids in wl_evaluated.pattern.
  *
- * All patterns are searched for at once, by an automaton (Aho and Corasick, CACM 1975): a state is what the
- * last bytes have in common with the beginnings of patterns, so that each byte is one step. There are two,
- * one for bytes as they are and one for letters of either case; both have their states in one table. User
+ * All patterns are searched for at once, by an automaton (Aho and Corasick, CACM 1975): a state is the
+ * longest suffix of the bytes read that is a prefix of a pattern, so that each byte is one step. There are
+ * two, one for exact bytes and one for letters of either case; both have their states in one table. User
  * space builds them (crates/wirelane-rules/src/patterns/).
  *
- * The payload is what lies behind the transport header of the chosen headers, up to the end of the datagram:
- * not the padding of a short frame. Packets are searched each for itself.
+ * The payload is the range behind the transport header of the chosen headers, up to the end of the datagram,
+ * without the padding of a short frame. Each packet is searched separately.
  *
- * Gates are for patterns that count within a part of the payload only, as a name in the From of a SIP
- * message: some patterns open gates, others close them (the end of the line), and a pattern that needs some
- * counts where these are open and it lies behind the place where the last one was opened. All that has to do
- * with a gate is in one automaton, as each goes through a block for itself; of patterns that end at one
- * place, the longest comes first.
+ * Gates are for patterns that match within a part of the payload only, such as a name in the From of a SIP
+ * message: some patterns open gates, others close them (the end of the line), and a pattern that needs gates
+ * matches only if these are open and it lies behind the position where the last one was opened. All patterns
+ * that use a gate are in one automaton, as each automaton processes a block separately; of patterns that end
+ * at one position, the longest comes first.
  *
- * It is bounded: so many bytes, and so many ends of patterns. A packet that has more is marked
- * (WL_EVALUATED_HALF), as is one that was cut before it was searched, or a fragment that is not the first, as
- * its headers are elsewhere; its rules go by what was found.
+ * The work is bounded: a maximum number of bytes, and of ends of patterns. A packet that exceeds it is marked
+ * (WL_EVALUATED_HALF), as is one that was cut before the search, or a fragment that is not the first, as its
+ * headers are elsewhere; rules use the patterns that were found.
  *
- * A payload is searched block by block, as whoever includes this file has put it into work->search.block:
+ * A payload is searched block by block; the file that includes this one loads them into work->search.block:
  *
  *	wl_search_begin(set, parsed, chosen, work)
  *	while work->search.left is not 0: a block of at most so many bytes, from work->search.from on; then
  *		wl_search_walk(env, work, 0), wl_search_walk(env, work, 1), wl_search_next(work)
  *	wl_search_count(counts, set, work)
  *
- * Whoever includes this file first defines what classify.h needs, and:
+ * A file that includes this one first defines the functions that classify.h needs, and:
  *
- *	wl_search_page(env, at), wl_search_outputs_of(env, at): NULL where there are none with that number
+ *	wl_search_page(env, at), wl_search_outputs_of(env, at): NULL if the number is out of range
  *	wl_search_ended(env, work, state, end): calls wl_search_note() for the patterns that end in a state
  */
 #ifndef WL_PACKET_SEARCH_H
@@ -46,7 +46,7 @@ static __always_inline void wl_search_ended(const struct wl_rule_env *env, struc
 _Static_assert(!(WL_SEARCH_PAGE & (WL_SEARCH_PAGE - 1)), "numbers are taken apart by a mask");
 _Static_assert(WL_SEARCH_BYTES % WL_SEARCH_BLOCK == 0, "whole blocks");
 
-/* Finds out which bytes are searched. */
+/* Determines the range that is searched. */
 static __always_inline void wl_search_begin(const struct wl_rule_set *set, const struct wl_parsed *parsed,
 					    const struct wl_ip *chosen, struct wl_rule_work *work)
 {
@@ -70,11 +70,11 @@ static __always_inline void wl_search_begin(const struct wl_rule_set *set, const
 	wl_rule_fresh(search->state[1]) = set->search_root[1];
 	if (!set->search_reach)
 		return;
-	/* A jumbogram states none. */
+	/* A jumbogram has no stated length. */
 	if (stated && stated + chosen->l3_off < end)
 		end = stated + chosen->l3_off;
 	if (from == WL_NO_OFFSET) {
-		/* Nobody knows where it begins. */
+		/* The start of the payload is unknown. */
 		if (chosen->flags & WL_IP_LATER || parsed->flags & (WL_PKT_CUT | WL_PKT_DEEP))
 			work->evaluated.flags |= WL_EVALUATED_HALF;
 		return;
@@ -95,7 +95,7 @@ static __always_inline void wl_search_begin(const struct wl_rule_set *set, const
 	wl_rule_fresh(search->left) = left;
 }
 
-/* A pattern was found. */
+/* Records the id of a matched pattern. */
 static __always_inline void wl_search_id(struct wl_evaluated *evaluated, __u32 id)
 {
 	__u32 i;
@@ -111,13 +111,13 @@ static __always_inline void wl_search_id(struct wl_evaluated *evaluated, __u32 i
 	evaluated->flags |= WL_EVALUATED_FOUND;
 }
 
-/* Whether a pattern that ends there counts, as far as gates go. If so, it opens and closes what it does. */
+/* Whether a pattern that ends there passes its gates. If so, it opens and closes its own gates. */
 static __always_inline int wl_search_passes(struct wl_search *search, const struct wl_search_output *output,
 					    __u32 end)
 {
 	__u32 gates = wl_rule_fresh(search->gates), opens = output->opens, closes = output->closes;
 
-	/* It begins so many bytes before. */
+	/* It begins output->from bytes before its end. */
 	if (output->needs && (output->needs & ~gates || end - output->from < wl_rule_fresh(search->since)))
 		return 0;
 	if (!(opens | closes))
@@ -133,7 +133,7 @@ static __always_inline int wl_search_passes(struct wl_search *search, const stru
 	return 1;
 }
 
-/* Takes down the patterns that end in a state, behind `end` bytes of the payload. */
+/* Records the patterns that end in a state, after `end` bytes of the payload. */
 static __always_inline void wl_search_note(const struct wl_rule_env *env, struct wl_rule_work *work,
 					   __u32 state, __u32 end)
 {
@@ -181,8 +181,8 @@ static __always_inline void wl_search_walk(const struct wl_rule_env *env, struct
 	number = state / WL_SEARCH_PAGE;
 	page = wl_search_page(env, number);
 #ifdef __bpf__
-	/* The verifier forgets how a turn went when it has seen many at one place: it is to see fewer at
-	 * more. */
+	/* The verifier discards saved states when it has seen many at one instruction: unrolling gives it
+	 * fewer at more instructions. */
 #pragma clang loop unroll_count(8)
 #endif
 	for (i = 0; page && i < WL_SEARCH_BLOCK; i++) {
@@ -202,7 +202,7 @@ static __always_inline void wl_search_walk(const struct wl_rule_env *env, struct
 	wl_rule_fresh(search->state[which & 1]) = state;
 }
 
-/* On to the next block. */
+/* Advances to the next block. */
 static __always_inline void wl_search_next(struct wl_rule_work *work)
 {
 	struct wl_search *search = &work->search;
@@ -214,9 +214,9 @@ static __always_inline void wl_search_next(struct wl_rule_work *work)
 }
 
 /*
- * The payload has been searched. `counts`, or NULL: packets and bytes that were, unless the set has no
- * patterns but plug-ins only; `inserted` are those packets in which something was found, `refused` those of
- * which not all was searched.
+ * Ends the search. `counts`, or NULL: searched packets and bytes, unless the set has plug-ins only and no
+ * patterns; `inserted` are the packets in which a pattern was found, `refused` those that were not searched
+ * completely.
  */
 static __always_inline void wl_search_count(struct wl_rule_counts *counts, const struct wl_rule_set *set,
 					    struct wl_rule_work *work)

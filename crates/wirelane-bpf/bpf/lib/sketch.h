@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Sketches: what many different keys come to in little memory, with an error that is known.
+ * Sketches: summaries of many different keys in little memory, with a known error.
  *
- * wl_hll_add() is HyperLogLog (Flajolet et al., 2007): how many different keys were there? 2^bits registers
- *of a byte; the standard error is 1.04 / sqrt(2^bits). The estimate is made by whoever reads the registers:
- *there are no fractions here. Registers of several writers are merged by their maxima.
+ * wl_hll_add() is HyperLogLog (Flajolet et al., 2007), which estimates the number of different keys. 2^bits
+ * registers of a byte; the standard error is 1.04 / sqrt(2^bits). The reader of the registers computes the
+ * estimate: there are no fractions here. Registers of several writers are merged by their maxima.
  *
- * wl_top_add() is Space-Saving (Metwally et al., 2005), in sets of WL_TOP_WAYS entries, of which the key's
- *hash chooses one, as in a CPU's cache: which keys have most? A key that finds no room takes the place of the
- * least, and its count. So, always, of what came to one set:
+ * wl_top_add() is Space-Saving (Metwally et al., 2005), which finds the keys with the largest counts, in sets
+ * of WL_TOP_WAYS entries. The hash of the key selects the set, as in a CPU's cache. In a full set a new key
+ * replaces the one with the least count, and inherits that count. So, always, within one set:
  *
- *	count - error <= what the key had <= count
- *	a key that has no entry had no more than the least count in its set (0 where an entry is free)
+ *	count - error <= true count of the key <= count
+ *	the true count of a key without an entry <= the least count in its set (0 if an entry is free)
  *
  * wl_class() is the class of a number in a histogram by powers of two.
  *
- * Integers only, no helper, no pointer in structs; loops are bounded by WL_TOP_WAYS and WL_KEY_WORDS, so that
- * all of it can run where a packet is.
+ * Integers only, no helpers, no pointers in structs; loops are bounded by WL_TOP_WAYS and WL_KEY_WORDS, so
+ * that all of it can run in the kernel.
  */
 #ifndef WL_PACKET_SKETCH_H
 #define WL_PACKET_SKETCH_H
@@ -29,10 +29,10 @@
 #define WL_HLL_MAX_BITS 16
 #define WL_CLASSES	40 /* of a histogram: 0, 1, 2-3, 4-7, ..., 2^38 and more */
 
-/* A key, and what it has. 64 bytes; free where count is 0. */
+/* A key and its count. 64 bytes; free if count is 0. */
 struct wl_top_entry {
-	__u64 count; /* no less than what the key had */
-	__u64 error; /* of it, what may have been others' */
+	__u64 count; /* upper bound of the key's count */
+	__u64 error; /* part of it that may belong to other keys */
 	__u64 key[WL_KEY_WORDS];
 };
 
@@ -51,7 +51,7 @@ static __always_inline __u64 wl_key_hash(const __u64 *key, __u64 seed)
 	return hash ^ (hash >> 29);
 }
 
-/* How many zeros a number begins with; 64 of 0. */
+/* Number of leading zeros; 64 for 0. */
 static __always_inline __u32 wl_zeros(__u64 value)
 {
 	__u32 zeros = 0;
@@ -81,11 +81,12 @@ static __always_inline __u32 wl_zeros(__u64 value)
 	return zeros + !(value >> 63);
 }
 
-/* Counts a key, by its hash, in 2^bits registers; `bits` is one of WL_HLL_MIN_BITS to WL_HLL_MAX_BITS. */
+/* Counts a key, by its hash, in 2^bits registers; `bits` is in the range WL_HLL_MIN_BITS to
+ * WL_HLL_MAX_BITS. */
 static __always_inline void wl_hll_add(__u8 *registers, __u32 bits, __u64 hash)
 {
 	__u64 place = hash >> (64 - bits);
-	/* A bit behind the rest of the hash, so that the rank has an end: at most 65 - bits. */
+	/* A bit behind the rest of the hash limits the rank to 65 - bits. */
 	__u64 rest = hash << bits | 1ULL << (bits - 1);
 	__u8 rank = wl_zeros(rest) + 1;
 
@@ -93,7 +94,7 @@ static __always_inline void wl_hll_add(__u8 *registers, __u32 bits, __u64 hash)
 		registers[place] = rank;
 }
 
-/* Adds to a key in its set. */
+/* Adds `weight` to a key in its set. */
 static __always_inline void wl_top_add(struct wl_top_entry *set, const __u64 *key, __u64 weight)
 {
 	__u64 least = ~0ULL;
@@ -120,7 +121,7 @@ static __always_inline void wl_top_add(struct wl_top_entry *set, const __u64 *ke
 		set[place].key[word] = key[word];
 }
 
-/* The class of a number: 0 of 0, 1 of 1, 2 of 2 and 3, and so on; the last has all that is beyond. */
+/* The class of a number: 0 for 0, 1 for 1, 2 for 2 and 3, and so on; the last one has all larger numbers. */
 static __always_inline __u32 wl_class(__u64 value)
 {
 	__u32 class = 64 - wl_zeros(value);

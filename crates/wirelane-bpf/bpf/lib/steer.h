@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Steering: which worker of a group gets a packet (PFQ, Bonelli et al., PAM 2012). */
+/* Steering: chooses the worker of a group for a packet (PFQ, Bonelli et al., PAM 2012). */
 #ifndef WL_PACKET_STEER_H
 #define WL_PACKET_STEER_H
 
 #include "lib/hash.h"
 
-/* Between hash and worker lies a table of buckets, so that load can be moved without touching other flows. */
+/* A table of buckets maps hashes to workers, so that load can be moved without affecting other flows. */
 #define WL_BUCKETS 512
 
 enum wl_steering {
 	WL_STEER_FLOW = 0,	  /* by flow hash, through the buckets */
 	WL_STEER_QUEUE = 1,	  /* by RX queue: queue n to worker n, wrapping around */
-	WL_STEER_ROUND_ROBIN = 2, /* each lane in turn to all workers */
+	WL_STEER_ROUND_ROBIN = 2, /* round-robin over all workers, in each lane */
 	WL_STEER_COPY = 3,	  /* to every worker */
 	WL_STEER_VLAN = 4,	  /* by the outermost VLAN id, through the buckets */
 	WL_STEER_SOURCE = 5,	  /* by the source address, through the buckets */
@@ -27,8 +27,8 @@ static __always_inline __u32 wl_address_hash(const __u8 *address, __u8 l3, __u32
 }
 
 /*
- * What the bucket is chosen by. `flow` is the packet's flow hash; packets without what is asked for (no VLAN
- * tag, no network layer) go by it for addresses, and all to one bucket for VLANs.
+ * The hash that selects the bucket. `flow` is the packet's flow hash; packets without an address (no network
+ * layer) use it for steering by address, and packets without a VLAN tag share one bucket for VLANs.
  */
 static __always_inline __u32 wl_steering_hash(__u32 steering, const struct wl_parsed *parsed,
 					      const struct wl_ip *chosen, __u32 flow, __u32 seed)
@@ -52,8 +52,8 @@ static __always_inline __u32 wl_bucket(__u32 hash)
 	return hash & (WL_BUCKETS - 1);
 }
 
-/* What user space or a program wrote names any worker: it counts modulo their number. 0 where there are none.
- */
+/* Maps any number from user space or a program to a worker, modulo the number of workers. 0 without
+ * workers. */
 static __always_inline __u32 wl_worker(__u32 number, __u32 workers)
 {
 	if (number < workers)
@@ -62,8 +62,8 @@ static __always_inline __u32 wl_worker(__u32 number, __u32 workers)
 }
 
 /*
- * The worker, below `workers`, of the steerings that choose by what is in the packet. `buckets` has
- * WL_BUCKETS entries; `hash` is what wl_steering_hash() gave.
+ * The worker, below `workers`, for steering modes that choose by the packet's contents. `buckets` has
+ * WL_BUCKETS entries; `hash` is the result of wl_steering_hash().
  */
 static __always_inline __u32 wl_steer(__u32 steering, const __u16 *buckets, __u32 hash, __u32 queue,
 				      __u32 workers)
@@ -72,9 +72,9 @@ static __always_inline __u32 wl_steer(__u32 steering, const __u16 *buckets, __u3
 }
 
 /*
- * Whether a hash is in part `share` of `shares` equal ones. It is wl_packet_hash() by a seed that all who
- * divide flows among them have in common, and not by the instance's: a device has an instance for each hook,
- * and the two directions of a conversation come by two hooks.
+ * Whether a hash is in part `share` of `shares` equal ones. It is wl_packet_hash() with a seed that all
+ * groups that divide flows have in common, and not with the instance's: a device has an instance for each
+ * hook, and the two directions of a conversation arrive by two hooks.
  */
 static __always_inline int wl_is_in_share(__u32 hash, __u32 share, __u32 shares)
 {

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * RTP streams that are measured in the kernel, as it shares them with user space: streams.h says who
- * writes what, and when. Rust's view is generated (build.rs) and re-exported by src/stream.rs.
+ * RTP streams that are measured in the kernel, in memory shared with user space: streams.h defines which side
+ * writes which field, and when. The Rust declarations are generated (build.rs) and re-exported by
+ * src/stream.rs.
  */
 #ifndef WL_PACKET_STREAM_H
 #define WL_PACKET_STREAM_H
 
 #include "lib/rtp.h"
 
-/* What makes packets one stream. 44 bytes. */
+/* Key of a stream. 44 bytes. */
 struct wl_stream_key {
 	__u8 src[16]; /* as in struct wl_ip */
 	__u8 dst[16];
@@ -18,22 +19,21 @@ struct wl_stream_key {
 	__u32 l3;   /* enum wl_l3 */
 };
 
-/* Where a stream is measured. */
+/* Location of a stream's measurement. */
 struct wl_stream_at {
-	__u32 place;	  /* of its struct wl_stream */
-	__u32 generation; /* that the place has while it is this stream's */
+	__u32 place;	  /* index of its struct wl_stream */
+	__u32 generation; /* generation of the slot while it belongs to this stream */
 };
 
-/* A place. 9 cache lines; the first is written by lanes, the second by user space, the others by whose turn
- * it is. */
+/* A slot. 9 cache lines; lanes write the first, user space the second, and the current owner the others. */
 struct wl_stream {
-	__u64 turn;   /* odd: a lane is at it */
-	__u64 number; /* of the last packet of the stream that went up; goes into its record */
-	__u64 taken;  /* packets that did not */
+	__u64 turn;   /* odd: a lane is updating it */
+	__u64 number; /* of the last packet of the stream that was delivered; part of its record */
+	__u64 taken;  /* packets that were not delivered */
 	__u64 pad[5];
 	__u64 generation;
 	__u64 handed;	/* the number of the last packet that user space has added to `rtp` */
-	__u64 until_ns; /* packets from then on go up */
+	__u64 until_ns; /* packets from then on are delivered */
 	__u64 pad2[5];
 	struct wl_rtp_stream rtp;
 	__u64 pad3[1];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Tags between Ethernet's header and what it carries, beside those of VLANs: MACsec, NSH, TRILL, batman-adv,
- * and those that are an EtherType behind a fixed number of bytes (next.h has their list).
+ * Tags between Ethernet's header and its payload, other than VLAN tags: MACsec, NSH, TRILL, batman-adv, and
+ * those that are an EtherType behind a fixed number of bytes (next.h has their list).
  */
 #ifndef WL_PACKET_TAGS_H
 #define WL_PACKET_TAGS_H
@@ -23,8 +23,8 @@ static __always_inline void wl_read_typed(struct wl_walk *w)
 #define WL_MACSEC_SCI	    0x20
 #define WL_MACSEC_ENCRYPTED 0x0c /* E, and C: the text was changed */
 
-/* MACsec (IEEE 802.1AE): TCI and AN, short length, packet number, SCI. Without encryption the frame goes on.
- */
+/* MACsec (IEEE 802.1AE): TCI and AN, short length, packet number, SCI. Unencrypted frames are parsed
+ * further. */
 static __always_inline void wl_read_macsec(struct wl_walk *w)
 {
 	const __u8 *p = wl_header(w, 6);
@@ -39,7 +39,7 @@ static __always_inline void wl_read_macsec(struct wl_walk *w)
 	w->next = WL_NEXT_TYPED;
 }
 
-/* What the next protocol of an NSH or of a VXLAN-GPE header says (IANA registry of NSH). */
+/* The header that the next protocol of an NSH or of a VXLAN-GPE header names (IANA registry of NSH). */
 static __always_inline void wl_next_by_nsh(struct wl_walk *w, __u32 protocol)
 {
 	switch (protocol) {
@@ -58,7 +58,7 @@ static __always_inline void wl_next_by_nsh(struct wl_walk *w, __u32 protocol)
 	}
 }
 
-/* Network service header (RFC 8300): its length, in 4 bytes, is that of the whole header. */
+/* Network service header (RFC 8300): its length, in units of 4 bytes, includes the whole header. */
 static __always_inline void wl_read_nsh(struct wl_walk *w)
 {
 	const __u8 *p = wl_header(w, 8);

@@ -13,7 +13,7 @@ static __always_inline void wl_take_ports(struct wl_ip *ip, const __u8 *p)
 	ip->flags |= WL_IP_PORTS;
 }
 
-/* The header is not all there, which the flags say already; its first 4 bytes may be. */
+/* Handles an incomplete header, which the flags report already; its first 4 bytes may be complete. */
 static __always_inline void wl_try_ports(struct wl_walk *w, struct wl_ip *ip)
 {
 	const __u8 *p = wl_captured(w, w->off, 4);
@@ -60,7 +60,7 @@ static __always_inline void wl_read_udp(struct wl_walk *w)
 	wl_take_ports(ip, p);
 	ip->ident += wl_be16(p + 6);
 	size = wl_be16(p + 4);
-	/* 0 is what a jumbogram or a segmentation-offload packet has. */
+	/* 0 occurs in jumbograms and segmentation-offload packets. */
 	if (wl_unlikely(size && size < 8)) {
 		wl_malformed(w);
 		return;
@@ -78,7 +78,7 @@ static __always_inline void wl_read_udp(struct wl_walk *w)
 	}
 }
 
-/* The rarer protocols that have ports in the first 4 bytes. */
+/* Rarer protocols with ports in the first 4 bytes. */
 static __always_inline void wl_read_ports(struct wl_walk *w)
 {
 	struct wl_ip *ip = wl_current(w);

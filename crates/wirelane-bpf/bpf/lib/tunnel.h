@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Tunnel headers behind IP: GRE and what it carries, EtherIP, L2TP. IP in IP has none: wl_follow_protocol().
- * Those behind UDP are in tunnel_udp.h.
+ * Tunnel headers behind IP: GRE and its payloads, EtherIP, L2TP. IP in IP has no header:
+ * wl_follow_protocol(). Those behind UDP are in tunnel_udp.h.
  *
- * wl_parsed.tunnel_id is what tells tunnels of one kind apart: the key of GRE, the call of PPTP, the session
- * of ERSPAN and of L2TP (with version 2 behind the tunnel's id, 16 bits each), the network of VXLAN and
- * Geneve, the endpoint of GTP-U, the instance of LISP.
+ * wl_parsed.tunnel_id distinguishes tunnels of one kind: the key of GRE, the call of PPTP, the session of
+ * ERSPAN and of L2TP (with version 2 behind the tunnel's id, 16 bits each), the network of VXLAN and Geneve,
+ * the endpoint of GTP-U, the instance of LISP.
  */
 #ifndef WL_PACKET_TUNNEL_H
 #define WL_PACKET_TUNNEL_H
@@ -23,16 +23,17 @@
 #define WL_GRE_ERSPAN	0x88be
 #define WL_GRE_ERSPAN_3 0x22eb
 #define WL_GRE_WCCP	0x883e
-#define WL_GRE_ETHERNET 0x6400 /* Ethernet, before there was 0x6558 */
+#define WL_GRE_ETHERNET 0x6400 /* Ethernet, before 0x6558 was assigned */
 
-/* A tunnel says by EtherType what it carries. It never is a length, as it may be in an Ethernet header. */
+/* The EtherType of a tunnel's payload. It never is a length, as it may be in an Ethernet header. */
 static __always_inline void wl_next_in_tunnel(struct wl_walk *w, __u32 type)
 {
 	if (type > WL_ETH_LENGTH_MAX)
 		wl_next_by_type(w, type);
 }
 
-/* GRE of version 1 (RFC 2637): payload length and call id for a key, PPP where there is a sequence number. */
+/* GRE of version 1 (RFC 2637): payload length and call id in place of a key, PPP if there is a sequence
+ * number. */
 static __always_inline void wl_read_pptp(struct wl_walk *w, struct wl_ip *ip, __u32 bits)
 {
 	__u32 size = 8 + (bits & WL_GRE_SEQUENCE ? 4 : 0) + (bits & WL_GRE_ACK ? 4 : 0), length, call;
@@ -117,8 +118,8 @@ static __always_inline void wl_read_erspan_2(struct wl_walk *w)
 	w->next = WL_NEXT_ETHERNET;
 }
 
-/* Type III (4.3): a time stamp and a frame type more, and 8 bytes of the platform's own if the O bit says so.
- */
+/* Type III (4.3): an additional time stamp and frame type, and 8 bytes of platform data if the O bit is
+ * set. */
 static __always_inline void wl_read_erspan_3(struct wl_walk *w)
 {
 	const __u8 *p = wl_header(w, 12);
@@ -159,7 +160,7 @@ static __always_inline void wl_read_etherip(struct wl_walk *w)
 	w->next = WL_NEXT_ETHERNET;
 }
 
-/* L2TP version 3 behind IP (RFC 3931, 4.1.1): the session's id, 0 for what controls it. */
+/* L2TP version 3 behind IP (RFC 3931, 4.1.1): the session's id, 0 for control messages. */
 static __always_inline void wl_read_l2tp_ip(struct wl_walk *w)
 {
 	const __u8 *p = wl_header(w, 4);
@@ -172,10 +173,10 @@ static __always_inline void wl_read_l2tp_ip(struct wl_walk *w)
 }
 
 /*
- * Behind the session of L2TP version 3 are a cookie of 0, 4 or 8 bytes and a sublayer of 0 or 4: what was
- * agreed on when the session was made, and stands nowhere in the packet. So the payload begins where the
- * first thing that is known does: an Ethernet frame with a known EtherType, Cisco HDLC with one, or PPP with
- * its address. `again` is the state that looks 4 bytes further on.
+ * Behind the session of L2TP version 3 are a cookie of 0, 4 or 8 bytes and a sublayer of 0 or 4: sizes that
+ * the ends negotiated, and that the packet does not contain. So the payload begins at the first recognizable
+ * header: an Ethernet frame with a known EtherType, Cisco HDLC with one, or PPP with its address. `again` is
+ * the state that tries 4 bytes further on.
  */
 static __always_inline void wl_read_l2tp_data(struct wl_walk *w, __u32 again)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Tunnels behind UDP, which are known by their registered ports. */
+/* Tunnels behind UDP, which are recognized by their registered ports. */
 #ifndef WL_PACKET_TUNNEL_UDP_H
 #define WL_PACKET_TUNNEL_UDP_H
 
@@ -8,8 +8,8 @@
 #include "lib/tunnel.h"
 
 /*
- * What begins behind UDP's header, by a port in host order. To be one of these, a port must be the
- * destination's; where answers come from the registered port to another one, the source's will do (`source`).
+ * The header behind UDP's, by a port in host order. The port must be the destination port; where answers are
+ * sent from the registered port to another one, the source port is accepted too (`source`).
  */
 static __always_inline __u32 wl_next_of_port(__u32 port, int source)
 {
@@ -33,7 +33,7 @@ static __always_inline __u32 wl_next_of_port(__u32 port, int source)
 	case 4754:
 		return WL_NEXT_GRE_UDP;
 	case 4789:
-	case 8472: /* Linux's port for VXLAN before there was one; OTV, which has the same header */
+	case 8472: /* Linux's port for VXLAN before one was registered; OTV, which has the same header */
 		return WL_NEXT_VXLAN;
 	case 4790:
 		return WL_NEXT_VXLAN_GPE;
@@ -49,7 +49,7 @@ static __always_inline __u32 wl_next_of_port(__u32 port, int source)
 	return WL_NEXT_END;
 }
 
-/* The same of both ports, which stand at p as in a packet. */
+/* The same for both ports, which are at p in packet format. */
 static __always_inline __u32 wl_next_of_ports(const __u8 *p)
 {
 	__u32 next = wl_next_of_port(wl_be16(p + 2), 0);
@@ -57,7 +57,7 @@ static __always_inline __u32 wl_next_of_ports(const __u8 *p)
 	return next != WL_NEXT_END ? next : wl_next_of_port(wl_be16(p), 1);
 }
 
-/* RFC 7348. Without the I flag there is no VNI, and it is something else on the same port. */
+/* RFC 7348. Without the I flag there is no VNI, and the packet is another protocol on the same port. */
 static __always_inline void wl_read_vxlan(struct wl_walk *w)
 {
 	const __u8 *p = wl_header(w, 8);
@@ -69,8 +69,8 @@ static __always_inline void wl_read_vxlan(struct wl_walk *w)
 	w->next = WL_NEXT_ETHERNET;
 }
 
-/* Generic protocol extension (draft-ietf-nvo3-vxlan-gpe): version, I, P, B, O; with P the last byte says what
- * follows. */
+/* Generic protocol extension (draft-ietf-nvo3-vxlan-gpe): version, I, P, B, O; with P the last byte names
+ * the payload. */
 static __always_inline void wl_read_vxlan_gpe(struct wl_walk *w)
 {
 	const __u8 *p = wl_header(w, 8);
@@ -85,7 +85,7 @@ static __always_inline void wl_read_vxlan_gpe(struct wl_walk *w)
 		w->next = WL_NEXT_ETHERNET;
 }
 
-/* RFC 8926. Control packets (the O flag) carry nothing that could be followed. */
+/* RFC 8926. Control packets (the O flag) carry no packet. */
 static __always_inline void wl_read_geneve(struct wl_walk *w)
 {
 	const __u8 *p = wl_header(w, 8);
@@ -116,7 +116,7 @@ static __always_inline void wl_read_gtpu(struct wl_walk *w)
 		return;
 	wl_limit(w, 8 + wl_be16(p + 2));
 	teid = wl_be32(p + 4);
-	/* Any of E, S and PN brings all three fields; only E says that the last of them is to be read. */
+	/* Any of E, S and PN adds all three fields; only with E is the last of them used. */
 	if (bits & 0x07) {
 		p = wl_header(w, 12);
 		if (!p)
@@ -130,7 +130,7 @@ static __always_inline void wl_read_gtpu(struct wl_walk *w)
 	w->next = next;
 }
 
-/* A GTP-U extension header: its length in 4 bytes comes first, the type of the next one last. */
+/* A GTP-U extension header: its length in units of 4 bytes comes first, the type of the next one last. */
 static __always_inline void wl_read_gtpu_extension(struct wl_walk *w)
 {
 	const __u8 *p = wl_header(w, 4);
@@ -145,7 +145,7 @@ static __always_inline void wl_read_gtpu_extension(struct wl_walk *w)
 	}
 	if (!wl_reaches(w, size))
 		return;
-	/* The mask changes nothing; it shows the verifier that the subtraction does not pass below zero. */
+	/* The mask changes nothing; it shows the verifier that the subtraction does not go below zero. */
 	p = wl_captured(w, (w->off + size - 1) & WL_OFFSET_MASK, 1);
 	if (!p)
 		return;
@@ -200,8 +200,7 @@ static __always_inline void wl_read_l2tp(struct wl_walk *w)
 	w->next = WL_NEXT_PPP;
 }
 
-/* Teredo (RFC 4380, 5.1.1): IPv6 behind indications of authentication and of an origin, of which there may be
- * none. */
+/* Teredo (RFC 4380, 5.1.1): IPv6 behind optional indications of authentication and of an origin. */
 static __always_inline void wl_read_teredo(struct wl_walk *w)
 {
 	const __u8 *p = wl_header(w, 8);
@@ -232,12 +231,11 @@ static __always_inline void wl_read_lisp(struct wl_walk *w)
 	w->next = WL_NEXT_IP;
 }
 
-#define WL_CAPWAP_NATIVE    0x100 /* a frame as the radio has it, not one of IEEE 802.3 */
+#define WL_CAPWAP_NATIVE    0x100 /* a frame in radio format, not one of IEEE 802.3 */
 #define WL_CAPWAP_FRAGMENT  0x080
 #define WL_CAPWAP_KEEPALIVE 0x008
 
-/* CAPWAP's data (RFC 5415, 4.3), unless it is encrypted (preamble 1), a fragment, or only keeps the channel
- * alive. */
+/* CAPWAP's data (RFC 5415, 4.3), except encrypted packets (preamble 1), fragments, and keep-alives. */
 static __always_inline void wl_read_capwap(struct wl_walk *w)
 {
 	const __u8 *p = wl_header(w, 8);
@@ -257,8 +255,7 @@ static __always_inline void wl_read_capwap(struct wl_walk *w)
 	w->next = bits & WL_CAPWAP_NATIVE ? WL_NEXT_WLAN : WL_NEXT_ETHERNET;
 }
 
-/* TaZmen sniffer protocol: version, kind of message, what is captured, and tags up to the one that ends them.
- */
+/* TaZmen sniffer protocol: version, kind of message, captured protocol, and tags up to an end tag. */
 static __always_inline void wl_read_tzsp(struct wl_walk *w)
 {
 	const __u8 *p = wl_header(w, 4);
@@ -323,8 +320,8 @@ static __always_inline void wl_read_gue(struct wl_walk *w)
 		w->next = WL_NEXT_ETHERIP;
 }
 
-/* AYIYA (draft-massar-v6ops-ayiya): identity of 2^n bytes, signature in 4 bytes, next header; forwarded
- * packets. */
+/* AYIYA (draft-massar-v6ops-ayiya): identity of 2^n bytes, signature in units of 4 bytes, next header;
+ * forwarded packets. */
 static __always_inline void wl_read_ayiya(struct wl_walk *w)
 {
 	const __u8 *p = wl_header(w, 8);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * What a packet looks like once it has been read: the result of wl_parse(), and the header of the records
- * that carry packets to user space. This file is the source of these layouts: Rust's view is generated
- * (build.rs), and re-exported by src/layout.rs.
+ * Result of parsing a packet with wl_parse(), and the header of the records that carry packets to user space.
+ * This file is the source of these layouts: the Rust declarations are generated (build.rs), and re-exported
+ * by src/layout.rs.
  *
  * Rules for shared structs: fixed-width types, explicit padding, no bit-fields, no bool, no enum members,
- * addresses and ports in network byte order (as they stand in the packet), everything else in host order.
+ * addresses and ports in network byte order (as in the packet), everything else in host order.
  */
 #ifndef WL_PACKET_TYPES_H
 #define WL_PACKET_TYPES_H
@@ -21,16 +21,16 @@ typedef uint64_t __u64;
 typedef int64_t __s64;
 #endif
 
-/* How a packet begins: the link types of captures that Wirelane reads. The numbers are ours. */
+/* First header of a packet: the link types of captures that Wirelane reads. The numbers are our own. */
 enum wl_link {
 	WL_LINK_ETHERNET = 0, /* LINKTYPE_ETHERNET */
-	WL_LINK_RAW = 1,      /* LINKTYPE_RAW, _IPV4, _IPV6: the version nibble says which */
+	WL_LINK_RAW = 1,      /* LINKTYPE_RAW, _IPV4, _IPV6: the version nibble decides */
 	WL_LINK_SLL = 2,      /* LINKTYPE_LINUX_SLL, Linux cooked v1 */
 	WL_LINK_SLL2 = 3,     /* LINKTYPE_LINUX_SLL2, Linux cooked v2 */
 	WL_LINK_NULL = 4,     /* LINKTYPE_NULL: address family in the byte order of the capturing host */
 	WL_LINK_LOOP = 5,     /* LINKTYPE_LOOP: the same in network byte order */
-	/* What no device has that a kernel program is attached to: of files, parsed natively only
-	 * (file_link.h). The numbers are ours; crates/wirelane/src/linktype.rs has the files'.
+	/* Link types of files only, which no device with a kernel program has: parsed natively only
+	 * (file_link.h). The numbers are our own; crates/wirelane-bpf/src/linktype.rs has those of files.
 	 */
 	WL_LINK_PPP = 6,		   /* LINKTYPE_PPP, _PPP_HDLC: PPP or Cisco HDLC, by the first byte */
 	WL_LINK_PPP_DIRECTION = 7,	   /* LINKTYPE_PPP_WITH_DIR, _PPP_PPPD: a byte before the PPP frame */
@@ -69,7 +69,7 @@ enum wl_link {
 	WL_LINK_OTHER = 255,		   /* carried and counted, not parsed */
 };
 
-/* The network layer that was found: wl_ip.l3. */
+/* The network layer: wl_ip.l3. */
 enum wl_l3 {
 	WL_L3_NONE = 0,
 	WL_L3_IPV4 = 4,
@@ -77,7 +77,7 @@ enum wl_l3 {
 	WL_L3_ARP = 1,
 };
 
-/* The tunnel that lies between wl_parsed.outer and wl_parsed.inner: wl_parsed.tunnel. */
+/* The tunnel between wl_parsed.outer and wl_parsed.inner: wl_parsed.tunnel. */
 enum wl_tunnel {
 	WL_TUNNEL_NONE = 0,
 	WL_TUNNEL_IPIP = 1,	 /* IPv4 or IPv6 in IPv4 or IPv6: protocols 4 and 41 */
@@ -106,7 +106,7 @@ enum wl_tunnel {
 #define WL_IP_PORTS    0x04 /* src_port and dst_port are valid */
 #define WL_IP_TCP      0x08 /* tcp_flags, tcp_seq, tcp_ack, tcp_window are valid */
 #define WL_IP_ICMP     0x10 /* icmp_type and icmp_code are valid */
-#define WL_IP_OPTIONS  0x20 /* IPv4 options or IPv6 extension headers were stepped over */
+#define WL_IP_OPTIONS  0x20 /* IPv4 options or IPv6 extension headers were skipped */
 #define WL_IP_OPAQUE   0x40 /* the chain ends in something encrypted or unknown before a transport header */
 
 /* wl_parsed.flags, and the low byte of wl_record.flags */
@@ -127,10 +127,10 @@ enum wl_tunnel {
 #define WL_REC_GSO                                                                                           \
 	0x0400 /* an aggregate (GRO, GSO) of packets on the wire: struct wl_tail has its segments */
 #define WL_REC_HW_CLOCK	     0x0800 /* ts_ns is the card's clock, not CLOCK_MONOTONIC */
-#define WL_REC_BATCH_CLOCK   0x1000 /* ts_ns is one reading for all packets that were handled in one go */
+#define WL_REC_BATCH_CLOCK   0x1000 /* ts_ns is one clock read for all packets of a batch */
 #define WL_REC_TAGGED	     0x2000 /* a rule's tag: struct wl_tail follows the bytes of the packet */
 #define WL_REC_FOUND	     0x4000 /* patterns were found, or there is a note: struct wl_found follows that */
-#define WL_REC_HALF_SEARCHED 0x8000 /* not all was searched or asked that should have been */
+#define WL_REC_HALF_SEARCHED 0x8000 /* the payload was not searched completely, or a plug-in was not run */
 
 /* One network layer with its transport header. 72 bytes. */
 struct wl_ip {
@@ -146,7 +146,7 @@ struct wl_ip {
 	__u8 tcp_flags;
 	__u8 icmp_type;
 	__u8 icmp_code;
-	__u16 l3_off;	   /* from the start of the packet; 0xffff where there is none */
+	__u16 l3_off;	   /* from the start of the packet; 0xffff if there is none */
 	__u16 l4_off;	   /* the same */
 	__u16 payload_off; /* first byte after the transport header, the same */
 	__u16 tcp_window;
@@ -159,7 +159,7 @@ struct wl_ip {
 			in */
 };
 
-/* Everything that wl_parse() found. 168 bytes. */
+/* Results of wl_parse(). 168 bytes. */
 struct wl_parsed {
 	struct wl_ip outer;
 	struct wl_ip inner; /* of the innermost tunnel that was entered; valid with WL_PKT_TUNNEL */
@@ -168,18 +168,18 @@ struct wl_parsed {
 	__u8 vlan_count;
 	__u8 mpls_count;
 	__u32 mpls_label; /* the top of the stack: the 20-bit label */
-	__u32 tunnel_id;  /* VNI, TEID, GRE key, session, ...: tunnel.h; host order; 0 where there is none */
+	__u32 tunnel_id;  /* VNI, TEID, GRE key, session, ...: tunnel.h; host order; 0 without a tunnel id */
 	__u16 flags;	  /* WL_PKT_* */
 	__u8 tunnel;	  /* enum wl_tunnel of the innermost tunnel that was entered */
 	__u8 link;	  /* enum wl_link */
-	__u16 pad[2];	  /* 0; wl_parse() keeps its state here while it works */
+	__u16 pad[2];	  /* 0; scratch space of wl_parse() */
 };
 
-/* What a record is: wl_record.kind. */
+/* Kind of a record: wl_record.kind. */
 enum wl_record_kind {
 	WL_RECORD_PACKET = 1,
-	/* Not a packet: what follows must wait until the worker `hash` has read its ring of the same lane up
-	 * to the position ts_ns. Written when a bucket moves, so that its flows stay in order.
+	/* A barrier: the following records must wait until the worker `hash` has read its ring of the same
+	 * lane up to the position ts_ns. Written when a bucket moves, so that its flows stay in order.
 	 */
 	WL_RECORD_BARRIER = 2,
 	/* A packet, of which the chosen headers follow as they were parsed (struct wl_ip) instead of its
@@ -196,15 +196,15 @@ enum wl_record_kind {
 };
 
 /*
- * The header of a record in a ring: 40 bytes, followed by cap_len bytes, padded so that what follows (struct
- * wl_tail, struct wl_found, struct wl_note, or the next record) starts at a multiple of 8.
+ * The header of a record in a ring: 40 bytes, followed by cap_len bytes, padded so that the next struct
+ * (struct wl_tail, struct wl_found, struct wl_note, or the next record) starts at a multiple of 8.
  */
 struct wl_record {
 	__u64 ts_ns;	/* nanoseconds; CLOCK_MONOTONIC unless WL_REC_HW_CLOCK; UTC in file and packet */
 	__u32 cap_len;	/* bytes that follow this header */
-	__u32 wire_len; /* bytes that the packet had */
+	__u32 wire_len; /* length of the packet in bytes */
 	__u32 hash;	/* symmetric flow hash of the chosen headers */
-	__u32 rule_id;	/* the rule whose verdict holds, else the first that was hit; 0: none was */
+	__u32 rule_id;	/* the rule whose verdict holds, else the first that was hit; 0: no rule was hit */
 	__u16 queue;	/* RX queue */
 	__u16 flags;	/* WL_PKT_* | WL_REC_* */
 	__u16 l3_off;	/* of the chosen (outer or inner) headers, 0xffff where there is none */
@@ -217,24 +217,24 @@ struct wl_record {
 	__u8 link;	/* enum wl_link */
 };
 
-/* With WL_REC_TAGGED or WL_REC_GSO: behind the bytes of the packet and their padding, and part of the record.
- */
+/* With WL_REC_TAGGED or WL_REC_GSO: behind the bytes of the packet and their padding, and part of the
+ * record. */
 struct wl_tail {
 	__u32 tag;
-	__u16 segment_size; /* with WL_REC_GSO: payload of each packet on the wire, but the last */
-	__u16 headers;	    /* bytes before the payload, which each packet on the wire has */
+	__u16 segment_size; /* with WL_REC_GSO: payload of each packet on the wire, except the last */
+	__u16 headers;	    /* bytes before the payload, in each packet on the wire */
 };
 
-/* With WL_REC_FOUND: behind the tail, if there is one, and part of the record. */
+/* With WL_REC_FOUND: behind the tail, if any, and part of the record. */
 struct wl_found {
 	__u32 id[4]; /* of patterns, as they were found; 0 behind the last. The last has WL_FOUND_MORE if more
 			were */
 };
 
-/* Of the first id: struct wl_note follows. */
+/* Flag in the first id: struct wl_note follows. */
 #define WL_FOUND_NOTE 0x80000000u
 
-/* With WL_FOUND_NOTE: behind the patterns, which may be none then, and part of the record. */
+/* With WL_FOUND_NOTE: behind the patterns, whose ids may be 0 then, and part of the record. */
 struct wl_note {
 	__u32 len; /* of bytes[], from 1 on */
 	__u32 pad;

@@ -5,7 +5,7 @@
 
 #include "lib/next.h"
 
-/* The frame control field, as it stands: its first byte is the low one. */
+/* The frame control field, as loaded: its first byte is the low one. */
 #define WL_WLAN_KIND	  0x000f /* version and type */
 #define WL_WLAN_DATA	  0x0008
 #define WL_WLAN_EMPTY	  0x0040 /* a subtype without a body */
@@ -16,12 +16,12 @@
 #define WL_WLAN_ORDER	  0x8000 /* of a QoS frame: the HT control field is there */
 
 #define WL_WLAN_AGGREGATE 0x80 /* in the QoS field: an A-MSDU */
-/* w->value: the header is padded to a multiple of 4, as radiotap says. */
+/* w->value: the header is padded to a multiple of 4, according to radiotap. */
 #define WL_WLAN_PADDED 1
 
 /*
- * A data frame. Management and control frames have no network layer, encrypted ones show none, and of a frame
- * in fragments only the first one has LLC. Of an A-MSDU the first frame is read.
+ * A data frame. Management and control frames have no network layer, encrypted ones hide it, and of a
+ * fragmented frame only the first fragment has LLC. Of an A-MSDU the first frame is read.
  */
 static __always_inline void wl_read_wlan(struct wl_walk *w)
 {
@@ -32,7 +32,7 @@ static __always_inline void wl_read_wlan(struct wl_walk *w)
 		return;
 	control = wl_load16(p);
 	sequence = wl_load16(p + 22);
-	/* Access points of Cisco exchange the two bytes in what they send through CAPWAP. */
+	/* Cisco access points exchange the two bytes in frames that they send through CAPWAP. */
 	if ((control & WL_WLAN_KIND) != WL_WLAN_DATA && (control >> 8 & WL_WLAN_KIND) == WL_WLAN_DATA &&
 	    wl_inside(w))
 		control = (control >> 8 | control << 8) & 0xffff;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * A packet as Wirelane gives it to functions of yours: to steering programs (steer.h) and plug-ins
- * (plugin.h), which include this file. It includes no other.
+ * A packet as Wirelane passes it to functions of users: to steering programs (steer.h) and plug-ins
+ * (plugin.h), which include this file. It includes no other file.
  *
- * The size of what is given may grow at its end; what is here stays where it is.
+ * The struct may grow at its end; existing fields keep their offsets.
  */
 #ifndef WIRELANE_PACKET_H
 #define WIRELANE_PACKET_H
@@ -12,7 +12,7 @@ typedef __UINT8_TYPE__ packet_u8;
 typedef __UINT16_TYPE__ packet_u16;
 typedef __UINT32_TYPE__ packet_u32;
 
-/* Bytes of a packet that are given. A power of two. */
+/* Number of bytes of a packet that are passed. A power of two. */
 #define PACKET_BYTES 256
 
 /* wirelane_headers.l3 */
@@ -27,16 +27,16 @@ typedef __UINT32_TYPE__ packet_u32;
 #define PACKET_IP_PORTS	   0x04 /* src_port and dst_port are valid */
 #define PACKET_IP_TCP	   0x08 /* tcp_flags, tcp_seq, tcp_ack, tcp_window are valid */
 #define PACKET_IP_ICMP	   0x10 /* icmp_type and icmp_code are valid */
-#define PACKET_IP_OPTIONS  0x20 /* IPv4 options or IPv6 extension headers were stepped over */
+#define PACKET_IP_OPTIONS  0x20 /* IPv4 options or IPv6 extension headers were skipped */
 #define PACKET_IP_OPAQUE   0x40 /* what follows is encrypted or unknown: no transport header */
 
-/* An offset that is not there. */
+/* The offset of a missing header. */
 #define PACKET_NO_OFFSET 0xffff
 
 /*
- * One network layer with its transport header. What a flag says is not valid is 0. Addresses and ports are as
- * they stand in the packet (network byte order: packet_be16(), packet_be32()), everything else is in the
- * order of the host. Offsets count from the packet's first byte, which is bytes[0].
+ * One network layer with its transport header. Fields that a flag declares invalid are 0. Addresses and ports
+ * are in network byte order, as in the packet (packet_be16(), packet_be32()), everything else is in host
+ * order. Offsets count from the packet's first byte, which is bytes[0].
  */
 struct wirelane_headers {
 	packet_u8 src[16]; /* IPv4: the first 4 bytes, the rest zero. ARP: the sender's protocol address */
@@ -51,7 +51,7 @@ struct wirelane_headers {
 	packet_u8 tcp_flags;
 	packet_u8 icmp_type;
 	packet_u8 icmp_code;
-	packet_u16 l3_off;	/* of the network header; PACKET_NO_OFFSET where there is none */
+	packet_u16 l3_off;	/* of the network header; PACKET_NO_OFFSET if there is none */
 	packet_u16 l4_off;	/* of the transport header, the same */
 	packet_u16 payload_off; /* first byte behind the transport header, the same */
 	packet_u16 tcp_window;
@@ -60,18 +60,18 @@ struct wirelane_headers {
 	packet_u32 tcp_seq;
 	packet_u32 tcp_ack;
 	packet_u16 frag_off; /* offset of this fragment in bytes */
-	packet_u16 ident;    /* IPv4 identification plus UDP checksum, of what is there */
+	packet_u16 ident;    /* IPv4 identification plus UDP checksum, as far as present */
 };
 
 /* wirelane_packet.flags */
 #define PACKET_CUT	 0x0001 /* the packet ends before its headers do */
 #define PACKET_MALFORMED 0x0002 /* a header contradicts itself */
-#define PACKET_DEEP	 0x0004 /* more headers than are followed */
+#define PACKET_DEEP	 0x0004 /* more headers than the parser follows */
 #define PACKET_TUNNEL	 0x0008 /* inner is valid */
 #define PACKET_VLAN	 0x0010 /* vlan_tci[0] is valid */
 #define PACKET_MPLS	 0x0020 /* mpls_label is valid */
 #define PACKET_EGRESS	 0x0200 /* the packet is leaving the device */
-#define PACKET_GSO	 0x0400 /* a segmentation-offload packet: longer than anything on the wire */
+#define PACKET_GSO	 0x0400 /* a segmentation-offload packet: longer than any packet on the wire */
 
 /* wirelane_packet.tunnel */
 #define PACKET_TUNNEL_NONE	0
@@ -94,11 +94,11 @@ struct wirelane_headers {
 #define PACKET_TUNNEL_AYIYA	17
 #define PACKET_TUNNEL_NSH	18
 
-/* wirelane_packet.link: how the packet begins */
+/* wirelane_packet.link: the first header of the packet */
 #define PACKET_LINK_ETHERNET 0
-#define PACKET_LINK_RAW	     1 /* with its IP header */
+#define PACKET_LINK_RAW	     1 /* IP without a link-layer header */
 
-/* A packet. What is not there is 0. */
+/* A packet. Missing fields are 0. */
 struct wirelane_packet {
 	packet_u32 workers;    /* of the group */
 	packet_u32 hash;       /* symmetric flow hash of 31 bits, of the inner headers with --inner; equal for
@@ -107,13 +107,13 @@ struct wirelane_packet {
 				*/
 	packet_u32 wire_len;   /* bytes of the packet, without FCS */
 	packet_u32 queue;      /* RX queue */
-	packet_u32 bytes_len;  /* of bytes[] that are the packet's; the others are 0 */
+	packet_u32 bytes_len;  /* number of valid bytes in bytes[]; the others are 0 */
 	packet_u32 tunnel_id;  /* VNI, TEID, GRE key, session, ...; host order */
 	packet_u32 mpls_label; /* the top of the stack: the 20-bit label */
 	packet_u16 flags;      /* PACKET_CUT and so on */
 	packet_u16 eth_type;   /* host order, behind VLAN tags, MPLS and PPPoE */
 	packet_u16 vlan_tci[2]; /* outermost first, host order; the id is the low 12 bits */
-	packet_u8 vlan_count;	/* tags there are; also one that the card took out, which is put back */
+	packet_u8 vlan_count;	/* number of tags, including one that the card has stripped */
 	packet_u8 mpls_count;
 	packet_u8 tunnel;	       /* PACKET_TUNNEL_*: of the innermost tunnel */
 	packet_u8 link;		       /* PACKET_LINK_* */
@@ -124,7 +124,7 @@ struct wirelane_packet {
 
 #define PACKET_INLINE static inline __attribute__((always_inline, unused))
 
-/* The byte at this offset, 0 beyond what is there. The verifier follows what it is given here. */
+/* The byte at this offset, 0 beyond the available bytes. The verifier accepts any offset. */
 PACKET_INLINE packet_u8 packet_byte(const struct wirelane_packet *packet, packet_u32 offset)
 {
 	/* Keeps the compiler from comparing one register and using another. */
@@ -146,13 +146,13 @@ PACKET_INLINE packet_u32 packet_32_at(const struct wirelane_packet *packet, pack
 	return packet_16_at(packet, offset) << 16 | packet_16_at(packet, offset + 2);
 }
 
-/* A port, as a number of the host. */
+/* A port in host byte order. */
 PACKET_INLINE packet_u16 packet_be16(packet_u16 wire)
 {
 	return __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ ? __builtin_bswap16(wire) : wire;
 }
 
-/* The four bytes of an address, as a number of the host: 10.0.0.1 is 0x0a000001. */
+/* The four bytes of an address in host byte order: 10.0.0.1 is 0x0a000001. */
 PACKET_INLINE packet_u32 packet_be32(const packet_u8 *address)
 {
 	return (packet_u32)address[0] << 24 | (packet_u32)address[1] << 16 | (packet_u32)address[2] << 8 |

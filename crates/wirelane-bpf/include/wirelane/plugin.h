@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Plug-ins for Wirelane: a function of your own, in BPF, that rules ask as a condition.
+ * Plug-ins for Wirelane: a function of yours, in BPF, that rules use as a condition.
  *
  *	#include <wirelane/plugin.h>
  *
@@ -23,35 +23,34 @@
  *
  * The file needs nothing else: this header includes packet.h, which describes a packet, and no other.
  *
- * What it returns
- *   PLUGIN_NO        the packet does not match; any number that is not below says the same
+ * Results
+ *   PLUGIN_NO        the packet does not match; any number that is not listed here means the same
  *   PLUGIN_MATCH     it matches
  *   PLUGIN_DROP, PLUGIN_COUNT, PLUGIN_DIGEST
  *                    it matches, and rules whose action is "plugin" drop it, only count it, or deliver a
- *digest of it. After PLUGIN_MATCH they pass it. Rules with another action follow that.
+ *                    digest of it. After PLUGIN_MATCH they pass it. Rules with another action apply that one.
  *
- * What it is given
- *   packet           what Wirelane has found in the packet's headers, and its first PACKET_BYTES bytes
+ * Arguments
+ *   packet           the parsed headers of the packet, and its first PACKET_BYTES bytes
  *                    (struct wirelane_packet). With a tunnel, packet->inner are the headers inside.
- *   answer           where it may leave a note, which goes into the packet's record if it matches; of several
+ *   answer           an optional note, which is added to the packet's record if it matches; of several
  *                    plug-ins the first note. And its counters, by plugin_add().
  *
- * When it is asked
- *   Where all other conditions of a rule hold, in the order of the rules, and no rule before has ended the
- *   search: at most once for a packet and a capture. Then all plug-ins are asked that the rules name.
+ * When it runs
+ *   If all other conditions of a rule hold, in the order of the rules, and no earlier rule has ended the
+ *   search: at most once for a packet and a capture. Then all plug-ins run that the rules name.
  *
- * What it may do
- *   It runs in the kernel, in the place where the packet is received. The kernel's verifier must accept it:
- *   loops must end, memory must be read within bounds (that is what packet_byte() and the others are for).
- *BPF helpers that need no context may be called, but for bpf_loop().
+ * Restrictions
+ *   It runs in the kernel, in the receive path. The kernel's verifier must accept it: loops must end, memory
+ *   must be read within bounds (use packet_byte() and the other functions). BPF helpers that need no context
+ *   may be called, except bpf_loop().
  *
- *   It has no state but its counters: maps, and variables that can be written, are refused. It runs on
- *several CPUs at once, and is loaded anew whenever another plug-in comes to the device. Constant tables are
- *fine
+ *   It has no state except its counters: maps and writable variables are rejected. It runs on several CPUs at
+ *   once, and is reloaded whenever another plug-in is added to the device. Constant tables are allowed
  *   (`static const`), and so are functions of its own, as long as they are `static`.
  *
  *   Its time is measured. A plug-in that takes longer than --plugin-budget is switched off (for one capture,
- *   in one lane): it does not match any more.
+ *   in one lane) and no longer matches.
  *
  *   The stack is shared with Wirelane's part: use no more than 128 bytes of it. There is no licence section:
  *   the licence is that of Wirelane's program, Dual BSD/GPL.
@@ -61,12 +60,12 @@
 
 #include "packet.h"
 
-/* The version of this header, which the plug-in's name carries: raised when a meaning changes. */
+/* The version of this header, which is part of the plug-in's name: incremented when a meaning changes. */
 #define PLUGIN_VERSION 1
 
 typedef __UINT64_TYPE__ plugin_u64;
 
-/* What a plug-in returns. */
+/* Results of a plug-in. */
 #define PLUGIN_NO	     0
 #define PLUGIN_MATCH	     1
 #define PLUGIN_PASS	     PLUGIN_MATCH
@@ -74,14 +73,14 @@ typedef __UINT64_TYPE__ plugin_u64;
 #define PLUGIN_COUNT	     3
 #define PLUGIN_DIGEST	     4
 
-#define PLUGIN_NOTE	     32 /* bytes of a note, at most */
+#define PLUGIN_NOTE	     32 /* maximum length of a note in bytes */
 #define PLUGIN_MOST_COUNTERS 8
-#define PLUGIN_COUNTER_NAME  16 /* letters of a counter's name, and the zero behind them */
+#define PLUGIN_COUNTER_NAME  16 /* letters of a counter's name, and the terminating zero */
 
-/* What a plug-in says of a packet beside what it returns. It is all 0 at first. */
+/* Output of a plug-in beside its result. All fields are 0 at first. */
 struct plugin_answer {
-	plugin_u64 add[PLUGIN_MOST_COUNTERS]; /* to its counters, whether it matches or not */
-	packet_u32 note_len; /* bytes of the note; beyond PLUGIN_NOTE counts as PLUGIN_NOTE */
+	plugin_u64 add[PLUGIN_MOST_COUNTERS]; /* added to its counters, whether it matches or not */
+	packet_u32 note_len; /* bytes of the note; larger values count as PLUGIN_NOTE */
 	packet_u32 reserved;
 	packet_u8 note[PLUGIN_NOTE];
 } __attribute__((aligned(8)));
@@ -90,7 +89,7 @@ struct plugin_answer {
 #define plugin_add(answer, number, value)                                                                    \
 	((void)((answer)->add[(number) & (PLUGIN_MOST_COUNTERS - 1)] += (value)))
 
-/* The next byte of the note. What does not fit is left out. */
+/* Appends a byte to the note. Bytes beyond PLUGIN_NOTE are dropped. */
 PACKET_INLINE void plugin_note(struct plugin_answer *answer, packet_u8 byte)
 {
 	packet_u32 at = answer->note_len;
@@ -115,7 +114,7 @@ PACKET_INLINE void plugin_note(struct plugin_answer *answer, packet_u8 byte)
 
 /*
  * Begins the plug-in; `packet` is a pointer to a struct wirelane_packet, `answer` one to a struct
- * plugin_answer. The check for NULL, which cannot be, is asked for by the verifier.
+ * plugin_answer. The verifier requires the check for NULL, which never occurs.
  */
 #define PLUGIN(packet, answer)                                                                               \
 	PACKET_INLINE int plugin_this(const struct wirelane_packet *packet, struct plugin_answer *answer);   \

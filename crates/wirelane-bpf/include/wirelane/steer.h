@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Steering programs for Wirelane: a function of your own, in BPF, that says which worker gets a packet.
+ * Steering programs for Wirelane: a function of yours, in BPF, that chooses the worker of a packet.
  *
  *	#include <wirelane/steer.h>
  *
@@ -16,22 +16,21 @@
  *
  * The file needs nothing else: this header includes packet.h, which describes a packet, and no other.
  *
- * What it returns
- *   0 or more        the worker; it counts modulo packet->workers: packet->hash can be returned as it is
+ * Results
+ *   0 or more        the worker, modulo packet->workers: packet->hash can be returned as it is
  *   STEER_NOT_MINE   (or anything below 0) the group does not want the packet: `filtered` in its ledger, and
  *                    with --exclusive it goes on to the host
  *
- * What it is given
- *   A struct steer_packet: what Wirelane has found in the packet's headers, and its first STEER_BYTES bytes.
+ * Argument
+ *   A struct steer_packet: the parsed headers of the packet, and its first STEER_BYTES bytes.
  *
- * What it may do
- *   It runs in the kernel, in the place where the packet is received, once for each packet of a group that
- *   uses it. The kernel's verifier must accept it: loops must end, memory must be read within bounds (that is
- *   what steer_byte() and the others below are for). BPF helpers that need no context may be called, but for
- *   bpf_loop().
+ * Restrictions
+ *   It runs in the kernel, in the receive path, once for each packet of a group that uses it. The kernel's
+ *   verifier must accept it: loops must end, memory must be read within bounds (use steer_byte() and the
+ *   other functions below). BPF helpers that need no context may be called, except bpf_loop().
  *
- *   It has no state: maps, and variables that can be written, are refused. It runs on several CPUs at once,
- *   and is loaded anew whenever another steering program comes to the device. Constant tables are fine
+ *   It has no state: maps and writable variables are rejected. It runs on several CPUs at once, and is
+ *   reloaded whenever another steering program is added to the device. Constant tables are allowed
  *   (`static const`), and so are functions of its own, as long as they are `static`.
  *
  *   The stack is shared with Wirelane's part: use no more than 128 bytes of it. There is no licence section:
@@ -42,17 +41,17 @@
 
 #include "packet.h"
 
-/* The version of this header, which the program's name carries: raised when a meaning changes. */
+/* The version of this header, which is part of the program's name: incremented when a meaning changes. */
 #define STEER_VERSION 1
 
 typedef packet_u8 steer_u8;
 typedef packet_u16 steer_u16;
 typedef packet_u32 steer_u32;
 
-/* To be returned for a packet that the group does not want. */
+/* Result for a packet that the group does not want. */
 #define STEER_NOT_MINE (-1)
 
-/* What packet.h has, by the names of steering programs. */
+/* The names of packet.h for steering programs. */
 #define steer_packet	    wirelane_packet
 #define steer_headers	    wirelane_headers
 #define steer_byte	    packet_byte
@@ -96,8 +95,8 @@ typedef packet_u32 steer_u32;
 #define STEER_FUNCTION wirelane_steer_v1_0
 
 /*
- * Begins the program; `packet` is a pointer to a struct steer_packet. The check for NULL, which cannot be, is
- * asked for by the verifier.
+ * Begins the program; `packet` is a pointer to a struct steer_packet. The verifier requires the check for
+ * NULL, which never occurs.
  */
 #define STEERING_PROGRAM(packet)                                                                             \
 	STEER_INLINE int steer_this(const struct steer_packet *packet);                                      \

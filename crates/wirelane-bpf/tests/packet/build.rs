@@ -1,4 +1,4 @@
-//! Packets from parts: each function gives the bytes of one header with its payload behind it.
+//! Builds packets from parts: each function returns the bytes of one header followed by its payload.
 
 /// 10.0.0.1, the source of all IPv4 packets here.
 pub const A4: [u8; 4] = [10, 0, 0, 1];
@@ -20,7 +20,7 @@ pub fn ethernet(ether_type: u16, payload: &[u8]) -> Vec<u8> {
     join(&[&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2], &ether_type.to_be_bytes(), payload])
 }
 
-/// A VLAN tag behind an Ethernet header that names it: TCI and the EtherType of what follows.
+/// A VLAN tag behind an Ethernet header with its EtherType: TCI and the EtherType of the payload.
 pub fn tag(tci: u16, ether_type: u16, payload: &[u8]) -> Vec<u8> {
     join(&[&tci.to_be_bytes(), &ether_type.to_be_bytes(), payload])
 }
@@ -34,7 +34,7 @@ pub fn pppoe(protocol: u16, payload: &[u8]) -> Vec<u8> {
     join(&[&[0x11, 0, 0, 7], &length.to_be_bytes(), &protocol.to_be_bytes(), payload])
 }
 
-/// IPv4 with everything that varies; `fragment` is the flags and offset field.
+/// IPv4 with all variable fields; `fragment` is the flags and offset field.
 pub fn ipv4_full(
     proto: u8,
     fragment: u16,
@@ -67,7 +67,7 @@ pub fn ipv6(next: u8, payload: &[u8]) -> Vec<u8> {
     join(&[&[0x6b, 0x80, 0, 0], &length.to_be_bytes(), &[next, 62], &address6(1), &address6(2), payload])
 }
 
-/// An IPv6 extension header of the common shape, of `units` times 8 bytes.
+/// An IPv6 extension header of the common format, of `units` times 8 bytes.
 pub fn extension(next: u8, units: usize, payload: &[u8]) -> Vec<u8> {
     let mut header = vec![0; units * 8];
     header[0] = next;

@@ -5,7 +5,7 @@ use std::mem::offset_of;
 use wirelane_bpf::instance::{Balance, EgressDevices, Group, Instance, Mark, Reader, Ring, Tally};
 use wirelane_bpf::rules;
 
-/// What lanes and workers write must not share a cache line: neither two rings nor the two sides of one.
+/// Memory that lanes and workers write must not share a cache line: neither two rings nor the two sides of one.
 #[test]
 fn writers_have_cache_lines_of_their_own() {
     const LINE: usize = 64;

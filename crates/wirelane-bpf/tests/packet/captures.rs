@@ -14,7 +14,7 @@ pub struct Packet {
     pub wire_len: u32,
 }
 
-/// The folder of the corpus, or None after saying that `what` is left out.
+/// The folder of the corpus, or None after printing that `what` is skipped.
 pub fn corpus(what: &str) -> Option<PathBuf> {
     let folder = std::env::var_os("WIRELANE_CORPUS")
         .map(PathBuf::from)
@@ -66,12 +66,12 @@ pub fn contents(path: &Path) -> Vec<u8> {
     plain
 }
 
-/// The link type that a capture file's LINKTYPE_ number means to the parser.
+/// The parser's link type for a LINKTYPE_ number of a capture file.
 pub fn link_of(number: i32) -> LinkType {
     u32::try_from(number).map_or(LinkType::Other, LinkType::from_number)
 }
 
-/// All packets that can be read; a broken file ends where it breaks.
+/// All packets that can be read; a broken file ends at the damage.
 pub fn packets(path: &Path) -> Vec<Packet> {
     let bytes = contents(path);
     let mut packets = Vec::new();
@@ -96,7 +96,7 @@ pub fn packets(path: &Path) -> Vec<Packet> {
 
 fn take(block: PcapBlockOwned<'_>, links: &mut Vec<LinkType>, packets: &mut Vec<Packet>) {
     let mut push = |link: Option<&LinkType>, data: &[u8], captured: u32, wire_len: u32| {
-        // pcapng pads data to a multiple of 4; the captured length says how much of it is the packet.
+        // pcapng pads data to a multiple of 4; the captured length tells how much of it is the packet.
         let data = data[..data.len().min(captured as usize)].to_vec();
         packets.push(Packet { link: link.copied().unwrap_or(LinkType::Other), data, wire_len });
     };

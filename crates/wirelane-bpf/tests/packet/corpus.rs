@@ -8,7 +8,7 @@ use wirelane_bpf::native;
 
 const SEED: u32 = 0x5eed;
 
-/// What the native compilation finds, in the form of what the kernel's probe returns.
+/// The result of the native compilation, in the format of the kernel's probe.
 fn native_found(packet: &Packet, data: &[u8], follow: bool) -> Found {
     let parsed = native::parse(packet.link, data, follow);
     let mut record = RecordHeader::default();
@@ -21,7 +21,7 @@ fn native_found(packet: &Packet, data: &[u8], follow: bool) -> Found {
     }
 }
 
-/// What holds for every result, whatever the packet.
+/// Checks the invariants of every result, whatever the packet.
 fn check(parsed: &Parsed, data: &[u8], follow: bool, context: &str) {
     assert_eq!(parsed.pad, [0, 0], "{context}: scratch is left behind");
     let tunnel = parsed.flags & flags::TUNNEL != 0;
@@ -47,7 +47,7 @@ fn kernel_and_native_agree_on_every_packet() {
     let (mut compared, mut native_only) = (0u32, 0u32);
     for capture in captures(&corpus) {
         for (number, packet) in packets(&capture.path).iter().enumerate() {
-            // A record longer than any packet is a hostile file's; its first bytes parse like the whole.
+            // A record longer than any packet is from a hostile file; its first bytes parse like the whole.
             let data = &packet.data[..packet.data.len().min(1 << 20)];
             for follow in [true, false] {
                 let context = format!("{} packet {} follow {follow}", capture.id, number + 1);

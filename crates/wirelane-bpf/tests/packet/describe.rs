@@ -1,10 +1,10 @@
-//! A parse result as one line of text, which the packet tables are written in.
+//! Formats a parse result as one line of text, the format of the packet tables.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use wirelane_bpf::layout::{Ip, NO_OFFSET, Parsed, flags, ip_flags, l3, tunnel};
 
-/// All fields that are valid. What is absent is left out of the text.
+/// Formats all valid fields. Absent fields are omitted.
 pub fn describe(parsed: &Parsed) -> String {
     let mut words = Vec::new();
     if parsed.eth_type != 0 {

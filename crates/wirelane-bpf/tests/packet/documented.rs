@@ -1,4 +1,4 @@
-//! The list of link types in the documents is that of the parser.
+//! The list of link types in the documentation matches that of the parser.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use wirelane_bpf::layout::{LinkType, tunnel};
 
 #[test]
 fn the_documents_say_what_is_parsed() {
-    // In the program, as other kernels are tested without the tree.
+    // Included in the program, as other kernels are tested without the source tree.
     let text = include_str!("../../../../docs/reference/protocols.md");
     let (mut listed, mut parsed) = (BTreeSet::new(), 0);
     for line in text.lines() {

@@ -37,10 +37,10 @@ fn expected(truth: &Value) -> Sums {
     sums
 }
 
-/// The link type that the parser does not know of the captures that have flows to tshark: netlink.
+/// The capture with a link type that the parser does not know, but with flows in tshark: netlink.
 const OTHER_LINKS: [&str; 1] = ["pcapplusplus--microsecs_big_endian"];
 
-/// The protocol and the ports as tshark's fields give them; what they are is in the corpus's README.
+/// The protocol and the ports in tshark's field format; the corpus's README describes it.
 fn transport(parsed: &Parsed, data: &[u8]) -> (String, Option<(u16, u16)>) {
     let outer = &parsed.outer;
     let ports = |ip: &Ip| {
@@ -48,7 +48,7 @@ fn transport(parsed: &Parsed, data: &[u8]) -> (String, Option<(u16, u16)>) {
         (ip.flags & ip_flags::PORTS != 0).then_some(ports)
     };
     if outer.l3 == l3::IPV4 {
-        // `ip.proto` is the field of the IPv4 header. We step over AH (51) to what it protects.
+        // `ip.proto` is the field of the IPv4 header. The parser skips AH (51).
         return match data[usize::from(outer.l3_off) + 9] {
             1 => ("icmp".to_owned(), None),
             6 => ("tcp".to_owned(), ports(outer)),
@@ -58,11 +58,11 @@ fn transport(parsed: &Parsed, data: &[u8]) -> (String, Option<(u16, u16)>) {
         };
     }
     if outer.flags & ip_flags::LATER != 0 {
-        // Later IPv6 fragments are data to tshark, whatever they are fragments of.
+        // tshark treats later IPv6 fragments as data, whatever they are fragments of.
         return ("ipv6-other:data".to_owned(), None);
     }
-    // The truth names the protocol of IPv6 by the first layer in the frame that is not IPv6 itself, so with
-    // IPv6 in IPv6 it is the innermost one's.
+    // tshark's reference names the protocol of IPv6 by the first layer in the frame other than IPv6, so with IPv6 in
+    // IPv6 it is that of the innermost one.
     let ip = if outer.proto == 41 && parsed.flags & flags::TUNNEL != 0 { &parsed.inner } else { outer };
     let name = match ip.proto {
         6 => "tcp",
@@ -93,7 +93,7 @@ fn key_of(parsed: &Parsed, data: &[u8]) -> String {
     key(&proto, &text(src), &sport, &text(dst), &dport)
 }
 
-/// What we find. None if a packet has a link type that the parser does not know.
+/// The sums of the native parser. None if a packet has a link type that the parser does not know.
 fn found(capture: &Capture) -> Option<Sums> {
     let mut sums = Sums::new();
     for packet in packets(&capture.path) {
@@ -107,7 +107,7 @@ fn found(capture: &Capture) -> Option<Sums> {
     Some(sums)
 }
 
-/// What one has and the other has not.
+/// Entries that are in only one of the two, or differ.
 fn differences(expected: Sums, found: &Sums) -> Option<String> {
     let theirs: Vec<_> = expected.iter().filter(|(key, sum)| found.get(*key) != Some(sum)).collect();
     let ours: Vec<_> = found.iter().filter(|(key, sum)| expected.get(*key) != Some(sum)).collect();

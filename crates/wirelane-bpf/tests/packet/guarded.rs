@@ -1,11 +1,11 @@
-//! A buffer whose last byte lies directly before a page that cannot be read: a parser that reads past the end
-//! of a packet does not get away with it.
+//! A buffer whose last byte is directly before an unreadable page: a parser that reads past the end of a packet
+//! crashes.
 
 use std::ptr;
 
 const PAGE: usize = 4096;
 
-/// Room for packets of up to `capacity` bytes.
+/// A buffer for packets of up to `capacity` bytes.
 pub struct Guarded {
     start: *mut u8,
     capacity: usize,
@@ -33,7 +33,7 @@ impl Guarded {
         Guarded { start, capacity }
     }
 
-    /// A copy of `data` that ends where reading ends.
+    /// A copy of `data` whose end is at the unreadable page.
     pub fn place(&mut self, data: &[u8]) -> &[u8] {
         assert!(data.len() <= self.capacity);
         // SAFETY: the last data.len() bytes before the guard page are within the mapping and writable, no

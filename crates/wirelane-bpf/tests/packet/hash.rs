@@ -1,4 +1,4 @@
-//! The flow hash: symmetric, the same for all fragments, and spread over the buckets; and steering.
+//! The flow hash: symmetric, the same for all fragments, and evenly distributed over the buckets; and steering.
 
 use std::collections::HashSet;
 
@@ -38,7 +38,7 @@ fn everything_that_makes_a_flow_changes_the_hash() {
         udp4(A4, 1000, [10, 0, 0, 3], 53),
         udp4(A4, 1001, B4, 53),
         udp4(A4, 1000, B4, 54),
-        // The ports change sides, the addresses do not: another flow.
+        // Ports are exchanged, addresses are not: another flow.
         udp4(A4, 53, B4, 1000),
         Ip { proto: 6, ..flow },
         Ip { flags: ip_flags::FRAGMENT, ..flow },
@@ -78,8 +78,8 @@ fn all_fragments_of_a_datagram_have_one_hash() {
     );
 }
 
-/// The papers' load: one source, 4096 rotating destinations. Over 512 buckets 8 flows each are expected, with
-/// a standard deviation of 2.8; chi square has 511 degrees of freedom (deviation 32).
+/// The load used in the papers: one source, 4096 rotating destinations. Over 512 buckets 8 flows each are expected,
+/// with a standard deviation of 2.8; chi square has 511 degrees of freedom (deviation 32).
 #[test]
 fn rotating_destinations_spread_over_the_buckets() {
     for seed in [0, 1, 0xdead_beef] {
@@ -185,7 +185,7 @@ fn every_hash_is_in_one_of_equal_shares() {
     for shares in [1u32, 2, 3, 4, 7, 16, 64] {
         let mut sizes = vec![0u32; shares as usize];
         for n in 0..64_000u32 {
-            // Knuth's step: spread evenly over all values, the last one among them.
+            // Knuth's step: evenly distributed over all values, including the last one.
             let hash = if n == 0 { u32::MAX } else { n.wrapping_mul(0x9e37_79b9) };
             let of: Vec<u32> =
                 (0..shares).filter(|share| native::is_in_share(hash, *share, shares)).collect();
@@ -194,7 +194,7 @@ fn every_hash_is_in_one_of_equal_shares() {
         }
         let (least, most) = (sizes.iter().min().unwrap(), sizes.iter().max().unwrap());
         assert!(most - least <= 8, "{shares}: {sizes:?}");
-        // A share that is not there has nothing.
+        // A share that is out of range has nothing.
         assert!(!native::is_in_share(u32::MAX, shares, shares) && !native::is_in_share(0, shares, shares));
     }
 }

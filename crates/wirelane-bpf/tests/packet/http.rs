@@ -1,4 +1,4 @@
-//! Recognising HTTP: which packets have heads in them.
+//! HTTP detection: packets with heads.
 
 use wirelane_bpf::http::{First, HEAD_MOST, HttpHalf, Line, first, head_end};
 
@@ -17,7 +17,7 @@ fn methods_and_status_lines_are_known_and_their_beginnings_too_short() {
             let expected = if length < enough { First::Short } else { First::Request };
             assert_eq!(first(&line.as_bytes()[..length]), expected, "{line} {length}");
         }
-        // One letter changed, or no blank behind it.
+        // One letter changed, or no blank after the method.
         for at in 0..enough {
             let mut other = line.clone().into_bytes();
             other[at] ^= 0x20;
@@ -54,7 +54,7 @@ fn heads_end_with_the_first_empty_line() {
     }
 }
 
-/// Which of these packets, one behind the other, have heads in them.
+/// Whether each of these consecutive packets contains a head.
 fn chosen(packets: &[&[u8]]) -> (Vec<bool>, HttpHalf) {
     let (mut half, mut seq) = (HttpHalf::default(), u32::MAX - 20);
     let chosen = packets.iter().map(|packet| {
@@ -76,7 +76,7 @@ fn packets_with_heads_are_chosen_and_bodies_are_counted() {
     ]);
     assert_eq!(up, [true, true, true, false, true]);
     assert_eq!((half.heads, half.body), (2, 9));
-    // Letter by letter, and one head behind the other.
+    // Letter by letter, and two consecutive heads.
     let (up, half) = chosen(&[
         b"G",
         b"E",
@@ -88,10 +88,10 @@ fn packets_with_heads_are_chosen_and_bodies_are_counted() {
     ]);
     assert_eq!(up, [true, true, true, true, true, true, false]);
     assert_eq!((half.heads, half.body), (2, 8));
-    // What begins like one and is none.
+    // Texts that begin like a head, but are not one.
     let (up, _) = chosen(&[b"GE", b"NTLE STRANGER", b"GET of nothing"]);
     assert_eq!(up, [true, false, true]);
-    // A head that is larger than is followed.
+    // A head that exceeds the maximum length.
     let many = vec![b'x'; HEAD_MOST];
     let (up, half) = chosen(&[b"GET / HTTP/1.1\r\n", &many, &many, b"POST / HTTP/1.1\r\n\r\n"]);
     assert_eq!(up, [true, true, false, true]);
@@ -108,12 +108,12 @@ fn what_was_there_before_is_passed_over_and_what_is_missing_is_counted() {
     // 72 bytes are missing.
     assert!(!half.packet(1100, 10, b"0123456789"));
     assert_eq!((half.body, half.next), (82 + 1, 1110));
-    // Within a head, whatever comes is taken for a part of it.
+    // Within a head, every segment is taken for a part of it.
     assert!(half.packet(1110, 5, b"GET /"));
     assert!(half.packet(1200, 3, b"abc"));
     assert!(half.packet(1203, 6, b"d\r\n\r\nx"));
     assert!(!half.packet(1209, 9, b"GETnothin"));
-    // Only the part that is new.
+    // Only the new part is read.
     let mut half = HttpHalf::default();
     assert!(half.packet(0, 8, b"GET / HT"));
     assert!(half.packet(4, 12, b"/ HTTP/1.1\r\n"));

@@ -1,9 +1,8 @@
 //! Tests of the packet functions, in both of their compilations.
 //!
-//! The native one is always tested. The kernel's is driven by BPF_PROG_TEST_RUN, which needs root: without it
-//! these tests fail and say so, unless WIRELANE_UNPRIVILEGED=1 asks for them to be left out. Tests on real
-//! captures need the corpus, which lies beside the repository or where WIRELANE_CORPUS says, and say that they
-//! are left out where it is absent.
+//! The native one is always tested. The kernel's is run by BPF_PROG_TEST_RUN, which needs root: without it these tests
+//! fail with a message, unless WIRELANE_UNPRIVILEGED=1 skips them. Tests on real captures need the corpus, which is
+//! beside the repository or at WIRELANE_CORPUS, and print that they are skipped if it is absent.
 
 mod build;
 mod cache_lines;

@@ -1,10 +1,10 @@
-//! What etherparse and the native parser say of a packet, in the same words. The fuzz target `second_opinion`
+//! Results of etherparse and the native parser for a packet, in the same format. The fuzz target `second_opinion`
 //! includes this file too.
 
 use etherparse::{IpPayloadSlice, LinkExtSlice, NetSlice, SlicedPacket, TransportSlice};
 use wirelane_bpf::layout::{Ip, NO_OFFSET, Parsed, ip_flags, l3};
 
-/// What is compared: layer, addresses, protocol, offset of the transport header, ports, TCP fields.
+/// The compared fields: layer, addresses, protocol, offset of the transport header, ports, TCP fields.
 #[derive(Debug, PartialEq, Eq, Default)]
 pub(crate) struct Opinion {
     pub(crate) l3: u8,
@@ -21,7 +21,7 @@ pub(crate) struct Opinion {
     vlans: Vec<u16>,
 }
 
-/// What etherparse makes of an Ethernet packet; `None` where it gives up, or does not compare.
+/// The result of etherparse for an Ethernet packet; `None` if it fails, or is not comparable.
 pub(crate) fn theirs(data: &[u8]) -> Option<Opinion> {
     let packet = SlicedPacket::from_ethernet(data).ok()?;
     let mut opinion = Opinion::default();
@@ -54,7 +54,8 @@ pub(crate) fn theirs(data: &[u8]) -> Option<Opinion> {
     };
     opinion.proto = payload.ip_number.0;
     opinion.fragmented = payload.fragmented;
-    // Behind IPv6's "no next header" and mobility there is no transport header; etherparse gives the place all the same.
+    // Behind IPv6's "no next header" and mobility there is no transport header; etherparse reports an offset all the
+    // same.
     let ends_without = opinion.l3 == l3::IPV6 && matches!(opinion.proto, 59 | 135);
     if !payload.fragmented && !ends_without {
         opinion.transport_at = Some(at);
@@ -74,12 +75,12 @@ pub(crate) fn theirs(data: &[u8]) -> Option<Opinion> {
     Some(opinion)
 }
 
-/// What the native parser found.
+/// The result of the native parser.
 pub(crate) fn ours(parsed: &Parsed) -> Opinion {
     let ip: &Ip = &parsed.outer;
     let address = if ip.l3 == l3::IPV4 { 4 } else { 16 };
     let has = |flag: u8| ip.flags & flag != 0;
-    // etherparse reads no transport header in any fragment, the first one included; ours is then not compared.
+    // etherparse reads no transport header in any fragment, including the first one; ours is then not compared.
     let whole = !has(ip_flags::FRAGMENT);
     let by_etherparse = whole && matches!(ip.proto, 6 | 17);
     Opinion {

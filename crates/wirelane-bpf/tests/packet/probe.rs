@@ -1,5 +1,4 @@
-//! `bpf/parse_probe.bpf.c`, loaded: the kernel's compilation of the packet functions, driven by
-//! BPF_PROG_TEST_RUN.
+//! `bpf/parse_probe.bpf.c`, loaded: the kernel's compilation of the packet functions, run by BPF_PROG_TEST_RUN.
 
 use std::mem::MaybeUninit;
 use std::ptr;
@@ -10,13 +9,13 @@ use wirelane_bpf::layout::{LinkType, Parsed, RecordHeader};
 use wirelane_bpf::native::PARSE_TUNNELS;
 use wirelane_bpf::skel::parse_probe::{ParseProbeSkel, ParseProbeSkelBuilder};
 
-/// BPF_PROG_TEST_RUN refuses XDP packets that are shorter (the kernel's ETH_HLEN).
+/// Minimum length of XDP packets for BPF_PROG_TEST_RUN (the kernel's ETH_HLEN).
 pub const SHORTEST: usize = 14;
-/// And longer than what fits a page beside headroom and tailroom as one linear buffer; beyond, the rest would
-/// go to fragments, which the parser does not see.
+/// Maximum length of one linear buffer in a page beside headroom and tailroom; the rest of a longer packet would be in
+/// fragments, which the parser does not read.
 pub const LONGEST: usize = 3400;
 
-/// What the kernel found in one packet (`struct probe_output`).
+/// The kernel's results for one packet (`struct probe_output`).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Found {
@@ -32,14 +31,14 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// Loads the program. None where the caller said WIRELANE_UNPRIVILEGED=1; a panic that says what is
-    /// missing otherwise.
+    /// Loads the program. None if the environment has WIRELANE_UNPRIVILEGED=1; otherwise a failure panics with the
+    /// reason.
     pub fn load(what: &str) -> Option<Probe> {
         if std::env::var_os("WIRELANE_UNPRIVILEGED").is_some_and(|value| value == "1") {
             println!("left out: {what} (WIRELANE_UNPRIVILEGED=1: no kernel program is loaded)");
             return None;
         }
-        // The object outlives the skeleton; one per test, so it may as well live as long as the process.
+        // The object must outlive the skeleton; there is one per test, so it is leaked.
         let object: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
         let open = ParseProbeSkelBuilder::default().open(object).expect("the embedded BPF object is valid");
         match open.load() {
@@ -74,8 +73,8 @@ impl Probe {
             .expect("the output map is readable")
             .expect("an array has all its entries");
         assert_eq!(bytes.len(), size_of::<Found>(), "Found mirrors struct probe_output");
-        // SAFETY: the length is that of Found, whose fields are integers and arrays of integers, so that any
-        // bytes are a valid value; the read does not ask for alignment.
+        // SAFETY: the length is that of Found, whose fields are integers and arrays of integers, so that any bytes are
+        // a valid value; the read does not require alignment.
         unsafe { ptr::read_unaligned(bytes.as_ptr().cast()) }
     }
 }

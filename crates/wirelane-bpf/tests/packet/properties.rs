@@ -46,11 +46,11 @@ fn random_bytes() {
     hold("random bytes", 20_000, (select(links), vec(any::<u8>(), 0..200), any::<bool>()));
 }
 
-/// A packet with something of everything in a random order: layers are drawn until one ends the packet.
+/// A packet with all kinds of layers in a random order: layers are drawn until one ends the packet.
 fn layered() -> impl Strategy<Value = Vec<u8>> {
     vec((0u8..16, any::<u16>()), 0..12).prop_map(|layers| {
         let mut packet = udp(1, 2, b"payload");
-        // From the inside out: `kind` is what the packet so far begins with, as an IP protocol.
+        // From the inside out: `proto` is the IP protocol of the packet built so far.
         let mut proto = 17;
         for (layer, value) in layers {
             let small = value as u8;
@@ -110,7 +110,7 @@ fn mutations_of_good_packets() {
     let strategy = (framed(), edits, any::<Index>(), any::<bool>(), any::<bool>()).prop_map(
         |((link, mut packet), edits, cut, shorten, follow)| {
             for (at, value) in edits {
-                // Edits gather in the first 128 bytes, where headers are.
+                // Edits are concentrated in the first 128 bytes, where headers are.
                 let at = at.index(packet.len().min(128));
                 packet[at] = value;
             }
@@ -123,7 +123,7 @@ fn mutations_of_good_packets() {
     hold("mutations of good packets", 8_000, strategy);
 }
 
-/// Nearly plain packets: each field that plain packets are told by may be something else.
+/// Nearly plain packets: each field that distinguishes plain packets may have another value.
 #[test]
 fn nearly_plain_packets() {
     let edits =
@@ -150,7 +150,7 @@ fn nearly_plain_packets() {
     hold("nearly plain packets", 5_000, strategy);
 }
 
-/// The property tests above are worth something only if their packets reach the depths of the parser.
+/// The property tests above are useful only if their packets reach the inner layers of the parser.
 #[test]
 fn layered_packets_reach_tunnels_and_transports() {
     use wirelane_bpf::layout::{flags, ip_flags};

@@ -7,7 +7,7 @@ use libbpf_rs::{MapCore as _, MapFlags, OpenObject, ProgramInput};
 use wirelane_bpf::rtp::{ReadResult, RtpPacket, RtpPayload, RtpStream, kind, packet_flags};
 use wirelane_bpf::skel::rtp_probe::{RtpProbeSkel, RtpProbeSkelBuilder};
 
-/// Packets of one run (`PROBE_PACKETS`).
+/// Maximum number of packets of one run (`PROBE_PACKETS`).
 const AT_ONCE: usize = 64;
 
 /// `struct probe_packet`.
@@ -61,7 +61,7 @@ fn value<T: Copy>(bytes: &[u8]) -> T {
     unsafe { bytes.as_ptr().cast::<T>().read_unaligned() }
 }
 
-/// Numbers that look like chance, the same every time (xorshift64*).
+/// Pseudo-random numbers, the same every time (xorshift64*).
 struct Dice(u64);
 
 impl Dice {
@@ -77,12 +77,12 @@ impl Dice {
     }
 }
 
-/// Packets of a stream with everything that happens to one.
+/// Packets of a stream with all kinds of events.
 fn packets(dice: &mut Dice, many: usize) -> Vec<Timed> {
     let (mut seq, mut ts, mut now) = (dice.next() as u16, dice.next() as u32, 1 + dice.next() % (1 << 60));
     let mut all: Vec<Timed> = Vec::new();
     while all.len() < many {
-        // Lost: few, many, as many as make the sender begin anew.
+        // Lost packets: few, many, or enough for a restart of the sender.
         let step = match dice.next() % 400 {
             0..4 => 2 + dice.next() % 5,
             4 => 200 + dice.next() % 200,
@@ -171,7 +171,7 @@ fn the_kernel_counts_what_native_code_counts() {
         seen.noise += native.noise;
         seen.payload_changes += native.payload_changes;
     }
-    // Whatever can happen has happened.
+    // Every kind of event has occurred.
     for number in [seen.duplicate, seen.out_of_order, seen.stray, seen.lost] {
         assert!(number > 500, "{seen:?}");
     }

@@ -6,8 +6,8 @@ use wirelane_bpf::native;
 use crate::captures::{captures, corpus, packets};
 use crate::opinion::{ours, theirs};
 
-/// Packets that etherparse reads to their end, and that have more headers than our parser follows: chains of
-/// destination options that were made to be long.
+/// Packets that etherparse reads completely, with more headers than our parser follows: deliberately long chains of
+/// destination options.
 const DEEP: [&str; 3] = [
     "libpcap--ipv6_ext_headers",
     "suricata--ipv6-evasion-ipv6-malformed-fragments-11.frag-11",
@@ -29,7 +29,7 @@ fn etherparse_agrees() {
                 deep.push(capture.id.clone());
                 continue;
             }
-            // etherparse takes the bytes of a later fragment for an authentication header; they are payload.
+            // etherparse mistakes the bytes of a later fragment for an authentication header; they are payload.
             if parsed.outer.proto == 51 && parsed.outer.flags & ip_flags::LATER != 0 {
                 continue;
             }

@@ -1,5 +1,5 @@
-//! Packet tables: what it is, the bytes, and what is found in them. Each runs natively, and in the kernel where
-//! BPF_PROG_TEST_RUN takes it.
+//! Packet tables: description, bytes, and expected result. Each runs natively, and in the kernel if BPF_PROG_TEST_RUN
+//! accepts the packet.
 
 use wirelane_bpf::layout::LinkType::{self, Ethernet, Loop, Null, Other, Raw, Sll, Sll2};
 use wirelane_bpf::native;

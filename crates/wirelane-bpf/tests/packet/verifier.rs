@@ -6,8 +6,8 @@ use std::os::fd::AsFd as _;
 
 use crate::probe::Probe;
 
-/// Instructions that the verifier may walk before it accepts a program; the kernel's limit is a million. One turn of the
-/// parser is a function that is walked once (parse.h). More is a decision: explain it.
+/// Maximum number of instructions that the verifier may walk before it accepts a program; the kernel's limit is a
+/// million. One turn of the parser is a function that is walked once (parse.h). Raising it is a decision: explain it.
 const BUDGET: [(&str, u32); 2] = [("wl_parse_cost", 40_000), ("wl_parse_probe", 40_000)];
 
 fn verified_instructions(probe: &Probe, name: &str) -> u32 {
@@ -32,7 +32,7 @@ fn the_verifier_accepts_the_parser_within_its_budget() {
     }
 }
 
-/// Prints nanoseconds per packet; a figure to look at, as a shared machine gives no bound that could be held.
+/// Prints nanoseconds per packet for information only, as a shared machine allows no reliable bound.
 #[test]
 fn parsing_the_common_packet_is_measured() {
     let Some(probe) = Probe::load("cost of parsing") else { return };

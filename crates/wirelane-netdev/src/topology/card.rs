@@ -1,5 +1,5 @@
-//! A network card as the planner sees it: where it is attached, its queues, who serves them, and what its driver
-//! lets be set.
+//! A network card as seen by the planner: its NUMA node, its queues, the CPUs that serve them, and the settings that
+//! its driver supports.
 
 use std::fs;
 use std::path::Path;
@@ -18,28 +18,28 @@ use crate::{Error, Result};
 pub struct CardQueue {
     /// Its number.
     pub queue: u32,
-    /// The interrupt that announces its packets.
+    /// The interrupt that signals its packets.
     pub irq: Option<u32>,
-    /// Where the interrupt may go.
+    /// The CPUs that the interrupt is allowed on.
     pub irq_cpus: CpuSet,
-    /// Where it does go.
+    /// The CPUs that the interrupt is delivered to.
     pub irq_effective: CpuSet,
-    /// Its NAPI instance, where the kernel tells.
+    /// Its NAPI instance, if the kernel reports it.
     pub napi_id: Option<u32>,
     /// Process id of the kernel thread that polls it.
     pub thread: Option<u32>,
-    /// Where that thread may run.
+    /// The CPUs that this thread is allowed on.
     pub thread_cpus: CpuSet,
-    /// The CPUs to which the stack hands its packets on (RPS).
+    /// The CPUs to which the stack steers its packets (RPS).
     pub rps_cpus: CpuSet,
     /// Entries of its flow table (RFS); 0 is off.
     pub rps_flows: u32,
 }
 
-/// Something the card or the stack does to packets before they are captured (ethtool -k).
+/// A change that the card or the stack makes to packets before they are captured (ethtool -k).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Offload {
-    /// Its name, as the kernel has it: `rx-gro`.
+    /// The kernel's name of the feature: `rx-gro`.
     pub name: String,
     /// Whether it is on.
     pub on: bool,
@@ -60,27 +60,28 @@ pub struct Card {
     pub queues: Vec<CardQueue>,
     /// Whether NAPI polls in kernel threads.
     pub threaded: Option<bool>,
-    /// Whether the kernel can switch a NAPI instance to a thread that polls all the time (Linux 6.19).
+    /// Whether the kernel can switch a NAPI instance to a busy-polling thread (Linux 6.19).
     pub busy_threads: bool,
-    /// Interrupts that are left masked this often after a poll that found nothing (napi_defer_hard_irqs).
+    /// Number of empty polls for which interrupts stay masked (napi_defer_hard_irqs).
     pub defer_hard_irqs: Option<u64>,
-    /// Nanoseconds after which packets that were held back are handed on (gro_flush_timeout).
+    /// Nanoseconds after which held packets are flushed (gro_flush_timeout).
     pub gro_flush_timeout: Option<u64>,
-    /// Its channels, where the driver tells.
+    /// Its channels, if the driver reports them.
     pub channels: Option<Channels>,
-    /// Its RX rings, where the driver tells.
+    /// Its RX rings, if the driver reports them.
     pub ring: Option<RingSize>,
-    /// Its RSS, where the driver tells.
+    /// Its RSS configuration, if the driver reports it.
     pub rss: Option<Rss>,
-    /// What it does to packets.
+    /// Its offloads that change packets.
     pub offloads: Vec<Offload>,
 }
 
 impl Card {
-    /// Reads what sysfs and procfs tell of a device, below `root`. What only ethtool and netlink know is absent.
+    /// Reads the properties that sysfs and procfs show of a device, below `root`. Properties from ethtool and netlink
+    /// are absent.
     ///
     /// # Errors
-    /// [`Error::UnknownDevice`] where the tree has no such device.
+    /// [`Error::UnknownDevice`] if the tree has no such device.
     pub fn read(root: &Path, device: &str) -> Result<Card> {
         let sysfs = Sysfs::under(root, device);
         let queues = sysfs.rx_queues().ok_or_else(|| Error::UnknownDevice {
@@ -97,11 +98,11 @@ impl Card {
         Ok(card)
     }
 
-    /// Looks at a device of this machine, in the network namespace of the calling thread. Without a fitting
-    /// sysfs (after `nsenter --net`) what only it tells is absent.
+    /// Reads a device of this machine, in the network namespace of the calling thread. Without a matching sysfs (after
+    /// `nsenter --net`) the properties from sysfs are absent.
     ///
     /// # Errors
-    /// [`Error::Kernel`] where no socket can be made.
+    /// [`Error::Kernel`] if no socket can be opened.
     pub fn live(device: &Device) -> Result<Card> {
         let mut card = Card {
             device: device.name.clone(),
@@ -133,14 +134,14 @@ impl Card {
         Ok(card)
     }
 
-    /// The most RX queues that can be switched on.
+    /// The maximum number of RX queues that can be enabled.
     pub fn most_queues(&self) -> u32 {
         let now = self.queues.len() as u32;
         self.channels.map_or(now, |channels| channels.most_rx().max(now))
     }
 
-    /// Whether its queues have no interrupts (that can be seen), as those of virtual devices. Their NAPI instances, if
-    /// they have any, come and go with GRO and with captures.
+    /// Whether its queues have no (visible) interrupts, as those of virtual devices. NAPI instances of such devices, if
+    /// they have any, are created and removed with GRO and with captures.
     pub fn is_virtual(&self) -> bool {
         self.queues.iter().all(|queue| queue.irq.is_none())
     }
@@ -181,7 +182,7 @@ impl CardQueue {
         }
     }
 
-    /// The CPU on which packets of this queue are handled, where that is one and known: the thread's, else the
+    /// The CPU that handles packets of this queue, if it is a single known one: the thread's, otherwise the
     /// interrupt's.
     pub fn served_on(&self) -> Option<usize> {
         let one = |set: &CpuSet| (set.len() == 1).then(|| set.first().copied()).flatten();
@@ -193,17 +194,17 @@ impl CardQueue {
 }
 
 impl Channels {
-    /// Channels that receive.
+    /// Number of channels that receive.
     pub fn rx_queues(&self) -> u32 {
         self.rx.0 + self.combined.0
     }
 
-    /// The most channels that can receive at once: of the one kind or of the other, as drivers have it.
+    /// The maximum number of channels that can receive at once: combined or receive-only ones, depending on the driver.
     pub fn most_rx(&self) -> u32 {
         if self.combined.1 > 0 { self.combined.1 } else { self.rx.1 }
     }
 
-    /// These channels, but with `queues` that receive.
+    /// The same channels with `queues` of them receiving.
     #[must_use]
     pub fn with_rx(mut self, queues: u32) -> Channels {
         if self.combined.1 > 0 {

@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 /// CPUs by number.
 pub type CpuSet = BTreeSet<usize>;
 
-/// The highest CPU number that is believed: what a `cpu_set_t` can hold, less one.
+/// The highest accepted CPU number: the capacity of a `cpu_set_t`, less one.
 pub const LAST_CPU: usize = 1023;
 
-/// Reads a list; `None` where it is none. The empty text is the empty set.
+/// Parses a list; `None` if it is malformed. The empty text is the empty set.
 pub fn parse(list: &str) -> Option<CpuSet> {
     let mut set = CpuSet::new();
     for part in list.trim().split(',').map(str::trim).filter(|part| !part.is_empty()) {
@@ -27,7 +27,7 @@ pub fn parse(list: &str) -> Option<CpuSet> {
     Some(set)
 }
 
-/// Writes a list, as the kernel does.
+/// Formats a list, as the kernel does.
 pub fn format(set: &CpuSet) -> String {
     let mut parts: Vec<String> = Vec::new();
     let mut cpus = set.iter().copied().peekable();
@@ -41,7 +41,7 @@ pub fn format(set: &CpuSet) -> String {
     parts.join(",")
 }
 
-/// Reads a bit mask, as in `rps_cpus`: 32 bits in hexadecimal between commas, the highest first.
+/// Parses a bit mask, as in `rps_cpus`: 32 bits in hexadecimal between commas, the highest first.
 pub fn parse_mask(mask: &str) -> Option<CpuSet> {
     let mut set = CpuSet::new();
     for (word, digits) in mask.trim().split(',').rev().enumerate() {
@@ -51,7 +51,7 @@ pub fn parse_mask(mask: &str) -> Option<CpuSet> {
     set.iter().all(|cpu| *cpu <= LAST_CPU).then_some(set)
 }
 
-/// Writes a bit mask.
+/// Formats a bit mask.
 pub fn format_mask(set: &CpuSet) -> String {
     let words = set.last().map_or(1, |last| last / 32 + 1);
     let mut bits = vec![0u32; words];

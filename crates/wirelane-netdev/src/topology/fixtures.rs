@@ -1,4 +1,4 @@
-//! Machines written down in a few lines, and made into trees like sysfs and procfs for the tests.
+//! Descriptions of machines in a few lines, expanded into trees like sysfs and procfs for the tests.
 //!
 //! ```text
 //! cpus LIST                       online
@@ -26,10 +26,10 @@ pub const ALTRA_Q80: &str = include_str!("fixtures/altra-q80.txt");
 /// A virtual machine with two CPUs.
 pub const VM: &str = include_str!("fixtures/vm-2-cores.txt");
 
-/// Makes the tree that a manifest stands for.
+/// Creates the tree that a manifest describes.
 ///
 /// # Panics
-/// Where the manifest cannot be read, or the tree not be made.
+/// If the manifest cannot be read, or the tree cannot be created.
 pub fn tree(manifest: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path();
@@ -58,7 +58,7 @@ pub fn tree(manifest: &str) -> tempfile::TempDir {
                 write(root, &format!("sys/devices/system/node/node{node}/distance"), &words[3..].join(" "));
             }
             ["card", device, bus, "node", node] => {
-                // A virtio device sits on a PCI device, which has the node and the interrupts.
+                // A virtio device is attached to a PCI device, which has the node and the interrupts.
                 let pci = if bus.starts_with("virtio") { "0000:00:03.0" } else { bus };
                 write(root, &format!("sys/devices/{pci}/numa_node"), node);
                 let own = if bus == pci {
@@ -107,7 +107,7 @@ pub fn tree(manifest: &str) -> tempfile::TempDir {
     folder
 }
 
-/// For each CPU the group that it is in.
+/// Calls the function with each CPU and its group.
 fn each(groups: &[&str], cpus: &CpuSet, mut told: impl FnMut(usize, &str)) {
     match groups {
         [one] if one.starts_with('+') => {

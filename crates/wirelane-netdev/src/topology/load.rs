@@ -1,24 +1,24 @@
-//! CPU load, from two readings of `/proc/stat` (proc_stat(5)).
+//! CPU load, from two samples of `/proc/stat` (proc_stat(5)).
 
 use std::collections::BTreeMap;
 
-/// Jiffies of each CPU since boot: busy ones, and all.
+/// Jiffies of each CPU since boot: busy and total.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LoadSample(BTreeMap<usize, (u64, u64)>);
 
 impl LoadSample {
-    /// Reads the text of `/proc/stat`; lines that make no sense are left out.
+    /// Parses the text of `/proc/stat`; malformed lines are skipped.
     pub fn parse(stat: &str) -> LoadSample {
         LoadSample(stat.lines().filter_map(line).collect())
     }
 
-    /// The share of its time, from 0 to 1, that each CPU was busy since `earlier`. CPUs for which no time has
-    /// passed are left out.
+    /// The share of its time, from 0 to 1, that each CPU was busy since `earlier`. CPUs for which no time has passed
+    /// are omitted.
     pub fn busy_since(&self, earlier: &LoadSample) -> BTreeMap<usize, f64> {
         let share = |(cpu, (busy, all)): (&usize, &(u64, u64))| {
             let (busy_then, all_then) = earlier.0.get(cpu)?;
             let passed = all.checked_sub(*all_then).filter(|passed| *passed > 0)?;
-            // Jiffies of idle time may step back by a few (proc_stat(5), iowait).
+            // Idle time may decrease by a few jiffies (proc_stat(5), iowait).
             Some((*cpu, (busy.saturating_sub(*busy_then) as f64 / passed as f64).min(1.0)))
         };
         self.0.iter().filter_map(share).collect()

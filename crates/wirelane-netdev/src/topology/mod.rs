@@ -1,9 +1,9 @@
-//! The machine as a capture sees it: which CPUs share what, which of them this process may use, and what else
-//! runs there.
+//! The machine as seen by a capture: shared caches and nodes of CPUs, the CPUs that this process may use, and their
+//! load.
 //!
-//! Everything is read below a root folder, `/` on a live machine; a recorded tree serves as well. What a kernel
-//! or a container does not show is absent and not an error: a machine without NUMA has no nodes, one without
-//! hyper-threads has cores that are alone.
+//! Everything is read below a root folder, `/` on a live machine; a recorded tree works as well. Information that a
+//! kernel or a container hides is absent and not an error: a machine without NUMA has no nodes, and one without
+//! hyper-threads has cores without siblings.
 //!
 //! ```text
 //! sys/devices/system/cpu/online, isolated, nohz_full
@@ -39,7 +39,7 @@ pub fn allowed_cpus() -> Vec<usize> {
     crate::sys::affinity(0).map_or_else(|_| vec![0], |cpus| cpus.into_iter().collect())
 }
 
-/// A CPU that is busier than this with other things is avoided.
+/// A CPU with more load than this from other tasks is avoided.
 pub const BUSY: f64 = 0.5;
 
 /// A logical CPU that is online.
@@ -49,39 +49,39 @@ pub struct Cpu {
     pub cpu: usize,
     /// The socket.
     pub package: Option<u32>,
-    /// The CPUs of the same physical core, itself included: hyper-threads.
+    /// The CPUs of the same physical core (hyper-threads), including this one.
     pub siblings: CpuSet,
-    /// The CPUs that share its second-level cache, itself included; empty where the kernel does not tell.
+    /// The CPUs that share its second-level cache, including this one; empty if the kernel does not report them.
     pub l2: CpuSet,
-    /// The CPUs that share its third-level cache, likewise.
+    /// The CPUs that share its third-level cache, including this one; empty if the kernel does not report them.
     pub l3: CpuSet,
     /// Its NUMA node.
     pub node: Option<u32>,
-    /// Whether it was taken from the scheduler at boot (isolcpus).
+    /// Whether it was removed from the scheduler at boot (isolcpus).
     pub isolated: bool,
-    /// Whether it was promised to run without timer ticks (nohz_full).
+    /// Whether it runs without timer ticks (nohz_full).
     pub nohz_full: bool,
     /// Whether this process may run on it.
     pub allowed: bool,
-    /// The share of its time, from 0 to 1, that it was busy while that was measured.
+    /// The share of its time, from 0 to 1, that it was busy during the measurement.
     pub busy: Option<f64>,
 }
 
-/// How close two CPUs are to each other, the closest first.
+/// Proximity of two CPUs, the closest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Closeness {
-    /// They are one.
+    /// The same CPU.
     Same,
     /// Hyper-threads of one physical core.
     Core,
-    /// They share a second-level cache.
+    /// CPUs that share a second-level cache.
     L2,
-    /// They share a third-level cache.
+    /// CPUs that share a third-level cache.
     L3,
-    /// They share a NUMA node (or, where there are none, a socket).
+    /// CPUs that share a NUMA node (or, on a machine without nodes, a socket).
     Node,
-    /// They are on different nodes.
+    /// CPUs on different nodes.
     Machine,
 }
 
@@ -101,11 +101,11 @@ impl std::fmt::Display for Closeness {
 /// The CPUs of a machine.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Topology {
-    /// Those online, by number.
+    /// The online CPUs, by number.
     pub cpus: Vec<Cpu>,
     /// For each NUMA node its distance to each node (ACPI SLIT: 10 is the node itself).
     pub distances: BTreeMap<u32, Vec<u32>>,
-    /// Whether irqbalance runs, which moves interrupts at its own will.
+    /// Whether irqbalance runs, which moves interrupts on its own.
     pub irqbalance: bool,
 }
 
@@ -113,7 +113,7 @@ impl Topology {
     /// Reads the CPUs below `root`, without their load.
     ///
     /// # Errors
-    /// [`Error::Io`] where not even the list of CPUs is there.
+    /// [`Error::Io`] if the list of online CPUs cannot be read.
     pub fn read(root: &Path) -> Result<Topology> {
         let cpu_folder = root.join("sys/devices/system/cpu");
         let path = cpu_folder.join("online");
@@ -123,7 +123,7 @@ impl Topology {
             source: std::io::Error::new(std::io::ErrorKind::InvalidData, "not a list of CPUs"),
         })?;
         let isolated = list(&cpu_folder.join("isolated"));
-        // Without it the file says "(null)", which is no list.
+        // On kernels without nohz_full the file contains "(null)", which does not parse as a list.
         let nohz_full = list(&cpu_folder.join("nohz_full"));
         let allowed = allowed(root, &online);
         let (nodes, distances) = nodes(root);
@@ -151,7 +151,7 @@ impl Topology {
         Ok(Topology { cpus, distances, irqbalance: runs(root, "irqbalance") })
     }
 
-    /// Reads this machine, watching its load for `watch` (not at all where that is zero).
+    /// Reads this machine, and measures its load for `watch` (not at all if that is zero).
     ///
     /// # Errors
     /// As [`Topology::read`].
@@ -167,22 +167,22 @@ impl Topology {
         Ok(topology)
     }
 
-    /// Notes how busy CPUs are.
+    /// Stores the load of each CPU.
     pub fn set_load(&mut self, busy: &BTreeMap<usize, f64>) {
         for cpu in &mut self.cpus {
             cpu.busy = busy.get(&cpu.cpu).copied();
         }
     }
 
-    /// The CPU with this number, where it is online.
+    /// The CPU with this number, if it is online.
     pub fn cpu(&self, cpu: usize) -> Option<&Cpu> {
         self.cpus.binary_search_by_key(&cpu, |one| one.cpu).ok().map(|at| &self.cpus[at])
     }
 
-    /// How close two CPUs are; CPUs that are not online are far.
+    /// Proximity of two CPUs; CPUs that are not online are far.
     pub fn closeness(&self, one: usize, other: usize) -> Closeness {
         let (Some(a), Some(b)) = (self.cpu(one), self.cpu(other)) else { return Closeness::Machine };
-        // Where there are no nodes, the socket stands for one.
+        // On a machine without nodes, the socket takes their place.
         let same_node = match (a.node, b.node) {
             (Some(a), Some(b)) => a == b,
             _ => a.package == b.package,
@@ -197,15 +197,15 @@ impl Topology {
         }
     }
 
-    /// The distance of a CPU from a NUMA node: 0 where they belong together or nothing is known.
+    /// The distance of a CPU from a NUMA node: 0 if the CPU is on that node or the nodes are unknown.
     pub fn distance(&self, cpu: &Cpu, node: Option<u32>) -> u32 {
         let (Some(of), Some(to)) = (cpu.node, node) else { return 0 };
         if of == to {
             return 0;
         }
-        // A machine without a table has one distance: far.
+        // A machine without a distance table has one distance: far.
         let told = self.distances.get(&of).and_then(|row| {
-            // The row has a column for each node that is online, in order.
+            // The row has a column for each online node, in order.
             let column = self.distances.keys().position(|node| *node == to)?;
             row.get(column).copied()
         });
@@ -213,7 +213,7 @@ impl Topology {
     }
 }
 
-/// Where this process may run: its own mask, within the cpuset of its control group.
+/// The CPUs that this process may run on: its own mask, within the cpuset of its control group.
 fn allowed(root: &Path, online: &CpuSet) -> CpuSet {
     let status = fs::read_to_string(root.join("proc/self/status")).unwrap_or_default();
     let mask = status
@@ -227,7 +227,7 @@ fn allowed(root: &Path, online: &CpuSet) -> CpuSet {
     }
 }
 
-/// The CPUs of the control group (cgroups(7), version 2), of the nearest one above that has a cpuset.
+/// The CPUs of the control group (cgroups(7), version 2), or of the nearest ancestor that has a cpuset.
 fn cpuset(root: &Path) -> Option<CpuSet> {
     let groups = fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
     let own = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
@@ -242,7 +242,7 @@ fn cpuset(root: &Path) -> Option<CpuSet> {
     None
 }
 
-/// NUMA nodes with CPUs, and all nodes' distances.
+/// NUMA nodes with their CPUs, and the distances of all nodes.
 fn nodes(root: &Path) -> (BTreeMap<u32, CpuSet>, BTreeMap<u32, Vec<u32>>) {
     let (mut cpus, mut distances) = (BTreeMap::new(), BTreeMap::new());
     for entry in fs::read_dir(root.join("sys/devices/system/node")).into_iter().flatten().flatten() {
@@ -257,7 +257,7 @@ fn nodes(root: &Path) -> (BTreeMap<u32, CpuSet>, BTreeMap<u32, Vec<u32>>) {
     (cpus, distances)
 }
 
-/// Who shares the second- and third-level cache.
+/// The CPUs that share the second- and third-level cache.
 fn caches(folder: &Path, online: &CpuSet) -> (CpuSet, CpuSet) {
     let (mut l2, mut l3) = (CpuSet::new(), CpuSet::new());
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {

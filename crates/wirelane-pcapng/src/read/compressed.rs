@@ -1,14 +1,14 @@
-//! Files that are compressed with zstd or gzip are read as what they hold.
+//! Reading of files that are compressed with zstd or gzip.
 //!
-//! Only regular files: a pipe must be asked whether it has something before it is read, and a decoder in between does
-//! not know. What decompresses is bounded by the formats: zstd refuses windows of more than 128 MiB.
+//! Only regular files: a pipe must be polled before it is read, and a decoder in between cannot be polled. The formats
+//! limit the decoder's memory: zstd rejects windows of more than 128 MiB.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How far a file has been read, for whoever waits; a copy can go with another thread.
+/// Progress of reading a file; a copy can be moved to another thread.
 #[derive(Clone, Debug)]
 pub struct FileProgress {
     read: Arc<AtomicU64>,
@@ -20,19 +20,19 @@ impl FileProgress {
         FileProgress { read: Arc::default(), total }
     }
 
-    /// Bytes of the file that have been read; of a compressed one, compressed bytes.
+    /// Bytes of the file that have been read; for a compressed file, compressed bytes.
     pub fn read(&self) -> u64 {
-        // Relaxed: a number to look at.
+        // Relaxed: the number is for display only.
         self.read.load(Ordering::Relaxed)
     }
 
-    /// Bytes that the file had when it was opened.
+    /// Size of the file in bytes when it was opened.
     pub fn total(&self) -> u64 {
         self.total
     }
 }
 
-/// A file that counts what is read of it.
+/// A file that counts the bytes that are read from it.
 struct Counted {
     file: File,
     progress: FileProgress,
@@ -46,12 +46,12 @@ impl Read for Counted {
     }
 }
 
-/// What the file holds, and what it is compressed with, by its first bytes.
+/// A reader of the (decompressed) contents, and the name of the compression, detected from the first bytes.
 pub(super) fn reader(
     mut file: File,
     progress: FileProgress,
 ) -> io::Result<(Box<dyn Read + Send>, Option<&'static str>)> {
-    // Standard input may stand anywhere in its file.
+    // Standard input may be at any offset of its file.
     let here = file.stream_position()?;
     let mut magic = Vec::new();
     (&mut file).take(4).read_to_end(&mut magic)?;
@@ -70,7 +70,7 @@ pub(super) fn reader(
     })
 }
 
-/// What is said where decompressing fails.
+/// The error message for damaged compressed data.
 pub(super) fn damage(with: &str, error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::UnexpectedEof => {

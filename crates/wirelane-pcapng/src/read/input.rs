@@ -15,28 +15,28 @@ const WINDOW: usize = 256 << 10;
 /// A reader with a window over its bytes.
 pub(super) struct Input {
     reader: Box<dyn Read + Send>,
-    /// What to wait on before reading, for pipes and the like. A regular file is always ready.
+    /// The descriptor to poll before reading, for pipes and the like. A regular file is always ready.
     pipe: Option<OwnedFd>,
     path: PathBuf,
     window: Vec<u8>,
     start: usize,
     end: usize,
-    /// Where the window's first unread byte is in the file.
+    /// File offset of the window's first unread byte.
     offset: u64,
     ended: bool,
-    /// How far a regular file has been read.
+    /// Progress of reading a regular file.
     progress: Option<FileProgress>,
-    /// What the file is compressed with.
+    /// The compression of the file.
     compression: Option<&'static str>,
 }
 
-/// A capture file that has been opened and not yet been looked at. Between the two a process can give up the rights
-/// that the opening took (a sandbox).
+/// A capture file that has been opened but not read yet. Between the two steps a process can give up the rights that
+/// opening needed (a sandbox).
 #[derive(Debug)]
 pub struct FileInput {
     file: File,
     name: PathBuf,
-    /// Where it stood when it was opened; `None` of a pipe.
+    /// File position when it was opened; `None` for a pipe.
     start: Option<u64>,
     /// Records are yielded in the order of the file.
     any_order: bool,
@@ -50,7 +50,7 @@ impl FileInput {
         self
     }
 
-    /// See [`FileInput::any_order`].
+    /// The setting of [`FileInput::any_order`].
     pub fn is_any_order(&self) -> bool {
         self.any_order
     }
@@ -58,7 +58,7 @@ impl FileInput {
     /// Opens a file, or standard input for `-`.
     ///
     /// # Errors
-    /// [`Error::Io`] where it cannot be opened, [`Error::BadOption`] where standard input is a terminal.
+    /// [`Error::Io`] if it cannot be opened, [`Error::BadOption`] if standard input is a terminal.
     pub fn open(path: &Path) -> Result<FileInput> {
         let name = shown(path);
         let failed = |source| Error::Io { path: name.clone(), source };
@@ -75,16 +75,16 @@ impl FileInput {
         } else {
             File::open(path).map_err(failed)?
         };
-        // Standard input may stand anywhere in its file, and a pipe stands nowhere.
+        // Standard input may be at any offset of its file, and a pipe has no offset.
         let start = file.stream_position().ok();
         Ok(FileInput { file, name, start, any_order: false })
     }
 
-    /// The same file for another pass: from where it stood when it was opened, or, of a pipe, what has not been read
-    /// yet. All passes share one position: only one is read at a time.
+    /// The same file for another pass: from its position when it was opened, or, for a pipe, the bytes that have not
+    /// been read yet. All passes share one position: only one may be read at a time.
     ///
     /// # Errors
-    /// [`Error::Io`] where the kernel refuses.
+    /// [`Error::Io`] if the kernel refuses.
     pub fn again(&self) -> Result<FileInput> {
         let failed = |source| Error::Io { path: self.name.clone(), source };
         let mut file = self.file.try_clone().map_err(failed)?;
@@ -94,18 +94,18 @@ impl FileInput {
         Ok(FileInput { file, name: self.name.clone(), start: self.start, any_order: self.any_order })
     }
 
-    /// What errors call it.
+    /// The name of the file in error messages.
     pub fn name(&self) -> &Path {
         &self.name
     }
 }
 
-/// What came of asking for more bytes.
+/// Result of reading more bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Filled {
-    /// There are more bytes.
+    /// More bytes were read.
     More,
-    /// The wait ended first.
+    /// The time limit expired first.
     Waited,
     /// There are no more bytes.
     End,
@@ -121,7 +121,7 @@ impl std::fmt::Debug for Input {
 }
 
 impl Input {
-    /// Over a file that is open.
+    /// Creates an input over an open file.
     pub(super) fn over(opened: FileInput) -> Result<Input> {
         let FileInput { file, name, .. } = opened;
         let failed = |source| Error::Io { path: name.clone(), source };
@@ -135,12 +135,12 @@ impl Input {
         Ok(Input { progress: Some(progress), compression, ..Input::new(reader, &name) })
     }
 
-    /// How far a regular file has been read.
+    /// Progress of reading a regular file.
     pub(super) fn progress(&self) -> Option<FileProgress> {
         self.progress.clone()
     }
 
-    /// Over any reader; `path` is what errors call it.
+    /// Creates an input over any reader; `path` is its name in error messages.
     pub(super) fn new(reader: Box<dyn Read + Send>, path: &Path) -> Input {
         Input {
             reader,
@@ -156,34 +156,34 @@ impl Input {
         }
     }
 
-    /// Whether reading may have to wait for somebody else.
+    /// Whether reading may block on the writer of a pipe.
     pub(super) fn is_pipe(&self) -> bool {
         self.pipe.is_some()
     }
 
-    /// The bytes that are there, from the file offset of [`Input::offset`] on.
+    /// The available bytes, starting at the file offset [`Input::offset`].
     pub(super) fn bytes(&self) -> &[u8] {
         &self.window[self.start..self.end]
     }
 
-    /// Steps over bytes that are there.
+    /// Skips available bytes.
     pub(super) fn consume(&mut self, bytes: usize) {
         debug_assert!(bytes <= self.end - self.start);
         self.start += bytes;
         self.offset += bytes as u64;
     }
 
-    /// Where in the file the first unread byte is.
+    /// File offset of the first unread byte.
     pub(super) fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// The error for what starts at this offset.
+    /// The error for a damaged item at this offset.
     pub(super) fn damage(&self, offset: u64, reason: String) -> Error {
         Error::CaptureFile { path: self.path.clone(), offset, reason }
     }
 
-    /// The error for a wait that a signal ended before there was anything to give.
+    /// The error for a wait that a signal interrupted before any data was available.
     pub(super) fn interrupted(&self) -> Error {
         Error::Io {
             path: self.path.clone(),
@@ -194,7 +194,7 @@ impl Input {
         }
     }
 
-    /// Reads until so many bytes are there or the input ends, however long that takes.
+    /// Reads until this many bytes are available or the input ends, without a time limit.
     pub(super) fn await_bytes(&mut self, bytes: usize) -> Result<()> {
         while self.bytes().len() < bytes {
             match self.fill(Duration::MAX)? {
@@ -206,15 +206,15 @@ impl Input {
         Ok(())
     }
 
-    /// Bytes that the window takes.
+    /// Size of the window in bytes.
     pub(super) fn memory(&self) -> usize {
         self.window.capacity()
     }
 
-    /// Reads more bytes behind those that are there, waiting up to `wait` for them.
+    /// Appends more bytes to the available ones, waiting up to `wait` for them.
     ///
-    /// The window doubles when it is full, so it is never more than twice what has arrived. How far it goes is
-    /// up to the caller, who does not ask for more once an item is longer than he accepts.
+    /// The window doubles when it is full, so it is never more than twice the size of the data that has arrived. The
+    /// caller limits it by not asking for more once an item is too long.
     pub(super) fn fill(&mut self, wait: Duration) -> Result<Filled> {
         if self.ended {
             return Ok(Filled::End);
@@ -260,7 +260,7 @@ impl Input {
     }
 }
 
-/// What errors call the input.
+/// The name of the input in error messages.
 fn shown(path: &Path) -> PathBuf {
     match path.as_os_str() == "-" {
         true => PathBuf::from("standard input"),
@@ -268,7 +268,7 @@ fn shown(path: &Path) -> PathBuf {
     }
 }
 
-/// Whether a read will not block, after waiting up to `wait` for that. A signal ends the wait, so that a
+/// Waits up to `wait` until a read does not block; returns whether it is ready. A signal ends the wait, so that a
 /// capture can be stopped while its input is silent.
 fn is_ready(fd: &OwnedFd, wait: Duration) -> io::Result<bool> {
     let mut poll = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };

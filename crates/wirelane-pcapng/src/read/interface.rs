@@ -4,28 +4,28 @@ use super::time::{Clock, TimestampResolution};
 use wirelane_bpf::layout::LinkType;
 use wirelane_bpf::linktype;
 
-/// Longest name and description that are kept, in bytes. A file may state up to 65,535 bytes for each of
-/// 65,536 interfaces, and names that long help nobody.
+/// Maximum length of names and descriptions, in bytes. A file may contain up to 65,535 bytes for each of 65,536
+/// interfaces, and such long names are useless.
 const MAX_TEXT: usize = 255;
 
 /// One interface of a capture file: a pcapng Interface Description Block, or the header of a pcap file.
 #[derive(Clone, Debug)]
 pub struct FileInterface {
-    /// `if_name`, cut at 255 bytes; empty where the file does not say, as in every pcap file.
+    /// `if_name`, cut at 255 bytes; empty if the file has none, as in every pcap file.
     pub name: String,
-    /// `if_description`, cut at 255 bytes; empty where the file does not say.
+    /// `if_description`, cut at 255 bytes; empty if the file has none.
     pub description: String,
-    /// How its packets are parsed.
+    /// The link type that selects the parser of its packets.
     pub link_type: LinkType,
-    /// The LINKTYPE number in the file, which names link types that are carried but not parsed too.
+    /// The LINKTYPE number in the file, also for link types that are carried but not parsed.
     pub link_number: u32,
-    /// Snap length in bytes; 0 where there was none.
+    /// Snap length in bytes; 0: no limit.
     pub snap_len: u32,
-    /// Unit of the timestamps in the file. Records carry nanoseconds, whatever it is.
+    /// Unit of the timestamps in the file. Records always contain nanoseconds.
     pub resolution: TimestampResolution,
-    /// `if_tsoffset` in seconds. Records have it added already.
+    /// `if_tsoffset` in seconds. The timestamps of records include it.
     pub offset_s: i64,
-    /// RX queue, from a name of the form `DEV@QUEUE`, which is how Wirelane records; otherwise 0.
+    /// RX queue, from a name of the form `DEV@QUEUE`, as Wirelane writes it; otherwise 0.
     pub queue: u16,
     pub(super) clock: Clock,
 }
@@ -51,8 +51,7 @@ impl FileInterface {
         }
     }
 
-    /// The device that it is of: `eth1` of one that is called `eth1@2`, which is how Wirelane records. Empty where the
-    /// file does not say.
+    /// The device of the interface: `eth1` for the name `eth1@2`, as Wirelane writes it. Empty if the file has no name.
     pub fn device(&self) -> &str {
         match self.name.rsplit_once('@') {
             Some((device, queue)) if queue == self.queue.to_string() => device,
@@ -60,7 +59,7 @@ impl FileInterface {
         }
     }
 
-    /// The same with what its options call it.
+    /// Sets name and description from the options of the interface.
     pub(super) fn named(mut self, name: &[u8], description: &[u8]) -> FileInterface {
         self.name = text(name);
         self.description = text(description);
@@ -69,11 +68,11 @@ impl FileInterface {
     }
 }
 
-/// A text option, as far as it is readable and short, without the end of a C string that some writers count.
+/// A text option, limited to valid UTF-8 and the maximum length, without the trailing NUL that some writers include.
 fn text(bytes: &[u8]) -> String {
     let readable = String::from_utf8_lossy(&bytes[..bytes.len().min(MAX_TEXT)]);
     let mut text = String::new();
-    // Replacing what is no UTF-8 can make it longer.
+    // Replacing invalid UTF-8 can make it longer.
     for character in readable.trim_end_matches('\0').chars() {
         if text.len() + character.len_utf8() > MAX_TEXT {
             break;
@@ -84,7 +83,7 @@ fn text(bytes: &[u8]) -> String {
     text
 }
 
-/// The queue in `DEV@QUEUE`. Other uses of the sign (`vlan5@eth0`, `veth0@if7`) have no number behind it.
+/// The queue in `DEV@QUEUE`. Other uses of the character (`vlan5@eth0`, `veth0@if7`) have no number after it.
 fn queue_of(name: &str) -> u16 {
     match name.rsplit_once('@') {
         Some((device, queue)) if !device.is_empty() && queue.bytes().all(|b| b.is_ascii_digit()) => {

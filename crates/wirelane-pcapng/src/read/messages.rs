@@ -1,11 +1,11 @@
 //! Error messages for files that are not captures, or are truncated.
 
-/// The file ends inside `what`, which starts at the offset that goes with the message.
+/// The file ends inside `what`, which starts at the offset that is reported with the message.
 pub(super) fn cut(what: &str, needed: u64, there: u64) -> String {
     format!("the file ends inside {what}: {needed} bytes are needed, {there} are there")
 }
 
-/// The file has fewer than the 4 bytes that tell a format.
+/// The file is shorter than the 4 bytes that identify a format.
 pub(super) fn no_magic(bytes: usize) -> String {
     match bytes {
         0 => "the file is empty: even a capture without packets has a header".into(),
@@ -13,7 +13,7 @@ pub(super) fn no_magic(bytes: usize) -> String {
     }
 }
 
-/// The file starts with something else than a capture file does.
+/// The file does not start like a capture file.
 pub(super) fn no_capture(magic: [u8; 4]) -> String {
     let compressed = |with: &str, command: &str| {
         format!(

@@ -31,11 +31,11 @@ pub struct Reader {
     format: Format,
     interfaces: Vec<FileInterface>,
     skipping: Option<Skipping>,
-    /// What was wrong behind the first interfaces, which [`Reader::advance`] says.
+    /// An error after the first interfaces, which the next [`Reader::advance`] returns.
     failure: Option<Error>,
 }
 
-/// Which of the two formats a file has.
+/// Format of the file.
 #[derive(Debug)]
 enum Format {
     Pcap(pcap::Decoder),
@@ -45,39 +45,39 @@ enum Format {
 /// The result of one step through a file.
 #[derive(Debug)]
 pub enum Reached {
-    /// Something that is no packet was stepped over, or more bytes have come.
+    /// Bytes other than a packet were skipped, or more bytes have arrived.
     Further,
-    /// A packet: look at it with [`Reader::data`], and step over it with [`Reader::consume`].
+    /// A packet: read it with [`Reader::data`], and skip it with [`Reader::consume`].
     Packet(Packet),
-    /// The input has nothing yet.
+    /// The input has no data at the moment.
     Wait,
-    /// The end, where an end may be.
+    /// The end of the file, at a valid place.
     End,
 }
 
-/// A block that is being stepped over, though not all of it has come yet.
+/// A block that is being skipped, but has not arrived completely.
 #[derive(Clone, Copy, Debug)]
 struct Skipping {
-    /// Where in the file it starts.
+    /// File offset of its start.
     start: u64,
-    /// Where it has been stepped over.
+    /// File offset up to which it is skipped.
     until: u64,
-    /// Its whole length.
+    /// Its whole length in bytes.
     block: u64,
 }
 
 impl Reader {
-    /// Opens a pcap or pcapng file, which may be compressed with zstd or gzip, `-` being standard input, and reads its header and, as far as they come
-    /// before the first packet, its interfaces. In a pipe it waits for the first interface.
+    /// Opens a pcap or pcapng file, optionally compressed with zstd or gzip, or standard input for `-`. Reads its
+    /// header and the interfaces before the first packet. In a pipe it waits for the first interface.
     ///
     /// # Errors
-    /// [`Error::Io`] where the file cannot be opened or read; [`Error::CaptureFile`] where it is empty,
-    /// no capture at all, or compressed in another way than by zstd or gzip.
+    /// [`Error::Io`] if the file cannot be opened or read; [`Error::CaptureFile`] if it is empty, not a capture file,
+    /// or compressed with another method than zstd or gzip.
     pub fn open(path: &Path) -> Result<Reader> {
         Reader::read(FileInput::open(path)?)
     }
 
-    /// Reads a capture file that has been opened, as [`Reader::open`] does.
+    /// Reads an open capture file, as [`Reader::open`] does.
     ///
     /// # Errors
     /// As [`Reader::open`].
@@ -85,7 +85,7 @@ impl Reader {
         Reader::start(Input::over(input)?)
     }
 
-    /// Reads a capture from anything, for example from memory. `name` is what errors call it.
+    /// Reads a capture from any reader, for example from memory. `name` is its name in error messages.
     ///
     /// # Errors
     /// As [`Reader::open`].
@@ -121,22 +121,22 @@ impl Reader {
     }
 
     /// The interfaces that the file has described so far, over all sections; [`Packet::interface`] is an index into
-    /// them. The ones described before the first packet are there from the start.
+    /// them. Interfaces before the first packet are available from the start.
     pub fn interfaces(&self) -> &[FileInterface] {
         &self.interfaces
     }
 
-    /// How far the file has been read; `None` of anything but a regular file.
+    /// Progress of reading the file; `None` unless it is a regular file.
     pub fn progress(&self) -> Option<FileProgress> {
         self.input.progress()
     }
 
-    /// Whether reading may have to wait for somebody else.
+    /// Whether reading may block on the writer of a pipe.
     pub fn is_pipe(&self) -> bool {
         self.input.is_pipe()
     }
 
-    /// Bytes that the window over the file takes.
+    /// Size of the window over the file in bytes.
     pub fn memory(&self) -> usize {
         self.input.memory()
     }
@@ -146,15 +146,17 @@ impl Reader {
         &self.input.bytes()[packet.data.clone()]
     }
 
-    /// Steps over the packet that [`Reader::advance`] has reached.
+    /// Skips the packet that [`Reader::advance`] has reached.
     pub fn consume(&mut self, packet: &Packet) {
         self.input.consume(packet.size);
     }
 
-    /// One step through the file, waiting up to `wait` for bytes. A packet is reached again and again until it is consumed.
+    /// Advances one step through the file, waiting up to `wait` for bytes. Returns the same packet until it is
+    /// consumed.
     ///
     /// # Errors
-    /// [`Error::CaptureFile`] where the file is damaged and [`Error::Io`] where it cannot be read; do not go on then.
+    /// [`Error::CaptureFile`] if the file is damaged, [`Error::Io`] if it cannot be read; the reader must not be used
+    /// afterwards.
     pub fn advance(&mut self, wait: Duration) -> Result<Reached> {
         if let Some(failure) = self.failure.take() {
             return Err(failure);
@@ -188,7 +190,7 @@ impl Reader {
         }
     }
 
-    /// Steps over as much of a block as has come.
+    /// Skips the part of a block that has arrived.
     fn skip(&mut self, skipping: Skipping, wait: Duration) -> Result<Reached> {
         let left = skipping.until - self.input.offset();
         let there = self.input.bytes().len();
@@ -208,8 +210,8 @@ impl Reader {
         }
     }
 
-    /// Reads up to the first packet, or in a pipe to the first interface, so that the interfaces are known
-    /// before the first batch is. A section header that cannot be read is an error at once.
+    /// Reads up to the first packet, or in a pipe to the first interface, so that the interfaces are known before the
+    /// first batch. A section header that cannot be read is an immediate error.
     fn read_ahead(&mut self) -> Result<()> {
         while !self.input.is_pipe() || self.interfaces.is_empty() {
             match self.advance(Duration::MAX) {

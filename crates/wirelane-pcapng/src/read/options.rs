@@ -1,8 +1,8 @@
-//! The options behind a pcapng block's fixed part (draft-ietf-opsawg-pcapng, section 3.5).
+//! Options after a pcapng block's fixed part (draft-ietf-opsawg-pcapng, section 3.5).
 
 use super::decode::Order;
 
-/// Codes of the options that are read; most codes mean something else in each type of block.
+/// Codes of the options that are read; most codes have another meaning in each type of block.
 pub(super) mod code {
     pub(in crate::read) const END: u16 = 0;
     pub(in crate::read) const COMMENT: u16 = 1;
@@ -45,7 +45,7 @@ impl<'a> Iterator for Options<'a> {
     type Item = std::result::Result<BlockOption<'a>, String>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        // A tail of less than an option's header can only be padding.
+        // A tail shorter than an option's header can only be padding.
         let (head, rest) = self.rest.split_at_checked(4)?;
         let (code, len) = (self.order.u16(head, 0), usize::from(self.order.u16(head, 2)));
         if code == code::END {

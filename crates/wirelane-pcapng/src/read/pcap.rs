@@ -1,5 +1,5 @@
-//! The classic pcap format: one header, one link type, packets behind each other
-//! (draft-ietf-opsawg-pcap; libpcap's pcap-savefile(5)).
+//! The classic pcap format: one header, one link type, a sequence of packets (draft-ietf-opsawg-pcap; libpcap's
+//! pcap-savefile(5)).
 
 use super::decode::{MAX_ITEM, Order, Packet, Step};
 use super::interface::FileInterface;
@@ -10,7 +10,7 @@ pub(super) const FILE_HEADER: usize = 24;
 
 const MICROSECONDS: u32 = 0xa1b2_c3d4;
 const NANOSECONDS: u32 = 0xa1b2_3c4d;
-/// Alexey Kuznetzov's variant of 1999, whose packet headers carry an interface index and a protocol too.
+/// Alexey Kuznetzov's variant of 1999, whose packet headers also contain an interface index and a protocol.
 const MODIFIED: u32 = 0xa1b2_cd34;
 
 /// Decoder of the packets of one pcap file.
@@ -24,8 +24,8 @@ pub(super) struct Decoder {
     lengths: Lengths,
 }
 
-/// Which of a packet's two lengths comes first. Files up to version 2.2 have the wire length first, those of
-/// version 2.3 may have either, later ones the captured length.
+/// Order of a packet's two lengths. Files up to version 2.2 have the wire length first, those of version 2.3 may have
+/// either order, later ones have the captured length first.
 #[derive(Clone, Copy, Debug)]
 enum Lengths {
     CapturedFirst,
@@ -33,7 +33,7 @@ enum Lengths {
     SmallerIsCaptured,
 }
 
-/// The byte order that a file with these first bytes has, if it is a pcap file.
+/// The byte order of a file with these first bytes, if it is a pcap file.
 pub(super) fn recognise(magic: [u8; 4]) -> Option<Order> {
     let is_ours = |magic| matches!(magic, MICROSECONDS | NANOSECONDS | MODIFIED);
     match () {
@@ -44,7 +44,7 @@ pub(super) fn recognise(magic: [u8; 4]) -> Option<Order> {
 }
 
 impl Decoder {
-    /// Reads the file header; what is wrong with it otherwise.
+    /// Reads the file header; the error is the reason why it is invalid.
     pub(super) fn new(
         header: &[u8; FILE_HEADER],
         order: Order,
@@ -62,7 +62,7 @@ impl Decoder {
             }
         };
         let resolution = TimestampResolution::Decimal(if magic == NANOSECONDS { 9 } else { 6 });
-        // The highest bits say whether frames end in a check sequence; the link type is below them.
+        // The highest bits indicate whether frames end in a check sequence; the link type is below them.
         let link_number = order.u32(header, 20) & 0x03ff_ffff;
         let decoder = Decoder {
             order,
@@ -74,7 +74,7 @@ impl Decoder {
         Ok((decoder, FileInterface::new(link_number, order.u32(header, 16), resolution, 0)))
     }
 
-    /// The step for the bytes from the start of a packet on.
+    /// The next step, for bytes that start at a packet.
     pub(super) fn step(&self, bytes: &[u8]) -> Step {
         if bytes.len() < self.header {
             return Step::need(self.header, "a packet header");
@@ -99,7 +99,7 @@ impl Decoder {
             size,
             data: self.header..size,
             wire_len,
-            // 32 bits of each: no sum of them overflows.
+            // Both have 32 bits: their sum cannot overflow.
             ts_ns: self.seconds.nanoseconds(sec.into()) + self.fraction.nanoseconds(frac.into()),
             interface: 0,
             egress: false,

@@ -1,5 +1,5 @@
-//! The pcapng format: blocks, sections with a byte order and interfaces of their own
-//! (draft-ietf-opsawg-pcapng). Numbers of sections below are those of that draft.
+//! The pcapng format: blocks, and sections with their own byte order and interfaces (draft-ietf-opsawg-pcapng). Section
+//! numbers below refer to that draft.
 
 use super::decode::{MAX_ITEM, Order, Packet, Step};
 use super::interface::FileInterface;
@@ -10,24 +10,24 @@ use crate::Aggregate;
 /// Section Header Block. The number reads the same in both byte orders.
 pub(super) const SECTION: u32 = 0x0a0d_0d0a;
 const INTERFACE: u32 = 1;
-/// Packet Block, obsolete (appendix A), still written by old tools.
+/// Packet Block, obsolete (appendix A), but still written by old tools.
 const OBSOLETE_PACKET: u32 = 2;
 const SIMPLE_PACKET: u32 = 3;
 const ENHANCED_PACKET: u32 = 6;
 const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
 
-/// Type, length, and the length again at the end: the least a block can have.
+/// Type, length, and the length again at the end: the smallest possible block.
 const MIN_BLOCK: usize = 12;
-/// Most interfaces of one file, all sections together: a record has 16 bits for the index.
+/// Maximum number of interfaces of one file, all sections together: a record has 16 bits for the index.
 const MAX_INTERFACES: usize = 1 << 16;
 
 /// Decoder of the blocks of one file.
 #[derive(Debug)]
 pub(super) struct Decoder {
     order: Order,
-    /// Index of the section's first interface among all.
+    /// Index of the section's first interface among those of all sections.
     section_start: usize,
-    /// The block whose body was stepped over and whose length at the end is still to be read.
+    /// Length of a block whose body was skipped, and whose trailing length field is still to be read.
     skipped: Option<u32>,
 }
 
@@ -37,7 +37,7 @@ impl Decoder {
         Decoder { order: Order::Little, section_start: 0, skipped: None }
     }
 
-    /// The step for the bytes from the start of a block on. Interfaces that are described are appended.
+    /// The next step, for bytes that start at a block. New interfaces are appended.
     pub(super) fn step(&mut self, bytes: &[u8], interfaces: &mut Vec<FileInterface>) -> Step {
         if let Some(length) = self.skipped {
             return self.end_of_skipped(bytes, length);
@@ -74,7 +74,7 @@ impl Decoder {
             INTERFACE => 16,
             OBSOLETE_PACKET | ENHANCED_PACKET => 28,
             SIMPLE_PACKET => 12,
-            // Names, statistics, secrets, custom blocks and whatever is invented later: nothing for a record.
+            // Names, statistics, secrets, custom blocks and unknown future types contain nothing for a record.
             _ => {
                 self.skipped = Some(length);
                 return Step::Skip { bytes: u64::from(length) - 4, block: length.into() };
@@ -107,7 +107,7 @@ impl Decoder {
         }
     }
 
-    /// The length behind a block that was stepped over.
+    /// Checks the trailing length field of a skipped block.
     fn end_of_skipped(&mut self, bytes: &[u8], length: u32) -> Step {
         let back = u64::from(length) - 4;
         if bytes.len() < 4 {
@@ -124,7 +124,7 @@ impl Decoder {
     /// Section Header Block (4.1).
     fn section(&mut self, block: &[u8], order: Order, known_interfaces: usize) -> Step {
         match (order.u16(block, 12), order.u16(block, 14)) {
-            // Some writers put 1.2; libpcap and Wireshark read it as 1.0, and the draft says to.
+            // Some writers put 1.2; libpcap and Wireshark read it as 1.0, as the draft specifies.
             (1, 0 | 2) => {}
             (major, minor) => {
                 return Step::damage(format!("pcapng version {major}.{minor} is not supported; 1.0 is"));
@@ -227,8 +227,8 @@ impl Decoder {
         })
     }
 
-    /// Whether `epb_flags` (4.3.1) says that the packet was outbound, and what a comment of ours says of an aggregate.
-    /// Damaged options say nothing: the packet is whole without them.
+    /// Whether `epb_flags` (4.3.1) marks the packet as outbound, and the aggregate in a comment written by Wirelane.
+    /// Damaged options are ignored: the packet is complete without them.
     fn said_of(&self, block: &[u8], data_end: usize, wire_len: u32) -> (bool, Option<Aggregate>) {
         const DIRECTION: u32 = 0b11;
         const OUTBOUND: u32 = 0b10;

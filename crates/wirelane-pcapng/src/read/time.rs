@@ -1,4 +1,4 @@
-//! Timestamps of capture files, to nanoseconds since 1970.
+//! Conversion of file timestamps to nanoseconds since 1970.
 
 /// Nanoseconds per second.
 const NANOS: u64 = 1_000_000_000;
@@ -6,14 +6,14 @@ const NANOS: u64 = 1_000_000_000;
 /// The unit of an interface's timestamps: `if_tsresol` of pcapng (draft-ietf-opsawg-pcapng, section 4.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimestampResolution {
-    /// Units of 10 to the power of minus this, in seconds: 6 is microseconds, 9 nanoseconds.
+    /// Units of 10^-n s: 6 is microseconds, 9 nanoseconds.
     Decimal(u8),
-    /// Units of 2 to the power of minus this, in seconds.
+    /// Units of 2^-n s.
     Binary(u8),
 }
 
 impl TimestampResolution {
-    /// From the option's byte: the highest bit chooses the base, the rest is the exponent.
+    /// Decodes the option's byte: the highest bit selects the base, the rest is the exponent.
     pub(super) fn from_option(byte: u8) -> TimestampResolution {
         match byte & 0x80 {
             0 => TimestampResolution::Decimal(byte),
@@ -22,17 +22,17 @@ impl TimestampResolution {
     }
 }
 
-/// Turns the timestamps of one interface into UTC nanoseconds.
+/// Converts the timestamps of one interface to UTC nanoseconds.
 ///
-/// What lies before 1970 becomes 0 and what lies after 2554 becomes `u64::MAX`: such values are damage or a
-/// joke, and a packet is worth more than its clock.
+/// Times before 1970 become 0 and times after 2554 become `u64::MAX`: such values are damage or nonsense, and a packet
+/// is more important than its timestamp.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Clock {
     scale: Scale,
     offset_ns: i128,
 }
 
-/// How a count of units becomes nanoseconds. A finer unit than 10^-28 s cannot reach one nanosecond in 64 bits.
+/// Conversion of units to nanoseconds. A finer unit than 10^-28 s cannot reach one nanosecond in 64 bits.
 #[derive(Clone, Copy, Debug)]
 enum Scale {
     Multiply(u64),
@@ -100,7 +100,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against the definition, in floating point: units / 10^n (or 2^n) + offset.
+        /// Comparison with the definition in floating point: units / 10^n (or 2^n) + offset.
         #[test]
         fn agrees_with_the_definition(byte: u8, offset in -4_000_000_000i64..4_000_000_000, units: u64) {
             let resolution = TimestampResolution::from_option(byte);

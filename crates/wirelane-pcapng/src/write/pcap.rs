@@ -4,8 +4,7 @@ use std::io::Write;
 
 use crate::{Error, Result};
 
-/// Says that timestamps are seconds and nanoseconds.
-/// Bytes before those of each packet.
+/// Bytes of a packet's header in the file.
 pub const BEFORE_DATA: usize = 16;
 const NANOSECOND_MAGIC: u32 = 0xa1b2_3c4d;
 const NANOS: u64 = 1_000_000_000;
@@ -18,8 +17,7 @@ pub struct PcapWriter<W> {
 }
 
 impl<W: Write> PcapWriter<W> {
-    /// Writes the file header. `link_number` is a LINKTYPE number ([`wirelane_bpf::linktype`]), `snap_len` is in
-    /// bytes.
+    /// Writes the file header. `link_number` is a LINKTYPE number ([`wirelane_bpf::linktype`]), `snap_len` is in bytes.
     ///
     /// # Errors
     /// [`Error::Write`].
@@ -28,14 +26,14 @@ impl<W: Write> PcapWriter<W> {
         header[0..4].copy_from_slice(&NANOSECOND_MAGIC.to_le_bytes());
         header[4..6].copy_from_slice(&2u16.to_le_bytes());
         header[6..8].copy_from_slice(&4u16.to_le_bytes());
-        // Time zone and accuracy, 8 bytes, stay 0 in every file that is written today.
+        // Time zone and accuracy, 8 bytes, are 0 in all current files.
         header[16..20].copy_from_slice(&snap_len.to_le_bytes());
         header[20..24].copy_from_slice(&link_number.to_le_bytes());
         output.write_all(&header)?;
         Ok(PcapWriter { output, link_number })
     }
 
-    /// Writes a packet: its link type's number, UTC nanoseconds, captured bytes, length on the wire in bytes.
+    /// Writes a packet: LINKTYPE number, UTC nanoseconds, captured bytes, length on the wire in bytes.
     ///
     /// # Errors
     /// [`Error::SecondLinkType`], [`Error::Time`] and [`Error::PacketTooLong`], with nothing written, or
@@ -63,12 +61,12 @@ impl<W: Write> PcapWriter<W> {
         Ok(())
     }
 
-    /// What it writes to.
+    /// The output.
     pub fn get_mut(&mut self) -> &mut W {
         &mut self.output
     }
 
-    /// Passes what is buffered on.
+    /// Flushes buffered data.
     ///
     /// # Errors
     /// [`Error::Write`].
@@ -76,7 +74,7 @@ impl<W: Write> PcapWriter<W> {
         Ok(self.output.flush()?)
     }
 
-    /// Flushes and gives the output back.
+    /// Flushes and returns the output.
     ///
     /// # Errors
     /// [`Error::Write`].

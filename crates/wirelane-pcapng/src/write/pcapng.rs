@@ -1,8 +1,8 @@
 //! pcapng (draft-ietf-opsawg-pcapng): one section, little endian, nanoseconds.
 //!
-//! A recording is a Section Header Block, an Interface Description Block per virtual device, an Enhanced Packet
-//! Block per packet, and an Interface Statistics Block per interface at its end (or now and then), so that a
-//! reader sees what was lost as well as what was kept.
+//! A recording is a Section Header Block, an Interface Description Block per virtual device, an Enhanced Packet Block
+//! per packet, and an Interface Statistics Block per interface at its end (or from time to time), so that a reader sees
+//! the lost packets as well as the captured ones.
 
 use std::io::Write;
 
@@ -13,14 +13,14 @@ const INTERFACE: u32 = 1;
 const STATISTICS: u32 = 5;
 const ENHANCED_PACKET: u32 = 6;
 const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
-/// Longest packet, so that its block's length fits 32 bits with everything around it.
+/// Longest packet in bytes: the length of its whole block must fit 32 bits.
 const MAX_PACKET: usize = u32::MAX as usize - 256;
-/// Bytes of a packet's block before the packet's own.
+/// Bytes of a packet's block before the packet data.
 pub const BEFORE_DATA: usize = 28;
 /// `if_tsresol`: units of 10^-9 s.
 const NANOSECONDS: u8 = 9;
 
-/// Codes of options (sections 4.1 to 4.6 of the draft); most mean something else in each type of block.
+/// Codes of options (sections 4.1 to 4.6 of the draft); most have another meaning in each type of block.
 mod code {
     pub(super) const END: u16 = 0;
     pub(super) const COMMENT: u16 = 1;
@@ -43,7 +43,7 @@ mod code {
     pub(super) const ISB_USRDELIV: u16 = 8;
 }
 
-/// What a section says about its making. Empty texts are left out.
+/// Metadata of a section. Empty texts are omitted.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SectionInfo<'a> {
     /// The machine, `shb_hardware`.
@@ -52,11 +52,11 @@ pub struct SectionInfo<'a> {
     pub os: &'a str,
     /// The application, `shb_userappl`.
     pub application: &'a str,
-    /// What else is to be said, `opt_comment`.
+    /// Further remarks, `opt_comment`.
     pub comment: &'a str,
 }
 
-/// What a recording says about an interface. Empty texts are left out; texts longer than 65,535 bytes are cut.
+/// Description of an interface. Empty texts are omitted; texts longer than 65,535 bytes are cut.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Interface<'a> {
     /// `if_name`: the virtual device, as in `eth1@2`.
@@ -69,24 +69,24 @@ pub struct Interface<'a> {
     pub filter: &'a str,
     /// LINKTYPE number of its packets ([`wirelane_bpf::linktype`]).
     pub link_number: u32,
-    /// Snap length in bytes; 0: none.
+    /// Snap length in bytes; 0: no limit.
     pub snap_len: u32,
     /// `if_speed` in bits per second, where it is known.
     pub speed_bps: Option<u64>,
 }
 
-/// What became of an interface's packets. Counts that are `None` are left out: not known is not zero.
+/// Packet counts of an interface. Counts that are `None` are omitted: unknown is not zero.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct InterfaceStatistics {
-    /// When the counts were taken, in UTC nanoseconds.
+    /// Time of the counts, in UTC nanoseconds.
     pub at_ns: u64,
-    /// When the capture began, in UTC nanoseconds.
+    /// Start of the capture, in UTC nanoseconds.
     pub start_ns: Option<u64>,
-    /// When it ended, in UTC nanoseconds.
+    /// End of the capture, in UTC nanoseconds.
     pub end_ns: Option<u64>,
     /// `isb_ifrecv`: packets that the interface received.
     pub received: Option<u64>,
-    /// `isb_ifdrop`: packets that the interface dropped for want of resources.
+    /// `isb_ifdrop`: packets that the interface dropped for lack of resources.
     pub dropped: Option<u64>,
     /// `isb_filteraccept`: packets that the filter accepted.
     pub filter_accepted: Option<u64>,
@@ -96,7 +96,7 @@ pub struct InterfaceStatistics {
     pub delivered: Option<u64>,
 }
 
-/// Which way a packet went, `epb_flags`.
+/// Direction of a packet, `epb_flags`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// Into the device.
@@ -110,7 +110,7 @@ pub enum Direction {
 pub struct PcapngWriter<W> {
     output: W,
     interfaces: u32,
-    /// Where the rare blocks are put together; packets do not pass through it.
+    /// Buffer in which blocks other than packets are built.
     block: Vec<u8>,
 }
 
@@ -125,7 +125,7 @@ impl<W: Write> PcapngWriter<W> {
         writer.put(&BYTE_ORDER_MAGIC.to_le_bytes());
         writer.put(&1u16.to_le_bytes());
         writer.put(&0u16.to_le_bytes());
-        // The section's length is not known before its end.
+        // The section's length is unknown until its end.
         writer.put(&u64::MAX.to_le_bytes());
         writer.text(code::COMMENT, info.comment);
         writer.text(code::SHB_HARDWARE, info.hardware);
@@ -135,7 +135,7 @@ impl<W: Write> PcapngWriter<W> {
         Ok(writer)
     }
 
-    /// Describes an interface and returns its id, which counts from 0.
+    /// Describes an interface and returns its id, counted from 0.
     ///
     /// # Errors
     /// [`Error::LinkType`], with nothing written, or [`Error::Write`].
@@ -153,7 +153,7 @@ impl<W: Write> PcapngWriter<W> {
         }
         self.option(code::IF_TSRESOL, &[&[NANOSECONDS]]);
         if !interface.filter.is_empty() {
-            // The byte 0 says that an expression follows, and not bytecode.
+            // A byte 0 marks an expression, as opposed to bytecode.
             self.option(code::IF_FILTER, &[&[0], cut(interface.filter, usize::from(u16::MAX) - 1)]);
         }
         self.text(code::IF_HARDWARE, interface.hardware);
@@ -162,8 +162,8 @@ impl<W: Write> PcapngWriter<W> {
         Ok(self.interfaces - 1)
     }
 
-    /// Writes a packet of an interface: UTC nanoseconds, captured bytes, length on the wire in bytes, and which
-    /// way it went, where that is known.
+    /// Writes a packet of an interface: UTC nanoseconds, captured bytes, length on the wire in bytes, and the
+    /// direction, if known.
     ///
     /// # Errors
     /// [`Error::NoInterface`] and [`Error::PacketTooLong`], with nothing written, or [`Error::Write`].
@@ -178,10 +178,10 @@ impl<W: Write> PcapngWriter<W> {
         self.write_aggregate(interface, ts_utc_ns, data, wire_len, direction, None)
     }
 
-    /// As [`PcapngWriter::write_packet`]; a packet that is an aggregate is marked as such by a comment.
+    /// As [`PcapngWriter::write_packet`], with a comment that marks an aggregate.
     ///
     /// # Errors
-    /// Those of [`PcapngWriter::write_packet`].
+    /// As for [`PcapngWriter::write_packet`].
     pub fn write_aggregate(
         &mut self,
         interface: u32,
@@ -237,7 +237,7 @@ impl<W: Write> PcapngWriter<W> {
         Ok(())
     }
 
-    /// Writes what became of an interface's packets.
+    /// Writes the packet counts of an interface.
     ///
     /// # Errors
     /// [`Error::NoInterface`], with nothing written, or [`Error::Write`].
@@ -267,12 +267,12 @@ impl<W: Write> PcapngWriter<W> {
         self.end()
     }
 
-    /// What it writes to.
+    /// The output.
     pub fn get_mut(&mut self) -> &mut W {
         &mut self.output
     }
 
-    /// Passes what is buffered on, so that a reader at the other end of a pipe sees it.
+    /// Flushes buffered data, so that a reader at the other end of a pipe gets it.
     ///
     /// # Errors
     /// [`Error::Write`].
@@ -280,7 +280,7 @@ impl<W: Write> PcapngWriter<W> {
         Ok(self.output.flush()?)
     }
 
-    /// Flushes and gives the output back.
+    /// Flushes and returns the output.
     ///
     /// # Errors
     /// [`Error::Write`].
@@ -307,7 +307,7 @@ impl<W: Write> PcapngWriter<W> {
         self.block.extend_from_slice(bytes);
     }
 
-    /// An option whose value is these parts, at most 65,535 bytes together.
+    /// Appends an option whose value is the concatenation of these parts, at most 65,535 bytes.
     fn option(&mut self, code: u16, parts: &[&[u8]]) {
         let len: usize = parts.iter().map(|part| part.len()).sum();
         self.put(&code.to_le_bytes());
@@ -318,7 +318,7 @@ impl<W: Write> PcapngWriter<W> {
         self.block.resize(self.block.len().next_multiple_of(4), 0);
     }
 
-    /// A text option, unless it is empty.
+    /// Appends a text option, unless it is empty.
     fn text(&mut self, code: u16, text: &str) {
         if !text.is_empty() {
             self.option(code, &[cut(text, usize::from(u16::MAX))]);
@@ -335,22 +335,22 @@ impl<W: Write> PcapngWriter<W> {
     }
 }
 
-/// The block that says what became of an interface's packets, for a section in which it has been described.
+/// A block with the packet counts of an interface, for a section in which the interface has been described.
 /// # Errors
-/// None: a `Vec` takes everything.
+/// None: writing to a `Vec` does not fail.
 pub fn statistics_block(interface: u32, statistics: &InterfaceStatistics) -> Result<Vec<u8>> {
     let mut writer = PcapngWriter { output: Vec::new(), interfaces: u32::MAX, block: Vec::new() };
     writer.write_statistics(interface, statistics)?;
     Ok(writer.output)
 }
 
-/// The text's bytes, cut between two characters where it is too long.
+/// The text's bytes, cut at a character boundary if it is too long.
 fn cut(text: &str, limit: usize) -> &[u8] {
     let end = (0..=text.len().min(limit)).rev().find(|&end| text.is_char_boundary(end)).unwrap_or(0);
     &text.as_bytes()[..end]
 }
 
-/// A time in the form of statistics: the upper 32 bits, then the lower ones.
+/// A time in the format of statistics: the upper 32 bits, then the lower ones.
 fn time(ns: u64) -> [u8; 8] {
     let mut bytes = [0; 8];
     bytes[..4].copy_from_slice(&((ns >> 32) as u32).to_le_bytes());

@@ -10,16 +10,16 @@
 //!     drop                          ---->    undoes what is left, and ends
 //!     killed                        --X      undoes everything, and ends
 //! ```
-//! There is none where nothing is changed that outlives a process: it is forked for the first action, or, where one is
-//! sure to come, before memory is shared with the kernel, which a forked process would hold. `forked/` says what it
-//! keeps of its owner.
+//! A process that changes nothing persistent has no cleanup process: it is forked for the first action or, if an action
+//! is expected, before memory is shared with the kernel, which a forked process would hold. `forked/` documents which
+//! resources it keeps of its owner.
 //!
-//! An attacker who takes the owner over can talk to the cleanup process. So actions are registered before the first
-//! packet is looked at, and after the seal the only request is "undo this now", of the owner's own changes. Any other
+//! An attacker who takes over the owner can talk to the cleanup process. So actions are registered before the first
+//! packet is processed, and after the seal the only request is "undo this now", for the owner's own changes. Any other
 //! message is a protocol violation; the owner is then treated as dead.
 //!
-//! A cleanup process that is killed leaves what its owner has changed. Whoever defines an action sees to it that the
-//! next start can put that right.
+//! If the cleanup process itself is killed, the changes of its owner persist. The author of an action must make sure
+//! that the next start can undo them.
 
 mod action;
 mod process;
@@ -36,13 +36,13 @@ pub use action::{ActionKind, CleanupAction, LogLine};
 use crate::forked::Rights;
 use crate::{Error, Result};
 
-/// How long the cleanup process is waited for: a lock's patience, and a driver that sets its queues up anew.
+/// Timeout of an answer: covers the wait for a lock and a driver that reinitializes its queues.
 const LIMIT: Duration = Duration::from_secs(8);
 
-/// A process's cleanup process, the owner's side.
+/// The owner's handle of its cleanup process.
 pub struct CleanupProcess {
     kinds: &'static [ActionKind],
-    /// There is sure to be an action.
+    /// An action is expected.
     expected: bool,
     rights: Box<dyn Fn() -> Result<Rights> + Send + Sync>,
     state: Mutex<State>,
@@ -52,20 +52,20 @@ pub struct CleanupProcess {
 struct State {
     control: Control,
     actions: u32,
-    /// The owner has given its rights up.
+    /// The owner gives up its rights.
     confined: bool,
 }
 
 #[derive(Debug)]
 enum Control {
-    /// There was no action yet.
+    /// No action has been registered yet.
     NotStarted,
     Runs(OwnedFd),
-    /// It has been killed, or does not answer.
+    /// The process was killed, or does not answer.
     Lost,
 }
 
-/// An action that is registered.
+/// A registered action.
 #[derive(Debug)]
 pub struct Registration {
     process: Arc<CleanupProcess>,
@@ -75,16 +75,17 @@ pub struct Registration {
 /// The outcome of [`Registration::run`].
 #[derive(Debug)]
 pub enum Outcome {
-    /// The cleanup process has done it, as far as it goes.
+    /// The cleanup process has run the action, as far as possible.
     Done(Vec<LogLine>),
-    /// There is no cleanup process any more: the caller has to do it. It still has its rights.
+    /// The cleanup process no longer exists: the caller has to undo the change itself, and still has the rights for it.
     Unserved,
-    /// There is no cleanup process any more, and the caller has no right to do it.
+    /// The cleanup process no longer exists, and the caller has no right to undo the change.
     Impossible,
 }
 
 impl CleanupProcess {
-    /// For actions of these kinds, with these rights. Starts nothing yet. `expected`: there is sure to be an action.
+    /// Creates a handle for actions of these kinds, with these rights. Starts nothing yet. `expected`: an action is
+    /// expected.
     pub fn new(
         kinds: &'static [ActionKind],
         expected: bool,
@@ -94,7 +95,7 @@ impl CleanupProcess {
         Arc::new(CleanupProcess { kinds, expected, rights: Box::new(rights), state: Mutex::new(state) })
     }
 
-    /// Starts the process where an action is expected. To be called before memory is shared with the kernel.
+    /// Starts the process if an action is expected. To be called before memory is shared with the kernel.
     ///
     /// # Errors
     /// [`Error::Kernel`] where it cannot be started.
@@ -102,10 +103,11 @@ impl CleanupProcess {
         if self.expected { self.running(&mut self.lock()) } else { Ok(()) }
     }
 
-    /// Has the cleanup process undo this, if it comes to that. The change itself is made after this. At most 4 descriptors.
+    /// Registers an action that the cleanup process runs if the owner does not. The caller makes the change after this
+    /// call. At most 4 descriptors.
     ///
     /// # Errors
-    /// [`Error::Kernel`] where there is no cleanup process to be had, or where the kind is not one of its own.
+    /// [`Error::Kernel`] if there is no cleanup process and none can be started, or if it does not know the kind.
     pub fn register(
         self: &Arc<Self>,
         kind: &ActionKind,
@@ -128,7 +130,7 @@ impl CleanupProcess {
         }
     }
 
-    /// From now on there are no more actions. `confined`: and the owner is about to give up its rights.
+    /// Rejects all further actions. `confined`: the owner is about to give up its rights.
     pub fn seal(&self, confined: bool) {
         let mut state = self.lock();
         state.confined = confined;
@@ -150,14 +152,14 @@ impl CleanupProcess {
 }
 
 impl State {
-    /// Says something and waits for the answer. `None`: there is none to come.
+    /// Sends a request and waits for the answer. `None`: there will not be an answer.
     fn ask(&mut self, say: impl FnOnce(&OwnedFd) -> std::io::Result<()>) -> Option<Vec<LogLine>> {
         let Control::Runs(control) = &self.control else { return None };
         match say(control).and_then(|()| wire::answer(control)) {
             Ok(answer) => Some(answer),
             Err(_) => {
-                // An answer that comes late would be taken for that to the next question. Closing the socket tells the
-                // cleanup process, if there is one, to do all it has to do.
+                // A late answer would be taken for the answer to the next request. Closing the socket makes the cleanup
+                // process, if it still runs, undo everything that is left.
                 self.control = Control::Lost;
                 None
             }
@@ -166,7 +168,7 @@ impl State {
 }
 
 impl Registration {
-    /// Has it done now, and waits for that, within bounds.
+    /// Runs the action now and waits for its end, for a limited time.
     pub fn run(&self) -> Outcome {
         let mut state = self.process.lock();
         match state.ask(|control| wire::run(control, self.number)) {
@@ -181,7 +183,7 @@ impl Drop for CleanupProcess {
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         if let Control::Runs(control) = &state.control {
-            // It answers nothing: its end is the end of what can be read.
+            // This message has no answer: the end of the process closes the stream.
             wire::part(control);
         }
     }
@@ -202,7 +204,7 @@ fn failed(source: std::io::Error) -> Error {
 mod tests {
     use super::*;
 
-    /// An action that says its number, and takes no descriptors.
+    /// An action that logs its number and takes no descriptors.
     struct Say(u32);
 
     impl CleanupAction for Say {
@@ -250,7 +252,7 @@ mod tests {
         }
     }
 
-    /// What a process that was taken over could try.
+    /// Requests that an attacker in the owner could try.
     #[test]
     fn after_the_seal_no_action_is_accepted() {
         if !root("after_the_seal_no_action_is_accepted") {
@@ -261,7 +263,7 @@ mod tests {
         process.seal(true);
         let refused = process.register(&SAY, &0, &[]).unwrap_err().to_string();
         assert!(refused.contains("wl-cleanup"), "{refused}");
-        // It has taken the owner for dead, done everything, and gone.
+        // The cleanup process has treated the owner as dead, run all actions and ended.
         assert!(matches!(action.run(), Outcome::Impossible));
     }
 
@@ -277,7 +279,7 @@ mod tests {
         assert!(matches!(action.run(), Outcome::Unserved));
     }
 
-    /// Kind, content and descriptors belong together.
+    /// Kind, content and descriptors must match.
     #[test]
     fn an_action_that_cannot_be_read_is_refused() {
         use std::os::fd::AsFd as _;

@@ -1,4 +1,4 @@
-//! The cleanup process itself: what it holds, and what it does (`forked/` has how it is started).
+//! The cleanup process itself: its state and its main loop (`forked/` starts it).
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -11,24 +11,24 @@ use super::action::{ActionKind, CleanupAction, LogLine};
 use super::wire::{self, Message};
 use crate::forked::{self, Rights};
 
-/// How long it is tried again to undo what a killed process has left: others who end at the same time, or not all of
-/// its descriptors are closed yet.
+/// How long undoing the changes of a killed owner is retried: other processes may be ending at the same time, or not
+/// all descriptors of the owner may be closed yet.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Seconds after which a cleanup process ends whose owner has ended, whatever it waits for.
+/// Seconds after which a cleanup process ends once its owner has ended, even if it still waits for something.
 const LONGEST: u32 = 30;
 
-/// What the cleanup process holds from the start.
+/// State of the cleanup process from the start.
 struct Inside {
     control: OwnedFd,
     kinds: &'static [ActionKind],
-    /// What each kind has opened before the fork.
+    /// The descriptor that each kind opened before the fork.
     prepared: Vec<Option<OwnedFd>>,
-    /// The owner: the process that registers actions; `None` where it cannot be had (a filter of system calls). Others that it has forked may
-    /// have its end of the control socket.
+    /// The owner: the process that registers actions; `None` if a pidfd is not available (a system call filter). Other
+    /// processes that the owner has forked may hold its end of the control socket.
     parent: Option<OwnedFd>,
 }
 
-/// Forks a cleanup process; gives the owner's end of its control socket.
+/// Forks a cleanup process; returns the owner's end of its control socket.
 pub(super) fn start(kinds: &'static [ActionKind], rights: Rights) -> io::Result<OwnedFd> {
     let (ours, control) = wire::pair()?;
     let prepared = kinds.iter().map(|kind| (kind.prepare)()).collect::<io::Result<Vec<_>>>()?;
@@ -42,9 +42,9 @@ pub(super) fn start(kinds: &'static [ActionKind], rights: Rights) -> io::Result<
 }
 
 impl Inside {
-    /// Listens to the owner, to its end; undoes what is left then.
+    /// Serves requests until the owner ends, then undoes what is left.
     fn serve(&self) {
-        // By number; none where it has been done.
+        // Actions by number; `None` once an action has run.
         let mut tasks: Vec<Option<(usize, Box<dyn CleanupAction>)>> = Vec::new();
         let mut sealed = false;
         let killed = loop {
@@ -61,7 +61,8 @@ impl Inside {
                 }
                 Some(Message::Run(number)) => {
                     let Some(task) = tasks.get_mut(number) else { break true };
-                    // Where it is not to be done, others go on to use it, or it stays in the journal.
+                    // An action that fails here is not retried: other processes still use the setting, or it stays in
+                    // the journal.
                     let said = task.take().map(|mut task| self.attempt(&mut task).1);
                     self.answer(&said.unwrap_or_default());
                 }
@@ -75,7 +76,7 @@ impl Inside {
         let start = Instant::now();
         loop {
             tasks.retain_mut(|task| !self.attempt(task).0);
-            // Who is there for longer has a cleanup process of its own.
+            // A process that still uses a setting after this time has a cleanup process of its own.
             if tasks.is_empty() || !killed || start.elapsed() >= PATIENCE {
                 return;
             }
@@ -100,7 +101,7 @@ impl Inside {
                     Err(_) => return None,
                     Ok(_) => {}
                 }
-                // What it has said comes before its end.
+                // Messages that the owner has sent are read before its end is handled.
                 if !wait[0].revents().is_empty() {
                     break;
                 }
@@ -113,7 +114,7 @@ impl Inside {
     }
 
     fn answer(&self, said: &[LogLine]) {
-        // Where nobody listens any more, the next message says so.
+        // If the owner no longer reads, the next message reports it.
         let _ = wire::reply(&self.control, said);
     }
 }

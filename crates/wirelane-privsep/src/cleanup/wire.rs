@@ -18,14 +18,14 @@ const SEAL: u8 = b's';
 const RUN: u8 = b'u';
 const PART: u8 = b'p';
 
-/// Most descriptors that go with one action.
+/// Maximum number of descriptors per action.
 const MOST: usize = 4;
-/// Most bytes of a message; an action has some hundred, and an answer some lines.
+/// Maximum message size in bytes; an action has a few hundred, and an answer a few lines.
 const LONGEST: usize = 64 * 1024;
 
-/// What the cleanup process is told.
+/// A request to the cleanup process.
 pub(super) enum Message {
-    /// An action of this kind, by its number, as JSON.
+    /// Registers an action of this kind (its index), as JSON.
     Register {
         kind: usize,
         action: Vec<u8>,
@@ -33,22 +33,22 @@ pub(super) enum Message {
     },
     Seal,
     Run(usize),
-    /// The owner has ended well.
+    /// The owner has ended in an orderly way.
     Part,
 }
 
-/// A pair of connected sockets: the owner's, and the cleanup process's.
+/// A pair of connected sockets: the owner's end and the cleanup process's end.
 pub(super) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     let kind = SocketType::SEQPACKET;
     Ok(rustix::net::socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?)
 }
 
-/// How long one waits for an answer there.
+/// Sets the timeout of answers on this socket.
 pub(super) fn limit(control: &OwnedFd, limit: Duration) -> io::Result<()> {
     Ok(sockopt::set_socket_timeout(control, sockopt::Timeout::Recv, Some(limit))?)
 }
 
-/// The owner: registers an action, with the descriptors that it takes.
+/// Owner: registers an action with its descriptors.
 pub(super) fn register(
     control: &OwnedFd,
     kind: u8,
@@ -59,7 +59,7 @@ pub(super) fn register(
     serde_json::to_writer(&mut message, action)?;
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
     let mut along = SendAncillaryBuffer::new(&mut space);
-    // The space may have room for more, which the receiver's has not.
+    // The sender's ancillary buffer may have more space than the receiver's.
     if with.len() > MOST || !along.push(SendAncillaryMessage::ScmRights(with)) {
         return Err(io::ErrorKind::InvalidInput.into());
     }
@@ -67,37 +67,37 @@ pub(super) fn register(
     Ok(())
 }
 
-/// The owner: there are no more actions.
+/// Owner: rejects all further actions.
 pub(super) fn seal(control: &OwnedFd) -> io::Result<()> {
     say(control, &[SEAL])
 }
 
-/// The owner: this action is to be run now.
+/// Owner: runs this action now.
 pub(super) fn run(control: &OwnedFd, number: u32) -> io::Result<()> {
     let [a, b, c, d] = number.to_ne_bytes();
     say(control, &[RUN, a, b, c, d])
 }
 
-/// The owner: this was the last message. Waits until the cleanup process has ended.
+/// Owner: sends the last message, and waits until the cleanup process has ended.
 pub(super) fn part(control: &OwnedFd) {
     if say(control, &[PART]).is_ok() && rustix::net::shutdown(control, Shutdown::Write).is_ok() {
-        // Nothing to be done where it does not end in time: it goes on by itself.
+        // Nothing to do if it does not end in time: it continues by itself.
         let _ = hear(control);
     }
 }
 
-/// The owner: what the cleanup process says. An error where that does not come, in time or at all.
+/// Owner: reads the answer of the cleanup process. An error if it does not arrive, in time or at all.
 pub(super) fn answer(control: &OwnedFd) -> io::Result<Vec<LogLine>> {
     let answer = hear(control)?;
     Ok(serde_json::from_slice(&answer)?)
 }
 
-/// The cleanup process: what has been said.
+/// Cleanup process: sends an answer.
 pub(super) fn reply(control: &OwnedFd, said: &[LogLine]) -> io::Result<()> {
     say(control, &serde_json::to_vec(said)?)
 }
 
-/// The cleanup process: the next message; `None` at the end, or where what is said is nothing that is ever said.
+/// Cleanup process: the next message; `None` at the end of the stream or for a message that violates the protocol.
 pub(super) fn next(control: &OwnedFd) -> Option<Message> {
     let mut bytes = vec![0; LONGEST];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
@@ -157,7 +157,7 @@ mod tests {
 
     const ACTION: (&str, u32) = ("a \" name", 7);
 
-    /// What the cleanup process takes this for.
+    /// The message that the cleanup process reads from these bytes.
     fn heard(bytes: &[u8]) -> Option<Message> {
         let (ours, control) = pair().unwrap();
         say(&ours, bytes).unwrap();
@@ -185,7 +185,7 @@ mod tests {
         }
         assert!(matches!(next(&control), Some(Message::Seal)));
         assert!(matches!(next(&control), Some(Message::Run(0x0102_0304))));
-        // The last word, and the end of what can be heard.
+        // The last message, and the end of the stream.
         let parting = std::thread::spawn(move || part(&ours));
         assert!(matches!(next(&control), Some(Message::Part)));
         assert!(next(&control).is_none());
@@ -202,14 +202,14 @@ mod tests {
         reply(&control, &[]).unwrap();
         assert_eq!(answer(&ours).unwrap(), said);
         assert_eq!(answer(&ours).unwrap(), []);
-        // None in time, one that is no answer, and none at all.
+        // An answer that is late, a malformed one, and a missing one.
         limit(&ours, Duration::from_millis(10)).unwrap();
         assert_eq!(answer(&ours).unwrap_err().kind(), io::ErrorKind::WouldBlock);
         say(&control, b"[nonsense").unwrap();
         assert!(answer(&ours).is_err());
         drop(control);
         assert_eq!(answer(&ours).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
-        // A cleanup process that is gone is an error, and no signal that ends the capture.
+        // Writing to a cleanup process that has ended is an error, and does not raise a signal that ends the capture.
         assert!(seal(&ours).is_err());
     }
 

@@ -1,13 +1,14 @@
-//! Helper processes that keep a right which their owner gives up.
+//! Helper processes that keep a right that their owner gives up.
 //!
-//! They are forked and not re-executed, since a library cannot know what its program's file would do. Each is a session
-//! of its own, so that Ctrl-C and hang-ups do not reach it, and nobody's child, so that nobody has to wait for it. Of the
-//! owner it has the memory, the descriptors that it is told to keep, and few rights (`rights.rs`).
+//! They are forked and not re-executed, since a library cannot know how its program behaves when it is executed again.
+//! Each is a session of its own, so that Ctrl-C and hang-ups do not reach it, and a child of init, so that the owner
+//! does not have to wait for it. It inherits the memory of the owner, the descriptors that the caller lists, and few
+//! rights (`rights.rs`).
 //!
-//! It allocates, which a process may not that was forked from one with threads, but for C libraries that see to it:
-//! glibc and musl keep their allocator usable over fork(2), and allocators with handlers for it (jemalloc, mimalloc)
-//! do. It takes no other lock that a thread may have held at that moment: it does not log, and prints nothing. Commands
-//! have no threads then anyway.
+//! It allocates memory, which a process forked from a multi-threaded one may do only with some C libraries: glibc and
+//! musl keep their allocator usable over fork(2), and allocators with handlers for it (jemalloc, mimalloc) do. It takes
+//! no other lock that a thread may have held at that moment: it does not log, and prints nothing. Commands are
+//! single-threaded at that point anyway.
 
 mod rights;
 
@@ -18,16 +19,16 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 pub use self::rights::{Access, Rights};
 
-/// Forks a process of this name, which keeps these rights and descriptors, does `work`, and ends.
+/// Forks a process of this name, which keeps these rights and descriptors, runs `work`, and ends.
 ///
-/// `work` must not log, and must keep to what is said above. Values of the caller's are never dropped in the process, but
-/// for those that `work` has taken.
+/// `work` must not log, and must follow the rules at the head of this file. The process never drops values of the
+/// caller, except those that are moved into `work`.
 ///
 /// # Errors
-/// Where it cannot be forked. A process that cannot give up its other rights ends before it does any work.
+/// If the process cannot be forked. A process that cannot give up its other rights ends before it runs `work`.
 pub fn start(name: &'static CStr, rights: Rights, keep: &[RawFd], work: impl FnOnce()) -> io::Result<()> {
-    // SAFETY: the child never returns: it catches panics, and ends by _exit. It uses nothing that is locked by threads
-    // that it does not have, as the head of this file says.
+    // SAFETY: the child never returns: it catches panics, and ends by _exit. It takes no lock that may be held by
+    // threads that it does not have, as documented at the head of this file.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => detach(name, rights, keep, work),
@@ -35,7 +36,7 @@ pub fn start(name: &'static CStr, rights: Rights, keep: &[RawFd], work: impl FnO
     }
 }
 
-/// Waits for the child between us and the process, which ends at once.
+/// Waits for the intermediate child, which ends at once.
 fn wait_for(child: libc::pid_t) -> io::Result<()> {
     let mut status = 0;
     loop {
@@ -47,14 +48,14 @@ fn wait_for(child: libc::pid_t) -> io::Result<()> {
         let error = io::Error::last_os_error();
         match error.raw_os_error() {
             Some(libc::EINTR) => {}
-            // The program around us waits for all children, or ignores their ends.
+            // The program waits for all its children elsewhere, or ignores SIGCHLD.
             Some(libc::ECHILD) => return Ok(()),
             _ => return Err(error),
         }
     }
 }
 
-/// The child: forks once more, so that the process is a child of init, and ends.
+/// Runs in the child: forks once more, so that the process becomes a child of init, and ends.
 fn detach(name: &CStr, rights: Rights, keep: &[RawFd], work: impl FnOnce()) -> ! {
     // SAFETY: system calls without pointers; _exit runs nothing of the program that was forked.
     unsafe {
@@ -65,9 +66,10 @@ fn detach(name: &CStr, rights: Rights, keep: &[RawFd], work: impl FnOnce()) -> !
             _ => libc::_exit(0),
         }
     }
-    // A panic must not unwind into the program that was forked. What it leaves, the next Wirelane heals.
+    // A panic must not unwind into the program that was forked. The next start of Wirelane undoes what such a process
+    // has left.
     let ended = catch_unwind(AssertUnwindSafe(|| {
-        // With more rights than it should have it does not serve: the owner finds its socket closed.
+        // A process with too many rights must not serve: its owner finds the socket closed.
         if rights.assume().is_ok() {
             leave_behind(name, keep);
             work();
@@ -77,7 +79,7 @@ fn detach(name: &CStr, rights: Rights, keep: &[RawFd], work: impl FnOnce()) -> !
     unsafe { libc::_exit(i32::from(ended.is_err())) }
 }
 
-/// Leaves behind what belongs to the program that was forked: its terminal, files, signals, folder.
+/// Detaches from the program that was forked: its terminal, files, signals, working directory.
 fn leave_behind(name: &CStr, keep: &[RawFd]) {
     // SAFETY: sigset_t is an array of integers; all zero is a valid value, and the call below makes it the empty set.
     let mut none: libc::sigset_t = unsafe { std::mem::zeroed() };
@@ -85,7 +87,7 @@ fn leave_behind(name: &CStr, keep: &[RawFd]) {
     // and strings that end with a zero.
     unsafe {
         libc::prctl(libc::PR_SET_NAME, name.as_ptr());
-        // Handlers of the program would write to descriptors that are other files here.
+        // Signal handlers of the program would write to descriptors that are different files here.
         for signal in 1..=libc::SIGRTMAX() {
             libc::signal(signal, libc::SIG_DFL);
         }
@@ -103,8 +105,8 @@ fn leave_behind(name: &CStr, keep: &[RawFd]) {
         libc::sigemptyset(&raw mut none);
         libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
         libc::chdir(c"/".as_ptr());
-        // Whatever writes to standard output or error meets a folder, which cannot be written; Landlock lets it be
-        // opened so.
+        // Standard input, output and error become a folder, which cannot be written; Landlock allows opening it with
+        // O_PATH.
         let folder = libc::open(c"/".as_ptr(), libc::O_PATH);
         for standard in (0..3).filter(|standard| !keep.contains(standard) && *standard != folder) {
             libc::dup2(folder, standard);
@@ -113,7 +115,8 @@ fn leave_behind(name: &CStr, keep: &[RawFd]) {
     close_all_but(keep);
 }
 
-/// Closes every descriptor but these and the first three: nobody waits for a pipe or file because this process has it open.
+/// Closes all descriptors except these and the first three: no reader shall wait for a pipe or file that only this
+/// process has open.
 fn close_all_but(keep: &[RawFd]) {
     let mut keep: Vec<u32> = keep.iter().map(|fd| *fd as u32).collect();
     keep.sort_unstable();
@@ -121,7 +124,7 @@ fn close_all_but(keep: &[RawFd]) {
     for fd in keep.into_iter().chain([u32::MAX]) {
         // SAFETY: descriptors of this forked process only; those of the values in use are kept.
         if fd > first && unsafe { libc::syscall(libc::SYS_close_range, first, fd - 1, 0) } != 0 {
-            // Refused in some containers.
+            // close_range(2) is refused in some containers.
             for each in first..fd.min(1 << 16) {
                 // SAFETY: as above.
                 unsafe { libc::close(each as RawFd) };
@@ -141,7 +144,7 @@ mod tests {
 
     use super::*;
 
-    /// What is left to the process, as it sees it itself: its descriptors, its capabilities, its name.
+    /// The resources of the process, as it reports them itself: its descriptors, its capabilities, its name.
     #[test]
     fn the_process_has_what_it_keeps_and_one_capability() {
         if !nix::unistd::geteuid().is_root() {
@@ -182,12 +185,12 @@ mod tests {
         let descriptors = line("fds:");
         assert_eq!(descriptors.matches("\"/\"").count(), 3, "{descriptors}");
         assert_eq!(descriptors.matches("socket:").count(), 1, "{descriptors}");
-        // The folder that is being read is the fifth.
+        // The fifth one is the folder that is being read.
         assert_eq!(descriptors.matches('"').count() / 2, 5, "{descriptors}");
         let pid = line("Pid:").to_owned();
         assert_ne!(pid, std::process::id().to_string());
 
-        // The end of the stream is its end.
+        // The process ends at the end of its stream.
         drop(socket);
         let gone = || {
             fs::read_to_string(format!("/proc/{pid}/stat"))

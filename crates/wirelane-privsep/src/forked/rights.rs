@@ -1,9 +1,9 @@
-//! The rights of helper processes: as few as what they may have to do takes.
+//! Rights of helper processes: the minimum that their task needs.
 //!
-//! A helper keeps a few capabilities and the user, and Landlock leaves it the folders that it needs. Files are opened when
-//! they are written, and not held open from the start: what is to be undone is known at the end only, devices are
-//! renamed, files are made anew, and a file of sysfs asks for CAP_NET_ADMIN at every write, however it was opened. So
-//! the user stays, and Landlock takes away what being root without capabilities would still allow.
+//! A helper keeps a few capabilities and its user, and Landlock restricts it to the folders that it needs. Files are
+//! opened when they are written, and not held open from the start: only at the end is it known which changes have to be
+//! undone, devices are renamed, files are recreated, and sysfs checks CAP_NET_ADMIN at every write, however the file
+//! was opened. So the user stays the same, and Landlock denies the access that root has without capabilities.
 
 use std::io;
 use std::path::PathBuf;
@@ -16,10 +16,10 @@ use landlock::{
 
 use crate::{Capability, Error, Result};
 
-/// The newest rules that were thought through here, as in `sandbox/files.rs`.
+/// The newest Landlock ABI that this code was reviewed for, as in `sandbox/files.rs`.
 const RULES: ABI = ABI::V6;
 
-/// What may be done below a folder.
+/// Kind of access below a folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Reading files and listing folders.
@@ -45,7 +45,7 @@ impl Access {
     }
 }
 
-/// What a helper process may do. Made before the fork, in force after it.
+/// Rights of a helper process. Created before the fork, enforced after it.
 #[derive(Debug)]
 pub struct Rights {
     capabilities: u64,
@@ -53,26 +53,27 @@ pub struct Rights {
 }
 
 impl Rights {
-    /// These capabilities, as far as the process has them, and these folders; folders that do not exist are left out.
+    /// Creates rights with these capabilities, as far as the process has them, and these folders; folders that do not
+    /// exist are skipped.
     ///
     /// # Errors
-    /// [`Error::Kernel`] where capabilities cannot be read, or Landlock refuses.
+    /// [`Error::Kernel`] if capabilities cannot be read, or Landlock refuses.
     pub fn new(capabilities: &[Capability], folders: &[(PathBuf, Access)]) -> Result<Rights> {
         let permitted = caps::read(None, CapSet::Permitted)
             .map_err(|e| Error::kernel("reading this process's capabilities", io::Error::other(e)))?;
         let permitted = permitted.iter().fold(0, |sum, one| sum | 1u64 << one.index());
-        // In a container, some may be missing: what needs them is refused to the owner too.
+        // In a container, some may be missing: the owner cannot use them either.
         let wanted = capabilities.iter().fold(0, |sum, one| sum | one.bit());
         let failed = |e| Error::kernel("restricting a process's files by Landlock", io::Error::other(e));
         Ok(Rights { capabilities: wanted & permitted, files: rules(folders).map_err(failed)? })
     }
 
-    /// Gives up all others, in a process that has just been forked, or in a thread.
+    /// Gives up all other rights, in a process that has just been forked, or in a thread.
     ///
     /// # Errors
-    /// What the kernel says; the process may have lost part of its rights.
+    /// The kernel's error; the process may have lost part of its rights.
     pub fn assume(self) -> io::Result<()> {
-        // A kernel without Landlock keeps files by their permissions only, as for captures.
+        // On a kernel without Landlock, only file permissions restrict access, as for captures.
         self.files.restrict_self().map_err(io::Error::other)?;
         let kept = caps::all().into_iter().filter(|one| self.capabilities & (1 << one.index()) != 0);
         let kept = kept.collect();
@@ -95,7 +96,7 @@ fn rules(folders: &[(PathBuf, Access)]) -> std::result::Result<RulesetCreated, R
         .and_then(|rules| rules.scope(Scope::from_all(RULES)))
         .and_then(Ruleset::create)?;
     for (folder, access) in folders {
-        // What is not there is not written.
+        // A folder that does not exist needs no rule.
         if let Ok(file) = PathFd::new(folder) {
             rules = rules.add_rule(PathBeneath::new(file, access.flags()))?;
         }

@@ -1,5 +1,5 @@
-//! Which system calls are left: an allow-list by seccomp (Documentation/userspace-api/seccomp_filter.rst in the kernel
-//! tree). Any other kills the process.
+//! System call filter: an allow-list by seccomp (Documentation/userspace-api/seccomp_filter.rst in the kernel tree).
+//! Any other call kills the process.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,11 +13,12 @@ use seccompiler::{
 use super::Work;
 use crate::{Error, Result};
 
-/// Calls by their numbers, each with the arguments that it may have: any where there are none.
+/// Allowed calls by number, each with the permitted arguments; an empty list permits any.
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
-/// What every work takes: memory, threads, time, waiting, open descriptors, signals of one's own. Opening is left to
-/// Landlock, so that what merely looks for a file (the C library does, for the number of CPUs) goes on without.
+/// Calls that every kind of work needs: memory, threads, time, waiting, open descriptors, its own signals. Opening
+/// files is left to Landlock, so that code that merely looks for a file (the C library does, for the number of CPUs)
+/// gets an error and continues.
 const EVERYWHERE: &[c_long] = &[
     // Memory; mmap and mprotect have conditions.
     libc::SYS_brk,
@@ -40,7 +41,7 @@ const EVERYWHERE: &[c_long] = &[
     libc::SYS_sched_yield,
     libc::SYS_set_robust_list,
     libc::SYS_set_tid_address,
-    // Time, which the vDSO does not answer everywhere.
+    // Time, which the vDSO does not provide everywhere.
     libc::SYS_clock_getres,
     libc::SYS_clock_gettime,
     libc::SYS_clock_nanosleep,
@@ -77,20 +78,20 @@ const EVERYWHERE: &[c_long] = &[
     libc::SYS_statx,
     libc::SYS_write,
     libc::SYS_writev,
-    // Sockets that are open, and pairs (of Unix sockets only, below). Not sendmsg: its address cannot be checked.
+    // Sockets that are open, and pairs (Unix sockets only, below). Not sendmsg: its address cannot be checked.
     libc::SYS_getsockopt,
     libc::SYS_recvfrom,
     libc::SYS_recvmsg,
     libc::SYS_shutdown,
-    // Signals of one's own; tgkill has a condition.
+    // Signals of this process; tgkill has a condition.
     libc::SYS_rt_sigaction,
     libc::SYS_rt_sigprocmask,
     libc::SYS_rt_sigreturn,
     libc::SYS_sigaltstack,
-    // Children that are there: who has started helpers before waits for them.
+    // Existing children: a process that started helpers earlier waits for them.
     libc::SYS_wait4,
     libc::SYS_waitid,
-    // Who and where one is.
+    // User, group and working environment of the process.
     libc::SYS_getegid,
     libc::SYS_geteuid,
     libc::SYS_getgid,
@@ -101,7 +102,7 @@ const EVERYWHERE: &[c_long] = &[
     libc::SYS_uname,
 ];
 
-/// The same in their older forms.
+/// The same calls in their older forms.
 #[cfg(target_arch = "x86_64")]
 const OLDER: &[c_long] = &[
     libc::SYS_access,
@@ -117,7 +118,7 @@ const OLDER: &[c_long] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const OLDER: &[c_long] = &[];
 
-/// What recording files takes: their creation, renaming and removal, and that they reach the disk.
+/// Calls for recording files: creating, renaming, removing and syncing them.
 const WRITING: &[c_long] = &[
     libc::SYS_copy_file_range,
     libc::SYS_fadvise64,
@@ -136,67 +137,67 @@ const WRITING: &[c_long] = &[
     libc::SYS_unlinkat,
 ];
 
-/// The same in forms that other CPUs do not have.
+/// The same calls in forms that other CPUs do not have.
 #[cfg(target_arch = "x86_64")]
 const WRITING_OLDER: &[c_long] =
     &[libc::SYS_rename, libc::SYS_renameat, libc::SYS_sync_file_range, libc::SYS_unlink];
 #[cfg(not(target_arch = "x86_64"))]
 const WRITING_OLDER: &[c_long] = &[];
 
-/// What making and removing folders takes beside that.
+/// Additional calls for creating and removing folders.
 const FOLDERS: &[c_long] = &[libc::SYS_mkdirat];
 
-/// The same in forms that other CPUs do not have.
+/// The same calls in forms that other CPUs do not have.
 #[cfg(target_arch = "x86_64")]
 const FOLDERS_OLDER: &[c_long] = &[libc::SYS_mkdir, libc::SYS_rmdir];
 #[cfg(not(target_arch = "x86_64"))]
 const FOLDERS_OLDER: &[c_long] = &[];
 
-/// Commands of bpf(2) on descriptors that are open (linux/bpf.h): reading and writing maps, asking what they are.
+/// Commands of bpf(2) on open descriptors (linux/bpf.h): reading and writing maps, querying object information.
 const BPF_MAP_LOOKUP_ELEM: u64 = 1;
 const BPF_MAP_UPDATE_ELEM: u64 = 2;
 const BPF_MAP_DELETE_ELEM: u64 = 3;
-/// The same of several entries at a time, or of one with what it was at the end: exact-match rules come and go.
+/// Batched lookup, and lookup of one entry with deletion: exact-match rules are added and removed.
 const BPF_MAP_LOOKUP_AND_DELETE_ELEM: u64 = 21;
 const BPF_MAP_LOOKUP_BATCH: u64 = 24;
 const BPF_OBJ_GET_INFO_BY_FD: u64 = 15;
-/// Engine xsk takes its program off the device, which closing a descriptor does only where there is no copy of it.
+/// Engine xsk detaches its program from the device; closing the descriptor does so only if there is no copy of it.
 const BPF_LINK_DETACH: u64 = 34;
-/// The generator inside the kernel is a program that is run on demand.
+/// The in-kernel generator is a program that is run on demand.
 const BPF_PROG_TEST_RUN: u64 = 10;
 
-/// What is written after rights are given up.
+/// Kind of writing after the rights are given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Writes {
-    /// Nothing but what is open.
+    /// Only descriptors that are open already.
     Nothing,
     /// Files.
     Files,
-    /// Files, and folders for them.
+    /// Files, and new folders for them.
     Folders,
 }
 
-/// What is done beside the work.
+/// Optional activities beside the work.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct More {
-    /// Rules are changed meanwhile.
+    /// Rules are changed while the capture runs.
     pub(super) rules: bool,
     /// Connections are accepted.
     pub(super) serves: bool,
-    /// Connections are made, by TCP.
+    /// TCP connections are opened.
     pub(super) connects: bool,
-    /// The settings of a terminal are changed.
+    /// Terminal settings are changed.
     pub(super) terminal: bool,
 }
 
-/// Compiled, but not in force.
+/// Compiled filters, not yet enforced.
 pub(super) struct Filters {
     thread_flags: BpfProgram,
     allowed: BpfProgram,
 }
 
 impl Filters {
-    /// Compiles them, which allocates, for this work.
+    /// Compiles the filters for this work; allocates.
     pub(super) fn compile(work: Work, writes: Writes, more: More) -> Result<Filters> {
         let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(|_| Error::Unsupported {
             what: format!("restricting system calls on {}", std::env::consts::ARCH),
@@ -207,7 +208,7 @@ impl Filters {
         let compile = |rules: Rules, others, matching| -> std::result::Result<BpfProgram, _> {
             SeccompFilter::new(rules, others, matching, arch)?.try_into()
         };
-        // clone3 keeps its flags where a filter cannot read them. Without it the C library takes clone.
+        // clone3 passes its flags in memory, where a filter cannot read them. Without clone3 the C library uses clone.
         let clone3 = Rules::from([(libc::SYS_clone3, Vec::new())]);
         let thread_flags = compile(clone3, SeccompAction::Allow, SeccompAction::Errno(libc::ENOSYS as u32));
         let calls = calls(work, writes, more).map_err(failed)?;
@@ -215,9 +216,9 @@ impl Filters {
         Ok(Filters { thread_flags: thread_flags.map_err(failed)?, allowed: allowed.map_err(failed)? })
     }
 
-    /// Puts them in force, for all threads and for good.
+    /// Enforces the filters, for all threads and for good.
     pub(super) fn install(&self) -> Result<()> {
-        // The allow-list comes last: it does not allow another one.
+        // The allow-list is installed last: it does not allow the installation of another filter.
         for filter in [&self.thread_flags, &self.allowed] {
             seccompiler::apply_filter_all_threads(filter).map_err(|source| {
                 Error::kernel("restricting system calls by seccomp", io::Error::other(source))
@@ -239,7 +240,7 @@ fn calls(work: Work, writes: Writes, more: More) -> std::result::Result<Rules, s
     for call in lists.into_iter().flatten() {
         allowed.insert(*call, Vec::new());
     }
-    // An argument of a call has one of these values, or, masked, this one.
+    // One argument of a call has one of these values, or, masked, this one.
     let one_of = |argument: u8, values: &[u64]| {
         let rule = |value: &u64| {
             SeccompRule::new(vec![SeccompCondition::new(
@@ -261,22 +262,23 @@ fn calls(work: Work, writes: Writes, more: More) -> std::result::Result<Rules, s
     let nil = |argument| condition(argument, SeccompCmpArgLen::Qword, SeccompCmpOp::Eq, 0);
     let int = |value: libc::c_int| value as u64;
 
-    // Memory that could be executed is there before.
+    // Executable memory is mapped before.
     allowed.insert(libc::SYS_mmap, masked(2, int(libc::PROT_EXEC), 0)?);
     allowed.insert(libc::SYS_mprotect, masked(2, int(libc::PROT_EXEC), 0)?);
-    // Threads, no processes.
+    // Threads, not processes.
     let thread = int(libc::CLONE_THREAD);
     allowed.insert(libc::SYS_clone, masked(0, thread, thread)?);
-    // Asking for a limit (the C library wants the stack's), not setting one.
+    // Reading a limit (the C library needs the stack's), not setting one.
     allowed.insert(libc::SYS_prlimit64, nil(2)?);
     // Names of threads and of memory.
     allowed.insert(libc::SYS_prctl, one_of(0, &[int(libc::PR_SET_NAME), int(libc::PR_SET_VMA)])?);
-    // Of a terminal: whether it is one, and its size. The others are the standard library's, on open descriptors.
+    // Terminal queries: whether a descriptor is a terminal, and its size. The standard library uses the others, on open
+    // descriptors.
     let controls = [libc::TCGETS, libc::TCGETS2, libc::TIOCGWINSZ, libc::FIONBIO, libc::FIOCLEX];
-    // And its settings. Not TIOCSTI, which would type into it.
+    // Terminal settings. Not TIOCSTI, which would type into the terminal.
     let settings = if more.terminal { &[libc::TCSETS, libc::TCSETS2][..] } else { &[] };
     allowed.insert(libc::SYS_ioctl, one_of(1, &[&controls[..], settings].concat())?);
-    // Not who is sent signals by a descriptor.
+    // Not F_SETOWN, which selects the process that gets a descriptor's signals.
     let about = [
         libc::F_DUPFD,
         libc::F_DUPFD_CLOEXEC,
@@ -292,10 +294,10 @@ fn calls(work: Work, writes: Writes, more: More) -> std::result::Result<Rules, s
     ];
     allowed.insert(libc::SYS_fcntl, one_of(1, &about.map(int))?);
     allowed.insert(libc::SYS_socketpair, one_of(0, &[int(libc::AF_UNIX)])?);
-    // To whom the socket is connected, not to an address.
+    // Only to the peer of a connected socket, not to an address.
     allowed.insert(libc::SYS_sendto, nil(4)?);
     if more.connects {
-        // Streams of the internet alone. To which port is Landlock's matter.
+        // TCP over IPv4 or IPv6 only. Landlock restricts the ports.
         let family = |family: libc::c_int| {
             let is = |argument, operator, value| {
                 SeccompCondition::new(argument, SeccompCmpArgLen::Dword, operator, value)
@@ -318,10 +320,10 @@ fn calls(work: Work, writes: Writes, more: More) -> std::result::Result<Rules, s
             let pages = if more.rules { &pages[..] } else { &[] };
             allowed.insert(libc::SYS_bpf, one_of(0, &[&maps[..], &[BPF_LINK_DETACH], pages].concat())?);
             if more.rules || more.serves {
-                // At the control socket, or another, which is open by then.
+                // On the control socket, or another one, which is open by then.
                 allowed.insert(libc::SYS_accept4, Vec::new());
             }
-            // Packet sockets are given a filter that accepts nothing, at the end.
+            // At the end, packet sockets get a filter that accepts nothing.
             allowed.insert(libc::SYS_setsockopt, one_of(2, &[int(libc::SO_ATTACH_FILTER)])?);
         }
         Work::Send => {

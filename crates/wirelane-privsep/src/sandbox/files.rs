@@ -10,10 +10,11 @@ use landlock::{
 
 use crate::{Error, Result};
 
-/// The newest rules that were thought through here. A kernel that knows fewer enforces those that it knows.
+/// The newest Landlock ABI that this code was reviewed for. A kernel with an older one enforces the rules that it
+/// knows.
 const RULES: ABI = ABI::V6;
 
-/// What a rule has to name so that this output can be written: its folder, or a pipe or device itself.
+/// The path that a Landlock rule must name for this output: its folder, or the pipe or device itself.
 pub(super) fn place_of(path: &Path) -> PathBuf {
     let special = path.symlink_metadata().is_ok_and(|metadata| {
         let kind = metadata.file_type();
@@ -29,8 +30,9 @@ pub(super) fn place_of(path: &Path) -> PathBuf {
     }
 }
 
-/// Restricts the calling thread, and those that it starts, to these folders and files, to folders (`trees`) in which it makes
-/// others, to folders of `logs` in which it makes files and removes none, and to connections to these ports. Whether the kernel enforces it.
+/// Restricts the calling thread, and those that it starts, to these folders and files, to folders (`trees`) in which it
+/// creates others, to folders of `logs` in which it creates files and removes none, and to connections to these ports.
+/// Returns whether the kernel enforces the restriction.
 pub(super) fn restrict(
     places: &[PathBuf],
     trees: &[PathBuf],
@@ -55,7 +57,7 @@ pub(super) fn restrict(
     for (place, in_folder) in places.chain(trees).chain(logs) {
         let file = match PathFd::new(place) {
             Ok(file) => file,
-            // What is not there cannot be opened either, and the opening says so.
+            // A path that does not exist cannot be opened either; opening it reports the error.
             Err(PathFdError::OpenCall { source, .. }) if source.kind() == io::ErrorKind::NotFound => continue,
             Err(error) => {
                 let source = io::Error::other(error);
@@ -81,8 +83,8 @@ pub(super) fn restrict(
     Ok(enforced != RulesetStatus::NotEnforced)
 }
 
-/// What recording in a folder takes: new files, their renaming and removal. Reading only where it
-/// was asked for: what is recorded there already is none of this recording's business.
+/// Access for recording in a folder: creating, renaming and removing files. Read access is optional: the recording does
+/// not need files that are there already.
 fn in_folder() -> landlock::BitFlags<AccessFs> {
     AccessFs::ReadDir | AccessFs::WriteFile | AccessFs::Truncate | AccessFs::MakeReg | AccessFs::RemoveFile
 }

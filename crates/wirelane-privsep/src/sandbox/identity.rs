@@ -1,4 +1,4 @@
-//! User that a process of root becomes.
+//! The user that a process of root becomes.
 
 use std::ffi::CString;
 use std::path::Path;
@@ -11,10 +11,10 @@ use super::refused;
 use crate::capability::Privileges;
 use crate::{Error, Result};
 
-/// The accounts that are looked for where sudo names nobody.
+/// The accounts that are tried if sudo names no user.
 const UNPRIVILEGED: [&str; 2] = ["wirelane", "nobody"];
 
-/// The number that is nobody's by convention, and the kernel's for users that it cannot show (`fs.overflowuid`).
+/// The conventional number of `nobody`, which the kernel reports for users that it cannot map (`fs.overflowuid`).
 const NOBODY: u32 = 65534;
 
 /// A user with their groups.
@@ -27,15 +27,15 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Whom root becomes where nobody is named: who called sudo (`SUDO_UID`, `SUDO_GID`), else the account `wirelane`
-    /// where there is one, else `nobody`, whose number is 65534 where there are no accounts.
+    /// The user that root becomes if no user is named: the user who called sudo (`SUDO_UID`, `SUDO_GID`), otherwise the
+    /// account `wirelane` if it exists, otherwise `nobody`, with the number 65534 if there are no accounts.
     ///
-    /// `None`: stay. The process is not root's, or root's of a user namespace of its own only, or it cannot become
-    /// anybody, for CAP_SETUID or CAP_SETGID has been taken from it.
+    /// `None`: the user stays the same. The process is not root's, or is root only in another user namespace, or it
+    /// cannot change its user because CAP_SETUID or CAP_SETGID has been taken from it.
     ///
     /// # Errors
-    /// [`Error::Kernel`] where accounts cannot be read; [`Error::BadOption`] where `SUDO_UID` is of no account, and
-    /// there is no `SUDO_GID`.
+    /// [`Error::Kernel`] if accounts cannot be read; [`Error::BadOption`] if `SUDO_UID` has no account, and `SUDO_GID`
+    /// is not set.
     pub fn unprivileged() -> Result<Option<Identity>> {
         if !unistd::geteuid().is_root() || !Privileges::current()?.in_initial_user_namespace() {
             return Ok(None);
@@ -60,7 +60,7 @@ impl Identity {
     /// The user with this name or number. `None` for the user that the process has already.
     ///
     /// # Errors
-    /// [`Error::BadOption`] where there is no such user, or the process is not root's and cannot become somebody else.
+    /// [`Error::BadOption`] if there is no such user, or the process is not root's and cannot become another user.
     pub fn named(name: &str) -> Result<Option<Identity>> {
         let user = match name.parse() {
             Ok(uid) => found(User::from_uid(Uid::from_raw(uid)))?,
@@ -76,12 +76,12 @@ impl Identity {
         Identity::of(&user).map(Some)
     }
 
-    /// The name, or the number of a user without one.
+    /// The name, or the number of a user without a name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its number, and its group's.
+    /// The user id and the group id.
     pub fn ids(&self) -> (u32, u32) {
         (self.uid.as_raw(), self.gid.as_raw())
     }
@@ -112,12 +112,12 @@ impl Identity {
         }
     }
 
-    /// Whether this user may write to a file, or create files in a folder. Asked as root, for somebody else.
+    /// Whether this user may write to a file, or create files in a folder. Called as root, for another user.
     pub(super) fn may_write(&self, place: &Path) -> bool {
         may_write_as(place, self.uid.as_raw(), self.gid.as_raw())
     }
 
-    /// Becomes this user, in all three ways that a process has one.
+    /// Becomes this user: real, effective and saved ids.
     pub(super) fn assume(&self) -> Result<()> {
         let becoming = format!("becoming the user '{}'", self.name);
         let failed = |errno: nix::Error| Error::kernel(becoming.clone(), errno.into());
@@ -127,8 +127,8 @@ impl Identity {
     }
 }
 
-/// What a search of the accounts found. That there are no accounts, or none like this, has several names
-/// (getpwnam(3), ERRORS).
+/// Result of an account lookup. Several error numbers mean that there are no accounts or no such account (getpwnam(3),
+/// ERRORS).
 fn found(searched: nix::Result<Option<User>>) -> Result<Option<User>> {
     match searched {
         Err(nix::Error::ENOENT | nix::Error::ESRCH | nix::Error::EBADF | nix::Error::EPERM) => Ok(None),
@@ -136,11 +136,11 @@ fn found(searched: nix::Result<Option<User>>) -> Result<Option<User>> {
     }
 }
 
-/// Asks as another user, in a thread of its own: the identity for file access belongs to a thread, and capabilities
-/// that override permissions go with it. Groups beyond the first are not looked at.
+/// Checks access as another user, in a separate thread: the identity for file access is per thread, and changing it
+/// clears the capabilities that override permissions. Groups beyond the first are not considered.
 pub(super) fn may_write_as(place: &Path, uid: u32, gid: u32) -> bool {
     let ask = || {
-        // Root would keep its capabilities in becoming root.
+        // Root would keep its capabilities when it becomes root.
         if uid == 0 && caps::clear(None, CapSet::Effective).is_err() {
             return false;
         }
@@ -150,7 +150,7 @@ pub(super) fn may_write_as(place: &Path, uid: u32, gid: u32) -> bool {
             true => AccessFlags::W_OK | AccessFlags::X_OK,
             false => AccessFlags::W_OK,
         };
-        // What does not exist is told of at the opening.
+        // Opening a file that does not exist reports the error.
         match unistd::faccessat(AT_FDCWD, place, mode, AtFlags::AT_EACCESS) {
             Ok(()) | Err(nix::Error::ENOENT) => true,
             Err(_) => false,
@@ -201,7 +201,7 @@ mod tests {
         assert!(nobody.may_write(folder.path()));
         assert!(!may_write_as(folder.path(), 0, 0), "root without capabilities");
         assert!(nobody.may_write(Path::new("/dev/null")));
-        // The thread that asked has gone with what it was: this one can still do anything.
+        // The thread that asked has ended together with its identity: this one still has all rights.
         assert!(std::fs::write(folder.path().join("file"), b"x").is_ok());
     }
 }

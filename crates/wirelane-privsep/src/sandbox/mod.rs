@@ -1,8 +1,7 @@
 //! The sandbox: a process gives up the rights that it no longer needs once it is set up.
 //!
-//! Setting a capture up takes root's rights; running it takes file descriptors that are open by then. Between the two
-//! stands one call that gives the rights up for good, so that a fault in what looks at other people's packets finds
-//! nothing to work with:
+//! Setting up a capture takes root's rights; running it takes only file descriptors that are open by then. One call
+//! between the two gives the rights up for good, so that an exploited parser bug has no privileges to use:
 //!
 //! | what | how | left |
 //! | --- | --- | --- |
@@ -13,7 +12,7 @@
 //! | system calls | seccomp, an allow-list | those of the work; any other kills the process (SIGSYS) |
 //! | memory | `PR_SET_DUMPABLE` | no core dump, no debugger but root's |
 //!
-//! Nothing does this unasked: the program calls [`Sandbox::apply`] at the right moment, before it starts threads.
+//! Nothing happens automatically: the program calls [`Sandbox::apply`] at the right moment, before it starts threads.
 
 mod calls;
 mod files;
@@ -30,20 +29,20 @@ pub use identity::Identity;
 use crate::capability::Capability;
 use crate::{Error, Result};
 
-/// What the process goes on to do, which says what system calls it needs.
+/// The work of the process after the sandbox is applied, which determines the system calls that it needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
     /// Reads the rings of a live capture.
     Capture,
-    /// Reads a capture file that is open.
+    /// Reads an open capture file.
     Read,
     /// Sends packets.
     Send,
-    /// Serves connections of TCP at a socket that listens already.
+    /// Serves TCP connections on a listening socket.
     Serve,
 }
 
-/// What is given up, and what is kept: see the [module](self).
+/// The rights to give up and to keep: see the [module](self).
 #[derive(Clone, Debug)]
 pub struct Sandbox {
     work: Work,
@@ -60,7 +59,7 @@ pub struct Sandbox {
 }
 
 impl Sandbox {
-    /// For this work; nothing can be opened afterwards, and the user stays the same.
+    /// Creates a sandbox for this work; afterwards nothing can be opened, and the user stays the same.
     pub fn new(work: Work) -> Sandbox {
         Sandbox {
             work,
@@ -77,91 +76,91 @@ impl Sandbox {
         }
     }
 
-    /// Becomes this user. Only root can.
+    /// Becomes this user. Only root can do that.
     #[must_use]
     pub fn identity(mut self, identity: Option<Identity>) -> Sandbox {
         self.identity = identity;
         self
     }
 
-    /// Leaves a file to be written: afterwards files can be created, written, renamed and removed in its folder, but
-    /// nowhere else. Of a pipe or a device, which exists already, it is only this one that can be opened.
+    /// Allows writing an output: afterwards files can be created, written, renamed and removed in its folder, but
+    /// nowhere else. If the output is a pipe or a device, which exists already, only that one can be opened.
     ///
-    /// Where the new user may not write there, CAP_DAC_OVERRIDE is kept, which Landlock restricts to this folder;
-    /// without Landlock that is an error.
+    /// If the new user may not write there, CAP_DAC_OVERRIDE is kept, which Landlock restricts to this folder; without
+    /// Landlock that is an error.
     #[must_use]
     pub fn output(mut self, path: &Path) -> Sandbox {
         self.outputs.push(files::place_of(path));
         self
     }
 
-    /// Leaves a folder, which exists, to be written in, and folders below it to be made and removed: as for
-    /// [`Sandbox::output`] otherwise.
+    /// Allows writing in an existing folder, and creating and removing folders below it: otherwise as for
+    /// [`Sandbox::output`].
     #[must_use]
     pub fn tree(mut self, folder: &Path) -> Sandbox {
         self.trees.push(folder.to_owned());
         self
     }
 
-    /// Leaves a file, which is open, to be opened again under its name after it was renamed: files can be created and written
-    /// in its folder, and none removed. The new user may do so where the permissions of the folder, or of a file that
-    /// logrotate creates, let that user: no capability is kept for it.
+    /// Allows reopening an open file by its name after it was renamed: files can be created and written in its folder,
+    /// but not removed. The permissions of the folder, or of a file that logrotate creates, must let the new user do
+    /// so: no capability is kept for it.
     #[must_use]
     pub fn log(mut self, path: &Path) -> Sandbox {
         self.logs.push(files::place_of(path));
         self
     }
 
-    /// Leaves the outputs to be read too: O_DIRECT reads back the block that it goes on in.
+    /// Allows reading the outputs too: O_DIRECT reads back the block that it continues in.
     #[must_use]
     pub fn read_back(mut self, read_back: bool) -> Sandbox {
         self.read_back = read_back;
         self
     }
 
-    /// Keeps a capability, for work that goes on to need it: taking something back at the end, for example.
+    /// Keeps a capability that the work still needs: for undoing a change at the end, for example.
     #[must_use]
     pub fn keep(mut self, capability: Capability) -> Sandbox {
         self.kept.push(capability);
         self
     }
 
-    /// Leaves connections by TCP to these ports, whatever the host: a collector that comes back is connected to again. Before
-    /// Linux 6.7, whose Landlock knows ports, that is connections to any port.
+    /// Allows TCP connections to these ports, on any host: an exporter reconnects to a collector that has returned.
+    /// Before Linux 6.7, whose Landlock knows ports, connections to any port are allowed.
     #[must_use]
     pub fn connects(mut self, ports: &[u16]) -> Sandbox {
         self.ports.extend_from_slice(ports);
         self
     }
 
-    /// Leaves the settings of a terminal that is open to be changed: for a screen, which changes them back at the end.
+    /// Allows changing the settings of an open terminal: for a full-screen view, which restores them at the end.
     #[must_use]
     pub fn terminal(mut self, terminal: bool) -> Sandbox {
         self.terminal = terminal;
         self
     }
 
-    /// Leaves connections to be accepted at sockets that listen already.
+    /// Allows accepting connections on listening sockets.
     #[must_use]
     pub fn serves(mut self, serves: bool) -> Sandbox {
         self.serves = serves;
         self
     }
 
-    /// Leaves what changing rules takes while a capture runs: accepting connections at a socket that is open, and reading
-    /// and removing entries of maps by the page.
+    /// Allows the calls that changing rules needs while a capture runs: accepting connections on an open socket, and
+    /// reading and removing map entries in batches.
     #[must_use]
     pub fn changing_rules(mut self) -> Sandbox {
         self.rules = true;
         self
     }
 
-    /// Gives the rights up, for good.
+    /// Gives the rights up for good.
     ///
     /// # Errors
-    /// [`Error::BadOption`] where the process has threads already, which would keep their rights, or where an output
-    /// cannot be written by the new user; [`Error::Unsupported`] on a CPU without an allow-list; [`Error::Kernel`] for
-    /// what the kernel refuses. After an error the process may have lost part of its rights: end it.
+    /// [`Error::BadOption`] if the process already has threads, which would keep their rights, or if the new user
+    /// cannot write an output; [`Error::Unsupported`] on a CPU without an allow-list; [`Error::Kernel`] if the kernel
+    /// refuses a step. After an error the process may have lost part of its rights: end it.
     pub fn apply(&self) -> Result<()> {
         alone()?;
         let writes = match (self.trees.is_empty(), self.outputs.is_empty() && self.logs.is_empty()) {
@@ -196,8 +195,8 @@ impl Sandbox {
     fn may_write(&self, place: &Path) -> bool {
         match &self.identity {
             Some(identity) => identity.may_write(place),
-            // Whoever does not change is told by the kernel, at the opening. Root's right to write anywhere, however,
-            // is a capability, and goes.
+            // A user that does not change gets the kernel's error when the output is opened. Root's right to write
+            // anywhere, however, is a capability that is dropped.
             None => !nix::unistd::geteuid().is_root() || identity::may_write_as(place, 0, 0),
         }
     }
@@ -225,7 +224,7 @@ impl Sandbox {
     }
 
     fn drop_user_and_capabilities(&self, kept: &CapsHashSet) -> Result<()> {
-        // The bounding set takes a capability to empty, and matters only to programs that are executed: none is.
+        // Emptying the bounding set needs a capability, and matters only to executed programs, which there are not.
         if caps::has_cap(None, CapSet::Effective, caps::Capability::CAP_SETPCAP).unwrap_or(false) {
             for capability in caps::runtime::thread_all_supported().difference(kept) {
                 caps::drop(None, CapSet::Bounding, *capability)
@@ -238,7 +237,7 @@ impl Sandbox {
         }
         caps::clear(None, CapSet::Ambient).map_err(failed("dropping ambient capabilities"))?;
         caps::clear(None, CapSet::Inheritable).map_err(failed("dropping inheritable capabilities"))?;
-        // What is effective has to be permitted at every moment, so it shrinks first.
+        // The effective set must be a subset of the permitted set at every moment, so it shrinks first.
         for set in [CapSet::Effective, CapSet::Permitted] {
             caps::set(None, set, kept).map_err(failed("dropping capabilities"))?;
         }
@@ -246,23 +245,23 @@ impl Sandbox {
     }
 }
 
-/// Gives up all capabilities for good, and that of the programs that are executed to gain others: for a helper that runs
-/// commands as the user that it is already.
+/// Gives up all capabilities for good, and the ability of executed programs to gain others: for a helper that runs
+/// commands as its current user.
 ///
 /// # Errors
-/// What the kernel refuses, and where the process has threads already.
+/// The kernel's error, or an error if the process already has threads.
 pub fn without_capabilities() -> Result<()> {
     alone()?;
     prctl::set_dumpable(false).map_err(refused("forbidding core dumps"))?;
     Sandbox::new(Work::Read).drop_user_and_capabilities(&CapsHashSet::new())
 }
 
-/// Threads that run already would keep their capabilities, and their way to files: both belong to a thread.
+/// Checks that the process has one thread: others would keep their capabilities and file access, which are per thread.
 fn alone() -> Result<()> {
     let path = PathBuf::from("/proc/self/task");
     let count = || std::fs::read_dir(&path).map(Iterator::count);
     let mut threads = 0;
-    // One that has been joined is still listed for a moment.
+    // A joined thread is still listed for a moment.
     for _ in 0..500 {
         threads = count().map_err(|source| Error::Io { path: path.clone(), source })?;
         if threads == 1 {

@@ -1,5 +1,5 @@
-//! A setting that is changed again and again, with the journal always ahead: at any moment it says how to put back the
-//! value from before the first change, and it does not grow.
+//! A setting that is changed repeatedly. The journal is always written first: at any moment it holds the value from
+//! before the first change, and it does not grow.
 
 use std::io;
 
@@ -8,26 +8,26 @@ use crate::journal::{By, Journal};
 use crate::setting::Setting;
 use crate::system::System;
 
-/// How a setting stands that is changed again and again.
+/// State of a setting that is changed repeatedly.
 #[derive(Debug)]
 pub(super) struct Standing {
     pub(super) what: Setting,
-    /// The value that is put back at the end.
+    /// The value to restore at the end.
     pub(super) original: String,
-    /// The value that it was left with.
+    /// The value after the last change.
     pub(super) now: String,
-    /// The journal's entry for that; `None` before the first change.
+    /// The journal's entry for the last change; `None` before the first one.
     pub(super) change: Option<u32>,
 }
 
-/// What became of one more change.
+/// Result of one more change.
 #[derive(Debug)]
 pub(super) enum Advance {
-    /// It was made.
+    /// The change was made.
     Made,
-    /// It was not: somebody else has changed the setting.
+    /// The change was not made: another process has changed the setting.
     Foreign,
-    /// It was not: for this reason, or the driver gave none.
+    /// The change was not made: the kernel's error, or `None` if the driver gave no reason.
     Refused(Option<io::Error>),
 }
 
@@ -35,7 +35,7 @@ impl Standing {
     /// Changes the setting once more.
     ///
     /// # Errors
-    /// The journal's.
+    /// Errors of the journal.
     pub(super) fn advance(
         &mut self,
         system: &dyn System,
@@ -47,13 +47,13 @@ impl Standing {
             Ok(_) => {}
             Err(error) => return Ok(Advance::Refused(Some(error))),
         }
-        // `wirelane tune apply` takes over what it finds: then this is the value that stays.
+        // `wirelane tune apply` adopts the changes that it finds: then this value is the one to restore.
         let last = self.change.and_then(|change| journal.entries.iter().find(|entry| entry.change == change));
         if last.is_some_and(|entry| entry.by == By::Apply) {
             (self.original, self.change) = (self.now.clone(), None);
         }
-        // Between these two lines both changes are in the journal. `apply::undo` knows that of two the earlier may be
-        // the one in force.
+        // Between these two lines both changes are in the journal. `apply::undo` takes into account that the earlier
+        // one may be the one in effect.
         let change = journal.intend(By::Capture, &self.what, &self.original, new)?;
         let set = system.set(&self.what, new);
         let found = system.get(&self.what).unwrap_or_else(|_| new.to_owned());
@@ -61,7 +61,7 @@ impl Standing {
             journal.undone(change)?;
             return Ok(Advance::Refused(set.err()));
         }
-        // Also where it was refused and did something all the same.
+        // Also if the driver returned an error but changed the value.
         journal.done(change, &found)?;
         if let Some(last) = self.change.replace(change) {
             journal.undone(last)?;

@@ -1,4 +1,4 @@
-//! The helper: the process that sets the RSS table for a capture that has given up the right to, and puts it back.
+//! The helper: the process that sets the RSS table for a capture that has given up the right to do so, and restores it.
 
 use std::io::{self, Read as _};
 use std::os::unix::net::UnixStream;
@@ -15,22 +15,22 @@ use crate::{Error, Result};
 use wirelane_netdev::netlink::Client;
 use wirelane_netdev::{Device, Link};
 
-/// The table is set no more often than this.
+/// Minimum interval between two changes of the table.
 const SHORTEST: Duration = Duration::from_secs(1);
-/// Times that it may be set at first, and the time after which it may be once more.
+/// Number of changes allowed at first, and the time after which one more is allowed.
 const AT_FIRST: u32 = 30;
 const ONE_MORE: Duration = Duration::from_secs(60);
 
-/// What the helper is to do, put down before it is forked.
+/// Configuration of the helper, fixed before the fork.
 #[derive(Debug)]
 pub(super) struct Task {
     pub(super) device: Device,
     pub(super) identity: Identity,
-    /// The queues among which entries may move.
+    /// The queues among which entries may be moved.
     pub(super) queues: Vec<u32>,
-    /// The table as it is.
+    /// The current table.
     pub(super) table: Vec<u32>,
-    /// The value to put back.
+    /// The value to restore.
     pub(super) original: String,
 }
 
@@ -48,7 +48,7 @@ pub(super) fn serve(task: &Task, mut socket: UnixStream) {
     };
     let mut allowance = Allowance::new(Instant::now());
     let mut request = [0; REQUEST];
-    // The end of the stream is the end of the capture, however it came.
+    // The stream ends with the capture, however it ends.
     while socket.read_exact(&mut request).is_ok() {
         let (number, verdict) = match read_request(&request) {
             Some((number, moves)) => (number, task.carry_out(&mut standing, &mut allowance, &moves)),
@@ -59,12 +59,12 @@ pub(super) fn serve(task: &Task, mut socket: UnixStream) {
         }
     }
     let verdict = task.put_back().unwrap_or(Answer::NotRestored);
-    // A capture that was killed hears it no more.
+    // A killed capture no longer reads this answer.
     let _ = answer(&socket, u32::MAX, verdict);
 }
 
 impl Task {
-    /// The device may have been renamed meanwhile.
+    /// Opens the device, which may have been renamed since.
     fn system(&self) -> Result<LiveSystem> {
         let failed = |source| Error::kernel("looking for the device", source);
         let mut client = Client::open(libc::NETLINK_ROUTE).map_err(failed)?;
@@ -115,12 +115,12 @@ fn errno(error: Option<&io::Error>) -> u32 {
     error.and_then(io::Error::raw_os_error).map_or(0, |errno| errno as u32)
 }
 
-/// How often the table may be set: here, and not only in who asks, since this is where the right is.
+/// Rate limit of table changes: enforced here, where the right is, and not only in the requesting process.
 #[derive(Debug)]
 struct Allowance {
     left: u32,
     last: Option<Instant>,
-    /// When the next one is added.
+    /// Time at which the next change is added.
     next: Instant,
 }
 
@@ -150,7 +150,7 @@ mod tests {
     fn the_table_is_set_once_a_second_thirty_times_and_then_once_a_minute() {
         let start = Instant::now();
         let mut allowance = Allowance::new(start);
-        // Asked all the time, for an hour.
+        // Continuous requests for an hour.
         let tenths = |tenths: u64| start + Duration::from_millis(tenths * 100);
         let taken: Vec<u64> = (0..36_000).filter(|at| allowance.take(tenths(*at))).collect();
         assert!(taken.windows(2).all(|pair| pair[1] - pair[0] >= 10), "{taken:?}");

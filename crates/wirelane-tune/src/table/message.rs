@@ -1,55 +1,55 @@
 //! Protocol between a capture and its RSS table helper.
 //!
-//! Both ends come of the same fork, so numbers are in this machine's byte order. Messages have one length each way, so
-//! that a stream can carry them. The capture's end may have been taken over, so whatever it asks for is checked here
-//! against what was fixed before the fork.
+//! Both ends come from the same fork, so numbers are in this machine's byte order. Messages have one length in each
+//! direction, so that a stream can carry them. An attacker may control the capture's end, so every request is checked
+//! against the values that were fixed before the fork.
 
 use std::collections::BTreeSet;
 
-/// Bytes of an answer: its request's number, what it says, and a value.
+/// Size of an answer in bytes: the request's number, the kind, and a value.
 pub(super) const ANSWER: usize = 12;
-/// Bytes of a request: its number, how many moves follow, and room for the most that may.
+/// Size of a request in bytes: its number, the count of moves, and space for the maximum number of moves.
 pub(super) const REQUEST: usize = 8 + EntryMove::MOST * 8;
 
-/// An entry of the table, and the RX queue that it is to name.
+/// The move of a table entry to an RX queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EntryMove {
     /// The entry of the table.
     pub entry: u32,
-    /// The RX queue that it is to lead to.
+    /// The new RX queue of the entry.
     pub queue: u32,
 }
 
 impl EntryMove {
-    /// Most moves of one request.
+    /// Maximum number of moves per request.
     pub const MOST: usize = 128;
 }
 
-/// What the process says.
+/// An answer of the helper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// It serves; its process id.
+    /// The helper is ready; its process id.
     Ready(u32),
-    /// The entries have moved.
+    /// The entries were moved.
     Moved,
-    /// They have not: the table was set too often already.
+    /// The entries were not moved: the table was set too often.
     Later,
-    /// They have not: somebody else has changed the table.
+    /// The entries were not moved: another process has changed the table.
     Foreign,
-    /// They have not: the kernel's errno, or 0 where it gave none.
+    /// The entries were not moved: the kernel's errno, or 0 without one.
     Refused(u32),
-    /// The request could not have come from a sound capture.
+    /// Invalid request, which an uncompromised capture does not send.
     Nonsense,
-    /// The last word: the table is as it was.
+    /// Last answer: the table is restored.
     Restored,
-    /// The last word: somebody else has changed the table, which stays as it is.
+    /// Last answer: another process has changed the table, which stays as it is.
     LeftAlone,
-    /// The last word: the table could not be put back.
+    /// Last answer: the table could not be restored.
     NotRestored,
 }
 
 impl Answer {
-    /// As it is sent, for the request of this number.
+    /// Encodes the answer to the request with this number.
     pub(super) fn bytes(self, number: u32) -> [u8; ANSWER] {
         let (kind, value) = match self {
             Answer::Ready(pid) => (0, pid),
@@ -69,7 +69,7 @@ impl Answer {
         bytes
     }
 
-    /// The request's number, and the answer; `None` for what no such process sends.
+    /// The request's number, and the answer; `None` for bytes that the helper does not send.
     pub(super) fn read(bytes: &[u8; ANSWER]) -> Option<(u32, Answer)> {
         let [number, kind, value] = [0, 1, 2].map(|word| word_at(bytes, word));
         let answer = match (kind, value) {
@@ -93,7 +93,7 @@ fn word_at(bytes: &[u8], word: usize) -> u32 {
     bytes.as_chunks::<4>().0.get(word).map_or(0, |word| u32::from_ne_bytes(*word))
 }
 
-/// A request for these moves, of which there are at most [`EntryMove::MOST`].
+/// Encodes a request for these moves, at most [`EntryMove::MOST`].
 pub(super) fn request(number: u32, moves: &[EntryMove]) -> [u8; REQUEST] {
     let moves = &moves[..moves.len().min(EntryMove::MOST)];
     let words = [number, moves.len() as u32].into_iter();
@@ -105,7 +105,7 @@ pub(super) fn request(number: u32, moves: &[EntryMove]) -> [u8; REQUEST] {
     bytes
 }
 
-/// A request's number and its moves; `None` where it says that there are more than fit.
+/// A request's number and its moves; `None` if the count exceeds the maximum.
 pub(super) fn read_request(bytes: &[u8; REQUEST]) -> Option<(u32, Vec<EntryMove>)> {
     let (number, count) = (word_at(bytes, 0), word_at(bytes, 1) as usize);
     if count > EntryMove::MOST {
@@ -115,8 +115,8 @@ pub(super) fn read_request(bytes: &[u8; REQUEST]) -> Option<(u32, Vec<EntryMove>
     Some((number, (0..count).map(of).collect()))
 }
 
-/// The table after these moves; `None` where one of them is not a move of another entry from one of these queues to
-/// another of them.
+/// The table after these moves; `None` unless each of them moves a different entry from one of these queues to another
+/// of them.
 pub(super) fn check(table: &[u32], queues: &[u32], moves: &[EntryMove]) -> Option<Vec<u32>> {
     let mut seen = BTreeSet::new();
     let mut new = table.to_vec();

@@ -1,4 +1,4 @@
-//! Moving entries of a card's RSS table for as long as a capture runs.
+//! Moves entries of a card's RSS table while a capture runs.
 //!
 //! ```text
 //! capture, without rights                          helper, with CAP_NET_ADMIN
@@ -6,8 +6,8 @@
 //!                                <-- answer ---
 //! ends, or is killed             -- end ------>    puts the table back, ends
 //! ```
-//! The table is the machine's, so it is journalled as all that tuning changes, and the helper is the change's owner: if
-//! it is killed too, whoever captures there next puts the table back, or `wirelane tune restore`.
+//! The table belongs to the machine, so it is journalled like all changes of tuning, and the helper is the owner of the
+//! change: if the helper is killed too, the next capture on the device restores the table, or `wirelane tune restore`.
 
 mod change;
 mod helper;
@@ -32,13 +32,13 @@ use crate::{Error, Result};
 use wirelane_netdev::Device;
 use wirelane_netdev::ethtool_set::EthtoolSet;
 
-/// How long the helper's answers are waited for where there is nothing else to do: at the start and at the end.
+/// Timeout of the helper's answers at the start and at the end, where the capture has nothing else to do.
 const LIMIT: Duration = Duration::from_secs(8);
 
-/// The table of a device, as it is set now.
+/// The current RSS table of a device.
 ///
 /// # Errors
-/// [`Error::Unsupported`] where it has none.
+/// [`Error::Unsupported`] if it has none.
 pub fn table(device: &Device) -> Result<Vec<u32>> {
     let ethtool = EthtoolSet::open(&device.name)
         .map_err(|source| Error::kernel("opening a socket for ethtool", source))?;
@@ -47,7 +47,7 @@ pub fn table(device: &Device) -> Result<Vec<u32>> {
     Ok(rss.table)
 }
 
-/// Moving entries on this device needs something that it lacks.
+/// The error for a device that lacks a feature that moving entries needs.
 pub fn cannot(device: &str, needs: &str) -> Error {
     Error::Unsupported {
         what: format!("--balance adaptive with --steering queue on {device}"),
@@ -57,14 +57,14 @@ pub fn cannot(device: &str, needs: &str) -> Error {
     }
 }
 
-/// A capture's way to a device's RSS table. When it is dropped, the table is put back.
+/// A capture's access to a device's RSS table. Dropping it restores the table.
 #[derive(Debug)]
 pub struct TableHold {
     device: String,
     socket: UnixStream,
-    /// Of the request that is being answered.
+    /// Number of the outstanding request.
     number: u32,
-    /// An answer of which only a part has come.
+    /// The first bytes of an incomplete answer.
     partial: Vec<u8>,
 }
 
@@ -72,7 +72,8 @@ impl TableHold {
     /// Starts the helper for moves among these queues of a table. To be called before rights are given up.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] where another capture moves entries of this table; what the journal or the kernel said.
+    /// [`Error::Unsupported`] if another capture moves entries of this table; otherwise the error of the journal or the
+    /// kernel.
     pub fn take(device: &Device, table: &[u32], queues: &[u32]) -> Result<TableHold> {
         wirelane_privsep::require(&[Capability::NetAdmin], "moving entries of an RSS table")?;
         let identity = Identity::of(device)?;
@@ -82,20 +83,20 @@ impl TableHold {
         held
     }
 
-    /// Asks for moves, up to [`EntryMove::MOST`]. The answer comes later, and before it nothing more is asked for.
+    /// Requests moves, up to [`EntryMove::MOST`]. The answer arrives later; until then no other request may be sent.
     ///
     /// # Errors
-    /// Where the helper is no more.
+    /// If the helper has ended.
     pub fn ask(&mut self, moves: &[EntryMove]) -> io::Result<()> {
-        // Not u32::MAX, which is the last answer's.
+        // Not u32::MAX, which is the number of the last answer.
         self.number = (self.number + 1) % u32::MAX;
         stream::send(&self.socket, &message::request(self.number, moves))
     }
 
-    /// The answer, if it has come.
+    /// The answer, if it has arrived.
     ///
     /// # Errors
-    /// Where the helper is no more.
+    /// If the helper has ended.
     pub fn answer(&mut self) -> io::Result<Option<Answer>> {
         let mut buffer = [0; message::ANSWER];
         let missing = message::ANSWER - self.partial.len();
@@ -113,7 +114,7 @@ impl TableHold {
         }
     }
 
-    /// Tells the helper to end, and hears what has become of the table.
+    /// Makes the helper end, and returns its last answer.
     fn end(&mut self) -> io::Result<Answer> {
         self.socket.shutdown(std::net::Shutdown::Write)?;
         let mut last = Vec::new();
@@ -131,7 +132,7 @@ fn hold(
     queues: &[u32],
 ) -> Result<TableHold> {
     let failed = |source| Error::kernel("starting the process that sets the RSS table", source);
-    // What a killed capture has left.
+    // Undo the changes of killed captures.
     let system = LiveSystem::open(device.clone())?;
     apply::undo(&system, journal, By::Capture)?;
     if let Some(other) = journal.owners.iter().find(|owner| owner.holds(&Setting::RssTable)) {
@@ -145,7 +146,7 @@ fn hold(
     if table_of(&now, table.len()).as_deref() != Some(table) {
         return Err(failed(io::Error::other("its table was changed just now; try again")));
     }
-    // If it could not be put back after a killed capture, it is from here.
+    // If they could not be undone, this helper restores the original value.
     let left =
         journal.entries.iter().find(|entry| entry.by == By::Capture && entry.what == Setting::RssTable);
     let original = left.map_or(now, |entry| entry.old.clone());
@@ -161,7 +162,7 @@ fn hold(
     let (mut socket, its) = UnixStream::pair().map_err(failed)?;
     let keep = [its.as_raw_fd()];
     forked::start(c"wl-rss", rights, &keep, move || helper::serve(&task, its)).map_err(failed)?;
-    // Now, while this is allowed.
+    // Set here, because the sandbox does not allow it later.
     socket.set_read_timeout(Some(LIMIT)).map_err(failed)?;
     let mut hello = [0; message::ANSWER];
     socket.read_exact(&mut hello).map_err(failed)?;

@@ -1,11 +1,11 @@
-//! The stream between the capture and the process that sets the RSS table, neither of which waits for the other where it
-//! need not.
+//! The stream between a capture and the process that sets the RSS table. Neither blocks on the other if it can be
+//! avoided.
 
 use std::io;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixStream;
 
-/// Sends all of a message, which is short enough for the socket's buffer; no signal where nobody listens.
+/// Sends a complete message, which fits into the socket's buffer; raises no signal if the peer has ended.
 pub(super) fn send(socket: &UnixStream, message: &[u8]) -> io::Result<()> {
     // SAFETY: a live buffer of this length, only read.
     let sent = unsafe {
@@ -19,7 +19,7 @@ pub(super) fn send(socket: &UnixStream, message: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Reads what is there without waiting: `WouldBlock` where nothing is, 0 at the end of the stream.
+/// Reads available bytes without waiting: `WouldBlock` if nothing is available, 0 at the end of the stream.
 pub(super) fn receive(socket: &UnixStream, buffer: &mut [u8]) -> io::Result<usize> {
     // SAFETY: a live buffer of this length, exclusively borrowed.
     let got = unsafe {

@@ -19,7 +19,7 @@ fn median(program: &ProgramMut<'_>, packet: &[u8]) -> u128 {
     runs[runs.len() / 2]
 }
 
-/// Rules for a prefix, a protocol and a port each; the packet meets the last of them.
+/// Rules with a prefix, a protocol and a port each; the packet matches the last of them.
 fn rules(count: u32) -> Vec<ModelRule> {
     (0..count)
         .map(|at| {

@@ -1,4 +1,4 @@
-//! Rules and packets by chance, of so few values that they meet.
+//! Random rules and packets, with so few values that they match.
 
 use wirelane_bpf::layout::LinkType;
 use wirelane_bpf::rules::{
@@ -53,7 +53,7 @@ fn any_address6(dice: &mut Dice) -> [u8; 16] {
     address
 }
 
-/// A packet with an Ethernet header: mostly TCP and UDP, with everything else between.
+/// A packet with an Ethernet header: mostly TCP and UDP, with all other kinds between.
 pub fn packet(dice: &mut Dice) -> Vec<u8> {
     let inside = |dice: &mut Dice, proto: u8| -> Vec<u8> {
         let (from, to) = (*dice.pick(&PORTS), *dice.pick(&PORTS));
@@ -119,7 +119,7 @@ pub fn packet(dice: &mut Dice) -> Vec<u8> {
     }
 }
 
-/// The time moves on by up to `most_ns`.
+/// Facts with a time that advances by up to `most_ns`.
 pub fn facts(dice: &mut Dice, now_ns: &mut u64, most_ns: u64) -> Facts {
     *now_ns += dice.next() % most_ns;
     Facts {
@@ -132,7 +132,7 @@ pub fn facts(dice: &mut Dice, now_ns: &mut u64, most_ns: u64) -> Facts {
     }
 }
 
-/// Ranges of a dimension, around values that packets have.
+/// Ranges of a dimension, around values that occur in packets.
 fn condition(dice: &mut Dice, dim: usize) -> Condition {
     let count = 1 + dice.below(3);
     let ranges = (0..count)
@@ -160,7 +160,7 @@ fn condition(dice: &mut Dice, dim: usize) -> Condition {
                     let low = value >> open << open;
                     low..=low + ((1u128 << open) - 1)
                 }
-                // From there to anywhere.
+                // From a value to a random end.
                 1 => value..=value.saturating_add(u128::from(dice.mask()) % (most / 4 + 1)).min(most),
                 _ => value..=value,
             };
@@ -179,7 +179,7 @@ pub const SHAPES: [u32; 6] = [
     shape::VLAN,
 ];
 
-/// What a rule does, by chance. Without `shapes`, it makes no exact-match rules.
+/// A random action. Without `shapes`, it inserts no exact-match rules.
 pub fn action(dice: &mut Dice, id: u32, slot: u32, shapes: &[u32]) -> Rule {
     let mut rule = Rule {
         id,
@@ -227,7 +227,7 @@ pub fn action(dice: &mut Dice, id: u32, slot: u32, shapes: &[u32]) -> Rule {
     rule
 }
 
-/// So many rules, with ids that rise, each of up to three clauses of up to four conditions.
+/// Random rules with ascending ids, each of up to three clauses of up to four conditions.
 pub fn rules(dice: &mut Dice, count: usize, shapes: &[u32]) -> Vec<ModelRule> {
     (0..count)
         .map(|at| {
@@ -249,7 +249,7 @@ pub fn rules(dice: &mut Dice, count: usize, shapes: &[u32]) -> Vec<ModelRule> {
         .collect()
 }
 
-/// An exact-match rule that somebody has put there.
+/// An exact-match rule that was inserted by a user.
 pub fn entry(dice: &mut Dice, now_ns: u64) -> ExactValue {
     let id = 1_000_000 + dice.below(1000) as u32;
     let rule = action(dice, id, 0, &[]);
@@ -269,7 +269,7 @@ pub fn entry(dice: &mut Dice, now_ns: u64) -> ExactValue {
     }
 }
 
-/// A key of a shape, of values that packets have.
+/// A key of a shape, with values that occur in packets.
 pub fn keyed(dice: &mut Dice, shape: u32) -> ExactKey {
     let mut key = ExactKey { shape, ..ExactKey::default() };
     let six = dice.once_in(2);

@@ -1,4 +1,5 @@
-//! Tables that no compiler makes: whatever they hold, they lead nowhere else, and to the same in both compilations.
+//! Tables that no compiler produces: whatever their contents, the evaluator stays within them, with the same result in
+//! both compilations.
 
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use super::dice::{self, Dice, LINK, SHAPES};
 use super::probe::{PAGES, Probe};
 use super::reference::Entries;
 
-/// A node, a class, or neither.
+/// The number of a node, a class, or neither.
 fn lead(dice: &mut Dice, nodes: usize, classes: usize) -> u32 {
     match dice.below(12) {
         0 => dice.next() as u32,
@@ -34,12 +35,12 @@ fn word(dice: &mut Dice) -> u64 {
     }
 }
 
-/// None, some, or the one that stands for those that were kept.
+/// No gates, some, or the flag for saved ones.
 fn gates(dice: &mut Dice) -> u8 {
     if dice.once_in(2) { 0 } else { dice.next() as u8 & dice.next() as u8 }
 }
 
-/// Automata of states that lead anywhere.
+/// Automata with arbitrary transitions.
 fn automata(dice: &mut Dice) -> Search {
     let room = PAGES * search::PAGE;
     let outputs: Vec<Output> = (0..room)
@@ -69,9 +70,9 @@ fn automata(dice: &mut Dice) -> Search {
 }
 
 fn tables(dice: &mut Dice) -> FlatSet {
-    // All of the probe's room, so that what is in range natively is in the kernel.
+    // The full capacity of the probe, so that the same numbers are in range natively and in the kernel.
     let (nodes, classes) = (ROOM[0], ROOM[1]);
-    // A few that are led to, the rest copies of them.
+    // A few that are referenced, the rest copies of them.
     let some_nodes: Vec<Node> = (0..20)
         .map(|_| {
             let mut node = Node { next: [0; 256] };
@@ -109,7 +110,7 @@ fn tables(dice: &mut Dice) -> FlatSet {
         .iter_mut()
         .for_each(|root| *root = *dice.pick(&[0, states as u32 - 1, search::NONE, 1 << 20]));
     set.search_reach = *dice.pick(&[0, 7, 200, u32::MAX]);
-    // Of sets that are not there.
+    // Tests of sets that do not exist.
     set.member.iter_mut().for_each(|member| *member = dice.next() as u8);
     for at in 0..MAX_RULES {
         set.rule_of[at] = dice.next() as u16;

@@ -1,5 +1,4 @@
-//! Rules: what the kernel's compilation of the evaluator decides, what the native one does, and what a plain walk over
-//! the rules says.
+//! Rules: comparison of the kernel's compilation of the evaluator, the native one, and a plain walk over the rules.
 
 mod cost;
 mod dice;
@@ -23,10 +22,10 @@ use self::reference::{Entries, Reference};
 use crate::captures::{captures, corpus, packets};
 use crate::probe::{LONGEST, SHORTEST};
 
-/// Room of the probe's tables.
+/// Capacities of the probe's tables.
 const ROOM: [usize; 3] = [8192, 8192, 40];
 
-/// One rule set three times over.
+/// One rule set in three implementations.
 struct Trio<'a> {
     flat: FlatSet,
     reference: Reference,
@@ -35,7 +34,7 @@ struct Trio<'a> {
     probe: Option<&'a Probe>,
 }
 
-/// Of how many packets the three have said the same, by verdict.
+/// Number of packets with the same result in all three, by verdict.
 #[derive(Default, Debug)]
 struct Said {
     verdicts: [u64; 6],
@@ -100,7 +99,7 @@ impl<'a> Trio<'a> {
         expected
     }
 
-    /// Counters of rules and the exact-match rules that there are.
+    /// Compares the counters of rules and the exact-match rules.
     fn compare_counts(&self) {
         assert_eq!(self.entries.of, self.reference.entries.of, "native left, reference right");
         for slot in 0..self.counts.len() as u32 {
@@ -207,7 +206,7 @@ fn kernel_native_and_reference_agree_on_the_corpus() {
     assert!(said.in_kernel > 5_000);
 }
 
-/// Rules that accept everything, with a condition and without, all of which go on.
+/// Rules that accept everything, with and without a condition, all with the flag `continue`.
 fn going_on(count: usize) -> Vec<ModelRule> {
     (0..count)
         .map(|at| {

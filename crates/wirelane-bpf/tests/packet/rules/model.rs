@@ -1,5 +1,5 @@
-//! Rules as plainly as they can be written, and their compilation to flat tables: a builder for these tests, which
-//! favours being obviously right over small tables.
+//! Rules in their simplest form, and their compilation to flat tables: a builder for these tests, which prefers evident
+//! correctness over small tables.
 
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
@@ -10,10 +10,10 @@ use wirelane_bpf::members::Members;
 use wirelane_bpf::rules::{self, Class, Facts, Field, FlatSet, LEAF, Node, Rule, Set, dim, kind};
 use wirelane_bpf::search::Search;
 
-/// A field's value: which tree it is looked up in (6 for IPv6 addresses, else 4), and the number.
+/// A field's value: the tree of its lookup (6 for IPv6 addresses, else 4), and the number.
 pub type Value = (u8, u128);
 
-/// What a clause asks of one dimension: one of these values, or none of them.
+/// Condition of a clause on one dimension: the value is one of these, or (negated) none of them.
 #[derive(Clone, Debug)]
 pub struct Condition {
     pub dim: usize,
@@ -22,7 +22,7 @@ pub struct Condition {
 }
 
 impl Condition {
-    /// A field that is not there has none of the values.
+    /// A missing field has none of the values.
     pub fn accepts(&self, value: Option<Value>) -> bool {
         let found = value.is_some_and(|(tree, number)| {
             self.ranges.iter().any(|(of, range)| *of == tree && range.contains(&number))
@@ -31,7 +31,7 @@ impl Condition {
     }
 }
 
-/// A wildcard rule: it accepts what all conditions of one of its clauses accept.
+/// A wildcard rule: it accepts packets that satisfy all conditions of one of its clauses.
 #[derive(Clone, Debug)]
 pub struct ModelRule {
     pub rule: Rule,
@@ -49,7 +49,7 @@ pub const fn width(dim: usize, tree: u8) -> u32 {
     }
 }
 
-/// The headers that count.
+/// The chosen headers.
 pub fn chosen(parsed: &Parsed, inner: bool) -> &Ip {
     if inner && parsed.flags & flags::TUNNEL != 0 { &parsed.inner } else { &parsed.outer }
 }
@@ -66,7 +66,7 @@ pub fn vlan(parsed: &Parsed) -> u16 {
     if parsed.flags & flags::VLAN != 0 { parsed.vlan_tci[0] & 0xfff } else { rules::NO_VLAN }
 }
 
-/// What a packet has in a dimension.
+/// The value of a packet in a dimension.
 pub fn value(dim: usize, parsed: &Parsed, inner: bool, facts: &Facts) -> Option<Value> {
     let ip = chosen(parsed, inner);
     let is_ip = ip.l3 == l3::IPV4 || ip.l3 == l3::IPV6;
@@ -101,16 +101,16 @@ pub fn value(dim: usize, parsed: &Parsed, inner: bool, facts: &Facts) -> Option<
         dim::QUEUE => Some(facts.queue.into()),
         dim::ETHERTYPE => (parsed.eth_type != 0).then(|| parsed.eth_type.into()),
         dim::ICMP_TYPE => has(ip_flags::ICMP).then(|| ip.icmp_type.into()),
-        // There are no named sets: no test of one holds.
+        // No named sets: every test fails.
         dim::SETS => Some(0),
-        // Nor are there patterns: none is found.
+        // No patterns: there are no matches.
         dim::PAYLOAD => Some(0),
         _ => None,
     };
     number.map(|number| (4, number))
 }
 
-/// Compiles rules, which become the set's in their order, and completes what `head` leaves open: clauses, dimensions.
+/// Compiles rules, in the order of the set, and fills in the clauses and dimensions.
 pub fn flatten(rules: &[ModelRule], default_verdict: u8, shapes: &[u32]) -> FlatSet {
     let mut set = Set::empty();
     let mut clauses: Vec<&[Condition]> = Vec::new();
@@ -164,7 +164,7 @@ struct Tables {
     classes: Vec<Class>,
     /// Classes by their clauses.
     known: HashMap<Vec<usize>, u32>,
-    /// Nodes by what they lead to: equal ones are one.
+    /// Nodes by their children: equal nodes are shared.
     of: HashMap<Vec<u32>, u32>,
 }
 
@@ -187,8 +187,8 @@ impl Tables {
         self.part(asked, tree, 0, width, Vec::new(), &all)
     }
 
-    /// The part of it below `low`, of whose bytes `left` are still open: `sure` accept all of it, and which values
-    /// of it the `open` ones accept is not known yet.
+    /// The part of the tree below `low`, with `left` undetermined bytes: the clauses in `sure` accept all of it; the
+    /// values that those in `open` accept are not determined yet.
     fn part(
         &mut self,
         asked: &[Option<&Condition>],
@@ -221,7 +221,7 @@ impl Tables {
             return self.class(sure);
         }
         assert!(left > 0, "a single value is within a range or without");
-        // Where something changes; between two of these, one byte is like the one before it.
+        // Positions where the result changes; between two of these, all bytes are equivalent.
         let mut cuts: Vec<u128> = undecided
             .iter()
             .filter_map(|clause| asked[*clause])

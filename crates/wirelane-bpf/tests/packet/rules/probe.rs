@@ -1,4 +1,4 @@
-//! `bpf/rules_probe.bpf.c`, loaded: the kernel's compilation of the evaluator, driven by BPF_PROG_TEST_RUN.
+//! `bpf/rules_probe.bpf.c`, loaded: the kernel's compilation of the evaluator, run by BPF_PROG_TEST_RUN.
 
 use std::mem::{MaybeUninit, offset_of};
 use std::{ptr, slice};
@@ -44,7 +44,7 @@ struct Lane {
     link: u32,
 }
 
-/// Room for the automata that search payloads: pages of states, and of outputs.
+/// Capacity of the automata that search payloads: pages of states, and of outputs.
 pub const PAGES: usize = 4;
 
 pub struct Probe {
@@ -58,7 +58,7 @@ fn bytes<T>(value: &T) -> &[u8] {
     unsafe { slice::from_raw_parts(ptr::from_ref(value).cast(), size_of::<T>()) }
 }
 
-/// The value that bytes out of a map are.
+/// The value with these bytes, read from a map.
 fn value<T>(bytes: &[u8]) -> T {
     assert_eq!(bytes.len(), size_of::<T>(), "the mirror of a map's value");
     // SAFETY: the length is that of T, which is one of the mirrors: integers only, so that any bytes are a value.
@@ -74,14 +74,14 @@ fn update<T>(map: &impl MapCore, key: &[u8], value: &T) {
 }
 
 impl Probe {
-    /// Loads the program, with room for so many nodes, classes and exact-match rules. None where the caller said
+    /// Loads the program, with these capacities of nodes, classes and exact-match rules. None if the environment has
     /// WIRELANE_UNPRIVILEGED=1.
     pub fn load(what: &str, [nodes, classes, exact_rules]: [usize; 3]) -> Option<Probe> {
         if std::env::var_os("WIRELANE_UNPRIVILEGED").is_some_and(|value| value == "1") {
             println!("left out: {what} (WIRELANE_UNPRIVILEGED=1: no kernel program is loaded)");
             return None;
         }
-        // The object outlives the skeleton; one per test, so it may as well live as long as the process.
+        // The object must outlive the skeleton; there is one per test, so it is leaked.
         let object: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
         let mut open =
             RulesProbeSkelBuilder::default().open(object).expect("the embedded BPF object is valid");
@@ -102,7 +102,7 @@ impl Probe {
         }
     }
 
-    /// From now on, packets are evaluated by this set, whose rules have done nothing yet.
+    /// Selects the set for later packets, and clears its counters.
     pub fn use_set(&self, rules: &FlatSet) {
         let maps = &self.skel.maps;
         for (at, node) in rules.nodes.iter().enumerate() {
@@ -142,7 +142,7 @@ impl Probe {
         lookup(&self.skel.maps.probe_counts, &slot.to_ne_bytes()).expect("an array has all its entries")
     }
 
-    /// What the kernel decides of a packet.
+    /// The kernel's result for a packet.
     pub fn evaluate(&self, link: LinkType, data: &[u8], inner: bool, facts: &Facts) -> Evaluated {
         self.prepare(link, inner, facts);
         let input = ProgramInput { data_in: Some(data), ..Default::default() };

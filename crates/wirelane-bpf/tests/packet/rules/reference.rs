@@ -12,7 +12,7 @@ use wirelane_bpf::rules::{
 
 use super::model::{self, ModelRule};
 
-/// A table of exact-match rules with room for so many.
+/// A table of exact-match rules with a limited capacity.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Entries {
     pub of: BTreeMap<ExactKey, ExactValue>,
@@ -33,7 +33,7 @@ impl ExactTable for Entries {
     }
 }
 
-/// A group's rules and what they have done.
+/// A group's rules and their counters.
 #[derive(Clone, Debug)]
 pub struct Reference {
     pub rules: Vec<ModelRule>,
@@ -43,7 +43,7 @@ pub struct Reference {
     pub entries: Entries,
 }
 
-/// The packet at hand.
+/// The current packet.
 struct Packet<'a> {
     parsed: &'a Parsed,
     inner: bool,
@@ -64,7 +64,7 @@ impl Reference {
         evaluated
     }
 
-    /// Whether wildcard rules come next.
+    /// Evaluates exact-match rules; returns whether wildcard rules come next.
     fn exact(&mut self, packet: &Packet<'_>, evaluated: &mut Evaluated) -> bool {
         for shape in &self.shapes {
             let Some(key) = packet.key(*shape) else { continue };
@@ -169,7 +169,7 @@ fn expired(entry: &ExactValue, now: u64) -> bool {
 }
 
 impl Packet<'_> {
-    /// The key of the packet as it would be in the other direction, in the shape of this one.
+    /// The key of the packet in the other direction, in the same shape.
     fn turned(&self, key: ExactKey) -> ExactKey {
         let ip = model::chosen(self.parsed, self.inner);
         let asks = |bits: u32| key.shape & bits != 0;
@@ -209,7 +209,7 @@ impl Packet<'_> {
         })
     }
 
-    /// Whether sampling lets the rule act; then it has.
+    /// Applies the rule if sampling selects the packet; returns whether it does.
     fn apply(&self, rule: &Rule, evaluated: &mut Evaluated) -> bool {
         if !self.is_chosen(rule) {
             evaluated.verdict = verdict::DROP.into();
