@@ -93,8 +93,8 @@ fn main() -> ExitCode {
             tracing_subscriber::EnvFilter::try_from_env("WIRELANE_LOG").unwrap_or_else(|_| "warn".into()),
         )
         .init();
-    out::open();
-    // Usage errors exit with status 2, as in clap.
+    wirelane_monitor::out::open();
+    // Usage errors exit 2 (clap's own).
     let result = match Command::parse() {
         Command::Devices(args) => devices::run(&args),
         Command::Count(args) => count::run(*args),

@@ -255,15 +255,6 @@ fn wrong(option: &'static str, reason: impl Into<String>) -> anyhow::Error {
     wirelane::Error::BadOption { option, reason: reason.into() }.into()
 }
 
-/// Error of a program built without the store.
-#[cfg(not(feature = "store"))]
-pub fn not_built() -> anyhow::Error {
-    anyhow::anyhow!(
-        "this program was built without the store; 'make build' builds one with it (cargo: feature 'store' of the \
-         crate wirelane-cli)"
-    )
-}
-
 /// A time in UTC, in nanoseconds since 1970.
 pub fn moment(text: &str) -> Result<i64, String> {
     let wrong =

@@ -48,7 +48,12 @@ pub struct RightsArgs {
 }
 
 impl RightsArgs {
-    /// User that the command changes to; `None`: no change.
+    /// The TCP ports that exports connect to, and the files that they open again, to be added to.
+    pub fn exports(&mut self) -> (&mut Vec<u16>, &mut Vec<PathBuf>) {
+        (&mut self.tcp_ports, &mut self.logs)
+    }
+
+    /// Whom the command becomes; `None`: nobody else.
     ///
     /// # Errors
     /// If there is no such user.

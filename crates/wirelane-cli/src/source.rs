@@ -322,8 +322,20 @@ impl SourceArgs {
             && self.ruled.rules.is_none()
     }
 
-    /// Effect of SIGHUP.
-    pub fn on_hangup(&self) -> OnHangup {
+    /// When the run reports and ends.
+    pub fn limits(&self) -> Limits {
+        let expected = || Expected { exclusive: self.exclusive, conversations: self.expects_conversations() };
+        Limits {
+            interval: self.interval,
+            duration: self.duration,
+            packets: self.packets,
+            on_hangup: self.on_hangup(),
+            live: self.read.is_none().then(expected),
+        }
+    }
+
+    /// What SIGHUP does.
+    fn on_hangup(&self) -> OnHangup {
         match (self.reloads, self.rights.logs.is_empty()) {
             (true, _) => OnHangup::Reload,
             (false, true) => OnHangup::End,

@@ -19,9 +19,18 @@ const LEAST_PACKETS: u32 = 4;
 /// Minimum number of conversations, or of packets for other hosts, for a piece of advice.
 const LEAST: usize = 20;
 
-/// Prints the advice that does not need traffic.
-pub fn at_start(capture: &Capture, args: &SourceArgs) {
-    if args.exclusive {
+/// What the user has asked for, as far as advice depends on it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Expected {
+    /// The capture keeps packets from the host's network stack.
+    pub exclusive: bool,
+    /// Both directions of conversations are expected.
+    pub conversations: bool,
+}
+
+/// Prints the advice that needs no traffic.
+pub fn at_start(capture: &Capture, expected: Expected) {
+    if expected.exclusive {
         return;
     }
     for device in capture.devices().iter().filter(|device| device.hook == Some(HookPoint::NativeXdp)) {
@@ -62,8 +71,8 @@ pub struct Advisor {
 }
 
 impl Advisor {
-    /// Creates an advisor for one worker of a live capture.
-    pub fn new(capture: &Capture, args: &SourceArgs) -> Advisor {
+    /// For one worker of a live capture.
+    pub fn new(capture: &Capture, expected: Expected) -> Advisor {
         let mut seen: Vec<Seen> = Vec::new();
         let devices = capture.devices().into_iter().map(|device| {
             let mac = device.mac.filter(|_| device.link_type == LinkType::Ethernet && !expected.exclusive)?;

@@ -32,7 +32,22 @@ pub struct Outcome {
     pub failure: Option<anyhow::Error>,
 }
 
-/// Wake-up reasons of the main thread.
+/// When a run reports and ends.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Time between two reports.
+    pub interval: Duration,
+    /// Time after which the run ends.
+    pub duration: Option<Duration>,
+    /// Packets after which the run ends.
+    pub packets: Option<u64>,
+    /// What SIGHUP does.
+    pub on_hangup: OnHangup,
+    /// What advice on a live capture depends on; `None`: a file is read.
+    pub live: Option<Expected>,
+}
+
+/// Why the main thread wakes.
 enum Event {
     Signal,
     WorkerEnded(Result<()>),
@@ -157,8 +172,8 @@ fn watch_signals(events: mpsc::Sender<Event>, on_hangup: OnHangup) -> Result<()>
                 Some(first) if first.elapsed() < IMPATIENCE => {}
                 Some(_) => {
                     tracing::warn!("a second signal: ended at once, with whatever is unfinished");
-                    crate::terminal::restore();
-                    // The kernel releases everything, as for any killed process.
+                    wirelane_screen::terminal::restore();
+                    // The kernel takes everything back, as from any process that is killed.
                     let _ = signal_hook::low_level::emulate_default_handler(signal);
                 }
             }
@@ -331,14 +346,6 @@ mod tests {
         assert_eq!(after(at(1.0), at(4.6), second), at(5.0), "no intervals of no length after a stall");
         assert_eq!(after(at(1.0), at(2.0), second), at(3.0));
         assert!(after(at(1.0), at(3.0), Duration::from_nanos(1)) > at(3.0));
-    }
-    #[derive(clap::Parser)]
-    struct Line {
-        #[command(flatten)]
-        source: SourceArgs,
-        /// The commands have this option, and `--steering-program` excludes it.
-        #[arg(long)]
-        steering: Option<String>,
     }
 
     /// Panics at the third record.

@@ -3,9 +3,7 @@
 use serde::Serialize;
 use wirelane_export::{Limiter, OutputLimit};
 
-use crate::source;
-
-/// Maximum bytes that wait for a blocked output.
+/// Bytes that wait for an output that takes nothing, at most.
 const OUTPUT: usize = 16 << 20;
 /// Maximum bytes of a store's writer.
 const STORE: usize = 128 << 20;
@@ -36,9 +34,9 @@ pub struct Shares {
     pub limit: OutputLimit,
 }
 
-impl LimitArgs {
-    /// Divides `memory` bytes. Outputs get at most a quarter of it, a store a quarter, and the store's encoder another.
-    pub fn shares(&self, memory: usize, live: bool, outputs: Outputs) -> Shares {
+impl Shares {
+    /// Shares `memory` bytes. Outputs get a quarter of it at most, a store a quarter, and the store's encoder another.
+    pub fn of(memory: usize, live: bool, rate: Option<u32>, outputs: Outputs) -> Shares {
         let output = (memory / 4 / outputs.files.max(4)).min(OUTPUT);
         let store = if outputs.stores { (memory / 4).min(STORE) } else { 0 };
         let number = outputs.files + usize::from(outputs.prints) + usize::from(outputs.stores);

@@ -1,4 +1,4 @@
-//! Store options, and the store's part of the exporting thread: for flows, calls, transactions or probe results.
+//! The store at the end of the exporting thread: of flows, calls, transactions or what a probe measures.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,15 +7,10 @@ use anyhow::Result;
 
 use crate::shares::Shares;
 
-/// Heading of the help.
-const STORE: &str = "A store, for 'wirelane query'";
-
-/// Options of a store.
-#[derive(clap::Args, Debug)]
-pub struct StoreArgs {
-    /// Store it all in this folder, in Parquet files by the hour, for 'wirelane query' and other tools. It is made where it is not
-    /// there. Several writers may share it, of flows, calls, transactions and what probes measure
-    #[arg(long = "store", value_name = "DIR", help_heading = STORE)]
+/// Where records are stored, and for how long.
+#[derive(Clone, Debug)]
+pub struct StoreOptions {
+    /// The store's folder; `None`: there is no store.
     pub folder: Option<PathBuf>,
     /// Age at which files are removed.
     pub max_age: Option<Duration>,

@@ -228,7 +228,7 @@ struct Store {
 }
 
 /// Key of an open file: the table and the hour of its rows.
-type Place = (Table, Hour);
+type TableHour = (Table, Hour);
 
 impl Store {
     fn new(settings: StoreSettings, tables: &'static [Table]) -> Store {
@@ -309,14 +309,14 @@ impl Store {
     }
 
     /// The encoder rejected rows, which is a bug of ours: this file is lost, and reported as lost.
-    fn broken(&mut self, place: Place, error: &datafusion::parquet::errors::ParquetError) {
+    fn broken(&mut self, place: TableHour, error: &datafusion::parquet::errors::ParquetError) {
         let lost = self.open.remove(&place).map_or(1, |file| file.rows);
         self.counts.unwritten(place.0, lost);
         self.counts.failed(format!("{} cannot be encoded, which is a bug: {error}", place.0.name()));
     }
 
     /// Ends an open file.
-    fn end(&mut self, place: Place) {
+    fn end(&mut self, place: TableHour) {
         let Some(file) = self.open.remove(&place) else { return };
         let rows = file.rows;
         match file.end() {

@@ -114,7 +114,8 @@ impl LiveCapture {
             let index = parts.len();
             let device = &selected.device;
             // tc cannot replace XDP where RX queues must be told apart, nor can XDP replace tc for sending.
-            let ours = settings.hook == HookChoice::Auto && settings.egress_devices.is_empty() && !selected.by_queue;
+            let ours =
+                settings.hook == HookChoice::Auto && settings.egress_devices.is_empty() && !selected.by_queue;
             let hook = if ours { beside_others(device, hook, cleanup)? } else { hook };
             let opened = match hook {
                 Some(hook) => Instance::open(device, hook, settings.tc(), features, cleanup),

@@ -81,7 +81,8 @@ impl Hand {
     /// the packet has to wait for a packet for which this is true.
     pub fn is_next(&self, tag: Option<u32>) -> bool {
         // Before the stream is handed to the lanes, the worker adds every packet.
-        !self.offloaded || tag.is_some_and(|tag| (1..=UNDER_WAY).contains(&tag.wrapping_sub(self.number as u32)))
+        !self.offloaded
+            || tag.is_some_and(|tag| (1..=UNDER_WAY).contains(&tag.wrapping_sub(self.number as u32)))
     }
 
     /// Whether lanes may be adding packets: then they own the statistics.

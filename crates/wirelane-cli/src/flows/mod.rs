@@ -363,8 +363,8 @@ fn probe(
             let flows = FlowWorker::new(how, interfaces.clone(), worker, sender.clone(), &shared);
             Ok(flows.watched(screen.as_ref().map(|screen| Watcher::of(screen, worker.index()))))
         };
-        let outcome = session::run(capture, &args.source, begun, &mut reporter);
-        // Later messages, for example about waiting for collectors, are printed as ordinary lines.
+        let outcome = run_loop::run(capture, &args.source.limits(), begun, &mut reporter);
+        // What is said from here on, collectors that are waited for among it, is said in rows.
         drop(reporter.top.take());
         // The handlers are dropped; this is the last sender of the channel.
         drop(sender);
@@ -373,8 +373,8 @@ fn probe(
     })?;
     let totals = shared.totals();
     let (mut outcome, exported) = match (outcome, exported.result) {
-        // A closed reader ends the workers, whose errors are less specific.
-        (Ok(outcome), Err(error)) if error.is::<crate::out::ReaderGone>() => {
+        // A reader that has gone ends the workers, whose errors say less.
+        (Ok(outcome), Err(error)) if error.is::<wirelane_monitor::out::ReaderGone>() => {
             drop(outcome);
             return Err(error);
         }

@@ -332,8 +332,8 @@ fn log(
         let begun = |worker: &wirelane::Worker| {
             Ok(HttpWorker::new(settings.clone(), live, worker, sender.clone(), &shared))
         };
-        let outcome = session::run(capture, &args.source, begun, &mut reporter);
-        // The handlers are dropped; this is the last sender of the channel.
+        let outcome = run_loop::run(capture, &args.source.limits(), begun, &mut reporter);
+        // The handlers are gone; this is the last end of the channel.
         drop(sender);
         let logged = thread.join().map_err(|_| anyhow!("the exporting thread panicked; this is a bug"))?;
         anyhow::Ok((outcome, logged))
@@ -341,8 +341,8 @@ fn log(
     let totals = shared.totals();
     let result = std::mem::replace(&mut logged.result, Ok(()));
     let mut outcome = match (outcome, result) {
-        // A closed reader ends the workers, whose errors are less specific.
-        (Ok(outcome), Err(error)) if error.is::<crate::out::ReaderGone>() => {
+        // A reader that has gone ends the workers, whose errors say less.
+        (Ok(outcome), Err(error)) if error.is::<wirelane_monitor::out::ReaderGone>() => {
             drop(outcome);
             return Err(error);
         }

@@ -301,8 +301,8 @@ fn watch(
             orders.iter().for_each(|orders| counting.catch(Arc::clone(orders)));
             Prober::new(counting, worker, live, intervals)
         };
-        let outcome = session::run(capture, &args.source, begun, &mut reporter);
-        // The handlers are dropped; this is the last sender of the channel.
+        let outcome = run_loop::run(capture, &args.source.limits(), begun, &mut reporter);
+        // The handlers are gone; this is the last end of the channel.
         drop(sender);
         anyhow::Ok((outcome, thread.join()))
     })?;

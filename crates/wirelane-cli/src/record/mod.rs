@@ -372,13 +372,6 @@ impl Recorder {
     }
 }
 
-/// The segments that the record represents, if it is an aggregate.
-#[inline]
-fn aggregate(record: &Record<'_>) -> Option<Aggregate> {
-    let (segment_size, headers) = record.segment_size();
-    (segment_size != 0).then(|| Aggregate { packets: record.segments(), headers, segment_size })
-}
-
 impl Handler for Recorder {
     type Error = anyhow::Error;
 

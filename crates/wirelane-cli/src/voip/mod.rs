@@ -392,8 +392,8 @@ fn listen(
             };
             Ok(calls.watched(metrics.clone(), model.clone().map(look)))
         };
-        let outcome = session::run(capture, &args.source, begun, &mut reporter);
-        // Later messages are printed as ordinary lines.
+        let outcome = run_loop::run(capture, &args.source.limits(), begun, &mut reporter);
+        // What is said from here on is said in rows.
         drop(reporter.top.take());
         // Active calls are handed out now, because the number of lost packets is final.
         let monitor = left.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -414,8 +414,8 @@ fn listen(
     let counts = counts.unwrap_or_default();
     let result = std::mem::replace(&mut exported.result, Ok(()));
     let mut outcome = match (outcome, result) {
-        // A closed reader ends the worker, whose error is less specific.
-        (Ok(_), Err(error)) if error.is::<crate::out::ReaderGone>() => return Err(error),
+        // A reader that has gone ends the worker, whose error says less.
+        (Ok(_), Err(error)) if error.is::<wirelane_monitor::out::ReaderGone>() => return Err(error),
         (Ok(mut outcome), Err(error)) => {
             outcome.failure = Some(error);
             outcome

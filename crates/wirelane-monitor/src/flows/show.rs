@@ -192,24 +192,3 @@ fn row(record: &FlowRecord) -> String {
     }
     text
 }
-
-/// Source and destination, as shown in a row.
-pub fn ends(record: &FlowRecord) -> (String, String) {
-    match (record.source(), record.destination(), record.icmp()) {
-        (Some(source), Some(destination), Some((kind, code))) => {
-            (source.to_string(), format!("{destination} {kind}.{code}"))
-        }
-        (Some(source), Some(destination), None) => {
-            (end(source, record.source_port()), end(destination, record.destination_port()))
-        }
-        _ => (format!("EtherType 0x{:04x}", record.key.eth_type), "-".to_owned()),
-    }
-}
-
-fn end(address: IpAddr, port: u16) -> String {
-    match (address, port) {
-        (_, 0) => address.to_string(),
-        (IpAddr::V4(address), port) => format!("{address}:{port}"),
-        (IpAddr::V6(address), port) => format!("[{address}]:{port}"),
-    }
-}

@@ -32,14 +32,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Interval of checks whether a program has ended.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// Reads configurations and runs programs for another wirelane process
-#[derive(clap::Args, Debug)]
-pub struct HelperArgs {
-    /// The configuration
-    config: Option<PathBuf>,
-}
-
-/// Counts of programs.
+/// What became of programs.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Commands {
     /// Ended with status 0.
@@ -254,9 +247,12 @@ impl Listening {
     }
 }
 
-/// Main function of the helper process.
-pub fn run_helper(args: &HelperArgs) -> Result<()> {
-    // A signal to all processes ends the capture, but the last programs must still run.
+/// The helper itself. `config`: the file of the configuration, where it can be read again.
+///
+/// # Errors
+/// Where questions cannot be read.
+pub fn run_helper(config: Option<&Path>) -> Result<()> {
+    // Whoever stops the capture by a signal to all wants the last programs to be run as well.
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
         signal_hook::flag::register(signal, Arc::default())?;
     }

@@ -56,38 +56,6 @@ fn number(value: f64) -> String {
     if value.fract() == 0.0 && value < 1e15 { amount(value as u64) } else { rate(value) }
 }
 
-/// A value for a column; `None` for lists and objects.
-pub fn cell(value: &Value) -> Option<String> {
-    match value {
-        Value::Number(n) => Some(n.as_u64().map_or_else(|| rate(n.as_f64().unwrap_or(0.0)), amount)),
-        _ => None,
-    }
-}
-
-/// A list of values: `64-127 12, 128-255 3`, or keys with their values.
-pub fn list(value: &Value) -> String {
-    let pair = |(name, value): (&String, &Value)| format!("{name} {}", cell(value).unwrap_or_default());
-    match value {
-        Value::Object(classes) => {
-            let first = |name: &str| name.split('-').next().and_then(|number| number.parse::<u64>().ok());
-            let mut classes: Vec<_> = classes.iter().collect();
-            classes.sort_by_key(|(name, _)| first(name));
-            classes.into_iter().map(pair).collect::<Vec<_>>().join(", ")
-        }
-        Value::Array(rows) => {
-            let row = |row: &Value| {
-                let error = row["error"].as_u64().unwrap_or(0);
-                let error =
-                    if error > 0 { format!(" (up to {} too many)", amount(error)) } else { String::new() };
-                let key = row["key"].as_str().unwrap_or_default();
-                format!("{key} {}{error}", amount(row["packets"].as_u64().unwrap_or(0)))
-            };
-            rows.iter().map(row).collect::<Vec<_>>().join(", ")
-        }
-        _ => String::new(),
-    }
-}
-
 fn table(shown: &Shown) -> String {
     let (start, end) = (shown.interval.start_ns, shown.interval.end_ns);
     let when = if shown.total {

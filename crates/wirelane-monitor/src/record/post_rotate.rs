@@ -25,16 +25,7 @@ use wirelane::sandbox::Identity;
 /// Name of the hidden subcommand.
 const SUBCOMMAND: &str = "post-rotate-helper";
 
-/// Runs post-rotate commands for another wirelane process
-#[derive(clap::Args, Debug)]
-pub struct HelperArgs {
-    /// Commands that run at once
-    jobs: usize,
-    /// What sh runs
-    command: String,
-}
-
-/// Maximum bytes of a path, including its terminator (PATH_MAX).
+/// Bytes of a path, its end included (PATH_MAX).
 const LONGEST: u64 = 4096;
 
 /// Counts of the commands.
@@ -141,8 +132,11 @@ impl PostRotate {
     }
 }
 
-/// Main function of the helper process.
-pub fn run_helper(args: &HelperArgs) -> Result<()> {
+/// The helper itself: runs `command` in sh for each path on standard input, `jobs` at once.
+///
+/// # Errors
+/// Where paths cannot be read.
+pub fn run_helper(jobs: usize, command: &str) -> Result<()> {
     if !rustix::process::geteuid().is_root() {
         wirelane::sandbox::without_capabilities()?;
     }

@@ -118,9 +118,7 @@ impl Asker {
             let files = self.files()?;
             let mut shown = Shown::new(form, &mut *sink);
             // The decoder may panic on a file that was damaged on purpose.
-            let attempt = catch_unwind(AssertUnwindSafe(|| {
-                runtime.block_on(attempt(sql, &self.settings, &files, &mut shown))
-            }));
+            let attempt = guarded(|| runtime.block_on(attempt(sql, &self.settings, &files, &mut shown)));
             let why = match attempt {
                 Ok(Ok(())) => return Ok(()),
                 Ok(Err(Failed::Finally(error))) => return Err(error),

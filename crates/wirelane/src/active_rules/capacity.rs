@@ -28,7 +28,8 @@ pub struct RulesCapacity {
 const MOST: RulesCapacity =
     RulesCapacity { rules: MOST_RULES, exact: 1 << 26, nodes: 1 << 20, classes: 1 << 20, sets: 1 << 20 };
 /// Minimum of each default capacity: sets of some hundred rules.
-const FLOOR: RulesCapacity = RulesCapacity { rules: 512, exact: 1 << 16, nodes: 2048, classes: 2048, sets: 0 };
+const FLOOR: RulesCapacity =
+    RulesCapacity { rules: 512, exact: 1 << 16, nodes: 2048, classes: 2048, sets: 0 };
 
 impl RulesCapacity {
     /// Refuses capacities above the maximum.

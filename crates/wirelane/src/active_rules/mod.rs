@@ -291,8 +291,10 @@ impl ActiveRuleset {
     /// Checks that rules send packets only to known egress devices, and use only known plug-ins.
     fn check_names(&self, rules: &RuleSet) -> Result<()> {
         // All devices of a capture have the same egress devices and plug-ins.
-        let (egress_devices, plugins) =
-            self.targets.first().map_or((&[][..], &[][..]), |target| (target.egress_devices(), target.plugins()));
+        let (egress_devices, plugins) = self
+            .targets
+            .first()
+            .map_or((&[][..], &[][..]), |target| (target.egress_devices(), target.plugins()));
         rules.check_egress_devices(egress_devices)?;
         let plugins: Vec<String> = plugins.iter().map(|one| one.name.clone()).collect();
         Ok(rules.check_plugins(&plugins)?)

@@ -9,7 +9,7 @@ use super::{ActiveRuleset, Times, entry};
 use crate::error::Result;
 
 /// A position among the exact-match rules of a capture: a device, and the start of its next page.
-type Place = (usize, Option<u32>);
+type PageStart = (usize, Option<u32>);
 
 impl ActiveRuleset {
     /// Counts of all rules. While packets flow, counts are read one after the other.
@@ -76,7 +76,7 @@ impl ActiveRuleset {
     ///
     /// # Errors
     /// The error that the kernel returned.
-    pub(crate) fn exact(&self, from: Place) -> Result<(Vec<ExactLine>, Option<Place>)> {
+    pub(crate) fn exact(&self, from: PageStart) -> Result<(Vec<ExactLine>, Option<PageStart>)> {
         let (device, position) = from;
         let Some(target) = self.targets.get(device) else { return Ok((Vec::new(), None)) };
         let epoch = self.lock().epoch;

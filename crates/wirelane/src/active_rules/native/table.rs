@@ -277,7 +277,12 @@ impl Table {
     }
 
     /// Adds a rule. An entry with the same key for which `yields` is true is replaced.
-    pub(super) fn put(&self, key: &ExactKey, rule: &ExactValue, yields: impl Fn(&ExactValue) -> bool) -> Outcome {
+    pub(super) fn put(
+        &self,
+        key: &ExactKey,
+        rule: &ExactValue,
+        yields: impl Fn(&ExactValue) -> bool,
+    ) -> Outcome {
         let buckets = self.reserve();
         let words = words(key);
         let _lock = self.lock();

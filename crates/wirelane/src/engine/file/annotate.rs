@@ -23,7 +23,12 @@ pub(super) fn annotate(header: &mut RecordHeader, data: &[u8]) -> Parsed {
 }
 
 /// Evaluates the active rules for a packet of the interface `device`.
-pub(super) fn evaluate(evaluate: &mut Evaluator, device: &str, packet: Packet<'_>, header: &RecordHeader) -> Evaluated {
+pub(super) fn evaluate(
+    evaluate: &mut Evaluator,
+    device: &str,
+    packet: Packet<'_>,
+    header: &RecordHeader,
+) -> Evaluated {
     let facts = Facts {
         now_ns: header.ts_ns,
         wire_len: header.wire_len,

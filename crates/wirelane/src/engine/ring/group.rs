@@ -78,9 +78,9 @@ pub(super) struct Token(#[expect(dead_code, reason = "held open, not used")] (Ow
 /// Maximum time to wait for a slot that is only being cleared, where no other is free.
 const CLEARING: Duration = Duration::from_secs(1);
 
-impl Place {
+impl GroupSlot {
     /// Takes this slot; `None` if it has an owner.
-    fn take(instance: &Instance, group: usize) -> Result<Option<Place>> {
+    fn take(instance: &Instance, group: usize) -> Result<Option<GroupSlot>> {
         let (token, peer) =
             UnixDatagram::pair().map_err(|e| Error::kernel("making an ownership token", e))?;
         let value = token.as_raw_fd() as u64;
@@ -93,7 +93,7 @@ impl Place {
     }
 
     /// Takes the first free slot.
-    fn take_any(instance: &Instance, device: &str) -> Result<Place> {
+    fn take_any(instance: &Instance, device: &str) -> Result<GroupSlot> {
         let deadline = Instant::now() + CLEARING;
         loop {
             for group in 0..MAX_GROUPS {
@@ -181,7 +181,7 @@ pub(crate) fn reap(instance: &Instance) -> Result<usize> {
             continue;
         }
         // Succeeds only where the owner has ended; while we hold the slot, no other process can join here.
-        if let Some(place) = Place::take(instance, group)? {
+        if let Some(place) = GroupSlot::take(instance, group)? {
             place.clear(instance)?;
             reaped += 1;
         }

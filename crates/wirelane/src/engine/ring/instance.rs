@@ -421,7 +421,9 @@ fn load_as(
         tracing::debug!("{}: {given} instructions given, {now} loaded", device.name);
     }
     // Some programs do not use these maps: bound to the program, they are found by processes that find the program.
-    for map in [skel.maps.wl_owners.as_fd(), skel.maps.wl_programs.as_fd(), skel.maps.wl_egress_devices.as_fd()] {
+    for map in
+        [skel.maps.wl_owners.as_fd(), skel.maps.wl_programs.as_fd(), skel.maps.wl_egress_devices.as_fd()]
+    {
         attach::bind(program, map).map_err(|e| Error::kernel(doing("binding a map"), e))?;
     }
     let handle = |map| MapHandle::try_from(map).map_err(|e| Error::bpf(doing("keeping a map"), e));

@@ -115,7 +115,7 @@ impl Streams {
     ///
     /// # Errors
     /// The error that the kernel returned.
-    pub(crate) fn open(&self, key: &StreamKey) -> Result<Option<(Place, u64)>> {
+    pub(crate) fn open(&self, key: &StreamKey) -> Result<Option<(StreamSlot, u64)>> {
         let mut free = self.free();
         let at = match free.used.pop() {
             Some(at) => at,
@@ -148,7 +148,7 @@ impl Streams {
 
     /// Hands the stream's state over to the lanes, as it is after the packet of this number; they continue from there,
     /// with packets from before `until_ns`. To be called only by the worker that has added that packet.
-    pub(crate) fn give(&self, place: Place, rtp: &RtpStream, number: u64, until_ns: u64) {
+    pub(crate) fn give(&self, place: StreamSlot, rtp: &RtpStream, number: u64, until_ns: u64) {
         let start = place.at as usize * size_of::<Measured>() + offset_of!(Measured, rtp);
         // SAFETY: plain integers without padding, of a size that is a multiple of 8 (the layout test checks this).
         unsafe { self.memory.write(start, std::slice::from_ref(rtp)) };
@@ -158,7 +158,7 @@ impl Streams {
     }
 
     /// Requests the delivery of the stream's next packet.
-    pub(crate) fn revoke(&self, place: Place) {
+    pub(crate) fn revoke(&self, place: StreamSlot) {
         let handed = self.word(place, offset_of!(Measured, handed));
         // A number half the range away. Release: as in `give`.
         let other = self.word(place, offset_of!(Measured, number)).load(Ordering::Relaxed) ^ 1 << 63;
@@ -166,7 +166,7 @@ impl Streams {
     }
 
     /// The stream's state, and the number of packets that stayed in the kernel; a consistent copy between two packets.
-    pub(crate) fn read(&self, place: Place) -> (RtpStream, u64) {
+    pub(crate) fn read(&self, place: StreamSlot) -> (RtpStream, u64) {
         let turn = self.word(place, offset_of!(Measured, turn));
         loop {
             // Acquire: pairs with the exchange that has made it even.
@@ -197,7 +197,7 @@ impl Streams {
     ///
     /// # Errors
     /// The error that the kernel returned; the slot is free all the same.
-    pub(crate) fn close(&self, place: Place, key: &StreamKey) -> (RtpStream, u64, Result<()>) {
+    pub(crate) fn close(&self, place: StreamSlot, key: &StreamKey) -> (RtpStream, u64, Result<()>) {
         let deleted = match self.table.delete(bytes(key)) {
             Err(e) if e.kind() != ErrorKind::NotFound => Err(Error::bpf("removing a stream", e)),
             _ => Ok(()),

@@ -148,7 +148,7 @@ impl Request {
     }
 
     /// Queries one filter.
-    pub(super) fn filter(place: Place, handle: u32, priority: u16) -> Request {
+    pub(super) fn filter(place: FilterLocation, handle: u32, priority: u16) -> Request {
         Request::of_bpf(libc::RTM_GETTFILTER, 0, place.header(handle, priority))
     }
 

@@ -221,7 +221,7 @@ impl<'a> Tc<'a> {
     }
 
     /// The filters of one direction: (priority, chain, whether one of ours can share it).
-    fn filters(&mut self, place: Place) -> Result<Vec<(u16, u32, bool)>> {
+    fn filters(&mut self, place: FilterLocation) -> Result<Vec<(u16, u32, bool)>> {
         let mut filters = Vec::new();
         self.ask(&Request::filters(place), "listing the tc filters", |body| {
             if let Some(filter) = read_filter(body) {
@@ -336,7 +336,7 @@ impl<'a> Tc<'a> {
     }
 
     /// A priority before all other filters, so that every packet is seen: the priority, and whether it is before all.
-    fn choose_priority(&mut self, place: Place) -> Result<(u16, bool)> {
+    fn choose_priority(&mut self, place: FilterLocation) -> Result<(u16, bool)> {
         let others: Vec<_> = self.filters(place)?.into_iter().filter(|(_, chain, _)| *chain == 0).collect();
         Ok(priority_beside(&others))
     }

@@ -28,7 +28,11 @@ impl KernelSearches {
     ///
     /// # Errors
     /// The error that the kernel returned.
-    pub(super) fn of(&self, map_factory: &MapFactory, search: &Arc<Search>) -> Result<Option<Arc<KernelSearch>>> {
+    pub(super) fn of(
+        &self,
+        map_factory: &MapFactory,
+        search: &Arc<Search>,
+    ) -> Result<Option<Arc<KernelSearch>>> {
         if search.states == 0 {
             return Ok(None);
         }
