@@ -292,7 +292,7 @@ impl Monitor {
         self.rule(place, endpoint, before);
     }
 
-    /// Streams of a call know what their payload types mean now.
+    /// Updates the payload types of the streams of a call.
     fn know_types(&mut self, at: u32) {
         let Some(call) = self.calls.get(at) else { return };
         let mut changed = Vec::new();

@@ -13,7 +13,7 @@ pub enum Keep {
     /// No packets.
     #[default]
     Nothing,
-    /// Those with messages.
+    /// Packets with messages.
     Signals,
     /// Packets with messages, and RTP and RTCP packets of counted streams.
     All,
@@ -33,13 +33,13 @@ pub struct Kept {
 /// Content of a captured packet.
 #[derive(Clone, Debug)]
 pub enum Captured {
-    /// It, as it was captured.
+    /// The whole frame.
     Frame {
         /// Link type of the first header.
         link: LinkType,
-        /// Its bytes.
+        /// Bytes of the frame.
         bytes: Vec<u8>,
-        /// Bytes that it had on the wire.
+        /// Length on the wire in bytes.
         length: u32,
     },
     /// Payload of a datagram, or a message from a TCP connection, that arrived in several packets, or in one with
