@@ -17,11 +17,11 @@ use crate::suite::AgentDevice;
 /// Reason why an order was not carried out.
 #[derive(Debug)]
 pub enum Refusal {
-    /// The sensor did something wrong.
+    /// Failure of the sensor.
     Fault(String),
-    /// The agent could not do what it should.
+    /// Failure of the agent.
     Failed(String),
-    /// The agent is gone, or does not speak as it should.
+    /// Connection lost, or protocol violation.
     Gone(anyhow::Error),
 }
 

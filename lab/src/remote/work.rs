@@ -27,7 +27,7 @@ struct Own {
 /// Executes the orders of one manager.
 #[derive(Debug)]
 pub(super) struct Worker<'a> {
-    // Ended before its host is.
+    // Dropped before its host.
     running: Option<Running>,
     receiving: Option<Counting>,
     /// Host, or the reason why it could not be created.
