@@ -30,7 +30,7 @@ done"#;
 struct Running {
     /// Input of the watcher; `None`: no process was started yet.
     watcher: Option<ChildStdin>,
-    /// Processes, with the threads that have started them.
+    /// Processes, with the threads that started them.
     pids: Vec<(ThreadId, u32)>,
 }
 
