@@ -14,8 +14,8 @@
 //! The 5-tuple, VLAN, device and direction; inside tunnels, if enabled, also the kind and id of the tunnel.
 //! * ICMP has its type and code in the destination port.
 //! * Fragments except the first have no ports: they are a flow of their own, with ports 0. The first fragment belongs
-//!   to the flow of its ports. All fragments of a datagram are steered to the worker of their addresses, which may differ
-//!   from the worker of the flow: then they are a flow of that worker.
+//!   to the flow of its ports. All fragments of a datagram are steered to the worker of their addresses, which may
+//!   differ from the worker of the flow: then they are a flow of that worker.
 //! * Packets other than IP are a flow for each EtherType.
 //! * Tunnels with an id for each direction (GTP-U) have two flows, even if biflows are enabled.
 //!
