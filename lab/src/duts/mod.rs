@@ -29,18 +29,20 @@
 //! [files]                              written into {folder} before it starts (optional)
 //! "rules.toml" = "..."                 a text, or { addresses = [["10.1.0.0", 16]] }: so many from there on, a line each
 //! ```
-//! Words of the command may hold `{device}`, `{devices}` (with commas: a suite may have several), `{cores}`, `{queues}`,
-//! `{queue-cores}` and `{worker-cores}` (a core for each, in turn), `{workers}`, `{engine}`, `{loops}`, `{entries}` (of rules, as the suite says), `{duration}` (seconds of traffic), `{interval}`
-//! (seconds between its reports in JSON), `{buffer}` (MiB; also `{buffer-kib}` and `{buffer-bytes}`), `{folder}` (an empty one of
-//! this trial, in memory), `{wirelane}` and `{testbed}` (the programs of these names) and `{load-program}` (a steering program that
-//! spins `{loops}` times). A dimension of the suite that the words do not hold makes no further trials.
+//! Words of the command may contain `{device}`, `{devices}` (separated by commas: a suite may have several), `{cores}`,
+//! `{queues}`, `{queue-cores}` and `{worker-cores}` (a core for each, in turn), `{workers}`, `{engine}`, `{loops}`,
+//! `{entries}` (number of rules or entries), `{duration}` (seconds of traffic), `{interval}` (seconds between its
+//! reports in JSON), `{buffer}` (MiB; also `{buffer-kib}` and `{buffer-bytes}`), `{folder}` (an empty one of this
+//! trial, in memory), `{wirelane}` and `{testbed}` (paths of these programs) and `{load-program}` (a steering program
+//! that spins `{loops}` times). A dimension of the suite that is not in the words does not result in further trials.
 //!
-//! Further keys, all optional: `like = "NAME"` takes everything that is not given from a shipped adapter, and `more = [...]` are
-//! words behind that one's command. `prepare = [...]` is a command that is run before, in the folder's namespace.
-//! `processes = "queues"` or `"workers"` starts one process for each, with its number in `{index}` and its core in `{core}`;
-//! their counts are added up. `copies = true`: each worker or process gets every packet. `stands-for = 256`: it wants one packet of so
-//! many and does not count the others, so each stands for them. `flush = "..."`: what 'wirelane send' sends when all is sent, for
-//! a sensor that keeps the last packets back. `also-lost = "..."`: what it says where it has lost packets that no counter has.
+//! Further keys, all optional: `like = "NAME"` takes absent keys from a shipped adapter, and `more = [...]` adds words
+//! to the command of that one. `prepare = [...]` is a command that runs before, in the folder's namespace. `processes =
+//! "queues"` or `"workers"` starts one process for each, with its number in `{index}` and its core in `{core}`; their
+//! counts are added up. `copies = true`: each worker or process gets every packet. `stands-for = 256`: it selects one
+//! packet of this many and does not count the others, so each selected one represents all of them. `flush = "..."`:
+//! options of 'wirelane send' for packets after all others, for a sensor that delays the last packets. `also-lost =
+//! "..."`: output of a sensor that has lost packets which are not in any counter.
 
 mod counts;
 mod files;

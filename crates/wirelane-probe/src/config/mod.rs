@@ -133,8 +133,8 @@ pub enum Value {
     PeakBytes,
     /// Packets of a pair or flow that went one way only; 0 where some came back.
     OneWay,
-    /// Ethernet addresses that ARP has given for a source address, with those that it had when it was last seen; 4
-    /// stands for more too.
+    /// Ethernet addresses in ARP packets of a source address, including those from when it was last seen; 4 means 4 or
+    /// more.
     Macs,
     /// TCP segments with payload.
     Segments,
@@ -208,7 +208,7 @@ pub enum Steering {
     Queue,
 }
 
-/// A user's own BPF program, which looks at packets in the kernel and counts.
+/// A user's own BPF program, which examines packets in the kernel and counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plugin {
     /// Name by which measurements refer to the plug-in.
@@ -241,7 +241,7 @@ pub struct Measurement {
     pub keys: usize,
     /// Rows that are shown.
     pub show: usize,
-    /// Bits of the sketches that count what is distinct.
+    /// Bits of the sketches that count distinct values.
     pub precision: u32,
     /// Nanoseconds of a bin.
     pub bin_ns: u64,

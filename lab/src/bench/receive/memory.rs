@@ -11,8 +11,8 @@ pub(super) struct Area {
     length: usize,
 }
 
-// SAFETY: an area is memory of the process, mapped until it is dropped, and belongs to no thread; whoever owns the
-// value has it alone.
+// SAFETY: an area is memory of the process, mapped until it is dropped, and belongs to no thread; the owner of the
+// value has exclusive access.
 unsafe impl Send for Area {}
 
 impl Area {
@@ -91,7 +91,7 @@ impl Drop for Area {
 /// Integers and structures of integers: any bytes are a valid value.
 ///
 /// # Safety
-/// The type must have no value that some bytes do not stand for: no reference, bool, or enum.
+/// Every bit pattern must be a valid value of the type: no reference, bool, or enum.
 pub(super) unsafe trait Plain: Copy {}
 
 // SAFETY: an integer.

@@ -28,7 +28,7 @@ pub(super) fn socket(family: c_int) -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: `fd` was returned by socket(2) just now, so it is open and nobody else owns it.
+    // SAFETY: `fd` was just returned by socket(2), so it is open and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
