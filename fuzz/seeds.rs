@@ -1,7 +1,7 @@
-// What the tests do with a fuzz target: its seeds, and its seeds with a byte changed. Included by tests, each of which
-// stands in for libFuzzer by `extern crate self as libfuzzer_sys`.
+// Runs a fuzz target in tests: over its seeds, and over its seeds with one byte changed. Included by tests, each of
+// which replaces libFuzzer by `extern crate self as libfuzzer_sys`.
 
-/// As libFuzzer's: one input.
+/// Same interface as libFuzzer's: one input.
 #[macro_export]
 macro_rules! fuzz_target {
     (|$data:ident: &[u8]| $body:block) => {
@@ -14,10 +14,10 @@ macro_rules! fuzz_target {
     };
 }
 
-/// A target, and of how many of its seeds one is taken.
+/// Name and function of a target, and the stride in its seeds.
 pub(crate) type Target = (&'static str, fn(&[u8]), usize);
 
-/// Runs each target over its seeds, which `scripts/fuzz-seeds` makes of these captures.
+/// Runs each target over its seeds, which `scripts/fuzz-seeds` makes from these captures.
 pub(crate) fn run(repository: &std::path::Path, captures: &std::path::Path, targets: &[Target]) {
     let seeds = tempfile::tempdir().expect("a folder for seeds");
     let made = std::process::Command::new(repository.join("scripts/fuzz-seeds"))
@@ -34,7 +34,7 @@ pub(crate) fn run(repository: &std::path::Path, captures: &std::path::Path, targ
         for (number, seed) in all.iter().enumerate().step_by(*one_of) {
             let mut bytes = std::fs::read(seed).expect("a seed");
             target(&bytes);
-            // The same bytes in each run: the seeds' names are their hashes, and in order.
+            // The same changes in each run: the names of seeds are their hashes, sorted.
             for turn in 0..2 {
                 if let Some(at) = (number * 31 + turn * 17).checked_rem(bytes.len()) {
                     bytes[at] = bytes[at].wrapping_mul(37).wrapping_add(turn as u8 * 64 + 1);

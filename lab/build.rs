@@ -1,5 +1,5 @@
-//! Compiles the kernel programs of `programs/` to BPF: the generators and receivers of the benchmarks with a Rust skeleton
-//! each, and the analysis load (`load.bpf.c`) once for each number of loops, which the verifier has to know.
+//! Compiles the kernel programs of `programs/` to BPF: the generators and receivers of the benchmarks, each with a Rust
+//! skeleton, and the analysis load (`load.bpf.c`) once for each number of loops, which the verifier has to know.
 
 use std::env;
 use std::fmt::Write as _;
@@ -9,7 +9,7 @@ use std::process::Command;
 
 use libbpf_cargo::SkeletonBuilder;
 
-/// Loops per packet. The verifier of Linux 6.1 does not walk more than 25,000 beside the capture program.
+/// Loops per packet. The verifier of Linux 6.1 does not verify more than 25,000 in addition to the capture program.
 const LOOPS: [u32; 6] = [0, 100, 1_000, 5_000, 10_000, 25_000];
 
 fn main() {
@@ -29,7 +29,7 @@ fn main() {
     }
 }
 
-/// Writes a list of the TOML files of a folder, by their names without the ending, with their texts.
+/// Writes a list of the TOML files of a folder, with their names without the extension, and their texts.
 fn texts(folder: &Path, list: &Path) {
     println!("cargo:rerun-if-changed={}", folder.display());
     let mut files: Vec<PathBuf> = fs::read_dir(folder)
@@ -69,7 +69,7 @@ fn loads(clang: &Path, programs: &Path, include: &Path, out: &Path) {
 
 /// Compiles all other programs, and writes a module with the skeleton of each.
 fn skeletons(clang: &Path, programs: &Path, out: &Path) {
-    // libbpf-sys is a dependency with `links = "bpf"`, so cargo tells where its bpf/bpf_helpers.h lies.
+    // libbpf-sys is a dependency with `links = "bpf"`, so cargo passes the path of its bpf/bpf_helpers.h.
     let libbpf = env::var("DEP_BPF_INCLUDE").expect("libbpf-sys says where its headers are");
     let architecture = env::var("CARGO_CFG_TARGET_ARCH").expect("cargo sets CARGO_CFG_TARGET_ARCH");
     let arguments = [
@@ -109,7 +109,7 @@ fn skeletons(clang: &Path, programs: &Path, out: &Path) {
     fs::write(out.join("skeletons.rs"), modules).expect("OUT_DIR is writable");
 }
 
-/// `$CLANG` where it is set, else the first of clang-19 and clang that runs.
+/// `$CLANG` if it is set, otherwise the first of clang-19 and clang that runs.
 fn find_clang() -> PathBuf {
     let named = env::var_os("CLANG").map(PathBuf::from);
     let candidates = named.map_or_else(|| vec!["clang-19".into(), "clang".into()], |one| vec![one]);

@@ -1,12 +1,12 @@
-//! The protocol between manager and agent: any bytes are frames or an error; any frame is a message or an error, which names
-//! no control character; what is a message is read again as it was written.
+//! Protocol between manager and agent: any bytes are frames or an error; any frame is a message, or an error without
+//! control characters; a valid message is parsed again to the same value.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
     let frames = wirelane_lab::remote::read_frames(data);
-    // Four bytes of length before each.
+    // Each frame has a header of four bytes with its length.
     let whole: usize = frames.iter().map(|frame| frame.len() + 4).sum();
     assert!(whole <= data.len());
     for frame in frames.iter().map(Vec::as_slice).chain([data]) {

@@ -1,5 +1,5 @@
-//! Scenario suites and adapters of the test-bed: any text is one or has mistakes with places in it; of any that can be used it can
-//! be said which trials it comes to.
+//! Suites and adapters of the test-bed: any text is valid or has mistakes with positions; the trials of any valid one
+//! can be listed.
 #![no_main]
 
 use std::path::Path;
@@ -12,7 +12,7 @@ use wirelane_lab::{chart, run, schedule};
 
 static SENSORS: LazyLock<Duts> = LazyLock::new(Duts::shipped);
 
-/// Mistakes as they are printed: each has its place in front, and nothing that a terminal would act on.
+/// Checks printed mistakes: each begins with its position, and has no control characters.
 fn look_at(mistakes: &str) {
     assert!(!mistakes.is_empty());
     assert!(mistakes.lines().all(|line| line.starts_with("t.toml:") && !line.contains(char::is_control)));
@@ -27,7 +27,7 @@ fuzz_target!(|text: &str| {
         Err(mistakes) => return look_at(&mistakes.to_string()),
     };
     assert!(!chart::charts(&battery).iter().any(|chart| chart.quantity.name().is_empty()));
-    // It names what is missing, or nothing is.
+    // The result is the missing requirement, if any.
     let _ = battery.possible(&Resources { cores: vec![0, 1, 2, 3], root: true }, &SENSORS);
     let dimensions = [
         battery.repetitions as usize,
@@ -51,7 +51,7 @@ fuzz_target!(|text: &str| {
     let mut keys: Vec<String> =
         trials.iter().map(|trial| format!("{} #{}", trial.case.key(), trial.repetition)).collect();
     assert!(!keys.is_empty() && !run::expected(&battery, &trials).is_zero());
-    // A resumed battery finds each by its name.
+    // A resumed suite finds each trial by its name.
     keys.sort_unstable();
     let number = keys.len();
     keys.dedup();

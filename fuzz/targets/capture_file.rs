@@ -1,7 +1,7 @@
-//! The readers of pcap and pcapng: any bytes give records, and an end or an error; never more memory than came in
-//! (scripts/fuzz limits a single allocation).
+//! Readers of pcap and pcapng: any bytes result in records, and an end or an error; memory never exceeds the size of
+//! the input (scripts/fuzz limits a single allocation).
 //!
-//! Input: a byte that says in what pieces the file arrives, the file.
+//! Input: a byte for the size of the pieces in which the file arrives, the file.
 #![no_main]
 
 use std::io::{self, Read};
@@ -11,7 +11,7 @@ use libfuzzer_sys::fuzz_target;
 use wirelane::{Error, FileOptions, FileSource};
 use wirelane_pcapng::Error as PcapngError;
 
-/// A file that arrives in pieces of at most so many bytes.
+/// A file that arrives in pieces of at most `most` bytes.
 struct Pieces {
     bytes: Vec<u8>,
     at: usize,
@@ -28,10 +28,10 @@ impl Read for Pieces {
     }
 }
 
-/// Of a record its device, time, length on the wire and bytes.
+/// Device, time, length on the wire and bytes of a record.
 type Taken = (usize, u64, u32, Vec<u8>);
 
-/// Everything that a reading of the file gives: the records, then the error.
+/// Result of reading the file: the records, then the error.
 fn read(file: &[u8], most: usize) -> (Vec<Taken>, Option<String>) {
     let pieces = Pieces { bytes: file.to_vec(), at: 0, most };
     let mut records = Vec::new();

@@ -1,5 +1,5 @@
-//! What is said over a control socket: any bytes get an answer a line, or end the connection; what is a question is read again
-//! as it was written.
+//! Messages on a control socket: any bytes get one answer per line, or end the connection; a valid request is parsed
+//! again to the same value.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,15 +1,15 @@
-//! IP fragments: whatever comes in whatever order, every packet is in one count, memory is bounded and given back, and of
-//! a datagram whose fragments neither overlap nor lack anything nothing is refused.
+//! IP fragments: for any packets in any order, every packet is in one counter, memory is bounded and released, and no
+//! fragment of a complete datagram without overlaps is refused.
 //!
-//! Input: a byte of options (1: IPv6), then fragments: which of four datagrams, offset in 8 bytes, flags (1: more follow; the
-//! others: tenths of seconds since the one before), length, and the bytes.
+//! Input: a byte of options (1: IPv6), then fragments: number of one of four datagrams, offset in 8 bytes, flags (1:
+//! more follow; the others: tenths of seconds since the previous one), length, and the bytes.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use wirelane_analysis::voip::{LEAST_MEMORY, Monitor, Settings};
 use wirelane_bpf::layout::LinkType;
 
-/// A datagram of IP without a link: a fragment at this offset in 8 bytes.
+/// An IP packet without a link header: a fragment at this offset in 8 bytes.
 fn fragment(six: bool, id: u8, offset: u16, more: bool, payload: &[u8]) -> Vec<u8> {
     let mut packet = Vec::new();
     if six {
@@ -51,8 +51,8 @@ fuzz_target!(|data: &[u8]| {
     let counts = monitor.counts();
     assert_eq!((counts.packets(), monitor.memory(), monitor.active()), (packets, 0, 0));
 
-    // The bytes of the input as a datagram that is cut as the input says, in order or the other way round, come to one
-    // message, as they do in one piece.
+    // The bytes of the input as a datagram that is fragmented as the input defines, in order or reversed, result in one
+    // message, like the whole datagram.
     let message = [
         b"OPTIONS sip:a@b SIP/2.0\r\nCall-ID: x\r\nFrom: <sip:a@b>;tag=1\r\nTo: <sip:b@a>\r\nCSeq: 1 OPTIONS\r\n\
           Content-Length: 0\r\nSubject: "

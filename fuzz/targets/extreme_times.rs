@@ -1,5 +1,5 @@
-//! pcapng with any times, resolutions, offsets and lengths through every analysis: nothing overflows, and each counts every
-//! packet once.
+//! pcapng with any times, resolutions, offsets and lengths through every analysis: no overflow, and each analysis
+//! counts every packet once.
 //!
 //! Input: the resolution of times (if_tsresol), their offset in seconds (8 bytes), then packets: a byte of lengths (1: much
 //! longer on the wire), the time (8 bytes), the captured length (two bytes), the bytes.
@@ -18,7 +18,7 @@ use wirelane_analysis::voip::{LEAST_MEMORY, Monitor, Settings};
 use wirelane_export::http::LOG_FORMATS;
 use wirelane_probe::{Config, Plan, Switches, Worker};
 
-/// A probe that keeps times of everything.
+/// A probe that measures times.
 const PROBE: &str = "interval = \"1s\"\n[[measurement]]\nname = \"m\"\nkey = [\"flow\"]\nvalues = [\"lengths\", \"gaps\"]\n\
                      [[measurement]]\nname = \"n\"\nvalues = [\"packets\"]\n";
 
@@ -32,7 +32,7 @@ fn block(kind: u32, body: &[u8]) -> Vec<u8> {
     block
 }
 
-/// The file, and how many packets it has.
+/// The file, and its number of packets.
 fn file(data: &[u8]) -> Option<(Vec<u8>, u64)> {
     let (&resolution, rest) = data.split_first()?;
     let (offset, mut rest) = rest.split_first_chunk::<8>()?;
@@ -65,12 +65,12 @@ fn file(data: &[u8]) -> Option<(Vec<u8>, u64)> {
     Some((file, packets))
 }
 
-/// Takes the flows that have ended, and returns the sum of their packets.
+/// Removes the flows that have ended, and returns the sum of their packets.
 fn packets_of(flows: &mut FlowCache) -> u64 {
     flows.finished().drain(..).map(|flow| flow.flow.packets).sum()
 }
 
-/// Writes the transactions that have ended in each format of logs.
+/// Writes the finished transactions in each log format.
 fn log(http: &mut HttpTable) {
     for transaction in http.finished().drain() {
         for (_, format) in LOG_FORMATS {

@@ -1,5 +1,5 @@
-//! Filter expressions: any text compiles or is refused with a place in it, and any packet and any steps have a verdict;
-//! that of an expression is libpcap's.
+//! Filter expressions: any text compiles or is rejected with a position, and any packet and any steps have a verdict;
+//! the verdict of an expression is that of libpcap.
 //!
 //! Input: the length of the expression (two bytes), the link type's number, a byte for the direction, the expression,
 //! the packet; the packet is also taken as steps.
@@ -42,8 +42,8 @@ unsafe extern "C" {
     fn pcap_close(pcap: *mut c_void);
 }
 
-/// Whether libpcap accepts the packet; `None` where it does not compile the expression. For Ethernet, where a file's
-/// filter is the same as a dead handle's, but for what is asked of devices only.
+/// Whether libpcap accepts the packet; `None` if it does not compile the expression. For Ethernet, where a file's
+/// filter is the same as that of a dead handle, except for primitives that only devices support.
 fn libpcap(expression: &str, packet: &[u8]) -> Option<bool> {
     let text = CString::new(expression).ok()?;
     // SAFETY: a handle of its own, closed below; the text ends with a zero byte; the program is used between its being
@@ -65,14 +65,14 @@ fn libpcap(expression: &str, packet: &[u8]) -> Option<bool> {
     }
 }
 
-/// Names are looked up in files and on the network: an expression that has one is left alone, but for libpcap's words.
+/// Names are looked up in files and on the network: expressions with names are skipped, except for libpcap's own words.
 fn has_name(text: &str) -> bool {
     const AFTER: [&str; 7] = ["host", "net", "gateway", "src", "dst", "port", "portrange"];
     let words: Vec<&str> = text.split(|c: char| c.is_whitespace() || "()!&|".contains(c)).collect();
     words.windows(2).any(|pair| AFTER.contains(&pair[0]) && pair[1].contains(|c: char| c.is_alphabetic()))
 }
 
-/// What is asked of the kernel about a packet of a device, or by chance of libpcap's own memory.
+/// Primitives that query the kernel about packets of a device, or read uninitialised memory of libpcap.
 const NOT_OF_FILES: [&str; 8] =
     ["inbound", "outbound", "ifindex", "vlan", "geneve", "mpls", "pppoes", "protochain"];
 
@@ -80,7 +80,7 @@ fuzz_target!(|data: &[u8]| {
     let [low, high, link, outgoing, rest @ ..] = data else { return };
     let split = usize::from(u16::from_le_bytes([*low, *high])) % 512;
     let (text, packet) = rest.split_at(split.min(rest.len()));
-    // Of its own size, so that ASan sees a read behind its end.
+    // Exact allocation, so that ASan detects a read beyond its end.
     let packet: Box<[u8]> = packet.into();
     let steps: Vec<Step> = packet
         .chunks_exact(12)

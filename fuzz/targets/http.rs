@@ -1,9 +1,9 @@
-//! TCP streams and HTTP: whatever packets come, in whatever order, every packet is in one count, every head in one
-//! transaction, memory is given back, and a transaction is one line of each log without a byte that moves a cursor. And what
-//! stays in the kernel is told before what comes up.
+//! TCP streams and HTTP: for any packets in any order, every packet is in one counter, every head in one transaction,
+//! memory is released, and a transaction is one line of each log without control characters. In-kernel skipped bytes
+//! are reported before the next delivered packet.
 //!
-//! Input: packets of a few connections, each behind a byte for its direction and connection, one for TCP's flags, two for
-//! how far it begins behind the end of the one before it in its direction, two for how long it is.
+//! Input: packets of a few connections, each after a byte for its direction and connection, one for the TCP flags, two
+//! for its offset from the end of the previous packet in its direction, and two for its length.
 #![no_main]
 
 use std::io::Cursor;
@@ -43,18 +43,18 @@ fuzz_target!(|data: &[u8]| {
         let seq = next[connection][dir].wrapping_add_signed(step.into());
         let ack = next[connection][1 - dir];
         let frame = frame(dir, 1024 + connection as u16, flags | 16, seq, ack, payload);
-        // What a lane would keep of it: what was told, and was not yet, is no more than has come.
+        // State of the lane: reported and unreported skipped bytes are no more than the bytes of the packets.
         let now_ns = u64::from(packets) * 20_000_000;
         let way = ways[connection][dir].get_or_insert_with(|| HttpWay::new(seq, now_ns));
         let before = way.bytes;
         let segment = WholeSegment { now_ns, seq, ack, flags: flags | 16, payload };
         match way.segment(&segment) {
             None => assert!(way.bytes <= before + length as u32 && way.last_ns == now_ns || length == 0),
-            // A SYN that was sent again says nothing new.
+            // A retransmitted SYN does not change the count.
             Some(told) if told.bytes == 0 => assert_eq!(way.bytes, before),
             Some(told) => assert_eq!((told.bytes, way.bytes), (before, 0), "all of it is told"),
         }
-        // The upper bits say how much later it is: up to some seconds.
+        // The upper bits give the delay: up to some seconds.
         let (seconds, ns) = (packets / 16 + u32::from(which >> 6), packets % 16 * 1_000_000);
         let header = [seconds, ns, frame.len() as u32, frame.len() as u32];
         pcap.extend(header.into_iter().flat_map(u32::to_le_bytes).chain(frame));

@@ -1,4 +1,4 @@
-//! Requests for numbers: any bytes get one answer of HTTP or none, and the answer is as long as it says.
+//! HTTP requests for metrics: any bytes get one HTTP response or none, and the response has its stated length.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

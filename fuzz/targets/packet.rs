@@ -12,7 +12,7 @@ fuzz_target!(|data: &[u8]| {
     let [link, options, packet @ ..] = data else { return };
     let link = LinkType::from_code(*link);
     let follow = options & 1 != 0;
-    // Of its own size, so that ASan sees a read behind its end wherever the input lies.
+    // Exact allocation, so that ASan detects a read beyond its end wherever the input is.
     let packet: Box<[u8]> = packet.into();
     let parsed = native::parse(link, &packet, follow);
     assert_eq!(parsed, native::parse(link, &packet, follow), "a packet has one result");
@@ -23,7 +23,7 @@ fuzz_target!(|data: &[u8]| {
                 "offset {offset}: {parsed:?}"
             );
         }
-        // Where each is there, one stands behind the other.
+        // Headers that are present follow each other.
         let mut last = 0;
         for offset in [ip.l3_off, ip.l4_off, ip.payload_off].into_iter().filter(|at| *at != NO_OFFSET) {
             assert!(offset >= last, "out of order: {parsed:?}");
@@ -58,7 +58,7 @@ fuzz_target!(|data: &[u8]| {
             assert!(native::steer(steering, &buckets, hash, 3, 5) < 5);
         }
     }
-    // Both directions of a conversation meet.
+    // Both directions of a conversation have the same hash.
     let mut back = parsed.outer;
     std::mem::swap(&mut back.src, &mut back.dst);
     std::mem::swap(&mut back.src_port, &mut back.dst_port);

@@ -1,15 +1,15 @@
-//! libpcap's functions, as C programs call them: whatever a program asks for, in whatever order, on a handle of a device that
-//! does not exist or of a file of any bytes, no call reads or writes where it must not, and errors are text in their buffer.
+//! libpcap's functions as C programs call them: for any calls in any order, on a handle of a missing device or of a
+//! file with any bytes, no call accesses memory outside of its bounds, and errors are text in their buffer.
 //!
-//! Input: a byte that says whether there is a file, calls of four bytes each behind their number (a byte), and what is left:
-//! the file, the name and the expression.
+//! Input: a byte that selects a file or a device, the number of calls (a byte), the calls (a byte for the kind, four
+//! for the value), and the rest: the file, the name and the expression.
 #![no_main]
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uchar, c_uint, c_void};
 use std::ptr;
 
 use libfuzzer_sys::fuzz_target;
-// The functions below are this library's.
+// The functions below are those of this library.
 use wirelane_libpcap as _;
 
 /// `struct pcap_pkthdr`.
@@ -72,9 +72,9 @@ unsafe extern "C" {
     fn pcap_statustostr(status: c_int) -> *const c_char;
 }
 
-/// Adds the bytes of a packet up, so that ASan sees whether they are there.
+/// Sums the bytes of a packet, so that ASan checks that they are accessible.
 extern "C" fn take(user: *mut c_uchar, header: *const Header, bytes: *const c_uchar) {
-    // SAFETY: libpcap's part: a header, its bytes, and what pcap_dispatch() was given, here a sum.
+    // SAFETY: guaranteed by libpcap: a header, its bytes, and the argument of pcap_dispatch(), here a sum.
     unsafe {
         let seen = std::slice::from_raw_parts(bytes, (*header).captured as usize);
         let sum = user.cast::<u64>();
@@ -82,18 +82,19 @@ extern "C" fn take(user: *mut c_uchar, header: *const Header, bytes: *const c_uc
     }
 }
 
-/// Kinds of calls, and which of them activates.
+/// Number of kinds of calls, and the one that activates.
 const CALLS: u8 = 24;
 const ACTIVATE: u8 = 11;
 
-/// One call on a handle, which is open.
+/// One call on an open handle.
 ///
 /// # Safety
-/// `pcap` is a handle that is open, and `text` ends with a zero.
+/// `pcap` is an open handle, and `text` ends with a zero.
 unsafe fn call(pcap: *mut c_void, number: u8, value: c_int, text: &CStr) {
     let mut error = Box::new([0x7f as c_char; 256]);
     let mut sum = 0u64;
-    // SAFETY: the caller's part; buffers are as large as libpcap's manual asks for, and what it gives is given back.
+    // SAFETY: guaranteed by the caller; buffers are as large as libpcap's manual requires, and allocated results are
+    // freed.
     unsafe {
         match number % CALLS {
             0 => _ = pcap_set_snaplen(pcap, value),
@@ -126,7 +127,7 @@ unsafe fn call(pcap: *mut c_void, number: u8, value: c_int, text: &CStr) {
                     take((&raw mut sum).cast(), header, bytes);
                 }
             }
-            // A file has an end, and a handle that is not activated gives nothing.
+            // A file has an end, and a handle that is not activated has no packets.
             15 => _ = pcap_dispatch(pcap, value, take, (&raw mut sum).cast()),
             16 => pcap_breakloop(pcap),
             17 => _ = pcap_stats(pcap, &mut [0; 3]),
@@ -164,11 +165,11 @@ fuzz_target!(|data: &[u8]| {
     let [options, calls, rest @ ..] = data else { return };
     let (calls, rest) = rest.split_at((usize::from(calls & 15) * 5).min(rest.len()));
     let text: Vec<u8> = rest.iter().copied().filter(|byte| *byte != 0).take(200).collect();
-    // Names are looked up otherwise.
+    // Lower case, as other names are looked up.
     let text = CString::new(text.to_ascii_lowercase()).expect("without zeros");
     let mut file: Box<[u8]> = rest.into();
     let mut error = Box::new([0 as c_char; 256]);
-    // SAFETY: strings end with a zero, the file's bytes live as long as the handle, buffers are as large as they must be.
+    // SAFETY: strings end with a zero, the file's bytes live as long as the handle, buffers have the required size.
     unsafe {
         let is_file = options & 1 != 0 && !file.is_empty();
         let pcap = if is_file {
@@ -180,7 +181,7 @@ fuzz_target!(|data: &[u8]| {
             }
             pcap
         } else {
-            // A device that no machine has: nothing is captured here.
+            // A device that does not exist on any machine, so that nothing is captured.
             let name = [b"no-such-", text.to_bytes()].concat();
             pcap_create(CString::new(name).expect("without zeros").as_ptr(), error.as_mut_ptr())
         };
@@ -191,15 +192,15 @@ fuzz_target!(|data: &[u8]| {
         let mut activated = is_file;
         for one in calls.chunks_exact(5) {
             let value = c_int::from_le_bytes([one[1], one[2], one[3], one[4]]);
-            // A handle that could not be activated is only to be closed: libpcap 1.10.3 itself reads the name of the device,
-            // which it has freed, when it is activated again.
+            // A handle whose activation failed may only be closed: libpcap 1.10.3 itself reads the name of the device
+            // after it has freed it, if the handle is activated again.
             let activates = one[0] % CALLS == ACTIVATE;
             if activates && std::mem::replace(&mut activated, true) {
                 continue;
             }
             call(pcap, one[0], value, &text);
         }
-        // libpcap 1.10.3 keeps a descriptor of a handle that is closed and was never activated.
+        // libpcap 1.10.3 leaks a descriptor if a handle is closed that was never activated.
         if !activated {
             pcap_activate(pcap);
         }

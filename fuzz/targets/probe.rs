@@ -1,7 +1,7 @@
-//! Configurations of probes: any text is one or has mistakes with places in it; any that can be used counts each packet
-//! once, by one worker or by two.
+//! Probe configurations: any text is valid or has mistakes with positions; a valid one counts each packet once, with
+//! one worker or with two.
 //!
-//! Input: the length of the text (two bytes), the text, a packet, which comes a few times.
+//! Input: the length of the text (two bytes), the text, a packet, which is repeated a few times.
 #![no_main]
 
 use std::io::Cursor;
@@ -15,7 +15,7 @@ use wirelane::{FileOptions, FileSource};
 use wirelane_probe::config::describe;
 use wirelane_probe::{Config, Event, Plan, Reader, Switches, Worker};
 
-/// Packets and bytes of what was shown as totals, by measurement.
+/// Packets and bytes of totals, by measurement.
 type Sums = Vec<(String, u64, u64)>;
 
 fn sums(config: Config, pcap: &[u8], workers: usize) -> Sums {
@@ -88,7 +88,7 @@ fuzz_target!(|data: &[u8]| {
         whole.compile("", &[], Room::UNLIMITED).expect("what was read can be used");
         assert!(whole.rules.len() <= config.rules.rules.len() && config.is_in_kernel());
     }
-    // What may take a GiB when keys come takes too long here.
+    // Configurations that may take a GiB for their keys are too slow here.
     if config.rules.rules.len() > 4 || config.measurements.len() > 8 {
         return;
     }
@@ -100,7 +100,7 @@ fuzz_target!(|data: &[u8]| {
         pcap.extend(&packet[..length as usize]);
     }
     let one = sums(config.clone(), &pcap, 1);
-    // Schedules and alarms switch by the interval, and workers take that up each for itself.
+    // Schedules and alarms switch at interval boundaries, which each worker reaches on its own.
     if config.schedules.is_empty() && config.alarms.is_empty() {
         assert_eq!(one, sums(config, &pcap, 2));
     }

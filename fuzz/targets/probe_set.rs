@@ -1,5 +1,5 @@
-//! What is set while a probe runs: whatever is asked of whatever configuration, the answer is what is wrong, with its
-//! place, or a text that says what was asked for and, beside that, what it said before.
+//! Settings of a running probe: for any settings and any configuration, the answer is a list of mistakes with
+//! positions, or a text with the requested values and otherwise the previous ones.
 //!
 //! Input: the length of the configuration (two bytes), the configuration, then words with zeros between them.
 #![no_main]
@@ -9,12 +9,12 @@ use std::path::Path;
 use libfuzzer_sys::fuzz_target;
 use wirelane_probe::{Changes, Config};
 
-/// The value that a word sets of something, if it is of this: `measurement.NAME.active` and the like.
+/// Value that a word sets for this name: `measurement.NAME.active` and the like.
 fn asked<'w>(words: &'w [String], place: &str) -> Option<&'w str> {
     words.iter().find_map(|word| word.strip_prefix(place)?.strip_prefix('='))
 }
 
-/// Whatever is refused is told in a line each, with the word that it is about or with its place in the file.
+/// Each mistake is one line, with the word that caused it or its position in the file.
 fn assert_told(said: &str, words: &[String], text: &str) {
     let lines = text.split('\n').count();
     for line in said.split('\n') {
@@ -41,17 +41,17 @@ fuzz_target!(|data: &[u8]| {
     };
     let path = Path::new("p.toml");
     let changed = changes.apply(text, path);
-    // Such a text is never in force, but nothing bad comes of it either.
+    // Such a text is never active, but it must not cause a crash either.
     let Ok(before) = Config::parse(text, path) else { return };
     let changed = match changed {
         Ok(changed) => changed,
         Err(said) => return assert_told(&said, &words, text),
     };
     let after = &changed.config;
-    // The text says what the configuration is, and nothing more is left to be set.
+    // The text has the same content as the configuration, and applying the changes again has no effect.
     assert_eq!(Config::parse(&changed.text, path).as_ref(), Ok(after), "{}", changed.text);
     assert_eq!(changes.apply(&changed.text, path).map(|again| again.config).as_ref(), Ok(after));
-    // What was asked for is there, and the rest as it was.
+    // The requested values are set, and the others unchanged.
     if asked(&words, "interval").is_none() {
         assert_eq!(after.interval_ns, before.interval_ns);
     }

@@ -1,6 +1,7 @@
-//! RTP: any datagrams are packets or not, whole or cut; any sequence of them comes to a stream whose account is exact.
+//! RTP: any datagrams are packets or not, whole or truncated; any sequence of them results in a stream with an exact
+//! account.
 //!
-//! Input: datagrams, each behind its length, the bytes of it that were captured, and the milliseconds since the one before.
+//! Input: datagrams, each after its length, the number of captured bytes, and the milliseconds since the previous one.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -13,7 +14,7 @@ fuzz_target!(|data: &[u8]| {
         let (datagram, behind) = more.split_at(usize::from(*length).min(more.len()));
         rest = behind;
         ts_ns += u64::from(*ms) * 1_000_000;
-        // Of its own size, so that ASan sees a read behind its end.
+        // Exact allocation, so that ASan detects a read beyond its end.
         let seen: Box<[u8]> = datagram[..datagram.len().min(usize::from(*captured))].into();
         let (result, packet) = RtpPacket::read(&seen, datagram.len());
         if result != ReadResult::Ok {

@@ -1,5 +1,5 @@
-//! Rule files: any text is a set or has mistakes with places in it; any set compiles, to tables no larger than was said,
-//! and decides about any packet what its conditions say.
+//! Rule files: any text is a set or has mistakes with positions; any set compiles, to tables no larger than computed,
+//! and its verdict on any packet matches its conditions.
 //!
 //! Input: the length of the text (two bytes), the text, which is also taken as words, the packet.
 #![no_main]
@@ -26,7 +26,7 @@ impl ExactTable for Table {
     }
 }
 
-/// The mistakes have places in the text, and are said in one line each.
+/// Mistakes have positions in the text, and are one line each.
 fn told(text: &str, error: &Error) {
     let Error::Rules { mistakes } = error else { panic!("not the text's fault: {error}") };
     assert!(!mistakes.is_empty());
@@ -40,7 +40,7 @@ fn told(text: &str, error: &Error) {
 fuzz_target!(|data: &[u8]| {
     let [low, high, rest @ ..] = data else { return };
     let (text, packet) = rest.split_at(usize::from(u16::from_le_bytes([*low, *high])).min(rest.len()));
-    // Of its own size, so that ASan sees a read behind its end.
+    // Exact allocation, so that ASan detects a read beyond its end.
     let packet: Box<[u8]> = packet.into();
     let Ok(text) = std::str::from_utf8(text) else { return };
     if let Err(error) = Rule::from_words(text) {

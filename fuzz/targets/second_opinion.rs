@@ -1,4 +1,4 @@
-//! The native parser against etherparse: an Ethernet packet that both read to its end must be the same to both.
+//! The native parser against etherparse: both must agree on an Ethernet packet that both parse to its end.
 #![no_main]
 
 #[path = "../../crates/wirelane-bpf/tests/packet/opinion.rs"]
@@ -16,22 +16,22 @@ fuzz_target!(|data: &[u8]| {
     if parsed.flags & flags::DEEP != 0 {
         return;
     }
-    // etherparse takes the bytes of a later fragment for extension headers; they are payload.
+    // etherparse parses the bytes of a later fragment as extension headers; they are payload.
     if matches!(parsed.outer.proto, 0 | 43 | 44 | 51 | 60 | 135 | 139 | 140)
         && parsed.outer.flags & ip_flags::LATER != 0
     {
         return;
     }
-    // Hop-by-hop options anywhere but first are malformed (RFC 8200, 4.1); etherparse reads on.
+    // Hop-by-hop options at another position than the first are malformed (RFC 8200, 4.1); etherparse continues.
     if parsed.outer.proto == 0 && parsed.flags & flags::MALFORMED != 0 {
         return;
     }
-    // etherparse ends at the headers of mobility, HIP and Shim6, which name a next one like any other (RFC 6275, 7401,
-    // 5533).
+    // etherparse stops at the headers of mobility, HIP and Shim6, which have a next header like any other (RFC 6275,
+    // 7401, 5533).
     if matches!(theirs.proto, 135 | 139 | 140) && theirs.l3 == l3::IPV6 {
         return;
     }
-    // Of IPv4's authentication headers it reads one.
+    // etherparse parses only one IPv4 authentication header.
     if theirs.proto == 51 && theirs.l3 == l3::IPV4 {
         return;
     }

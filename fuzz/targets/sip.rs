@@ -1,5 +1,5 @@
-//! SIP messages: any bytes are a message or have a fault, whole or with more to come; what is shown of one has no control
-//! characters; the Content-Length is the number that stands there or a fault.
+//! SIP messages: any bytes are a message or have a fault, complete or with more to follow; the title has no control
+//! characters; Content-Length is the stated number or a fault.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -18,7 +18,7 @@ fuzz_target!(|data: &[u8]| {
         }
         assert!(!sip::title(&data[..message.head_len]).chars().any(char::is_control));
     }
-    // What is read of a message that is there as a whole is read before its body is looked at.
+    // The head of a complete message has the same result without the body.
     if let (Ok(short), Some(head)) = (sip::parse(data, false), head)
         && let Ok(alone) = sip::parse(&data[..head + 4], false)
     {

@@ -1,4 +1,4 @@
-//! Questions to a store: any text is answered or is an error that can be shown, and asking writes nothing.
+//! Queries of a store: any text has an answer or a printable error, and a query does not write anything.
 #![no_main]
 
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ fn store() -> &'static PathBuf {
 }
 
 fuzz_target!(|sql: &str| {
-    // A product of series takes what time it takes; that is bounded by memory and by whoever asks, and no fault.
+    // A product of series may take any time, limited by memory and by the user, which is not a fault.
     if sql.len() > 2000 || sql.contains("series") || sql.to_ascii_lowercase().contains("recursive") {
         return;
     }

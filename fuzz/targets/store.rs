@@ -1,6 +1,6 @@
-//! Files of a store: any bytes are a file that is read or one that is named and left out, and the rest is answered.
+//! Files of a store: any bytes are a valid file, or one that is reported and skipped, and the rest is answered.
 //!
-//! Input: a byte that says which table, the file.
+//! Input: a byte that selects the table, the file.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

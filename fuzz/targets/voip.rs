@@ -1,8 +1,8 @@
-//! Calls: any packets in any order come to calls and streams in which each is once, within the memory that was given; the
-//! parsers of SIP, SDP, RTP and RTCP take any bytes.
+//! Calls: any packets in any order result in calls and streams, each exactly once, within the memory limit; the parsers
+//! of SIP, SDP, RTP and RTCP accept any bytes.
 //!
 //! Input: the link type, a byte of options (1: RTP without signalling, 2: as if live), then packets: their length (two
-//! bytes), milliseconds since the one before, their bytes.
+//! bytes), milliseconds since the previous one, their bytes.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -40,7 +40,7 @@ fuzz_target!(|data: &[u8]| {
     let (mut rest, mut packets, mut ts_ns) = (rest, 0, 1_000_000_000);
     while let [low, high, ms, more @ ..] = rest {
         let (packet, more) = more.split_at(usize::from(u16::from_le_bytes([*low, *high])).min(more.len()));
-        // Of its own size, so that ASan sees a read behind its end.
+        // Exact allocation, so that ASan detects a read beyond its end.
         let packet: Box<[u8]> = packet.into();
         ts_ns += u64::from(*ms) * 1_000_000;
         monitor.packet(link, &packet, ts_ns);

@@ -1,50 +1,50 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * A generator of socket buffers inside the kernel: BPF_PROG_TEST_RUN hands one frame to this program, which
- * sends clones of it. A clone costs less than a buffer that a socket makes, so a receiver's own cost shows,
- * and it comes to the device as the host's packets do, through dev_queue_xmit().
+ * An in-kernel generator of socket buffers: BPF_PROG_TEST_RUN passes one frame to this program, which sends
+ * clones of it. A clone costs less than a buffer from a socket, so the receiver's own cost is visible, and it
+ * reaches the device like the packets of the host, through dev_queue_xmit().
  *
- * The kernel turns bottom halves off around each run of the program, so one run is one burst: NAPI on the
- * same core polls when it is over. All clones share the frame's bytes; packets are counted, not numbered.
+ * The kernel disables bottom halves during each run of the program, so one run is one burst: NAPI on the
+ * same core polls after it. All clones share the frame's bytes; packets are counted, not numbered.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-/* Most packets of a run, the budget of a NAPI poll (NAPI_POLL_WEIGHT in include/linux/netdevice.h). */
+/* Maximum packets of a run: the budget of a NAPI poll (NAPI_POLL_WEIGHT in include/linux/netdevice.h). */
 #define MOST_BURST 64
 
 /* Fraction bits of a gap, as in crates/wirelane-bpf/bpf/generate.bpf.c. */
 #define GAP_SHIFT 12
 
 struct clone_config {
-	__u32 ifindex; /* the device to send from */
+	__u32 ifindex; /* device to send from */
 	__u32 size;    /* bytes of a frame */
-	__u32 queues;  /* TX queues that runs take in turn; 0: the kernel chooses */
+	__u32 queues;  /* number of TX queues that runs use in turn; 0: the kernel chooses */
 	__u32 pad;
-	__u64 gap;		/* time from one packet to the next in units of 2^-GAP_SHIFT ns; 0: none */
+	__u64 gap;		/* time from one packet to the next in units of 2^-GAP_SHIFT ns; 0: no gap */
 	__u64 duration_ns;	/* from the first packet to the end */
-	__u64 most_catch_up_ns; /* what is due for longer is given up */
+	__u64 most_catch_up_ns; /* packets that are due for longer are skipped */
 };
 
 const volatile struct clone_config config = {};
 
 struct clone_state {
-	__u64 made;	/* packets handed to the device */
-	__u64 given_up; /* packets that were due and were given up, see most_catch_up_ns */
-	__u64 first_ns; /* when the first run began, CLOCK_MONOTONIC */
-	__u64 last_ns;	/* when the latest packet was handed over, to a burst */
-	__u64 due;	/* when the next one is due, in units of 2^-GAP_SHIFT ns after first_ns */
-	__u64 late_ns;	/* how late a packet was at most */
-	__u64 failed;	/* runs that could not make the frame as long as it shall be */
-	__u64 over;	/* 1: the time is up */
+	__u64 made;	/* packets passed to the device */
+	__u64 given_up; /* packets that were due and were skipped, see most_catch_up_ns */
+	__u64 first_ns; /* start of the first run, CLOCK_MONOTONIC */
+	__u64 last_ns;	/* time of the latest packet, up to a burst */
+	__u64 due;	/* due time of the next packet, in units of 2^-GAP_SHIFT ns after first_ns */
+	__u64 late_ns;	/* maximum delay of a packet */
+	__u64 failed;	/* runs that could not extend the frame to its full length */
+	__u64 over;	/* 1: the duration is over */
 	__u64 turn;	/* runs that had packets to send */
 };
 
 struct clone_state state = {};
 
-/* How many packets are to be made now, at most MOST_BURST. */
+/* Number of packets to make now, at most MOST_BURST. */
 static __always_inline __u32 due_now(__u64 since_ns)
 {
 	__u64 since = since_ns << GAP_SHIFT, late, count;
@@ -75,7 +75,7 @@ int bench_clone(struct __sk_buff *skb)
 	__u64 now = bpf_ktime_get_ns();
 	__u32 count;
 
-	/* BPF_PROG_TEST_RUN takes frames up to a page; the rest is put on in the first run. */
+	/* BPF_PROG_TEST_RUN accepts frames up to a page; the first run adds the rest. */
 	if (skb->len != config.size && bpf_skb_change_tail(skb, config.size, 0)) {
 		state.failed++;
 		return 0;
@@ -90,8 +90,8 @@ int bench_clone(struct __sk_buff *skb)
 	if (!count)
 		return 0;
 	/*
-	 * As the mark of an RX queue, one more than its number: netdev_pick_tx() takes the TX queue of the
-	 * same number then, and a veth has the peer's RX queue follow.
+	 * Set like a recorded RX queue, which is its number plus one: netdev_pick_tx() then selects the TX queue
+	 * with the same number, and a veth uses it as the peer's RX queue.
 	 */
 	if (config.queues)
 		skb->queue_mapping = state.turn++ % config.queues + 1;

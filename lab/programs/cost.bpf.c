@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * What the parts of a capture program cost by themselves, measured with BPF_PROG_TEST_RUN: each program does
- * one thing to the packet; the empty one is subtracted from the others.
+ * Cost of the parts of a capture program, measured with BPF_PROG_TEST_RUN: each program does one thing to the
+ * packet; the empty one is subtracted from the others.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
@@ -78,7 +78,7 @@ int cost_copy_in_place(struct xdp_md *ctx)
 	return XDP_DROP;
 }
 
-/* The same through 4 MiB, as a ring is written: each packet to lines that are not in the nearest cache. */
+/* The same through 4 MiB, like a ring: each packet to lines that are not in the L1 cache. */
 SEC("xdp.frags")
 int cost_copy_through_ring(struct xdp_md *ctx)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The limit: an XDP program that counts a packet and drops it. Whatever else a receiver does comes on top.
+ * The limit: an XDP program that counts a packet and drops it. All other work of a receiver is additional.
  *
- * It does not look at the packet, whose bytes may still lie in the cache of the core that sent it. The second
- * program reads one word of them, as everything must that captures: what lies between the two is the cost of
- * fetching the packet, which no receiver can save.
+ * It does not read the packet, whose bytes may still be in the cache of the core that sent it. The second
+ * program reads one word of them, as every receiver must: the difference between the two is the cost of
+ * fetching the packet, which no receiver can avoid.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
@@ -27,7 +27,7 @@ static __always_inline void count(__u64 amount)
 		*count += amount;
 }
 
-/* .frags: jumbo frames lie in several buffers. */
+/* .frags: jumbo frames are in several buffers. */
 SEC("xdp.frags")
 int bench_drop(struct xdp_md *ctx)
 {
@@ -35,7 +35,7 @@ int bench_drop(struct xdp_md *ctx)
 	return XDP_DROP;
 }
 
-/* A value that no packet of the generator has at this place, so that each counts as one. */
+/* A value that no packet of the generator has at this offset, so that each packet counts as one. */
 #define NEVER 0xffffffff
 
 SEC("xdp.frags")
@@ -45,7 +45,7 @@ int bench_read(struct xdp_md *ctx)
 
 	if (data + 34 > end)
 		return XDP_ABORTED;
-	/* The source address in an IPv4 header behind an Ethernet one. */
+	/* The source address in an IPv4 header after an Ethernet header. */
 	count(*(__u32 *)(data + 26) == NEVER ? 0 : 1);
 	return XDP_DROP;
 }

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * A generator of numbered packets inside the kernel, as crates/wirelane-bpf/bpf/generate.bpf.c is, whose
- *flows do not simply take turns: a table says which flow each packet is of. So some flows can be much larger
- *than others, and flows can begin and end.
+ * An in-kernel generator of numbered packets like crates/wirelane-bpf/bpf/generate.bpf.c, with a table that
+ * gives the flow of each packet instead of a round robin. So some flows can be much larger than others, and
+ * flows can begin and end.
  *
  *	flow of packet n = (n / 65536) * per_turn + sequence[n % 65536]
  *
- * With per_turn 0 the same flows come again and again; else each turn through the table has flows of its own.
- * Run by BPF_PROG_TEST_RUN with BPF_F_TEST_XDP_LIVE_FRAMES in one call, which a signal ends; once it is over,
- * pages go back unused.
+ * With per_turn 0 the same flows are repeated; otherwise each turn through the table has its own flows. Run by
+ * BPF_PROG_TEST_RUN with BPF_F_TEST_XDP_LIVE_FRAMES in one call, which a signal ends; once it is over, pages
+ * are returned unused.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
@@ -16,7 +16,7 @@
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-/* Where things are in the frame: Ethernet 14, IPv4 20, UDP 8, magic 4, number 8. */
+/* Offsets in the frame: Ethernet 14, IPv4 20, UDP 8, magic 4, number 8. */
 #define CHECKSUM     24
 #define DESTINATION  30
 #define NUMBER	     46
@@ -24,34 +24,34 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 #define HEADER_WORDS 6
 #define SEQUENCE     65536
 
-/* At full speed it ends after a multiple of so many packets, so that no flow that ends by itself is cut. */
+/* At full speed it ends after a multiple of this many packets, so that flows that end are complete. */
 #define WHOLE 4096
 
 /* Fraction bits of a gap, as in crates/wirelane-bpf/bpf/generate.bpf.c. */
 #define GAP_SHIFT 12
 
 struct flows_config {
-	__u32 ifindex;		    /* the device to send from */
+	__u32 ifindex;		    /* device to send from */
 	__u32 first;		    /* destination address of flow 0 */
-	__u32 per_turn;		    /* flows that a turn through the table has for itself */
+	__u32 per_turn;		    /* number of flows of each turn through the table */
 	__u32 l3_sum;		    /* sum over the IPv4 header without destination and checksum */
-	__u64 gap;		    /* time between packets in units of 2^-GAP_SHIFT ns; 0: none */
+	__u64 gap;		    /* time between packets in units of 2^-GAP_SHIFT ns; 0: no gap */
 	__u64 duration_ns;	    /* full speed: from the first packet to the end */
 	__u64 limit;		    /* with a gap: packets to make */
-	__u64 most_catch_up_ns;	    /* what is due for longer is given up */
-	__u64 header[HEADER_WORDS]; /* the frame up to the number's first two bytes */
+	__u64 most_catch_up_ns;	    /* packets that are due for longer are skipped */
+	__u64 header[HEADER_WORDS]; /* frame up to the first two bytes of the number */
 };
 
 const volatile struct flows_config config = {};
 const volatile __u16 sequence[SEQUENCE] = {};
 
 struct flows_state {
-	__u64 made;	/* packets made and redirected: the next one's number */
-	__u64 given_up; /* times that a packet was due and was put off for good, see most_catch_up_ns */
-	__u64 first_ns; /* when the first was made, CLOCK_MONOTONIC */
-	__u64 last_ns;	/* when the last was */
-	__u64 due;	/* when the next one is due, in units of 2^-GAP_SHIFT ns after first_ns */
-	__u64 over;	/* 1: all are made */
+	__u64 made;	/* packets made and redirected: the number of the next one */
+	__u64 given_up; /* number of delays that were skipped, see most_catch_up_ns */
+	__u64 first_ns; /* time of the first packet, CLOCK_MONOTONIC */
+	__u64 last_ns;	/* time of the last packet */
+	__u64 due;	/* due time of the next packet, in units of 2^-GAP_SHIFT ns after first_ns */
+	__u64 over;	/* 1: all packets are made */
 };
 
 struct flows_state state = {};
@@ -107,7 +107,7 @@ int bench_flows(struct xdp_md *ctx)
 		return XDP_DROP;
 	if (data + NUMBER + sizeof(number) > end)
 		return XDP_ABORTED;
-	/* A page holds whatever its last packet left in it, so all is written every time. */
+	/* A page still has the contents of its last packet, so the whole frame is written every time. */
 #pragma unroll
 	for (int word = 0; word < HEADER_WORDS; word++)
 		((__u64 *)data)[word] = config.header[word];

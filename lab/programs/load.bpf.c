@@ -18,6 +18,6 @@ STEERING_PROGRAM(packet)
 		value = (value * MIX) ^ turn;
 		__asm__ volatile("" : "+r"(value));
 	}
-	/* Whatever it has come to: no value is left out of being computed. */
+	/* Uses the result, so that the compiler keeps the computation. */
 	return value == 1 ? 1 : 0;
 }

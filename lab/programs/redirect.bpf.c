@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * What every AF_XDP receiver needs: hands each packet of an RX queue to the socket that is bound to it. The
- * same instructions as libxdp's default program, without its dispatcher and its counters.
+ * Redirect program of the AF_XDP receivers: passes each packet of an RX queue to the socket that is bound to
+ * it. The same instructions as libxdp's default program, without its dispatcher and its counters.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>

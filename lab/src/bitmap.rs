@@ -1,7 +1,7 @@
-//! A chart as PNG, for what shows no SVG: plotters' own bitmaps, with twice as many pixels each way as the SVG counts.
+//! Charts as PNG, for viewers without SVG: plotters' own bitmaps, with twice the SVG's resolution.
 //!
-//! Letters are those of a font that is in the program, since a machine that measures may have none. They are put where
-//! the SVG backend puts them, whose sizes and heights of lines are repeated here, so that both are one picture.
+//! The font is part of the program, since the measuring machine may have none. Text is placed as by the SVG backend,
+//! whose sizes and line heights are repeated here, so that both pictures are equal.
 
 use ab_glyph::{Font, FontRef, GlyphId, PxScale, ScaleFont, point};
 use anyhow::{Context, Result};
@@ -9,26 +9,26 @@ use plotters::prelude::{BitMapBackend, DrawingBackend};
 use plotters_backend::text_anchor::{HPos, VPos};
 use plotters_backend::{BackendColor, BackendCoord, BackendStyle, BackendTextStyle, DrawingErrorKind};
 
-/// Pixels of the PNG, across and down, for each of the chart's. A list of bars that is thousands of pixels high has no
-/// more than that: all of it is in memory while it is drawn.
+/// Pixels of the PNG per pixel of the chart, in each direction. Very high lists of bars have a factor of 1, as the
+/// whole bitmap is in memory.
 pub fn scale(height: u32) -> u32 {
     if height <= 10_000 { 2 } else { 1 }
 }
 
-/// DejaVu Sans, of which Latin and Greek letters, digits and signs are left (`fonts/README.md`).
+/// DejaVu Sans, reduced to Latin and Greek letters, digits and signs (`fonts/README.md`).
 const FONT: &[u8] = include_bytes!("../fonts/DejaVuSans-subset.ttf");
 
-/// plotters writes sizes of letters so much smaller into an SVG.
+/// Factor by which plotters reduces font sizes in an SVG.
 const SIZE: f64 = 1.24;
-/// The height of a small `x`, which SVG measures by, in parts of the letters' size.
+/// Height of a small `x`, which is a unit of SVG, relative to the font size.
 const EX: f32 = 0.547;
 
 type Drawn = Result<(), DrawingErrorKind<<BitMapBackend<'static> as DrawingBackend>::ErrorType>>;
 
-/// Draws a chart of this size on a bitmap; the answer is the PNG.
+/// Draws a chart of this size on a bitmap and returns the PNG.
 ///
 /// # Errors
-/// What drawing says.
+/// The error of drawing.
 pub fn png((width, height): (u32, u32), draw: impl FnOnce(Bitmap<'_>) -> Result<()>) -> Result<Vec<u8>> {
     let scale = scale(height);
     let (wide, high) = (width * scale, height * scale);
@@ -45,14 +45,14 @@ pub fn png((width, height): (u32, u32), draw: impl FnOnce(Bitmap<'_>) -> Result<
     Ok(file)
 }
 
-/// plotters' bitmap, with our letters, and so many times as large as what is drawn believes.
+/// plotters' bitmap with our font, scaled by a factor that is transparent for the drawing.
 pub struct Bitmap<'a> {
     under: BitMapBackend<'a>,
     font: FontRef<'static>,
     scale: i32,
 }
 
-/// A line that is as much wider as all else is larger.
+/// A line style with a scaled width.
 struct Wide {
     colour: BackendColor,
     width: u32,
@@ -73,12 +73,12 @@ impl Bitmap<'_> {
         Wide { colour: style.color(), width: style.stroke_width() * self.scale.unsigned_abs() }
     }
 
-    /// Where the upper left corner of a pixel of the chart is on the bitmap.
+    /// Upper left corner of a pixel of the chart on the bitmap.
     fn corner(&self, (x, y): BackendCoord) -> BackendCoord {
         (x.saturating_mul(self.scale), y.saturating_mul(self.scale))
     }
 
-    /// Where its middle is: lines go through it.
+    /// Middle of a pixel, through which lines are drawn.
     fn middle(&self, at: BackendCoord) -> BackendCoord {
         let (x, y) = self.corner(at);
         (x.saturating_add(self.scale / 2), y.saturating_add(self.scale / 2))
@@ -151,18 +151,18 @@ impl DrawingBackend for Bitmap<'_> {
         self.under.fill_polygon(corners, style)
     }
 
-    /// As the SVG backend has it written: the same size, the same distance of the letters' feet from where they stand.
+    /// Draws text like the SVG backend: the same size, and the same distance of the baseline from the anchor.
     fn draw_text<S: BackendTextStyle>(&mut self, text: &str, style: &S, at: BackendCoord) -> Drawn {
         let (wide, high) = self.under.get_size();
         let em = (style.size() / SIZE) as f32 * self.scale as f32;
         let scale = em * self.font.height_unscaled() / self.font.units_per_em().unwrap_or(1.0);
         let font = self.font.as_scaled(PxScale::from(scale));
-        // More than this has no room, however it is turned.
+        // More text than this has no room, in any rotation.
         let most = (wide + high) as f32;
         let mut glyphs: Vec<(GlyphId, f32)> = Vec::new();
         let mut width = 0.0;
         for letter in text.chars() {
-            // What the font does not have is a box, and so is what would move what follows.
+            // Letters that the font lacks are drawn as a box, and so are control characters.
             let id = if letter.is_control() { GlyphId(0) } else { font.glyph_id(letter) };
             width += glyphs.last().map_or(0.0, |(before, _)| font.kern(*before, id));
             glyphs.push((id, width));
@@ -206,7 +206,7 @@ mod tests {
 
     use super::*;
 
-    /// What is drawn on a small chart, as lines of dark and light pixels.
+    /// A small chart, as lines of dark and light pixels.
     fn drawn(size: (u32, u32), draw: impl FnOnce(&mut Bitmap<'_>) -> Drawn) -> (u32, u32, Vec<bool>) {
         let file = png(size, |mut bitmap| {
             let white = BackendColor { alpha: 1.0, rgb: (255, 255, 255) };
@@ -220,7 +220,7 @@ mod tests {
         (info.width, info.height, pixels.chunks_exact(3).map(|pixel| pixel[0] < 128).collect())
     }
 
-    /// The first and the last column and row that have something dark.
+    /// First and last column and row with a dark pixel.
     fn bounds((width, _, dark): &(u32, u32, Vec<bool>)) -> Option<[usize; 4]> {
         let places = || (0..dark.len()).filter(|at| dark[*at]);
         let (across, down) =
@@ -237,8 +237,8 @@ mod tests {
     fn letters_stand_where_an_svg_has_them() {
         let none = || FontTransform::None;
         let [left, right, top, foot] = text("HHHH", Pos::new(HPos::Left, VPos::Top), none());
-        // An em is 12 / 1.24 of the chart's pixels, and twice as many of these. An H is 0.73 of it high, and four are 3.01
-        // wide, of which 0.1 at both ends is left free. The feet are 0.76 of it below.
+        // An em is 12 / 1.24 pixels of the chart, and twice as many of the bitmap. An H is 0.73 of it high, and four
+        // are 3.01 wide, of which 0.1 is empty at both ends. The baseline is 0.76 of it below.
         let em = 12.0 / 1.24 * 2.0;
         let near = |pixel: usize, expected: f64| {
             assert!((pixel as f64 + 0.5 - expected).abs() <= 2.0, "{pixel} {expected}")
@@ -255,7 +255,7 @@ mod tests {
         near(right, 200.0 + 1.4 * em);
         near(foot, 200.0 + 0.27 * em);
         near(top, 200.0 - 0.46 * em);
-        // Turned, as what an axis is called: up the page.
+        // Rotated like the title of an axis: upwards.
         let [left, right, top, foot] =
             text("HHHH", Pos::new(HPos::Left, VPos::Top), FontTransform::Rotate270);
         near(foot, 200.0 - 0.1 * em);
@@ -264,7 +264,7 @@ mod tests {
         near(left, 200.0 + 0.03 * em);
     }
 
-    /// Names come from files that anybody has written.
+    /// Names come from files of any origin.
     #[test]
     fn any_text_is_drawn() {
         let whatever = [
@@ -287,11 +287,11 @@ mod tests {
                 text(one, Pos::new(HPos::Left, VPos::Top), transform);
             }
         }
-        // What the font has not is a box, as wide as one.
+        // Letters that the font lacks are a box of the same width.
         let wide = |text_of: &str| text(text_of, Pos::default(), FontTransform::None)[1];
         assert_eq!(wide("日"), wide("\u{1b}"));
         assert!(wide("日日") > wide("日") && wide("i") < wide("日"));
-        // A name of a megabyte ends at the picture's edge.
+        // A name of a megabyte ends at the edge of the picture.
         let long = "m".repeat(1 << 20);
         let [left, right, ..] = text(&long, Pos::default(), FontTransform::None);
         assert!(left >= 200 && right == 399, "{left} {right}");
@@ -317,7 +317,7 @@ mod tests {
             bounds(&drawn((50, 40), |bitmap| bitmap.draw_circle((25, 20), 5, &black, true))).unwrap();
         assert!((40..=42).contains(&left) && (60..=62).contains(&right), "{left} {right}");
         assert!((30..=32).contains(&top) && (50..=52).contains(&foot), "{top} {foot}");
-        // One that is very high is not.
+        // A very high picture is not scaled.
         assert_eq!((scale(10_000), scale(10_001)), (2, 1));
     }
 }

@@ -1,8 +1,8 @@
-//! Calls, for sensors that follow them: captures of what is said before a trial and in it, made here.
+//! Calls, for sensors that analyse VoIP: generated captures of signalling and media.
 //!
-//! Before a trial each call is answered: an INVITE and a 200 with descriptions of where media goes, and an ACK, at a rate at which
-//! any sensor takes them. In the trial both ends of all calls speak in turn, packet by packet: RTP of G.711 (payload type 0), whose
-//! numbers and timestamps go on as they should.
+//! Before a trial, each call is established: an INVITE and a 200 with descriptions of the media, and an ACK, at a rate
+//! that any sensor can process. In the trial, both ends of all calls send in turn, packet by packet: RTP of G.711
+//! (payload type 0), with correct sequence numbers and timestamps.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -11,44 +11,44 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-/// The most calls: ends have addresses of two networks of /16, with 1,000 ports each.
+/// Maximum number of calls: the ends have addresses in two networks of /16, with 1,000 ports each.
 pub const MOST: u32 = 1_000_000;
 /// Bytes of a frame with 20 ms of G.711.
 pub const FRAME: u16 = 214;
 /// The smallest frame with a byte of audio, as Ethernet pads it.
 pub const SMALLEST: u16 = 60;
-/// Messages a second, before a trial.
+/// Messages per second before a trial.
 const MESSAGES_PER_SECOND: u64 = 10_000;
-/// Headers of Ethernet, IPv4, UDP and RTP.
+/// Length of the Ethernet, IPv4, UDP and RTP headers.
 const HEADERS: u16 = 14 + 20 + 8 + 12;
 const SIP: u16 = 5060;
 
-/// What all calls say in a trial.
+/// Media of all calls in a trial.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Media {
-    /// Calls.
+    /// Number of calls.
     pub calls: u32,
     /// Bytes of a frame.
     pub size: u16,
-    /// Packets of all together.
+    /// Number of packets of all calls.
     pub packets: u64,
-    /// A second; none: all at once, to be sent as fast as that goes.
+    /// Packets per second; `None`: all with the same time, to be sent at full speed.
     pub pps: Option<f64>,
 }
 
 /// An end of a call.
 type End = (Ipv4Addr, u16);
 
-/// Caller and callee: even ports, as the next one is that of RTCP.
+/// Ends of caller and callee: even ports, as the next one is for RTCP.
 fn ends(call: u32) -> [End; 2] {
     let (host, port) = (call / 1000, 10_000 + 2 * (call % 1000) as u16);
     [0x0a01_0000, 0x0a02_0000].map(|network| (Ipv4Addr::from(network + host), port))
 }
 
-/// Writes the messages with which so many calls begin.
+/// Writes the messages that establish this many calls.
 ///
 /// # Errors
-/// Where the file cannot be written.
+/// The file cannot be written.
 pub fn write_signalling(path: &Path, calls: u32) -> Result<()> {
     let mut file = Capture::create(path)?;
     let gap_ns = 1_000_000_000 / MESSAGES_PER_SECOND;
@@ -86,10 +86,10 @@ pub fn write_signalling(path: &Path, calls: u32) -> Result<()> {
     file.finish()
 }
 
-/// Writes what they say.
+/// Writes the media of the calls.
 ///
 /// # Errors
-/// Where the file cannot be written.
+/// The file cannot be written.
 pub fn write_media(path: &Path, media: &Media) -> Result<()> {
     let mut file = Capture::create(path)?;
     let talkers = 2 * media.calls;
@@ -100,7 +100,7 @@ pub fn write_media(path: &Path, media: &Media) -> Result<()> {
             let way = if talker % 2 == 0 { [caller, callee] } else { [callee, caller] };
             let mut rtp = vec![0x80, 0, 0, 0, 0, 0, 0, 0];
             rtp.extend((talker + 1).to_be_bytes());
-            // Silence, by the law of payload type 0.
+            // Silence in the encoding of payload type 0.
             rtp.resize(rtp.len() + audio, 0xff);
             datagram(way, &rtp)
         })
@@ -128,7 +128,7 @@ fn datagram([(src, src_port), (dst, dst_port)]: [End; 2], payload: &[u8]) -> Vec
     ip[10..12].copy_from_slice(&checksum.to_be_bytes());
     let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0];
     frame.extend(ip);
-    // Without a checksum of UDP, which IPv4 allows.
+    // Without a UDP checksum, which IPv4 allows.
     for word in [src_port, dst_port, 8 + payload.len() as u16, 0] {
         frame.extend(word.to_be_bytes());
     }
@@ -136,14 +136,14 @@ fn datagram([(src, src_port), (dst, dst_port)]: [End; 2], payload: &[u8]) -> Vec
     frame
 }
 
-/// A pcap file with nanoseconds, of traffic that is made.
+/// A pcap file with nanoseconds, for generated traffic.
 pub(crate) struct Capture(BufWriter<File>);
 
 impl Capture {
     pub(crate) fn create(path: &Path) -> Result<Capture> {
         let file = File::create(path).with_context(|| path.display().to_string())?;
         let mut file = Capture(BufWriter::with_capacity(1 << 20, file));
-        // Magic number, version 2.4, no zone, no accuracy, bytes that are kept, Ethernet (pcap-savefile(5)).
+        // Magic number, version 2.4, time zone 0, accuracy 0, snap length, Ethernet (pcap-savefile(5)).
         file.words(&[0xa1b2_3c4d, 0x0004_0002, 0, 0, 262_144, 1])?;
         Ok(file)
     }
@@ -205,7 +205,7 @@ mod tests {
         assert_eq!(said.len(), 9);
         let (time, frame) = &said[8];
         assert_eq!((*time, frame.len()), (8_000_000, 124));
-        // The first talker's third packet.
+        // Third packet of the first talker.
         assert_eq!(frame[42..54], [0x80, 0, 0, 2, 0, 0, 0, 140, 0, 0, 0, 1]);
         assert_eq!(
             (&frame[26..34], &frame[34..38]),

@@ -1,4 +1,4 @@
-//! Charts, as SVG and as PNG: what was measured over one axis, with the spread of repetitions, and what others have published beside it.
+//! Charts as SVG and PNG: measurements over one axis, with the spread of repetitions, beside published points.
 
 use anyhow::{Result, anyhow};
 use plotters::coord::Shift;
@@ -29,31 +29,31 @@ const COLOURS: [RGBColor; 10] = [
     RGBColor(0x60, 0x70, 0xd0),
 ];
 
-/// A line, or a row of bars: its name, where, how much.
+/// A line, or a row of bars: name, positions and values.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Series {
-    /// What it is called.
+    /// Name.
     pub name: String,
     /// Values in the order of the axis.
     pub points: Vec<(f64, Spread)>,
-    /// Whether others have published it.
+    /// Whether it is published data.
     pub published: bool,
 }
 
-/// A chart's name, and its picture.
+/// A chart with its name and pictures.
 #[derive(Clone, Debug)]
 pub struct Drawn {
-    /// The files' name, without `.svg` or `.png`.
+    /// File name, without `.svg` or `.png`.
     pub name: String,
-    /// What it shows.
+    /// Title.
     pub title: String,
-    /// The picture.
+    /// Picture as SVG.
     pub svg: String,
-    /// The same picture in pixels, as a rule two for one each way.
+    /// The same picture as PNG, usually with twice the resolution.
     pub png: Vec<u8>,
 }
 
-/// Charts that a suite has: those that it names, or what its dimensions suggest.
+/// Charts of a suite: those that it names, or a default for its dimensions.
 pub fn charts(suite: &Suite) -> Vec<Chart> {
     if !suite.charts.is_empty() {
         return suite.charts.clone();
@@ -69,7 +69,7 @@ pub fn charts(suite: &Suite) -> Vec<Chart> {
         (Axis::Entries, suite.entries.len()),
         (Axis::Cores, suite.cores.len()),
     ];
-    // The first of those with most values.
+    // The first dimension with the maximum number of values.
     let over = over
         .iter()
         .rev()
@@ -93,7 +93,7 @@ pub fn charts(suite: &Suite) -> Vec<Chart> {
     quantities.into_iter().map(chart).collect()
 }
 
-/// What a chart shows: a series for each sensor and each set of whatever else the suite varies.
+/// Series of a chart: one for each sensor and each combination of the other varied dimensions.
 pub fn series(suite: &Suite, sensors: &Duts, summary: &Summary, chart: &Chart) -> Vec<Series> {
     let mut all: Vec<Series> = Vec::new();
     for line in &summary.lines {
@@ -121,7 +121,7 @@ pub fn series(suite: &Suite, sensors: &Duts, summary: &Summary, chart: &Chart) -
     all
 }
 
-/// The sensor, and what tells its series apart.
+/// Name of a series: the sensor, and its conditions.
 fn name(suite: &Suite, sensors: &Duts, line: &Line, chart: &Chart) -> String {
     let case = &line.case;
     let title = sensors.get(&case.sensor).map_or(case.sensor.as_str(), |adapter| adapter.title.as_str());
@@ -154,7 +154,7 @@ fn name(suite: &Suite, sensors: &Duts, line: &Line, chart: &Chart) -> String {
     words.join(", ")
 }
 
-/// How values are drawn: what they are multiplied with.
+/// Factor by which values are multiplied in a chart.
 fn scale(quantity: Quantity) -> f64 {
     match quantity {
         Quantity::Captured | Quantity::Analysed | Quantity::PassedOn | Quantity::Rate => 1e-3,
@@ -163,10 +163,10 @@ fn scale(quantity: Quantity) -> f64 {
     }
 }
 
-/// Draws all charts of a suite that have something to show. `below` is written under each title.
+/// Draws all charts of a suite that have data. `below` is written under each title.
 ///
 /// # Errors
-/// Where a chart cannot be drawn.
+/// A chart cannot be drawn.
 pub fn draw(suite: &Suite, sensors: &Duts, summary: &Summary, below: &str) -> Result<Vec<Drawn>> {
     let mut drawn = Vec::new();
     for (at, chart) in charts(suite).iter().enumerate() {
@@ -192,12 +192,12 @@ pub fn draw(suite: &Suite, sensors: &Duts, summary: &Summary, below: &str) -> Re
     Ok(drawn)
 }
 
-/// plotters' errors borrow the backend.
+/// Converts errors of plotters, which borrow the backend.
 fn fault(error: &dyn std::fmt::Display) -> anyhow::Error {
     anyhow!("drawing a chart: {error}")
 }
 
-/// Pixels of an SVG, and of whoever draws as it does.
+/// Height of a chart in pixels, for the SVG and the PNG.
 fn height(chart: &Chart, series: &[Series]) -> u32 {
     match chart.over {
         Some(_) => HEIGHT.max(HEAD + 60 + 20 * series.len() as u32),
@@ -205,7 +205,7 @@ fn height(chart: &Chart, series: &[Series]) -> u32 {
     }
 }
 
-/// The whole picture, whatever it is drawn on.
+/// Draws the whole picture with any backend.
 fn picture<B: DrawingBackend>(
     backend: B,
     chart: &Chart,
@@ -232,7 +232,7 @@ fn curves<B: DrawingBackend>(
     axis: Axis,
     series: &[Series],
 ) -> Result<()> {
-    // Rules and entries are drawn by their logarithm.
+    // Rules and entries have a logarithmic axis.
     let across = |x: f64| match axis {
         Axis::Rate => x * 1e-3,
         Axis::Entries => x.max(1.0).log10(),
@@ -268,7 +268,7 @@ fn curves<B: DrawingBackend>(
         let colour = COLOURS[at % COLOURS.len()];
         let path: Vec<(f64, f64)> =
             one.points.iter().map(|(x, value)| (across(*x), value.median * scale)).collect();
-        // What was published is of another machine: points, and no line.
+        // Published data are from another machine: points without a line.
         if !one.published {
             chart
                 .draw_series(LineSeries::new(path.clone(), colour.stroke_width(2)))
@@ -348,13 +348,13 @@ fn bars<B: DrawingBackend>(
     Ok(())
 }
 
-/// A text without what no XML may have in it, and no font has.
+/// Text without characters that XML or the font do not allow.
 fn printable(text: &str) -> String {
     let stands = |letter: char| !letter.is_control() && !matches!(letter, '\u{fffe}' | '\u{ffff}');
     text.chars().map(|letter| if stands(letter) { letter } else { char::REPLACEMENT_CHARACTER }).collect()
 }
 
-/// As much of a name as there is room for.
+/// Name, cut to the available room.
 fn short(name: &str) -> String {
     const ROOM: usize = 50;
     let name = printable(name);

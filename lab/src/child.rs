@@ -1,4 +1,4 @@
-//! A process of the test-bed: what it says is kept, its end is certain.
+//! A process of the test-bed: its output is stored, and its end is guaranteed.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, ExitStatus, Stdio};
@@ -12,10 +12,10 @@ use nix::unistd::Pid;
 
 use crate::watcher;
 
-/// What is kept of what a process says, at most; the rest is read and forgotten.
+/// Maximum stored output of a process; the rest is read and dropped.
 const MOST_SAID: usize = 8 << 20;
 
-/// A running process. When dropped it is killed, with all of its session, and waited for.
+/// A running process. When dropped, it is killed with its whole session, and waited for.
 #[derive(Debug)]
 pub struct Child {
     name: String,
@@ -24,12 +24,12 @@ pub struct Child {
     said: String,
 }
 
-/// What a process left.
+/// Result of a finished process.
 #[derive(Debug)]
 pub struct Finished {
-    /// How it ended.
+    /// Exit status.
     pub status: ExitStatus,
-    /// What it has said, on standard output and standard error.
+    /// Output on standard output and standard error.
     pub said: String,
 }
 
@@ -37,7 +37,7 @@ impl Child {
     /// Starts a process without input; `name` is for messages.
     ///
     /// # Errors
-    /// Where it cannot be started.
+    /// The process cannot be started.
     pub fn spawn(name: &str, command: &mut Command) -> Result<Child> {
         let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut process = command.spawn().with_context(|| format!("starting {name}"))?;
@@ -49,20 +49,20 @@ impl Child {
         if let Some(errors) = process.stderr.take() {
             pass_on(errors, sender);
         }
-        // Dropped, it is killed.
+        // If this is an error, dropping the child kills it.
         let child = Child { name: name.to_owned(), process, lines, said: String::new() };
         known.map(|()| child)
     }
 
-    /// Its process id, and that of its session.
+    /// Id of the process and of its session.
     pub fn pid(&self) -> u32 {
         self.process.id()
     }
 
-    /// Waits for a line of which this is true, within this time.
+    /// Waits for a line that satisfies the condition, within this time.
     ///
     /// # Errors
-    /// Where none came, or the process ended first; with what it has said.
+    /// There is no such line in time, or the process ended first; with its output.
     pub fn wait_for(&mut self, timeout: Duration, mut is_it: impl FnMut(&str) -> bool) -> Result<()> {
         let end = Instant::now() + timeout;
         loop {
@@ -84,15 +84,15 @@ impl Child {
         }
     }
 
-    /// Whether it still runs.
+    /// Whether it is still running.
     ///
     /// # Errors
-    /// Where the kernel does not say.
+    /// The kernel reports an error.
     pub fn is_running(&mut self) -> Result<bool> {
         Ok(self.process.try_wait().context("waiting")?.is_none())
     }
 
-    /// All that it has said so far.
+    /// Output so far.
     pub fn said(&mut self) -> &str {
         while let Ok(line) = self.lines.try_recv() {
             self.keep(&line);
@@ -110,10 +110,10 @@ impl Child {
     /// Waits for its end.
     ///
     /// # Errors
-    /// Where it does not end in time: then it is killed.
+    /// It does not end in time, and was killed.
     pub fn finish(mut self, timeout: Duration) -> Result<Finished> {
         let end = Instant::now() + timeout;
-        // Its end and not that of its output: what it has started may hold that open.
+        // Wait for the process and not for the end of its output, which its descendants may keep open.
         let status = loop {
             if let Some(status) = self.process.try_wait().context("waiting")? {
                 break status;
@@ -128,7 +128,7 @@ impl Child {
         while let Ok(line) = self.lines.recv_timeout(rest.saturating_duration_since(Instant::now())) {
             self.keep(&line);
         }
-        // What it has started may have something to put back; whatever is there after that is killed.
+        // Descendants get time to clean up; the remaining ones are then killed.
         let most = Instant::now() + Duration::from_secs(1);
         while i32::try_from(self.pid()).is_ok_and(|pid| killpg(Pid::from_raw(pid), None).is_ok())
             && Instant::now() < most
@@ -143,17 +143,17 @@ impl Child {
 impl Drop for Child {
     fn drop(&mut self) {
         if let Ok(pid) = i32::try_from(self.process.id()) {
-            // Its session, where it has one of its own by now; nobody is left of one that has ended.
+            // Its session, if it has created one; an ended session has no processes.
             let _ = killpg(Pid::from_raw(pid), Signal::SIGKILL);
         }
         let _ = self.process.kill();
-        // Its number may be another's from here on.
+        // The process id may be reused from here on.
         watcher::ended(self.process.id());
         let _ = self.process.wait();
     }
 }
 
-/// A thread that reads lines until there are no more.
+/// Starts a thread that reads lines until the end of the output.
 fn pass_on(output: impl Read + Send + 'static, lines: Sender<String>) {
     thread::spawn(move || {
         let mut reader = BufReader::new(output);
@@ -207,7 +207,7 @@ mod tests {
         drop(child);
         let state = || std::fs::read_to_string(format!("/proc/{sleeper}/stat")).unwrap_or_default();
         let end = Instant::now() + Duration::from_secs(20);
-        // Gone, or waiting for whoever inherits it to see that it is.
+        // Gone, or a zombie that its new parent has not reaped.
         while !(state().is_empty() || state().contains(") Z ")) {
             assert!(Instant::now() < end, "it still runs");
             thread::sleep(Duration::from_millis(5));

@@ -1,5 +1,5 @@
-//! Collections of suites that are shipped: published measurements, as far as one machine with a veth pair can repeat them, and our
-//! own benchmarks.
+//! Collections of shipped suites: published measurements, as far as one machine with a veth pair can repeat them, and
+//! our own benchmarks.
 
 use std::path::Path;
 
@@ -19,17 +19,17 @@ pub enum Collection {
     Benchmarks,
 }
 
-/// How a suite is run.
+/// Extent of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// As published, as far as the machine goes.
+    /// As published, within the limits of the machine.
     Full,
     /// In minutes: fewer steps and repetitions, shorter trials.
     Quick,
 }
 
 impl Collection {
-    /// Its suites, by name, in the order of their names.
+    /// Names and texts of its suites, sorted by name.
     fn shipped(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Collection::Reproductions => include!(concat!(env!("OUT_DIR"), "/reproductions.rs")),
@@ -37,7 +37,7 @@ impl Collection {
         }
     }
 
-    /// As people read it.
+    /// Title for people.
     pub fn title(self) -> &'static str {
         match self {
             Collection::Reproductions => "Published measurements",
@@ -45,15 +45,15 @@ impl Collection {
         }
     }
 
-    /// The names of the suites.
+    /// Names of the suites.
     pub fn names(self) -> Vec<&'static str> {
         self.shipped().iter().map(|(name, _)| *name).collect()
     }
 
-    /// A suite, by its name: its text, and what of it this machine can run in this form.
+    /// Text of a suite, and the suite reduced to this machine and form.
     ///
     /// # Errors
-    /// Where there is none of this name.
+    /// There is no suite of this name.
     pub fn suite(
         self,
         name: &str,
@@ -76,7 +76,7 @@ impl Collection {
     }
 }
 
-/// The most workers, RX queues and entries of a benchmark in the quick form; sizes are the first one.
+/// Maximum number of workers, RX queues and entries of a benchmark in the quick form; only the first size is used.
 const QUICK_MOST: usize = 2;
 const QUICK_ENTRIES: u32 = 1000;
 
@@ -88,8 +88,8 @@ fn limit(suite: &mut Suite) {
     suite.tries = 1;
 }
 
-/// Sets of cores that the machine has. Of one as large as the machine the generator's core is part, the last one; larger
-/// ones are left out.
+/// Limits core sets to those of the machine. A set as large as the machine includes the generator's core as the last
+/// one; larger sets are left out.
 fn fit(suite: &mut Suite, resources: &Resources) {
     let mut whole = resources.cores.clone();
     whole.sort_by_key(|core| suite.injector.contains(core));
@@ -102,7 +102,7 @@ fn fit(suite: &mut Suite, resources: &Resources) {
     };
     let mut sets: Vec<Vec<usize>> = suite.cores.iter().filter_map(set).collect();
     sets.dedup();
-    // All of them missing is for `possible` to say.
+    // If all sets are missing, `possible` reports it.
     if !sets.is_empty() {
         suite.cores = sets;
     }
@@ -122,7 +122,7 @@ fn quicken(suite: &mut Suite) {
             if !matches!(rate, Rate::Pps(_)) {
                 return true;
             }
-            // The ends, and what lies evenly between them.
+            // The ends, and evenly distributed values between them.
             let keep = at * (QUICK_STEPS - 1) >= kept * (paced - 1);
             at += 1;
             kept += usize::from(keep);
@@ -144,7 +144,7 @@ mod tests {
             let mut quick = std::time::Duration::ZERO;
             for name in collection.names() {
                 let (_, full) = collection.suite(name, Form::Full, &resources, &sensors).unwrap();
-                // Programs that are not installed are another matter.
+                // Missing programs are not checked here.
                 if !full.traffic.web {
                     full.possible(&resources, &sensors).unwrap();
                 }

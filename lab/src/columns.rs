@@ -1,22 +1,22 @@
-//! All trials by columns, as libraries of tables want them: those of `trials.csv`.
+//! All trials by column, as table libraries require: the columns of `trials.csv`.
 
 use crate::results::{Row, figures_text};
 use crate::trial::Measured;
 
-/// The values of a column, one for each trial.
+/// Values of a column, one for each trial.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Values {
     /// Text.
     Text(Vec<String>),
-    /// Counts, where there are some.
+    /// Counts, with gaps.
     Counts(Vec<Option<u64>>),
     /// Whole numbers.
     Whole(Vec<i64>),
-    /// Any numbers.
+    /// Real numbers.
     Real(Vec<f64>),
 }
 
-/// The columns, by name.
+/// Columns, with their names.
 pub fn columns(rows: &[Row]) -> Vec<(&'static str, Values)> {
     let text = |of: fn(&Row) -> &String| Values::Text(rows.iter().map(|row| of(row).clone()).collect());
     let count = |of: fn(&Row) -> u64| Values::Counts(rows.iter().map(|row| Some(of(row))).collect());

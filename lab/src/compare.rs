@@ -1,5 +1,5 @@
-//! What curves over the offered rate say, in words: what each sensor can analyse, what is left of it under more load, and
-//! from where on one is ahead of another.
+//! Statements about curves over the offered rate: the capacity of each sensor, its loss of capacity under more load,
+//! and the rates from which one sensor is ahead of another.
 
 use std::collections::BTreeMap;
 
@@ -8,22 +8,22 @@ use crate::duts::Duts;
 use crate::suite::{Axis, Quantity, Rate, Suite};
 use crate::summary::{Line, Summary};
 
-/// Two sensors that differ by less than this part of the greater one are equal: what repetitions differ by.
+/// Two sensors that differ by less than this fraction of the higher value are equal: it is the spread of repetitions.
 const EQUAL: f64 = 0.05;
 
-/// What is measured under the same conditions, but for the rate and the sensor.
+/// Results under the same conditions, except for the rate and the sensor.
 struct Group<'s> {
     name: String,
     curves: Vec<Curve<'s>>,
 }
 
-/// A sensor's packets analysed a second, by packets offered a second, in their order.
+/// Packets that a sensor analysed per second, by packets offered per second, in order.
 struct Curve<'s> {
     title: &'s str,
     points: Vec<(f64, f64)>,
 }
 
-/// The sentences, under the conditions that they are about; none where a suite draws no such curves.
+/// Sentences with the conditions to which they apply; empty if a suite has no such curves.
 pub fn sentences(suite: &Suite, sensors: &Duts, summary: &Summary) -> Vec<(String, Vec<String>)> {
     let draws = chart::charts(suite)
         .iter()
@@ -73,7 +73,7 @@ fn groups<'s>(suite: &Suite, sensors: &'s Duts, summary: &'s Summary) -> Vec<Gro
     groups
 }
 
-/// Everything of a case but its sensor and its rate, and what a sensor cannot be told.
+/// All conditions of a case except the sensor, the rate, and settings that a sensor does not support.
 fn conditions(line: &Line) -> String {
     let case = &line.case;
     let cores: Vec<String> = case.cores.iter().map(ToString::to_string).collect();
@@ -92,7 +92,7 @@ fn kpps(pps: f64) -> String {
     format!("{:.0} kpps", pps / 1e3)
 }
 
-/// What one can do at most, and under more load.
+/// Capacity of one sensor, and its throughput under more load.
 fn alone(curve: &Curve<'_>) -> Option<String> {
     let title = curve.title;
     let (at, peak) =
@@ -111,11 +111,11 @@ fn alone(curve: &Curve<'_>) -> Option<String> {
     Some(format!("{title}: at most {}, at {} offered; {rest}", kpps(peak), kpps(at)))
 }
 
-/// Where one is ahead of another, over the rates that both were offered.
+/// Ranges of rates in which one sensor is ahead of another, over the rates that both were offered.
 fn against(one: &Curve<'_>, other: &Curve<'_>) -> Option<String> {
     let theirs: BTreeMap<u64, f64> = other.points.iter().map(|(at, value)| (*at as u64, *value)).collect();
     let both = one.points.iter().filter_map(|(at, value)| Some((*at, *value, *theirs.get(&(*at as u64))?)));
-    // Stretches of rates on which the same is true: what, from, to, and the most by which it is.
+    // Ranges of rates with the same relation: relation, start, end, and maximum factor.
     let mut stretches: Vec<(&str, f64, f64, f64)> = Vec::new();
     for (at, ours, theirs) in both {
         let (low, high) = (ours.min(theirs), ours.max(theirs));

@@ -1,4 +1,5 @@
-//! A process that holds namespaces and sleeps: when it is gone, and whatever else was in them, so are they.
+//! A process that holds namespaces and sleeps: when it is gone, with all other processes in them, the namespaces are
+//! gone, too.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,9 +10,9 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::child::Child;
 
-/// Memory for files that goes with the namespace.
+/// Memory file system that disappears with the namespace.
 const MEMORY: &str = "mount -t tmpfs tmpfs /dev/shm || exit 1";
-/// Sysfs as the namespace has it, no packet that the kernel sends by itself.
+/// Sysfs of the namespace, and no packets that the kernel sends by itself.
 const NETWORK: &str = "mount -t sysfs sysfs /sys || exit 1
 for scope in all default; do
 	file=/proc/sys/net/ipv6/conf/$scope/disable_ipv6
@@ -19,31 +20,31 @@ for scope in all default; do
 done
 ip link set lo up || exit 1";
 const SLEEP: &str = "echo held && exec sleep infinity";
-/// Gives a program and its session a nice value: with autogroups (sched(7)) that of a process counts within its session only. The
-/// kernel makes the autogroup a moment after the session.
+/// Sets the nice value of a program and of its session: with autogroups (sched(7)), the nice value of a process only
+/// has an effect within its session. The kernel creates the autogroup shortly after the session.
 const FAVOUR: &str = "tries=0
 while [ -e /proc/self/autogroup ] && ! echo $0 2>/dev/null >/proc/self/autogroup && [ $tries -lt 100 ]; do
 	tries=$((tries + 1)) && sleep 0.01
 done
 exec nice -n $0 \"$@\"";
-/// What processes see as their memory for files.
+/// Folder of the memory file system, as processes see it.
 const FILES: &str = "/dev/shm";
 
-/// A holder. It is gone when dropped, and when the thread is gone that has started it.
+/// A holder. It ends when dropped, and when the thread that started it ends.
 #[derive(Debug)]
 pub struct Holder {
     name: &'static str,
     child: Child,
     has_network: bool,
-    /// Nice value of what runs on cores here.
+    /// Nice value of processes on cores here.
     pub nice: i32,
 }
 
 impl Holder {
-    /// Holds files in memory, and with `network` a network namespace. Needs root.
+    /// Holds a memory file system, and with `network` a network namespace. Needs root.
     ///
     /// # Errors
-    /// Where the kernel or a tool refuses.
+    /// The kernel or a tool reports an error.
     pub fn new(name: &'static str, network: bool) -> Result<Holder> {
         let mut command = mortal();
         command.args(["unshare", "--mount"]);
@@ -56,26 +57,26 @@ impl Holder {
         Ok(Holder { name, child, has_network: network, nice: 0 })
     }
 
-    /// Its process.
+    /// Process id of the holder.
     pub fn pid(&self) -> u32 {
         self.child.pid()
     }
 
-    /// Whether it is there.
+    /// Checks that it is still running.
     ///
     /// # Errors
-    /// That it has ended.
+    /// It has ended.
     pub fn check(&mut self) -> Result<()> {
         ensure!(self.child.is_running()?, "the process that holds {} was ended by somebody", self.name);
         Ok(())
     }
 
-    /// Its root folder, as this process sees it.
+    /// Root folder of the holder, as this process sees it.
     pub fn root(&self) -> PathBuf {
         PathBuf::from(format!("/proc/{}/root", self.pid()))
     }
 
-    /// A command in its namespaces, still without the program.
+    /// A command in its namespaces, to which the program is to be added.
     pub fn inside(&self) -> Command {
         let holder = self.pid();
         let mut command = mortal();
@@ -86,7 +87,7 @@ impl Holder {
         command
     }
 
-    /// A command in its namespaces, on these cores. Its pid is the program's.
+    /// A command in its namespaces, on these cores. Its process id is that of the program.
     pub fn on(&self, cores: &[usize], words: &[String]) -> Command {
         self.favoured(cores, words, self.nice)
     }
@@ -103,10 +104,10 @@ impl Holder {
         command
     }
 
-    /// A new folder for a trial's files, in memory.
+    /// Creates a folder for a trial's files, in memory.
     ///
     /// # Errors
-    /// Where it cannot be made.
+    /// The folder cannot be created.
     pub fn folder(&self, name: &str) -> Result<Folder> {
         let inside = Path::new(FILES).join(name);
         let outside = self.root().join(FILES.trim_start_matches('/')).join(name);
@@ -115,34 +116,34 @@ impl Holder {
     }
 }
 
-/// A folder of one trial, which is removed when dropped: what a trial has written must not take memory from the next one.
+/// A folder of one trial, which is removed when dropped, so that its files do not take memory from the next one.
 #[derive(Debug)]
 pub struct Folder {
-    /// As processes of the holder see it.
+    /// Path for processes of the holder.
     pub inside: PathBuf,
-    /// As this process does.
+    /// Path for this process.
     pub outside: PathBuf,
 }
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // Where this fails, so does the next trial that wants to make it.
+        // If this fails, the next trial that creates the folder reports it.
         let _ = fs::remove_dir_all(&self.outside);
     }
 }
 
-/// A process that ends with the thread that has started it, whatever ends that.
+/// A process that is killed when the thread that started it ends, for any reason.
 fn mortal() -> Command {
     let mut command = Command::new("setpriv");
-    // A session of its own, because Linux weighs sessions against each other before processes.
+    // In a session of its own, because Linux first balances sessions, then processes.
     command.args(["--pdeathsig", "KILL", "setsid"]);
     command
 }
 
-/// Runs a command; what it has printed.
+/// Runs a command and returns its output.
 ///
 /// # Errors
-/// Where it fails, with what it has said.
+/// The command fails; with its output.
 pub fn output(command: &mut Command) -> Result<String> {
     let output = command.output().with_context(|| format!("starting {command:?}"))?;
     if !output.status.success() {

@@ -18,9 +18,10 @@
 //!        summary -> text, chart, compare (what curves say), page; columns, for Parquet
 //! ```
 //!
-//! The manager is the process that runs this. What it starts is started by setpriv(1) with a signal for the death of its parent,
-//! and a shell beside it kills what has forgotten that signal (`watcher`): when the manager is gone, however it ends, so are its
-//! processes, and with the last process of a namespace the namespace and its devices. Nothing has a name that could be left behind.
+//! The manager is the process that runs this. It starts its processes with setpriv(1) and a signal for the death of
+//! their parent, and a shell beside it kills processes that have lost that signal (`watcher`): when the manager ends,
+//! for any reason, so do its processes, and with the last process of a namespace the namespace and its devices. No
+//! named objects are left behind.
 
 #[cfg(feature = "bench")]
 pub mod bench;

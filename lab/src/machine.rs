@@ -1,4 +1,4 @@
-//! What the measurement ran on, without anything that names the machine.
+//! Description of the measuring machine, without anything that identifies it.
 
 use std::fs;
 use std::process::Command;
@@ -16,26 +16,26 @@ pub struct Machine {
     pub kernel_version: String,
     /// Model of the processor.
     pub cpu: String,
-    /// Cores that are on line.
+    /// Number of online cores.
     pub cores: usize,
     /// Caches of core 0, as in "L1d 48K, L2 2048K".
     pub caches: String,
-    /// Whether a hypervisor is beneath, as far as the processor tells.
+    /// Whether it runs under a hypervisor, according to the processor.
     pub hypervisor: bool,
-    /// Frequency governor of core 0; none: the machine does not let one choose.
+    /// Frequency governor of core 0; `None`: not configurable.
     pub governor: Option<String>,
-    /// Whether BPF programs are compiled by the kernel.
+    /// Whether the kernel compiles BPF programs.
     pub bpf_jit: Option<String>,
-    /// What the kernel takes the time from.
+    /// Clock source of the kernel.
     pub clocksource: Option<String>,
-    /// What the kernel does against faults of the processor: those that are not "Not affected".
+    /// Mitigations of processor vulnerabilities: those that are not "Not affected".
     pub mitigations: Vec<String>,
-    /// Versions of the system's programs that were compared.
+    /// Versions of the system programs that were compared.
     pub programs: Vec<String>,
 }
 
 impl Machine {
-    /// This machine, now. What cannot be read is left empty.
+    /// Describes this machine. Values that cannot be read are empty.
     pub fn describe() -> Machine {
         let cpuinfo = read("/proc/cpuinfo");
         let field = |name: &str| {
@@ -59,14 +59,14 @@ impl Machine {
         }
     }
 
-    /// DATE-KERNEL-PROCESSOR, for the name of a folder.
+    /// Name for a folder: DATE-KERNEL-PROCESSOR.
     pub fn run_name(&self) -> String {
         let processor = slug(&self.cpu);
         let processor = if processor.is_empty() { "unknown".to_owned() } else { processor };
         format!("{}-{}-{processor}", self.date, self.kernel)
     }
 
-    /// As lines for people.
+    /// Lines for people.
     pub fn text(&self) -> String {
         let list = |items: &[String]| if items.is_empty() { "none".into() } else { items.join("; ") };
         format!(
@@ -88,7 +88,7 @@ impl Machine {
     }
 }
 
-/// The words of a processor's model that tell it from others, as part of a file name.
+/// Significant words of a processor's model name, for a file name.
 fn slug(model: &str) -> String {
     let model = model.to_lowercase().replace("(r)", " ").replace("(tm)", " ");
     let says_something = |word: &&str| !word.is_empty() && !["cpu", "processor", "core"].contains(word);
@@ -105,7 +105,7 @@ fn output(program: &str, arguments: &[&str]) -> String {
     output.map_or_else(|_| String::new(), |output| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// The first line of what a program says to --version.
+/// First line of a program's output with --version.
 fn version(program: &str) -> Option<String> {
     let output = Command::new(program).arg("--version").output().ok()?;
     let text = [output.stdout, output.stderr].concat();

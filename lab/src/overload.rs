@@ -1,4 +1,4 @@
-//! What becomes of a sensor at twice the highest rate that it takes, and when the load falls again.
+//! Behaviour of a sensor at twice its highest rate, and after the load has decreased again.
 
 use std::time::Duration;
 
@@ -11,29 +11,29 @@ use crate::site::Site;
 use crate::suite::{Rate, Suite};
 use crate::trial::{per_second, send_order, sensor_order};
 
-/// Lengths of the parts of an overload. The start of the generator takes the rest of a second.
+/// Durations of the phases of an overload. The start of the generator takes the rest of a second.
 const OVERLOAD: Duration = Duration::from_secs(1);
 const RECOVERY: Duration = Duration::from_millis(800);
 const RECOVERED: Duration = Duration::from_millis(900);
-/// How long it takes until a sensor that reports has surely done so.
+/// Time after which a sensor with reports has certainly sent one.
 const TOLD: Duration = Duration::from_millis(250);
 
-/// What becomes of a sensor at twice the highest rate that it takes with a little loss, and after that.
+/// Behaviour of a sensor at twice its highest rate with a small loss, and after that.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Overload {
-    /// Packets captured a second at twice the rate, as a part of the rate: less than 0.9 is a collapse.
+    /// Packets captured per second at twice the rate, relative to the rate: less than 0.9 is a collapse.
     pub captured: f64,
-    /// Part of the packets that was lost later than a second after the load had fallen to four fifths of the rate; none: the sensor does
-    /// not tell while it runs.
+    /// Fraction of the packets lost more than a second after the load decreased to four fifths of the rate; `None`: the
+    /// sensor does not report while it runs.
     pub lost_after: Option<f64>,
-    /// Packets that are in no place.
+    /// Packets that are in none of the counts.
     pub unaccounted: i64,
 }
 
-/// Sends at twice this rate for a second, then at four fifths of it for almost two.
+/// Sends at twice this rate for a second, then at four fifths of it for almost two seconds.
 ///
 /// # Errors
-/// As of [`run`]; what the sensor does wrong is the inner error.
+/// As of [`run`]; a failure of the sensor is the inner error.
 pub fn measure(
     place: &mut Site,
     suite: &Suite,
@@ -49,7 +49,7 @@ pub fn measure(
         };
         place.start(adapter, &taken)?;
         place.begin()?;
-        // Under overload all share the cores.
+        // During the overload, sensor and generator have equal priority on the cores.
         let sent = place.send(&SendOrder { first: false, ..order(2.0, OVERLOAD)? })?;
         let mut all = vec![sent.clone()];
         let mut told = || -> Result<_, Failure> {

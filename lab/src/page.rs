@@ -1,4 +1,4 @@
-//! All of a run's results: a page of HTML that needs nothing else, tables, CSV, and charts.
+//! Report of a run: a self-contained HTML page, tables, CSV, and charts.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -13,11 +13,11 @@ use crate::suite::Suite;
 use crate::summary::{Summary, summarise};
 use crate::text;
 
-/// The page.
+/// HTML page.
 pub const PAGE: &str = "report.html";
-/// The table.
+/// Text table.
 pub const TABLE: &str = "report.txt";
-/// Medians.
+/// CSV of medians.
 pub const SUMMARY: &str = "summary.csv";
 
 const STYLE: &str = "body{font:15px/1.45 sans-serif;margin:2em auto;max-width:1000px;color:#222}\
@@ -25,26 +25,26 @@ table{border-collapse:collapse;font-size:13px;margin:1em 0}td,th{border-bottom:1
 text-align:right}td:first-child,th:first-child,td:last-child,th:last-child{text-align:left}svg{max-width:100%;\
 height:auto}pre{background:#f5f5f5;padding:1em;overflow-x:auto}.aside{color:#a33}";
 
-/// What a suite's results are, drawn and written.
+/// Report of a suite's results.
 #[derive(Debug)]
 pub struct Report {
-    /// What they come to.
+    /// Summary.
     pub summary: Summary,
-    /// The table for a terminal.
+    /// Table for a terminal.
     pub table: String,
     /// The charts.
     pub drawn: Vec<Drawn>,
-    /// The machine; with agents the sensor's.
+    /// Machine; with agents, that of the sensor.
     pub machine: Machine,
-    /// Those of other roles, where these are others.
+    /// Other machines, with their roles.
     pub others: Vec<(&'static str, Machine)>,
 }
 
 impl Report {
-    /// Of these results.
+    /// Creates a report of these results.
     ///
     /// # Errors
-    /// Where the folder cannot be read, or a chart cannot be drawn.
+    /// The folder cannot be read, or a chart cannot be drawn.
     pub fn of(suite: &Suite, sensors: &Duts, results: &Results) -> Result<Report> {
         let machine = results.machine()?;
         let summary = summarise(suite, sensors, results)?;
@@ -56,10 +56,10 @@ impl Report {
         Ok(Report { summary, table, drawn, machine, others })
     }
 
-    /// Writes it into the folder of the results; what is there of earlier reports is replaced.
+    /// Writes it into the folder of the results, and replaces earlier reports.
     ///
     /// # Errors
-    /// Which file cannot be written.
+    /// The first file that cannot be written.
     pub fn write(&self, suite: &Suite, sensors: &Duts, folder: &Path) -> Result<PathBuf> {
         results::write(&folder.join(TABLE), &format!("{}\n{}", self.table, self.machines()))?;
         results::write(&folder.join(SUMMARY), &text::csv(sensors, &self.summary)?)?;
@@ -72,7 +72,7 @@ impl Report {
         Ok(page)
     }
 
-    /// The part of a page that is about this suite.
+    /// Section of a page about this suite.
     pub fn section(&self, suite: &Suite) -> String {
         let mut html = format!("<h2>{}</h2>\n", escaped(&suite.title));
         for paragraph in suite.about.split("\n\n").filter(|text| !text.trim().is_empty()) {
@@ -124,7 +124,7 @@ impl Report {
         html
     }
 
-    /// All machines, as lines for people.
+    /// Descriptions of all machines, as lines of text.
     fn machines(&self) -> String {
         if self.others.is_empty() {
             return self.machine.text();
@@ -138,7 +138,7 @@ impl Report {
     }
 }
 
-/// A whole page around its parts, which are HTML.
+/// A complete page with these parts, which are HTML.
 pub fn document(title: &str, parts: &str) -> String {
     let title = escaped(title);
     format!(
@@ -148,7 +148,7 @@ pub fn document(title: &str, parts: &str) -> String {
     )
 }
 
-/// A text, as HTML shows it and nothing else. Control characters are shown by their names.
+/// Text escaped for HTML. Control characters are replaced.
 pub fn escaped(text: &str) -> String {
     let mut html = String::with_capacity(text.len());
     for c in text.chars() {
@@ -181,7 +181,7 @@ mod tests {
         );
     }
 
-    /// A suite over rates with two sensors, one of them not there, with hostile names.
+    /// A suite over rates with two sensors, one of them missing, with hostile names.
     fn report(folder: &Path) -> (Suite, Duts, Report) {
         let adapter = "title = \"<b>evil</b>\"\nprogram = \"PROGRAM\"\ncommand = [\"true\"]\nready = \"packet-socket\"\n\
                        quiet = \"1s\"\n[counts]\ncaptured = { regex = '(\\d+)' }\n";
@@ -244,7 +244,7 @@ mod tests {
         for text in ["published: them", "skipped: gone", "&lt;b&gt;evil", "polyline"] {
             assert!(captured.svg.contains(text), "no {text}");
         }
-        // An SVG with other characters is none.
+        // An SVG must not contain other characters.
         assert!(captured.svg.contains("&lt;/i&gt;\u{fffd}\u{fffd}: packets captured"), "{}", captured.svg);
         assert!(!report.drawn[1].svg.contains("published"), "nobody has published what was analysed");
         assert!(report.table.contains("gone: skipped, no-such-program"), "{}", report.table);
@@ -256,7 +256,7 @@ mod tests {
         assert_eq!(chart::charts(&suite).len(), 2);
     }
 
-    /// The pixels of a PNG, three bytes each, and how many there are across and down.
+    /// Pixels of a PNG, three bytes each, with width and height.
     fn pixels(png: &[u8]) -> (u32, u32, Vec<u8>) {
         let mut reader = png::Decoder::new(std::io::Cursor::new(png)).read_info().unwrap();
         let mut pixels = vec![0; reader.output_buffer_size().unwrap()];
@@ -277,9 +277,9 @@ mod tests {
                 pixels(&std::fs::read(folder.path().join(format!("r/{name}.png"))).unwrap());
             assert_eq!((width, height), (2 * 960, 2 * 420));
             let many = |colour: [u8; 3]| pixels.chunks_exact(3).filter(|pixel| **pixel == colour).count();
-            // Paper, the line of the first sensor, letters.
+            // Background, line of the first sensor, letters.
             assert!(many([255; 3]) > 1_000_000 && many([0x1f, 0x6f, 0xb4]) > 500 && many([0; 3]) > 1000);
-            // What was published is of another colour, and in one of the two charts.
+            // Published points have another colour, and are in one of the two charts.
             assert_eq!(many([0xd9, 0x5f, 0x02]) > 20, name == "chart-1-captured");
         }
     }

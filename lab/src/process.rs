@@ -1,4 +1,4 @@
-//! What `/proc` tells of processes and of the machine while they run.
+//! Values from `/proc` about processes and the machine.
 
 use std::fs;
 use std::process::Command;
@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 /// (Documentation/scheduler/sched-stats.rst in the kernel tree).
 ///
 /// # Errors
-/// Where the process has ended.
+/// The process has ended.
 pub fn run_time(pid: u32) -> Result<Duration> {
     let folder = format!("/proc/{pid}/task");
     let mut total = 0;
@@ -24,35 +24,35 @@ pub fn run_time(pid: u32) -> Result<Duration> {
     Ok(Duration::from_nanos(total))
 }
 
-/// The same of several processes.
+/// CPU time of several processes.
 ///
 /// # Errors
-/// Where one of them has ended.
+/// One of them has ended.
 pub fn run_times(pids: &[u32]) -> Result<Duration> {
     pids.iter().map(|pid| run_time(*pid)).sum()
 }
 
-/// Part of their CPU time that these processes have spent in user space, of all that they have used (`utime` and `stime` of
-/// proc_pid_stat(5)), as seconds in user space and in the kernel. The kernel divides by clock ticks.
+/// CPU time of these processes in user space and in the kernel, in seconds (`utime` and `stime` of proc_pid_stat(5)).
+/// The kernel divides it by clock ticks.
 ///
 /// # Errors
-/// Where one of them has ended.
+/// One of them has ended.
 pub fn user_and_system(pids: &[u32]) -> Result<[f64; 2]> {
     let mut sums = [0.0; 2];
     for pid in pids {
         let path = format!("/proc/{pid}/stat");
         let stat = fs::read_to_string(&path).with_context(|| path.clone())?;
-        // Behind the name, which may hold blanks, the state is the third field.
+        // The name may contain blanks; the state after it is the third field.
         let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().skip(11);
         for (sum, field) in sums.iter_mut().zip(fields) {
-            // USER_HZ is 100 wherever Linux shows it.
+            // USER_HZ is 100 in all values that Linux exports.
             *sum += field.parse::<f64>().with_context(|| path.clone())? / 100.0;
         }
     }
     Ok(sums)
 }
 
-/// Processes whose parent this is.
+/// Child processes.
 pub fn children(pid: u32) -> Vec<u32> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     let numbers = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -66,19 +66,19 @@ pub fn children(pid: u32) -> Vec<u32> {
 /// Sends a signal, as in `-USR1`, to a process.
 ///
 /// # Errors
-/// Where there is no such process.
+/// There is no such process.
 pub fn signal(name: &str, pid: u32) -> Result<()> {
     let output = Command::new("kill").args([name, &pid.to_string()]).output().context("kill")?;
     ensure!(output.status.success(), "kill: {}", String::from_utf8_lossy(&output.stderr).trim());
     Ok(())
 }
 
-/// Waits until a process that calls setsid(2) has the autogroup of its new session (sched(7)); false where the kernel
-/// has no autogroups, or the process has ended. The kernel gives it a moment after the session, and refuses to weigh
-/// what is in no autogroup.
+/// Waits until a process that calls setsid(2) has the autogroup of its new session (sched(7)); false if the kernel has
+/// no autogroups, or the process has ended. The kernel creates the autogroup shortly after the session, and rejects a
+/// nice value before that.
 ///
 /// # Errors
-/// Where it still has ours when the time is over.
+/// It still has our autogroup after this time.
 pub fn has_own_autogroup(pid: u32, timeout: Duration) -> Result<bool> {
     let name = |process: &str| {
         let text = fs::read_to_string(format!("/proc/{process}/autogroup")).ok()?;
@@ -98,17 +98,17 @@ pub fn has_own_autogroup(pid: u32, timeout: Duration) -> Result<bool> {
     bail!("process {pid} has no autogroup of its own within {timeout:?}")
 }
 
-/// A process's state by proc_pid_stat(5): `R`, `S`, `Z` and so on; none where it has ended and been waited for.
+/// State of a process by proc_pid_stat(5): `R`, `S`, `Z` and so on; `None` if it has ended and was reaped.
 fn state(pid: u32) -> Option<char> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // Behind the name, which may hold blanks.
+    // The name may contain blanks.
     stat.rsplit_once(')')?.1.trim_start().chars().next()
 }
 
 /// Waits until a process has an AF_PACKET socket that receives, seen from its own network namespace.
 ///
 /// # Errors
-/// Where it has none in time, or has ended.
+/// It has no such socket in time, or has ended.
 pub fn wait_for_packet_socket(pid: u32, timeout: Duration) -> Result<()> {
     let path = format!("/proc/{pid}/net/packet");
     let end = Instant::now() + timeout;
@@ -132,15 +132,15 @@ fn is_running_socket(line: &str) -> bool {
 /// time. A process that never sleeps reaches `most`.
 ///
 /// # Errors
-/// Where it has ended.
+/// It has ended.
 pub fn wait_until_idle(pid: u32, quiet: Duration, most: Duration) -> Result<()> {
     wait_until_all_idle(&[pid], quiet, most)
 }
 
-/// The same of several processes together.
+/// Waits in the same way for several processes together.
 ///
 /// # Errors
-/// Where one of them has ended.
+/// One of them has ended.
 pub fn wait_until_all_idle(pids: &[u32], quiet: Duration, most: Duration) -> Result<()> {
     let start = Instant::now();
     let (mut since, mut used) = (start, run_times(pids)?);
@@ -164,16 +164,16 @@ pub struct CoreTime {
 }
 
 impl CoreTime {
-    /// Now.
+    /// Reads the current values.
     ///
     /// # Errors
-    /// Where `/proc/stat` cannot be read, or the core is not on line.
+    /// `/proc/stat` cannot be read, or the core is not online.
     pub fn now(core: usize) -> Result<CoreTime> {
         let text = fs::read_to_string("/proc/stat").context("/proc/stat")?;
         parse_stat(&text, core).with_context(|| format!("/proc/stat has no core {core}"))
     }
 
-    /// How much of its time the core worked since `before`, and how much the hypervisor took, as parts of 1.
+    /// Fraction of the time since `before` in which the core worked, and fraction that the hypervisor took.
     pub fn shares(&self, before: &CoreTime) -> (f64, f64) {
         let total = self.total.saturating_sub(before.total).max(1) as f64;
         let steal = self.steal.saturating_sub(before.steal) as f64 / total;
@@ -181,7 +181,7 @@ impl CoreTime {
         ((1.0 - idle - steal).max(0.0), steal)
     }
 
-    /// How much of its time since `before` it was in interrupts, soft ones included, as a part of 1.
+    /// Fraction of the time since `before` that the core spent in interrupts, including soft ones.
     pub fn interrupted(&self, before: &CoreTime) -> f64 {
         let total = self.total.saturating_sub(before.total).max(1) as f64;
         self.interrupts.saturating_sub(before.interrupts) as f64 / total
@@ -191,7 +191,7 @@ impl CoreTime {
 fn parse_stat(text: &str, core: usize) -> Option<CoreTime> {
     let name = format!("cpu{core}");
     let line = text.lines().find(|line| line.split_whitespace().next() == Some(&name))?;
-    // user nice system idle iowait irq softirq steal; guest times are within user and nice.
+    // user nice system idle iowait irq softirq steal; guest times are included in user and nice.
     let values: Vec<u64> =
         line.split_whitespace().skip(1).take(8).map_while(|field| field.parse().ok()).collect();
     Some(CoreTime {
@@ -243,7 +243,7 @@ mod tests {
         for child in [&mut own, &mut ours] {
             child.kill().unwrap();
         }
-        // Ended, waited for or not.
+        // Ended, reaped or not.
         assert!(!has_own_autogroup(ours.id(), Duration::from_secs(20)).unwrap());
         for child in [&mut own, &mut ours] {
             child.wait().unwrap();
@@ -268,7 +268,7 @@ mod tests {
     fn working_costs_time_and_sleeping_does_not() {
         let me = std::process::id();
         let (before, start) = (run_time(me).unwrap(), Instant::now());
-        // Other tests' threads end meanwhile, and their time with them; and a busy machine may run somebody else first.
+        // Threads of other tests may end meanwhile, with their time; and a busy machine may run other processes first.
         while run_time(me).unwrap() <= before {
             assert!(start.elapsed() < Duration::from_secs(20), "working costs no time");
         }

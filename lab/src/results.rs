@@ -1,4 +1,4 @@
-//! Results on disk: a folder with the suite, the machine, and a line for each trial as it ends.
+//! Results on disk: a folder with the suite, the machine, and a line for each completed trial.
 
 mod line;
 
@@ -17,20 +17,20 @@ use crate::trial::Measured;
 use line::Line;
 pub use line::figures_text;
 
-/// The suite, as it was given.
+/// Copy of the suite.
 pub const SUITE: &str = "suite.toml";
-/// The name that 0.1 gave it.
+/// Name of that file in version 0.1.
 const SUITE_BEFORE: &str = "battery.toml";
-/// A line for each trial.
+/// One line for each trial.
 pub const TRIALS: &str = "trials.csv";
-/// A line for each search.
+/// One line for each search.
 pub const SEARCHES: &str = "searches.csv";
-/// What it was measured on.
+/// Machine of the measurement.
 pub const MACHINE: &str = "machine.json";
 
-/// Of a suite with agents: the machines of other roles, where [`MACHINE`] is the sensor's.
+/// With agents: the machines of other roles; [`MACHINE`] is that of the sensor.
 pub const OTHERS: [&str; 2] = ["injector", "receiver"];
-/// Of a suite with agents: sensors that the agent could not start, and why.
+/// With agents: sensors that the agent could not start, and the reasons.
 pub const SKIPPED: &str = "skipped.json";
 
 /// A line of `trials.csv`.
@@ -38,60 +38,60 @@ pub const SKIPPED: &str = "skipped.json";
 pub struct Row {
     /// [`Case::key`](crate::schedule::Case::key) of the case.
     pub case: String,
-    /// Which repetition, from 1.
+    /// Number of the repetition, from 1.
     pub repetition: u32,
-    /// The rate that was asked for in packets a second, `full`, or a capture's speed.
+    /// Requested rate in packets per second, `full`, or the speed of a capture.
     pub rate: String,
-    /// `short` or `long` within a search; empty: no search.
+    /// `short` or `long` within a search; empty: not part of a search.
     pub search: String,
-    /// What was measured.
+    /// Measurements.
     pub measured: Measured,
 }
 
-/// A line of `searches.csv`: what was found for one goal.
+/// A line of `searches.csv`: the result for one goal.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FoundRow {
     /// As in [`Row`].
     pub case: String,
     /// As in [`Row`].
     pub repetition: u32,
-    /// The part that could be lost.
+    /// Allowed loss, as a fraction.
     pub goal: f64,
-    /// The highest rate, in packets a second; none: not even the lowest.
+    /// Highest rate, in packets per second; `None`: not even the lowest passed.
     pub rate: Option<f64>,
-    /// Why it is not higher: `loss`, `generator` or `trials`.
+    /// Reason why it is not higher: `loss`, `generator` or `trials`.
     pub bound: String,
-    /// Trials that were counted, and those that were not.
+    /// Valid trials, and invalid ones.
     pub trials: usize,
     /// See `trials`.
     pub invalid: usize,
-    /// At twice the rate: packets captured a second, as a part of the rate; none: not measured.
+    /// At twice the rate: packets captured per second relative to the rate; `None`: not measured.
     #[serde(default)]
     pub overload: Option<f64>,
-    /// After that: the part of the packets that was lost at four fifths of the rate; none: not measured, or not told.
+    /// After that: the loss at four fifths of the rate; `None`: not measured, or not reported.
     #[serde(default)]
     pub lost_after: Option<f64>,
 }
 
-/// All of a folder.
+/// Contents of a folder.
 #[derive(Debug)]
 pub struct Results {
     folder: PathBuf,
-    /// Trials, in the order in which they ended.
+    /// Trials, in order of completion.
     pub rows: Vec<Row>,
     /// Searches.
     pub found: Vec<FoundRow>,
     trials: File,
     searches: File,
-    /// Whether its trials have the columns of this version.
+    /// Whether the file of trials has the columns of this version.
     is_ours: bool,
 }
 
 impl Results {
-    /// Begins a folder, which must not be there or be empty.
+    /// Creates a folder, which must be new or empty.
     ///
     /// # Errors
-    /// Where there is something in it, or it cannot be written.
+    /// The folder is not empty, or cannot be written.
     pub fn begin(folder: &Path, suite: &str, machine: &Machine) -> Result<Results> {
         let named = || folder.display().to_string();
         fs::create_dir_all(folder).with_context(named)?;
@@ -113,10 +113,10 @@ impl Results {
         Ok(results)
     }
 
-    /// Goes on with a folder, or looks at it. A last line that is not whole, as an interruption leaves it, is taken out.
+    /// Opens a folder to continue or read it. Removes an incomplete last line, as left by an interruption.
     ///
     /// # Errors
-    /// Where it is no folder of a suite's results, or its lines make no sense.
+    /// The folder does not contain results of a suite, or has invalid lines.
     pub fn resume(folder: &Path) -> Result<Results> {
         let read = |name: &str| whole_lines(&folder.join(name));
         let (trials, searches) = (read(TRIALS)?, read(SEARCHES)?);
@@ -136,35 +136,35 @@ impl Results {
         })
     }
 
-    /// Where they are.
+    /// Path of the folder.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// The suite's text.
+    /// Text of the suite.
     ///
     /// # Errors
-    /// Where it cannot be read.
+    /// The file cannot be read.
     pub fn suite(&self) -> Result<String> {
         let path = [SUITE, SUITE_BEFORE].map(|name| self.folder.join(name));
         let path = path.iter().find(|path| path.is_file()).unwrap_or(&path[0]);
         fs::read_to_string(path).with_context(|| path.display().to_string())
     }
 
-    /// What it was measured on.
+    /// Machine of the measurement.
     ///
     /// # Errors
-    /// Where it cannot be read.
+    /// The file cannot be read.
     pub fn machine(&self) -> Result<Machine> {
         let path = self.folder.join(MACHINE);
         let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
         serde_json::from_str(&text).with_context(|| path.display().to_string())
     }
 
-    /// The machines of other roles, where those are others, with the names of the roles.
+    /// Other machines, with the names of their roles.
     ///
     /// # Errors
-    /// Where what is there of them cannot be read.
+    /// A file cannot be read.
     pub fn others(&self) -> Result<Vec<(&'static str, Machine)>> {
         let read = |role: &&'static str| {
             Ok(self.aside(&format!("{role}.json"))?.map(|machine: Machine| (*role, machine)))
@@ -172,31 +172,31 @@ impl Results {
         OTHERS.iter().filter_map(|role| read(role).transpose()).collect()
     }
 
-    /// Keeps the machine of another role.
+    /// Stores the machine of another role.
     ///
     /// # Errors
-    /// Where it cannot be written.
+    /// The file cannot be written.
     pub fn keep_other(&self, role: &str, machine: &Machine) -> Result<()> {
         write(&self.folder.join(format!("{role}.json")), &(serde_json::to_string_pretty(machine)? + "\n"))
     }
 
-    /// DUTs that an agent could not start, and why, as the last run had it; none: none has run, or there are no agents.
+    /// DUTs that an agent could not start in the last run, and the reasons; `None`: no run yet, or no agents.
     ///
     /// # Errors
-    /// Where what is there of them cannot be read.
+    /// The file cannot be read.
     pub fn skipped(&self) -> Result<Option<BTreeMap<String, String>>> {
         self.aside(SKIPPED)
     }
 
-    /// Keeps which sensors an agent could not start.
+    /// Stores the sensors that an agent could not start.
     ///
     /// # Errors
-    /// Where that cannot be written.
+    /// The file cannot be written.
     pub fn skip(&self, skipped: &BTreeMap<String, String>) -> Result<()> {
         write(&self.folder.join(SKIPPED), &(serde_json::to_string_pretty(skipped)? + "\n"))
     }
 
-    /// A file that is not in every folder.
+    /// Contents of an optional file.
     fn aside<T: for<'de> Deserialize<'de>>(&self, name: &str) -> Result<Option<T>> {
         let path = self.folder.join(name);
         match fs::read_to_string(&path) {
@@ -206,7 +206,7 @@ impl Results {
         }
     }
 
-    /// Whether this trial is there.
+    /// Whether this trial is complete.
     pub fn has(&self, trial: &Trial) -> bool {
         let key = trial.case.key();
         let searched = |found: &FoundRow| found.case == key && found.repetition == trial.repetition;
@@ -218,17 +218,17 @@ impl Results {
             .any(|row| row.search.is_empty() && row.case == key && row.repetition == trial.repetition)
     }
 
-    /// Trials of a search that was interrupted, in their order.
+    /// Trials of an interrupted search, in order.
     pub fn begun(&self, trial: &Trial) -> Vec<Row> {
         let key = trial.case.key();
         let of = |row: &&Row| !row.search.is_empty() && row.case == key && row.repetition == trial.repetition;
         self.rows.iter().filter(of).cloned().collect()
     }
 
-    /// Adds a trial, at once.
+    /// Appends a trial immediately.
     ///
     /// # Errors
-    /// Where it cannot be written.
+    /// The file cannot be written.
     pub fn add(&mut self, row: Row) -> Result<()> {
         ensure!(
             self.is_ours,
@@ -239,10 +239,10 @@ impl Results {
         Ok(())
     }
 
-    /// Adds what a search has found, all goals in one piece, so that a search is there whole or not at all.
+    /// Appends the results of a search, all goals in one write, so that a search is stored completely or not at all.
     ///
     /// # Errors
-    /// Where it cannot be written.
+    /// The file cannot be written.
     pub fn add_found(&mut self, found: Vec<FoundRow>) -> Result<()> {
         self.searches.write_all(&lines(&found)?).context(SEARCHES)?;
         self.found.extend(found);
@@ -253,7 +253,7 @@ impl Results {
 /// Writes a file.
 ///
 /// # Errors
-/// Which file, and why.
+/// The file cannot be written; with its path.
 pub fn write(path: &Path, content: &(impl AsRef<[u8]> + ?Sized)) -> Result<()> {
     fs::write(path, content).with_context(|| path.display().to_string())
 }
@@ -262,7 +262,7 @@ fn append(path: &Path) -> Result<File> {
     OpenOptions::new().create(true).append(true).open(path).with_context(|| path.display().to_string())
 }
 
-/// The text of a file up to its last end of a line; what is behind it is cut off.
+/// Text of a file up to its last line end; the rest is cut off.
 fn whole_lines(path: &Path) -> Result<String> {
     let bytes = match fs::read(path) {
         Ok(bytes) => bytes,
@@ -276,7 +276,7 @@ fn whole_lines(path: &Path) -> Result<String> {
     String::from_utf8(bytes[..whole].to_vec()).with_context(|| path.display().to_string())
 }
 
-/// The names of the columns: those of any row.
+/// Line of column names, taken from any row.
 fn head<T: Serialize>(row: T) -> Result<Vec<u8>> {
     let mut writer = csv::Writer::from_writer(Vec::new());
     writer.serialize(row)?;

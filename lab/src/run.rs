@@ -1,4 +1,4 @@
-//! A suite, run from its first trial to its report.
+//! A run of a suite, from its first trial to its report.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
@@ -17,51 +17,51 @@ use crate::suite::{Rate, Suite};
 use crate::topology::{Plan, Topology};
 use crate::trial::{self, Measured};
 
-/// How much longer than a trial those are that confirm what a search has found.
+/// Factor by which trials that confirm the result of a search are longer than normal ones.
 const CONFIRM: u32 = 3;
-/// Trials of a search, at most, for each goal.
+/// Maximum number of trials of a search, for each goal.
 const MOST_SEARCHED: usize = 60;
-/// Where a search begins, in packets a second, if nothing is known.
+/// Start rate of a search in packets per second, if no better one is known.
 const START: f64 = 200_000.0;
-/// What a trial takes beside its traffic, until it is known better.
+/// Initial estimate of the overhead of a trial in addition to its traffic.
 const BESIDE: Duration = Duration::from_millis(2500);
-/// Trials that a search is expected to take.
+/// Expected number of trials of a search.
 const EXPECTED: u32 = 30;
 
-/// Whoever shows how far it is.
+/// Receiver of progress reports.
 pub trait Progress {
-    /// A trial begins: how many have ended, of how many, and how long the rest will take.
+    /// A trial begins; with the number of completed ones, the total, and the estimated remaining time.
     fn begins(&mut self, ended: usize, of: usize, left: Duration, what: &str);
-    /// It has ended.
+    /// A trial has ended.
     fn ended(&mut self, what: &str, measured: &Measured);
-    /// Something else to know.
+    /// Another message.
     fn note(&mut self, text: &str);
 }
 
-/// What a run has come to.
+/// Outcome of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcomes {
-    /// DUTs that are not there, and why.
+    /// DUTs that are missing, and the reasons.
     pub skipped: BTreeMap<String, String>,
-    /// Trials that were run now, searches' ones included.
+    /// Trials of this run, including those of searches.
     pub run: usize,
-    /// Trials and searches that had been there already.
+    /// Trials and searches of earlier runs.
     pub before: usize,
-    /// Trials at fault, by their names.
+    /// Names of trials with failures.
     pub faults: Vec<String>,
 }
 
-/// Where a suite is run.
+/// Location of a run.
 #[derive(Debug)]
 pub enum On {
-    /// On this machine; with the program that sends, and that our sensors are.
+    /// This machine; with the program that sends, and that our sensors are.
     Local(PathBuf),
-    /// On the machines of these agents.
+    /// The machines of these agents.
     Remote(Box<Agents>),
 }
 
 impl On {
-    /// DUTs of a suite that cannot be run there, and why.
+    /// DUTs of a suite that cannot run there, and the reasons.
     pub fn skipped(&self, suite: &Suite, sensors: &Duts) -> BTreeMap<String, String> {
         match self {
             On::Local(_) => skipped(suite, sensors),
@@ -70,13 +70,13 @@ impl On {
     }
 }
 
-/// DUTs of a suite whose programs are not on this machine, and why.
+/// DUTs of a suite whose programs are not installed on this machine, and the reasons.
 pub fn skipped(suite: &Suite, sensors: &Duts) -> BTreeMap<String, String> {
     let missing = |name: &String| Some((name.clone(), sensors.get(name)?.missing()?));
     suite.sensors.iter().filter_map(missing).collect()
 }
 
-/// How long a suite will take, about.
+/// Estimated duration of a suite.
 pub fn expected(suite: &Suite, trials: &[Trial]) -> Duration {
     trials.iter().map(|trial| expected_of(suite, trial)).sum()
 }
@@ -88,10 +88,10 @@ fn expected_of(suite: &Suite, trial: &Trial) -> Duration {
     }
 }
 
-/// Runs what is not there yet.
+/// Runs all trials without results.
 ///
 /// # Errors
-/// Where the test-bed does not work. What single trials do wrong is among the outcomes.
+/// The test-bed fails. Failures of single trials are part of the outcomes.
 pub fn run(
     suite: &Suite,
     sensors: &Duts,
@@ -123,7 +123,7 @@ pub fn run(
     let begun = Instant::now();
     let (whole, mut done) = (expected(suite, &trials), Duration::ZERO);
     for (at, trial) in trials.iter().enumerate() {
-        // What remains takes as much longer than expected as what has been did.
+        // The remaining trials are assumed to exceed their estimates by the same factor as the completed ones.
         let pace = if done.is_zero() { 1.0 } else { begun.elapsed().as_secs_f64() / done.as_secs_f64() };
         let what = format!("{} #{}", trial.case.key(), trial.repetition);
         progress.begins(outcomes.before + at, all, whole.saturating_sub(done).mul_f64(pace), &what);
@@ -166,12 +166,12 @@ struct Runner<'a> {
     sensors: &'a Duts,
     wirelane: PathBuf,
     place: Option<Site>,
-    /// What the first sensor can analyse a second, by repetition and by everything else of a case.
+    /// Packets per second that the first sensor can analyse, by repetition and by all other conditions of a case.
     capacities: BTreeMap<String, f64>,
 }
 
 impl Runner<'_> {
-    /// A trial at a rate of the suite.
+    /// Runs a trial at a rate of the suite.
     fn at(&mut self, trial: &Trial, rate: &Rate) -> Result<Measured> {
         let Rate::OfCapacity(part) = rate else { return self.trial(trial, rate, self.suite.duration) };
         match self.capacity(trial)? {
@@ -180,8 +180,8 @@ impl Runner<'_> {
         }
     }
 
-    /// Packets a second that the first sensor can analyse with its cores, by a trial at full speed: what it analyses in a second of
-    /// CPU time, for each core that its workers have.
+    /// Packets per second that the first sensor can analyse with its cores, by a trial at full speed: analysed packets
+    /// per second of CPU time, multiplied by the number of cores of its workers.
     fn capacity(&mut self, trial: &Trial) -> Result<Option<f64>> {
         let case = Case { sensor: self.suite.sensors[0].clone(), rate: Rate::Full, ..trial.case.clone() };
         let key = format!("{} {}", case.key(), trial.repetition);
@@ -226,7 +226,7 @@ impl Runner<'_> {
             None => false,
         };
         if !fits {
-            // The old one first: devices of both would have one name.
+            // Remove the old one first, as device names would collide.
             self.place = None;
             let topology = Topology::new(&plan).context("building the test-bed")?;
             self.place = Some(Site::Local(Box::new(Local::new(topology, self.wirelane.clone()))));
@@ -234,7 +234,7 @@ impl Runner<'_> {
         self.place.as_mut().context("there is a place")
     }
 
-    /// Searches. Trials that an interrupted search had run are taken as they were.
+    /// Runs a search. Trials of an interrupted search are reused.
     fn search(
         &mut self,
         trial: &Trial,
@@ -258,7 +258,7 @@ impl Runner<'_> {
                 begun.pop_front();
                 return Ok(outcome);
             }
-            // What follows was another course of the search.
+            // The remaining stored trials belong to another course of the search.
             begun.clear();
             let measured = self.trial(trial, &rate, duration)?;
             note(outcomes, &what, &measured);
@@ -282,7 +282,8 @@ impl Runner<'_> {
                 lost_after: None,
             })
             .collect();
-        // Not of the rate without any loss: on a machine that stalls now and then, that is far below what is lasting.
+        // Not of the rate without any loss: on a machine that stalls now and then, that is far below the sustained
+        // rate.
         let lasting = rows.iter_mut().find(|row| row.bound == Bound::Loss.name());
         if let Some((row, rate)) =
             lasting.filter(|_| self.suite.overload).and_then(|row| row.rate.map(|rate| (row, rate)))
@@ -306,7 +307,8 @@ impl Runner<'_> {
     }
 }
 
-/// What a trial says in a search. Loss that others may have caused is tried again; where nothing was lost, nobody disturbed it.
+/// Outcome of a trial in a search. A loss that other programs may have caused is retried; without loss, a disturbance
+/// has no effect.
 fn outcome(measured: &Measured) -> Outcome {
     let loss = measured.loss().max(0.0);
     if measured.is_of_no_use() {

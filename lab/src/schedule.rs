@@ -1,51 +1,51 @@
-//! Which trials a suite comes to, and in which order they are run.
+//! Trials of a suite, and their order.
 
 use crate::duts::Duts;
 use crate::suite::{Napi, Rate, Suite};
 
-/// What is the same in all repetitions of a trial.
+/// Conditions shared by all repetitions of a trial.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Case {
-    /// The adapter's name.
+    /// Name of the adapter.
     pub sensor: String,
-    /// Bytes of a frame; none with a capture.
+    /// Bytes of a frame; `None` with a capture.
     pub size: Option<u16>,
-    /// How fast packets come.
+    /// Rate.
     pub rate: Rate,
-    /// Loops per packet; none: the sensor takes no load.
+    /// Loops per packet; `None`: the sensor does not support a load.
     pub loops: Option<u32>,
-    /// The sensor's cores.
+    /// Cores of the sensor.
     pub cores: Vec<usize>,
-    /// Workers; none: the sensor cannot be told.
+    /// Number of workers; `None`: not configurable in the sensor.
     pub workers: Option<usize>,
     /// RX queues.
     pub queues: u32,
-    /// Engine; none: the sensor cannot be told.
+    /// Engine; `None`: not configurable in the sensor.
     pub engine: Option<String>,
-    /// Calls that speak; none: the packets are others.
+    /// Number of calls; `None`: other traffic.
     pub calls: Option<u32>,
-    /// Rules, or entries of a set; none: nobody is told.
+    /// Number of rules, or of entries of a set; `None`: not varied.
     pub entries: Option<u32>,
-    /// Where NAPI works, where the suite has several places; none: where it always does.
+    /// NAPI context, if the suite has several; `None`: the only one.
     pub napi: Option<Napi>,
 }
 
 /// A trial, or a search.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trial {
-    /// What is measured.
+    /// Conditions.
     pub case: Case,
-    /// Which repetition, from 1.
+    /// Number of the repetition, from 1.
     pub repetition: u32,
 }
 
 impl Case {
-    /// Whether the sensor has cores of the generator's, on one machine.
+    /// Whether the sensor shares cores with the generator, on one machine.
     pub fn shares_cores(&self, suite: &Suite) -> bool {
         suite.agent_devices.is_none() && self.cores.iter().any(|core| suite.injector.contains(core))
     }
 
-    /// Its name in results: what it is found by when a suite is resumed.
+    /// Name in results, by which a resumed suite finds it.
     pub fn key(&self) -> String {
         let list = self.cores.iter().map(ToString::to_string).collect::<Vec<_>>().join("+");
         let optional = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
@@ -64,12 +64,13 @@ impl Case {
     }
 }
 
-/// Each of these, or none where it makes no difference.
+/// Each of these values, or `None` if they have no effect.
 fn each<T: Clone>(values: &[T], matters: bool) -> Vec<Option<T>> {
     if matters { values.iter().cloned().map(Some).collect() } else { vec![None] }
 }
 
-/// All trials. Repetitions are outermost and sensors innermost: what a machine does in the course of an hour befalls all alike.
+/// All trials. Repetitions are outermost and sensors innermost, so that slow changes of a machine affect all sensors
+/// alike.
 pub fn trials(suite: &Suite, sensors: &Duts) -> Vec<Trial> {
     let mut all = Vec::new();
     let traffic = &suite.traffic;
@@ -106,7 +107,7 @@ pub fn trials(suite: &Suite, sensors: &Duts) -> Vec<Trial> {
     all
 }
 
-/// What is the same for all sensors.
+/// Conditions shared by all sensors.
 struct Traffic<'a> {
     queues: u32,
     napi: Option<Napi>,
@@ -116,7 +117,7 @@ struct Traffic<'a> {
     rate: &'a Rate,
 }
 
-/// What is measured of each sensor under this traffic. What a sensor cannot be told it is measured with once.
+/// Cases of each sensor under this traffic. A setting that a sensor does not support has only one case.
 fn cases(suite: &Suite, sensors: &Duts, traffic: &Traffic<'_>, mut add: impl FnMut(Case)) {
     let adapters: Vec<_> = suite.sensors.iter().filter_map(|name| sensors.get(name)).collect();
     for (first_load, load) in suite.loops.iter().enumerate() {

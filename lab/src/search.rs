@@ -1,36 +1,36 @@
-//! The highest rate that a receiver takes without losing more than a goal allows, searched as MLRsearch does
-//! (draft-ietf-bmwg-mlrsearch): halving between a rate that passed and one that did not, with short trials, until
-//! the two are 0.5 % apart; then the one that passed must pass a longer trial. What one goal learnt serves the
+//! Search for the highest rate that a receiver captures within an allowed loss, as in MLRsearch
+//! (draft-ietf-bmwg-mlrsearch): bisection between a rate that passed and one that did not, with short trials, until the
+//! two are 0.5 % apart; then the one that passed must pass a longer trial. Results for one goal are reused for the
 //! next.
 //!
-//! A trial in which the generator fell short says nothing about the receiver and is tried again; where it falls
-//! short again and again, the generator and not the receiver is the bound, and the result says so. A trial with loss
-//! during which somebody else used the cores is tried again too.
+//! A trial in which the generator was too slow has no result about the receiver and is repeated; if that happens
+//! repeatedly, the generator is the bound, and the result says so. A trial with loss during which other programs used
+//! the cores is repeated, too.
 //!
-//! A rate passes where two of three trials pass (MLRsearch's exceed ratio of 0.5): one stall of the machine in a
-//! hundred trials would otherwise decide what is found.
+//! A rate passes if two of three trials pass (MLRsearch's exceed ratio of 0.5): otherwise a single stall of the machine
+//! in a hundred trials would determine the result.
 
 use anyhow::Result;
 use serde::Serialize;
 
-/// How far apart a rate that passed and one that did not may be, as a part of the rate.
+/// Maximum distance of a rate that passed and one that did not, relative to the rate.
 const WIDTH: f64 = 0.005;
 
-/// Times that a trial is tried while the generator falls short.
+/// Maximum number of attempts of a trial while the generator is too slow.
 const TRIES: usize = 2;
 
-/// A rate passes or fails by this many trials that agree.
+/// Number of trials with equal results that decide whether a rate passes.
 const AGREE: usize = 2;
 
-/// Below this rate, in packets per second, there is nothing worth finding.
+/// Lowest rate of a search, in packets per second.
 const LOWEST: f64 = 2000.0;
 
-/// What one trial says.
+/// Outcome of one trial.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Outcome {
-    /// This part of the packets was lost.
+    /// This fraction of the packets was lost.
     Loss(f64),
-    /// The same, but something else than the receiver may be why.
+    /// The same, but other causes than the receiver are possible.
     Disturbed(f64),
     /// The generator did not reach the rate.
     Invalid,
@@ -39,29 +39,29 @@ pub enum Outcome {
 /// Short trials narrow the search, long ones confirm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Length {
-    /// As long as a trial of throughput, or shorter.
+    /// As long as a throughput trial, or shorter.
     Short,
-    /// Several times that.
+    /// Several times longer.
     Long,
 }
 
-/// What a search found for one goal.
+/// Result of a search for one goal.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Found {
-    /// The highest loss that was allowed, as a part.
+    /// Maximum allowed loss, as a fraction.
     pub goal: f64,
-    /// The highest rate that passed long trials, or any where the search ran out of trials, in packets per second; none:
-    /// not even the lowest did.
+    /// Highest rate that passed long trials, or any trials if the search ran out of them, in packets per second;
+    /// `None`: not even the lowest rate passed.
     pub rate: Option<f64>,
-    /// What is above it.
+    /// Reason why it is not higher.
     pub bound: Bound,
-    /// Trials that were counted, and those that the generator spoilt.
+    /// Valid trials, and invalid ones because of the generator.
     pub trials: usize,
     /// See `trials`.
     pub invalid: usize,
 }
 
-/// Why a rate is not higher.
+/// Reason why a rate is not higher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Bound {
@@ -74,7 +74,7 @@ pub enum Bound {
 }
 
 impl Bound {
-    /// A word for people.
+    /// Name for people.
     pub fn name(self) -> &'static str {
         match self {
             Bound::Loss => "loss",
@@ -86,18 +86,18 @@ impl Bound {
 
 struct Search<'a> {
     measure: &'a mut dyn FnMut(f64, Length) -> Result<Outcome>,
-    /// Short trials so far: rate and loss; infinite where the generator fell short.
+    /// Short trials so far: rate and loss; the loss is infinite if the generator was too slow.
     known: Vec<(f64, f64)>,
     trials: usize,
     invalid: usize,
     most: usize,
 }
 
-/// Searches for each goal in turn, the most lenient first, beginning at a rate that is expected to be near. Each ends
-/// after `most` trials, because a receiver that behaves differently each time has no rate to find.
+/// Searches for each goal in turn, the most lenient first, starting at a rate that is expected to be close. Each search
+/// ends after `most` trials, because a receiver with erratic behaviour has no rate to find.
 ///
 /// # Errors
-/// Where a trial could not be run.
+/// A trial could not be run.
 pub fn search(
     start: f64,
     goals: &[f64],
@@ -109,14 +109,14 @@ pub fn search(
 }
 
 impl Search<'_> {
-    /// The loss at this rate by the majority of trials; infinite where the generator cannot do it.
+    /// Loss at this rate by the majority of trials; infinite if the generator cannot reach the rate.
     fn loss(&mut self, rate: f64, length: Length, goal: f64) -> Result<f64> {
         let (mut passed, mut failed) = (Vec::new(), Vec::new());
         loop {
             let loss = self.once(rate, length)?;
             let side = if loss <= goal { &mut passed } else { &mut failed };
             side.push(loss);
-            // Beyond what the generator can do, more trials tell no more.
+            // If the generator cannot reach the rate, further trials are useless.
             if side.len() >= AGREE || loss.is_infinite() {
                 let typical = side.iter().copied().fold(f64::INFINITY, f64::min);
                 self.known.push((rate, typical));
@@ -125,7 +125,7 @@ impl Search<'_> {
         }
     }
 
-    /// The loss in one trial that counts.
+    /// Loss in one valid trial.
     fn once(&mut self, rate: f64, length: Length) -> Result<f64> {
         let mut least = f64::INFINITY;
         for _ in 0..TRIES {
@@ -135,7 +135,7 @@ impl Search<'_> {
                     least = loss;
                     break;
                 }
-                // On a machine that is never quiet the best of the tries stands.
+                // On a machine that is always disturbed, the best of the attempts counts.
                 Outcome::Disturbed(loss) => {
                     self.invalid += 1;
                     least = least.min(loss);
@@ -148,7 +148,7 @@ impl Search<'_> {
 
     fn goal(&mut self, goal: f64, start: f64) -> Result<Found> {
         (self.trials, self.invalid) = (0, 0);
-        // Known from the goals before: the lowest rate that fails, and the highest below it that passes.
+        // Known from earlier goals: the lowest rate that fails, and the highest below it that passes.
         let fails = |known: &&(f64, f64)| known.1 > goal;
         let mut above = self.known.iter().filter(fails).copied().min_by(|a, b| a.0.total_cmp(&b.0));
         let limit = above.map_or(f64::INFINITY, |(rate, _)| rate);
@@ -162,7 +162,7 @@ impl Search<'_> {
                 (None, None) => start,
                 (Some(below), None) => below * 1.25,
                 (None, Some((above, _))) if length == Length::Short => above / 2.0,
-                // A long trial failed where short ones passed: down in growing steps.
+                // A long trial failed at a rate that short ones passed: decrease it in growing steps.
                 (None, Some((above, _))) => {
                     step *= 2.0;
                     above * (1.0 - step.min(0.5))
@@ -207,7 +207,7 @@ mod tests {
 
     const MOST: usize = 40;
 
-    /// Searches a receiver that takes `capacity` packets a second and loses the rest; the generator reaches
+    /// Searches with a receiver that processes `capacity` packets per second and loses the rest; the generator reaches
     /// `most`.
     fn run(capacity: f64, most: f64, start: f64) -> Vec<Found> {
         search(start, &[0.005, 0.0], MOST, &mut |rate, _| {
@@ -301,7 +301,7 @@ mod tests {
             Ok(Outcome::Loss(if length == Length::Short { 0.0 } else { 0.5 }))
         })
         .unwrap();
-        // Nothing bounded it, and nothing confirmed it: the bound says so.
+        // There is no bound and no confirmation, which the result reports.
         assert_eq!(found[0].bound, Bound::Trials);
         assert!(calls <= MOST + 3 * TRIES, "{calls}");
     }

@@ -1,4 +1,4 @@
-//! Where a trial happens: in a topology on this machine, or on the machines of two agents.
+//! Site of a trial: a topology on this machine, or the machines of two agents.
 
 use std::path::PathBuf;
 
@@ -11,20 +11,20 @@ use crate::roles::receiver::Counting;
 use crate::roles::{DutOrder, Failure, Host, SendOrder, Sent, Taken, injector};
 use crate::topology::Topology;
 
-/// A site. A trial is `start`, `announce` where there are calls, `begin`, `send`, `sent`, `end`,
-/// `received`, in this order; after an error it is over.
+/// A site. A trial is `start`, `announce` for calls, `begin`, `send`, `sent`, `end`, `received`, in this order; an
+/// error ends it.
 #[derive(Debug)]
 pub enum Site {
-    /// On this machine.
+    /// This machine.
     Local(Box<Local>),
-    /// On others.
+    /// Other machines.
     Remote(Box<Agents>),
 }
 
-/// A topology, and what runs in it.
+/// A topology, and the processes in it.
 #[derive(Debug)]
 pub struct Local {
-    // Ended before the topology is.
+    // Dropped before the topology.
     running: Option<Running>,
     receiving: Option<Counting>,
     topology: Topology,
@@ -33,7 +33,7 @@ pub struct Local {
 }
 
 impl Local {
-    /// In this topology; `wirelane` is the program that sends, and that our sensors are.
+    /// A site in this topology; `wirelane` is the program that sends, and that our sensors are.
     pub fn new(topology: Topology, wirelane: PathBuf) -> Local {
         Local { running: None, receiving: None, topology, wirelane, number: 0 }
     }
@@ -55,7 +55,7 @@ impl Site {
         matches!(self, Site::Remote(_))
     }
 
-    /// Starts a sensor; when this returns, it captures.
+    /// Starts a sensor, and returns when it captures.
     ///
     /// # Errors
     /// As [`Failure`], here and below.
@@ -73,7 +73,7 @@ impl Site {
         }
     }
 
-    /// Sends what a sensor has to know before it is measured, and waits until it has taken that.
+    /// Sends packets that introduce calls to a sensor before the measurement, and waits until it has processed them.
     pub fn announce(&mut self, order: &SendOrder) -> Result<Sent, Failure> {
         let sent = self.send(order)?;
         match self {
@@ -83,7 +83,7 @@ impl Site {
         Ok(sent)
     }
 
-    /// Measures the sensor from now on, and counts at the receiver.
+    /// Starts the measurement of the sensor, and the count at the receiver.
     pub fn begin(&mut self) -> Result<(), Failure> {
         match self {
             Site::Local(here) => {
@@ -94,7 +94,7 @@ impl Site {
         }
     }
 
-    /// Sends; returns when everything is sent.
+    /// Sends all packets, and returns afterwards.
     pub fn send(&mut self, order: &SendOrder) -> Result<Sent, Failure> {
         match self {
             Site::Local(here) => {
@@ -106,7 +106,7 @@ impl Site {
         }
     }
 
-    /// Tells the sensor's side that everything is sent.
+    /// Notifies the sensor's side of the end of the sending.
     pub fn sent(&mut self) -> Result<(), Failure> {
         match self {
             Site::Local(here) => here.running().and_then(|(running, topology)| running.sent(topology)),
@@ -114,7 +114,7 @@ impl Site {
         }
     }
 
-    /// Packets behind all others, for a sensor that keeps the last ones back. Not by agents.
+    /// Sends packets after all others, for a sensor that delays the last ones. Not supported by agents.
     pub fn flush(&mut self, options: &str, cores: &[usize]) -> Result<(), Failure> {
         let Site::Local(here) = self else { return Ok(()) };
         let (topology, device) = (&here.topology, here.topology.sending()[0].to_owned());
@@ -122,7 +122,7 @@ impl Site {
             .map_err(Failure::Testbed)
     }
 
-    /// What the sensor has told so far, of packets captured and lost; none: it does not while it runs. Not by agents.
+    /// Captured and lost packets so far; `None`: the sensor does not report while it runs. Not supported by agents.
     pub fn told(&mut self) -> Result<Option<(u64, u64)>, Failure> {
         match self {
             Site::Local(here) => Ok(here.running()?.0.told()),
@@ -130,7 +130,7 @@ impl Site {
         }
     }
 
-    /// Has NAPI's threads come before all else, or not, from now on. Not by agents.
+    /// Sets the priority of NAPI threads from now on. Not supported by agents.
     pub fn settle(&mut self, order: &DutOrder) -> Result<(), Failure> {
         match self {
             Site::Local(here) => here.topology.settle(order).map_err(Failure::Testbed),
@@ -138,7 +138,8 @@ impl Site {
         }
     }
 
-    /// What has arrived at the receiver; none: there is none. To be called when the sensor is ended, which may pass packets on itself.
+    /// Number of packets at the receiver; `None`: there is no receiver. Call after the end of the sensor, which may
+    /// pass packets on, too.
     pub fn received(&mut self) -> Result<Option<u64>, Failure> {
         match self {
             Site::Local(here) => {
@@ -148,7 +149,7 @@ impl Site {
         }
     }
 
-    /// Lets the sensor take what is there, and ends it.
+    /// Waits until the sensor has processed all packets, and ends it.
     pub fn end(&mut self) -> Result<Taken, Failure> {
         match self {
             Site::Local(here) => {

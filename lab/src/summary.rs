@@ -1,4 +1,4 @@
-//! What the repetitions of each trial come to.
+//! Summary of the repetitions of each trial.
 
 use std::collections::BTreeMap;
 
@@ -12,19 +12,19 @@ use crate::schedule::{self, Case};
 use crate::suite::{Axis, Quantity, Rate, Suite};
 use crate::trial::Measured;
 
-/// The middle of several values, and their ends.
+/// Median and range of several values.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Spread {
-    /// The middle one, or between the two in the middle.
+    /// Median: the middle value, or the mean of the two middle ones.
     pub median: f64,
-    /// The lowest.
+    /// Lowest value.
     pub low: f64,
-    /// The highest.
+    /// Highest value.
     pub high: f64,
 }
 
 impl Spread {
-    /// Of these values; none: there are none.
+    /// Spread of these values; `None`: there are no values.
     pub fn of(mut values: Vec<f64>) -> Option<Spread> {
         values.sort_by(f64::total_cmp);
         let (low, high) = (*values.first()?, *values.last()?);
@@ -38,47 +38,48 @@ impl Spread {
     }
 }
 
-/// What trials of one case come to.
+/// Summary of the trials of one case.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Line {
     /// The case.
     pub case: Case,
     /// Trials that count.
     pub trials: usize,
-    /// Trials that do not: the generator fell short, or something went wrong.
+    /// Trials that do not count: the generator was too slow, or a failure occurred.
     pub left_out: usize,
-    /// Whether others disturbed every trial, so that what is here is of disturbed ones.
+    /// Whether all trials were disturbed, so that the values are of disturbed ones.
     pub disturbed: bool,
-    /// Packets offered a second.
+    /// Packets offered per second.
     pub offered: Option<Spread>,
-    /// Packets captured a second.
+    /// Packets captured per second.
     pub captured: Option<Spread>,
-    /// Packets analysed a second.
+    /// Packets analysed per second.
     pub analysed: Option<Spread>,
-    /// Part not captured.
+    /// Fraction not captured.
     pub loss: Option<Spread>,
     /// Nanoseconds per packet.
     pub cpu: Option<Spread>,
-    /// The same of the sensor in user space and in the kernel, and of NAPI's threads: medians.
+    /// CPU time of the sensor in user space and in the kernel, and of NAPI threads: medians.
     pub cpu_parts: Option<[f64; 3]>,
     /// Nanoseconds of the generator per packet.
     pub generator: Option<Spread>,
-    /// Of what each reference has captured in the same repetition: the reference, and the median.
+    /// Median ratio of captured packets to those of each reference in the same repetition.
     pub of: Vec<(String, f64)>,
-    /// The same of what this sensor has captured with the first of the entries, workers or RX queues that the suite varies.
+    /// The same relative to this sensor with the first of the entries, workers or RX queues that the suite varies.
     pub of_first: Option<f64>,
-    /// Other numbers that the sensor has told, by their names.
+    /// Other numbers that the sensor reports, by name.
     pub figures: Vec<(String, Spread)>,
-    /// At twice the rate that was found, packets captured a second as a part of it; and what was lost at four fifths of it after that.
+    /// At twice the rate that was found: packets captured per second relative to it; and the loss at four fifths of it
+    /// after that.
     pub overload: (Option<Spread>, Option<Spread>),
-    /// Packets a second that arrived at the receiver.
+    /// Packets per second that arrived at the receiver.
     pub passed_on: Option<Spread>,
-    /// For each goal of a search: the goal, the rate, and why it is not higher.
+    /// For each goal of a search: the goal, the rate, and the reason why it is not higher.
     pub found: Vec<(f64, Option<Spread>, String)>,
 }
 
 impl Line {
-    /// A quantity of it; of a search the one with the lowest goal.
+    /// Value of a quantity; for a search, the one with the lowest goal.
     pub fn value(&self, quantity: Quantity) -> Option<Spread> {
         match quantity {
             Quantity::Captured => self.captured,
@@ -91,7 +92,7 @@ impl Line {
         }
     }
 
-    /// Where it is on an axis.
+    /// Position on an axis.
     pub fn place(&self, axis: Axis) -> Option<f64> {
         let case = &self.case;
         match axis {
@@ -110,27 +111,27 @@ impl Line {
     }
 }
 
-/// All that a report shows.
+/// Contents of a report.
 #[derive(Clone, Debug)]
 pub struct Summary {
     /// A line for each case, in the order of the suite.
     pub lines: Vec<Line>,
-    /// DUTs that are not there, and why.
+    /// DUTs that are missing, and the reasons.
     pub skipped: BTreeMap<String, String>,
-    /// Trials that went wrong, and how.
+    /// Trials with failures, and their descriptions.
     pub faults: Vec<String>,
-    /// Trials and searches that a whole run has and this one has not yet.
+    /// Trials and searches that are not completed yet.
     pub missing: usize,
-    /// What curves over the offered rate say, by conditions.
+    /// Statements about curves over the offered rate, by conditions.
     pub said: Vec<(String, Vec<String>)>,
 }
 
-/// Adds up what is there.
+/// Summarises the available results.
 ///
 /// # Errors
-/// Where the folder of the results cannot be read.
+/// The folder of the results cannot be read.
 pub fn summarise(suite: &Suite, sensors: &Duts, results: &Results) -> Result<Summary> {
-    // What agents lack is known to whoever has asked them.
+    // Missing programs of agents are known only to the run that asked them.
     let skipped = match &suite.agent_devices {
         Some(_) => results.skipped()?.unwrap_or_default(),
         None => run::skipped(suite, sensors),
@@ -174,7 +175,7 @@ pub fn summarise(suite: &Suite, sensors: &Duts, results: &Results) -> Result<Sum
     Ok(summary)
 }
 
-/// The same case with another sensor, which cannot be told everything.
+/// The same case with another sensor, without the settings that the sensor does not support.
 fn same(suite: &Suite, case: &Case, adapter: &Adapter) -> Case {
     let told = |names: &[&str]| adapter.asks_for(names);
     Case {
@@ -187,7 +188,7 @@ fn same(suite: &Suite, case: &Case, adapter: &Adapter) -> Case {
     }
 }
 
-/// The case with the first of what the suite varies; none: it is this one, or nothing is varied.
+/// The case with the first of the values that the suite varies; `None`: it is this case, or no value is varied.
 fn first(suite: &Suite, case: &Case) -> Option<Case> {
     let mut first = case.clone();
     if suite.entries.len() > 1 && case.entries.is_some() {
@@ -200,7 +201,7 @@ fn first(suite: &Suite, case: &Case) -> Option<Case> {
     (first != *case).then_some(first)
 }
 
-/// The median over repetitions in which both count, of what one has captured to what the other has.
+/// Median ratio of captured packets over the repetitions in which both count.
 fn ratio(rows: &[&Row], others: &[&Row]) -> Option<f64> {
     let counts = |row: &&&Row| row.search.is_empty() && row.measured.counts();
     let of = |row: &&Row| {
@@ -215,7 +216,7 @@ fn line(case: Case, rows: &[&Row], found: &[&FoundRow]) -> Line {
     let plain: Vec<&Measured> =
         rows.iter().filter(|row| row.search.is_empty()).map(|row| &row.measured).collect();
     let good: Vec<&Measured> = plain.iter().copied().filter(|one| one.counts()).collect();
-    // On a machine that is never quiet those stand that others disturbed, and that is said.
+    // On a machine that is always disturbed, disturbed trials are used, and marked.
     let usable = |one: &&Measured| !one.is_of_no_use();
     let rest: Vec<&Measured> = plain.iter().copied().filter(usable).collect();
     let disturbed = good.is_empty() && !rest.is_empty();
@@ -254,13 +255,13 @@ fn line(case: Case, rows: &[&Row], found: &[&FoundRow]) -> Line {
     }
 }
 
-/// Medians of the parts of CPU time.
+/// Medians of the shares of CPU time.
 fn cpu_parts(used: &[&Measured]) -> Option<[f64; 3]> {
     let part = |at: usize| Spread::of(used.iter().map(|one| one.cpu_parts_ns()[at]).collect());
     Some([part(0)?.median, part(1)?.median, part(2)?.median])
 }
 
-/// Figures by their names, each over the trials that have it.
+/// Figures by name, each over the trials that have it.
 fn figures(used: &[&Measured]) -> Vec<(String, Spread)> {
     let mut values: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
     for (name, value) in used.iter().flat_map(|one| &one.figures) {
@@ -269,7 +270,7 @@ fn figures(used: &[&Measured]) -> Vec<(String, Spread)> {
     values.into_iter().filter_map(|(name, values)| Some((name.to_owned(), Spread::of(values)?))).collect()
 }
 
-/// Whether packets were counted once for each worker: then more were captured than were sent.
+/// Whether packets were counted once for each worker: then more were captured than sent.
 fn case_copies(used: &[&Measured]) -> bool {
     used.iter().any(|one| one.captured > one.offered)
 }

@@ -8,10 +8,10 @@ use crate::duts::Duts;
 use crate::suite::{Quantity, Suite};
 use crate::summary::{Line, Spread, Summary};
 
-/// Of the columns those that say what was measured.
+/// Number of columns with conditions.
 const CONDITIONS: usize = 11;
 
-/// The columns of the table.
+/// Columns of the table.
 const COLUMNS: [&str; CONDITIONS + 4] = [
     "sensor",
     "size",
@@ -30,12 +30,12 @@ const COLUMNS: [&str; CONDITIONS + 4] = [
     "notes",
 ];
 
-/// What is behind the first columns of a line.
+/// Cell with a median in thousands.
 fn value(spread: Option<Spread>) -> String {
     spread.map_or_else(|| "-".to_owned(), |spread| format!("{:.1}", spread.median / 1e3))
 }
 
-/// What there is to say about a line, for people.
+/// Notes about a line, for people.
 fn notes(line: &Line) -> String {
     let mut notes = Vec::new();
     for (goal, rate, bound) in &line.found {
@@ -76,7 +76,7 @@ fn notes(line: &Line) -> String {
     notes.join(", ")
 }
 
-/// A line's cells, as [`COLUMNS`].
+/// Cells of a line, as in [`COLUMNS`].
 fn cells(line: &Line) -> Vec<String> {
     let case = &line.case;
     let or_none = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
@@ -100,7 +100,7 @@ fn cells(line: &Line) -> Vec<String> {
     ]
 }
 
-/// The table: its head, and a row for each line. Columns that say nothing of any line are left out.
+/// Table with a header, and a row for each line. Columns that are empty in all lines are left out.
 pub fn rows(summary: &Summary) -> Vec<Vec<String>> {
     let mut rows: Vec<Vec<String>> = vec![COLUMNS.map(str::to_owned).to_vec()];
     rows.extend(summary.lines.iter().map(cells));
@@ -115,7 +115,7 @@ pub fn rows(summary: &Summary) -> Vec<Vec<String>> {
     rows
 }
 
-/// Everything as text.
+/// The whole summary as text.
 pub fn table(suite: &Suite, summary: &Summary) -> String {
     let rows = rows(summary);
     let columns = rows[0].len();
@@ -126,7 +126,7 @@ pub fn table(suite: &Suite, summary: &Summary) -> String {
         let mut line = String::new();
         for (at, (cell, width)) in row.iter().zip(&widths).enumerate() {
             let space = " ".repeat(width - cell.chars().count());
-            // Names to the left, numbers to the right.
+            // Names are aligned to the left, numbers to the right.
             let is_name = at == 0 || at + 1 == columns;
             line += &if is_name { format!("{cell}{space}  ") } else { format!("{space}{cell}  ") };
         }
@@ -153,15 +153,15 @@ pub fn table(suite: &Suite, summary: &Summary) -> String {
     text
 }
 
-/// As in `a=1.000000; b=2.000000`.
+/// Text like `a=1.000000; b=2.000000`.
 fn list<'a>(all: impl Iterator<Item = (&'a String, f64)>) -> String {
     all.map(|(name, value)| format!("{name}={value:.6}")).collect::<Vec<_>>().join("; ")
 }
 
-/// The medians and their spread, as CSV.
+/// Medians and their ranges as CSV.
 ///
 /// # Errors
-/// None that can be: it is written to memory.
+/// Does not occur: the output is in memory.
 pub fn csv(sensors: &Duts, summary: &Summary) -> Result<String> {
     let mut writer = csv::Writer::from_writer(Vec::new());
     let quantities = [

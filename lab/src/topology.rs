@@ -1,4 +1,5 @@
-//! The topology of trials: two network namespaces with a veth pair between them, and with a receiver a third one behind.
+//! Topology of trials: two network namespaces with a veth pair between them, and a third one with a receiver if
+//! required.
 //!
 //! ```text
 //! holder of the injector's namespace          holder of the sensor's namespace
@@ -9,7 +10,7 @@
 //! holder of the receiver's namespace                         v
 //!   rx  <-------------------- veth -------------------->  out
 //! ```
-//! A namespace is held by a process that sleeps, and nothing else: it has no name, so when its processes are gone, it is.
+//! A namespace is held by a sleeping process and has no name, so it disappears with its processes.
 
 use std::fs;
 use std::process::Command;
@@ -24,57 +25,57 @@ use crate::roles::receiver::Counting;
 use crate::roles::{DutOrder, Host};
 use crate::suite::Napi;
 
-/// The generator's device; further ones have a number behind it.
+/// Device of the generator; further ones have a number as suffix.
 const SENDING: &str = "tx";
 
-/// The receiver's device, and where the sensor's namespace passes packets on to it.
+/// Device of the receiver, and the sensor's device that passes packets on to it.
 const RECEIVING: &str = "rx";
 const PASSING: &str = "out";
 
-/// How a topology is built.
+/// Parameters of a topology.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// Pairs of devices.
+    /// Number of device pairs.
     pub devices: u32,
     /// RX queues.
     pub queues: u32,
-    /// Bytes of a frame behind its Ethernet header, at most.
+    /// Maximum bytes of a frame after its Ethernet header.
     pub mtu: u32,
-    /// Where NAPI works.
+    /// NAPI context.
     pub napi: Napi,
-    /// Nice value of all that runs there.
+    /// Nice value of all processes in it.
     pub nice: i32,
     /// Whether packets could be merged (TCP, captures): then GRO is off.
     pub merges: bool,
-    /// Whether there is a receiver, which what comes in is passed on to.
+    /// Whether there is a receiver, to which received packets are passed on.
     pub receiver: bool,
 }
 
-/// A topology. It is gone when dropped, and when this process is gone.
+/// A topology. It disappears when dropped, and when this process ends.
 #[derive(Debug)]
 pub struct Topology {
     injector: Holder,
     sensor: Holder,
     receiver: Option<Holder>,
-    /// The sensor's devices, with commas.
+    /// Devices of the sensor, separated by commas.
     device: String,
-    /// Pairs of devices: where is sent, and where is captured.
+    /// Pairs of devices: for sending, and for capturing.
     pairs: Vec<(String, String)>,
     plan: Plan,
-    /// NAPI's kernel threads.
+    /// Kernel threads of NAPI.
     napi: Vec<u32>,
 }
 
 impl Topology {
-    /// Builds one; when this returns, its link is up. Needs root.
+    /// Builds a topology, and returns when its link is up. Needs root.
     ///
     /// # Errors
-    /// Where the kernel or a tool refuses.
+    /// The kernel or a tool reports an error.
     pub fn new(plan: &Plan) -> Result<Topology> {
         let mut injector = Holder::new("the injector's namespace", true)?;
         let mut sensor = Holder::new("the sensor's namespace", true)?;
         (injector.nice, sensor.nice) = (plan.nice, plan.nice);
-        // Kernel threads are named after the device, and other beds have one too.
+        // Kernel threads are named after the device, which must differ from those of other test-beds.
         let device = format!("w{}x", std::process::id());
         let name = |name: &str, at: u32| if at == 0 { name.to_owned() } else { format!("{name}{at}") };
         let pairs: Vec<_> = (0..plan.devices).map(|at| (name(SENDING, at), name(&device, at))).collect();
@@ -93,7 +94,7 @@ impl Topology {
         Ok(topology)
     }
 
-    /// Makes a pair of devices.
+    /// Creates a pair of devices.
     fn join(&self, sending: &str, device: &str) -> Result<()> {
         let plan = &self.plan;
         let queues = format!("numrxqueues {0} numtxqueues {0}", plan.queues);
@@ -105,20 +106,21 @@ impl Topology {
         for (holder, name) in [(&self.injector, sending), (&self.sensor, device)] {
             self.prepare(holder, name)?;
         }
-        // Without an XDP program a veth has NAPI, and takes frames of --method kernel, only while GRO is on. The other end
-        // hears of it only where it is turned on while the device is up (veth_set_features() in drivers/net/veth.c).
+        // Without an XDP program, a veth has NAPI, and accepts frames of --method kernel, only while GRO is on. The
+        // other end learns this only if it is turned on while the device is up (veth_set_features() in
+        // drivers/net/veth.c).
         if !plan.merges {
             self.tool(&self.sensor, &format!("ethtool -K {device} gro on"))?;
         }
         if plan.napi != Napi::Inline {
-            // The kernel knows no NAPI to thread before the device is up.
+            // The kernel has no NAPI instance for a thread before the device is up.
             let write = format!("echo 1 >/sys/class/net/{device}/threaded");
             run(&self.sensor, &["sh", "-c", &write]).context("NAPI in threads needs Linux 5.12")?;
         }
         Ok(())
     }
 
-    /// Has what comes in on the sensor's devices, and is left to the host, go on to the receiver.
+    /// Passes packets that arrive on the sensor's devices, and are left to the host, on to the receiver.
     fn pass_on(&self, receiver: &Holder) -> Result<()> {
         let far = receiver.pid();
         let here = |words: &str| self.tool(&self.sensor, words);
@@ -128,7 +130,7 @@ impl Topology {
         }
         for (_, device) in &self.pairs {
             here(&format!("tc qdisc add dev {device} clsact"))?;
-            // Behind whatever a sensor puts there. Of the classifiers that take everything u32 is in most kernels.
+            // After the programs of a sensor. Of the classifiers that match all packets, u32 is in most kernels.
             here(&format!(
                 "tc filter add dev {device} ingress pref 65535 protocol all u32 match u32 0 0 action mirred egress redirect \
                  dev {PASSING}"
@@ -138,7 +140,7 @@ impl Topology {
         Ok(())
     }
 
-    /// Sets a device up that is there.
+    /// Configures an existing device and sets it up.
     fn prepare(&self, holder: &Holder, name: &str) -> Result<()> {
         self.tool(holder, &format!("ip link set dev {name} mtu {}", self.plan.mtu))?;
         self.tool(holder, &format!("ethtool -K {name} tso off gso off gro off tx off"))?;
@@ -146,44 +148,44 @@ impl Topology {
         Ok(())
     }
 
-    /// How it was built.
+    /// Its parameters.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// The devices to send from.
+    /// Devices to send from.
     pub fn sending(&self) -> Vec<&str> {
         self.pairs.iter().map(|(sends, _)| sends.as_str()).collect()
     }
 
-    /// Where the generator runs.
+    /// Holder of the generator's namespace.
     pub fn injector(&self) -> &Holder {
         &self.injector
     }
 
-    /// Where the sensor runs.
+    /// Holder of the sensor's namespace.
     pub fn sensor(&self) -> &Holder {
         &self.sensor
     }
 
-    /// The sensor's devices, with commas.
+    /// Devices of the sensor, separated by commas.
     pub fn devices(&self) -> &str {
         &self.device
     }
 
-    /// Counts what arrives at the receiver from now on; none: there is none.
+    /// Starts to count packets at the receiver; `None`: there is no receiver.
     ///
     /// # Errors
-    /// Where the kernel does not say.
+    /// The kernel reports an error.
     pub fn receives(&self) -> Result<Option<Counting>> {
         let begin = |holder: &Holder| Counting::begin(&holder.root().join("sys"), RECEIVING);
         self.receiver.as_ref().map(begin).transpose()
     }
 
-    /// Whether all holders are there.
+    /// Checks that all holders are running.
     ///
     /// # Errors
-    /// Which one has ended.
+    /// The first holder that has ended.
     pub fn check(&mut self) -> Result<()> {
         self.injector.check()?;
         self.sensor.check()?;
@@ -194,7 +196,8 @@ impl Topology {
         run(holder, &words.split_whitespace().collect::<Vec<_>>())
     }
 
-    /// A device gets its queueing discipline a moment after its carrier, and drops what is sent before.
+    /// Waits for the carrier and a little longer: a device drops packets before it has its queueing discipline, shortly
+    /// after the carrier.
     fn wait_for_carrier(&self) -> Result<()> {
         let end = Instant::now() + Duration::from_secs(10);
         let both = |(sends, captures): &'_ (String, String)| {
@@ -236,10 +239,10 @@ impl Host for Topology {
         self.sensor.folder(name)
     }
 
-    /// Puts NAPI's threads on these cores in turn, since attaching a program makes new ones. Where NAPI is inline a sensor may have
-    /// given it threads, and has placed them.
+    /// Places NAPI threads on these cores in turn, since attaching a program creates new ones. With inline NAPI, a
+    /// sensor may have enabled threads, and has placed them itself.
     fn settle(&mut self, order: &DutOrder) -> Result<()> {
-        // The first name is where those of the others begin.
+        // The first name is a prefix of the others.
         self.napi = napi_threads(&self.pairs[0].1)?;
         if self.plan.napi == Napi::Inline {
             return Ok(());
@@ -273,7 +276,7 @@ impl Host for Topology {
     }
 }
 
-/// NAPI's kernel threads of devices whose names begin so, in the order of its RX queues, in which the kernel starts them.
+/// NAPI threads of devices with this name prefix, in the order of RX queues, in which the kernel starts them.
 fn napi_threads(device: &str) -> Result<Vec<u32>> {
     let start = format!("napi/{device}");
     let mut found = Vec::new();

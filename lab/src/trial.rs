@@ -1,4 +1,4 @@
-//! One trial: one sensor, one stretch of traffic, and where every packet of it went.
+//! One trial: one sensor, one period of traffic, and the account of every packet.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,111 +13,111 @@ use crate::site::Site;
 use crate::suite::{Method, Napi, Rate, Suite};
 use crate::web;
 
-/// Below this share of the rate that was asked for, the rate was another one.
+/// Minimum fraction of the requested rate; below it, the trial had another rate.
 const LEAST_OFFERED: f64 = 0.995;
-/// What disturbs a trial: more than this share of a core used by other programs, which is above the error of the kernel's clock
-/// ticks in a trial of 0.3 s, or taken by the hypervisor.
+/// Limits for disturbances: fractions of a core used by other programs (above the error of the kernel's clock ticks in
+/// a trial of 0.3 s), or taken by the hypervisor.
 const MOST_OTHERS: f64 = 0.08;
 const MOST_STEAL: f64 = 0.02;
 
-/// Of calls at full speed so many packets are made for each second that a trial should take: it takes as long as it takes.
+/// Number of packets of calls at full speed per second of the requested duration; the trial takes as long as they need.
 const FULL_SPEED: f64 = 1_000_000.0;
 
-/// What comes before all else on a core for longer is held back (sched_rt_runtime_us in sched(7)).
+/// The kernel throttles threads that occupy a core at real-time priority for longer (sched_rt_runtime_us in sched(7)).
 const LONGEST_FIRST: Duration = Duration::from_millis(950);
 
-/// Why a trial says nothing about the sensor at this rate.
+/// Reason of a trial that has no result about the sensor at this rate: too few packets were sent.
 pub const FELL_SHORT: &str = "generator fell short";
-/// The same: what it sent was not all that there was.
+/// Reason of a trial that has no result: the device also sent packets of other programs.
 const FOREIGN: &str = "somebody else sent";
 
-/// What happened in a trial. Counts are packets.
+/// Measurements of a trial. Counts are packets.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Measured {
-    /// Handed to the kernel by the generator.
+    /// Passed to the kernel by the generator.
     pub offered: u64,
-    /// Of these, sent by its device; the others found no room in the sensor's device.
+    /// Sent by its device; the others found no room in the sensor's device.
     pub sent: u64,
-    /// Seen by the sensor, where it tells.
+    /// Seen by the sensor, if it reports this.
     pub seen: Option<u64>,
-    /// Taken in by it.
+    /// Captured by the sensor.
     pub captured: u64,
-    /// Of these, analysed.
+    /// Analysed by the sensor.
     pub analysed: u64,
-    /// Lost by its own count.
+    /// Lost, as the sensor reports.
     pub lost: u64,
-    /// Not wanted, by its own count.
+    /// Filtered out, as the sensor reports.
     pub aside: u64,
-    /// Sent, and in none of the other places.
+    /// Sent, and in none of the other counts.
     pub unaccounted: i64,
-    /// Of what was sent, what the sensor's machine has passed on to the receiver; none: there is no receiver. This is beside the
-    /// sensor's own account: a sensor that gets copies captures what goes on.
+    /// Sent packets that the sensor's machine passed on to the receiver; `None`: there is no receiver. Independent of
+    /// the sensor's own account: a sensor of copies captures packets that are also passed on.
     pub passed_on: Option<u64>,
-    /// Time for which the generator sent, in seconds.
+    /// Duration of sending, in seconds.
     pub duration_s: f64,
-    /// How long the sensor worked on after that, in seconds: CPU time, by its cores. What it takes out of full buffers then
-    /// is no throughput.
+    /// Work of the sensor after that, in seconds: CPU time divided by its cores. Packets that it then takes from full
+    /// buffers do not count as throughput.
     pub late_s: f64,
-    /// CPU time of the sensor's process, in seconds.
+    /// CPU time of the sensor's processes, in seconds.
     pub sensor_cpu_s: f64,
-    /// The part of it in user space.
+    /// Share of it in user space.
     pub sensor_user_s: f64,
-    /// CPU time of NAPI's threads, in seconds.
+    /// CPU time of NAPI threads, in seconds.
     pub napi_cpu_s: f64,
     /// CPU time of the generator's process, in seconds.
     pub generator_cpu_s: f64,
-    /// Of each core the part of the time in which it worked, as in `0:0.99 1:0.45`.
+    /// Load of each core, as in `0:0.99 1:0.45`.
     pub cores: String,
-    /// The largest part of a core that others used.
+    /// Largest fraction of a core that other programs used.
     pub others: f64,
-    /// The largest part of a core that the hypervisor took.
+    /// Largest fraction of a core that the hypervisor took.
     pub steal: f64,
-    /// Other numbers that the sensor has told, by their names.
+    /// Other numbers that the sensor reports, by name.
     pub figures: BTreeMap<String, f64>,
-    /// Why this trial does not count; empty: it does.
+    /// Reason why this trial does not count; empty: it counts.
     pub invalid: String,
-    /// What went wrong; empty: nothing.
+    /// Description of a failure; empty: none.
     pub fault: String,
 }
 
 impl Measured {
-    /// A trial that could not be carried out.
+    /// A trial that could not be run.
     pub fn failed(fault: String) -> Measured {
         Measured { fault, ..Measured::default() }
     }
 
-    /// Whether it says something about the sensor.
+    /// Whether it is a valid result about the sensor.
     pub fn counts(&self) -> bool {
         self.invalid.is_empty() && self.fault.is_empty()
     }
 
-    /// Whether it says nothing, not even about a disturbed sensor.
+    /// Whether it has no result, not even one about a disturbed sensor.
     pub fn is_of_no_use(&self) -> bool {
         !self.fault.is_empty() || [FELL_SHORT, FOREIGN].contains(&self.invalid.as_str())
     }
 
-    /// Packets offered a second.
+    /// Packets offered per second.
     pub fn offered_pps(&self) -> f64 {
         per_second(self.offered, self.duration_s)
     }
 
-    /// Packets captured a second.
+    /// Packets captured per second.
     pub fn captured_pps(&self) -> f64 {
         per_second(self.captured, self.duration_s + self.late_s)
     }
 
-    /// Packets analysed a second.
+    /// Packets analysed per second.
     pub fn analysed_pps(&self) -> f64 {
         per_second(self.analysed, self.duration_s + self.late_s)
     }
 
-    /// Packets a second that arrived at the receiver.
+    /// Packets per second that arrived at the receiver.
     pub fn passed_on_pps(&self) -> Option<f64> {
         self.passed_on.map(|packets| per_second(packets, self.duration_s))
     }
 
-    /// Part of the packets that were offered and not captured, of a sensor that gets each once. What it did not want it has
-    /// not lost.
+    /// Fraction of the offered packets that were not captured, for a sensor that gets each once. Packets that the
+    /// sensor filtered out are not lost.
     pub fn loss(&self) -> f64 {
         1.0 - (self.captured + self.aside) as f64 / self.offered.max(1) as f64
     }
@@ -127,14 +127,14 @@ impl Measured {
         self.duration_s * 1e9 / self.offered.max(1) as f64
     }
 
-    /// CPU time per packet captured, in nanoseconds: of the sensor in user space and in the kernel, and of NAPI's threads.
+    /// CPU time per captured packet, in nanoseconds: of the sensor in user space and in the kernel, and of NAPI.
     pub fn cpu_parts_ns(&self) -> [f64; 3] {
         let kernel = (self.sensor_cpu_s - self.sensor_user_s).max(0.0);
         [self.sensor_user_s, kernel, self.napi_cpu_s]
             .map(|seconds| seconds * 1e9 / self.captured.max(1) as f64)
     }
 
-    /// CPU time of sensor and NAPI threads per packet captured, in nanoseconds.
+    /// CPU time of sensor and NAPI threads per captured packet, in nanoseconds.
     pub fn cpu_ns(&self) -> f64 {
         (self.sensor_cpu_s + self.napi_cpu_s) * 1e9 / self.captured.max(1) as f64
     }
@@ -147,7 +147,7 @@ pub(crate) fn per_second(packets: u64, seconds: f64) -> f64 {
 /// Runs a trial at this rate for about this time.
 ///
 /// # Errors
-/// Where the test-bed does not work. What a sensor does wrong is [`Measured::fault`], and so is an agent that goes away.
+/// The test-bed fails. A failure of a sensor is [`Measured::fault`], and so is an agent that disconnects.
 pub fn run(
     place: &mut Site,
     suite: &Suite,
@@ -203,7 +203,7 @@ pub fn run(
         generator_cpu_s: sent.cpu_s,
         cores: cores(&sent.load, &taken.load, away),
         others: if case.shares_cores(suite) {
-            // Cores that both have: what the generator used there is no other program's.
+            // On shared cores, the use by the generator is not a disturbance.
             let generator = sent.cpu_s / sent.duration_s.max(1e-9) / case.cores.len() as f64;
             (taken.load.others - generator).max(0.0)
         } else {
@@ -217,7 +217,7 @@ pub fn run(
     measured.invalid = if sent.foreign > 0 {
         FOREIGN.to_owned()
     } else {
-        // Of calls all packets are sent, however long that takes.
+        // All packets of calls are sent, however long that takes.
         let late = match rate {
             Rate::Pps(pps) => {
                 (case.calls.is_some() || suite.traffic.web) && measured.offered_pps() < LEAST_OFFERED * pps
@@ -229,7 +229,7 @@ pub fn run(
     Ok(measured)
 }
 
-/// As in `0:0.99 1:0.45`; of two machines, which have the same numbers, as in `injector/0:0.99 sensor/0:0.45`.
+/// Text like `0:0.99 1:0.45`; with two machines, whose core numbers overlap, `injector/0:0.99 sensor/0:0.45`.
 fn cores(injector: &Load, sensor: &Load, away: bool) -> String {
     let names = if away { ["injector/", "sensor/"] } else { ["", ""] };
     let of = |(load, name): (&Load, &str)| {
@@ -272,7 +272,7 @@ pub(crate) fn send_order(suite: &Suite, case: &Case, rate: &Rate, duration: Dura
             Some(Replay { recording, speed: speed.to_owned(), passes: 1 })
         }
         _ if traffic.web => {
-            // As fast as can be is no rate: then it is some clients at once.
+            // Without a rate, the replay at full speed has a number of concurrent clients.
             let clients =
                 (pps.unwrap_or(web::FULL_SPEED) * seconds / web::REQUESTS as f64).ceil().max(1.0) as u64;
             let speed = pps.map_or(Ok("max".to_owned()), web::speed)?;
@@ -280,7 +280,7 @@ pub(crate) fn send_order(suite: &Suite, case: &Case, rate: &Rate, duration: Dura
         }
         _ => None,
     };
-    // Frames of the method "kernel" all come in on the RX queue of the core that sends them.
+    // Frames of the method "kernel" all arrive on the RX queue of the core that sends them.
     let one_queue = suite.per_core && case.queues > 1;
     let method = if one_queue { Method::Socket } else { traffic.method };
     let napi = case.napi.unwrap_or(suite.napi[0]);
@@ -294,7 +294,7 @@ pub(crate) fn send_order(suite: &Suite, case: &Case, rate: &Rate, duration: Dura
         method,
         pps,
         duration_s: seconds,
-        // Live frames take a whole core, and what the kernel has to do there beside them would starve behind them.
+        // Live frames occupy a whole core, and other kernel work on it would starve.
         first: napi == Napi::ThreadsPaced
             && pps.is_some()
             && duration < LONGEST_FIRST
@@ -305,13 +305,13 @@ pub(crate) fn send_order(suite: &Suite, case: &Case, rate: &Rate, duration: Dura
     })
 }
 
-/// What is sent so that the sensor knows of these calls before they speak.
+/// Signalling that introduces these calls to the sensor before their media.
 fn announcement(order: &SendOrder, calls: u32) -> SendOrder {
     let recording = Recording::Signalling(calls);
     SendOrder { replay: Some(Replay { recording, speed: "recorded".to_owned(), passes: 1 }), ..order.clone() }
 }
 
-/// What was taken but for what was announced before, which must all have been.
+/// Counts without the messages that were sent before the trial, all of which must have been captured.
 fn without(taken: Taken, announced: &Sent, copies: u64) -> Result<Taken> {
     ensure!(
         announced.sent == announced.offered,
@@ -333,19 +333,19 @@ fn without(taken: Taken, announced: &Sent, copies: u64) -> Result<Taken> {
     })
 }
 
-/// How often a sensor counts a packet.
+/// Number of times that a sensor counts each packet.
 fn copies(adapter: &Adapter, case: &Case) -> u64 {
     if adapter.copies { case.workers.unwrap_or(1) as u64 } else { 1 }
 }
 
-/// Holds what was sent against what the sensor says; `away`: on another machine.
+/// Compares the sent packets with the sensor's report; `away`: on another machine.
 fn account(measured: &mut Measured, adapter: &Adapter, case: &Case, web: bool, away: bool) {
     let copies = copies(adapter, case);
     let told = measured.captured + measured.lost + measured.aside;
     measured.unaccounted = (measured.sent * copies).cast_signed() - told.cast_signed();
-    // Between machines cards and switches lose packets before any sensor; none is made there.
+    // Between machines, cards and switches lose packets before the sensor, and do not create any.
     let lost_on_the_way = away && measured.unaccounted > 0
-        // Of requests, those with a packet among the lost ones.
+        // For web traffic, these are requests with at least one lost packet.
         || web && (measured.sent < measured.offered || measured.figures.get(web::LOST).is_some_and(|lost| *lost > 0.0));
     if adapter.exact && measured.unaccounted != 0 && !lost_on_the_way {
         measured.fault = format!(
@@ -356,7 +356,7 @@ fn account(measured: &mut Measured, adapter: &Adapter, case: &Case, web: bool, a
     }
 }
 
-/// Whether a sensor has had those packets that it wants; some of these may have found no room in its device.
+/// Checks that a sensor received the packets that it selects, except those that found no room in its device.
 fn check_wanted(measured: &mut Measured, adapter: &Adapter, taken: &Taken) {
     let (Some(wanted), Some(had)) = (&adapter.wanted, taken.wanted) else { return };
     let most = wanted.of(measured.offered);
@@ -369,7 +369,7 @@ fn check_wanted(measured: &mut Measured, adapter: &Adapter, taken: &Taken) {
     }
 }
 
-/// Why a trial does not count; empty: it does.
+/// Reason why a trial does not count; empty: it counts.
 fn disturbance(measured: &Measured, rate: &Rate, duration: Duration, late: bool) -> &'static str {
     let short = match rate {
         Rate::Pps(pps) => late || (measured.offered as f64) < LEAST_OFFERED * pps * duration.as_secs_f64(),
@@ -492,7 +492,7 @@ mod tests {
         assert!((one.loss() - 0.09).abs() < 1e-9, "{}", one.loss());
         let cpu = Measured { sensor_cpu_s: 0.0009, napi_cpu_s: 0.0009, ..one };
         assert!((cpu.cpu_ns() - 2000.0).abs() < 1e-6);
-        // 900 packets in half a second and another one.
+        // 900 packets in half a second plus another half.
         let late = Measured { late_s: 0.5, ..measured() };
         assert!((late.captured_pps() - 900.0).abs() < 1e-9 && (late.offered_pps() - 2000.0).abs() < 1e-9);
         assert!(Measured::failed("x".into()).captured_pps() == 0.0);

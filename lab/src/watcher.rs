@@ -1,7 +1,7 @@
-//! What this process has started and waits for, and a process that ends it when this one is gone.
+//! List of the processes that this process has started, and a watcher process that kills them when this one is gone.
 //!
-//! The kernel's signal for the death of a parent is not enough: it is forgotten where a program gives up its user or rights, as
-//! sensors do, and it is for one process and not for those that this has started.
+//! The kernel's signal for the death of a parent is not sufficient: it is cleared when a program changes its user or
+//! privileges, as sensors do, and it applies to one process and not to its descendants.
 
 use std::io::Write;
 use std::process::{ChildStdin, Command, Stdio};
@@ -12,7 +12,8 @@ use anyhow::{Context, Result};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 
-/// Keeps what has begun (`+ PID`) and not ended (`- PID`) until nobody tells any more, and kills that, with its sessions.
+/// Keeps the list of processes that have begun (`+ PID`) and not ended (`- PID`) until its input ends, and then kills
+/// them with their sessions.
 const WATCH: &str = r#"trap "" INT TERM HUP QUIT
 live=" "
 while read -r what pid; do
@@ -27,9 +28,9 @@ for pid in $live; do
 done"#;
 
 struct Running {
-    /// Where the watcher is told; none: nothing was ever started.
+    /// Input of the watcher; `None`: no process was started yet.
     watcher: Option<ChildStdin>,
-    /// Processes, with the threads that have started them.
+    /// Processes, with the threads that started them.
     pids: Vec<(ThreadId, u32)>,
 }
 
@@ -39,14 +40,14 @@ fn running() -> MutexGuard<'static, Running> {
     RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// This thread has started a process, with a session of its own.
+/// Registers a process that this thread has started in a session of its own.
 ///
 /// # Errors
-/// Where there is nobody to end it after this process.
+/// The watcher cannot be started.
 pub fn started(pid: u32) -> Result<()> {
     let mut running = running();
     if running.watcher.is_none() {
-        // Nobody's signal is for it: a session of its own.
+        // In a session of its own, so that it receives no signals for others.
         let mut command = Command::new("setsid");
         command.args(["sh", "-c", WATCH]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         running.watcher = command.spawn().context("starting a shell")?.stdin.take();
@@ -59,21 +60,21 @@ pub fn started(pid: u32) -> Result<()> {
     Ok(())
 }
 
-/// A process is about to be waited for.
+/// Removes a process that is about to be reaped.
 pub fn ended(pid: u32) {
     let mut running = running();
     running.pids.retain(|(_, running)| *running != pid);
     if let Some(watcher) = &mut running.watcher {
-        // One that was ended by somebody ends nothing.
+        // If the watcher was killed, this has no effect.
         let _ = watcher.write_all(format!("- {pid}\n").as_bytes());
     }
 }
 
-/// Kills what a thread has started and still waits for, with all of its sessions.
+/// Kills the processes that a thread has started and not reaped, with all of their sessions.
 pub fn kill_all_of(thread: ThreadId) {
     for (_, pid) in running().pids.iter().filter(|(of, _)| *of == thread) {
         if let Ok(pid) = i32::try_from(*pid) {
-            // Its session, and the process itself where that has none of its own yet.
+            // Its session, and the process itself if it has not created one yet.
             let _ = killpg(Pid::from_raw(pid), Signal::SIGKILL);
             let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
         }

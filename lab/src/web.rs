@@ -1,4 +1,4 @@
-//! Web traffic, recorded once in a process and sent again at any rate: nginx's answers to wrk.
+//! Web traffic: responses of nginx to wrk, recorded once per process and replayed at any rate.
 //!
 //! ```text
 //!   wrk -- veth -- nginx      in a topology of their own; tcpdump on nginx's side
@@ -7,8 +7,8 @@
 //!   the recording, once for each client address it is given, a packet a microsecond  -> a file to replay
 //! ```
 //!
-//! Copies are connections of other clients, since what is sent again in one that is over is no new transaction. Addresses of
-//! Ethernet are nobody's in a trial: packets come as from a mirror port, and the host's stack leaves them alone.
+//! Copies are connections of other clients, since a replay within a finished connection would not be a new transaction.
+//! The Ethernet addresses are unused ones: packets arrive as from a mirror port, and the host's stack ignores them.
 
 use std::fs;
 use std::path::Path;
@@ -28,34 +28,34 @@ use crate::roles::Sent;
 use crate::suite::Napi;
 use crate::topology::{Plan, Topology};
 
-/// Requests of a recording.
+/// Number of requests in a recording.
 pub const REQUESTS: u64 = 1000;
-/// Requests at full speed, for each second that a trial should take.
+/// Requests at full speed, per second of the requested duration.
 pub const FULL_SPEED: f64 = 20_000.0;
-/// The figure of a sensor that says how many packets were lost, since its counts are of requests.
+/// Figure of a sensor with the number of lost packets, since its counts are of requests.
 pub const LOST: &str = "packets lost";
-/// Connections of wrk that are open at a time; nginx closes each after so many requests, and another one is opened.
+/// Number of concurrent connections of wrk; nginx closes each after this many requests, and wrk opens a new one.
 const CONNECTIONS: u32 = 16;
 const PER_CONNECTION: u32 = 50;
-/// Pages: names, bytes, and how many of ten requests ask for them. A response has 11 kB in the mean.
+/// Pages: names, bytes, and share of ten requests. A response has 11 kB on average.
 const PAGES: [(&str, usize, usize); 4] =
     [("1k", 1 << 10, 4), ("4k", 4 << 10, 3), ("16k", 16 << 10, 2), ("64k", 64 << 10, 1)];
-/// Where nginx listens, and the client's address.
+/// Address of nginx, and the client's address.
 const SERVER: &str = "10.77.0.2";
 const CLIENT: [u8; 4] = [10, 77, 0, 1];
 const PORT: u16 = 8080;
-/// From one packet of a replay to the next at speed 1, and when the first one is.
+/// Interval between packets of a replay at speed 1, and time of the first one.
 const STEP_NS: u64 = 1000;
 const NOON_NS: u64 = 1_700_000_000_000_000_000;
-/// How long anything here may take.
+/// Maximum duration of any step.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// Where an IPv4 packet and its addresses begin in an Ethernet frame.
+/// Offsets of an IPv4 packet and its addresses in an Ethernet frame.
 const IP: usize = 14;
 const SOURCE: usize = IP + 12;
 const DESTINATION: usize = IP + 16;
 
-/// Packets of [`REQUESTS`] requests, as the server has logged them.
+/// Packets of [`REQUESTS`] requests, according to the server's log.
 #[derive(Debug)]
 pub struct Recording {
     frames: Vec<Vec<u8>>,
@@ -63,10 +63,10 @@ pub struct Recording {
 
 static RECORDING: OnceLock<Recording> = OnceLock::new();
 
-/// The recording of this process, which is made where there is none yet. `wirelane` is the program.
+/// Recording of this process, which is created at the first call. `wirelane` is the program.
 ///
 /// # Errors
-/// Where a program does not do as it should, or our log of the recording is not the server's.
+/// A program fails, or our log of the recording differs from the server's.
 pub fn recording(wirelane: &Path) -> Result<&'static Recording> {
     if let Some(recording) = RECORDING.get() {
         return Ok(recording);
@@ -75,16 +75,16 @@ pub fn recording(wirelane: &Path) -> Result<&'static Recording> {
     Ok(RECORDING.get_or_init(|| made))
 }
 
-/// Packets of the recording for each request.
+/// Number of packets in the recording for each request.
 ///
 /// # Errors
-/// Where nothing is recorded yet.
+/// There is no recording yet.
 pub fn packets_per_request() -> Result<f64> {
     let recording = RECORDING.get().context("no web traffic is recorded yet")?;
     Ok(recording.frames.len() as f64 / REQUESTS as f64)
 }
 
-/// The speed of a replay, as `--speed` has it, for so many requests a second.
+/// Speed of a replay, as for `--speed`, for this many requests per second.
 ///
 /// # Errors
 /// As [`packets_per_request`].
@@ -92,7 +92,7 @@ pub fn speed(rps: f64) -> Result<String> {
     Ok(format!("{:.9}x", rps * packets_per_request()? * STEP_NS as f64 / 1e9))
 }
 
-/// What was sent, in requests: of those in packets that found no room, as many as if each had been hit alike.
+/// Converts sent packets to requests; lost packets are assumed to be distributed evenly over them.
 ///
 /// # Errors
 /// As [`packets_per_request`].
@@ -139,7 +139,7 @@ impl Recording {
             Ok(here(server, "cat /proc/net/tcp")?.contains(&format!(":{PORT:04X} 00000000:0000 0A")))
         })?;
         let file = folder.outside.join("recording.pcap");
-        // At once, as what libpcap collects is not written when it ends.
+        // Immediate mode, as tcpdump does not write the packets that libpcap has buffered when it ends.
         let words = "tcpdump -n -s 2048 --immediate-mode -B 65536 -Z root";
         let line = format!("{words} -i {device} -w {} tcp", path("recording.pcap"));
         let recorder = start("tcpdump", server, &line)?;
@@ -154,11 +154,11 @@ impl Recording {
             Ok(log.iter().filter(|byte| **byte == b'\n').count() as u64)
         };
         wait_until("wrk has asked", || Ok(lines()? >= REQUESTS))?;
-        // What it has logged is on its way.
+        // wrk's output may still be in transit.
         std::thread::sleep(Duration::from_millis(200));
         process::signal("-INT", wrk.pid())?;
         wrk.finish(LIMIT)?;
-        // Ends of connections, too.
+        // Wait for the ends of connections, too.
         std::thread::sleep(Duration::from_millis(300));
         process::signal("-TERM", recorder.pid())?;
         let recorded = recorder.finish(LIMIT)?.said;
@@ -171,10 +171,10 @@ impl Recording {
         Ok(Recording { frames: frames(&file)? })
     }
 
-    /// Writes a file with this traffic of so many clients, one after the other.
+    /// Writes a file with this traffic of this many clients, one after the other.
     ///
     /// # Errors
-    /// Where it cannot be written.
+    /// The file cannot be written.
     pub fn write(&self, path: &Path, clients: u64) -> Result<()> {
         let mut output = Capture::create(path)?;
         let mut ts_ns = NOON_NS;
@@ -190,7 +190,7 @@ impl Recording {
     }
 }
 
-/// A frame as another client's, on a mirror port.
+/// A frame with another client address, as on a mirror port.
 fn of_client(frame: &[u8], old: [u8; 4], new: [u8; 4]) -> Vec<u8> {
     let mut frame = frame.to_vec();
     frame[..12].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1]);
@@ -200,7 +200,7 @@ fn of_client(frame: &[u8], old: [u8; 4], new: [u8; 4]) -> Vec<u8> {
         }
     }
     let header = usize::from(frame[IP] & 15) * 4;
-    // Of IPv4's header, and of TCP's pseudo header (RFC 1624).
+    // Checksums of the IPv4 header, and of TCP with its pseudo header (RFC 1624).
     for sum in [IP + 10, IP + header + 16] {
         let words = old.chunks(2).zip(new.chunks(2)).flat_map(|(old, new)| {
             [
@@ -237,7 +237,7 @@ fn frames(file: &Path) -> Result<Vec<Vec<u8>>> {
     Ok(frames)
 }
 
-/// Every request that the server has logged is a transaction of ours, and nothing is wrong with any.
+/// Checks that every request in the server's log is a transaction in ours, without any marks.
 fn is_whole(wirelane: &Path, file: &Path) -> Result<()> {
     let text = output(Command::new(wirelane).args(["http", "--json", "--quiet", "-r"]).arg(file))?;
     let last: Value =
@@ -263,7 +263,7 @@ fn nginx_conf(folder: &str, listen: &str) -> String {
     )
 }
 
-/// What wrk does: asks for pages in turn, so often, and then waits.
+/// Script of wrk: requests the pages in turn, this many times, and then waits.
 fn ask_lua() -> String {
     let names: String =
         PAGES.iter().map(|(name, _, weight)| format!("\"/{name}\", ").repeat(*weight)).collect();
@@ -278,7 +278,7 @@ fn ask_lua() -> String {
 mod tests {
     use super::*;
 
-    /// One's complement sum of all words: 0xffff where a checksum within is right.
+    /// One's complement sum of all words: 0xffff if it includes a correct checksum.
     fn sum(bytes: &[u8], start: u32) -> u32 {
         let words = bytes
             .chunks(2)
@@ -313,7 +313,7 @@ mod tests {
             assert!(is_right(&other), "{client:?}");
             assert_eq!((&other[SOURCE..SOURCE + 4], &other[54..]), (&client[..], &b"hello"[..]));
             assert_eq!(other[DESTINATION..DESTINATION + 4], [10, 77, 0, 2]);
-            // And back.
+            // Convert back.
             assert_eq!(of_client(&other, client, [10, 77, 0, 1])[IP..], frame[IP..]);
         }
     }

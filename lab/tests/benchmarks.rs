@@ -1,5 +1,5 @@
-//! Short runs of our benchmark suites and of single parts, so that they work on the day that they are needed. Accounts are as exact as
-//! in long ones; rates say little.
+//! Short runs of our benchmark suites and of single parts, as a test that they work. Accounts are as exact as in long
+//! runs; rates have little meaning.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,10 +10,10 @@ use std::sync::{Mutex, PoisonError};
 use tempfile::TempDir;
 use wirelane_tests::{require_root, wirelane_binary};
 
-/// Runs in turn: all of them want the same two cores.
+/// Serialises the tests: all of them use the same two cores.
 static CORES: Mutex<()> = Mutex::new(());
 
-/// A row of a CSV file, by its columns.
+/// A row of a CSV file, by column.
 type Row = BTreeMap<String, String>;
 
 fn testbed(words: &[&str], at: &Path) -> Output {
@@ -25,18 +25,18 @@ fn testbed(words: &[&str], at: &Path) -> Output {
     output
 }
 
-/// Lines that take the place of those of a suite that begin with the same key.
+/// Lines that replace those of a suite with the same key.
 const SHORT: &[&str] = &["duration = \"100ms\"", "repetitions = 1", "tries = 1", "napi = \"inline\""];
 
-/// Runs a benchmark suite shortly, with these lines in place of its own besides (a key alone removes its line); its folder and its trials, of which none may be at
-/// fault.
+/// Runs a benchmark suite for a short time, with these additional replacements (a key alone removes its line); returns
+/// its folder and its trials, none of which has a fault.
 fn run(name: &str, lines: &[&str]) -> (TempDir, Vec<Row>) {
     let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("benchmarks").join(format!("{name}.toml"));
     let mut text = format!("{}\n", fs::read_to_string(shipped).unwrap());
     for line in SHORT.iter().chain(lines) {
         let key = format!("\n{} ", line.split(' ').next().unwrap());
         let Some(start) = text.find(&key).map(|at| at + 1) else { continue };
-        // A value goes on until its brackets are closed.
+        // A value continues until its brackets are closed.
         let mut end = start;
         let mut depth = 0;
         for one in text[start..].split_inclusive('\n') {
@@ -54,7 +54,7 @@ fn run(name: &str, lines: &[&str]) -> (TempDir, Vec<Row>) {
     let output = testbed(&["run", "suite.toml", "--out", "results"], folder.path());
     assert!(output.status.success(), "{name}");
     let trials = rows(&folder.path().join("results/trials.csv"));
-    // The generator of a debug build on a busy machine may fall short; its packets are counted all the same.
+    // The generator of a debug build on a busy machine may be too slow; its packets are still counted.
     let is_well = |row: &Row| ["", "generator fell short"].contains(&row["fault"].as_str());
     assert!(!trials.is_empty() && trials.iter().all(is_well), "{trials:?}");
     (folder, trials)
@@ -73,7 +73,7 @@ fn sensor(row: &Row) -> &str {
     row["case"].split(' ').next().unwrap()
 }
 
-/// Every packet that was sent is in one place, by each sensor's own counters.
+/// Every sent packet is in one of the counts, by each sensor's own counters.
 fn all_accounted(trials: &[Row]) {
     for row in trials {
         assert_eq!(row["unaccounted"], "0", "{row:?}");
@@ -81,7 +81,7 @@ fn all_accounted(trials: &[Row]) {
     }
 }
 
-/// A figure of a trial, as in `a=1; b=2`.
+/// A figure of a trial, from text like `a=1; b=2`.
 fn figure(row: &Row, name: &str) -> Option<f64> {
     row["figures"].split("; ").find_map(|one| one.strip_prefix(name)?.strip_prefix('=')?.parse().ok())
 }
@@ -102,7 +102,7 @@ fn receivers_side_by_side_account_for_every_packet() {
         "{trials:?}"
     );
     let report = fs::read_to_string(folder.path().join("results/report.txt")).unwrap();
-    // On a busy machine there may be no two trials that count.
+    // On a busy machine there may be fewer than two trials that count.
     assert!(report.contains("tpacket-v3") && report.contains("napi"), "{report}");
     let (_folder, trials) = run("throughput-cloned-sk-buffs", &[sensors, "sizes = [300]"]);
     all_accounted(&trials);
@@ -159,7 +159,7 @@ fn overload_and_skew_account_for_every_packet() {
     let (_folder, trials) = run("congestion", &["loops = [1000]", "of-capacity = [0.5, 2]"]);
     assert_eq!(trials.len(), 6);
     for row in &trials {
-        // Flows end, and none is cut by the end of a trial.
+        // Flows are complete at the end of a trial.
         assert_eq!(count(row, "offered") % 4096, 0, "{row:?}");
         let whole = figure(row, "flows whole").unwrap_or(1.0);
         assert!((0.0..=1.0).contains(&whole), "{row:?}");
@@ -186,7 +186,7 @@ fn rules_and_filters_account_for_every_packet() {
     for name in ["rules-exact-one-hit", "rules-exact-all-hit", "rules-wildcard", "sets-miss", "sets-hit"] {
         let (_folder, trials) = run(name, &["entries = [1, 1000]"]);
         all_accounted(&trials);
-        // What rules count is analysed by nobody.
+        // Packets that rules count are not analysed.
         let ours = trials.iter().filter(|row| sensor(row).starts_with("ring-rules"));
         assert!(ours.clone().count() > 0 && ours.into_iter().all(|row| row["analysed"] == "0"), "{trials:?}");
     }
@@ -205,7 +205,7 @@ fn rules_and_filters_account_for_every_packet() {
     assert_eq!(trials.len(), 7);
 }
 
-/// Those that are installed; the others are named.
+/// Installed probes only; the others are named.
 #[test]
 fn other_flow_probes_count_every_packet() {
     if !require_root("other_flow_probes_count_every_packet") {
@@ -229,12 +229,12 @@ fn programs_of_libpcaps_run_on_both_libraries() {
     let lines = ["rates = [20000]", "full-speed = false", "search", "sizes = [60]"];
     let (_folder, trials) = run("libpcap", &[&lines[..], &["duration = \"300ms\""]].concat());
     for row in trials.iter().filter(|row| row["search"].is_empty() && row["sent"] == row["offered"]) {
-        // One packet stands for 256 where a filter wants so many.
+        // One packet represents 256 where the filter selects one of 256.
         assert!(count(row, "captured").abs_diff(count(row, "sent") - count(row, "lost")) < 512, "{row:?}");
     }
 }
 
-/// Real web traffic, as the server has logged it, at a rate that all can take.
+/// Real web traffic, according to the server's log, at a rate that all can process.
 /// Battery: I10
 #[test]
 fn every_request_that_the_server_has_logged_is_in_each_log() {

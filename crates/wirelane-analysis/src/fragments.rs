@@ -1,5 +1,4 @@
-//! Fragments of IP datagrams, put together again: SIP over UDP is often longer than a frame, and tunnels make fragments of
-//! TCP segments.
+//! Reassembly of IP fragments: SIP over UDP is often longer than a frame, and tunnels fragment TCP segments.
 
 use std::collections::VecDeque;
 
@@ -7,11 +6,11 @@ use ahash::RandomState;
 use hashbrown::HashTable;
 use wirelane::{Ip, l3};
 
-/// How long the parts of a datagram are waited for (RFC 8200: 60 s; nobody's SIP takes that long).
+/// Maximum time to wait for the fragments of a datagram (RFC 8200: 60 s, much longer than SIP needs).
 const PATIENCE_NS: u64 = 15_000_000_000;
-/// Datagrams that wait at once.
+/// Maximum number of incomplete datagrams.
 const MOST: usize = 512;
-/// Parts of one datagram.
+/// Maximum number of fragments of one datagram.
 const MOST_PARTS: usize = 64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -29,47 +28,47 @@ struct Waiting {
     since_ns: u64,
     number: u64,
     bytes: Vec<u8>,
-    /// Beginnings and ends of what has come, in order, apart from each other.
+    /// Ranges that have arrived, in order and disjoint.
     parts: Vec<(usize, usize)>,
-    /// Bytes of the whole, once the last fragment has come.
+    /// Length of the whole datagram, once the last fragment has arrived.
     whole: Option<usize>,
 }
 
 impl Waiting {
-    /// Bytes that it takes.
+    /// Memory in bytes.
     fn held(&self) -> usize {
         size_of::<Waiting>() + self.bytes.capacity() + self.parts.capacity() * size_of::<(usize, usize)>()
     }
 }
 
-/// What became of a fragment.
+/// Result of adding a fragment.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Joined {
-    /// It waits for others.
+    /// The datagram is incomplete.
     Waits,
-    /// It overlaps another, contradicts it, or is too much: its datagram is given up (RFC 5722).
+    /// The fragment overlaps or contradicts another, or exceeds a limit: its datagram is given up (RFC 5722).
     Refused,
-    /// It was the last: the payload of the datagram, from the transport header on.
+    /// The datagram is complete: its payload, from the transport header on.
     Whole(Vec<u8>),
 }
 
-/// Datagrams of which fragments have come.
+/// Incomplete datagrams.
 #[derive(Debug)]
 pub struct Fragments {
     random: RandomState,
     table: HashTable<Waiting>,
-    /// In the order of their beginning; some may be gone.
+    /// In order of arrival; some may have been removed.
     order: VecDeque<(u64, Key)>,
     number: u64,
-    /// Bytes that are held of datagrams, and how many may be.
+    /// Memory of incomplete datagrams, and its limit, in bytes.
     held: usize,
     most: usize,
-    /// Datagrams that were given up: not whole in time, or no room.
+    /// Datagrams that were given up: incomplete in time, or evicted.
     pub given_up: u64,
 }
 
 impl Fragments {
-    /// None so far; of datagrams that are not whole so many bytes are held at most.
+    /// No datagrams; `most` limits the memory of incomplete datagrams in bytes.
     pub fn new(most: usize) -> Fragments {
         Fragments {
             random: RandomState::new(),
@@ -82,19 +81,19 @@ impl Fragments {
         }
     }
 
-    /// Adds a packet that is a fragment, with these headers. `data`: the packet, up to the end of its datagram, which is at
-    /// `end` as the header has it. `None`: it was cut, and nothing can be made whole of it.
+    /// Adds a packet that is a fragment, with these headers. `data`: the packet, up to the end of its datagram, which
+    /// is at `end` according to the header. `None`: the packet is truncated, so its datagram cannot be completed.
     pub fn packet(&mut self, ip: &Ip, data: &[u8], end: usize, now_ns: u64) -> Option<Joined> {
         let (begin, more) = begin(ip, data).filter(|(begin, _)| data.len() == end && *begin <= end)?;
         Some(self.add(ip, &data[begin..], more, now_ns))
     }
 
-    /// Bytes that are held.
+    /// Memory in use, in bytes.
     pub fn held(&self) -> usize {
         self.held
     }
 
-    /// Adds a fragment with these headers: `data` is what follows them, `more` says that others follow.
+    /// Adds a fragment with these headers: `data` is the payload after them, `more` is set unless it is the last.
     pub fn add(&mut self, ip: &Ip, data: &[u8], more: bool, now_ns: u64) -> Joined {
         self.expire(now_ns);
         let key = Key { src: ip.src, dst: ip.dst, id: ip.frag_id, proto: ip.proto, l3: ip.l3 };
@@ -113,7 +112,7 @@ impl Fragments {
                 parts: Vec::new(),
                 whole: None,
             };
-            // Those that have gone are forgotten before they are many.
+            // Removed entries are dropped from the list before they accumulate.
             if self.order.len() >= 4 * MOST {
                 let (table, random) = (&self.table, &self.random);
                 let waits = |number: u64, key: Key| {
@@ -132,7 +131,7 @@ impl Fragments {
         };
         let waiting = entry.get_mut();
         let at = waiting.parts.partition_point(|part| part.0 < begin);
-        // The same again is no harm; an overlap is.
+        // An identical repetition is harmless; an overlap is not.
         if waiting.parts.get(at) == Some(&(begin, end)) && waiting.bytes[begin..end] == *data {
             return Joined::Waits;
         }
@@ -168,7 +167,7 @@ impl Fragments {
         Joined::Waits
     }
 
-    /// Gives up the oldest datagrams while more is held than may be.
+    /// Gives up the oldest datagrams while the memory exceeds the limit.
     fn make_room(&mut self) {
         while self.held > self.most && !self.table.is_empty() {
             self.drop_oldest();
@@ -197,7 +196,7 @@ impl Fragments {
         }
     }
 
-    /// The capture is over: how many datagrams were never whole.
+    /// Ends at the end of the capture; returns the number of datagrams that were given up.
     pub fn finish(&mut self) -> u64 {
         self.given_up += self.table.len() as u64;
         self.table.clear();
@@ -207,14 +206,14 @@ impl Fragments {
     }
 }
 
-/// Where the data of a fragment begins, and whether others follow it.
+/// Offset of the data of a fragment, and whether further fragments follow it.
 fn begin(ip: &Ip, data: &[u8]) -> Option<(usize, bool)> {
     let l3 = usize::from(ip.l3_off);
     if ip.l3 == l3::IPV4 {
         let header = data.get(l3..l3 + 20)?;
         return Some((l3 + 4 * usize::from(header[0] & 0x0f), header[6] & 0x20 != 0));
     }
-    // Extension headers up to the fragment's: hop-by-hop, routing, destination options.
+    // Extension headers before the fragment header: hop-by-hop, routing, destination options.
     let (mut next, mut at) = (*data.get(l3 + 6)?, l3 + 40);
     for _ in 0..8 {
         let header = data.get(at..at + 8)?;

@@ -1,8 +1,8 @@
 //! Analysis of packets (flows, HTTP, VoIP) over records of any engine.
 //!
-//! * [`flows`]: who talked to whom, how much, from when to when.
+//! * [`flows`]: conversations with their packets, bytes and times.
 //! * [`http`]: HTTP requests and their responses.
-//! * [`voip`]: calls, their streams, and how they sound.
+//! * [`voip`]: calls, their streams, and their quality.
 pub mod flows;
 mod fragments;
 pub mod http;

@@ -1,15 +1,15 @@
-//! Results that wait to be taken by whoever feeds an analysis.
+//! Results of an analysis that wait for its caller.
 
 use std::collections::VecDeque;
 
-/// Results of a batch.
+/// Maximum number of results of a batch.
 const MOST: usize = 256;
-/// Bytes of a batch, but for its last result.
+/// Maximum bytes of a batch, except for its last result.
 const MOST_BYTES: usize = 256 << 10;
 
-/// Results that are over and were not taken yet, in batches of 256 at most and of about 256 KiB. While one of them is
-/// [full](Outbox::is_full), an analysis adds only what a packet ends, so that a table whose entries all end at once is
-/// handed out in steps and never copied as a whole.
+/// Finished results that were not taken yet, in batches of at most 256 and of about 256 KiB. While a batch is
+/// [full](Outbox::is_full), an analysis adds only the results that a packet causes, so a table whose entries all end at
+/// once is handed out in steps and never copied as a whole.
 #[derive(Debug)]
 pub struct Outbox<T> {
     batches: VecDeque<Vec<T>>,
@@ -24,7 +24,7 @@ impl<T> Default for Outbox<T> {
 }
 
 impl<T> Outbox<T> {
-    /// Adds a result, which takes this many bytes.
+    /// Adds a result of this many bytes.
     pub(crate) fn push(&mut self, result: T, bytes: usize) {
         match self.batches.back_mut() {
             Some(batch) if batch.len() < MOST && self.bytes < MOST_BYTES => batch.push(result),
@@ -36,18 +36,18 @@ impl<T> Outbox<T> {
         self.bytes += bytes;
     }
 
-    /// Whether a batch is full: it is time to take it.
+    /// Whether a batch is full and should be taken.
     pub fn is_full(&self) -> bool {
         self.batches.len() > 1
             || self.batches.back().is_some_and(|batch| batch.len() >= MOST || self.bytes >= MOST_BYTES)
     }
 
-    /// Takes the first batch out; `None`: nothing waits.
+    /// Removes the first batch; `None`: there are no results.
     pub fn take(&mut self) -> Option<Vec<T>> {
         self.batches.pop_front()
     }
 
-    /// Takes all results out, one by one.
+    /// Removes all results, one by one.
     pub fn drain(&mut self) -> impl Iterator<Item = T> + '_ {
         std::iter::from_fn(|| self.take()).flatten()
     }

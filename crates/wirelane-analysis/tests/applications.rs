@@ -1,5 +1,5 @@
-//! What speaks in the packets of the corpus, by their first bytes: no name that tshark does not give too, but for
-//! those below, and how many of tshark's are found.
+//! Application protocols of the packets of the corpus, detected in their first bytes: every name is also given by
+//! tshark, except for those below, and most of tshark's names are found.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,7 +15,7 @@ const AGAIN: &str = "sent again or out of order: tshark looks at a segment once"
 const SYNTHETIC: &str = "conversations that were made up over the same addresses: tshark takes the later for parts of the earlier";
 const PORT: &str = "tshark takes the port's word: HTTP is what the bytes say";
 
-/// Where a name is not tshark's: the capture, the name, packets, and why.
+/// Names that differ from tshark's: capture, name, packets, reason.
 const AT_ODDS: [(&str, &str, u64, &str); 26] = [
     ("ipfixprobe--rtsp", "RTSP", 2, AGAIN),
     ("arkime--80211http", "HTTP", 1, AGAIN),
@@ -27,7 +27,7 @@ const AT_ODDS: [(&str, &str, u64, &str); 26] = [
     ("arkime--arkime_synthetic", "SMBv1", 3, SYNTHETIC),
     ("arkime--arkime_synthetic", "SMBv23", 1, SYNTHETIC),
     ("arkime--arkime_synthetic", "TLS", 5, SYNTHETIC),
-    // The one that is wrong.
+    // The only wrong one.
     (
         "suricata--http-evader-http-evader-486",
         "SIP",
@@ -56,7 +56,7 @@ const AT_ODDS: [(&str, &str, u64, &str); 26] = [
     ("ndpi--rtsp", "RTSP", 101, AGAIN),
 ];
 
-/// What tshark calls a name of ours.
+/// tshark's name for one of ours.
 fn of_tshark(name: &str) -> String {
     match name {
         "SMBv1" => "smb".into(),
@@ -66,7 +66,7 @@ fn of_tshark(name: &str) -> String {
     }
 }
 
-/// Packets of a capture by the names that they were given.
+/// Packets of a capture by detected name.
 fn named(path: &Path) -> BTreeMap<&'static str, u64> {
     let names: BTreeMap<u8, &str> = applications().collect();
     let mut reader = FlowReader::new(false);
@@ -84,7 +84,7 @@ fn named(path: &Path) -> BTreeMap<&'static str, u64> {
     found
 }
 
-/// Frames of a capture in which tshark has seen this protocol.
+/// Frames of a capture in which tshark found this protocol.
 fn seen_by_tshark(truth: &Value, protocol: &str) -> u64 {
     let Some(chains) = truth["frame_protocols"].as_object() else { return 0 };
     let has = |chain: &String| chain.split(':').any(|one| one == protocol);
@@ -116,7 +116,7 @@ fn names_are_those_of_tshark() {
     for line in manifest.lines().skip(1) {
         let column: Vec<&str> = line.split('\t').collect();
         let truth = truth(&corpus.join(column[14]));
-        // Of damaged captures tshark was not asked.
+        // There is no tshark result for damaged captures.
         if truth["frame_protocols"].is_null() {
             continue;
         }
@@ -141,7 +141,8 @@ fn names_are_those_of_tshark() {
         AT_ODDS.iter().map(|(capture, name, packets, _)| (capture.to_string(), *name, *packets)).collect();
     assert_eq!(false_names, explained);
     assert!(packets > 4000, "{packets}");
-    // What begins a conversation is what is recognised; what goes on in it mostly is not. Of these nearly all is.
+    // Detection works at the start of a conversation, and mostly not in later packets. For these protocols it finds
+    // nearly all.
     for name in ["BGP", "DHCP", "DNS", "MDNS", "SIP", "SMBv23", "SSDP", "STUN"] {
         let (ours, theirs) = sums[name];
         assert!(10 * ours >= 8 * theirs, "{name}: {ours} of {theirs}");

@@ -1,5 +1,5 @@
-//! The corpus of real captures as flows: every packet is in one, and what they come to is what tshark has found, by
-//! addresses and ports.
+//! The corpus of real captures as flows: every packet is in exactly one, and the sums by addresses and ports are those
+//! of tshark.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,7 +11,7 @@ use serde_json::Value;
 use wirelane::{FileOptions, FileSource};
 use wirelane_analysis::flows::{CacheSettings, FlowCache, FlowReader, FlowRecord, Timeouts, community_id};
 
-/// The folder of the corpus; `None` after saying that the test is left out.
+/// Folder of the corpus; `None` after a message that the test is skipped.
 fn corpus(test: &str) -> Option<PathBuf> {
     let folder = std::env::var_os("WIRELANE_CORPUS")
         .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/corpus"), PathBuf::from);
@@ -50,12 +50,12 @@ fn json(path: &Path) -> Value {
     serde_json::from_slice(&bytes).unwrap()
 }
 
-/// The flows of a capture, and the packets and wire bytes that were read.
+/// Flows of a capture, and the packets and wire bytes that were read.
 fn flows(path: &Path, settings: CacheSettings, inner: bool) -> (Vec<FlowRecord>, u64, u64) {
     let mut cache = FlowCache::new(settings);
     let mut reader = FlowReader::new(inner);
     let (mut packets, mut bytes, mut flows) = (0, 0, Vec::new());
-    // One that is damaged has what comes before the damage.
+    // A damaged capture counts up to the damage.
     if let Ok(mut source) = FileSource::open(path, FileOptions::as_written()) {
         while let Ok(Some(batch)) = source.next_batch(Duration::ZERO) {
             for record in batch {
@@ -76,7 +76,7 @@ fn flows(path: &Path, settings: CacheSettings, inner: bool) -> (Vec<FlowRecord>,
 
 type Sums = BTreeMap<String, (u64, u64)>;
 
-/// Packets and wire bytes by "proto source sport destination dport" of TCP and UDP, in tshark's words.
+/// Packets and wire bytes by "proto source sport destination dport" of TCP and UDP, in the notation of tshark.
 fn sums(flows: &[FlowRecord]) -> Sums {
     let mut sums = Sums::new();
     for flow in flows {
@@ -127,7 +127,7 @@ fn flows_of_the_corpus_come_to_what_was_read_and_to_what_tshark_found() {
     let (mut compared, mut same, mut tuples, mut all) = (0, 0, 0, 0);
     let mut differ = Vec::new();
     for capture in captures(&corpus) {
-        // Little memory, so that many captures are evictions too.
+        // Little memory, so that many captures also cause evictions.
         let (little, packets, bytes) =
             flows(&capture.path, CacheSettings { memory: 0, ..CacheSettings::default() }, false);
         let (flows, _, _) = flows(&capture.path, CacheSettings::default(), false);
@@ -159,9 +159,9 @@ fn flows_of_the_corpus_come_to_what_was_read_and_to_what_tshark_found() {
     assert!(all > 190_000 && same > 500 && tuples > 4900);
 }
 
-/// Captures whose tuples are not tshark's, and have reasons.
+/// Captures whose tuples differ from tshark's, with reasons.
 const DIFFERENT: [&str; 5] = [
-    // IPv6 in IPv6: the ground truth pairs the outer addresses with the inner ports. In the second there are shims too.
+    // IPv6 in IPv6: the ground truth pairs the outer addresses with the inner ports. The second has shims, too.
     "akvorado--srv6-end-dt6",
     "arkime--arkime_synthetic",
     "zeek--6in6-tunnel-change",
@@ -169,7 +169,7 @@ const DIFFERENT: [&str; 5] = [
     "zeek--6in6in6",
 ];
 
-/// What nfpcapd makes of the same captures with the same timeouts: 300 and 60 seconds.
+/// Comparison with the flows of nfpcapd for the same captures with the same timeouts: 300 and 60 seconds.
 /// Battery: I10
 #[test]
 fn flows_of_the_corpus_are_those_of_nfpcapd() {
@@ -229,13 +229,14 @@ fn flows_of_the_corpus_are_those_of_nfpcapd() {
     assert!(same_sums > 285 && flows_there > 2000);
 }
 
-/// A packet that waits to be segmented states no length, and nfpcapd counts none of it, or a fragment is missing there.
+/// A packet that is not segmented yet has no length field, and nfpcapd does not count it; or a fragment is missing
+/// there.
 const OTHER_SUMS: [&str; 2] = ["tcpflow--bug7", "pkts--fragmented_udp_sip"];
 
-/// Captures with another number of flows: here, and there.
+/// Captures with another number of flows: here, and in nfpcapd.
 const OTHER_NUMBERS: [(&str, usize, usize); 12] = [
-    // Every packet of DNS is a flow of its own to nfpcapd, and it looks for silent flows now and then only, so that some
-    // go on after more than a minute.
+    // nfpcapd makes every DNS packet a flow of its own, and checks for idle flows only now and then, so that some
+    // continue after more than a minute.
     ("ipfixprobe--mixed", 36, 38),
     ("pcap2har--dns_requests", 19, 22),
     ("arkime--long-session", 4, 3),
@@ -245,15 +246,15 @@ const OTHER_NUMBERS: [(&str, usize, usize); 12] = [
     // A flow of 5 minutes, which is the active timeout: here, age is counted in steps of a 32nd.
     ("pcapplusplus--4KHttpRequests", 133, 132),
     ("tcpflow--airsnort-linux-browser_page_load", 6, 8),
-    // Times that go back: by more than a silence, and nfpcapd's durations are below zero.
+    // Times that go back by more than the idle timeout; nfpcapd's durations are negative.
     ("suricata--sip-method.sip", 194, 394),
-    // A port that is used again after a RST: to nfpcapd the same flow. In the second also a flow of 5 minutes.
+    // A port that is reused after a RST: for nfpcapd the same flow. In the second also a flow of 5 minutes.
     ("ndpi--rtsp", 15, 14),
     ("ndpi--sip", 19, 16),
     ("zeek--wireshark", 18, 14),
 ];
 
-/// Inside tunnels: all kinds are met, the sums are the same, and both directions are found to belong together.
+/// Inside tunnels: all kinds occur, the sums are the same, and both directions are paired.
 #[test]
 fn flows_inside_tunnels_come_to_what_was_read() {
     let Some(corpus) = corpus("flows_inside_tunnels_come_to_what_was_read") else { return };

@@ -1,4 +1,4 @@
-//! Messages whose segments of TCP came in fragments of IP are whole, in whatever order the fragments come, as they are to tshark.
+//! Messages whose TCP segments arrive in IP fragments are complete, in any order of the fragments, as with tshark.
 
 use std::fs;
 use std::io::Cursor;
@@ -12,7 +12,7 @@ use wirelane_analysis::voip::{Monitor, Settings};
 /// Ends of a conversation: the client's address ends with 1, the server's with 2.
 const PORT: u16 = 40_000;
 
-/// A datagram of TCP (PSH and ACK), in fragments of so many bytes; of IPv6, too. `id` tells datagrams apart.
+/// A TCP datagram (PSH and ACK) in fragments of this many bytes, over IPv4 or IPv6. `id` identifies the datagram.
 fn fragments(
     six: bool,
     id: u16,
@@ -65,7 +65,7 @@ fn pcap(frames: &[Vec<u8>]) -> Vec<u8> {
     pcap
 }
 
-/// A request and an answer with a body of 5,000 bytes, each in one segment that came in fragments of 504 bytes.
+/// A request and a response with a body of 5,000 bytes, each in one segment that arrives in fragments of 504 bytes.
 fn web(six: bool, backwards: bool) -> Vec<Vec<u8>> {
     let request = b"GET /a HTTP/1.1\r\nHost: b\r\n\r\n";
     let head = b"HTTP/1.1 200 OK\r\nContent-Length: 5000\r\n\r\n";

@@ -1,5 +1,5 @@
-//! Flows against a reference that keeps every packet and adds up at the end, written without the code under test.
-//! Times go on here; what happens where they do not is in `sums.rs`.
+//! Flows against a reference that stores every packet and computes sums at the end, written independently of the code
+//! under test. Times only advance here; for others see `sums.rs`.
 
 use std::collections::HashMap;
 
@@ -17,7 +17,7 @@ const ACK: u8 = 16;
 const SECOND: u64 = 1_000_000_000;
 const TIMEOUTS: Timeouts = Timeouts { active_ns: 60 * SECOND, idle_ns: 15 * SECOND, ended_ns: 2 * SECOND };
 
-/// A packet as the tests make it.
+/// A generated packet.
 #[derive(Clone, Debug)]
 struct Made {
     gap_ns: u64,
@@ -135,7 +135,7 @@ fn made() -> impl Strategy<Value = Made> {
     )
 }
 
-/// The reference: a list of packets for each key, cut by its own reading of the rules.
+/// The reference: a list of packets for each key, cut by its own implementation of the rules.
 #[derive(Default)]
 struct Reference {
     open: HashMap<FlowKey, Packets>,
@@ -149,7 +149,7 @@ fn has_ended(packets: &[(u64, Made)]) -> bool {
     packets.iter().any(|(_, made)| made.proto == 6 && made.flags & (FIN | RST) != 0)
 }
 
-/// When this flow is over, if nothing comes any more, and why.
+/// Time and reason of the end of this flow if no further packets arrive.
 fn over(packets: &[(u64, Made)], active_ns: u64) -> (u64, EndReason) {
     let (first, last) = (packets[0].0, packets[packets.len() - 1].0);
     let quiet = match has_ended(packets) {
@@ -160,8 +160,8 @@ fn over(packets: &[(u64, Made)], active_ns: u64) -> (u64, EndReason) {
     if old < quiet.0 { (old, EndReason::Active) } else { quiet }
 }
 
-/// The last nanosecond before a flow is as old as the active timeout, counted in steps of time that are a power of two
-/// and at most a 32nd of it.
+/// Last nanosecond before a flow reaches the active timeout, counted in steps of time that are a power of two and at
+/// most a 32nd of it.
 fn old_at(first: u64, active_ns: u64) -> u64 {
     let mut step = 1u128;
     while step * 2 <= u128::from(active_ns) / 32 {
@@ -217,7 +217,7 @@ impl Reference {
     }
 }
 
-/// What packets come to, by looking through all of them for each field.
+/// Flow statistics, computed by a scan of all packets for each field.
 fn added_up(packets: &[(u64, Made)]) -> Flow {
     let ips: Vec<Ip> = packets.iter().map(|(_, made)| made.ip()).collect();
     let lengths = || ips.iter().map(|ip| ip.l3_len);
@@ -284,7 +284,7 @@ fn added_up(packets: &[(u64, Made)]) -> Flow {
     flow
 }
 
-/// In an order of their own, whoever has found them.
+/// In a fixed order, independent of the implementation.
 fn sorted(mut records: Vec<FlowRecord>) -> Vec<FlowRecord> {
     records.sort_by_key(|r| {
         (
@@ -318,7 +318,7 @@ fn reference(packets: &[(u64, Made)], active_ns: u64) -> Vec<FlowRecord> {
     sorted(reference.records(packets.last().map_or(0, |(ts_ns, _)| *ts_ns), active_ns))
 }
 
-/// All flows of a cache, which ends at this time.
+/// All flows of a cache that is ended at this time.
 fn ended(cache: &mut FlowCache, now_ns: u64) -> Vec<FlowRecord> {
     let mut all = Vec::new();
     while cache.tick(now_ns) {
@@ -346,7 +346,7 @@ proptest! {
         prop_assert_eq!(sorted(flows), reference(&packets, TIMEOUTS.active_ns));
     }
 
-    /// However often somebody looks, every packet is shown once, with its flow.
+    /// However often the busiest flows are read, every packet is reported once, with its flow.
     #[test]
     fn what_was_busy_adds_up(
         packets in prop::collection::vec((made(), prop::bool::weighted(0.1)), 1..300),
@@ -379,8 +379,8 @@ proptest! {
         prop_assert!(cache.busiest(9).is_empty(), "nothing since");
     }
 
-    /// What a first-level cache of any size hands on, merged, are the flows, whatever their timeouts and whenever it is
-    /// emptied: those of the reference, and those of the packets one by one.
+    /// The merged output of a first-level cache of any size, with any timeouts and times of flushing, has the same
+    /// flows as the reference and as the packets one by one.
     /// Battery: I10
     #[test]
     fn parts_come_to_the_same_flows(
@@ -401,7 +401,7 @@ proptest! {
         for ((ts_ns, made), turn) in packets.iter().zip(turns) {
             if turn {
                 first.turn().iter().for_each(|part| hand_on(part, &mut second));
-                // What is still to come is not older.
+                // No later packet is older.
                 let _ = second.tick(*ts_ns);
             }
             let (ip, packet) = (made.ip(), made.packet(*ts_ns));

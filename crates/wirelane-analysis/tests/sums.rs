@@ -1,4 +1,4 @@
-//! No packet is lost and none is in two flows, whatever comes: clocks that jump, floods, caches that are full.
+//! No packet is lost or in two flows for any input: clocks that jump, floods, full caches.
 
 use proptest::prelude::*;
 use wirelane::Ip;
@@ -29,7 +29,7 @@ fn packet(ts_ns: u64) -> FlowPacket {
     FlowPacket { ts_ns, wire_len: 74, ..FlowPacket::default() }
 }
 
-/// Ends all flows of a cache: all that it has handed out, whose sums are what it says itself.
+/// All flows that a cache hands out until it is empty; their sums are its own totals.
 fn ended(cache: &mut FlowCache) -> Vec<FlowRecord> {
     let mut all = std::mem::take(cache.finished());
     while cache.flush() {
@@ -73,7 +73,7 @@ proptest! {
     }
 }
 
-/// Memory stays within the budget under four times as many flows as it holds; flows that carry traffic stay whole.
+/// Memory stays within the limit under four times as many flows as fit; flows with traffic stay whole.
 /// Battery: L6
 #[test]
 fn a_flood_of_new_flows_costs_only_itself() {
@@ -103,7 +103,7 @@ fn a_flood_of_new_flows_costs_only_itself() {
     assert_eq!(heavy.iter().map(|record| record.flow.packets).sum::<u64>(), sent - u64::from(flood));
 }
 
-/// A connection with `--biflow`: one flow, whose forward side is who sent the SYN, whoever was seen first.
+/// A connection with `--biflow`: one flow in the direction of the sender of the SYN, whichever was seen first.
 #[test]
 fn both_directions_are_one_flow_from_the_initiator_on() {
     let timeouts = Timeouts { active_ns: u64::MAX, idle_ns: 15_000_000_000, ended_ns: 1 };
@@ -139,7 +139,7 @@ fn both_directions_are_one_flow_from_the_initiator_on() {
     }
 }
 
-/// Live, nothing may come: flows end all the same, and in time. A clock that is set back ends what is from the future.
+/// In a live capture without packets, flows still end in time. A clock that is set back ends flows with future times.
 /// Battery: F7
 #[test]
 fn silence_and_clocks_that_are_set_back_end_flows() {
@@ -153,7 +153,7 @@ fn silence_and_clocks_that_are_set_back_end_flows() {
     for n in 0..120 {
         cache.packet(&ip(1, 2, 3, 0x10), &packet((2000 + n) * second));
     }
-    // 0 to 59 s belong to the first: at the next line of the grid, 59.5 s, it is 60 s old, give or take a second.
+    // 0 to 59 s belong to the first flow: at the next step, 59.5 s, it is 60 s old within a second.
     assert_eq!(
         cache.finished().pop().map(|record| (record.reason, record.flow.packets)),
         Some((EndReason::Active, 60))
@@ -165,7 +165,7 @@ fn silence_and_clocks_that_are_set_back_end_flows() {
     assert_eq!(cache.finished().pop().map(|record| record.reason), Some(EndReason::Ended));
 }
 
-/// A look at the time ends no more flows than may wait, whether they are silent or from the future.
+/// An advance of the time ends at most as many flows as may wait, whether they are idle or have future times.
 #[test]
 fn flows_that_are_due_at_once_are_handed_out_in_steps() {
     let second = 1_000_000_000;

@@ -1,5 +1,5 @@
-//! Whatever comes, in whatever order, no byte of an account of calls, streams, TCP connections and fragments is left once
-//! there are none.
+//! For any packets in any order, the memory accounts of calls, streams, TCP connections and fragments are 0 once all
+//! are removed.
 
 use proptest::prelude::*;
 use wirelane::LinkType;
@@ -112,7 +112,7 @@ proptest! {
             ts_ns = ts_ns.wrapping_add(wait);
             monitor.packet(LinkType::Raw, &packet, ts_ns);
             prop_assert!(monitor.memory() <= LEAST_MEMORY / 4 * 3, "{}", monitor.memory());
-            // Fragments have room for the longest datagram in any case.
+            // Fragments always have room for the longest datagram.
             prop_assert!(monitor.held() <= LEAST_MEMORY / 8 + (256 << 10) + LEAST_MEMORY / 16, "{}", monitor.held());
             take(&mut monitor);
             number += 1;

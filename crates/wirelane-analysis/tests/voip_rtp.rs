@@ -1,5 +1,5 @@
-//! RTP statistics against a reference that remembers everything: packets dropped, swapped, delayed and sent twice, over
-//! the wrap of sequence numbers and of timestamps.
+//! RTP statistics against a reference that stores every packet: packets are dropped, swapped, delayed and duplicated,
+//! across the wrap of sequence numbers and of timestamps.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ fn stream() -> RtpStream {
     stream
 }
 
-/// The packet with this number, of 20 ms.
+/// Packet with this number, of 20 ms.
 fn packet(number: u64) -> RtpPacket {
     RtpPacket {
         seq: number as u16,
@@ -38,7 +38,7 @@ fn after(numbers: impl IntoIterator<Item = u64>) -> RtpStream {
 
 #[test]
 fn chosen_packets_dropped_swapped_delayed_and_doubled() {
-    // Over both wraps: the 100th number is 65,536.
+    // Across both wraps: the 100th number is 65,536.
     let first = 65_436u64;
     let mut numbers: Vec<u64> = (first..first + 1000).collect();
     // Dropped: bursts of 1, 2, 5 and 300.
@@ -48,7 +48,7 @@ fn chosen_packets_dropped_swapped_delayed_and_doubled() {
         .chain(first + 400..first + 700)
         .collect();
     numbers.retain(|number| !dropped.contains(number));
-    // Swapped: a pair, over the wrap too.
+    // Swapped: a pair, also across the wrap.
     let at = |wanted: u64, numbers: &[u64]| numbers.iter().position(|number| *number == wanted).unwrap();
     for pair in [first + 10, first + 101] {
         let place = at(pair, &numbers);
@@ -72,17 +72,17 @@ fn chosen_packets_dropped_swapped_delayed_and_doubled() {
 
 #[test]
 fn too_late_is_a_stray_and_a_jump_begins_anew() {
-    // 300 numbers late: its account is closed.
+    // 300 numbers late: it is already counted as lost.
     let stream = after((0..10).chain(11..400).chain([10]).chain(400..410));
     assert_eq!((stream.expected(), stream.lost, stream.stray, stream.duplicate), (410, 1, 1, 0));
-    // One that belongs nowhere, and goes on as before.
+    // A stray packet, after which the stream continues.
     let stream = after((0..10).chain([40_000]).chain(10..20));
     assert_eq!((stream.expected(), stream.lost, stream.stray, stream.restarts), (20, 0, 1, 0));
-    // A sender that begins anew: two in a row say so.
+    // A restarted sender: detected by two consecutive packets.
     let stream = after((0..10).chain(40_000..40_010));
     assert_eq!((stream.expected(), stream.lost, stream.stray, stream.restarts), (20, 0, 0, 1));
     assert_eq!(stream.packets, 20);
-    // A stream that is joined by a late packet first.
+    // The first captured packet of a stream is late.
     let stream = after([5, 3, 4, 6]);
     assert_eq!((stream.expected(), stream.lost, stream.out_of_order), (4, 0, 2));
 }
@@ -101,12 +101,13 @@ fn jitter_and_delta_by_hand() {
     assert!((stream.jitter_ns() as f64 / 1e6 - (0.25 + 3.75 / 16.0)).abs() < 1e-6);
     assert_eq!((stream.min_delta_ns, stream.max_delta_ns, stream.delta_ns), (16 * MS, 24 * MS, 60 * MS));
     assert_eq!((stream.transit_ns, stream.min_transit_ns, stream.max_transit_ns), (0, 0, 4 * MS as i64));
-    // A marker is no delta, and a pause of the sender's timestamps no jitter.
+    // A packet with a marker does not count for the maximum delta, and a pause in the timestamps does not count as
+    // jitter.
     let mut talk = packet(4);
     (talk.flags, talk.ts) = (packet_flags::MARKER, 4 * 160 + 80_000);
     stream.update(&talk, (80 + 10_000) * MS);
     assert_eq!((stream.max_delta_ns, stream.markers, stream.timestamp_jumps), (24 * MS, 1, 0));
-    // Without one, a timestamp that leaves its arrival jumps.
+    // Without a marker, a timestamp that deviates from the arrival counts as a jump.
     let mut jump = packet(5);
     jump.ts = talk.ts + 160 + 80_000;
     stream.update(&jump, (100 + 10_000) * MS);
@@ -125,7 +126,7 @@ fn keys_are_counted_once_however_often_they_are_sent() {
                 payload_len: 4,
                 event,
                 event_end: u8::from(turn > 3),
-                // The end is sent three times with the same sequence number by some.
+                // Some senders send the end three times with the same sequence number.
                 seq: number,
                 flags: packet_flags::EVENT,
                 ..RtpPacket::default()
@@ -163,7 +164,7 @@ fn headers_are_read_or_refused() {
     assert_eq!(RtpPacket::read(&header[..11], 172).0, ReadResult::Cut);
 }
 
-/// What becomes of a number: how much later than its turn it is sent, and whether again.
+/// Fate of a packet: its delay, and the delay of a duplicate.
 fn fates() -> impl Strategy<Value = Vec<(bool, u64, Option<u64>)>> {
     prop::collection::vec(
         (prop::bool::weighted(0.85), 0u64..60, prop::option::weighted(0.1, 0u64..60)),
@@ -179,7 +180,7 @@ proptest! {
     fn any_order_of_packets_is_counted_exactly(first in any::<u16>(), fates in fates()) {
         let mut sent: Vec<(u64, u64)> = Vec::new();
         for (number, (there, delay, again)) in fates.iter().enumerate() {
-            // The first one is the first, so that there is no doubt where the stream begins.
+            // The first packet is in order, so that the start of the stream is unambiguous.
             if number == 0 {
                 sent.push((0, 0));
             } else if *there {
@@ -196,14 +197,14 @@ proptest! {
         prop_assert_eq!(stream.duplicate, (sent.len() - numbers.len()) as u64);
         prop_assert_eq!((stream.stray, stream.restarts), (0, 0));
         prop_assert_eq!(stream.packets - stream.duplicate - stream.stray, stream.expected() - stream.lost);
-        // Late: behind a higher one, and not there yet.
+        // Late: after a higher number, and not seen before.
         let (mut highest, mut known, mut late) = (0, BTreeSet::new(), 0);
         for (_, number) in &sent {
             late += u64::from(known.insert(*number) && *number < highest);
             highest = highest.max(*number);
         }
         prop_assert_eq!(stream.out_of_order, late);
-        // Bursts are the runs of numbers that are not there.
+        // Bursts are runs of missing numbers.
         let (mut bursts, mut run, mut longest) = (0u32, 0u32, 0u32);
         for number in 0..expected {
             if numbers.contains(&number) {

@@ -1,4 +1,4 @@
-//! Alarms: raised where a value is beyond its threshold for long enough, cleared where it is not for long enough.
+//! Alarms: raised after enough intervals beyond the threshold, cleared after enough intervals within it.
 
 use std::collections::VecDeque;
 
@@ -8,21 +8,21 @@ use serde::Serialize;
 use crate::config::{Alarm, Threshold};
 use crate::key::Key;
 
-/// Keys of one alarm that are raised, or about to be, at most.
+/// Maximum number of keys of one alarm that are raised or about to be.
 const MOST_TRACKED: usize = 100_000;
 
-/// What has become of an alarm.
+/// State of an alarm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// It is raised.
+    /// Raised.
     Raised,
-    /// It is cleared.
+    /// Cleared.
     Cleared,
 }
 
 impl State {
-    /// As people read it.
+    /// Name for people.
     pub fn name(self) -> &'static str {
         match self {
             State::Raised => "raised",
@@ -34,52 +34,52 @@ impl State {
 /// An alarm that is raised or cleared.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct AlarmEvent {
-    /// Its name.
+    /// Name of the alarm.
     pub alarm: String,
-    /// The measurement's.
+    /// Name of the measurement.
     pub measurement: String,
-    /// Which of the two.
+    /// New state.
     pub state: State,
-    /// The key, by its fields.
+    /// Key, as a map of its fields.
     pub key: serde_json::Map<String, serde_json::Value>,
-    /// The same as one text.
+    /// Key as one text.
     #[serde(skip)]
     pub key_text: String,
-    /// What was looked at.
+    /// Name of the observed value.
     pub value_name: String,
-    /// What it was.
+    /// Observed value.
     pub value: f64,
     /// The end of the interval, UTC seconds.
     pub time: String,
-    /// The same in nanoseconds.
+    /// End of the interval in nanoseconds.
     #[serde(skip)]
     pub end_ns: u64,
 }
 
-/// One key.
+/// State of an alarm for one key.
 #[derive(Clone, Copy, Debug, Default)]
 struct Track {
     raised: bool,
-    /// Intervals in a row that speak for the other state.
+    /// Number of consecutive intervals in favour of the other state.
     streak: u32,
 }
 
-/// An alarm at work.
+/// Evaluation state of an alarm.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
     tracks: HashMap<Key, Track, ahash::RandomState>,
-    /// Values of the intervals before: of each key the last, of a measurement without one several.
+    /// Values of previous intervals: the last one of each key, or several of a measurement without a key.
     last: Option<HashMap<Key, f64, ahash::RandomState>>,
     before: VecDeque<f64>,
-    /// Times that a key found no room, and could not be raised.
+    /// Number of times that a key could not be raised because the table was full.
     pub untracked: u64,
     pub raised: u64,
     pub cleared: u64,
 }
 
 impl Watch {
-    /// Looks at the values of an interval; what has changed, in the order of the keys. `alone`: there is one value, without
-    /// a key.
+    /// Evaluates the values of an interval; returns the changes, in the order of the keys. `alone`: there is one value,
+    /// without a key.
     pub fn look(&mut self, alarm: &Alarm, values: &[(Key, f64)], alone: bool) -> Vec<(Key, State, f64)> {
         let mut changes = Vec::new();
         let now: HashMap<Key, f64, ahash::RandomState> = values.iter().copied().collect();
@@ -122,7 +122,7 @@ impl Watch {
         changes
     }
 
-    /// What was before; `None`: it is not known.
+    /// Mean of previous intervals; `None`: not known.
     fn mean(&self, key: &Key, alone: bool) -> Option<f64> {
         if alone {
             let number = self.before.len() as f64;
@@ -132,7 +132,7 @@ impl Watch {
         }
     }
 
-    /// The keys for which it is raised, in their order.
+    /// Keys for which it is raised, in order.
     pub fn raised_keys(&self) -> Vec<Key> {
         let raised = self.tracks.iter().filter(|(_, track)| track.raised);
         let mut raised: Vec<Key> = raised.map(|(key, _)| *key).collect();
@@ -140,7 +140,7 @@ impl Watch {
         raised
     }
 
-    /// It is switched off: what is raised is cleared, and what was before forgotten.
+    /// Switches the alarm off: clears the raised keys, which it returns, and forgets previous values.
     pub fn off(&mut self) -> Vec<Key> {
         let mut raised: Vec<Key> =
             self.tracks.drain().filter(|(_, track)| track.raised).map(|(key, _)| key).collect();
@@ -151,7 +151,7 @@ impl Watch {
     }
 }
 
-/// Whether a value speaks for raising an alarm, and whether for clearing it.
+/// Whether a value is in favour of raising an alarm, and whether of clearing it.
 fn evaluated(threshold: Threshold, value: f64, mean: Option<f64>) -> (bool, bool) {
     let change = |least: f64, beyond: &dyn Fn(f64) -> bool, level: f64| {
         let exceeds = level >= least && mean.is_some_and(beyond);
@@ -189,7 +189,7 @@ mod tests {
         }
     }
 
-    /// What becomes of an alarm at each value: `+` raised, `-` cleared, `.` nothing.
+    /// Reaction of an alarm to each value: `+` raised, `-` cleared, `.` nothing.
     fn timeline(alarm: &Alarm, values: &[f64]) -> String {
         let mut watch = Watch::default();
         let mut sign = |value: f64| match watch.look(alarm, &[(Key::default(), value)], true)[..] {
@@ -213,7 +213,7 @@ mod tests {
     #[test]
     fn changes_are_against_the_mean_of_what_was_before() {
         let rises = alarm(Threshold::Rises(100.0, 50.0), 1, 1, 2);
-        // The first value has nothing before it; 30 is too little to be told.
+        // The first value has no predecessor; 30 is below the minimum.
         assert_eq!(timeline(&rises, &[10.0, 30.0, 90.0, 60.0, 500.0, 500.0]), "..+-+-");
         let falls = alarm(Threshold::Falls(50.0, 10.0), 1, 1, 1);
         assert_eq!(timeline(&falls, &[100.0, 60.0, 20.0, 20.0, 9.0, 1.0]), "..+-+-");

@@ -5,18 +5,18 @@ use wirelane_bpf::sketch::{CLASSES, Distinct, Top, class};
 use crate::config::{Field, Measurement, Value};
 use crate::key::{Key, Seen, is_forward, of_field};
 
-/// Ethernet addresses that are told apart.
+/// Maximum number of distinct Ethernet addresses of a key.
 pub(crate) const MACS: usize = 4;
-/// Sets of a sketch of the greatest: 64 of 8 entries, 32 KiB.
+/// Sets of a top-list sketch: 64 of 8 entries, 32 KiB.
 const TOP_SETS: usize = 64;
 
-/// What a measurement's cells have, which is the same of all of them.
+/// Layout shared by all cells of a measurement.
 #[derive(Clone, Debug)]
 pub(crate) struct Shape {
     pub distinct: Vec<Field>,
     pub tops: Vec<Field>,
     pub bits: u32,
-    /// Bins of an interval; 0: peaks are not asked for.
+    /// Number of bins of an interval; 0: no peak is measured.
     pub bins: usize,
     pub bin_ns: u64,
     pub lengths: bool,
@@ -44,13 +44,13 @@ impl Shape {
         }
     }
 
-    /// Whether more than packets and bytes is counted.
+    /// Whether it counts more than packets and bytes.
     fn has_more(&self) -> bool {
         let flags = [self.lengths, self.gaps, self.one_way, self.macs, self.tcp];
         !self.distinct.is_empty() || !self.tops.is_empty() || self.bins > 0 || flags.contains(&true)
     }
 
-    /// Bytes that the cells of so many keys and of the rest take.
+    /// Maximum bytes of this number of cells, plus the cell for the rest.
     pub fn most_bytes(&self, keys: usize) -> usize {
         let more = size_of::<More>()
             + self.distinct.len() * (1 << self.bits)
@@ -63,24 +63,24 @@ impl Shape {
     }
 }
 
-/// What is known of a packet when it is counted.
+/// Fields of a packet that are counted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Counted<'p> {
     pub seen: Seen<'p>,
-    /// More than one where they have been added up; only what is the same of all of them is known then.
+    /// Number of packets; a sum of more than one has only the fields that its packets share.
     pub packets: u64,
     pub bytes: u64,
     pub ts_ns: u64,
-    /// Of its interval, when that began.
+    /// Start of the interval.
     pub start_ns: u64,
-    /// ARP's sender.
+    /// ARP sender.
     pub mac: Option<[u8; 6]>,
-    /// It is a TCP segment with payload; whether all of that has been seen.
+    /// For a TCP segment with payload: whether all of that payload has been seen before.
     pub segment: Option<bool>,
     pub seed: u64,
 }
 
-/// The numbers of one key.
+/// Counters of one key.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cell {
     pub packets: u64,
@@ -88,19 +88,19 @@ pub(crate) struct Cell {
     pub more: Option<Box<More>>,
 }
 
-/// What only some measurements ask for.
+/// Counters that only some measurements need.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct More {
     pub distinct: Vec<Distinct>,
     pub tops: Vec<Top>,
-    /// Packets and bytes of each bin; what belongs to none of them is in the last.
+    /// Packets and bytes of each bin; the last bin has packets outside of all others.
     bins: Vec<(u64, u64)>,
-    /// The most of a bin, of intervals that are over.
+    /// Maximum of a bin in closed intervals.
     pub peak: (u64, u64),
     pub lengths: Vec<u64>,
     pub gaps: Vec<u64>,
     last_ns: u64,
-    /// Packets whose source comes first in the order of the two ends.
+    /// Packets whose source is the first end in canonical order.
     pub forward: u64,
     pub macs: Vec<[u8; 6]>,
     pub segments: u64,
@@ -108,7 +108,7 @@ pub(crate) struct More {
 }
 
 impl Cell {
-    /// Nothing counted yet.
+    /// All counters at 0.
     pub fn new(shape: &Shape) -> Cell {
         let classes = |wanted: bool| if wanted { vec![0; CLASSES] } else { Vec::new() };
         let more = shape.has_more().then(|| {
@@ -136,7 +136,7 @@ impl Cell {
         }
     }
 
-    /// Adds what another worker, or another interval, has counted.
+    /// Adds the counters of another worker, or of another interval.
     pub fn merge(&mut self, other: &Cell) {
         self.packets += other.packets;
         self.bytes += other.bytes;
@@ -145,7 +145,7 @@ impl Cell {
         }
     }
 
-    /// The interval is over: of its bins the greatest stays.
+    /// Closes the interval: keeps the maximum of its bins.
     pub fn end(&mut self) {
         if let Some(more) = &mut self.more {
             let bins = std::mem::take(&mut more.bins);
@@ -194,7 +194,7 @@ impl More {
         }
     }
 
-    /// One more Ethernet address, where there is room for it.
+    /// Adds an Ethernet address, unless the set is full.
     pub fn mac(&mut self, mac: [u8; 6]) {
         if !self.macs.contains(&mac) && self.macs.len() < MACS {
             self.macs.push(mac);
@@ -225,7 +225,8 @@ impl More {
     }
 }
 
-/// The keys with most among those of a field, with what they had at most, and of that what may be others'.
+/// Keys of a field with the highest counts: each with its upper bound, and the share of that which may belong to other
+/// keys.
 pub(crate) fn greatest(top: &Top, most: usize) -> Vec<(Key, u64, u64)> {
     let mut entries: Vec<_> = top.entries().map(|entry| (entry.key, entry.count, entry.error)).collect();
     entries.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(&b.0)));

@@ -6,30 +6,30 @@ use crate::alarm::AlarmEvent;
 use crate::event::Event;
 use crate::result::Shown;
 
-/// One thing to be offloaded.
+/// One entry to store.
 #[derive(Clone, Debug)]
 pub enum Entry {
-    /// What a measurement has come to in an interval.
+    /// Result of a measurement in an interval.
     Measured(Shown),
     /// An alarm that was raised or cleared.
     Alarm(AlarmEvent),
-    /// Where packets went.
+    /// Packet counts of the ledger.
     Ledger(LedgerPart),
 }
 
-/// A ledger's growth over some time: all parts of a capture add up to its ledger.
+/// Increment of the ledger over some time: the parts of a capture add up to its ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LedgerPart {
-    /// The beginning of that time, UTC nanoseconds since 1970.
+    /// Start of that time, UTC nanoseconds since 1970.
     pub start_ns: u64,
     /// Its end.
     pub end_ns: u64,
-    /// What was added.
+    /// Increments of the counters.
     pub counters: Counters,
 }
 
 impl Entry {
-    /// What is offloaded of an event. Totals are not: they are sums of what has been offloaded.
+    /// Entry to store for an event. Totals are not stored: they are sums of stored entries.
     pub fn of(event: &Event) -> Option<Entry> {
         match event {
             Event::Shown(shown) => (!shown.total).then(|| Entry::Measured(shown.clone())),
@@ -39,24 +39,24 @@ impl Entry {
     }
 }
 
-/// Makes parts of a ledger that grows.
+/// Computes the increments of a ledger.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Growth {
     before: Counters,
-    /// Where the last part ended, once there is one.
+    /// End of the last part, after the first one.
     until_ns: Option<u64>,
 }
 
 impl Growth {
-    /// From this time on, nothing counted yet.
+    /// From this time on, with all counters at 0.
     pub fn from(start_ns: u64) -> Growth {
         Growth { before: Counters::default(), until_ns: Some(start_ns) }
     }
 
-    /// What has come since the last part, up to this time; `None`: nothing has.
+    /// Increment since the last part, up to this time; `None`: there is no change.
     pub fn part(&mut self, now: &Counters, end_ns: u64) -> Option<LedgerPart> {
         let before = self.before;
-        // The card's own numbers may begin anew, with its driver.
+        // The device's own counters may restart, with its driver.
         let more = |now: u64, before: u64| now.saturating_sub(before);
         let counters = Counters {
             seen: more(now.seen, before.seen),

@@ -7,24 +7,24 @@ use crate::config::Recording;
 use crate::packet_buffer::Wanted;
 use crate::result::Shown;
 
-/// What is to be shown or done.
+/// An event that is to be shown or acted on.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// What a measurement has come to.
+    /// Result of a measurement.
     Shown(Shown),
     /// An alarm is raised or cleared.
     Alarm(AlarmEvent),
-    /// A line for people.
+    /// Log line for people.
     Log(String),
-    /// An event is to be sent to the target of this action, by its place.
+    /// Send an event to the target of the action with this index.
     Export(usize, AlarmEvent),
-    /// Packets around an event are to be recorded.
+    /// Record packets around an event.
     Record(Box<Recorded>),
-    /// A program is to be run, with these arguments.
+    /// Run a program with these arguments.
     Run {
         /// The program and its arguments.
         words: Vec<String>,
-        /// When it is ended, nanoseconds.
+        /// Time limit in nanoseconds.
         timeout_ns: u64,
     },
 }
@@ -32,17 +32,17 @@ pub enum Event {
 /// An event around which packets are to be recorded.
 #[derive(Clone, Debug)]
 pub struct Recorded {
-    /// The action, by its place.
+    /// Index of the action.
     pub action: usize,
-    /// What is to be done.
+    /// Parameters of the recording.
     pub recording: Recording,
-    /// The event.
+    /// Alarm event.
     pub alarm: AlarmEvent,
-    /// The packets.
+    /// Requested packets.
     pub wanted: Wanted,
 }
 
-/// What everything has come to.
+/// Totals of a probe.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Totals {
     /// Packets that workers have counted.
@@ -51,30 +51,30 @@ pub struct Totals {
     /// Their bytes on the wire.
     #[serde(rename = "probed_bytes")]
     pub bytes: u64,
-    /// Of the packets, those that were counted in a later interval than theirs, as they came late.
+    /// Packets that were counted in a later interval than their own, as they arrived late.
     pub late: u64,
     /// Intervals.
     pub intervals: u64,
-    /// Intervals without packets that nobody has looked at, as there were too many of them.
+    /// Intervals without packets that were not evaluated, as there were too many of them.
     pub skipped_intervals: u64,
-    /// Configurations that were taken up after the first.
+    /// Configurations that were adopted after the first.
     pub reloads: u64,
     /// Alarms that were raised.
     pub alarms_raised: u64,
     /// Alarms that were cleared.
     pub alarms_cleared: u64,
-    /// Times that an alarm was not raised, as too many others were.
+    /// Number of times that an alarm was not raised, as too many keys were raised.
     pub alarms_untracked: u64,
 }
 
-/// An event on a line: names are of letters, digits and a few signs, keys of addresses and numbers.
+/// An event as a line: names consist of letters, digits and a few signs, keys of addresses and numbers.
 pub(crate) fn log_line(event: &AlarmEvent) -> String {
     let key = if event.key_text.is_empty() { String::new() } else { format!(" of {}", event.key_text) };
     let AlarmEvent { alarm, state, value_name, value, time, .. } = event;
     format!("alarm {alarm} {}{key}: {value_name} {value} at {time}", state.name())
 }
 
-/// An argument with what stands in braces filled in. It is one argument, whatever that is.
+/// An argument with its placeholders in braces filled in. The result is always a single argument.
 pub(crate) fn filled(word: &str, event: &AlarmEvent) -> String {
     let mut text = String::new();
     let mut parts = word.split('{');

@@ -9,22 +9,22 @@ use wirelane_bpf::sketch;
 
 use crate::config::{Field, Measurement};
 
-/// Words 0 and 1: source address. 2 and 3: destination address. 4: source port, destination port, lower port, VLAN. 5: RX
-/// queue, device, protocol, network layer, application. What is no part of the key is 0.
+/// Words 0 and 1: source address. 2 and 3: destination address. 4: source port, destination port, lower port, VLAN. 5:
+/// RX queue, device, protocol, network layer, application. Fields that are not part of the key are 0.
 pub type Key = sketch::Key;
 
 /// The VLAN of a packet without a tag.
 const UNTAGGED: u16 = 0xffff;
 
-/// What keys are made of.
+/// Fields of a packet from which keys are made.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seen<'p> {
     pub ip: &'p Ip,
-    /// The outermost tag's id.
+    /// VLAN id of the outermost tag.
     pub vlan: Option<u16>,
     pub queue: u16,
     pub device: u16,
-    /// What speaks in its conversation, where it is of one; 0: nothing that is known.
+    /// Application protocol of its TCP or UDP conversation; 0: not detected.
     pub application: Option<u8>,
 }
 
@@ -79,7 +79,7 @@ fn put(key: &mut Key, field: Field, seen: &Seen<'_>, (prefix, prefix6): (u8, u8)
             address(key, 2, ip.l3, high, (32, 128))?;
             if field == Field::Flow {
                 key[5] |= protocol? << 32;
-                // Those without ports, and later fragments, are conversations of their addresses.
+                // Packets without ports, and later fragments, belong to the conversation of their addresses.
                 if has_ports {
                     let (low, high) = if forward { (src_port, dst_port) } else { (dst_port, src_port) };
                     key[4] |= u64::from(low) | u64::from(high) << 16;
@@ -150,7 +150,7 @@ fn text_of(key: &Key, field: Field, (prefix, prefix6): (u8, u8)) -> String {
     }
 }
 
-/// The names of protocols that most packets have; of others the number.
+/// Names of common protocols; the number of others.
 fn protocol_name(number: u8) -> String {
     match number {
         1 => "icmp".into(),
@@ -162,24 +162,24 @@ fn protocol_name(number: u8) -> String {
     }
 }
 
-/// As flows have it; of what is not known a word that is no name.
+/// Name of an application as in flows; `unknown` otherwise, which is not a name of any application.
 fn application_name(number: u8) -> &'static str {
     applications().find(|(known, _)| *known == number).map_or("unknown", |(_, name)| name)
 }
 
-/// A key as people read it: the values of its fields, with spaces between; nothing without fields.
+/// Key as text for people: the values of its fields, separated by spaces; empty without fields.
 pub(crate) fn text(measurement: &Measurement, key: &Key) -> String {
     let prefixes = (measurement.prefix, measurement.prefix6);
     let fields: Vec<String> = measurement.key.iter().map(|field| text_of(key, *field, prefixes)).collect();
     fields.join(" ")
 }
 
-/// A key of one field as people read it.
+/// Key of one field as text for people.
 pub(crate) fn field_text(field: Field, key: &Key) -> String {
     text_of(key, field, (32, 128))
 }
 
-/// A key as JSON: its fields by their names, `-` being `_`.
+/// Key as JSON: fields by name, with `_` for `-`.
 pub(crate) fn json(measurement: &Measurement, key: &Key) -> Map<String, serde_json::Value> {
     let prefixes = (measurement.prefix, measurement.prefix6);
     let field = |field: &Field| (field.name().replace('-', "_"), json!(text_of(key, *field, prefixes)));

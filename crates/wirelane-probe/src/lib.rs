@@ -1,4 +1,4 @@
-//! The programmable probe: what a configuration wants measured of packets, and what is done about it.
+//! The programmable probe: measures packets as a configuration defines, and runs actions.
 //!
 //! ```text
 //!  text -> config/: Config, or mistakes with their places -> plan.rs: Plan, compiled once, read by all
@@ -10,7 +10,8 @@
 //!  config/set.rs: what is set while it runs -> the same text with that in it -> a plan that follows the one in force
 //! ```
 //!
-//! Nothing here knows of files, devices or terminals: records come in, events go out, and time is that of the packets.
+//! This crate does not access files, devices or terminals: its input is records, its output is events, and its clock is
+//! that of the packets.
 
 mod alarm;
 mod cell;

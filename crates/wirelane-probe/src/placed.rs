@@ -1,7 +1,7 @@
 //! TOML deserializer for serde that gives each value its position in the text.
 //!
-//! The `toml` crate has this too, behind a feature that nothing else here takes: with it serde is built otherwise, and
-//! with serde everything that stands on it. What is needed of it is little: values have kinds, and places.
+//! The `toml` crate has this, too, behind a feature that no other crate here enables: with it serde is built with other
+//! features, and all its dependents again. This version only needs value types and positions.
 
 use std::fmt;
 use std::path::Path;
@@ -19,10 +19,10 @@ use wirelane::rules::Mistake;
 
 use crate::config::Mistakes;
 
-/// A value, and where it begins in the text.
+/// A value, and its position in the text.
 #[derive(Clone, Copy, Debug)]
 pub struct At<T> {
-    /// The byte of the text.
+    /// Byte offset in the text.
     pub start: usize,
     /// The value.
     pub value: T,
@@ -35,17 +35,17 @@ impl<T> At<T> {
     }
 }
 
-/// The name under which a value asks for its place. No table of a configuration has it.
+/// Struct name by which a value requests its position. No table of a configuration has it.
 const PLACE: &str = "$place";
 const START: &str = "$start";
 const VALUE: &str = "$value";
 
-/// What is wrong, and where.
+/// A mistake with its position.
 #[derive(Debug)]
 pub struct Fault {
-    /// The byte of the text; `None` until it is known.
+    /// Byte offset in the text; `None` until it is known.
     pub at: Option<usize>,
-    /// What is wrong, and what is allowed.
+    /// Reason, and the allowed values.
     pub reason: String,
 }
 
@@ -64,17 +64,17 @@ impl de::Error for Fault {
 }
 
 impl Fault {
-    /// It is here, where no place inside of it is known.
+    /// Sets the position, unless a more precise one is known.
     fn here(mut self, at: usize) -> Fault {
         self.at.get_or_insert(at);
         self
     }
 }
 
-/// Reads a text.
+/// Parses a text.
 ///
 /// # Errors
-/// The first thing that is wrong.
+/// The first mistake.
 pub fn read<T: for<'de> Deserialize<'de>>(text: &str) -> Result<T, Fault> {
     let table = DeTable::parse(text).map_err(|error| Fault {
         at: error.span().map(|span| span.start),
@@ -84,14 +84,14 @@ pub fn read<T: for<'de> Deserialize<'de>>(text: &str) -> Result<T, Fault> {
     T::deserialize(MapAccessDeserializer::new(access)).map_err(|fault| fault.here(0))
 }
 
-/// What is wrong with a text, with line and column instead of bytes, in the order of the text.
+/// Mistakes in a text with line and column instead of byte offsets, in the order of the text.
 pub fn mistakes(text: &str, path: &Path, mut found: Vec<(usize, String)>) -> Mistakes {
     found.sort_by_key(|(at, _)| *at);
     let mistake = |(at, reason): &(usize, String)| {
         let before = &text.as_bytes()[..(*at).min(text.len())];
         let line_start = before.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
         let column = String::from_utf8_lossy(&before[line_start..]).chars().count() + 1;
-        // What stands in the text may be quoted, and goes to a terminal.
+        // The reason may quote the text, and is written to a terminal.
         Mistake {
             path: path.to_owned(),
             line: before.iter().filter(|byte| **byte == b'\n').count() + 1,
@@ -181,7 +181,7 @@ impl<'de> Deserializer<'de> for Node<'_, '_> {
         visitor.visit_enum(Word(text)).map_err(|fault| fault.here(self.start))
     }
 
-    /// A whole number is one with a fraction of nothing.
+    /// Integers are accepted as floating-point numbers.
     fn deserialize_f64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
         self.deserialize_any(visitor)
     }
@@ -192,7 +192,7 @@ impl<'de> Deserializer<'de> for Node<'_, '_> {
     }
 }
 
-/// A word that stands for a variant without a value.
+/// Name of a variant without a value.
 struct Word<'w>(&'w str);
 
 impl<'de> EnumAccess<'de> for Word<'_> {
@@ -205,7 +205,7 @@ impl<'de> EnumAccess<'de> for Word<'_> {
     }
 }
 
-/// The value of such a variant.
+/// Content of a variant without a value.
 struct Nothing;
 
 impl<'de> VariantAccess<'de> for Nothing {
@@ -245,7 +245,7 @@ impl<'de> SeqAccess<'de> for Array<'_, '_> {
 struct Table<'v, 't> {
     entries: std::vec::IntoIter<(&'v str, usize, Node<'v, 't>)>,
     next: Option<Node<'v, 't>>,
-    /// Where the table is, or ends: of what it lacks.
+    /// Position for missing keys: the start of the table, or its end.
     start: usize,
 }
 
@@ -279,7 +279,7 @@ impl<'de> MapAccess<'de> for Table<'_, '_> {
     }
 }
 
-/// A value that has asked for its place: its start, then itself.
+/// A value with its position: yields the start, then the value.
 struct Placed<'v, 't> {
     node: Node<'v, 't>,
     given: u8,

@@ -1,4 +1,4 @@
-//! A configuration made ready: compiled once, and read by all workers and the reader.
+//! A compiled configuration, shared by all workers and the reader.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,18 +10,18 @@ use wirelane_bpf::rules::FlatSet;
 use crate::cell::Shape;
 use crate::config::{Changed, Config, Field, Measurement, When};
 
-/// Packets that are kept for a while, for recordings of what was before an event.
+/// Packets that workers buffer, for recordings of the time before an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Kept {
-    /// Whether all are; else those of the rules that have a bit.
+    /// Whether all packets are buffered; otherwise only those of the rules in the mask `rules`.
     pub all: bool,
     pub rules: u32,
-    /// Bytes that a worker has for them.
+    /// Buffer of a worker in bytes.
     pub buffer: usize,
 }
 
 impl Kept {
-    /// What the alarms of a configuration may want recorded.
+    /// Packets that the recordings of a configuration need, if it has any.
     fn of(config: &Config) -> Option<Kept> {
         let mut kept = None;
         for alarm in &config.alarms {
@@ -38,56 +38,56 @@ impl Kept {
     }
 }
 
-/// What workers do with packets.
+/// Instructions for the workers, compiled from a configuration.
 #[derive(Debug)]
 pub struct Plan {
     pub(crate) config: Config,
-    /// Each rule alone, so that a packet can hit any of them.
+    /// Each rule compiled alone, so that a packet can match any number of them.
     pub(crate) rules: Vec<FlatSet>,
     pub(crate) shapes: Vec<Shape>,
-    /// Whether any measurement looks at TCP's sequence numbers, or ARP's senders.
+    /// Whether any measurement uses TCP sequence numbers, or ARP senders.
     pub(crate) tcp: bool,
     pub(crate) macs: bool,
-    /// A bit for each measurement that can be made of packets that have been added up; and for each that is made
-    /// of packets, which those of plug-ins are not.
+    /// Measurements that can be made from sums of packets (`of_parts`), and measurements that are made from packets, in
+    /// contrast to plug-in counters (`all`); one bit each.
     pub(crate) of_parts: u64,
     pub(crate) all: u64,
-    /// Whether any is by what speaks.
+    /// Whether any measurement has the application protocol in its key.
     pub(crate) applications: bool,
-    /// What is kept of packets for recordings, where there are any.
+    /// Packets that are buffered for recordings, if there are any.
     pub(crate) kept: Option<Kept>,
-    /// Of sketches.
+    /// Seed of the sketches.
     pub(crate) seed: u64,
-    /// What is active: the same of all plans that were made of each other by changing them.
+    /// Switching state, shared by all plans that were derived from each other by changes.
     switched: Arc<Switched>,
-    /// The same of all plans that follow each other with the same intervals: what is counted by them is one sum.
+    /// Identity shared by successive plans with the same intervals: their counts belong to one sum.
     line: Arc<()>,
-    /// The number of the first plan that had these rules and recordings.
+    /// Number of the first plan that had these rules and recordings.
     origin: u64,
-    /// How often totals have been asked for in this line.
+    /// Number of flushes of totals in this line.
     flushes: u64,
-    /// There is a plan behind this one in its line. Relaxed: it is there before that plan is, and who looks has heard of
-    /// that plan by way of a worker ([`Switches::change`]).
+    /// Whether this plan has a successor in its line. Relaxed: it is set before the successor is published, and a
+    /// reader of the flag has learned of the successor through a worker ([`Switches::change`]).
     followed: AtomicBool,
 }
 
-/// What is active.
+/// Switching state of a plan.
 #[derive(Debug)]
 struct Switched {
-    /// A bit for each measurement. Written by the reader, and by who changes a plan while the reader does not work; a worker
-    /// looks at it when it begins an interval. Relaxed: nothing else is read by what it says.
+    /// Active measurements, one bit each. Written by the reader, and by the thread that changes a plan while the reader
+    /// is idle; a worker reads it when it begins an interval. Relaxed: no other data depends on it.
     measurements: AtomicU64,
-    /// A bit for each rule that no packet fits, as it is switched off. The same of it.
+    /// Rules that are switched off, so that no packet matches them, one bit each. Same access as `measurements`.
     idle: AtomicU32,
-    /// By alarm. For the reader, and for who changes a plan.
+    /// Active alarms. Used by the reader, and by the thread that changes a plan.
     alarms: Mutex<Vec<bool>>,
-    /// By schedule: its times, where they are not the configuration's any more. The same of it.
+    /// Times of schedules that differ from the configuration. Same access as `alarms`.
     times: Mutex<Vec<Option<When>>>,
 }
 
 impl Plan {
-    /// Makes a configuration ready. The seed is that of all sketches: one that nobody can guess, or results of a file
-    /// that are the same at every run.
+    /// Compiles a configuration. `seed` is the seed of all sketches: a random one that cannot be predicted, or a fixed
+    /// one for repeatable results from a file.
     ///
     /// # Errors
     /// Where rules cannot be compiled.
@@ -133,12 +133,13 @@ impl Plan {
         })
     }
 
-    /// The plan that is made of this one by changing it: what was switched meanwhile stays so, but for what was set.
+    /// Plan that results from changes to this one: the switching state stays, except for the parts that the changes
+    /// set.
     fn changed(&self, changed: &Changed) -> Result<Plan, Error> {
         let mut plan = Plan::new(changed.config.clone(), self.seed)?;
         let set = changed.measurements;
         let measurements = self.active() & !set | plan.active() & set;
-        // In one step, as one of several may have been switched off for another.
+        // In one store, as one measurement may have been switched off in favour of another.
         self.switched.measurements.store(measurements, Ordering::Relaxed);
         plan.origin = self.origin;
         for place in &changed.alarms {
@@ -156,17 +157,17 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Whether what is counted by the one and by the other is one sum.
+    /// Whether the counts of both plans belong to one sum.
     pub(crate) fn is_of_line(&self, other: &Plan) -> bool {
         Arc::ptr_eq(&self.line, &other.line)
     }
 
-    /// Whether there is a plan that goes on with this one's intervals.
+    /// Whether another plan continues this plan's intervals.
     pub(crate) fn is_followed(&self) -> bool {
         self.followed.load(Ordering::Relaxed)
     }
 
-    /// The same of plans whose rules and recordings are the same.
+    /// Identity of the rules and recordings: equal in all plans that share them.
     pub(crate) fn origin(&self) -> u64 {
         self.origin
     }
@@ -193,20 +194,20 @@ impl Plan {
         self.switched.times.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The times of a schedule.
+    /// Current times of a schedule.
     pub(crate) fn when(&self, place: usize) -> When {
         let given = self.times().get(place).copied().flatten();
         given.unwrap_or(self.config.schedules[place].when)
     }
 
-    /// Gives a schedule other times, or the configuration's.
+    /// Sets other times of a schedule; `None`: those of the configuration.
     pub(crate) fn retime(&self, place: usize, when: Option<When>) {
         if let Some(given) = self.times().get_mut(place) {
             *given = when;
         }
     }
 
-    /// What it is made of.
+    /// Configuration of the plan.
     pub fn config(&self) -> &Config {
         &self.config
     }
@@ -215,19 +216,19 @@ impl Plan {
         self.switched.measurements.load(Ordering::Relaxed)
     }
 
-    /// Rules that no packet fits, a bit each.
+    /// Rules that are switched off, one bit each.
     pub(crate) fn idle_rules(&self) -> u32 {
         self.switched.idle.load(Ordering::Relaxed)
     }
 
-    /// For the reader, and for who makes a plan that follows while the reader does not work.
+    /// For the reader, and for the thread that makes a successor plan while the reader is idle.
     pub(crate) fn set_rule_active(&self, place: usize, is_on: bool) {
         let bits = self.switched.idle.load(Ordering::Relaxed);
         let bits = if is_on { bits & !(1 << place) } else { bits | 1 << place };
         self.switched.idle.store(bits, Ordering::Relaxed);
     }
 
-    /// For the reader, and for who makes a plan that follows while the reader does not work.
+    /// For the reader, and for the thread that makes a successor plan while the reader is idle.
     pub(crate) fn set_active(&self, place: usize, is_on: bool) {
         let bits = self.switched.measurements.load(Ordering::Relaxed);
         let bits = if is_on { bits | 1 << place } else { bits & !(1 << place) };
@@ -235,11 +236,11 @@ impl Plan {
     }
 }
 
-/// The plan in force, which workers take up when they pause.
+/// The active plan, which workers adopt when they pause.
 #[derive(Debug)]
 pub struct Switches {
-    /// How many plans there have been. Release where it is raised, behind the new plan; the partner is the Acquire of a
-    /// worker that looks whether its plan is still in force.
+    /// Number of plans so far. Release when it is incremented, after the new plan is stored; the partner is the Acquire
+    /// of a worker that checks whether its plan is still active.
     generation: AtomicU64,
     plan: Mutex<(u64, Arc<Plan>)>,
 }
@@ -250,8 +251,8 @@ impl Switches {
         Switches { generation: AtomicU64::new(0), plan: Mutex::new((0, Arc::new(plan))) }
     }
 
-    /// Puts a plan in the place of the one in force. Each worker takes it up between two packets; what it has counted
-    /// by then is handed over as part of the old one.
+    /// Replaces the active plan. Each worker adopts the new one between two packets; its counts up to then are handed
+    /// over as part of the old one.
     pub fn replace(&self, mut plan: Plan) {
         let mut now = self.plan.lock().unwrap_or_else(PoisonError::into_inner);
         plan.origin = now.0 + 1;
@@ -259,9 +260,9 @@ impl Switches {
         self.generation.store(now.0, Ordering::Release);
     }
 
-    /// Changes the plan in force: a plan that follows it takes its place, as [`Switches::replace`] does. Measurements,
-    /// alarms and schedules that stay as they are go on as if nothing had happened: sums, also of the interval in which
-    /// that is, what is raised, what was switched. With other intervals sums begin anew. The reader has to do nothing
+    /// Changes the active plan: a successor takes its place, as with [`Switches::replace`]. Measurements, alarms and
+    /// schedules that are not changed continue without a break: sums, including those of the current interval, raised
+    /// alarms and the switching state. If the length of intervals changes, sums start anew. The reader must be idle
     /// meanwhile.
     ///
     /// # Errors
@@ -274,12 +275,12 @@ impl Switches {
         Ok(())
     }
 
-    /// The plan in force, with its number.
+    /// The active plan with its number.
     pub fn now(&self) -> (u64, Arc<Plan>) {
         self.plan.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Whether another plan than this one is in force.
+    /// Whether a plan other than this one is active.
     pub(crate) fn is_behind(&self, generation: u64) -> bool {
         self.generation.load(Ordering::Acquire) != generation
     }

@@ -6,11 +6,11 @@ use wirelane::PluginLine;
 
 use crate::config::Config;
 
-/// The packets that a plug-in was asked about, and those that match it: counters that each has.
+/// Counters that each plug-in has: the packets that it examined, and those that it matched.
 pub(crate) const ASKED: &str = "asked";
 const MATCHED: &str = "matched";
 
-/// What has been counted so far. It is the kernel's, which begins with the capture and never goes back.
+/// Previous readings. The kernel counts from the start of the capture, and counters never decrease.
 #[derive(Debug, Default)]
 pub(crate) struct PluginCounterDeltas {
     before: Vec<BTreeMap<String, u64>>,
@@ -22,7 +22,8 @@ fn numbers(line: &PluginLine) -> BTreeMap<String, u64> {
     own.chain([(ASKED.to_owned(), line.asked), (MATCHED.to_owned(), line.matched)]).collect()
 }
 
-/// Of two readings the later one, which has more: workers read what all lanes have counted, each when it ends its interval.
+/// Keeps the later of two readings, which has higher counts: each worker reads the sums of all lanes when it ends its
+/// interval.
 pub(crate) fn later(counted: &mut Vec<PluginLine>, other: Vec<PluginLine>) {
     let sum =
         |lines: &[PluginLine]| -> u64 { lines.iter().flat_map(|line| numbers(line).into_values()).sum() };
@@ -32,7 +33,7 @@ pub(crate) fn later(counted: &mut Vec<PluginLine>, other: Vec<PluginLine>) {
 }
 
 impl PluginCounterDeltas {
-    /// What each plug-in, in the order of the configuration, has counted since it was asked for before.
+    /// Increments of each plug-in's counters, in the order of the configuration, since the last call.
     pub fn of(&mut self, counted: &[PluginLine]) -> Vec<BTreeMap<String, u64>> {
         let now: Vec<BTreeMap<String, u64>> = counted.iter().map(numbers).collect();
         let mut growth = now.clone();
@@ -49,11 +50,10 @@ impl PluginCounterDeltas {
 }
 
 impl Config {
-    /// What is wrong with the counters that are asked for, of these plug-ins, which are those of a capture in the order of
-    /// the configuration.
+    /// Checks that the plug-ins of a capture, in the order of the configuration, have the configured counters.
     ///
     /// # Errors
-    /// The first that a plug-in does not have.
+    /// The first counter that a plug-in does not have.
     pub fn check_counters(&self, plugins: &[PluginLine]) -> Result<(), String> {
         for (place, measurement) in self.measurements.iter().enumerate() {
             let Some(line) = measurement.plugin.and_then(|plugin| plugins.get(plugin)) else { continue };

@@ -1,4 +1,4 @@
-//! The reader's part: what workers hand over is merged, looked at, and shown.
+//! The reader: merges the tables of all workers, evaluates alarms and schedules, and emits events.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,28 +13,28 @@ use crate::table::Table;
 use crate::timeline::Timeline;
 use crate::worker::Closed;
 
-/// Intervals without packets that are looked at one by one, between two with some; more of them are left out.
+/// Maximum number of empty intervals between two others that are evaluated; further ones are skipped.
 const MOST_EMPTY: u64 = 60;
 
-/// What is known of an interval so far.
+/// An interval that not all workers have handed over.
 #[derive(Debug)]
 struct Pending {
     plan: Arc<Plan>,
     part: Part,
-    /// A worker has taken another plan up in it, or before.
+    /// Whether a worker has adopted another plan during or before this interval.
     goes_on: bool,
 }
 
-/// What was counted of an interval: all of it, or by one of the plans that were in force.
+/// Counts of an interval: all of it, or the part by one of the plans that were active during it.
 #[derive(Debug)]
 struct Part {
     tables: Vec<Option<Table>>,
-    /// What plug-ins had counted by then, where there are any.
+    /// Plug-in counters at the end of the interval, if there are plug-ins.
     counted: Vec<PluginLine>,
 }
 
 impl Part {
-    /// Adds what another worker, or another part of the interval, has counted.
+    /// Adds the counts of another worker, or of another part of the interval.
     fn merge(&mut self, other: Part) {
         for (ours, theirs) in self.tables.iter_mut().zip(other.tables) {
             match (ours.as_mut(), theirs) {
@@ -50,20 +50,20 @@ impl Part {
 /// Merges what workers hand over.
 #[derive(Debug)]
 pub struct Reader {
-    /// Up to where each worker has handed over everything.
+    /// Position before which each worker has handed over everything.
     reached: Vec<(u64, u64)>,
     pending: BTreeMap<(u64, u64), Pending>,
     timeline: Option<Timeline>,
-    /// By intervals: what was counted of each by a plan, where the plan that follows it counts the rest.
+    /// Counts by interval that wait for the rest, which the successor plan counts.
     parts: BTreeMap<u64, Part>,
-    /// The number of the plan of which all parts are kept from now on, as another goes on with their intervals.
+    /// Number of the plan whose parts are collected from now on, as a successor plan continues its intervals.
     awaited: Option<u64>,
     totals: Totals,
     growth: PluginCounterDeltas,
 }
 
 impl Reader {
-    /// A reader of so many workers.
+    /// A reader for this number of workers.
     pub fn new(workers: usize) -> Reader {
         Reader {
             reached: vec![(0, 0); workers],
@@ -76,7 +76,7 @@ impl Reader {
         }
     }
 
-    /// Takes what a worker hands over. Intervals that all workers are done with are looked at.
+    /// Accepts the result of a worker, and evaluates the intervals that all workers have handed over.
     pub fn take(&mut self, closed: Closed) -> Vec<Event> {
         self.totals.packets += closed.packets;
         self.totals.bytes += closed.bytes;
@@ -86,7 +86,7 @@ impl Reader {
         }
         match self.pending.get_mut(&closed.at) {
             None => {
-                // A worker that has had nothing to do says so, and that is all.
+                // A worker without packets only reports how far it is.
                 if closed.packets > 0 || closed.reached.0 == closed.at.0 {
                     let Closed { plan, tables, counted, goes_on, .. } = closed;
                     let part = Part { tables, counted };
@@ -95,7 +95,7 @@ impl Reader {
             }
             Some(pending) => {
                 pending.goes_on |= closed.goes_on;
-                // One may have begun the interval after a measurement was switched on, or off.
+                // A worker may have begun the interval after a measurement was switched on or off.
                 pending.part.merge(Part { tables: closed.tables, counted: closed.counted });
             }
         }
@@ -111,8 +111,8 @@ impl Reader {
         events
     }
 
-    /// The numbers of all that was handed over, and what measurements have come to since they began or were flushed. To be
-    /// called when all workers have ended. `counted`: what plug-ins have counted in all.
+    /// Final totals of the probe, and of measurements since the start or the last flush. Call after all workers have
+    /// ended. `counted`: final plug-in counters.
     pub fn finish(&mut self, counted: &[PluginLine]) -> (Vec<Event>, Totals) {
         let mut events = Vec::new();
         while let Some((at, pending)) = self.pending.pop_first() {
@@ -120,7 +120,7 @@ impl Reader {
         }
         self.look_until(u64::MAX, &mut events);
         if let Some(mut timeline) = self.timeline.take() {
-            // What came behind the last packet that was analysed.
+            // Counts of plug-ins after the last analysed packet.
             let growth = self.growth.of(counted);
             if growth.iter().any(|one| one.values().any(|number| *number > 0)) {
                 timeline.behind(&growth, &mut events);
@@ -131,7 +131,7 @@ impl Reader {
         (events, self.totals)
     }
 
-    /// An interval that all workers are done with.
+    /// Evaluates an interval that all workers have handed over.
     fn interval(&mut self, at: (u64, u64), pending: Pending, events: &mut Vec<Event>) {
         let (generation, number) = at;
         let Pending { plan, part, goes_on } = pending;
@@ -139,7 +139,7 @@ impl Reader {
         if let Some(timeline) = self.timeline.as_ref().filter(|timeline| timeline.generation != generation)
             && !plan.is_of_line(&timeline.plan)
         {
-            // What was measured by another configuration is another sum.
+            // Another configuration measures another sum.
             self.look_until(u64::MAX, events);
             if let Some(mut timeline) = self.timeline.take() {
                 timeline.flush(events);
@@ -158,7 +158,7 @@ impl Reader {
             Some(known) => known.merge(part),
             None => drop(self.parts.insert(number, part)),
         }
-        // What is left of this interval, and of those behind it, is counted by the plan that follows.
+        // The successor plan counts the rest of this interval and the intervals after it.
         if timeline.plan.is_followed() && (goes_on || self.awaited == Some(generation)) {
             self.awaited = Some(generation);
             return;
@@ -166,7 +166,7 @@ impl Reader {
         self.look_until(number.saturating_add(1), events);
     }
 
-    /// Looks at what there is of intervals before this one, and at those between in which there was nothing.
+    /// Evaluates the collected intervals before this one, and the empty intervals between them.
     fn look_until(&mut self, end: u64, events: &mut Vec<Event>) {
         let Some(timeline) = &mut self.timeline else { return };
         let later = self.parts.split_off(&end);
@@ -199,7 +199,7 @@ impl Reader {
         }
     }
 
-    /// What is active, and what is raised, where this plan is in force; `now_ns`: UTC, for schedules before the first
+    /// State of measurements, alarms and schedules under the active plan; `now_ns`: UTC, for schedules before the first
     /// interval has ended.
     pub fn state(&self, plan: &Plan, now_ns: u64) -> Conditions {
         let timeline = self.timeline.as_ref().filter(|timeline| plan.is_of_line(&timeline.plan));

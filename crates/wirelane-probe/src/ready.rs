@@ -1,6 +1,6 @@
-//! Configurations that are ready, in the program and as files in `examples/probes/`.
+//! Ready-made configurations, in the program and as files in `examples/probes/`.
 
-/// Their names and texts.
+/// Names and texts.
 pub const READY: [(&str, &str); 8] = [
     ("arp-spoofing", include_str!("../../../examples/probes/arp-spoofing.toml")),
     ("bandwidth", include_str!("../../../examples/probes/bandwidth.toml")),
@@ -12,7 +12,7 @@ pub const READY: [(&str, &str); 8] = [
     ("syn-flood", include_str!("../../../examples/probes/syn-flood.toml")),
 ];
 
-/// The text of the configuration of this name.
+/// Text of the configuration with this name.
 pub fn ready(name: &str) -> Option<&'static str> {
     READY.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
 }

@@ -9,15 +9,15 @@ use crate::config::{Measurement, Value};
 use crate::key::{self, Key};
 use crate::table::Table;
 
-/// Keys of a top-list that are shown.
+/// Number of keys of a top-list that are shown.
 const TOP_SHOWN: usize = 10;
 
-/// An interval, or several in a row.
+/// An interval, or several consecutive ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interval {
-    /// Its beginning, UTC nanoseconds since 1970.
+    /// Start, UTC nanoseconds since 1970.
     pub start_ns: u64,
-    /// Its end.
+    /// End, UTC nanoseconds since 1970.
     pub end_ns: u64,
 }
 
@@ -27,27 +27,27 @@ impl Interval {
     }
 }
 
-/// A time in seconds with nine decimals, as text: a number would be rounded.
+/// Time in seconds with nine decimals, as text: a JSON number would be rounded.
 pub(crate) fn seconds(ns: u64) -> String {
     format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000)
 }
 
-/// What a measurement has come to.
+/// Result of a measurement.
 #[derive(Clone, Debug, Serialize)]
 pub struct Shown {
-    /// Its name.
+    /// Name of the measurement.
     pub measurement: String,
-    /// Of the whole time, and not of one interval.
+    /// Whether it covers the whole time instead of one interval.
     pub total: bool,
-    /// UTC seconds.
+    /// Start, UTC seconds.
     pub start: String,
-    /// UTC seconds.
+    /// End, UTC seconds.
     pub end: String,
-    /// Packets that it is about.
+    /// Packets that were measured.
     pub packets: u64,
     /// Their bytes on the wire.
     pub bytes: u64,
-    /// Keys that there are; none where there is no key.
+    /// Number of keys; `None` without a key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keys: Option<usize>,
     /// Packets that lack a field of the key.
@@ -56,21 +56,21 @@ pub struct Shown {
     /// Entropy of packets over keys, in bits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub entropy: Option<f64>,
-    /// The standard error of what is estimated, in percent.
+    /// Standard error of estimates, in percent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error_percent: Option<f64>,
-    /// The keys with most of the first value; one row without a key.
+    /// Rows with the highest first value; one row without a key.
     pub rows: Vec<Row>,
-    /// What found no room among the keys: none of it is in rows.
+    /// Values of packets whose keys exceeded the capacity; they are not in any row.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub other: Option<Map<String, serde_json::Value>>,
-    /// Packets and bytes of that.
+    /// Packets and bytes of `other`.
     #[serde(skip)]
     pub other_sum: (u64, u64),
-    /// The names of values in rows, in the order of the configuration.
+    /// Names of the values in rows, in the order of the configuration.
     #[serde(skip)]
     pub columns: Vec<String>,
-    /// The name of the value that rows are in the order of, where they have it.
+    /// Name of the value by which rows are sorted, if they have it.
     #[serde(skip)]
     pub first: Option<String>,
     /// The interval.
@@ -82,24 +82,24 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// One key.
+/// One row: a key and its values.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// Its fields.
+    /// Fields of the key.
     #[serde(flatten)]
     pub key: Map<String, serde_json::Value>,
-    /// The same as one text.
+    /// Key as one text.
     #[serde(skip)]
     pub text: String,
-    /// Its packets and their bytes on the wire, whether or not they were asked for.
+    /// Packets and bytes on the wire, whether or not the configuration asks for them.
     #[serde(skip)]
     pub sum: (u64, u64),
-    /// Values by their names.
+    /// Values by name.
     #[serde(flatten)]
     pub values: Map<String, serde_json::Value>,
 }
 
-/// A value of a cell that is one number.
+/// Value of a cell that is one number.
 pub(crate) fn number(of: &Measurement, value: Value, cell: &Cell, seconds: f64) -> f64 {
     let rate = |n: u64| if seconds > 0.0 { n as f64 / seconds } else { 0.0 };
     let more = cell.more.as_deref();
@@ -130,7 +130,7 @@ pub(crate) fn number(of: &Measurement, value: Value, cell: &Cell, seconds: f64) 
     }
 }
 
-/// A value of a cell, whatever it is; `None`: it is of the measurement.
+/// Value of a cell of any kind; `None`: it belongs to the measurement as a whole.
 fn value(of: &Measurement, value: Value, cell: &Cell, seconds: f64) -> Option<serde_json::Value> {
     let more = cell.more.as_deref();
     let classes = |classes: &Vec<u64>| {
@@ -157,7 +157,7 @@ fn tops(value: Value, top: &Top) -> serde_json::Value {
     greatest(top, TOP_SHOWN).iter().map(row).collect()
 }
 
-/// The numbers of a class: `64-127`.
+/// Range of a class: `64-127`.
 fn class_name(class: usize, classes: usize) -> String {
     match class {
         0 | 1 => class.to_string(),
@@ -166,7 +166,7 @@ fn class_name(class: usize, classes: usize) -> String {
     }
 }
 
-/// The entropy of packets over keys, in bits; what is in no cell counts as one more.
+/// Entropy of packets over keys, in bits; packets without a cell count as one more key.
 pub(crate) fn entropy(table: &Table) -> f64 {
     let all: u64 = table.cells.values().chain([&table.rest]).map(|cell| cell.packets).sum();
     let share = |cell: &Cell| match cell.packets {
@@ -177,7 +177,7 @@ pub(crate) fn entropy(table: &Table) -> f64 {
         }
     };
     let mut shares: Vec<f64> = table.cells.values().chain([&table.rest]).map(share).collect();
-    // In one order, as sums of fractions depend on it.
+    // In a fixed order, as floating-point sums depend on it.
     shares.sort_by(f64::total_cmp);
     shares.iter().sum::<f64>().max(0.0)
 }
@@ -191,7 +191,7 @@ fn values(of: &Measurement, cell: &Cell, seconds: f64) -> Map<String, serde_json
 }
 
 impl Shown {
-    /// What a table that has ended has come to.
+    /// Result of a table whose time is over.
     pub(crate) fn new(of: &Measurement, table: &Table, interval: Interval, total: bool) -> Shown {
         let (packets, bytes) = table.sum();
         let seconds_long = interval.seconds();

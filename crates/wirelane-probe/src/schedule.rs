@@ -1,11 +1,11 @@
-//! When the time of a schedule has come, by the clock of the packets.
+//! Evaluation of schedules by the clock of the packets.
 
 use crate::config::When;
 
 const DAY: u64 = 86_400;
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// Whether the time has come after the first of these moments and up to the second, UTC in nanoseconds.
+/// Whether the schedule is due after the first of these moments and up to the second, UTC in nanoseconds.
 pub(crate) fn is_due(when: When, after_ns: u64, now_ns: u64) -> bool {
     if now_ns <= after_ns {
         return false;
@@ -14,7 +14,7 @@ pub(crate) fn is_due(when: When, after_ns: u64, now_ns: u64) -> bool {
         When::Every(every_ns) => now_ns / every_ns > after_ns / every_ns,
         When::At { second, days } => {
             let (first, last) = (after_ns / SECOND_NS / DAY, now_ns / SECOND_NS / DAY);
-            // Of a longer time, a week has every day that there is.
+            // A week has all days: a longer time needs no more of them.
             (first.max(last.saturating_sub(7))..=last).any(|day| {
                 // 1 January 1970 was a Thursday.
                 let bit = 1 << ((day + 3) % 7);
@@ -25,7 +25,7 @@ pub(crate) fn is_due(when: When, after_ns: u64, now_ns: u64) -> bool {
     }
 }
 
-/// The first moment after this one at which the time comes, UTC in nanoseconds.
+/// First due time after this moment, UTC in nanoseconds.
 pub(crate) fn next(when: When, after_ns: u64) -> u64 {
     match when {
         When::Every(every_ns) => (after_ns / every_ns).saturating_add(1).saturating_mul(every_ns),

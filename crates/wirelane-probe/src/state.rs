@@ -7,15 +7,15 @@ use crate::config::{kind, threshold, when};
 use crate::plan::Plan;
 use crate::{key, result, schedule};
 
-/// Keys of an alarm that are told at most.
+/// Maximum number of keys of an alarm in the state.
 const KEYS_TOLD: usize = 10;
 
-/// How things stand.
+/// State of measurements, alarms and schedules.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Conditions {
     /// Nanoseconds of an interval.
     pub interval_ns: u64,
-    /// In the order of the configuration, as all of these.
+    /// Measurements, in the order of the configuration, as the other lists.
     pub measurements: Vec<MeasurementCondition>,
     /// Alarms.
     pub alarms: Vec<AlarmCondition>,
@@ -23,49 +23,49 @@ pub struct Conditions {
     pub schedules: Vec<ScheduleCondition>,
 }
 
-/// A measurement.
+/// State of a measurement.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MeasurementCondition {
-    /// Its name.
+    /// Name.
     pub measurement: String,
     /// Whether packets are counted.
     pub active: bool,
 }
 
-/// An alarm.
+/// State of an alarm.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AlarmCondition {
-    /// Its name.
+    /// Name.
     pub alarm: String,
-    /// Its measurement's.
+    /// Name of its measurement.
     pub measurement: String,
-    /// Whether anybody looks.
+    /// Whether it is evaluated.
     pub active: bool,
-    /// When it is raised and cleared, in words.
+    /// Conditions that raise and clear it, in words.
     pub when: String,
-    /// For how many keys it is raised now; 1 of a measurement without a key.
+    /// Number of keys for which it is raised; at most 1 for a measurement without a key.
     pub raised: usize,
-    /// The first of them, as texts.
+    /// The first of these keys, as text.
     pub keys: Vec<String>,
 }
 
-/// A schedule.
+/// State of a schedule.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScheduleCondition {
-    /// Its name.
+    /// Name.
     pub schedule: String,
-    /// Its times, in words.
+    /// Times, in words.
     pub when: String,
-    /// What is done then, in words.
+    /// Changes that it makes, in words.
     pub what: String,
-    /// When it is due next, UTC seconds with nine decimals.
+    /// Next time, UTC seconds with nine decimals.
     pub next: String,
-    /// The same in nanoseconds.
+    /// Next time in nanoseconds.
     pub next_ns: u64,
 }
 
 impl Conditions {
-    /// By this plan; `watches` are those of its alarms, where intervals have ended, the last at `now_ns`.
+    /// State under this plan; `watches` are its alarm states after the last interval, which ended at `now_ns`.
     pub(crate) fn new(plan: &Plan, watches: &[Watch], now_ns: u64) -> Conditions {
         let config = &plan.config;
         let measurement = |(place, one): (usize, &crate::config::Measurement)| MeasurementCondition {
@@ -75,7 +75,7 @@ impl Conditions {
         let alarm = |(place, one): (usize, &crate::config::Alarm)| {
             let of = &config.measurements[one.measurement];
             let active = plan.alarm_is_on(place);
-            // What is switched off is cleared at the end of the interval.
+            // Keys of an alarm that is switched off are cleared at the end of the interval.
             let watch = watches.get(place).filter(|_| active);
             let raised = watch.map(Watch::raised_keys).unwrap_or_default();
             let keyed = !one.value.is_of_all() && !of.key.is_empty();

@@ -8,21 +8,21 @@ use crate::cell::{Cell, Counted, Shape};
 use crate::config::Measurement;
 use crate::key::{self, Key};
 
-/// What packets of one interval have come to, of one measurement.
+/// Counts of one measurement in one interval.
 #[derive(Clone, Debug)]
 pub(crate) struct Table {
     pub cells: HashMap<Key, Cell, ahash::RandomState>,
-    /// Of a measurement without a key, everything; else what found no room.
+    /// Without a key: all packets; otherwise those whose keys exceeded the capacity.
     pub rest: Cell,
     /// Packets that lack a field of the key, and their bytes.
     pub without_key: (u64, u64),
-    /// Of a plug-in's counters, what each has grown by.
+    /// Increments of plug-in counters.
     pub counters: BTreeMap<String, u64>,
     most: usize,
 }
 
 impl Table {
-    /// Nothing counted yet.
+    /// All counters at 0.
     pub fn new(shape: &Shape, most: usize) -> Table {
         Table {
             cells: HashMap::default(),
@@ -56,7 +56,7 @@ impl Table {
         }
     }
 
-    /// Adds what another worker, or another interval, has counted. What finds no room goes to the rest.
+    /// Adds the counts of another worker, or of another interval. Keys beyond the capacity are added to the rest.
     pub fn merge(&mut self, other: Table) {
         for (key, cell) in other.cells {
             let has_room = self.cells.len() < self.most;
@@ -76,13 +76,13 @@ impl Table {
         }
     }
 
-    /// The interval is over.
+    /// Closes the interval.
     pub fn end(&mut self) {
         self.cells.values_mut().for_each(Cell::end);
         self.rest.end();
     }
 
-    /// Packets and bytes of all.
+    /// Packets and bytes in all.
     pub fn sum(&self) -> (u64, u64) {
         let cells = self.cells.values().chain([&self.rest]).map(|cell| (cell.packets, cell.bytes));
         cells.chain([self.without_key]).fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))

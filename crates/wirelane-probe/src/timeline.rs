@@ -1,4 +1,4 @@
-//! The timeline of things under a plan: what intervals have come to, alarms, schedules, totals.
+//! State of a plan over time: results of intervals, alarms, schedules, totals.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -14,21 +14,21 @@ use crate::result::{self, Interval, Shown, entropy, number};
 use crate::schedule::is_due;
 use crate::table::Table;
 
-/// What is known of the plan in force.
+/// State of the active plan.
 #[derive(Debug)]
 pub(crate) struct Timeline {
     pub plan: Arc<Plan>,
     pub generation: u64,
-    /// By alarm.
+    /// Alarm states, by alarm.
     pub watches: Vec<Watch>,
-    /// By measurement, since the last flush.
+    /// Sums since the last flush, by measurement.
     totals: Vec<Option<Table>>,
-    /// By measurements that look at ARP: the addresses that each key had when it was last seen.
+    /// For measurements that use ARP: the addresses that each key had when it was last seen.
     macs: HashMap<String, HashMap<Key, Vec<[u8; 6]>>>,
     since_ns: u64,
-    /// The end of the last interval that was looked at.
+    /// End of the last evaluated interval.
     pub until_ns: u64,
-    /// Its number.
+    /// Number of the last evaluated interval.
     pub last: u64,
 }
 
@@ -53,8 +53,8 @@ impl Timeline {
         }
     }
 
-    /// Goes on by a plan that follows this one: what is raised stays raised, and sums go on, unless they are to be shown
-    /// and begun anew.
+    /// Continues with the successor of the plan: raised alarms stay raised, and sums continue, unless the successor
+    /// flushes them.
     pub fn follow(&mut self, plan: Arc<Plan>, generation: u64, events: &mut Vec<Event>) {
         if plan.flushes() != self.plan.flushes() {
             self.flush(events);
@@ -68,7 +68,7 @@ impl Timeline {
         }
     }
 
-    /// Puts what plug-ins have counted into the tables of measurements of it that are active.
+    /// Stores the increments of plug-in counters in the tables of active measurements.
     pub fn put_growth(&self, growth: &[BTreeMap<String, u64>], tables: &mut [Option<Table>]) {
         let plan = &self.plan;
         let of = plan.config.measurements.iter().zip(&plan.shapes).enumerate();
@@ -91,7 +91,7 @@ impl Timeline {
         }
     }
 
-    /// What plug-ins have counted behind the last interval. No alarm looks at it: it is no interval.
+    /// Reports plug-in counts after the last interval. Alarms do not observe them, as they are not of a whole interval.
     pub fn behind(&mut self, growth: &[BTreeMap<String, u64>], events: &mut Vec<Event>) {
         let mut tables: Vec<Option<Table>> = self.plan.shapes.iter().map(|_| None).collect();
         self.put_growth(growth, &mut tables);
@@ -117,7 +117,7 @@ impl Timeline {
         }
     }
 
-    /// An interval is over.
+    /// Evaluates an interval that is over.
     pub fn look(&mut self, number: u64, mut tables: Vec<Option<Table>>, events: &mut Vec<Event>) {
         let plan = Arc::clone(&self.plan);
         let config = &plan.config;
@@ -134,7 +134,7 @@ impl Timeline {
         }
         for place in 0..config.alarms.len() {
             let alarm = &config.alarms[place];
-            // Of what was switched off meanwhile there may be a rest, which is less than an interval's.
+            // A measurement that was switched off during the interval may have counts of a part of it.
             let is_on = plan.alarm_is_on(place) && plan.active() & 1 << alarm.measurement != 0;
             let Some(table) = tables[alarm.measurement].as_ref().filter(|_| is_on) else {
                 continue;
@@ -147,7 +147,7 @@ impl Timeline {
         self.add_to_totals(tables);
         let before_ns = std::mem::replace(&mut self.until_ns, interval.end_ns);
         self.last = number;
-        // By the times that they had: none is due because another was.
+        // By the times before any of them ran: a schedule does not become due because of another.
         let is_due = |place: &usize| is_due(plan.when(*place), before_ns, interval.end_ns);
         let due: Vec<usize> = (0..config.schedules.len()).filter(is_due).collect();
         for schedule in due.into_iter().map(|place| &config.schedules[place]) {
@@ -158,7 +158,7 @@ impl Timeline {
         }
     }
 
-    /// An alarm has changed: it is told, and what is to be done is done.
+    /// Reports a changed alarm and runs its actions.
     fn tell(
         &mut self,
         place: usize,
@@ -208,7 +208,7 @@ impl Timeline {
         }
     }
 
-    /// Switches, from the next interval on.
+    /// Applies a switch, from the next interval on.
     fn switch(&mut self, switch: &Switch, now_ns: u64, events: &mut Vec<Event>) {
         switch.measurements_on.iter().for_each(|place| self.plan.set_active(*place, true));
         switch.measurements_off.iter().for_each(|place| self.plan.set_active(*place, false));
@@ -216,7 +216,7 @@ impl Timeline {
         switch.rules_off.iter().for_each(|place| self.plan.set_rule_active(*place, false));
         switch.retimed.iter().for_each(|(place, when)| self.plan.retime(*place, Some(*when)));
         switch.alarms_on.iter().for_each(|place| self.plan.set_alarm(*place, true));
-        // Alarms of measurements that do not go on would stay as they are.
+        // Alarms of measurements that are switched off would keep their state.
         let off = &switch.measurements_off;
         let of_these = |alarm: &Alarm| off.contains(&alarm.measurement);
         let alarms = self.plan.config.alarms.iter().enumerate();
@@ -229,7 +229,7 @@ impl Timeline {
         silenced.into_iter().for_each(|place| self.clear(place, now_ns, events));
     }
 
-    /// Clears what is raised of an alarm. Nothing else is done about it: switches could go round in circles.
+    /// Clears the raised keys of an alarm. No actions run: switches could trigger each other in a loop.
     fn clear(&mut self, place: usize, now_ns: u64, events: &mut Vec<Event>) {
         for key in self.watches[place].off() {
             events.push(Event::Alarm(self.event(place, key, State::Cleared, 0.0, now_ns)));
@@ -239,7 +239,7 @@ impl Timeline {
     fn event(&self, place: usize, key: Key, state: State, value: f64, now_ns: u64) -> AlarmEvent {
         let alarm = &self.plan.config.alarms[place];
         let measurement = &self.plan.config.measurements[alarm.measurement];
-        // Where there is one value for all keys, there is no key.
+        // A value of the whole measurement has no key.
         let keyed = !alarm.value.is_of_all();
         AlarmEvent {
             alarm: alarm.name.clone(),
@@ -258,7 +258,7 @@ impl Timeline {
         (0..self.watches.len()).for_each(|place| self.clear(place, self.until_ns, events));
     }
 
-    /// Shows what measurements have come to, and begins anew.
+    /// Shows the totals of measurements and resets them.
     pub fn flush(&mut self, events: &mut Vec<Event>) {
         let interval = Interval { start_ns: self.since_ns, end_ns: self.until_ns };
         for (measurement, total) in self.plan.config.measurements.iter().zip(&mut self.totals) {
@@ -278,7 +278,7 @@ impl Timeline {
     }
 }
 
-/// Adds to each key the Ethernet addresses that it had when it was last seen, and remembers those that it has now.
+/// Adds to each key the Ethernet addresses that it had when it was last seen, and stores the current ones.
 fn remember(last: &mut HashMap<Key, Vec<[u8; 6]>>, table: &mut Table, most: usize) {
     for (key, cell) in &mut table.cells {
         let Some(more) = &mut cell.more else { continue };
@@ -295,7 +295,7 @@ fn remember(last: &mut HashMap<Key, Vec<[u8; 6]>>, table: &mut Table, most: usiz
     }
 }
 
-/// What an alarm looks at, and whether that is one value without a key.
+/// Values that an alarm observes, and whether that is one value without a key.
 fn values_of(plan: &Plan, alarm: &Alarm, table: &Table) -> (Vec<(Key, f64)>, bool) {
     let of = &plan.config.measurements[alarm.measurement];
     let seconds = plan.config.interval_ns as f64 / 1e9;

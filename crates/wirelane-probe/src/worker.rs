@@ -1,9 +1,9 @@
-//! A worker's part: packets into tables, which are handed over at the end of each interval.
+//! A worker: counts packets in tables, which are handed over at the end of each interval.
 //!
-//! Packets come in their order, or near it: what is of an interval that is over is counted in the one that is not. Parts of
-//! flows, to which the kernel has added packets up, come seconds later and from several intervals at a time; no part is of
-//! two intervals. Intervals stay open until it is known that all of their parts have come. What measurements of packets
-//! could be made of in the kernel, the worker adds up as well (`parts`), and counts at the end of the interval.
+//! Packets arrive in order, or nearly so: a packet of a closed interval is counted in the oldest open one. Flow parts,
+//! the kernel's sums of packets, arrive seconds later and for several intervals at a time; each part belongs to exactly
+//! one interval. Intervals stay open until all of their parts are known to have arrived. The worker also sums packets
+//! for measurements that could be made in the kernel (`parts`), and counts the sums at the end of the interval.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -29,35 +29,35 @@ use app_detect::AppDetection;
 use parts::{Common, Part, Parts};
 use segments::Followed;
 
-/// What one worker has counted in one interval.
+/// Counts of one worker in one interval.
 #[derive(Debug)]
 pub struct Closed {
-    /// The worker.
+    /// Index of the worker.
     pub(crate) worker: usize,
-    /// The plan by which it was counted, and that plan's number and the interval's.
+    /// Plan by which it was counted; in `at` the generation of the plan and the number of the interval.
     pub(crate) plan: Arc<Plan>,
     pub(crate) at: (u64, u64),
-    /// Everything before this has been handed over; what is still to come is of this plan and interval, or later ones.
+    /// All intervals before this position have been handed over; later results are of this plan and interval, or later.
     pub(crate) reached: (u64, u64),
     pub(crate) packets: u64,
     pub(crate) bytes: u64,
-    /// Packets of an earlier interval, which are counted in this one.
+    /// Packets of an earlier interval that are counted in this one.
     pub(crate) late: u64,
-    /// By measurement; none of those that were not active.
+    /// Tables by measurement; `None` for measurements that were not active.
     pub(crate) tables: Vec<Option<Table>>,
-    /// The worker counts the rest of this interval, and of those behind it, by another plan.
+    /// Whether the worker counts the rest of this interval, and the intervals after it, by another plan.
     pub(crate) goes_on: bool,
-    /// What plug-ins had counted by then, where there are any.
+    /// Plug-in counters at the end of the interval, if there are plug-ins.
     pub(crate) counted: Vec<PluginLine>,
 }
 
-/// What takes tables that are handed over; false: nobody does any more.
+/// Receiver of tables that are handed over; returns false if there is no receiver any more.
 pub type Outlet = Box<dyn FnMut(Closed) -> bool + Send>;
 
 /// An interval that is being counted.
 struct Open {
     interval: u64,
-    /// Rules that no packet of it fits, a bit each.
+    /// Rules that are switched off and match no packet, one bit each.
     idle: u32,
     tables: Vec<Option<Table>>,
     packets: u64,
@@ -66,12 +66,12 @@ struct Open {
 }
 
 impl Open {
-    /// Empty tables, by what is active now.
+    /// Empty tables for the measurements that are active now.
     fn new(plan: &Plan, interval: u64) -> Open {
         let active = plan.active();
         let of = plan.config.measurements.iter().zip(&plan.shapes).enumerate();
         let tables = of.map(|(place, (measurement, shape))| {
-            // What plug-ins count is read, and not made of packets.
+            // Plug-in counters are read from the kernel and have no packets.
             (active & 1 << place != 0 && measurement.plugin.is_none())
                 .then(|| Table::new(shape, measurement.keys))
         });
@@ -79,7 +79,7 @@ impl Open {
     }
 }
 
-/// One worker's measurements. Nobody else reads or writes them.
+/// Measurements of one worker. No other thread reads or writes them.
 pub struct Worker {
     index: usize,
     switches: Arc<Switches>,
@@ -87,15 +87,15 @@ pub struct Worker {
     inner: bool,
     generation: u64,
     plan: Arc<Plan>,
-    /// The intervals that are being counted, in their order; none before the first packet, and one where packets come.
+    /// Open intervals in order; empty before the first packet; one if packets are counted directly.
     open: VecDeque<Open>,
-    /// Intervals before this one are over.
+    /// Intervals before this one are closed.
     floor: u64,
-    /// The bits of rules are found by counting: one counter, of no use otherwise.
+    /// Counters that the rule evaluation requires; the values are not used.
     hits: [LiveCounts; 1],
     parsed: Parsed,
     followed: Followed,
-    /// Packets of the last open interval that its tables do not have yet.
+    /// Sums of packets of the last open interval that are not yet in its tables.
     parts: Parts,
     applications: AppDetection,
     plugins: Option<PluginCounts>,
@@ -103,7 +103,7 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// A worker that has counted nothing. With `inner` it looks at the headers inside tunnels.
+    /// A worker without counts. With `inner` it parses the headers inside tunnels.
     pub fn new(index: usize, switches: Arc<Switches>, inner: bool, outlet: Outlet) -> Worker {
         let (generation, plan) = switches.now();
         Worker {
@@ -125,13 +125,13 @@ impl Worker {
         }
     }
 
-    /// Keeps the last packets for these orders, and catches what they ask for.
+    /// Buffers the last packets for these orders, and records the packets that they request.
     pub fn catch(&mut self, orders: Arc<Orders>) {
         let most = self.plan.kept.map_or(0, |kept| kept.buffer);
         self.catching = Some(Catching::new(orders, self.index, self.plan.origin(), most));
     }
 
-    /// Says at the end of each interval what these have counted, too.
+    /// Adds the counters of these plug-ins to the result of each interval.
     pub fn plugins(&mut self, plugins: Option<PluginCounts>) {
         self.plugins = plugins;
     }
@@ -140,13 +140,13 @@ impl Worker {
         utc_ns / self.plan.config.interval_ns
     }
 
-    /// Begins an interval behind all others.
+    /// Begins an interval after all others.
     fn begin(&mut self, interval: u64) {
         self.open.push_back(Open::new(&self.plan, interval));
     }
 
-    /// Hands over what was counted of all intervals before this one of this plan, which nothing more comes of. False:
-    /// nobody takes it.
+    /// Hands over all intervals of this plan before this position, which receive no further packets. Returns false if
+    /// there is no receiver any more.
     fn close(&mut self, reached: (u64, u64)) -> bool {
         let mut is_taken = true;
         let goes_on = self.generation < reached.0 && reached.0 < u64::MAX;
@@ -179,8 +179,8 @@ impl Worker {
         is_taken
     }
 
-    /// It is this late, UTC in nanoseconds: intervals that are over end, also where no packets come. False: nobody
-    /// takes results any more.
+    /// Advances the time to this, UTC in nanoseconds: closes intervals that are over, even without packets. Returns
+    /// false if there is no receiver any more.
     pub fn tick(&mut self, utc_ns: u64) -> bool {
         let now = self.interval_of(utc_ns);
         let goes_on = self.close((self.generation, now));
@@ -194,13 +194,13 @@ impl Worker {
         goes_on
     }
 
-    /// Takes another plan up where there is one, between two packets. False: nobody takes results any more.
+    /// Switches to the active plan if it has changed. Returns false if there is no receiver any more.
     pub fn pause(&mut self) -> bool {
         if !self.switches.is_behind(self.generation) {
             return true;
         }
         let (generation, plan) = self.switches.now();
-        // Intervals of the new plan may be of another length.
+        // The intervals of the new plan may have another length.
         let start_ns =
             self.open.front().map(|open| open.interval.saturating_mul(self.plan.config.interval_ns));
         let length_ns = plan.config.interval_ns;
@@ -216,7 +216,7 @@ impl Worker {
         goes_on
     }
 
-    /// There will be no more packets. False: nobody takes results any more.
+    /// Closes all intervals after the last packet. Returns false if there is no receiver any more.
     pub fn finish(&mut self) -> bool {
         if self.open.is_empty() {
             self.begin(0);
@@ -228,7 +228,7 @@ impl Worker {
         goes_on
     }
 
-    /// Counts a packet, whose time is this, UTC in nanoseconds. False: nobody takes results any more.
+    /// Counts a packet with this time, UTC in nanoseconds. Returns false if there is no receiver any more.
     #[inline]
     pub fn record(&mut self, record: &Record<'_>, utc_ns: u64) -> bool {
         let mut goes_on = true;
@@ -246,14 +246,14 @@ impl Worker {
         goes_on
     }
 
-    /// Counts a packet that has come up beside parts of flows, in the interval of this time, UTC in nanoseconds.
+    /// Counts a packet that was delivered in addition to flow parts, in the interval of this time, UTC in nanoseconds.
     pub fn whole(&mut self, record: &Record<'_>, utc_ns: u64) {
         let place = self.open_at(utc_ns, 1);
         self.count(record, utc_ns, place);
     }
 
-    /// Counts the packets of a part of a flow, which are of the interval of this time, UTC in nanoseconds: made with
-    /// [`wirelane::KernelFlows::intervals`], and of this device.
+    /// Counts the packets of a flow part from this device, made with [`wirelane::KernelFlows::intervals`], in the
+    /// interval of this time, UTC in nanoseconds.
     pub fn part(&mut self, key: &FlowKey, flow: &Flow, device: u16, utc_ns: u64) {
         let place = self.open_at(utc_ns, flow.packets);
         let plan = &*self.plan;
@@ -264,11 +264,11 @@ impl Worker {
         let is_egress = key.flags & KEY_EGRESS != 0;
         let common = Common::new(&headers(key), vlan, is_egress, (flow.queue, device));
         let part = Part { common, packets: flow.packets, bytes: flow.wire_bytes };
-        // Of what else is measured packets come up, and are in no part.
+        // Packets for all other measurements are delivered one by one and are not in any part.
         add_part(plan, open, &self.hits, &part, plan.of_parts);
     }
 
-    /// The open interval of this time, UTC in nanoseconds, by its place; so many packets are late for one that is over.
+    /// Index of the open interval of this UTC time in ns; this many packets are late if their interval is closed.
     fn open_at(&mut self, utc_ns: u64, packets: u64) -> usize {
         let at = self.interval_of(utc_ns);
         let late = at < self.floor;
@@ -277,7 +277,7 @@ impl Worker {
             Ok(place) => place,
             Err(place) => {
                 if place == self.open.len() {
-                    // What is added up is of the last interval.
+                    // The pending sums belong to the interval that was the last so far.
                     self.settle();
                 }
                 self.open.insert(place, Open::new(&self.plan, at));
@@ -288,14 +288,14 @@ impl Worker {
         place
     }
 
-    /// Counts what has been added up of the last open interval.
+    /// Adds the pending sums to the tables of the last open interval.
     fn settle(&mut self) {
         let Some(open) = self.open.back_mut() else { return };
         let (plan, hits) = (&*self.plan, &self.hits);
         self.parts.drain(|part| add_part(plan, open, hits, part, plan.of_parts));
     }
 
-    /// Counts a packet in the open interval at this place.
+    /// Counts a packet in the open interval at this index.
     fn count(&mut self, record: &Record<'_>, utc_ns: u64, place: usize) {
         let header = record.header();
         let last = place + 1 == self.open.len();
@@ -400,7 +400,7 @@ fn add_part(plan: &Plan, open: &mut Open, hits: &[LiveCounts; 1], part: &Part, o
             vlan: part.common.vlan(),
             queue: part.common.queue,
             device: part.common.device,
-            // A configuration that asks for it is not measured of parts.
+            // Measurements by application are not made from parts.
             application: None,
         },
         packets: part.packets,
@@ -418,8 +418,8 @@ fn add_part(plan: &Plan, open: &mut Open, hits: &[LiveCounts; 1], part: &Part, o
     add(plan, open, hits, (seen, &facts), &packet, (of, 0));
 }
 
-/// Adds a packet, or several of a kind, to the tables of those of these measurements whose rule they fit. Of the rules of
-/// these, and of those that are recorded, a bit each says whether they do.
+/// Adds a packet, or a sum of packets, to the tables of those of these measurements whose rule it matches. Returns one
+/// bit for each rule that matches, of the rules of these measurements and of recordings.
 #[inline]
 fn add(
     plan: &Plan,
@@ -429,7 +429,7 @@ fn add(
     packet: &Counted<'_>,
     (wanted, mut recorded): (u64, u32),
 ) -> u32 {
-    // Of each rule, whether it has been asked, and what it said; no packet fits those that are idle.
+    // Bits of evaluated rules and of rules that match; idle rules count as evaluated and do not match.
     let (mut asked, mut fits) = (open.idle, 0u32);
     let mut ask = |rule: usize, fits: &mut u32| {
         let bit = 1 << rule;
@@ -454,7 +454,7 @@ fn add(
     fits
 }
 
-/// What is known of the headers of the packets of a part.
+/// Headers of the packets of a flow part.
 fn headers(key: &FlowKey) -> Ip {
     let ports = (key.flags & KEY_PORTS != 0).then_some((key.src_port, key.dst_port));
     headers_of((key.src, key.dst), ports, (key.l3, key.proto))
@@ -477,11 +477,11 @@ fn headers_of((src, dst): ([u8; 16], [u8; 16]), ports: Option<(u16, u16)>, (l3, 
     }
 }
 
-/// Flags of a record that are about the headers of its digest.
+/// Flags of a record that describe the headers in its digest.
 const KNOWN_OF_DIGESTS: u16 = flags::VLAN;
 
-/// The Ethernet address that an ARP packet gives for its sender (RFC 826), of Ethernet and IPv4. A probe for an address that
-/// is not taken yet (RFC 5227) gives none.
+/// Ethernet address of the sender in an ARP packet for Ethernet and IPv4 (RFC 826). A probe for an unused address (RFC
+/// 5227) has none.
 fn arp_sender(data: &[u8], ip: &Ip) -> Option<[u8; 6]> {
     if ip.l3 != l3::ARP || ip.src[..4] == [0; 4] || ip.l3_off == NO_OFFSET {
         return None;
@@ -493,7 +493,7 @@ fn arp_sender(data: &[u8], ip: &Ip) -> Option<[u8; 6]> {
     arp.get(8..14)?.try_into().ok()
 }
 
-/// Whether TCP's fields are there.
+/// Whether the TCP header is present.
 fn is_tcp(ip: &Ip) -> bool {
     ip.flags & ip_flags::TCP != 0 && ip.flags & ip_flags::FRAGMENT == 0
 }

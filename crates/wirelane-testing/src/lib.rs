@@ -9,7 +9,7 @@ use std::path::Path;
 
 use flate2::read::GzDecoder;
 
-/// Numbers that look random and are the same at every run (splitmix64).
+/// Reproducible pseudo-random numbers (splitmix64).
 pub struct Dice(pub u64);
 
 impl Dice {
@@ -28,22 +28,22 @@ impl Dice {
         (self.next() % end as u64) as usize
     }
 
-    /// True once in so many times.
+    /// True with a probability of one in `times`.
     pub fn once_in(&mut self, times: usize) -> bool {
         self.below(times) == 0
     }
 
-    /// One of these.
+    /// A random element.
     pub fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
         &from[self.below(from.len())]
     }
 
-    /// One of these texts.
+    /// A random text.
     pub fn one(&mut self, from: &[&'static str]) -> &'static str {
         from[self.below(from.len())]
     }
 
-    /// Any number, often a small one or one at an end of its range.
+    /// Any number, often a small one or a limit of the range.
     pub fn word(&mut self) -> u32 {
         match self.below(8) {
             0..=3 => self.below(64) as u32,
@@ -55,7 +55,7 @@ impl Dice {
     }
 }
 
-/// A file, decompressed where its name says so.
+/// Contents of a file, decompressed if its name ends in .gz.
 pub fn load(path: &Path) -> Vec<u8> {
     let raw = fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     if path.extension().is_some_and(|extension| extension == "gz") {
@@ -66,7 +66,7 @@ pub fn load(path: &Path) -> Vec<u8> {
     raw
 }
 
-/// The captures of the corpus: their columns by name.
+/// Captures of the corpus: their columns by name.
 pub fn manifest(corpus: &Path) -> Vec<HashMap<String, String>> {
     let text = fs::read_to_string(corpus.join("MANIFEST.tsv")).expect("the manifest is readable");
     let mut lines = text.lines().map(|line| line.split('\t').map(str::to_owned));

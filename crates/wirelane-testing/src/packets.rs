@@ -1,4 +1,4 @@
-//! The packets of the corpus, by capture.
+//! Packets of the corpus, by capture.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,23 +8,23 @@ use wirelane_pcapng::{Reached, Reader};
 
 /// A packet of a file.
 pub struct Packet {
-    /// Its LINKTYPE number.
+    /// LINKTYPE number.
     pub link: u32,
     /// Length on the wire.
     pub wire_len: u32,
-    /// The captured bytes.
+    /// Captured bytes.
     pub data: Vec<u8>,
 }
 
 /// A file of the corpus.
 pub struct Capture {
-    /// Its path in the corpus.
+    /// Path in the corpus.
     pub name: String,
     /// Its packets.
     pub packets: Vec<Packet>,
 }
 
-/// The folder of the corpus, or `None` with a line that says what is left out.
+/// Folder of the corpus, or `None` after a message that the test is skipped.
 pub fn corpus(what: &str) -> Option<PathBuf> {
     let path = std::env::var_os("WIRELANE_CORPUS").map_or_else(
         || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/corpus")),
@@ -37,14 +37,14 @@ pub fn corpus(what: &str) -> Option<PathBuf> {
     None
 }
 
-/// The capture files of the corpus.
+/// Capture files of the corpus.
 pub fn files(corpus: &Path) -> Vec<PathBuf> {
     let manifest = fs::read_to_string(corpus.join("MANIFEST.tsv")).expect("the manifest is readable");
     let name = |line: &str| corpus.join(line.split('\t').nth(1).expect("the second column is the path"));
     manifest.lines().skip(1).map(name).collect()
 }
 
-/// The packets of a file, up to where it breaks; `None` where it does not begin as a capture.
+/// Packets of a file up to the first error; `None` if it is not a capture.
 pub fn read(path: &Path) -> Option<Vec<Packet>> {
     let mut reader = Reader::open(path).ok()?;
     let mut packets = Vec::new();
@@ -62,7 +62,7 @@ pub fn read(path: &Path) -> Option<Vec<Packet>> {
     }
 }
 
-/// All captures with their packets, at most `most` of each, spread over the file. A file that breaks ends there.
+/// All captures with at most `most` packets each, spread over the file. A damaged file counts up to the damage.
 pub fn captures(what: &str, most: usize) -> Option<Vec<Capture>> {
     let corpus = corpus(what)?;
     let manifest = fs::read_to_string(corpus.join("MANIFEST.tsv")).expect("the manifest is readable");

@@ -1,8 +1,8 @@
-//! The generator of socket buffers inside the kernel (`programs/clone.bpf.c`), a process of its own
-//! (`wirelane-testbed generate clones`) that reports as `wirelane send --json` does.
+//! The in-kernel generator of socket buffers (`programs/clone.bpf.c`): a separate process (`wirelane-testbed generate
+//! clones`) with the same report as `wirelane send --json`.
 //!
-//! It belongs to the test-bed and not to `wirelane send`, because all its packets are the same bytes: they can be
-//! counted, but not told apart.
+//! It is part of the test-bed and not of `wirelane send`, because all of its packets have the same bytes: they can be
+//! counted, but not identified.
 
 use std::fs;
 use std::io::{Write, stdout};
@@ -20,15 +20,15 @@ use super::skel::clone::CloneSkelBuilder;
 /// Fraction bits of the gap between packets: GAP_SHIFT in the program.
 pub(crate) const GAP_SHIFT: u32 = 12;
 
-/// The largest frame that BPF_PROG_TEST_RUN takes as it is: a page without headroom and `skb_shared_info`, rounded
-/// down. The program puts the rest on.
+/// The largest frame that BPF_PROG_TEST_RUN accepts unchanged: a page without headroom and `skb_shared_info`, rounded
+/// down. The program adds the rest.
 pub(crate) const LARGEST_INPUT: usize = 3300;
 
-/// How far behind its schedule the generator may be and still catch up. A burst of what is due for longer would
-/// overrun a receiver's device that keeps up with the rate itself: a veth queues 256 packets.
+/// Maximum delay behind the schedule that the generator catches up. A burst after a longer delay would overrun a
+/// receiver's device that keeps up with the rate itself: a veth queues 256 packets.
 pub(crate) const MOST_CATCH_UP: Duration = Duration::from_micros(100);
 
-/// Runs of the program in one system call: some tenths of a millisecond, whether there is a gap or not.
+/// Runs of the program in one system call: some tenths of a millisecond, with or without a gap.
 const RUNS_AT_FULL_SPEED: u32 = 16;
 const RUNS_PACED: u32 = 8192;
 
@@ -51,10 +51,10 @@ pub struct Args {
     queues: u32,
 }
 
-/// Sends, and prints one JSON object with the names of `wirelane send`.
+/// Sends, and prints one JSON object with the field names of `wirelane send`.
 ///
 /// # Errors
-/// Where the kernel refuses the program or a device's counters cannot be read.
+/// The kernel rejects the program, or the counters of a device cannot be read.
 pub fn run(args: &Args) -> Result<()> {
     let interface = Interface::find(&args.device)?;
     let template = Template::new(&Traffic { sizes: vec![args.size], ..Traffic::default() })?;
@@ -99,7 +99,7 @@ pub fn run(args: &Args) -> Result<()> {
     writeln!(stdout(), "{report}").context("writing to standard output")
 }
 
-/// `struct clone_state`, but for what only the program needs.
+/// `struct clone_state`, without the fields that only the program needs.
 struct State {
     made: u64,
     given_up: u64,
@@ -126,7 +126,7 @@ impl State {
     }
 }
 
-/// What a device has counted.
+/// Counters of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Counters {
     pub(crate) sent: u64,
@@ -134,7 +134,7 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    /// From sysfs, which shows the network namespace that it was mounted in: `ip netns exec` mounts it anew.
+    /// From sysfs, which shows the network namespace of its mount: `ip netns exec` mounts it again.
     pub(crate) fn read(device: &str) -> Result<Counters> {
         let count = |name: &str| -> Result<u64> {
             let path = format!("/sys/class/net/{device}/statistics/{name}");
@@ -145,16 +145,17 @@ impl Counters {
     }
 }
 
-/// What became of the packets, by the device's own counters.
+/// Packets by their fate, according to the device's own counters.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Division {
     pub(crate) sent: u64,
     pub(crate) dropped: u64,
-    /// Counted beyond what was made: somebody else sends too.
+    /// Counted in addition to the generated packets: other programs send, too.
     pub(crate) others: u64,
 }
 
-/// Waits until the device's counters account for everything, or stand still: a veth counts what its peer has polled.
+/// Waits until the device's counters account for all packets, or stop changing: a veth counts the packets that its peer
+/// has polled.
 pub(crate) fn settle(device: &str, before: Counters, made: u64) -> Result<Division> {
     let mut last = Counters::read(device)?;
     let mut moved = Instant::now();

@@ -1,9 +1,9 @@
-//! What the parts of a kernel program cost, each by itself: BPF_PROG_TEST_RUN repeats a program of
-//! `programs/cost.bpf.c` on one packet, and the empty program's time is subtracted. Parser and hash are those of the
-//! capture program, from `crates/wirelane-bpf/bpf/parse_probe.bpf.c`.
+//! Cost of the parts of a kernel program, each measured separately: BPF_PROG_TEST_RUN repeats a program of
+//! `programs/cost.bpf.c` on one packet, and the time of the empty program is subtracted. Parser and hash are those of
+//! the capture program, from `crates/wirelane-bpf/bpf/parse_probe.bpf.c`.
 //!
-//! These are costs with a warm cache. In traffic, the ring's lines come from the core that last read them, and each
-//! packet's data from where the device put it.
+//! These are costs with a warm cache. In real traffic, the cache lines of the ring come from the core that last read
+//! them, and the data of each packet from where the device put it.
 
 use std::mem::MaybeUninit;
 
@@ -23,7 +23,7 @@ const MEASUREMENTS: usize = 7;
 /// Measures all parts.
 ///
 /// # Errors
-/// Where the kernel refuses the programs.
+/// The kernel rejects the programs.
 pub(super) fn measure() -> Result<Vec<Table>> {
     let mut storage = MaybeUninit::uninit();
     let parts =
@@ -43,7 +43,7 @@ pub(super) fn measure() -> Result<Vec<Table>> {
         ("parse and flow hash of the capture program", &probe.progs.wl_parse_cost),
     ];
     let mut values = vec![Vec::new(); programs.len()];
-    // Interleaved too: each round measures the empty program anew.
+    // Interleaved: each round measures the empty program again.
     for _ in 0..MEASUREMENTS {
         let empty = run(&parts.progs.cost_empty)?;
         for ((_, program), values) in programs.iter().zip(&mut values) {
@@ -66,7 +66,7 @@ pub(super) fn measure() -> Result<Vec<Table>> {
 fn run(program: &libbpf_rs::ProgramMut<'_>) -> Result<f64> {
     let packet = packet();
     let input = ProgramInput { data_in: Some(&packet), repeat: REPEAT, ..ProgramInput::default() };
-    // The kernel answers with whole nanoseconds per run.
+    // The kernel reports whole nanoseconds per run.
     Ok(program.test_run(input).context("BPF_PROG_TEST_RUN")?.duration.as_nanos() as f64)
 }
 

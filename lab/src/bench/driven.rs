@@ -1,4 +1,4 @@
-//! A running capture whose program is driven by BPF_PROG_TEST_RUN, packet by packet.
+//! A running capture whose program is driven packet by packet with BPF_PROG_TEST_RUN.
 
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -12,7 +12,8 @@ pub(super) struct Driven {
 }
 
 impl Driven {
-    /// Opens it. Native XDP is bound to its device and takes no test runs; generic XDP is the same program.
+    /// Opens a capture. Native XDP is bound to its device and does not support test runs; generic XDP runs the same
+    /// program.
     pub fn open(lab: &Lab, build: impl FnOnce(Builder) -> Builder + Send) -> Result<Driven> {
         let capture = ruled::open(lab, (Engine::Ring, HookChoice::Generic), build)?;
         let end = lab.receiver();
@@ -22,7 +23,7 @@ impl Driven {
         Ok(Driven { capture, program: u32::try_from(program)? })
     }
 
-    /// Runs the program so often on this frame; nanoseconds of one run.
+    /// Runs the program this many times on a frame; returns the nanoseconds of one run.
     pub fn time(&self, frame: &[u8], repeat: u32) -> Result<f64> {
         Ok(timed_run(self.program, frame, repeat).context("BPF_PROG_TEST_RUN")?.as_nanos() as f64)
     }

@@ -1,10 +1,10 @@
-//! Flows made in the kernel: what a packet costs that is added to a flow, and how many parts of flows come up for each
-//! packet, by the number of flows and of entries. The capture program of a running capture is driven by
+//! In-kernel flows: cost of a packet that is added to a flow, and number of flow parts per packet that are delivered to
+//! user space, by the number of flows and of entries. The capture program of a running capture is driven by
 //! BPF_PROG_TEST_RUN.
 //!
-//! Packets of flows that are drawn at random, all alike likely, come one by one, each by a call of its own: some hundred
-//! thousand a second. So parts end as in traffic, by other flows that need their places, by the grid of time, and when the
-//! halves are turned over.
+//! Packets of flows with a uniform random distribution arrive one by one, each by a call of its own: some hundred
+//! thousand per second. So parts end as in real traffic: by eviction, at time boundaries, and when the halves are
+//! exchanged.
 
 use std::time::{Duration, Instant};
 
@@ -17,41 +17,41 @@ use super::driven::Driven;
 use super::table::{Table, spread};
 use crate::summary::Spread;
 
-/// Entries of a lane, and flows.
+/// Entries of a lane, and numbers of flows.
 const ENTRIES: [usize; 4] = [128, 4096, 65_536, 1_048_576];
 const FLOWS: [u32; 6] = [1, 100, 4096, 16_384, 131_072, 1_000_000];
 /// Packets of each measurement.
 const PACKETS: u32 = 1_000_000;
 const QUICK_PACKETS: u32 = 200_000;
-/// Runs of a measurement of cost, and measurements.
+/// Runs of a cost measurement, and number of measurements.
 const REPEAT: u32 = 1_000_000;
 const MEASUREMENTS: usize = 7;
-/// The packet whose cost has a target.
+/// Packet whose cost has a target.
 const HIT: &str = "parsed, and added to a flow that is there";
-/// The same for a probe, whatever it measures: parts end with its intervals.
+/// The same for a probe with any number of measurements: parts end with its intervals.
 const PROBED: &str = "the same by a probe's intervals of 1 s, however many its measurements";
-/// And beside measurements that are made in the workers.
+/// The same with additional measurements in the workers.
 const BESIDE: &str = "the same, asked by two rules first whether it comes up for measurements in the workers";
-/// Rules that the packet fits none of.
+/// Rules that the packet does not match.
 const WHOLE: &str = "[[rule]]\nid = 1\ntcp-flags = \"S/SA\"\naction = \"pass\"\n\
     [[rule]]\nid = 2\nprotocol = \"udp\"\nport = 53\naction = \"pass\"\n";
 
-/// Parts of so many flows through a cache of so many entries.
+/// Parts of this many flows through a cache of this many entries.
 #[derive(Clone, Copy, Debug)]
 struct Point {
-    /// Room of the lane.
+    /// Entries of the lane.
     entries: usize,
-    /// Flows, drawn at random.
+    /// Number of flows, chosen at random.
     flows: u32,
     /// Packets.
     packets: u64,
-    /// Packets a second.
+    /// Packets per second.
     pps: u64,
-    /// Parts that came up, through the ring and through memory.
+    /// Parts that were delivered, through the ring and through memory.
     parts: u64,
-    /// Of these, through the ring.
+    /// Parts that were delivered through the ring.
     written: u64,
-    /// Packets that were lost, as the ring was full.
+    /// Packets that were lost because the ring was full.
     lost: u64,
 }
 
@@ -62,8 +62,8 @@ impl Point {
     }
 }
 
-/// Opens a capture of flows with so many entries, a probe's intervals, and rules whose packets come up; of whole packets, counted,
-/// with none.
+/// Opens a capture of flows with this many entries, the intervals of a probe, and rules whose packets are delivered;
+/// `None`: a capture of counted packets.
 fn open(lab: &Lab, flows: Option<(usize, Option<Intervals>, &RuleSet)>) -> Result<Driven> {
     Driven::open(lab, |builder| {
         let builder = builder.ring_size(64 << 20).exclusive(true);
@@ -76,10 +76,10 @@ fn open(lab: &Lab, flows: Option<(usize, Option<Intervals>, &RuleSet)>) -> Resul
     })
 }
 
-/// Measures all of it.
+/// Runs all measurements.
 ///
 /// # Errors
-/// Where the kernel refuses something, or packets are missing.
+/// The kernel rejects a request, or packets are missing.
 pub(super) fn measure(quick: bool) -> Result<Vec<Table>> {
     let lab = Lab::new(1)?;
     let mut program = Table::new(
@@ -117,7 +117,7 @@ pub(super) fn measure(quick: bool) -> Result<Vec<Table>> {
     Ok(vec![program, parts])
 }
 
-/// What a packet costs: one that no group wants, as its filter says, and one that is added to a flow, also for a probe.
+/// Cost of a packet that the filter of the only group rejects, and of one that is added to a flow, also for a probe.
 fn costs(lab: &Lab) -> Result<Vec<(&'static str, Spread)>> {
     let mut values = [const { Vec::new() }; 4];
     let frame = frame(0);
@@ -191,7 +191,7 @@ fn point(lab: &Lab, entries: usize, flows: u32, packets: u32) -> Result<Point> {
     })
 }
 
-/// Ethernet, IPv4, UDP, 60 bytes, of this flow: its number is in the source's address.
+/// Ethernet, IPv4, UDP, 60 bytes, of this flow: its number is in the source address.
 fn frame(flow: u32) -> [u8; 60] {
     let mut packet = [0; 60];
     packet[..14].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0]);

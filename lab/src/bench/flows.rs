@@ -1,7 +1,7 @@
-//! The generator of flows that differ in size, or that begin and end (`programs/flows.bpf.c`): a process of its own
-//! (`wirelane-testbed generate flows`) that reports as `wirelane send --json` does.
+//! Generator of flows that differ in size, or that begin and end (`programs/flows.bpf.c`): a separate process
+//! (`wirelane-testbed generate flows`) with the same report as `wirelane send --json`.
 //!
-//! Packet `n` carries its number, as those of `wirelane send` do, so a receiver can tell its flow from it.
+//! Packet `n` carries its number, as the packets of `wirelane send`, so a receiver can derive its flow from it.
 
 use std::io::{Write, stdout};
 use std::mem::MaybeUninit;
@@ -20,27 +20,27 @@ use super::skel::flows::FlowsSkelBuilder;
 /// Entries of the program's table.
 const SEQUENCE: usize = 1 << 16;
 
-/// The part of skewed traffic that the one largest flow has, as suites have it.
+/// Share of the largest flow in skewed traffic, as in suites.
 pub const ELEPHANT: f64 = 0.4;
 
-/// Flows of skewed traffic, but for the elephant, whose number this is.
+/// Number of flows of skewed traffic without the largest one (the elephant), whose number this is.
 pub const SKEWED_FLOWS: usize = 4096;
 
-/// Of traffic whose flows end: flows at one time, and packets of each.
+/// Traffic with flows that end: number of concurrent flows, and packets of each.
 pub const FLOWS_AT_ONCE: u64 = 256;
 /// See [`FLOWS_AT_ONCE`].
 pub const PACKETS_OF_A_FLOW: u64 = 16;
 
-/// Packets after which all flows have ended, and others begin: WHOLE in the program.
+/// Number of packets after which all flows have ended and others begin: WHOLE in the program.
 pub const WHOLE: u64 = FLOWS_AT_ONCE * PACKETS_OF_A_FLOW;
 
-/// What the frame is made of up to the number; CHECKSUM and DESTINATION in the program.
+/// Range of the IPv4 header in the frame; CHECKSUM and DESTINATION in the program.
 const IPV4: std::ops::Range<usize> = 14..34;
 const CHECKSUM: usize = 24;
 const DESTINATION: usize = 30;
 const UDP_CHECKSUM: usize = 40;
 
-/// How long the kernel may take to begin before the signal comes that would end its call.
+/// Time for the kernel to begin before the signal that ends its call.
 const START: Duration = Duration::from_millis(300);
 
 /// The generator.
@@ -65,25 +65,25 @@ pub struct Args {
     elephant: f64,
 }
 
-/// Which flow packet `number` is of, where flows end.
+/// Flow of packet `number`, if flows end.
 pub fn flow_of(number: u64) -> u64 {
     number / WHOLE * FLOWS_AT_ONCE + number % FLOWS_AT_ONCE
 }
 
-/// Flows of the table where flows end: those of a turn.
+/// Table of flows that end: the flows of one turn.
 fn ending() -> Vec<u16> {
     (0..SEQUENCE as u64).map(|number| flow_of(number) as u16).collect()
 }
 
-/// Which flow a packet of skewed traffic is of, by its destination; none for a packet of somebody else.
+/// Flow of a packet in skewed traffic, by its destination; `None` for a packet of another program.
 pub fn skewed_flow_of(frame: &[u8]) -> Option<usize> {
     let address = frame.get(DESTINATION..)?.first_chunk::<4>()?;
     let flow = u32::from_be_bytes(*address).checked_sub(u32::from(Traffic::default().dst))? as usize;
     (flow <= SKEWED_FLOWS).then_some(flow)
 }
 
-/// Flows of the table where they are skewed: drawn with a generator of numbers that is the same each time, the elephant
-/// with this probability, the others by Zipf's law.
+/// Table of skewed flows: chosen by a reproducible random generator, the elephant with this probability, the others by
+/// Zipf's law.
 fn skewed(exponent: f64, elephant: f64) -> Vec<u16> {
     let mut sums = Vec::with_capacity(SKEWED_FLOWS);
     let mut sum = 0.0;
@@ -114,10 +114,10 @@ fn sum16(bytes: &[u8]) -> u32 {
     bytes.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0))).sum()
 }
 
-/// Sends, and prints one JSON object with the names of `wirelane send`.
+/// Sends, and prints one JSON object with the field names of `wirelane send`.
 ///
 /// # Errors
-/// Where the kernel refuses the program or a device's counters cannot be read.
+/// The kernel rejects the program, or the counters of a device cannot be read.
 pub fn run(args: &Args) -> Result<()> {
     let interface = Interface::find(&args.device)?;
     let traffic = Traffic { sizes: vec![args.size], ..Traffic::default() };
@@ -126,7 +126,7 @@ pub fn run(args: &Args) -> Result<()> {
     template.prepare(&mut frame);
     template.write(0, &mut frame);
     ensure!(frame.len() <= LARGEST_INPUT, "--size: frames made here have up to {LARGEST_INPUT} bytes");
-    // What changes from packet to packet. A UDP checksum of zero means that there is none (RFC 768).
+    // Fields that change from packet to packet. A UDP checksum of zero means that there is no checksum (RFC 768).
     frame[CHECKSUM..CHECKSUM + 2].fill(0);
     frame[DESTINATION..DESTINATION + 4].fill(0);
     frame[UDP_CHECKSUM..UDP_CHECKSUM + 2].fill(0);
@@ -141,7 +141,7 @@ pub fn run(args: &Args) -> Result<()> {
     config.duration_ns = Duration::from_secs_f64(args.duration).as_nanos() as u64;
     config.gap = args.rate.map_or(0, |pps| ((1e9 / pps * f64::from(1 << GAP_SHIFT)) as u64).max(1));
     config.most_catch_up_ns = MOST_CATCH_UP.as_nanos() as u64;
-    // No flow is cut: the number of packets that comes nearest.
+    // Flows are complete: the number of packets is the closest multiple.
     config.limit =
         args.rate.map_or(0, |pps| ((pps * args.duration / WHOLE as f64).round() as u64).max(1) * WHOLE);
     for (word, bytes) in config.header.iter_mut().zip(frame.chunks_exact(8)) {
@@ -160,7 +160,7 @@ pub fn run(args: &Args) -> Result<()> {
     let wait = START + Duration::from_secs_f64(args.duration);
     let give_up = Instant::now() + wait * 3 + Duration::from_secs(5);
     let end = loop {
-        // Anew for each call, since each takes its time to begin.
+        // Set for each call, since each takes some time to begin.
         sys::alarm_after(wait, Duration::from_millis(20)).context("setting a timer")?;
         let flags = libbpf_sys::BPF_F_TEST_XDP_LIVE_FRAMES;
         let input =
@@ -186,7 +186,7 @@ pub fn run(args: &Args) -> Result<()> {
     writeln!(stdout(), "{report}").context("writing to standard output")
 }
 
-/// `struct flows_state`, but for what only the program needs.
+/// `struct flows_state`, without the fields that only the program needs.
 struct State {
     made: u64,
     given_up: u64,
@@ -221,7 +221,7 @@ mod tests {
             packets[usize::from(*flow)] += 1;
         }
         assert!(packets.iter().all(|count| *count == PACKETS_OF_A_FLOW));
-        // The program's formula, in the third turn.
+        // The formula of the program, in the third turn.
         for number in [2 * SEQUENCE as u64, 2 * SEQUENCE as u64 + 4097, 3 * SEQUENCE as u64 - 1] {
             let turn = number / SEQUENCE as u64;
             let of_program = turn * packets.len() as u64 + u64::from(table[number as usize % SEQUENCE]);
@@ -233,7 +233,7 @@ mod tests {
     fn skewed_flows_follow_zipfs_law() {
         let table = skewed(1.0, 0.0);
         let count = |flow: u16| table.iter().filter(|one| **one == flow).count() as f64;
-        // The largest has 1/H of the packets, where H is the 4096th harmonic number, 8.895.
+        // The largest flow has 1/H of the packets, where H is the 4096th harmonic number, 8.895.
         let share = count(0) / table.len() as f64;
         assert!((share - 1.0 / 8.895).abs() < 0.01, "{share}");
         assert!((count(0) / count(1) - 2.0).abs() < 0.2 && (count(0) / count(9) - 10.0).abs() < 2.0);

@@ -1,5 +1,6 @@
-//! What only our own benchmarks have: small receivers and generators beside `wirelane`, files of many rules, and measurements of
-//! single parts. Each of the first is a hidden command of `wirelane-testbed`, which adapters (`duts/`) and injectors start.
+//! Parts of our own benchmarks: small receivers and generators in addition to `wirelane`, files with many rules, and
+//! measurements of single parts. Receivers and generators are hidden commands of `wirelane-testbed`, which adapters
+//! (`duts/`) and injectors start.
 //!
 //! ```text
 //! receive/   XDP_DROP, AF_XDP and TPACKET_V3 receivers, and our ring engine with analyses that are chosen
@@ -28,14 +29,14 @@ use anyhow::Result;
 
 pub use table::Table;
 
-/// A part that is measured by itself.
+/// A part that is measured separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Part {
     /// What the parts of a kernel program cost
     Cost,
     /// Payloads searched for patterns, beside the crate that makes the automata; needs --captures
     Patterns,
-    /// Flows made in the kernel: what a packet costs, and how many parts of flows come up
+    /// In-kernel flows: cost of a packet, and number of flow parts that are delivered
     FlowCache,
     /// RTP of calls in the kernel and in user space: what a packet costs, by the number of streams
     Voip,
@@ -45,39 +46,39 @@ pub enum Part {
 }
 
 impl Part {
-    /// All of them.
+    /// All parts.
     pub fn all() -> &'static [Part] {
         clap::ValueEnum::value_variants()
     }
 
-    /// Its name, in options and of its files.
+    /// Name, in options and of its files.
     pub fn name(self) -> String {
         clap::ValueEnum::to_possible_value(&self)
             .map_or_else(String::new, |value| value.get_name().to_owned())
     }
 }
 
-/// How parts are measured.
+/// Options of a measurement.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The core that measures.
+    /// Core of the measurement.
     pub core: usize,
     /// Fewer packets and flows.
     pub quick: bool,
-    /// A folder with captures, whose payloads are searched.
+    /// Folder with captures, whose payloads are searched.
     pub captures: Option<PathBuf>,
-    /// Flows of the store; none: 100 million, or 2 million where it is to be quick.
+    /// Number of flows in the store; `None`: 100 million, or 2 million with `quick`.
     pub flows: Option<u64>,
-    /// Where the store is written; none: the folder for temporary files.
+    /// Folder of the store; `None`: the folder for temporary files.
     pub store: Option<PathBuf>,
     /// The program `wirelane`.
     pub wirelane: PathBuf,
 }
 
-/// Measures a part; none: it needs captures, and there are none.
+/// Measures a part; `None`: it needs captures, and none are given.
 ///
 /// # Errors
-/// Where the kernel refuses something, or a result is not exact.
+/// The kernel rejects a request, or a result is not exact.
 pub fn measure(part: Part, options: &Options) -> Result<Option<Vec<Table>>> {
     let tables = match (part, &options.captures) {
         (Part::Cost, _) => on_core(options.core, cost::measure)?,
@@ -91,7 +92,7 @@ pub fn measure(part: Part, options: &Options) -> Result<Option<Vec<Table>>> {
     Ok(Some(tables))
 }
 
-/// Runs this in a thread of its own, so that only it is kept on the core.
+/// Runs a function in a thread of its own, so that only this thread is pinned to the core.
 fn on_core<T: Send>(core: usize, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     std::thread::scope(|scope| {
         let worker = scope.spawn(|| {

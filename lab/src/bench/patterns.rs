@@ -1,9 +1,10 @@
-//! Searching payloads for 10 to 10,000 patterns: the capture program of a running capture, driven by
-//! BPF_PROG_TEST_RUN with packets of files, beside the crate `aho-corasick` in user space over the same payloads.
+//! Search of payloads for 10 to 10,000 patterns: the capture program of a running capture, driven by BPF_PROG_TEST_RUN
+//! with packets of files, and the crate `aho-corasick` in user space over the same payloads.
 //!
-//! A search's time is that of a packet by rules with patterns less that by the same rules without. Patterns are
-//! words of the payloads: every tenth as it is, the others with another end, so that automata are deep where packets
-//! are. In how many packets something is found must be the same for all, or nothing is reported.
+//! The time of a search is the difference between the times of a packet with and without patterns in the rules.
+//! Patterns are words of the payloads: every tenth unchanged, the others with another end, so that automata are deep
+//! for these packets. The number of packets with matches must be the same for all searchers, otherwise there is no
+//! result.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -24,22 +25,22 @@ use crate::summary::Spread;
 
 /// Numbers of patterns.
 const PATTERNS: [usize; 4] = [10, 100, 1000, 10_000];
-/// Packets that are evaluated, and how often each in one go.
+/// Number of packets, and number of runs of each in one call.
 const PACKETS: usize = 1500;
 const REPEAT: u32 = 40;
-/// Frames that BPF_PROG_TEST_RUN takes in one piece, without the padding of short ones.
+/// Frame sizes that BPF_PROG_TEST_RUN accepts, without padded ones.
 const FRAMES: std::ops::RangeInclusive<usize> = 61..=3400;
-/// Measurements of each, interleaved.
+/// Number of measurements of each searcher, interleaved.
 const ROUNDS: usize = 5;
 
-/// Who searches.
+/// Searcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Searcher {
     /// The capture program.
     Kernel,
-    /// The crate, as it would be used: it chooses its automaton by their number.
+    /// The crate with its default choice of automaton.
     Crate,
-    /// The crate with the largest and fastest automaton.
+    /// The crate with its largest and fastest automaton.
     CrateDfa,
 }
 
@@ -55,22 +56,22 @@ impl Searcher {
     }
 }
 
-/// One searcher with so many patterns.
+/// Result of one searcher with this many patterns.
 #[derive(Clone, Debug)]
 struct Searched {
-    /// Patterns.
+    /// Number of patterns.
     patterns: usize,
-    /// Who.
+    /// Searcher.
     searcher: Searcher,
-    /// Packets in which something was found.
+    /// Number of packets with a match.
     found: usize,
     /// Payload that one core searches, in Gbit/s.
     gbit_s: Spread,
-    /// The same where all that the program does to a packet counts; of the crate nothing is left out.
+    /// The same with all other work of the program on a packet included; equal for the crate.
     whole_gbit_s: Spread,
 }
 
-/// A frame with a payload.
+/// A frame with payload.
 struct Frame {
     bytes: Vec<u8>,
     payload: usize,
@@ -85,7 +86,7 @@ impl Frame {
 /// Measures with packets of the captures in a folder.
 ///
 /// # Errors
-/// Where there are no such packets, the kernel refuses, or searchers disagree.
+/// There are no such packets, the kernel rejects a request, or searchers disagree.
 pub(super) fn measure(folder: &Path) -> Result<Vec<Table>> {
     let frames = frames(folder)?;
     let searched = measure_here(&frames)?;
@@ -116,7 +117,7 @@ pub(super) fn measure(folder: &Path) -> Result<Vec<Table>> {
     Ok(vec![table])
 }
 
-/// Frames with a payload, spread over the captures.
+/// Frames with payload, spread over the captures.
 fn frames(folder: &Path) -> Result<Vec<Frame>> {
     let mut files: Vec<PathBuf> = fs::read_dir(folder)
         .and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect())
@@ -124,7 +125,7 @@ fn frames(folder: &Path) -> Result<Vec<Frame>> {
     files.sort();
     let mut frames = Vec::new();
     for file in files.iter().filter(|file| file.is_file()) {
-        // Corpora have broken files too: what can be read of them counts.
+        // Corpora also have damaged files: their readable part is used.
         let Ok(mut capture) = Capture::open_file(file) else { continue };
         for mut worker in capture.workers() {
             while let Ok(Some(batch)) = worker.next_batch(Duration::ZERO) {
@@ -149,7 +150,7 @@ fn frames(folder: &Path) -> Result<Vec<Frame>> {
     Ok(frames.into_iter().step_by(step).collect())
 }
 
-/// So many patterns: see above. All differ.
+/// This many distinct patterns, as described above.
 fn patterns(count: usize, frames: &[Frame]) -> Vec<Vec<u8>> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut dice = |below: usize| {
@@ -167,7 +168,7 @@ fn patterns(count: usize, frames: &[Frame]) -> Vec<Vec<u8>> {
         let length = 8 + dice(9);
         let from = dice(payload.len() - length);
         let mut pattern = payload[from..from + length].to_vec();
-        // Words, as people search for: runs of one byte would end at every byte of another run.
+        // Words, as people search for: a run of one byte would match at every byte of another run.
         let distinct: BTreeSet<&u8> = pattern.iter().collect();
         if distinct.len() < 5 || !pattern.iter().all(u8::is_ascii_graphic) {
             continue;
@@ -190,7 +191,7 @@ fn rule_file(patterns: &[Vec<u8>]) -> String {
         pattern.iter().for_each(|byte| _ = write!(text, "{byte:02x}"));
         text += "\",\n";
     }
-    // Counted, so that no packet is copied anywhere.
+    // Counted, so that no packet is copied.
     text + "]\n\n[[rule]]\nid = 1\npayload = \"words\"\naction = \"count\"\n\n" + PLAIN
 }
 
@@ -200,25 +201,25 @@ fn rules(text: &str) -> Result<RuleSet> {
     RuleSet::parse(text).context("a set of our own")
 }
 
-/// Nanoseconds for all frames, each once.
+/// Time for all frames, each once, in nanoseconds.
 fn time(driven: &Driven, frames: &[Frame]) -> Result<f64> {
     frames.iter().map(|frame| driven.time(&frame.bytes, REPEAT)).sum()
 }
 
-/// Packets that have hit the first rule, and those of which not all was searched.
+/// Number of packets that matched the first rule, and of those that were not searched completely.
 fn found(driven: &Driven) -> Result<(u64, u64)> {
     let stats = driven.capture.rule_stats()?.context("the capture has rules")?;
     Ok((ruled::hits(&stats).get(&1).copied().unwrap_or(0), stats.searches.half))
 }
 
-/// Nanoseconds, and frames in which something was found.
+/// Time in nanoseconds, and number of frames with a match.
 fn crate_time(searcher: &AhoCorasick, frames: &[Frame]) -> (f64, usize) {
     let mut found = 0;
     let start = Instant::now();
     for _ in 0..REPEAT {
         found = 0;
         for frame in frames {
-            // All that are found, as records want their ids.
+            // All matches, as records need their ids.
             found += usize::from(black_box(searcher.find_overlapping_iter(frame.payload()).count()) > 0);
         }
     }

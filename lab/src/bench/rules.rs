@@ -1,7 +1,8 @@
-//! Rule files for adapters: many rules with every field (exact), many with ranges (wildcard), large sets, and one that forwards few
-//! flows.
+//! Rule files for adapters: many rules with every field (exact), many with ranges (wildcard), large sets, and one that
+//! forwards few flows.
 //!
-//! All traffic is that of `wirelane send`: packet `n` is of flow `n % flows`, and flow `k` goes to the k-th address after the first.
+//! All traffic is that of `wirelane send`: packet `n` belongs to flow `n % flows`, and flow `k` has the k-th address
+//! after the first as its destination.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -11,13 +12,13 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use wirelane_send::Traffic;
 
-/// Flows of the traffic, where there is not one for each rule.
+/// Number of flows of the traffic, unless there is one for each rule.
 const FLOWS: u32 = 4096;
 
-/// Of so many flows one is forwarded.
+/// One of this many flows is forwarded.
 const ONE_IN: u32 = 256;
 
-/// What is written: `rules.toml`, and what it names beside it.
+/// Output: `rules.toml`, and the files that it refers to.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// Which rules
@@ -29,7 +30,7 @@ pub struct Args {
     folder: PathBuf,
 }
 
-/// Which rules.
+/// Kinds of rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Kind {
     /// Exact ones, one for each of as many flows, which all count
@@ -37,8 +38,8 @@ enum Kind {
     /// Wildcard ones, of which the last one fits all packets and counts them; the others ask for addresses that no packet has, as
     /// lists of hosts and networks do
     Apart,
-    /// The same, but the others fit but for one field, not all for the same one: in each field most of them fit, and no word of
-    /// them is ruled out by one field alone
+    /// The same, but the others match in all fields except one, not the same one in all: in each field most of them
+    /// match, and no word of them is excluded by one field alone
     Near,
     /// A set of addresses that no packet has, which a rule asks; whatever comes of it, the packet is counted
     SetMiss,
@@ -55,7 +56,7 @@ enum Kind {
 /// Writes the files.
 ///
 /// # Errors
-/// Where one cannot be written.
+/// A file cannot be written.
 pub fn run(args: &Args) -> Result<()> {
     write_all(args.kind, args.count, &args.folder)
 }
@@ -87,17 +88,17 @@ fn write_all(kind: Kind, count: u32, folder: &Path) -> Result<()> {
     write("rules.toml", rules)
 }
 
-/// The destination of a flow.
+/// Destination of a flow.
 fn destination(flow: u32) -> Ipv4Addr {
     Ipv4Addr::from_bits(u32::from(Traffic::default().dst) + flow)
 }
 
-/// An address that no packet goes to.
+/// An address that is not the destination of any packet.
 fn strange(number: u32) -> Ipv4Addr {
     Ipv4Addr::from_bits(u32::from(Ipv4Addr::new(100, 64, 0, 0)) + number)
 }
 
-/// What the bloom filter takes for an entry by mistake is counted like the rest, so that the account stays exact.
+/// False positives of the bloom filter are counted like the other packets, so that the account stays exact.
 fn named_set(list: &str, confirm: bool) -> String {
     format!(
         "[[sets]]\nname = \"set\"\nentries = \"@{list}\"\nconfirm = {confirm}\n\n\
@@ -105,7 +106,7 @@ fn named_set(list: &str, confirm: bool) -> String {
     )
 }
 
-/// The destinations of these flows, as a table of exact-match rules.
+/// Destinations of these flows, as a table of exact-match rules.
 fn flows_csv(flows: impl Iterator<Item = u32>) -> String {
     let mut text = "dst\n".to_owned();
     for flow in flows {
@@ -114,7 +115,7 @@ fn flows_csv(flows: impl Iterator<Item = u32>) -> String {
     text
 }
 
-/// The exact-match rules of a table, with what else is the same in all packets.
+/// Exact-match rules of a table, with the fields that all packets share.
 fn exact_table(id: u32, table: &str, action: &str) -> String {
     let Traffic { src, src_port, dst_port, .. } = Traffic::default();
     format!(
@@ -125,7 +126,7 @@ fn exact_table(id: u32, table: &str, action: &str) -> String {
 
 fn wildcard(rules: u32, others: Kind) -> String {
     let Traffic { src, dst, src_port, dst_port, .. } = Traffic::default();
-    // All that packets have, and of each rule a network and a port that they do not have.
+    // Fields of all packets, and for each rule a network and a port that they do not have.
     let all = format!("{dst}/{}", 32 - FLOWS.trailing_zeros());
     let fitting = [
         format!("src = \"{src}\""),

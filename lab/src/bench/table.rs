@@ -2,21 +2,21 @@
 
 use crate::summary::Spread;
 
-/// A table with a heading, and what its columns mean.
+/// A table with a heading and a note.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table {
-    /// What it is.
+    /// Title.
     pub title: String,
-    /// How to read it.
+    /// Note about its interpretation.
     pub note: String,
     /// Names of the columns.
     pub heads: Vec<String>,
-    /// Rows of as many cells.
+    /// Rows with one cell per column.
     pub rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    /// One without rows.
+    /// A table without rows.
     pub fn new(title: &str, note: impl Into<String>, heads: &[&str]) -> Table {
         let heads = heads.iter().map(|head| (*head).to_owned()).collect();
         Table { title: title.to_owned(), note: note.into(), heads, rows: Vec::new() }
@@ -27,7 +27,7 @@ impl Table {
         self.rows.push(cells.to_vec());
     }
 
-    /// As Markdown that can be read as it is: the first column to the left, the others to the right.
+    /// Readable Markdown: the first column is aligned to the left, the others to the right.
     pub fn markdown(&self) -> String {
         let lines = || std::iter::once(&self.heads).chain(&self.rows);
         let width =
@@ -56,7 +56,7 @@ impl Table {
         format!("## {}\n\n{}\n\n{}|{rule}\n{rows}", self.title, self.note, row(&self.heads))
     }
 
-    /// As CSV; no cell has commas.
+    /// CSV; no cell contains commas.
     pub fn csv(&self) -> String {
         let lines = std::iter::once(&self.heads).chain(&self.rows);
         lines
@@ -65,7 +65,7 @@ impl Table {
     }
 }
 
-/// The middle, and `LOW to HIGH`, with so many digits.
+/// Median, and `LOW to HIGH`, with this many digits.
 pub(super) fn spread(value: Spread, digits: usize) -> [String; 2] {
     [format!("{:.digits$}", value.median), format!("{:.digits$} to {:.digits$}", value.low, value.high)]
 }

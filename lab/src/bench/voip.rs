@@ -1,9 +1,9 @@
-//! RTP of calls measured in the kernel and in user space: what a packet costs on the way, and from that how many calls a
-//! core carries; and what it costs in the kernel by the number of streams that are measured there.
+//! RTP of calls measured in the kernel and in user space: the cost of a packet, and from that the number of calls that
+//! a core can process; and the cost in the kernel by the number of streams that are measured there.
 //!
-//! The capture program of a running capture is driven by BPF_PROG_TEST_RUN, packet by packet, of calls drawn at random; its
-//! worker follows the calls as `wirelane voip` does, by their SIP messages. The kernel tells how long the program ran, and
-//! the scheduler how long the worker did. What a card's driver takes for a packet comes on top of both.
+//! The capture program of a running capture is driven by BPF_PROG_TEST_RUN, packet by packet, with calls chosen at
+//! random; its worker tracks the calls as `wirelane voip` does, by their SIP messages. The kernel reports the run time
+//! of the program, and the scheduler that of the worker. The cost of a card's driver per packet is additional.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -17,14 +17,14 @@ use wirelane_tests::calls::{description, message};
 use super::driven::Driven;
 use super::table::Table;
 
-/// Streams that are measured at a time; a call has two.
+/// Numbers of concurrent streams; a call has two.
 const STREAMS: [u32; 4] = [100, 1000, 10_000, 40_000];
 /// Packets of a measurement.
 const PACKETS: u32 = 1_000_000;
 const QUICK_PACKETS: u32 = 200_000;
-/// So often a worker that gets nothing looks up; a command's does every 100 ms.
+/// Interval in which an idle worker checks its state; that of a command is 100 ms.
 const LOOK: Duration = Duration::from_millis(10);
-/// Packets a second of a call: 50 each way, of 20 ms.
+/// Packets per second of a call: 50 in each direction, of 20 ms.
 const PER_CALL: f64 = 100.0;
 /// Bytes of RTP payload of 20 ms.
 const CODECS: [(&str, u8, usize); 2] = [("G.711", 0, 160), ("G.729", 18, 20)];
@@ -32,42 +32,42 @@ const CODECS: [(&str, u8, usize); 2] = [("G.711", 0, 160), ("G.729", 18, 20)];
 /// One measurement.
 #[derive(Clone, Debug)]
 struct Point {
-    /// Whose packets.
+    /// Codec of the packets.
     codec: &'static str,
-    /// Where they were measured.
+    /// Place of measurement.
     analysis: &'static str,
-    /// Streams, of half as many calls.
+    /// Number of streams, of half as many calls.
     streams: u32,
-    /// Exact-match rules that were in force.
+    /// Number of active exact-match rules.
     rules: u64,
-    /// Packets of RTP.
+    /// RTP packets.
     packets: u64,
-    /// Of these, the ones that came up.
+    /// RTP packets that were delivered to user space.
     delivered: u64,
-    /// Packets that were lost, as the ring was full.
+    /// Packets that were lost because the ring was full.
     lost: u64,
-    /// The capture program's time for a packet, in nanoseconds.
+    /// Time of the capture program per packet, in nanoseconds.
     program_ns: f64,
-    /// The worker's.
+    /// Time of the worker per packet, in nanoseconds.
     worker_ns: f64,
 }
 
 impl Point {
-    /// Nanoseconds of a core for a packet.
+    /// Time of a core per packet, in nanoseconds.
     fn ns(&self) -> f64 {
         self.program_ns + self.worker_ns
     }
 
-    /// Calls that a core carries.
+    /// Number of calls that a core can process.
     fn calls(&self) -> f64 {
         1e9 / self.ns() / PER_CALL
     }
 }
 
-/// Measures all of it; the worker has another core.
+/// Runs all measurements; the worker has another core.
 ///
 /// # Errors
-/// Where the kernel refuses something, or packets are missing.
+/// The kernel rejects a request, or packets are missing.
 pub(super) fn measure(quick: bool) -> Result<Vec<Table>> {
     let lab = Lab::new(1)?;
     let packets = if quick { QUICK_PACKETS } else { PACKETS };
@@ -108,7 +108,7 @@ pub(super) fn measure(quick: bool) -> Result<Vec<Table>> {
     Ok(vec![table])
 }
 
-/// Nanoseconds that this thread has had a core for.
+/// Time in nanoseconds that this thread has run on a core.
 fn ran_ns() -> Result<u64> {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat")?;
     text.split(' ').next().and_then(|word| word.parse().ok()).context("/proc/thread-self/schedstat")
@@ -132,14 +132,14 @@ struct Talker {
     seq: u16,
 }
 
-/// The ends of a call: an address for each thousand, as phones share no port.
+/// Ends of a call: an address for each thousand, as phones do not share ports.
 fn ends(call: u32) -> [([u8; 4], u16); 2] {
     let port = 10_000 + 2 * (call % 1000) as u16;
     let host = (call / 1000) as u8;
     [([10, 1, 0, host], port), ([10, 2, 0, host], port)]
 }
 
-/// Ethernet, IPv4, UDP.
+/// Frame with Ethernet, IPv4 and UDP headers.
 fn frame((src, sport): ([u8; 4], u16), (dst, dport): ([u8; 4], u16), payload: &[u8]) -> Vec<u8> {
     let mut packet = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0];
     packet.extend((28 + payload.len() as u16).to_be_bytes());
@@ -152,7 +152,7 @@ fn frame((src, sport): ([u8; 4], u16), (dst, dport): ([u8; 4], u16), payload: &[
     packet
 }
 
-/// Has calls begin.
+/// Establishes calls.
 fn call_all(running: &Driven, streams: u32) -> Result<Vec<Talker>> {
     let mut talkers = Vec::new();
     for call in 0..streams / 2 {
@@ -179,7 +179,7 @@ fn call_all(running: &Driven, streams: u32) -> Result<Vec<Talker>> {
     Ok(talkers)
 }
 
-/// The next packet of a stream.
+/// Next packet of a stream.
 fn rtp(talker: &mut Talker, pt: u8, bytes: usize) -> Vec<u8> {
     talker.seq = talker.seq.wrapping_add(1);
     let mut payload = vec![0x80, pt];
@@ -203,7 +203,7 @@ fn point(
         monitor.measure_offloaded(meter);
     }
     let workers = running.capture.workers();
-    // The worker has its own core, and says how long it ran for what was sent while `counted`.
+    // The worker has its own core, and reports its run time for the packets that were sent while `counted` was set.
     let counted = AtomicBool::new(false);
     let result = std::thread::scope(|scope| -> Result<_> {
         let counted = &counted;
@@ -219,7 +219,7 @@ fn point(
                             let now = time.utc_ns(&record);
                             monitor.record(&record, now);
                         }
-                        // Relaxed: a word that stands alone.
+                        // Relaxed: no other data depends on this flag.
                         let now = counted.load(Ordering::Relaxed);
                         if now != counts {
                             let at = ran_ns()?;
@@ -241,7 +241,7 @@ fn point(
         };
         let mut talkers = call_all(&running, streams)?;
         wait(u64::from(streams))?;
-        // Streams begin above, and go down.
+        // Streams begin in user space, and move to the kernel.
         for _ in 0..4 {
             for talker in &mut talkers {
                 running.time(&rtp(talker, pt, bytes), 1)?;

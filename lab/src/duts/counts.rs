@@ -1,4 +1,4 @@
-//! What a sensor has counted, from what it has said.
+//! Counters of a sensor, extracted from its output.
 
 use std::collections::BTreeMap;
 
@@ -8,27 +8,27 @@ use serde::Deserialize;
 use serde_json::Value;
 use wirelane_probe::placed::At;
 
-/// Packets, by the sensor's own account.
+/// Packet counts that the sensor reports.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Counts {
-    /// Those that have reached it, lost ones included, where it tells.
+    /// Packets that reached it, including lost ones, if it reports this.
     pub seen: Option<u64>,
-    /// Those that it has taken in.
+    /// Captured packets.
     pub captured: u64,
-    /// Of these, those that it has done its work on.
+    /// Analysed packets.
     pub analysed: u64,
-    /// Those that it says it has lost.
+    /// Lost packets.
     pub lost: u64,
-    /// Those that it did not want.
+    /// Packets that it filtered out.
     pub aside: u64,
-    /// Those that it did, where that is to be checked.
+    /// Packets that it selected, if this is checked.
     pub wanted: Option<u64>,
-    /// Other numbers, by their names.
+    /// Other numbers, by name.
     pub figures: BTreeMap<String, f64>,
 }
 
 impl Counts {
-    /// Adds those of another process of the same sensor, which has no figures of its own.
+    /// Adds the counts of another process of the same sensor, which has no figures of its own.
     pub fn add(&mut self, other: &Counts) {
         self.seen = self.seen.zip(other.seen).map(|(one, two)| one + two);
         self.wanted = self.wanted.zip(other.wanted).map(|(one, two)| one + two);
@@ -56,17 +56,17 @@ pub(super) struct RawExtractor {
     json: Option<Vec<String>>,
 }
 
-/// How a counter is read.
+/// Source of a counter.
 #[derive(Clone, Debug)]
 pub(super) enum Extractor {
     /// The number in the first group of the last match.
     Regex(Regex),
-    /// The sum of these, in the last line of JSON, those with a minus in front subtracted. The first must be there, others are 0
-    /// where they are not.
+    /// Sum of the values at these pointers in the last line of JSON; a leading minus subtracts. The first must be
+    /// present, absent others count as 0.
     Json(Vec<String>),
 }
 
-/// How all of them are.
+/// Sources of all counters.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Extractors {
     seen: Option<Extractor>,
@@ -76,7 +76,7 @@ pub(super) struct Extractors {
     aside: Option<Extractor>,
 }
 
-/// Reads how counters are read; what is wrong is added to `found`.
+/// Parses the sources of counters; mistakes are added to `found`.
 pub(super) fn extractors(raw: &At<Raw>, found: &mut Vec<(usize, String)>) -> Extractors {
     let start = raw.start;
     let raw = &raw.value;

@@ -1,4 +1,4 @@
-//! Files that an adapter brings along: written into the folder of a trial before its sensor starts.
+//! Files of an adapter, written into the folder of a trial before its sensor starts.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use serde::Deserialize;
 use wirelane_probe::placed::At;
 
-/// The most addresses of a file.
+/// Maximum number of addresses of a file.
 const MOST: u64 = 10_000_000;
 
 /// A file.
@@ -18,7 +18,7 @@ const MOST: u64 = 10_000_000;
 pub enum File {
     /// This text.
     Text(String),
-    /// So many addresses from each of these on, a line each.
+    /// For each start, this many consecutive addresses, one per line.
     Addresses(Vec<(Ipv4Addr, u32)>),
 }
 
@@ -36,7 +36,7 @@ pub(super) struct Made {
     addresses: Vec<(Ipv4Addr, u32)>,
 }
 
-/// What stands there, or what is wrong with it.
+/// Files of an adapter; mistakes are added to `found`.
 pub(super) fn files(
     raw: At<BTreeMap<String, Raw>>,
     found: &mut Vec<(usize, String)>,
@@ -68,10 +68,10 @@ pub(super) fn files(
     files
 }
 
-/// Writes them.
+/// Writes the files into a folder.
 ///
 /// # Errors
-/// Where one cannot be written.
+/// A file cannot be written.
 pub(super) fn write(files: &BTreeMap<String, File>, folder: &Path) -> Result<()> {
     for (name, file) in files {
         let path = folder.join(name);

@@ -1,4 +1,4 @@
-//! Duts: any program that captures, by an adapter of a few lines of TOML each.
+//! DUTs (devices under test): any program that captures, each defined by an adapter of a few lines of TOML.
 //!
 //! ```text
 //! title = "tcpdump"                    what people call it; the adapter's name is that of its file
@@ -29,18 +29,20 @@
 //! [files]                              written into {folder} before it starts (optional)
 //! "rules.toml" = "..."                 a text, or { addresses = [["10.1.0.0", 16]] }: so many from there on, a line each
 //! ```
-//! Words of the command may hold `{device}`, `{devices}` (with commas: a suite may have several), `{cores}`, `{queues}`,
-//! `{queue-cores}` and `{worker-cores}` (a core for each, in turn), `{workers}`, `{engine}`, `{loops}`, `{entries}` (of rules, as the suite says), `{duration}` (seconds of traffic), `{interval}`
-//! (seconds between its reports in JSON), `{buffer}` (MiB; also `{buffer-kib}` and `{buffer-bytes}`), `{folder}` (an empty one of
-//! this trial, in memory), `{wirelane}` and `{testbed}` (the programs of these names) and `{load-program}` (a steering program that
-//! spins `{loops}` times). A dimension of the suite that the words do not hold makes no further trials.
+//! Words of the command may contain `{device}`, `{devices}` (separated by commas: a suite may have several), `{cores}`,
+//! `{queues}`, `{queue-cores}` and `{worker-cores}` (a core for each, in turn), `{workers}`, `{engine}`, `{loops}`,
+//! `{entries}` (number of rules or entries), `{duration}` (seconds of traffic), `{interval}` (seconds between its
+//! reports in JSON), `{buffer}` (MiB; also `{buffer-kib}` and `{buffer-bytes}`), `{folder}` (an empty one of this
+//! trial, in memory), `{wirelane}` and `{testbed}` (paths of these programs) and `{load-program}` (a steering program
+//! that spins `{loops}` times). A dimension of the suite that is not in the words does not result in further trials.
 //!
-//! Further keys, all optional: `like = "NAME"` takes everything that is not given from a shipped adapter, and `more = [...]` are
-//! words behind that one's command. `prepare = [...]` is a command that is run before, in the folder's namespace.
-//! `processes = "queues"` or `"workers"` starts one process for each, with its number in `{index}` and its core in `{core}`;
-//! their counts are added up. `copies = true`: each worker or process gets every packet. `stands-for = 256`: it wants one packet of so
-//! many and does not count the others, so each stands for them. `flush = "..."`: what 'wirelane send' sends when all is sent, for
-//! a sensor that keeps the last packets back. `also-lost = "..."`: what it says where it has lost packets that no counter has.
+//! Further keys, all optional: `like = "NAME"` takes absent keys from a shipped adapter, and `more = [...]` adds words
+//! to the command of that one. `prepare = [...]` is a command that runs before, in the folder's namespace. `processes =
+//! "queues"` or `"workers"` starts one process for each, with its number in `{index}` and its core in `{core}`; their
+//! counts are added up. `copies = true`: each worker or process gets every packet. `stands-for = 256`: it selects one
+//! packet of this many and does not count the others, so each selected one represents all of them. `flush = "..."`:
+//! options of 'wirelane send' for packets after all others, for a sensor that delays the last packets. `also-lost =
+//! "..."`: output of a sensor that has lost packets which are not in any counter.
 
 mod counts;
 mod files;
@@ -62,13 +64,13 @@ use counts::{Extractor, Extractors, last_json};
 pub use files::File;
 use parse::Raw;
 
-/// Adapters that are shipped, by name: the files of `duts/`.
+/// Shipped adapters, by name: the files of `duts/`.
 const SHIPPED: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/duts.rs"));
 
-/// Analysis loads of the kernel: loops, and the steering program that spins so many times.
+/// Analysis loads in the kernel: number of loops, and the steering program with this load.
 const LOADS: &[(u32, &[u8])] = include!(concat!(env!("OUT_DIR"), "/loads.rs"));
 
-/// What a command line may ask for.
+/// Placeholders of a command line.
 const PLACEHOLDERS: [&str; 21] = [
     "core",
     "device",
@@ -94,18 +96,18 @@ const PLACEHOLDERS: [&str; 21] = [
 ];
 const SIGNALS: [&str; 5] = ["INT", "TERM", "HUP", "USR1", "QUIT"];
 
-/// How to know that a sensor is ready.
+/// Condition for the readiness of a sensor.
 #[derive(Clone, Debug)]
 pub enum Ready {
     /// It has a packet socket, and is idle.
     PacketSocket,
-    /// A line of its output says so.
+    /// A line of its output matches.
     Says(Regex),
-    /// A line of JSON has `true` there.
+    /// A line of JSON has `true` at this pointer.
     Json(String),
 }
 
-/// Of what there is a process for each.
+/// Unit for which one process each is started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Processes {
@@ -115,7 +117,7 @@ pub enum Processes {
     Workers,
 }
 
-/// The first ones of so many packets, and the counter of these.
+/// Selection of the first packets of each group, with its counter.
 #[derive(Clone, Debug)]
 pub struct Wanted {
     first: u64,
@@ -124,62 +126,62 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    /// How many of the first so many packets it wants.
+    /// Number of selected packets among this many.
     pub fn of(&self, packets: u64) -> u64 {
         packets / self.of * self.first + (packets % self.of).min(self.first)
     }
 }
 
-/// A sensor, as its adapter says it.
+/// A sensor, as defined by its adapter.
 #[derive(Clone, Debug)]
 pub struct Adapter {
-    /// Its name in suites and results.
+    /// Name in suites and results.
     pub name: String,
-    /// What people call it.
+    /// Title for people.
     pub title: String,
-    /// The program that it needs.
+    /// Required program.
     pub program: String,
-    /// Where that would come from.
+    /// Package of the program.
     pub package: Option<String>,
-    /// The command line, with placeholders.
+    /// Command line, with placeholders.
     pub command: Vec<String>,
-    /// How to know that it is ready.
+    /// Condition for its readiness.
     pub ready: Ready,
-    /// How long it must be idle until it has taken everything.
+    /// Idle time after which it has processed all packets.
     pub quiet: Duration,
-    /// The signal that ends it, without SIG.
+    /// Signal that ends it, without SIG.
     pub stop: String,
-    /// A command that asks it for its counters before that; empty: none.
+    /// Command that queries its counters before that; empty: none.
     pub ask: Vec<String>,
-    /// Whether its counts come to all that was sent.
+    /// Whether its counts must add up to all sent packets.
     pub exact: bool,
     /// Whether it counts a packet once for each worker.
     pub copies: bool,
-    /// Of what there is a process for each; none: it is one process.
+    /// Unit for which one process each is started; `None`: a single process.
     pub processes: Option<Processes>,
-    /// Packets that each one stands for which it counts.
+    /// Number of packets that each counted one represents.
     pub stands_for: u64,
-    /// A command that is run before it; empty: none.
+    /// Command that runs before it; empty: none.
     pub prepare: Vec<String>,
-    /// Options of `wirelane send` for packets behind all others; empty: none.
+    /// Options of `wirelane send` for packets after all others; empty: none.
     pub flush: String,
-    /// What it says where it has lost a packet or more that are in no counter; empty: nothing.
+    /// Output that reports lost packets which are not in any counter; empty: none.
     pub also_lost: String,
-    /// Other numbers to keep of a trial, as JSON pointers.
+    /// Other numbers of a trial to store, as JSON pointers.
     pub figures: BTreeMap<String, String>,
-    /// Which packets it wants, where that is to be checked.
+    /// Selection of packets, if this is checked.
     pub wanted: Option<Wanted>,
-    /// Files that it brings along, by their names in the trial's folder.
+    /// Files of the adapter, by their names in the trial's folder.
     pub files: BTreeMap<String, File>,
-    /// The adapter as it was read.
+    /// Text of the adapter.
     pub text: String,
     counts: Extractors,
 }
 
-/// What stands for the placeholders of a command line.
+/// Values for the placeholders of a command line.
 #[derive(Clone, Debug)]
 pub struct Fill<'a> {
-    /// The device to capture on, or several with commas.
+    /// Device to capture on, or several separated by commas.
     pub device: &'a str,
     /// Cores.
     pub cores: &'a [usize],
@@ -193,27 +195,27 @@ pub struct Fill<'a> {
     pub loops: u32,
     /// Rules, or entries of a set.
     pub entries: u32,
-    /// The number of this process among those of the sensor.
+    /// Index of this process among those of the sensor.
     pub index: usize,
-    /// Seconds between reports in JSON.
+    /// Interval between reports in JSON, in seconds.
     pub interval: f64,
-    /// Seconds of traffic.
+    /// Duration of traffic in seconds.
     pub duration: f64,
-    /// MiB.
+    /// Buffer in MiB.
     pub buffer: u32,
-    /// A folder of this trial, as the sensor sees it.
+    /// Folder of this trial, as the sensor sees it.
     pub folder: &'a Path,
     /// The same folder, as this process sees it.
     pub outside: &'a Path,
-    /// The program `wirelane`.
+    /// Path of the program `wirelane`.
     pub wirelane: &'a Path,
 }
 
 impl Adapter {
-    /// Reads the text of an adapter; `path` is for messages.
+    /// Parses the text of an adapter; `path` is for messages.
     ///
     /// # Errors
-    /// Every mistake that was found, each with line and column.
+    /// All mistakes, each with line and column.
     pub fn parse(name: &str, text: &str, path: &Path) -> Result<Adapter, Mistakes> {
         let raw: Raw = match read(text) {
             Ok(raw) => raw,
@@ -231,7 +233,7 @@ impl Adapter {
         if found.is_empty() { Ok(adapter) } else { Err(mistakes(text, path, found)) }
     }
 
-    /// Whether its command line has any of these.
+    /// Whether its command lines use any of these placeholders.
     pub fn asks_for(&self, names: &[&str]) -> bool {
         let mut words = self.command.iter().chain(&self.prepare);
         let is_asked = |word: &String| {
@@ -246,10 +248,10 @@ impl Adapter {
         by_process || words.any(is_asked)
     }
 
-    /// Whether it can be given these loads and workers.
+    /// Checks that it supports these loads and workers.
     ///
     /// # Errors
-    /// Which load there is not.
+    /// The first load that is not available.
     pub fn serves(&self, loops: &[u32], _workers: &[usize]) -> Result<()> {
         let there = |loops: &&u32| LOADS.iter().any(|(there, _)| there == *loops);
         if self.asks_for(&["load-program"])
@@ -265,7 +267,7 @@ impl Adapter {
         Ok(())
     }
 
-    /// Why it cannot be run here; none: it can.
+    /// Reason why it cannot run here; `None`: it can.
     pub fn missing(&self) -> Option<String> {
         if ["{wirelane}", "{testbed}"].contains(&self.program.as_str()) || find(&self.program).is_some() {
             return None;
@@ -275,16 +277,16 @@ impl Adapter {
         Some(format!("{} is not installed{from}", self.program))
     }
 
-    /// Its command line. What files it needs are written.
+    /// Its command line. Writes the files that it needs.
     ///
     /// # Errors
-    /// Where a file cannot be written.
+    /// A file cannot be written.
     pub fn words(&self, fill: &Fill<'_>) -> Result<Vec<String>> {
         files::write(&self.files, fill.outside)?;
         filled(&self.command, fill)
     }
 
-    /// The command that is run before it; empty: none. What files it needs are written.
+    /// Command that runs before it; empty: none. Writes the files that it needs.
     ///
     /// # Errors
     /// As [`Adapter::words`].
@@ -293,7 +295,7 @@ impl Adapter {
         filled(&self.prepare, fill)
     }
 
-    /// The command that asks it for its counters; empty: none.
+    /// Command that queries its counters; empty: none.
     ///
     /// # Errors
     /// As [`Adapter::words`].
@@ -301,7 +303,7 @@ impl Adapter {
         filled(&self.ask, fill)
     }
 
-    /// What it has told so far of packets captured and lost, where it reports at intervals.
+    /// Captured and lost packets so far, if it reports at intervals.
     pub fn told(&self, said: &str) -> Option<(u64, u64)> {
         if !self.asks_for(&["interval"]) {
             return None;
@@ -310,10 +312,10 @@ impl Adapter {
         Some(reports.fold((0, 0), |sum, one| (sum.0 + one.captured, sum.1 + one.lost)))
     }
 
-    /// What it has counted, from all that it has said.
+    /// Its counters, extracted from its whole output.
     ///
     /// # Errors
-    /// Which counter is not there.
+    /// The first counter that is missing.
     pub fn counts(&self, said: &str) -> Result<Counts> {
         let counts = self.counts.read(said).and_then(|counts| {
             let json = last_json(said);
@@ -343,7 +345,7 @@ impl Adapter {
     }
 }
 
-/// The names in braces.
+/// Names in braces.
 fn placeholders(word: &str) -> Vec<&str> {
     word.split('{').skip(1).filter_map(|rest| rest.split_once('}')).map(|(name, _)| name).collect()
 }
@@ -362,7 +364,7 @@ fn filled(words: &[String], fill: &Fill<'_>) -> Result<Vec<String>> {
     }
     let values = [
         ("device", fill.device.to_owned()),
-        // Where there are several, `device` is all of them.
+        // If there are several, `device` contains all of them.
         ("devices", fill.device.to_owned()),
         ("cores", cores),
         ("queue-cores", in_turn(fill.queues as usize)),
@@ -392,7 +394,7 @@ fn filled(words: &[String], fill: &Fill<'_>) -> Result<Vec<String>> {
     Ok(words.iter().map(fill_in).collect())
 }
 
-/// Where a program is, by PATH and where Debian keeps those of root.
+/// Path of a program, from PATH and Debian's folders of programs for root.
 pub fn find(program: &str) -> Option<PathBuf> {
     if program.contains('/') {
         return Some(PathBuf::from(program)).filter(|path| path.is_file());
@@ -413,10 +415,10 @@ fn shipped(name: &str) -> Option<Adapter> {
 pub struct Duts(BTreeMap<String, Adapter>);
 
 impl Duts {
-    /// Those that are shipped.
+    /// All shipped adapters.
     ///
     /// # Panics
-    /// Never: tests read them all.
+    /// Never: tests parse all of them.
     pub fn shipped() -> Duts {
         let read = |(name, text): &(&str, &str)| {
             let adapter = Adapter::parse(name, text, Path::new(name));
@@ -425,10 +427,10 @@ impl Duts {
         Duts(SHIPPED.iter().map(read).collect())
     }
 
-    /// Adds an adapter, or all `.toml` files of a folder. One of the same name takes the place of what is shipped.
+    /// Adds an adapter, or all `.toml` files of a folder. It replaces a shipped adapter of the same name.
     ///
     /// # Errors
-    /// What cannot be read, or makes no sense.
+    /// The first file that cannot be read or is invalid.
     pub fn add(&mut self, path: &Path) -> Result<()> {
         let mut files = vec![path.to_owned()];
         if path.is_dir() {
@@ -447,7 +449,7 @@ impl Duts {
         Ok(())
     }
 
-    /// The adapter of this name.
+    /// Adapter of this name.
     pub fn get(&self, name: &str) -> Option<&Adapter> {
         self.0.get(name)
     }
@@ -457,7 +459,7 @@ impl Duts {
         self.0.keys().cloned().collect()
     }
 
-    /// All of them, by name.
+    /// All adapters, by name.
     pub fn all(&self) -> impl Iterator<Item = &Adapter> {
         self.0.values()
     }

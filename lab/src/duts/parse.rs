@@ -1,4 +1,4 @@
-//! The text of an adapter, and what is made of it.
+//! Text of an adapter, and its conversion.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -55,7 +55,7 @@ enum RawReady {
 }
 
 impl Adapter {
-    /// An adapter of what stands there and of `base`; what is wrong is added to `found`.
+    /// An adapter from its tables and `base`; mistakes are added to `found`.
     pub(super) fn checked(
         name: &str,
         text: &str,
@@ -71,7 +71,7 @@ impl Adapter {
                 ("quiet", raw.quiet.is_none()),
                 ("counts", raw.counts.is_none()),
             ];
-            // A wrong name for a base has been told.
+            // A wrong name for a base has been reported already.
             for (key, _) in lacks.iter().filter(|(_, lacks)| *lacks && raw.like.is_none()) {
                 found.push((0, format!("missing field `{key}`")));
             }
@@ -149,7 +149,7 @@ impl Adapter {
         }
     }
 
-    /// What an adapter is of which nothing is given.
+    /// An adapter without any settings.
     fn empty() -> Adapter {
         Adapter {
             name: String::new(),

@@ -1,4 +1,4 @@
-//! An agent, and who this machine is for agents.
+//! The agent, and the identity of this machine for agents.
 
 use anyhow::Result;
 use wirelane::escape::printable;
@@ -34,10 +34,10 @@ fn log(text: &str) {
     out::note(&printable(text));
 }
 
-/// Where a suite is run: here, or where it names agents, which this connects to.
+/// Location of a run: this machine, or the agents of the suite, to which it connects.
 ///
 /// # Errors
-/// Which file or agent is missing, and why.
+/// The first missing file or agent, and the reason.
 pub fn place(suite: &Suite, identity: &Identity) -> Result<On> {
     if suite.agent_devices.is_none() {
         anyhow::ensure!(

@@ -108,7 +108,7 @@ pub struct RunArgs {
     identity: Identity,
 }
 
-/// Who this machine is, for agents on others.
+/// Identity of this machine for remote agents.
 #[derive(clap::Args, Debug)]
 pub struct Identity {
     /// Certificate of this machine, PEM: for a suite with agents
@@ -159,7 +159,7 @@ pub struct AgentArgs {
     sensors: Vec<PathBuf>,
 }
 
-/// What follows the options of the agent in the long help.
+/// Text after the options of the agent in the long help.
 pub const AGENT_HELP: &str = "\
 An agent works for one manager at a time: it sends by 'wirelane send', or starts
 the sensor that the manager names, out of an adapter that it has itself. When
@@ -203,7 +203,7 @@ pub struct CollectionArgs {
 #[cfg(feature = "bench")]
 #[derive(clap::Args, Debug)]
 pub struct MeasureArgs {
-    /// Which parts. Default: all
+    /// Parts to measure. Default: all
     #[arg(value_enum)]
     parts: Vec<bench::Part>,
 
@@ -268,7 +268,7 @@ pub struct SensorArgs {
     buffer: u32,
 }
 
-/// What follows the options in the long help.
+/// Text after the options in the long help.
 pub const HELP: &str = "\
 A suite says which sensors are measured, under which traffic:
 
@@ -357,11 +357,11 @@ fn main() -> ExitCode {
     }
 }
 
-/// The program `wirelane`, which sends and which our sensors are: what WIRELANE_BIN names, else the one beside this program,
+/// Path of `wirelane`, which sends and is the program of our sensors: WIRELANE_BIN, else the program beside this one,
 /// else the first in PATH.
 ///
 /// # Errors
-/// Where there is none.
+/// There is no such program.
 fn wirelane_program() -> Result<PathBuf> {
     if let Some(named) = env::var_os("WIRELANE_BIN") {
         return Ok(named.into());

@@ -23,10 +23,10 @@ use super::progress::{Shown, time};
 use super::{CollectionArgs, ReportArgs, RunArgs, SensorsArgs, wirelane_program};
 use crate::out;
 
-/// In the folder of a collection: how it was run.
+/// File in the folder of a collection: the parameters of its run.
 const INDEX: &str = "collection.json";
 
-/// What [`INDEX`] says.
+/// Contents of [`INDEX`].
 #[derive(Serialize, Deserialize)]
 struct Index {
     collection: Collection,
@@ -41,7 +41,7 @@ impl Index {
     }
 }
 
-/// Those that are shipped, and these.
+/// Shipped adapters, and those of these paths.
 pub fn adapters(paths: &[PathBuf]) -> Result<Duts> {
     let mut sensors = Duts::shipped();
     for path in paths {
@@ -50,7 +50,7 @@ pub fn adapters(paths: &[PathBuf]) -> Result<Duts> {
     Ok(sensors)
 }
 
-/// Reads a suite; a capture that it replays is found from where the suite is.
+/// Reads a suite; the path of a capture that it replays is relative to the suite.
 fn parse(text: &str, path: &Path, sensors: &Duts) -> Result<Suite> {
     let mut suite = Suite::parse(text, path, sensors)?;
     if let Some(file) = &mut suite.traffic.replay {
@@ -82,7 +82,7 @@ pub fn run(args: &RunArgs) -> Result<()> {
     }
     possible(&suite, &sensors, &on)?;
     let folder = args.out.clone().unwrap_or_else(|| PathBuf::from(format!("testbed-{}", suite.name)));
-    // A suite that is gone on with is read where its results are.
+    // A resumed suite is read from its results folder.
     let text = match &suite.traffic.replay {
         Some(file) => replaced(&text, file)?,
         None => text,
@@ -95,7 +95,7 @@ pub fn run(args: &RunArgs) -> Result<()> {
     measure(&suite, &sensors, on, &mut results)
 }
 
-/// Whether it can be run there.
+/// Checks that the suite can run there.
 fn possible(suite: &Suite, sensors: &Duts, on: &On) -> Result<()> {
     match on {
         On::Local(_) => suite.possible(&Resources::here(), sensors),
@@ -106,7 +106,7 @@ fn possible(suite: &Suite, sensors: &Duts, on: &On) -> Result<()> {
     }
 }
 
-/// The sensor's machine, and those of the other roles where these are others.
+/// Machine of the sensor, and other machines with their roles.
 fn machines(on: &On) -> (Machine, Vec<(&'static str, Machine)>) {
     match on {
         On::Local(_) => (Machine::describe(), Vec::new()),
@@ -117,7 +117,7 @@ fn machines(on: &On) -> (Machine, Vec<(&'static str, Machine)>) {
     }
 }
 
-/// The text with the capture's whole path.
+/// Text with the absolute path of the capture.
 fn replaced(text: &str, file: &str) -> Result<String> {
     let line = |line: &str| match line.split_once('=') {
         Some((key, _)) if key.trim() == "replay" => format!("replay = {file:?}"),
@@ -132,7 +132,7 @@ fn replaced(text: &str, file: &str) -> Result<String> {
     Ok(text)
 }
 
-/// What would be run.
+/// Reports what a run would do.
 fn check(suite: &Suite, sensors: &Duts, on: &On, results: Option<&Results>) -> Result<()> {
     possible(suite, sensors, on)?;
     let skipped = on.skipped(suite, sensors);
@@ -151,7 +151,7 @@ fn check(suite: &Suite, sensors: &Duts, on: &On, results: Option<&Results>) -> R
     out::print(text)
 }
 
-/// Runs what is not there yet, and reports.
+/// Runs the remaining trials, and writes the report.
 fn measure(suite: &Suite, sensors: &Duts, on: On, results: &mut Results) -> Result<()> {
     possible(suite, sensors, &on)?;
     let (machine, others) = machines(&on);
@@ -200,7 +200,7 @@ pub fn report(args: &ReportArgs) -> Result<()> {
     write(&suite, &sensors, &results)
 }
 
-/// Writes all that is made of results, and shows the table.
+/// Writes all reports of the results, and shows the table.
 fn write(suite: &Suite, sensors: &Duts, results: &Results) -> Result<()> {
     let report = Report::of(suite, sensors, results)?;
     let page = report.write(suite, sensors, results.folder())?;
@@ -222,7 +222,7 @@ pub fn sensors(args: &SensorsArgs) -> Result<()> {
     out::print(text)
 }
 
-/// `wirelane-testbed reproductions` and `bench`: suites of a collection, one after the other.
+/// `wirelane-testbed reproductions` and `bench`: runs the suites of a collection, one after the other.
 pub fn collection(collection: Collection, args: &CollectionArgs) -> Result<()> {
     if args.list {
         return out::print(collection.names().iter().map(|name| format!("{name}\n")).collect::<String>());
@@ -241,14 +241,14 @@ pub fn collection(collection: Collection, args: &CollectionArgs) -> Result<()> {
         }
     };
     ensure!(index.collection == collection, "{} is a folder of another collection", folder.display());
-    // All of them before the first one starts.
+    // Check all suites before the first one starts.
     let mut suites = Vec::new();
     let mut wrong = Vec::new();
     for name in &index.suites {
         let (text, suite) = index.suite(name, &sensors)?;
         match suite.possible(&resources, &sensors) {
             Ok(()) => suites.push((name, text, suite)),
-            // Of all of them, those that this machine cannot run are left out, and named.
+            // If all suites are selected, those that this machine cannot run are skipped and named.
             Err(error) if args.only.is_empty() && resources.root => wrong.push(format!("{name}: {error:#}")),
             Err(error) => return Err(error),
         }
@@ -285,7 +285,7 @@ fn read_index(folder: &Path) -> Result<Index> {
     serde_json::from_str(&text).with_context(|| path.display().to_string())
 }
 
-/// Of a folder that is one suite's of a collection: its name, and how that was run.
+/// For a folder of one suite of a collection: its name, and the parameters of the run.
 fn of_collection(folder: &Path) -> Result<Option<(String, Index)>> {
     let folder = fs::canonicalize(folder).with_context(|| folder.display().to_string())?;
     let (Some(above), Some(name)) = (folder.parent(), folder.file_name().and_then(|name| name.to_str()))
@@ -299,7 +299,7 @@ fn of_collection(folder: &Path) -> Result<Option<(String, Index)>> {
     Ok(index.suites.iter().any(|suite| suite == name).then(|| (name.to_owned(), index)))
 }
 
-/// One page of all suites that have results.
+/// Writes one page about all suites with results.
 fn page_of_collection(folder: &Path, index: &Index, sensors: &Duts) -> Result<()> {
     let mut parts = String::new();
     for name in &index.suites {
@@ -318,7 +318,7 @@ fn page_of_collection(folder: &Path, index: &Index, sensors: &Duts) -> Result<()
     out::print(format!("{}\n", path.display()))
 }
 
-/// `wirelane-testbed measure`: single parts, by themselves.
+/// `wirelane-testbed measure`: measures single parts.
 #[cfg(feature = "bench")]
 pub fn measure_parts(args: &MeasureArgs) -> Result<()> {
     use wirelane_lab::bench::{Options, Part, measure};

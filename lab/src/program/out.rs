@@ -4,10 +4,10 @@ use std::io::{self, Write};
 
 use anyhow::{Context, Result};
 
-/// Writes to standard output, and flushes it. A reader that has gone (`| head -1`) is no error.
+/// Writes to standard output, and flushes it. A closed pipe (`| head -1`) is not an error.
 ///
 /// # Errors
-/// What the kernel says.
+/// The error of the kernel.
 pub fn print(text: impl AsRef<[u8]>) -> Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_ref()).and_then(|()| out.flush()) {
@@ -16,7 +16,7 @@ pub fn print(text: impl AsRef<[u8]>) -> Result<()> {
     }
 }
 
-/// Writes a line to standard error. Whoever reads that may have gone, which must not end a measurement.
+/// Writes a line to standard error. An error is ignored, as it must not end a measurement.
 pub fn note(text: &str) {
     let _ = io::stderr().write_all((text.to_owned() + "\n").as_bytes());
 }

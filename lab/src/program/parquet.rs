@@ -1,4 +1,4 @@
-//! All trials as a Parquet file, where this program has the library.
+//! All trials as a Parquet file, if this program includes the library.
 
 use std::path::PathBuf;
 
@@ -7,13 +7,13 @@ use wirelane_lab::columns::{Values, columns};
 use wirelane_lab::results::Results;
 use wirelane_store::plain::{Column, write};
 
-/// The file.
+/// File name.
 const PARQUET: &str = "trials.parquet";
 
-/// Writes it beside `trials.csv`; what is there of an earlier report is replaced.
+/// Writes the file beside `trials.csv`, and replaces an earlier one.
 ///
 /// # Errors
-/// Where it cannot be written.
+/// The file cannot be written.
 pub fn write_trials(results: &Results) -> Result<()> {
     let path: PathBuf = results.folder().join(PARQUET);
     let column = |(name, values)| {

@@ -1,4 +1,4 @@
-//! How far a suite is: a bar on a terminal, lines elsewhere, both on standard error.
+//! Progress of a suite: a bar on a terminal, lines elsewhere, both on standard error.
 
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use wirelane_lab::trial::Measured;
 
 use crate::out;
 
-/// Shows it.
+/// Display of the progress.
 pub struct Shown {
     bar: Option<ProgressBar>,
 }
@@ -27,7 +27,7 @@ impl Shown {
         Shown { bar }
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub fn finish(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
@@ -43,7 +43,7 @@ impl Shown {
     }
 }
 
-/// As in `1h 5m`, in whole seconds.
+/// Duration as text like `1h 5m`, in whole seconds.
 pub fn time(duration: Duration) -> String {
     humantime::format_duration(Duration::from_secs(duration.as_secs())).to_string()
 }

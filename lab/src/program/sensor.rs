@@ -1,4 +1,4 @@
-//! A sensor over libpcap: takes packets and spins for each, as a probe in user space did that analysed them.
+//! A sensor over libpcap: captures packets and spins for each, as a stand-in for a probe in user space.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,15 +11,15 @@ use signal_hook::iterator::Signals;
 use super::SensorArgs;
 use crate::out;
 
-/// How long libpcap may keep packets back, in milliseconds.
+/// Maximum delay of packets in libpcap, in milliseconds.
 const TIMEOUT: i32 = 100;
-/// Bytes kept of a packet: all.
+/// Captured bytes of a packet: all.
 const SNAP: i32 = 262_144;
 
-/// Captures until SIGINT, SIGTERM or SIGHUP, and tells what it has counted.
+/// Captures until SIGINT, SIGTERM or SIGHUP, and prints its counters.
 ///
 /// # Errors
-/// Where libpcap refuses the device, or fails.
+/// libpcap cannot open the device, or fails.
 pub fn run(args: &SensorArgs) -> Result<()> {
     let buffer = i32::try_from(args.buffer << 20).unwrap_or(i32::MAX);
     let capture = pcap::Capture::from_device(args.interface.as_str()).context("libpcap")?;

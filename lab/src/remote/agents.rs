@@ -1,4 +1,4 @@
-//! The agents of a suite, as its manager sees them.
+//! Agents of a suite, from the manager's side.
 
 use std::collections::BTreeMap;
 use std::thread;
@@ -14,7 +14,7 @@ use crate::machine::Machine;
 use crate::roles::{DutOrder, Failure, SendOrder, Sent, Taken};
 use crate::suite::{AgentDevice, Suite};
 
-/// How long an agent that went away may take to come back, and to be done with what it was at.
+/// Time for an agent that disconnected to return, including the end of its current work.
 const COMES_BACK: Duration = Duration::from_secs(15);
 
 /// One agent.
@@ -23,11 +23,11 @@ struct End {
     agent_device: AgentDevice,
     hello: Hello,
     welcome: Welcome,
-    /// None: it went away, or another one did.
+    /// `None`: this agent disconnected, or another one did.
     link: Option<Link>,
 }
 
-/// All of them.
+/// Agents of a run.
 #[derive(Debug)]
 pub struct Agents {
     manager: Manager,
@@ -37,10 +37,10 @@ pub struct Agents {
 }
 
 impl Agents {
-    /// Connects to those of this suite.
+    /// Connects to the agents of this suite.
     ///
     /// # Errors
-    /// Which one there is not, or not for this manager, and why.
+    /// The first agent that is missing or refuses this manager, and the reason.
     pub fn connect(manager: Manager, suite: &Suite) -> Result<Agents> {
         let agent_devices = suite.agent_devices.as_ref().context("this suite names no agents")?;
         let injector = End::connect(&manager, &agent_devices.injector, Role::Injector, suite)?;
@@ -52,23 +52,23 @@ impl Agents {
         Ok(Agents { manager, injector, sensor, receiver })
     }
 
-    /// The sensor's machine.
+    /// Machine of the sensor.
     pub fn sensor(&self) -> &Machine {
         &self.sensor.welcome.machine
     }
 
-    /// The other machines, with the names of their roles.
+    /// Machines of the other roles, with the names of the roles.
     pub fn others(&self) -> Vec<(&'static str, &Machine)> {
         let others = [&self.injector].into_iter().chain(&self.receiver);
         others.map(|end| (end.hello.role.name(), &end.welcome.machine)).collect()
     }
 
-    /// The cores that they give: the injector's, and the sensor's.
+    /// Cores that the agents offer: the injector's, and the sensor's.
     pub fn cores(&self) -> (&[usize], &[usize]) {
         (&self.injector.welcome.cores, &self.sensor.welcome.cores)
     }
 
-    /// DUTs of a suite that the agent cannot start, and why.
+    /// DUTs of a suite that the agent cannot start, and the reasons.
     pub fn skipped(&self, suite: &Suite, sensors: &Duts) -> BTreeMap<String, String> {
         let address = self.sensor.agent_device.address();
         let offers = &self.sensor.welcome.sensors;
@@ -134,7 +134,7 @@ impl Agents {
             Refusal::Fault(reason) => Failure::Trial(anyhow::anyhow!(reason)),
             Refusal::Failed(reason) => Failure::Testbed(anyhow::anyhow!("{named}: {reason}")),
             Refusal::Gone(error) => {
-                // The others end what they are at.
+                // The other agents end their current work.
                 self.all().for_each(|end| end.link = None);
                 Failure::Trial(error.context(format!("{named} went away")))
             }
@@ -145,7 +145,7 @@ impl Agents {
         [&mut self.injector, &mut self.sensor].into_iter().chain(&mut self.receiver)
     }
 
-    /// Connects again to those that went away.
+    /// Reconnects to the agents that disconnected.
     fn mend(&mut self) -> Result<()> {
         let end = Instant::now() + COMES_BACK;
         let manager = self.manager.clone();
@@ -192,7 +192,7 @@ impl End {
     }
 }
 
-/// What an agent lacks of a sensor whose adapter is this text here; none: nothing.
+/// Reason why an agent cannot run the sensor with this adapter text; `None`: it can.
 fn lacking(offer: Option<&Offer>, text: &str) -> Option<String> {
     match offer {
         None => Some("it has no adapter of this name; give it one by its --sensors".to_owned()),

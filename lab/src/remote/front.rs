@@ -27,11 +27,12 @@ use super::SOON;
 use super::tls::{Files, Listening};
 use super::wire::LONGEST;
 
-/// Connections at a time: a manager's, and those that come meanwhile. One more drops the oldest that has no handshake yet.
+/// Maximum connections: the manager's, and concurrent others. A further one drops the oldest without a complete
+/// handshake.
 const MOST_CONNECTIONS: usize = 32;
-/// Frames of a peer that wait for the agent: more than any manager sends without an answer.
+/// Maximum frames of a peer that wait for the agent: more than a manager sends without waiting for an answer.
 const UNREAD: usize = 64;
-/// How often a connection looks for what is to be sent.
+/// Interval in which a connection checks for frames to send.
 const LOOK: Duration = Duration::from_millis(3);
 
 /// Messages between the two processes.

@@ -1,4 +1,5 @@
-//! A manager's connection to one agent: a thread speaks, so that the agent hears something whatever the manager is at.
+//! Connection of a manager to one agent: a thread sends the messages, so that the agent receives pings whatever the
+//! manager does.
 
 use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
@@ -13,14 +14,14 @@ use super::wire::Wire;
 use super::{HANDSHAKE, PING, SILENCE, SOON};
 use crate::suite::AgentDevice;
 
-/// Why an order was not carried out.
+/// Reason why an order was not carried out.
 #[derive(Debug)]
 pub enum Refusal {
-    /// The sensor did something wrong.
+    /// Failure of the sensor.
     Fault(String),
-    /// The agent could not do what it should.
+    /// Failure of the agent.
     Failed(String),
-    /// The agent is gone, or does not speak as it should.
+    /// Connection lost, or protocol violation.
     Gone(anyhow::Error),
 }
 
@@ -32,14 +33,14 @@ pub struct Link {
 }
 
 impl Link {
-    /// Connects, and says what is wanted.
+    /// Connects and sends the request.
     ///
     /// # Errors
-    /// Why there is no such agent, or none for this manager.
+    /// There is no agent at the address, or it refuses this manager.
     pub fn connect(manager: &Manager, agent_device: &AgentDevice, hello: &Hello) -> Result<(Link, Welcome)> {
         let mut wire = manager.connect(&agent_device.host, reach(agent_device)?)?;
         let said = wire.say(&ToAgent::Hello(hello.clone()));
-        // An agent that refuses the certificate says so only now.
+        // An agent that refuses the certificate reports this only now.
         let welcome = wire.receive(HANDSHAKE).or_else(|error| said.and(Err(error)));
         let welcome = welcome.map_err(|error| match refused(&error) {
             Some(alert) => error.context(format!(
@@ -52,7 +53,7 @@ impl Link {
         let (give, answers) = channel();
         let spawned = thread::Builder::new().name("agent".into()).spawn(move || {
             if let Err(error) = speak(&mut wire, &taken, &give) {
-                // Whoever asks next hears it.
+                // Delivered with the next request.
                 let _ = give.send(Err(error));
             }
         });
@@ -60,13 +61,13 @@ impl Link {
         Ok((Link { orders, answers }, welcome))
     }
 
-    /// Gives an order; what it has come to. This takes as long as the agent says that it is there.
+    /// Gives an order and returns its result. Waits as long as the agent sends pings.
     ///
     /// # Errors
     /// As [`Refusal`].
     pub fn ask(&self, order: Order) -> Result<Answer, Refusal> {
         let gone = || Refusal::Gone(anyhow::anyhow!("the connection is closed"));
-        // Why it could not be sent is among the answers.
+        // The reason of a failure is among the answers.
         let _ = self.orders.send(order);
         match self.answers.recv().map_err(|_| gone())? {
             Ok(FromAgent::Done(answer)) => Ok(answer),
@@ -80,7 +81,7 @@ impl Link {
     }
 }
 
-/// A connection to where an agent should be.
+/// TCP connection to the address of an agent.
 fn reach(agent_device: &AgentDevice) -> Result<TcpStream> {
     let addresses = (agent_device.host.as_str(), agent_device.port)
         .to_socket_addrs()
@@ -98,7 +99,7 @@ fn reach(agent_device: &AgentDevice) -> Result<TcpStream> {
     }
 }
 
-/// Passes orders and answers on, until nobody gives orders any more.
+/// Relays orders and answers, until the orders end.
 fn speak(wire: &mut Wire, orders: &Receiver<Order>, answers: &Sender<Result<FromAgent>>) -> Result<()> {
     let (mut heard, mut said) = (Instant::now(), Instant::now());
     let mut asked = false;
@@ -116,7 +117,7 @@ fn speak(wire: &mut Wire, orders: &Receiver<Order>, answers: &Sender<Result<From
             Err(true) => return Ok(()),
             Err(false) => {}
         }
-        // Whichever of the two is waited for comes at once.
+        // Short waits for the side that is expected to send.
         let wait = if asked { SOON } else { super::AT_ONCE };
         if let Some(frame) = wire.poll(wait)? {
             heard = Instant::now();

@@ -1,6 +1,6 @@
-//! What manager and agent say to each other.
+//! Messages between manager and agent.
 //!
-//! The heads of `Hello`, `Welcome` and `Refused` are the same in all versions, so that any two can say that they do not fit.
+//! The heads of `Hello`, `Welcome` and `Refused` are the same in all versions, so that any two can report a mismatch.
 
 use std::collections::BTreeMap;
 
@@ -11,28 +11,28 @@ use serde_json::Value;
 use crate::machine::Machine;
 use crate::roles::{DutOrder, SendOrder, Sent, Taken};
 
-/// The version of what is said.
+/// Version of the protocol.
 pub const PROTOCOL: u64 = 3;
-/// The version of this program: numbers of different ones are not compared.
+/// Version of this program: numbers of different versions are not compared.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// What is kept of a reason: programs can say much.
+/// Maximum length of a stored reason: the output of programs can be long.
 const LONGEST_REASON: usize = 16 << 10;
 
 /// A role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
-    /// It sends.
+    /// Sends packets.
     Injector,
-    /// It captures.
+    /// Captures packets.
     Sensor,
-    /// It counts what the sensor's machine passes on.
+    /// Counts packets that the sensor's machine passes on.
     Receiver,
 }
 
 impl Role {
-    /// As people call it.
+    /// Name for people.
     pub fn name(self) -> &'static str {
         match self {
             Role::Injector => "injector",
@@ -42,19 +42,19 @@ impl Role {
     }
 }
 
-/// What a manager says.
+/// Message from a manager.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ToAgent {
-    /// First.
+    /// First message.
     Hello(Hello),
-    /// It is there.
+    /// Sign of life.
     Ping,
-    /// Something to do, when all before is answered.
+    /// An order, which is executed after all earlier ones.
     Order(Order),
 }
 
-/// Who a manager is, and what it wants.
+/// Identification and request of a manager.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Hello {
@@ -62,40 +62,40 @@ pub struct Hello {
     pub protocol: u64,
     /// [`VERSION`].
     pub version: String,
-    /// What the agent is to be.
+    /// Requested role of the agent.
     pub role: Role,
-    /// The device that it is to work on.
+    /// Device to use.
     pub device: String,
-    /// Bytes of a frame behind its Ethernet header, at most.
+    /// Maximum bytes of a frame after its Ethernet header.
     pub mtu: u32,
     /// Whether a device with GRO could merge the packets.
     pub merges: bool,
-    /// Sensors that will be asked for.
+    /// Sensors that will be requested.
     pub sensors: Vec<String>,
 }
 
-/// Something to do.
+/// An order.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Order {
     /// Start a sensor.
     Start(DutOrder),
-    /// Measure it from now on.
+    /// Start the measurement.
     Begin,
-    /// Send.
+    /// Send packets.
     Send(SendOrder),
-    /// All is sent.
+    /// All packets are sent.
     Sent,
-    /// End the sensor.
+    /// End the sensor and read its counters.
     End,
-    /// Count what arrives from now on.
+    /// Start to count packets at the receiver.
     Count,
-    /// Say how much that was.
+    /// Report the number of packets.
     Counted,
 }
 
 impl Order {
-    /// Whose it is.
+    /// Role that executes the order.
     pub fn role(&self) -> Role {
         match self {
             Order::Send(_) => Role::Injector,
@@ -105,25 +105,25 @@ impl Order {
     }
 }
 
-/// What an agent says.
+/// Message from an agent.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FromAgent {
-    /// First, or
+    /// First message: the agent accepts the manager.
     Welcome(Box<Welcome>),
-    /// first and last.
+    /// First and last message: the agent refuses.
     Refused(Refused),
-    /// It is there.
+    /// Sign of life.
     Pong,
-    /// An order is carried out.
+    /// An order was executed.
     Done(Answer),
-    /// The sensor did something wrong.
+    /// Failure of the sensor.
     Fault(String),
-    /// The agent could not do what it should.
+    /// Failure of the agent.
     Failed(String),
 }
 
-/// Who an agent is.
+/// Identification of an agent.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Welcome {
@@ -131,51 +131,51 @@ pub struct Welcome {
     pub protocol: u64,
     /// [`VERSION`].
     pub version: String,
-    /// Cores that a manager may have.
+    /// Cores that a manager may use.
     pub cores: Vec<usize>,
-    /// The machine.
+    /// Description of the machine.
     pub machine: Machine,
-    /// Of the sensors that were asked for, those that it has an adapter of.
+    /// Requested sensors for which it has an adapter.
     pub sensors: BTreeMap<String, Offer>,
 }
 
-/// A sensor of an agent.
+/// A sensor that an agent offers.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Offer {
-    /// The adapter.
+    /// Text of the adapter.
     pub text: String,
-    /// Why it cannot be run there.
+    /// Reason why it cannot run there.
     pub missing: Option<String>,
 }
 
-/// Why an agent does not work for a manager.
+/// Refusal of a manager.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Refused {
     /// [`PROTOCOL`].
     pub protocol: u64,
     /// [`VERSION`].
     pub version: String,
-    /// For people.
+    /// Reason for people.
     pub reason: String,
 }
 
-/// What an order has come to.
+/// Result of an order.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Answer {
-    /// It is done.
+    /// Completed.
     Done,
-    /// So much was sent.
+    /// Packets sent.
     Sent(Sent),
-    /// So much was taken.
+    /// Packets captured.
     Taken(Taken),
-    /// So many packets have arrived.
+    /// Packets received.
     Received(u64),
 }
 
 impl FromAgent {
-    /// An error, as far as it is kept.
+    /// Text of an error, cut to the maximum length.
     pub fn reason(error: &anyhow::Error) -> String {
         let mut text = format!("{error:#}");
         let end = (0..=LONGEST_REASON.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
@@ -183,29 +183,29 @@ impl FromAgent {
         text
     }
 
-    /// A refusal.
+    /// A refusal with this reason.
     pub fn refused(reason: impl Into<String>) -> FromAgent {
         FromAgent::Refused(Refused { protocol: PROTOCOL, version: VERSION.to_owned(), reason: reason.into() })
     }
 }
 
-/// What the other side wrote for people, without what a terminal would obey.
+/// Text from the other side without control characters that a terminal would interpret.
 pub fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() && c != '\n' { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }
 
-/// A message.
+/// Parses a message.
 ///
 /// # Errors
-/// Where it is none.
+/// The frame is not a valid message.
 pub fn read<T: for<'de> Deserialize<'de>>(frame: &[u8]) -> Result<T> {
     serde_json::from_slice(frame).context("what the other side says is not understood")
 }
 
-/// Reads what a manager says first.
+/// Parses the first message of a manager.
 ///
 /// # Errors
-/// Where it is no manager, or one of another version.
+/// The other side is not a manager, or has another version.
 pub fn read_hello(frame: &[u8]) -> Result<Hello> {
     let value: Value = read(frame)?;
     let hello =
@@ -217,10 +217,10 @@ pub fn read_hello(frame: &[u8]) -> Result<Hello> {
     }
 }
 
-/// Reads what an agent says first.
+/// Parses the first message of an agent.
 ///
 /// # Errors
-/// Where it is no agent, one of another version, or refuses; the reason.
+/// The other side is not an agent, has another version, or refuses; with the reason.
 pub fn read_welcome(frame: &[u8]) -> Result<Welcome> {
     let value: Value = read(frame)?;
     if let Some(reason) = value.pointer("/refused/reason") {
@@ -237,7 +237,7 @@ pub fn read_welcome(frame: &[u8]) -> Result<Welcome> {
     }
 }
 
-/// Whether the other side is of this version.
+/// Checks that the other side has this version.
 fn fits(head: &Value, other: &str, this: &str) -> Result<()> {
     let (protocol, version) = (head["protocol"].as_u64(), head["version"].as_str());
     ensure!(

@@ -1,13 +1,13 @@
-//! The roles on other machines: the manager here, an agent there, frames of JSON over TLS between them.
+//! Roles on other machines: JSON frames over TLS between the manager here and an agent there.
 //!
 //! ```text
 //! manager                                            agent
 //!   Agents -> Link -> thread  <== wire, tls ==>  front (no rights)  <==>  serve (root): a thread for each peer -> worker: roles/
 //! ```
-//! An agent starts `wirelane send` and sensors out of adapters that it has itself, and what a manager says are names and numbers:
-//! its certificate is no remote shell. It works for one manager at a time and for one role. Both sides say something every second;
-//! who hears nothing for ten takes the other for gone. An agent whose manager is gone kills what it has started for it, and what
-//! an agent has started ends with it (`holder`).
+//! An agent starts only `wirelane send` and sensors from its own adapters, and managers send only names and numbers: a
+//! manager's certificate does not give a remote shell. An agent serves one manager and one role at a time. Both sides
+//! send a message every second; after ten seconds of silence the other side counts as gone. An agent whose manager is
+//! gone kills all processes that it started for it, and all processes of an agent end with it (`holder`).
 
 mod agents;
 mod front;
@@ -29,10 +29,10 @@ pub use tls::{Files, Manager};
 #[cfg(test)]
 mod tests;
 
-/// The frames in `said`, up to the first that is none, for fuzzing.
+/// Frames in `said`, up to the first invalid one, for fuzzing.
 ///
 /// # Panics
-/// Where there is no socket.
+/// A socket cannot be created.
 #[doc(hidden)]
 pub fn read_frames(said: &[u8]) -> Vec<Vec<u8>> {
     use std::io::Write as _;
@@ -41,11 +41,11 @@ pub fn read_frames(said: &[u8]) -> Vec<Vec<u8>> {
     use std::os::unix::net::UnixStream;
 
     let (ours, mut theirs) = UnixStream::pair().expect("a socket pair");
-    // What is called on the stream works on any socket.
+    // The calls on the stream work on any socket.
     let socket = TcpStream::from(OwnedFd::from(ours));
     let mut wire = wire::Wire::new(socket.try_clone().expect("a socket"), socket);
     theirs.set_nonblocking(true).expect("a socket");
-    // More than a socket's buffer holds is not sent.
+    // Bytes beyond the socket buffer are not sent.
     let _ = theirs.write(said).expect("a socket");
     drop(theirs);
     let mut frames = Vec::new();
@@ -55,10 +55,10 @@ pub fn read_frames(said: &[u8]) -> Vec<Vec<u8>> {
     frames
 }
 
-/// What a frame says as each kind of message, or why it is none, for fuzzing.
+/// The frame parsed as each kind of message, or the error, for fuzzing.
 ///
 /// # Panics
-/// Where a message is not read again as it was written.
+/// A message changes when it is written and parsed again.
 #[doc(hidden)]
 pub fn read_messages(frame: &[u8]) -> [Result<String, String>; 4] {
     fn again<T: serde::Serialize + for<'de> serde::Deserialize<'de> + std::fmt::Debug>(
@@ -80,13 +80,13 @@ pub fn read_messages(frame: &[u8]) -> [Result<String, String>; 4] {
     ]
 }
 
-/// How long a handshake may take, and connecting.
+/// Maximum duration of a handshake, and of connecting.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// Who says nothing for so long is gone.
+/// Time without messages after which the other side counts as gone.
 const SILENCE: Duration = Duration::from_secs(10);
-/// How often each side says something.
+/// Interval between messages of each side.
 const PING: Duration = Duration::from_secs(1);
-/// No time to speak of.
+/// Minimum wait.
 const AT_ONCE: Duration = Duration::from_millis(1);
-/// How soon an end that waits for one thing sees to the other.
+/// Interval in which an end that waits for one side checks the other.
 const SOON: Duration = Duration::from_millis(100);

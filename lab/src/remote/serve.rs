@@ -22,38 +22,38 @@ use crate::machine::Machine;
 use crate::suite::{Resources, is_device, tools};
 use crate::watcher;
 
-/// What an agent is started with.
+/// Options of an agent.
 #[derive(Debug)]
 pub struct Options {
-    /// Where it listens.
+    /// Address to listen on.
     pub listen: SocketAddr,
     /// Its certificate, key and authority.
     pub files: Files,
-    /// The only device that a manager may name; none: any.
+    /// The only device that a manager may use; `None`: any.
     pub device: Option<String>,
-    /// The only cores that a manager may have; empty: all.
+    /// The only cores that a manager may use; empty: all.
     pub cores: Vec<usize>,
-    /// Adapters of the sensors that a manager may name.
+    /// Adapters of the sensors that a manager may request.
     pub sensors: Duts,
     /// The program that sends, and that our sensors are.
     pub wirelane: PathBuf,
 }
 
-/// An agent that listens.
+/// A listening agent.
 #[derive(Debug)]
 pub struct Agent {
     listener: TcpListener,
     shared: Shared,
 }
 
-/// What its connections share.
+/// State shared by the connections.
 struct Shared {
     files: Files,
     device: Option<String>,
     cores: Vec<usize>,
     sensors: Duts,
     wirelane: PathBuf,
-    /// Whom it works for.
+    /// Current manager.
     manager: Mutex<Option<SocketAddr>>,
     log: fn(&str),
 }
@@ -68,10 +68,10 @@ impl std::fmt::Debug for Shared {
 }
 
 impl Agent {
-    /// Listens. What there is to know it gives to `log`, a line each.
+    /// Listens. Messages go to `log`, a line each.
     ///
     /// # Errors
-    /// What it lacks: rights, programs, cores, usable files, a free address.
+    /// The missing requirement: rights, programs, cores, usable files, a free address.
     pub fn listen(options: Options, log: fn(&str)) -> Result<Agent> {
         let resources = Resources::here();
         ensure!(resources.root, "an agent sends and captures, which takes root: run it with sudo");
@@ -83,7 +83,7 @@ impl Agent {
             ensure!(is_there(device), "there is no device {device}");
         }
         let cores = if options.cores.is_empty() { resources.cores } else { options.cores };
-        // What is wrong with the files is told before anything listens.
+        // Faults in the files are reported before the agent listens.
         Listening::new(&options.files)?;
         let listener =
             TcpListener::bind(options.listen).with_context(|| format!("listening on {}", options.listen))?;
@@ -99,19 +99,19 @@ impl Agent {
         Ok(Agent { listener, shared })
     }
 
-    /// Where it listens.
+    /// Address of the listening socket.
     ///
     /// # Errors
-    /// Where the kernel does not say.
+    /// The kernel reports an error.
     pub fn address(&self) -> Result<SocketAddr> {
         self.listener.local_addr().context("the address of the listening socket")
     }
 
-    /// Works for managers, until the process that meets the network ends. `front`: the words of a command line, to be followed
-    /// by the three files, that start it ([`super::run_front`]).
+    /// Serves managers, until the process that accepts connections ends. `front`: the command line that starts that
+    /// process ([`super::run_front`]), without the three files.
     ///
     /// # Errors
-    /// That it has ended, or cannot be started.
+    /// That process has ended, or cannot be started.
     pub fn serve(&self, front: &[&str]) -> Result<()> {
         let shared = &self.shared;
         let mut front = Front::start(&self.listener, front, &shared.files)?;
@@ -119,7 +119,7 @@ impl Agent {
     }
 }
 
-/// The manager that an agent works for, while it does.
+/// Reservation of an agent by a manager; ends when dropped.
 struct Taken<'a>(&'a Mutex<Option<SocketAddr>>);
 
 impl Drop for Taken<'_> {
@@ -129,7 +129,7 @@ impl Drop for Taken<'_> {
 }
 
 impl Shared {
-    /// Works for whoever has connected, if it is a manager and none is there.
+    /// Serves a peer, if it is a manager and no other one is active.
     fn meet(&self, peer: SocketAddr, mut wire: Session) {
         match self.welcome(&mut wire, peer) {
             Ok((hello, _taken)) => {
@@ -139,14 +139,14 @@ impl Shared {
             }
             Err(error) => {
                 (self.log)(&format!("{peer} is refused: {error:#}"));
-                // Whether it hears that is its own affair.
+                // The peer may not receive this.
                 let _ = wire.say(&FromAgent::refused(format!("{error:#}")));
                 let _ = wire.receive(Duration::from_secs(1));
             }
         }
     }
 
-    /// Hears what a manager wants, and takes it as the only one.
+    /// Receives the request of a manager, and reserves the agent for it.
     fn welcome(&self, wire: &mut Session, peer: SocketAddr) -> Result<(Hello, Taken<'_>)> {
         let hello = read_hello(&wire.receive(HANDSHAKE)?)?;
         let taken = self.take(peer)?;
@@ -175,7 +175,7 @@ impl Shared {
         Ok(Taken(&self.manager))
     }
 
-    /// Whether the device is there, may be named, and takes the packets of the suite as they are.
+    /// Checks that the device exists, may be used, and can carry the packets of the suite.
     fn check_device(&self, hello: &Hello) -> Result<()> {
         let device = &hello.device;
         if let Some(ours) = &self.device {
@@ -207,12 +207,12 @@ impl Shared {
         Ok(())
     }
 
-    /// Carries out orders until the manager is gone; why it is.
+    /// Executes orders until the manager is gone; returns the reason.
     fn work(&self, wire: &mut Session, hello: &Hello) -> anyhow::Error {
         let (orders, taken) = channel();
         let (give, answers) = channel();
         thread::scope(|scope| {
-            // What is started ends with the thread that has started it.
+            // Processes end with the thread that started them.
             let worker = scope.spawn(move || {
                 let mut worker = Worker::new(hello, &self.cores, &self.sensors, &self.wirelane);
                 for order in taken {
@@ -232,12 +232,12 @@ impl Shared {
     }
 }
 
-/// Passes orders and answers on, until one side is gone.
+/// Relays orders and answers, until one side is gone.
 fn relay(wire: &mut Session, orders: &Sender<Order>, answers: &Receiver<FromAgent>) -> Result<()> {
     let mut heard = Instant::now();
     let mut working = false;
     loop {
-        // Whichever of the two is waited for comes at once.
+        // Short waits for the side that is expected to send.
         let mut wait = SOON;
         if working {
             wait = AT_ONCE;

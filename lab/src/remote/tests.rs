@@ -1,4 +1,4 @@
-//! A manager against agents that are none, or others.
+//! A manager with faulty and other agents.
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -20,7 +20,7 @@ fn files(folder: &Path, name: &str) -> Files {
     Files { cert: file(&format!("{name}.pem")), key: file(&format!("{name}.key")), ca: file("ca.pem") }
 }
 
-/// An authority, and certificates of an agent and of a manager.
+/// Creates an authority, and certificates of an agent and of a manager.
 fn certificates(folder: &Path) {
     let new = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2";
     let signed = format!("{new} -CA ca.pem -CAkey ca.key -addext basicConstraints=critical,CA:FALSE -addext");
@@ -50,7 +50,7 @@ fn welcome() -> Value {
     json!({ "welcome": { "protocol": PROTOCOL, "version": VERSION, "cores": [0], "machine": machine, "sensors": {} } })
 }
 
-/// An agent that does this with the one connection that it has.
+/// An agent that handles its only connection with this function.
 fn agent(folder: &Path, does: impl FnOnce(Wire) + Send + 'static) -> (AgentDevice, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let agent_device = AgentDevice {
@@ -98,11 +98,11 @@ fn an_agent_that_leaves_or_speaks_nonsense_is_gone() {
     ] {
         let (agent_device, thread) = agent(folder.path(), move |mut wire| {
             wire.say(&welcome()).unwrap();
-            // Up to the order; pings may come before.
+            // Wait for the order; pings may precede it.
             while !String::from_utf8_lossy(&wire.receive(super::HANDSHAKE).unwrap()).contains("begin") {}
             if let Some(said) = said {
                 wire.say(&said).unwrap();
-                // It is heard before the connection is closed.
+                // The message is received before the connection is closed.
                 let _ = wire.receive(super::HANDSHAKE);
             }
         });

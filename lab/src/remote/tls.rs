@@ -1,4 +1,4 @@
-//! Who may speak with whom: certificates of one authority on both sides, TLS 1.3, by rustls.
+//! Mutual authentication: certificates of one authority on both sides, TLS 1.3 with rustls.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -20,9 +20,9 @@ use super::wire::Wire;
 /// Files of one side, all PEM.
 #[derive(Clone, Debug)]
 pub struct Files {
-    /// Its certificate, and those between it and the authority's.
+    /// Certificate, followed by the intermediate ones up to the authority's.
     pub cert: PathBuf,
-    /// Its key.
+    /// Private key.
     pub key: PathBuf,
     /// The authority's certificate.
     pub ca: PathBuf,
@@ -64,15 +64,15 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
     Ok(found)
 }
 
-/// A manager's side.
+/// TLS configuration of a manager.
 #[derive(Clone, Debug)]
 pub struct Manager(Arc<ClientConfig>);
 
 impl Manager {
-    /// With these files.
+    /// Loads these files.
     ///
     /// # Errors
-    /// Which of them cannot be used, and why.
+    /// The first unusable file, and the reason.
     pub fn new(files: &Files) -> Result<Manager> {
         let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
         let builder = builder.with_protocol_versions(&[&TLS13])?.with_root_certificates(files.roots()?);
@@ -80,10 +80,10 @@ impl Manager {
         Ok(Manager(Arc::new(config.with_context(|| files.unusable())?)))
     }
 
-    /// Speaks with the agent of this name or address.
+    /// Connects to the agent of this name or address.
     ///
     /// # Errors
-    /// Where its certificate is not one for it.
+    /// The certificate of the agent is not valid for it.
     pub fn connect(&self, host: &str, mut socket: TcpStream) -> Result<Wire> {
         let name = ServerName::try_from(host.to_owned())
             .with_context(|| format!("{host} is no name of a machine"))?;
@@ -99,15 +99,15 @@ impl Manager {
     }
 }
 
-/// An agent's side.
+/// TLS configuration of an agent.
 #[derive(Clone, Debug)]
 pub struct Listening(Arc<ServerConfig>);
 
 impl Listening {
-    /// With these files.
+    /// Loads these files.
     ///
     /// # Errors
-    /// Which of them cannot be used, and why.
+    /// The first unusable file, and the reason.
     pub fn new(files: &Files) -> Result<Listening> {
         let provider = Arc::new(ring::default_provider());
         let verifier =
@@ -117,16 +117,16 @@ impl Listening {
         let config =
             builder.with_client_cert_verifier(verifier).with_single_cert(files.chain()?, files.key()?);
         let mut config = config.with_context(|| files.unusable())?;
-        // Certificates are looked at each time.
+        // No session resumption: the certificates are checked at each connection.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
         Ok(Listening(Arc::new(config)))
     }
 
-    /// Speaks with whoever has connected.
+    /// Accepts a connection.
     ///
     /// # Errors
-    /// Where it has no certificate of the authority.
+    /// The peer has no certificate of the authority.
     pub fn accept(&self, mut socket: TcpStream) -> Result<Wire> {
         let mut tls = ServerConnection::new(Arc::clone(&self.0))?;
         let shaken = shake(&mut socket, |socket| {
@@ -134,7 +134,8 @@ impl Listening {
             Ok(tls.is_handshaking())
         });
         if let Err(error) = shaken {
-            // rustls has told why. Closed at once, with something unread, the connection would be reset before that is read.
+            // rustls has sent an alert. If the socket were closed now, with unread data, a reset would discard the
+            // alert.
             linger(&mut socket);
             return Err(error);
         }
@@ -142,7 +143,7 @@ impl Listening {
     }
 }
 
-/// What the other side has against this one's certificate, where that is why a connection ended.
+/// Alert of the other side about this side's certificate, if that is the reason for the end of the connection.
 pub fn refused(error: &anyhow::Error) -> Option<String> {
     let alert = |cause: &(dyn std::error::Error + 'static)| {
         let inner = cause.downcast_ref::<std::io::Error>()?.get_ref()?.downcast_ref::<rustls::Error>()?;
@@ -151,7 +152,7 @@ pub fn refused(error: &anyhow::Error) -> Option<String> {
     error.chain().find_map(alert)
 }
 
-/// Goes on until the handshake is done, or for as long as one may take, however slowly the other side speaks.
+/// Continues until the handshake is complete or its maximum duration is over, however slowly the other side sends.
 fn shake(
     socket: &mut TcpStream,
     mut step: impl FnMut(&mut Timed<'_>) -> std::io::Result<bool>,
@@ -163,7 +164,7 @@ fn shake(
     Ok(())
 }
 
-/// A connection until a moment.
+/// A connection with a deadline.
 struct Timed<'a> {
     socket: &'a mut TcpStream,
     end: Instant,
@@ -195,7 +196,7 @@ impl Write for Timed<'_> {
     }
 }
 
-/// Reads on until the other side closes, for a moment.
+/// Reads until the other side closes, for at most a second.
 fn linger(socket: &mut TcpStream) {
     let end = Instant::now() + Duration::from_secs(1);
     let _ = socket.shutdown(Shutdown::Write);

@@ -1,4 +1,4 @@
-//! Frames over TLS: four bytes of length, most significant first, and so many bytes of JSON.
+//! Frames over TLS: four bytes of length, big endian, followed by this many bytes of JSON.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use serde::Serialize;
 
-/// The longest frame. A welcome has adapters in it.
+/// Maximum frame length. A welcome contains adapters.
 pub const LONGEST: usize = 4 << 20;
 const HEAD: usize = 4;
 
-/// What TLS makes of a connection.
+/// A TLS stream.
 pub trait Stream: Read + Write + Send {}
 
 impl<T: Read + Write + Send> Stream for T {}
@@ -19,22 +19,22 @@ impl<T: Read + Write + Send> Stream for T {}
 /// One end of a connection.
 pub struct Wire {
     stream: Box<dyn Stream>,
-    /// The same connection, for its time-outs.
+    /// The same connection, to set time-outs.
     socket: TcpStream,
-    /// What has come in and is no whole frame yet.
+    /// Received bytes of an incomplete frame.
     read: Vec<u8>,
 }
 
 impl Wire {
-    /// Over this stream, whose handshake is done.
+    /// A connection over this stream, whose handshake is complete.
     pub fn new(stream: impl Stream + 'static, socket: TcpStream) -> Wire {
         Wire { stream: Box::new(stream), socket, read: Vec::new() }
     }
 
-    /// Says something.
+    /// Sends a message.
     ///
     /// # Errors
-    /// Where the other side is gone.
+    /// The other side is gone.
     pub fn say<T: Serialize>(&mut self, message: &T) -> Result<()> {
         self.send(&serde_json::to_vec(message)?)
     }
@@ -42,7 +42,7 @@ impl Wire {
     /// Sends a frame.
     ///
     /// # Errors
-    /// Where the other side is gone.
+    /// The other side is gone.
     pub fn send(&mut self, text: &[u8]) -> Result<()> {
         ensure!(text.len() <= LONGEST, "a message of {} bytes is too long", text.len());
         let length = u32::try_from(text.len())?.to_be_bytes();
@@ -54,16 +54,16 @@ impl Wire {
         write().context("the connection broke")
     }
 
-    /// Says that nothing else comes.
+    /// Ends the stream in this direction.
     pub fn close(&mut self) {
-        // One that has gone needs no word.
+        // The other side may be gone already.
         let _ = self.stream.flush().and_then(|()| self.socket.shutdown(std::net::Shutdown::Write));
     }
 
-    /// What has come in, where there is a whole frame within this time, which is not zero.
+    /// Next frame, if it is complete within this time, which must not be zero.
     ///
     /// # Errors
-    /// Where the other side is gone, or does not speak in frames.
+    /// The other side is gone, or violates the framing.
     pub fn poll(&mut self, most: Duration) -> Result<Option<Vec<u8>>> {
         let end = Instant::now() + most;
         loop {
@@ -76,7 +76,7 @@ impl Wire {
                 Ok(0) => bail!("it closed the connection"),
                 Ok(bytes) => {
                     self.read.extend_from_slice(&chunk[..bytes]);
-                    // Who speaks a little all the time has no whole frame either.
+                    // Ends the wait if the other side sends only parts of a frame.
                     if Instant::now() >= end {
                         return self.whole();
                     }
@@ -91,10 +91,10 @@ impl Wire {
         }
     }
 
-    /// The next frame.
+    /// Next frame.
     ///
     /// # Errors
-    /// As [`Wire::poll`], or where there is none in time.
+    /// As [`Wire::poll`], or no frame arrives in time.
     pub fn receive(&mut self, most: Duration) -> Result<Vec<u8>> {
         let end = Instant::now() + most;
         while Instant::now() < end {

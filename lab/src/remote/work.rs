@@ -1,4 +1,4 @@
-//! What an agent does for a manager: orders are checked, since whoever gives them has a certificate and no more.
+//! Execution of orders by an agent. Orders are validated: a certificate alone is not a reason to trust a manager.
 
 use std::path::Path;
 use std::process::Command;
@@ -14,23 +14,23 @@ use crate::roles::receiver::Counting;
 use crate::roles::{DutOrder, Failure, Host, SendOrder, injector};
 use crate::suite::{ENGINES, MOST_LOOPS, MOST_PPS};
 
-/// The longest trial: a search confirms over three times a suite's longest.
+/// Maximum duration of a trial: a search confirms with three times the maximum of a suite.
 const LONGEST: f64 = 3.0 * 3600.0;
 
-/// The agent's machine as a sensor's host: its device as it is, its files in memory.
+/// The agent's machine as host of a sensor: with its device as it is, and its files in memory.
 #[derive(Debug)]
 struct Own {
     holder: Holder,
     device: String,
 }
 
-/// Works for one manager.
+/// Executes the orders of one manager.
 #[derive(Debug)]
 pub(super) struct Worker<'a> {
-    // Ended before its host is.
+    // Dropped before its host.
     running: Option<Running>,
     receiving: Option<Counting>,
-    /// Or why there is none.
+    /// Host, or the reason why it could not be created.
     host: Result<Own, String>,
     role: Role,
     cores: &'a [usize],
@@ -40,7 +40,7 @@ pub(super) struct Worker<'a> {
 }
 
 impl<'a> Worker<'a> {
-    /// To be made by the thread that carries out orders: what it starts ends with this thread.
+    /// Call in the thread that executes orders: the processes that it starts end with this thread.
     pub(super) fn new(
         hello: &Hello,
         cores: &'a [usize],
@@ -53,12 +53,12 @@ impl<'a> Worker<'a> {
         Worker { running: None, receiving: None, host, role: hello.role, cores, sensors, wirelane, number: 0 }
     }
 
-    /// Does something; what it has come to.
+    /// Executes an order and returns its result.
     pub(super) fn carry_out(&mut self, order: Order) -> FromAgent {
         match self.try_to(order) {
             Ok(answer) => FromAgent::Done(answer),
             Err(wrong) => {
-                // A trial that went wrong is over.
+                // A failed trial is over.
                 self.running = None;
                 match wrong {
                     Failure::Trial(error) => FromAgent::Fault(FromAgent::reason(&error)),

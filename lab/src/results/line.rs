@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::Row;
 use crate::trial::Measured;
 
-/// [`Row`] without structure, as CSV wants it.
+/// [`Row`] as a flat struct for CSV.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Line {
     case: String,
@@ -42,7 +42,7 @@ pub(super) struct Line {
 impl Line {
     pub(super) fn of(row: &Row) -> Line {
         let (row, of) = (row.clone(), row.measured.clone());
-        // A fault may quote lines of a program.
+        // A fault may quote several lines of a program.
         let fault = of.fault.replace(['\n', '\r'], " ");
         Line {
             case: row.case,
@@ -101,7 +101,7 @@ impl Line {
     }
 }
 
-/// As in `flows whole=0.95; moves=3`.
+/// Text like `flows whole=0.95; moves=3`.
 pub fn figures_text(figures: &BTreeMap<String, f64>) -> String {
     figures.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join("; ")
 }

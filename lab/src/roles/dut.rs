@@ -1,4 +1,4 @@
-//! The sensor's side of a trial: its process from its start to what it has counted.
+//! Sensor's side of a trial: its processes, from their start to their counters.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,20 +14,20 @@ use crate::duts::{Adapter, Counts, Fill, Processes, Ready};
 use crate::holder::Folder;
 use crate::process;
 
-/// How long a sensor may take to be ready, and to end: ours takes what is in its rings first.
+/// Maximum time for a sensor to become ready, and to end: ours processes the packets in its rings first.
 const LIMIT: Duration = Duration::from_secs(60);
-/// How long a sensor that has a packet socket is idle before it is ready: the socket is there before its ring is.
+/// Idle time after which a sensor with a packet socket is ready: the socket exists before its ring.
 const READY_IDLE: Duration = Duration::from_millis(300);
-/// Seconds between its reports, where it is to report while it runs, and where it is not.
+/// Seconds between reports of a sensor that reports while it runs, and of one that does not.
 const REPORT_S: f64 = 0.1;
 const NEVER_S: f64 = 3600.0;
-/// How long a sensor may go on working on what was sent, beside its quiet time.
+/// Maximum time for a sensor to process the sent packets, in addition to its quiet time.
 const MOST_LATE: Duration = Duration::from_secs(10);
 
-/// A sensor that runs.
+/// A running sensor.
 #[derive(Debug)]
 pub struct Running {
-    // Ended before its folder is removed.
+    // Dropped before its folder is removed.
     children: Vec<Child>,
     adapter: Adapter,
     order: DutOrder,
@@ -38,19 +38,19 @@ pub struct Running {
     begun: Option<Begun>,
 }
 
-/// From when on it is measured.
+/// State at the start of the measurement.
 #[derive(Debug)]
 struct Begun {
     watch: Watch,
     cpu: Duration,
     ticks: [f64; 2],
     napi: Duration,
-    /// When everything is sent: CPU time by then, and what the cores did.
+    /// After the sending: CPU time up to then, and load of the cores.
     sent: Option<(Duration, Load)>,
 }
 
-/// Starts a sensor; when this returns, it captures. `wirelane` is the program that our sensors are; no other trial of this
-/// process has this number.
+/// Starts a sensor, and returns when it captures. `wirelane` is the program of our sensors; the number must be unique
+/// among the trials of this process.
 ///
 /// # Errors
 /// As [`Failure`].
@@ -107,7 +107,7 @@ impl Running {
         }
     }
 
-    /// Starts its processes, each on its core where there are several.
+    /// Starts its processes, each on its own core if there are several.
     fn spawn(&mut self, host: &dyn Host) -> Result<()> {
         let name = self.adapter.name.clone();
         let prepare = self.adapter.preparing(&self.fill(0))?;
@@ -131,7 +131,7 @@ impl Running {
         Ok(())
     }
 
-    /// What it has told so far of packets captured and lost; none: it does not while it runs.
+    /// Captured and lost packets so far; `None`: it does not report while it runs.
     pub fn told(&mut self) -> Option<(u64, u64)> {
         let [only] = &mut self.children[..] else { return None };
         self.adapter.told(only.said())
@@ -156,20 +156,20 @@ impl Running {
         }
     }
 
-    /// Waits until it has taken what was sent before it is measured.
+    /// Waits until it has processed all packets from before the measurement.
     ///
     /// # Errors
-    /// Where it has ended, or goes on working.
+    /// It has ended, or does not become idle.
     pub fn rest(&mut self) -> Result<(), Failure> {
         let quiet = self.adapter.quiet;
         let idle = process::wait_until_all_idle(&self.pids, quiet, quiet + MOST_LATE);
         idle.with_context(|| self.ended_by_itself()).map_err(Failure::Trial)
     }
 
-    /// Measures from now on.
+    /// Starts the measurement.
     ///
     /// # Errors
-    /// As [`Failure`]: it has ended, or the machine does not say what its cores do.
+    /// As [`Failure`]: it has ended, or the load of the cores is not available.
     pub fn begin(&mut self, host: &dyn Host) -> Result<(), Failure> {
         let cpu = process::run_times(&self.pids);
         let cpu = cpu.with_context(|| self.ended_by_itself()).map_err(Failure::Trial)?;
@@ -180,13 +180,13 @@ impl Running {
         Ok(())
     }
 
-    /// Everything is sent: what it uses from now on is late.
+    /// Notes the end of the sending: work from now on counts as late.
     ///
     /// # Errors
     /// As [`Failure`].
     pub fn sent(&mut self, host: &dyn Host) -> Result<(), Failure> {
         let Some(begun) = &mut self.begun else { return Err(Failure::Testbed(not_begun())) };
-        // One that has ended is told by `end`.
+        // `end` reports a process that has ended.
         let by_then = process::run_times(&self.pids).unwrap_or(begun.cpu).saturating_sub(begun.cpu);
         let ours = || Ok(by_then + host.napi_time()?.saturating_sub(begun.napi));
         let load = begun.watch.load(ours, host.takes_interrupts()).map_err(Failure::Testbed)?;
@@ -194,7 +194,7 @@ impl Running {
         Ok(())
     }
 
-    /// Lets it take what is there, ends it, and reads its counters.
+    /// Waits until the sensor has processed all packets, ends it, and reads its counters.
     ///
     /// # Errors
     /// As [`Failure`].
@@ -240,7 +240,7 @@ impl Running {
         format!("{} ended by itself; it said: {}", self.adapter.name, said.join("\n"))
     }
 
-    /// Ends it; what all of its processes have counted.
+    /// Ends it; returns the counters of all of its processes.
     fn stop(mut self, host: &dyn Host) -> Result<Counts> {
         let mut asked = String::new();
         let question = self.adapter.asking(&self.fill(0))?;
@@ -256,7 +256,7 @@ impl Running {
             kill(Pid::from_raw(pid), signal)
                 .with_context(|| format!("{} had ended by itself", adapter.name))?;
             let finished = child.finish(LIMIT)?;
-            // Some end by the signal itself, which is what they were told.
+            // Some are terminated by the signal, which is correct.
             let by_signal =
                 std::os::unix::process::ExitStatusExt::signal(&finished.status) == Some(signal as i32);
             if !finished.status.success() && !by_signal {

@@ -1,4 +1,4 @@
-//! The injector: a generator's process, and what it reports.
+//! The injector: the processes of the generator, and their reports.
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,17 +14,18 @@ use crate::holder::Holder;
 use crate::suite::{Method, Proto, Shape};
 use crate::web;
 
-/// How long the generator may take beside its sending.
+/// Maximum time of the generator in addition to the sending.
 const LIMIT: Duration = Duration::from_secs(60);
-/// A capture takes the time that it takes.
+/// Maximum time for a capture.
 const LONGEST: Duration = Duration::from_secs(86_400);
 
-/// Sends from these devices, a generator on each with its part of the rate, where the holder is. `wirelane` is the program.
+/// Sends from these devices in the holder's namespaces, with one generator for each and its share of the rate.
+/// `wirelane` is the program.
 ///
 /// # Errors
-/// Where a generator fails, or does not say what it has sent.
+/// A generator fails, or does not report its counts.
 pub fn send(wirelane: &Path, devices: &[&str], order: &SendOrder, holder: &Holder) -> Result<Sent> {
-    // Captures that are made go when all is sent.
+    // Generated captures are removed after the sending.
     let folder = holder.folder("sent")?;
     let made = "made.pcap";
     let file = match order.replay.as_ref().map(|replay| &replay.recording) {
@@ -69,10 +70,10 @@ pub fn send(wirelane: &Path, devices: &[&str], order: &SendOrder, holder: &Holde
     Ok(sent)
 }
 
-/// Sends packets behind all others, by these options of `wirelane send`; whatever becomes of them.
+/// Sends packets after all others, with these options of `wirelane send`; their delivery is not checked.
 ///
 /// # Errors
-/// Where the generator fails.
+/// The generator fails.
 pub fn flush(wirelane: &Path, device: &str, cores: &[usize], options: &str, holder: &Holder) -> Result<()> {
     let line = format!("send -i {device} --json {options}");
     let words = [wirelane.display().to_string()]
@@ -84,7 +85,7 @@ pub fn flush(wirelane: &Path, device: &str, cores: &[usize], options: &str, hold
     Ok(())
 }
 
-/// Adds what one generator reports.
+/// Adds the report of one generator.
 fn add(sent: &mut Sent, finished: &Finished) -> Result<()> {
     ensure!(finished.status.success(), "the generator failed: {}", finished.said.trim());
     let last = finished
@@ -105,10 +106,10 @@ fn add(sent: &mut Sent, finished: &Finished) -> Result<()> {
     Ok(())
 }
 
-/// Nice value of a generator that has its core when it wants it.
+/// Nice value of a generator with precedence on its core.
 const FIRST: i32 = -20;
 
-/// The generator's command line; `file` is what it replays.
+/// Command line of the generator; `file` is the capture that it replays.
 fn words(wirelane: &Path, device: &str, order: &SendOrder, file: Option<&str>) -> Vec<String> {
     let cores = order.cores.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
     let own = match (order.shape, order.method) {
@@ -135,7 +136,7 @@ fn words(wirelane: &Path, device: &str, order: &SendOrder, file: Option<&str>) -
         words.push(file.to_owned());
         return words;
     }
-    // Where packets could be merged there is no NAPI that takes frames of the method "kernel".
+    // Where packets could be merged, NAPI does not accept frames of the method "kernel".
     let method = if order.proto == Proto::Tcp { "socket" } else { order.method.name() };
     add(&format!("--interval 3600 --cores {cores} --method {method} --flows {}", order.flows));
     add(&format!("--pattern {} --proto {}", order.pattern.name(), order.proto.name()));
@@ -144,7 +145,7 @@ fn words(wirelane: &Path, device: &str, order: &SendOrder, file: Option<&str>) -
         add(&format!("--size {size}"));
     }
     if order.pps.is_some() {
-        // What finds no room is lost, as on a wire; who tries again keeps no rate beside a sensor that is slower.
+        // Packets without room are lost, as on a wire: retries beside a slower sensor would not keep the rate.
         add(&format!("--no-retry{pace}"));
     }
     words
@@ -205,7 +206,7 @@ mod tests {
         let recording = Recording::File("/a b.pcap".into());
         order.replay = Some(Replay { recording, speed: "10x".into(), passes: 2 });
         assert_eq!(words(&order), "/w send -i tx --json --speed 10x --loop 2 --replay /a b.pcap");
-        // Over the network it has no capture.
+        // The capture is not sent over the network.
         let text = serde_json::to_string(&order).unwrap();
         assert!(!text.contains("pcap"), "{text}");
         assert_eq!(serde_json::from_str::<SendOrder>(&text).unwrap().replay, None);

@@ -1,7 +1,7 @@
-//! What injector, sensor and receiver each do in a trial, on whichever machine they are: orders in, numbers out.
+//! Roles of a trial: orders and results of injector, sensor and receiver, on whichever machine they are.
 //!
-//! Times are taken by the clocks of the machine where something happens, and nothing but lengths of time leaves it: clocks of two
-//! machines are never compared, and one that is set in a trial changes nothing.
+//! Times are measured by the clock of the machine where an event happens, and only durations are sent to others: clocks
+//! of two machines are never compared, and a clock that is set during a trial has no effect.
 
 pub mod dut;
 pub mod injector;
@@ -19,52 +19,52 @@ use crate::holder::Folder;
 use crate::process::CoreTime;
 use crate::suite::{Method, Pattern, Proto, Shape};
 
-/// Where a sensor captures and its programs run.
+/// Host of a sensor and its programs.
 pub trait Host {
-    /// The device to capture on.
+    /// Device to capture on.
     fn device(&self) -> &str;
 
-    /// A command of the sensor, on these cores. Its pid is the program's.
+    /// A command of the sensor, on these cores. Its process id is that of the program.
     fn command(&self, cores: &[usize], words: &[String]) -> Command;
 
-    /// A new folder for a trial's files, in memory.
+    /// Creates a folder for a trial's files, in memory.
     ///
     /// # Errors
-    /// Where it cannot be made.
+    /// The folder cannot be created.
     fn folder(&self, name: &str) -> Result<Folder>;
 
-    /// To be called when the sensor is ready.
+    /// Places the NAPI threads. Call when the sensor is ready.
     ///
     /// # Errors
-    /// Where NAPI's threads are not there, or cannot be moved.
+    /// NAPI threads are missing, or cannot be moved.
     fn settle(&mut self, order: &DutOrder) -> Result<()>;
 
-    /// CPU time of NAPI's threads so far; nothing where it has none of its own.
+    /// CPU time of NAPI threads so far; 0 without NAPI threads.
     ///
     /// # Errors
-    /// Where one has ended.
+    /// A thread has ended.
     fn napi_time(&self) -> Result<Duration>;
 
-    /// Whether packets come in by interrupts of the sensor's cores, whose time is then nobody else's.
+    /// Whether packets arrive by interrupts of the sensor's cores, so that interrupt time is not a disturbance.
     fn takes_interrupts(&self) -> bool;
 }
 
-/// What is wrong: with a trial, which is then at fault, or with the test-bed, which ends the run.
+/// Failure of a trial, which is then marked, or of the test-bed, which ends the run.
 #[derive(Debug)]
 pub enum Failure {
-    /// The sensor did something wrong, or an agent went away.
+    /// Failure of the sensor, or lost connection to an agent.
     Trial(anyhow::Error),
-    /// The test-bed does not work.
+    /// Failure of the test-bed.
     Testbed(anyhow::Error),
 }
 
-/// What the sensor's side is to start.
+/// Order to start a sensor.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DutOrder {
-    /// The adapter, by its name.
+    /// Name of the adapter.
     pub sensor: String,
-    /// Its cores.
+    /// Cores of the sensor.
     pub cores: Vec<usize>,
     /// RX queues.
     pub queues: u32,
@@ -76,51 +76,51 @@ pub struct DutOrder {
     pub loops: u32,
     /// Rules, or entries of a set.
     pub entries: u32,
-    /// Seconds of traffic.
+    /// Duration of traffic in seconds.
     pub duration_s: f64,
-    /// MiB.
+    /// Buffer in MiB.
     pub buffer: u32,
-    /// Whether packets come at a rate: what that means for NAPI's threads a topology knows.
+    /// Whether packets have a rate: a topology then chooses the priority of NAPI threads.
     #[serde(skip)]
     pub paced: bool,
-    /// Whether it is to report while it runs.
+    /// Whether it reports while it runs.
     #[serde(skip)]
     pub reports: bool,
 }
 
-/// What the injector is to send.
+/// Order to send packets.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SendOrder {
-    /// Whether the sensor has cores of the generator's, which then has them first: only ever so on one machine.
+    /// Whether sensor and generator share cores, with precedence for the generator; only on one machine.
     #[serde(skip)]
     pub shares_cores: bool,
-    /// Its cores.
+    /// Cores of the generator.
     pub cores: Vec<usize>,
-    /// Bytes of a frame; none with a capture.
+    /// Bytes of a frame; `None` with a capture.
     pub size: Option<u16>,
-    /// Flows that take turns.
+    /// Number of flows, which are sent round robin.
     pub flows: u32,
-    /// What tells them apart.
+    /// Field that identifies flows.
     pub pattern: Pattern,
     /// Transport protocol.
     pub proto: Proto,
-    /// How packets are made.
+    /// Method of the generator.
     pub method: Method,
-    /// Packets a second; none: as fast as it can.
+    /// Packets per second; `None`: full speed.
     pub pps: Option<f64>,
-    /// For so many seconds.
+    /// Duration in seconds.
     pub duration_s: f64,
-    /// Whether it comes before all else on its cores, which the kernel allows for 0.95 s (sched_rt_runtime_us in sched(7)).
+    /// Whether it has precedence on its cores, which the kernel allows for 0.95 s (sched_rt_runtime_us in sched(7)).
     #[serde(skip)]
     pub first: bool,
-    /// How flows differ, and TX queues that clones take in turn: not for agents.
+    /// Distribution of packets over flows, and number of TX queues that clones use in turn: not for agents.
     #[serde(skip)]
     pub shape: Shape,
     /// See `shape`.
     #[serde(skip)]
     pub queues: u32,
-    /// A capture instead. No manager elsewhere can ask for it: it would have any file sent.
+    /// Capture to replay instead. Remote managers cannot request it, as it would allow them to send any file.
     #[serde(skip)]
     pub replay: Option<Replay>,
 }
@@ -128,87 +128,87 @@ pub struct SendOrder {
 /// A capture to replay.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Replay {
-    /// What is in it.
+    /// Content.
     pub recording: Recording,
-    /// `recorded`, `10x` or `max`.
+    /// Speed: `recorded`, `10x` or `max`.
     pub speed: String,
-    /// How many times.
+    /// Number of replays.
     pub passes: u64,
 }
 
-/// What is replayed.
+/// Content of a replay.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Recording {
     /// A file.
     File(String),
-    /// The messages with which so many calls begin.
+    /// Messages that establish this many calls.
     Signalling(u32),
-    /// What calls say.
+    /// Media of calls.
     Media(Media),
-    /// Web traffic of so many clients, one after the other.
+    /// Web traffic of this many clients, one after the other.
     Web(u64),
 }
 
-/// What the injector has sent. Counts are packets.
+/// Results of the injector. Counts are packets.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sent {
-    /// Handed to the kernel.
+    /// Passed to the kernel.
     pub offered: u64,
-    /// Of these, sent by the device.
+    /// Sent by the device.
     pub sent: u64,
-    /// Sent by the device, and not by the generator.
+    /// Sent by the device for other programs.
     pub foreign: u64,
-    /// For how long, in seconds.
+    /// Duration in seconds.
     pub duration_s: f64,
-    /// Whether a capture took longer than it should.
+    /// Whether a capture took longer than requested.
     pub fell_short: bool,
     /// CPU time of the generator, in seconds.
     pub cpu_s: f64,
-    /// Its cores meanwhile.
+    /// Load of its cores.
     pub load: Load,
 }
 
-/// What the sensor's side has measured. Counts are packets.
+/// Results of the sensor's side. Counts are packets.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Taken {
-    /// Seen by the sensor, where it tells.
+    /// Seen by the sensor, if it reports this.
     pub seen: Option<u64>,
-    /// Taken in by it.
+    /// Captured by the sensor.
     pub captured: u64,
-    /// Of these, analysed.
+    /// Analysed by the sensor.
     pub analysed: u64,
-    /// Lost by its own count.
+    /// Lost, as the sensor reports.
     pub lost: u64,
-    /// Not wanted, by its own count.
+    /// Filtered out, as the sensor reports.
     pub aside: u64,
-    /// CPU time that it used after the sending, in seconds: by its cores.
+    /// CPU time after the sending, in seconds, divided by the number of cores.
     pub late_s: f64,
     /// CPU time of the sensor, in seconds.
     pub cpu_s: f64,
-    /// The part of it in user space, as far as the kernel's clock ticks tell.
+    /// Share of it in user space, at the resolution of the kernel's clock ticks.
     pub user_s: f64,
-    /// Those of its packets that it wants, where that is to be checked.
+    /// Packets that it selected, if this is checked.
     pub wanted: Option<u64>,
-    /// Other numbers that it has told, by their names.
+    /// Other numbers that it reports, by name.
     pub figures: BTreeMap<String, f64>,
-    /// CPU time of NAPI's threads, in seconds.
+    /// CPU time of NAPI threads, in seconds.
     pub napi_cpu_s: f64,
-    /// Its cores meanwhile.
+    /// Load of its cores.
     pub load: Load,
 }
 
-/// Cores, in a stretch of time.
+/// Load of cores over a period.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Load {
-    /// Cores, and the part of the time in which each worked.
+    /// Cores, with the fraction of the time in which each worked.
     pub cores: Vec<(usize, f64)>,
-    /// The part of a core that others used, on average.
+    /// Fraction of a core that other programs used, on average.
     pub others: f64,
-    /// The largest part of a core that the hypervisor took.
+    /// Largest fraction of a core that the hypervisor took.
     pub steal: f64,
 }
 
-/// Cores from now on.
+/// Measurement of cores from a start time.
 #[derive(Debug)]
 struct Watch {
     cores: Vec<usize>,
@@ -222,7 +222,8 @@ impl Watch {
         Ok(Watch { cores: cores.to_vec(), before, begun: Instant::now() })
     }
 
-    /// What they did until now, of which `ours` is our own; `interrupts`: theirs is so, too.
+    /// Load until now; `ours` is the CPU time of the trial's own processes; `interrupts`: interrupt time belongs to
+    /// them, too.
     fn load(&self, ours: impl FnOnce() -> Result<Duration>, interrupts: bool) -> Result<Load> {
         let (after, elapsed) = (now(&self.cores)?, self.begun.elapsed());
         let ours = ours()?.as_secs_f64() / elapsed.as_secs_f64();

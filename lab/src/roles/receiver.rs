@@ -1,11 +1,11 @@
-//! The receiver: counts what the sensor's machine passes on.
+//! The receiver: counts the packets that the sensor's machine passes on.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-/// A device that is counted on.
+/// A packet count of a device.
 #[derive(Debug)]
 pub struct Counting {
     file: PathBuf,
@@ -13,20 +13,20 @@ pub struct Counting {
 }
 
 impl Counting {
-    /// Counts from now on. `sysfs` is that of the device's network namespace.
+    /// Starts to count. `sysfs` is that of the device's network namespace.
     ///
     /// # Errors
-    /// Where there is no such device.
+    /// The device does not exist.
     pub fn begin(sysfs: &Path, device: &str) -> Result<Counting> {
         let file = sysfs.join("class/net").join(device).join("statistics/rx_packets");
         let before = read(&file)?;
         Ok(Counting { file, before })
     }
 
-    /// How many packets have arrived since.
+    /// Number of packets since the start.
     ///
     /// # Errors
-    /// Where the device is gone.
+    /// The device is gone.
     pub fn end(self) -> Result<u64> {
         let now = read(&self.file)?;
         now.checked_sub(self.before).with_context(|| format!("{} goes backwards", self.file.display()))

@@ -1,36 +1,36 @@
-//! Roles on other machines, as a suite names them.
+//! Agents of a suite: roles on other machines.
 
 use wirelane_probe::placed::At;
 
 use super::check::Check;
 use super::{Napi, Shape, Suite, raw};
 
-/// Where injector, sensor and receiver are.
+/// Agents of injector, sensor and receiver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentDevices {
-    /// The injector's agent.
+    /// Agent of the injector.
     pub injector: AgentDevice,
-    /// The sensor's agent.
+    /// Agent of the sensor.
     pub sensor: AgentDevice,
-    /// The receiver's, where there is one.
+    /// Agent of the receiver, if there is one.
     pub receiver: Option<AgentDevice>,
 }
 
 impl AgentDevices {
-    /// All of them.
+    /// All agents.
     fn all(&self) -> impl Iterator<Item = &AgentDevice> {
         [&self.injector, &self.sensor].into_iter().chain(&self.receiver)
     }
 }
 
-/// An agent, and the device that it works on.
+/// An agent and its device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentDevice {
-    /// Its address or name, without brackets.
+    /// Address or name, without brackets.
     pub host: String,
     /// Its port.
     pub port: u16,
-    /// The device.
+    /// Name of the device.
     pub device: String,
 }
 
@@ -56,7 +56,7 @@ pub(super) fn host_and_port(text: &str) -> Option<(String, u16)> {
     (!host.is_empty() && host.len() <= 253 && host.chars().all(is_plain)).then(|| (host.to_owned(), port))
 }
 
-/// Whether a device could have this name (dev_valid_name() in the kernel's net/core/dev.c).
+/// Whether a device can have this name (dev_valid_name() in the kernel's net/core/dev.c).
 pub fn is_device(name: &str) -> bool {
     let is_plain = |c: char| c.is_ascii_graphic() && !"/:".contains(c);
     (1..16).contains(&name.len())
@@ -65,7 +65,7 @@ pub fn is_device(name: &str) -> bool {
         && !name.starts_with('-')
 }
 
-/// Those of injector, sensor and receiver, as the file has them.
+/// Agents of injector, sensor and receiver, as in the file.
 type Named = (Option<At<raw::AgentDevice>>, Option<At<raw::AgentDevice>>, Option<At<raw::Receiver>>);
 
 impl Check {
@@ -113,7 +113,7 @@ impl Check {
             (Some(injector), Some(sensor), Some(Some(agent_device))) => {
                 Some(AgentDevices { injector, sensor, receiver: Some(agent_device) })
             }
-            // What is wrong has been told.
+            // The mistakes have been reported.
             _ => None,
         };
         (agent_devices, is_there)
@@ -133,7 +133,8 @@ impl Check {
 }
 
 impl Suite {
-    /// What only a topology on this machine can do, of what this suite asks; nothing: it has no agents, or asks for no such thing.
+    /// First setting of this suite that requires a topology on this machine; `None`: the suite has no agents, or no
+    /// such setting.
     pub(super) fn not_remote(&self) -> Option<&'static str> {
         let agent_devices = self.agent_devices.as_ref()?;
         let mut addresses: Vec<String> = agent_devices.all().map(AgentDevice::address).collect();

@@ -1,4 +1,4 @@
-//! Makes a [`Suite`] of what stands in the file, or says what is wrong with it and where.
+//! Builds a [`Suite`] from the tables of the file, or reports each mistake with its position.
 
 use std::fmt::Display;
 use std::path::Path;
@@ -12,7 +12,7 @@ use super::{Chart, LONGEST, MOST_TRIALS, Method, Napi, Published, Quantity, Suit
 use crate::duts::Duts;
 use crate::schedule;
 
-/// Engines that `--engine` knows, and a suite can ask for.
+/// Engines that `--engine` accepts, and that a suite can name.
 pub(crate) const ENGINES: [&str; 4] = ["auto", "ring", "xsk", "packet"];
 pub(crate) const MOST_PPS: f64 = 1e9;
 pub(crate) const MOST_LOOPS: u32 = 100_000_000;
@@ -29,7 +29,7 @@ pub(super) fn parse(text: &str, path: &Path, sensors: &Duts) -> Result<Suite, Mi
     let mut check = Check { found: Vec::new() };
     let suite = check.suite(raw, sensors);
     if check.found.is_empty() {
-        // Repetitions are alike.
+        // All repetitions have the same number of trials.
         let once = Suite { repetitions: 1, ..suite.clone() };
         let trials = schedule::trials(&once, sensors).len() * suite.repetitions as usize;
         if trials > MOST_TRIALS {
@@ -50,7 +50,7 @@ impl Check {
         self.found.push((value.start, reason.into()));
     }
 
-    /// The values of a list, of which there is at least one, each once and allowed.
+    /// Values of a list: at least one, each unique and allowed.
     pub(super) fn list<T: Clone + PartialEq + Display>(
         &mut self,
         list: Option<At<Vec<At<T>>>>,
@@ -211,7 +211,7 @@ impl Check {
         suite
     }
 
-    /// Several devices are for sensors that can be told of them.
+    /// Several devices require sensors whose command names them.
     fn devices(&mut self, raw: Option<At<u32>>, named: &[String], sensors: &Duts) -> u32 {
         let Some(raw) = raw else { return 1 };
         let one = |name: &&String| sensors.get(name).is_some_and(|adapter| !adapter.asks_for(&["devices"]));
@@ -224,7 +224,7 @@ impl Check {
         self.within(Some(raw), 1, 1, 8)
     }
 
-    /// Rings have sizes that are powers of two.
+    /// Ring sizes are powers of two.
     fn buffer(&mut self, raw: Option<At<u32>>) -> u32 {
         let start = raw.as_ref().map_or(0, |raw| raw.start);
         let buffer = self.within(raw, 4, 1, 1024);
@@ -236,7 +236,7 @@ impl Check {
 
     fn cores(&mut self, raw: Option<At<Vec<At<Vec<usize>>>>>) -> Vec<Vec<usize>> {
         let Some(raw) = raw else {
-            // Beside the generator where there is more than one core.
+            // Not on the core of the generator if there is more than one.
             let cores = std::thread::available_parallelism().map_or(1, usize::from);
             return vec![vec![usize::from(cores > 1)]];
         };

@@ -1,8 +1,8 @@
-//! A suite: what is measured of which sensors under which traffic, as its TOML file says it.
+//! A suite: sensors, traffic and measurements, as defined by its TOML file.
 //!
-//! `raw.rs` is what serde reads of it, refusing what there is not; `check.rs` makes a [`Suite`] of it, or says with line and
-//! column what is wrong. What a machine lacks for it (cores, programs, rights) [`Suite::possible`] says, before anything
-//! is started.
+//! `raw.rs` holds the tables as serde reads them, and rejects unknown keys. `check.rs` turns them into a [`Suite`], or
+//! reports mistakes with line and column. [`Suite::possible`] reports cores, programs and rights that the machine
+//! lacks, before anything is started.
 
 mod agent_devices;
 mod check;
@@ -22,29 +22,29 @@ use wirelane_probe::Mistakes;
 
 use crate::duts::Duts;
 
-/// The most trials of a suite.
+/// Maximum number of trials of a suite.
 pub const MOST_TRIALS: usize = 100_000;
-/// The most bytes of a suite.
+/// Maximum bytes of a suite.
 pub const LONGEST: usize = 1 << 20;
 
-/// How the generator makes packets: `--method` of `wirelane send`.
+/// Method of the generator: `--method` of `wirelane send`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Method {
-    /// From inside the kernel where that works and the rate is worth it, else through a packet socket.
+    /// In the kernel if possible and useful at the rate, otherwise through a packet socket.
     #[default]
     Auto,
-    /// XDP live frames, from inside the kernel.
+    /// XDP live frames, in the kernel.
     Kernel,
     /// A packet socket.
     Socket,
-    /// Clones of one socket buffer, from inside the kernel: they come to the device as a host's packets do, faster than a socket
-    /// makes them, and are all the same. Needs a test-bed that was built with its benchmarks.
+    /// Clones of one socket buffer, in the kernel: they arrive at the device like the packets of a host, are made
+    /// faster than by a socket, and are identical. Needs a test-bed that was built with its benchmarks.
     Clone,
 }
 
 impl Method {
-    /// As in the file.
+    /// Name in the file.
     pub fn name(self) -> &'static str {
         match self {
             Method::Auto => "auto",
@@ -55,11 +55,11 @@ impl Method {
     }
 }
 
-/// What tells flows apart: `--pattern` of `wirelane send`.
+/// Field that identifies flows: `--pattern` of `wirelane send`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pattern {
-    /// The destination address: one source, the traffic of the published measurements.
+    /// The destination address: one source, as in the traffic of the published measurements.
     #[default]
     Papers,
     /// The source address.
@@ -69,7 +69,7 @@ pub enum Pattern {
 }
 
 impl Pattern {
-    /// As in the file.
+    /// Name in the file.
     pub fn name(self) -> &'static str {
         match self {
             Pattern::Papers => "papers",
@@ -79,16 +79,17 @@ impl Pattern {
     }
 }
 
-/// How flows differ.
+/// Distribution of packets over flows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Shape {
-    /// They take turns and go on.
+    /// Round robin, without an end.
     #[default]
     Steady,
-    /// Each has 16 packets, 256 of them at a time. Needs a test-bed that was built with its benchmarks, as the next one.
+    /// 16 packets in each flow, 256 flows at a time. Needs a test-bed that was built with its benchmarks, as the next
+    /// one.
     Ending,
-    /// 4096 by Zipf's law, and one that has 40 % of all packets.
+    /// 4096 flows by Zipf's law, and one flow with 40 % of all packets.
     Skewed,
 }
 
@@ -99,12 +100,12 @@ pub enum Proto {
     /// UDP.
     #[default]
     Udp,
-    /// TCP segments that belong to no connection.
+    /// TCP segments without a connection.
     Tcp,
 }
 
 impl Proto {
-    /// As in the file.
+    /// Name in the file.
     pub fn name(self) -> &'static str {
         match self {
             Proto::Udp => "udp",
@@ -113,24 +114,25 @@ impl Proto {
     }
 }
 
-/// Where the kernel takes packets from the device.
+/// Context in which the kernel polls the device (NAPI).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Napi {
-    /// On the injector's core, within the sending: each packet's cost in the kernel slows the generator, and nothing is lost
-    /// before the sensor's hook.
+    /// On the injector's core, within the sending: each packet's cost in the kernel slows the generator, and no packets
+    /// are lost before the sensor's hook.
     #[default]
     Inline,
-    /// In a kernel thread for each RX queue, on the sensor's cores in turn, as an equal of the sensor.
+    /// In a kernel thread for each RX queue, on the sensor's cores in turn, with the same priority as the sensor.
     Threads,
-    /// The same, before everything else on that core (SCHED_FIFO), as a card's soft interrupt while it keeps up.
+    /// The same with a higher priority than everything else on that core (SCHED_FIFO), like a card's soft interrupt
+    /// while it keeps up.
     ThreadsFirst,
-    /// As `threads` at full speed, and as `threads-first` at a rate: as a card's does, which is overloaded or is not.
+    /// Like `threads` at full speed, and like `threads-first` at a rate: as with a card, which is overloaded or is not.
     ThreadsPaced,
 }
 
 impl Napi {
-    /// As in the file.
+    /// Name in the file.
     pub fn name(self) -> &'static str {
         match self {
             Napi::Inline => "inline",
@@ -141,28 +143,28 @@ impl Napi {
     }
 }
 
-/// What is counted, for charts.
+/// Measured quantity, for charts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Quantity {
-    /// Packets a second that the sensor has taken in.
+    /// Packets per second that the sensor has captured.
     Captured,
-    /// Packets a second that it has analysed.
+    /// Packets per second that it has analysed.
     Analysed,
-    /// Part of the packets that it has not captured.
+    /// Fraction of the packets that it has not captured.
     Loss,
-    /// CPU time of sensor and NAPI threads per packet captured, in nanoseconds.
+    /// CPU time of sensor and NAPI threads per captured packet, in nanoseconds.
     Cpu,
-    /// Packets a second that the sensor's machine has passed on to the receiver.
+    /// Packets per second that the sensor's machine has passed on to the receiver.
     PassedOn,
-    /// The highest rate with the loss that was allowed, in packets a second.
+    /// Highest rate within the allowed loss, in packets per second.
     Rate,
-    /// Time of the generator per packet, in nanoseconds: where NAPI is inline, what the kernel does to it is within.
+    /// Time of the generator per packet, in nanoseconds: includes the kernel's work on the packet if NAPI is inline.
     Generator,
 }
 
 impl Quantity {
-    /// As in the file.
+    /// Name in the file.
     pub fn name(self) -> &'static str {
         match self {
             Quantity::Captured => "captured",
@@ -175,7 +177,7 @@ impl Quantity {
         }
     }
 
-    /// As people read it, with the unit of its axis.
+    /// Title for people, and the unit of the axis.
     pub fn title(self) -> (&'static str, &'static str) {
         match self {
             Quantity::Captured => ("Packets captured", "thousand a second"),
@@ -189,30 +191,30 @@ impl Quantity {
     }
 }
 
-/// What a quantity is drawn over.
+/// Independent variable of a chart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Axis {
-    /// Packets offered a second.
+    /// Packets offered per second.
     Rate,
-    /// Bytes of a frame.
+    /// Frame size in bytes.
     Size,
     /// Analysis load, in loops.
     Loops,
-    /// The sensor's cores.
+    /// Number of cores of the sensor.
     Cores,
     /// Workers.
     Workers,
     /// RX queues.
     Queues,
-    /// Calls that go on.
+    /// Concurrent calls.
     Calls,
     /// Rules, or entries of a set.
     Entries,
 }
 
 impl Axis {
-    /// As people read it.
+    /// Title for people.
     pub fn title(self) -> &'static str {
         match self {
             Axis::Rate => "offered, thousand packets a second",
@@ -227,30 +229,31 @@ impl Axis {
     }
 }
 
-/// Packets of the generator, of a capture, or of calls.
+/// Traffic: packets of the generator, of a capture, or of calls.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Traffic {
-    /// Bytes of frames without FCS, one trial each; none with a capture.
+    /// Bytes of frames without FCS, one trial each; empty with a capture.
     pub sizes: Vec<u16>,
-    /// Flows that take turns.
+    /// Number of flows, which are sent round robin.
     pub flows: u32,
-    /// What tells them apart.
+    /// Field that identifies flows.
     pub pattern: Pattern,
     /// Transport protocol.
     pub proto: Proto,
-    /// How they are made.
+    /// Method of the generator.
     pub method: Method,
-    /// How flows differ.
+    /// Distribution of packets over flows.
     pub shape: Shape,
-    /// Whether there are as many flows as rules or entries, in place of `flows`.
+    /// Whether the number of flows equals that of rules or entries, instead of `flows`.
     pub flows_as_entries: bool,
-    /// Web traffic instead: answers of nginx to wrk, which are recorded once. Rates and counts are of requests then.
+    /// Whether it is web traffic instead: responses of nginx to wrk, which are recorded once. Rates and counts are then
+    /// of requests.
     pub web: bool,
-    /// A capture to replay instead.
+    /// Capture to replay instead.
     pub replay: Option<String>,
-    /// Times that it is replayed in a trial.
+    /// Number of replays in a trial.
     pub passes: u64,
-    /// Calls that are answered before a trial and speak in it, instead; numbers of them are measured in turn.
+    /// Numbers of calls instead, measured in turn: the calls are answered before a trial and send media in it.
     pub calls: Vec<u32>,
 }
 
@@ -261,23 +264,23 @@ impl Traffic {
     }
 }
 
-/// How fast packets come in a trial.
+/// Rate of the packets in a trial.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Rate {
-    /// So many packets a second.
+    /// This many packets per second.
     Pps(f64),
-    /// As fast as the generator can.
+    /// As fast as the generator can send.
     Full,
-    /// This part of what the first sensor can analyse with the cores that it has, by a trial at full speed.
+    /// This fraction of the capacity of the first sensor with its cores, measured by a trial at full speed.
     OfCapacity(f64),
     /// A capture at this speed: `recorded`, `10x` or `max`.
     Speed(String),
-    /// The highest rates at which no more than these parts are lost, most lenient first.
+    /// Highest rates at which at most these fractions are lost, most lenient first.
     Search(Vec<f64>),
 }
 
 impl Rate {
-    /// As in the results.
+    /// Name in the results.
     pub fn name(&self) -> String {
         match self {
             Rate::Pps(pps) => format!("{pps:.0}"),
@@ -289,46 +292,46 @@ impl Rate {
     }
 }
 
-/// Points that others have published, drawn beside ours.
+/// Published points, drawn beside the measurements.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Published {
-    /// Whose they are.
+    /// Name of the source.
     pub name: String,
-    /// What they are of.
+    /// Quantity of the points.
     pub quantity: Quantity,
-    /// Where on the axis, and how much; rates in packets a second.
+    /// Position on the axis, and value; rates in packets per second.
     pub points: Vec<(f64, f64)>,
 }
 
 /// A chart.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Chart {
-    /// What is drawn.
+    /// Quantity that is drawn.
     pub quantity: Quantity,
-    /// Over what; none: a bar for each series.
+    /// Independent variable; `None`: a bar for each series.
     pub over: Option<Axis>,
-    /// Of this analysis load only.
+    /// Only results with this analysis load.
     pub loops: Option<u32>,
 }
 
 /// A suite.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Suite {
-    /// Its name, which is a folder's.
+    /// Name, which is also that of a folder.
     pub name: String,
-    /// What people call it.
+    /// Title for people.
     pub title: String,
-    /// What is measured, and after whom.
+    /// Description of the measurement and its source.
     pub about: String,
-    /// Adapters, by their names.
+    /// Names of adapters.
     pub sensors: Vec<String>,
-    /// The packets.
+    /// Traffic.
     pub traffic: Traffic,
-    /// How fast they come.
+    /// Rates.
     pub rates: Vec<Rate>,
     /// Analysis loads, in loops per packet.
     pub loops: Vec<u32>,
-    /// Cores of the sensor, a set for each trial.
+    /// Core sets of the sensor, one for each trial.
     pub cores: Vec<Vec<usize>>,
     /// Cores of the generator.
     pub injector: Vec<usize>,
@@ -336,47 +339,47 @@ pub struct Suite {
     pub workers: Vec<usize>,
     /// RX queues of the device.
     pub queues: Vec<u32>,
-    /// Rules, or entries of a set; empty: nobody is told.
+    /// Numbers of rules, or of entries of a set; empty: not varied.
     pub entries: Vec<u32>,
-    /// Whether each core of a set is one more RX queue and worker, in place of `workers` and `queues`.
+    /// Whether the number of RX queues and workers equals that of cores in a set, instead of `workers` and `queues`.
     pub per_core: bool,
     /// Engines, by the names of `--engine`.
     pub engines: Vec<String>,
-    /// Devices of the sensor, each with a generator of its own.
+    /// Number of devices of the sensor, each with its own generator.
     pub devices: u32,
-    /// Where NAPI works, one or more.
+    /// NAPI contexts, at least one.
     pub napi: Vec<Napi>,
-    /// Nice value of generator, sensor and NAPI's threads, and of their sessions (sched(7), autogroups).
+    /// Nice value of generator, sensor and NAPI threads, and of their sessions (sched(7), autogroups).
     pub nice: i32,
-    /// Sensors that others are held against, under the same conditions in the same repetition.
+    /// Reference sensors, measured under the same conditions in the same repetition.
     pub reference: Vec<String>,
-    /// Times that a trial is tried at most which something else disturbs.
+    /// Maximum number of attempts of a disturbed trial.
     pub tries: u32,
     /// Whether a search is followed by twice the rate that it found, and by four fifths of it.
     pub overload: bool,
     /// Whether there is a receiver, to which the sensor's machine passes packets on.
     pub receiver: bool,
-    /// Agents on other machines; none: all is on this one.
+    /// Agents on other machines; `None`: all roles are on this machine.
     pub agent_devices: Option<AgentDevices>,
-    /// MiB of a sensor's buffer, where it lets one choose.
+    /// Buffer of a sensor in MiB, if it is configurable.
     pub buffer: u32,
-    /// Times that each trial is run.
+    /// Number of runs of each trial.
     pub repetitions: u32,
-    /// For how long packets are sent in a trial.
+    /// Duration of sending in a trial.
     pub duration: Duration,
-    /// What is drawn.
+    /// Charts.
     pub charts: Vec<Chart>,
-    /// What others have published.
+    /// Published results.
     pub published: Vec<Published>,
-    /// What they say about it, in words.
+    /// Findings of the publication, in words.
     pub findings: Vec<String>,
 }
 
 impl Suite {
-    /// Reads the text of a suite; `path` is for messages, `sensors` are those that it may name.
+    /// Parses the text of a suite; `path` is for messages, `sensors` are those that it may name.
     ///
     /// # Errors
-    /// Every mistake that was found, each with line and column; or the one that keeps the text from being read.
+    /// All mistakes, each with line and column; or the one that makes the text unreadable.
     pub fn parse(text: &str, path: &Path, sensors: &Duts) -> Result<Suite, Mistakes> {
         check::parse(text, path, sensors)
     }
@@ -392,13 +395,13 @@ impl Suite {
         counts
     }
 
-    /// Sets of cores that sensors are measured on with so many RX queues, each with the numbers of workers.
+    /// Core sets of the sensors with this number of RX queues, each with its numbers of workers.
     pub fn sets(&self, queues: u32) -> impl Iterator<Item = (&Vec<usize>, Vec<usize>)> {
         let sets = self.cores.iter().filter(move |set| !self.per_core || set.len() == queues as usize);
         sets.map(|set| (set, if self.per_core { vec![set.len()] } else { self.workers.clone() }))
     }
 
-    /// Bytes of its largest frame behind the Ethernet header, or what devices have anyway.
+    /// MTU for its largest frame, at least the default of devices.
     pub fn mtu(&self) -> u32 {
         let largest = self.traffic.sizes.iter().copied().max().map_or(9000, u32::from);
         largest.saturating_sub(14).max(1500)

@@ -1,4 +1,4 @@
-//! What is sent, and how fast, as [`check`](super::check) has it from the file.
+//! Traffic and rates of a suite, validated by [`check`](super::check).
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,9 +10,9 @@ use super::raw::{self, Raw};
 use super::{Proto, Rate, Shape, Traffic};
 use crate::calls;
 
-/// The smallest frame that carries a number, over UDP and TCP.
+/// Smallest frames that carry a sequence number, over UDP and TCP.
 const SMALLEST: [u16; 2] = [60, 66];
-/// The largest frame: what a veth pair's MTU allows.
+/// Largest frame: the maximum MTU of a veth pair.
 const LARGEST: u16 = 65_535;
 
 impl Check {
@@ -140,12 +140,12 @@ impl Check {
         if let Some(speeds) = &raw.speeds {
             self.fault(speeds, "'speeds' are for a capture: name it as 'replay' under [traffic]");
         }
-        // What says it wrongly has been told.
+        // Mistakes in values have been reported already.
         if rates.is_empty() && raw.sweep.is_none() {
             let reason = "nothing says how fast packets come: give 'rates', 'sweep', 'of-capacity', 'search' or 'full-speed = true'";
             self.found.push((raw.name.start, reason.into()));
         }
-        // Trials are told apart by the names of their rates.
+        // The names of rates identify trials.
         let mut names = BTreeSet::new();
         rates.retain(|rate| names.insert(rate.name()));
         rates

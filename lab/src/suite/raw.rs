@@ -1,4 +1,4 @@
-//! The tables of the file, as they stand there.
+//! Tables of the file, as serde reads them.
 
 use std::fmt;
 
@@ -84,13 +84,13 @@ pub(super) struct AgentDevice {
     pub device: At<String>,
 }
 
-/// `receiver = true`, or a table as the others have.
+/// `receiver = true`, or a table as for the other roles.
 pub(super) enum Receiver {
     Local(bool),
     Remote(AgentDevice),
 }
 
-// Not derived as untagged, which would forget the places of what is in the table.
+// Not derived as untagged, which would lose the positions within the table.
 impl<'de> Deserialize<'de> for Receiver {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Receiver, D::Error> {
         struct Either;
@@ -119,7 +119,7 @@ impl<'de> Deserialize<'de> for Receiver {
 #[derive(Default)]
 pub(super) struct Napis(pub Vec<Napi>);
 
-// Not derived as untagged, which would not tell the names that there are.
+// Not derived as untagged, which would not list the allowed names.
 impl<'de> Deserialize<'de> for Napis {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Napis, D::Error> {
         struct Either;

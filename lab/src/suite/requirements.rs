@@ -1,4 +1,4 @@
-//! What a machine lacks for a suite, said before anything is started.
+//! Requirements of a suite that a machine lacks, checked before anything is started.
 
 use std::path::Path;
 
@@ -7,17 +7,17 @@ use anyhow::{Result, bail, ensure};
 use super::Suite;
 use crate::duts::Duts;
 
-/// What a machine has, of what suites ask.
+/// Resources of a machine that suites require.
 #[derive(Clone, Debug)]
 pub struct Resources {
-    /// Cores that are on line and that this process may run on.
+    /// Cores that are online and that this process may use.
     pub cores: Vec<usize>,
-    /// Whether this process may make network namespaces.
+    /// Whether this process may create network namespaces.
     pub root: bool,
 }
 
 impl Resources {
-    /// This machine's.
+    /// Resources of this machine.
     pub fn here() -> Resources {
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
         let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap_or("0");
@@ -25,10 +25,10 @@ impl Resources {
     }
 }
 
-/// Whether these programs are here.
+/// Checks that these programs are installed.
 ///
 /// # Errors
-/// Which one is not.
+/// The first missing program.
 pub fn tools(programs: &[&str]) -> Result<()> {
     for program in programs {
         ensure!(
@@ -49,10 +49,10 @@ fn cores(list: &str) -> Vec<usize> {
 }
 
 impl Suite {
-    /// Whether it can be run on the machines of agents, which have these cores.
+    /// Checks that the suite can run on the machines of agents, which have these cores.
     ///
     /// # Errors
-    /// What is missing, and what to do.
+    /// The missing requirement, with advice.
     pub fn possible_remote(&self, injector: &[usize], sensor: &[usize], sensors: &Duts) -> Result<()> {
         let sets: Vec<usize> = self.cores.iter().flatten().copied().collect();
         for (role, asked, there, key) in
@@ -79,10 +79,10 @@ impl Suite {
         Ok(())
     }
 
-    /// Whether it can be run with these resources, and these programs.
+    /// Checks that the suite can run with these resources and the installed programs.
     ///
     /// # Errors
-    /// What is missing, and what to do.
+    /// The missing requirement, with advice.
     pub fn possible(&self, resources: &Resources, sensors: &Duts) -> Result<()> {
         ensure!(resources.root, "a test-bed makes network namespaces, which takes root: run it with sudo");
         let name = &self.name;
@@ -95,7 +95,7 @@ impl Suite {
             }
         }
         for set in &self.cores {
-            // A set of all cores there are has no other place for the generator, and says by itself what it shares.
+            // A set of all cores leaves no other core for the generator, and the sharing is obvious.
             if let Some(core) = set.iter().find(|core| self.injector.contains(core)) {
                 ensure!(
                     set.len() == resources.cores.len(),

@@ -4,7 +4,7 @@ use wirelane_bpf::flow::Flow;
 
 use super::FlowRecord;
 
-/// Protocol, port, name: registered ports (IANA) at which hardly anything else is met. A port is a hint and no proof.
+/// Protocol, port, name: registered ports (IANA) that hardly any other protocol uses. A port is a hint, not a proof.
 const PORTS: &[(u8, u16, &str)] = &[
     (6, 20, "FTP_DATA"),
     (6, 21, "FTP_CONTROL"),
@@ -63,7 +63,7 @@ const PORTS: &[(u8, u16, &str)] = &[
     (6, 9418, "Git"),
 ];
 
-/// Names of what is recognised by its first bytes, by the numbers of [`Flow::application`] from 1 on; nDPI's, where it has one.
+/// Names of detected applications, by the numbers of [`Flow::application`] from 1 on; as in nDPI, if it has one.
 const RECOGNISED: [&str; 23] = [
     "TLS",
     "DTLS",
@@ -90,8 +90,8 @@ const RECOGNISED: [&str; 23] = [
     "BGP",
 ];
 
-/// Names that only ports stand for, by numbers from 65 on. They are exported: a new one comes at the end. All stay
-/// below 128: nfdump 1.7.1 takes the bytes of an id for part of a name, which has to be UTF-8.
+/// Names that only ports indicate, by numbers from 65 on. They are exported: add new ones at the end. All are less than
+/// 128: nfdump 1.7.1 takes the bytes of an id for part of a name, which has to be UTF-8.
 const BY_PORT: [&str; 28] = [
     "FTP_DATA",
     "FTP_CONTROL",
@@ -123,37 +123,38 @@ const BY_PORT: [&str; 28] = [
     "Git",
 ];
 
-/// The number of the first name that only ports stand for.
+/// Number of the first name that only ports indicate.
 const FIRST_BY_PORT: u8 = 65;
 
-/// What an application is known by.
+/// Evidence for an application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Evidence {
-    /// The first bytes of a payload, which are certain.
+    /// First bytes of a payload: certain.
     Payload,
-    /// A registered port: a hint, and no proof.
+    /// A registered port: a hint, not a proof.
     Port,
 }
 
 /// Application protocol of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Application {
-    /// Its number, which stays the same: see [`applications`].
+    /// Number, which is stable: see [`applications`].
     pub number: u8,
-    /// Its name, as nDPI has it where it has one.
+    /// Name, as in nDPI if it has one.
     pub name: &'static str,
-    /// How it is known.
+    /// Evidence.
     pub by: Evidence,
 }
 
-/// All numbers of applications with their names: those that are recognised, and those of ports.
+/// Numbers and names of all applications: those that are detected, and those of ports.
 pub fn applications() -> impl Iterator<Item = (u8, &'static str)> {
     let by_port = (FIRST_BY_PORT..).zip(BY_PORT);
     (1..).zip(RECOGNISED).chain(by_port)
 }
 
 impl FlowRecord {
-    /// What speaks in it: by its first bytes where those were certain, of either direction, else by its ports.
+    /// Application protocol: detected in the first bytes of either direction if certain, otherwise derived from the
+    /// ports.
     pub fn application(&self) -> Option<Application> {
         let seen = |flow: &Flow| match flow.application {
             0 => None,
@@ -168,8 +169,8 @@ impl FlowRecord {
     }
 }
 
-/// The name of what speaks at one of these ports; `None` where that is not certain: the ports are unknown, or speak for two. The
-/// destination's counts, then the source's.
+/// Name of the application on one of these ports; `None` if uncertain: the ports are unknown, or belong to two
+/// applications. The destination port takes precedence.
 fn at_ports(protocol: u8, source_port: u16, destination_port: u16) -> Option<&'static str> {
     let at = |port: u16| {
         PORTS.iter().find(|(proto, known, _)| (*proto, *known) == (protocol, port)).map(|(_, _, name)| *name)

@@ -1,36 +1,36 @@
-//! The flows with most traffic since the last look, for a live view.
+//! Flows with the most traffic since the last call, for a live view.
 
 use std::collections::HashMap;
 
 use wirelane_bpf::flow::{Flow, FlowKey};
 
-/// A flow of one direction, and what it has carried since the last look.
+/// A flow of one direction, with its traffic since the last call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BusyFlow {
-    /// Whose packets they are.
+    /// Key of the flow.
     pub key: FlowKey,
-    /// All that the flow has come to so far; of one that has ended and begun anew, the later.
+    /// Totals of the flow; if it has ended and begun anew, those of the later one.
     pub flow: Flow,
-    /// Packets since the last look.
+    /// Packets since the last call.
     pub packets: u64,
-    /// Their bytes on the wire.
+    /// Bytes on the wire since the last call.
     pub wire_bytes: u64,
 }
 
-/// Flows that ended between two looks, of which this many are kept, those that carried most.
+/// Maximum number of flows that ended between two calls: those with the most traffic are retained.
 const GONE: usize = 1024;
 
-/// What flows had come to at the last look, by their places in the cache.
+/// Counters of flows at the last call, by index in the cache.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Watch {
     /// Packets and wire bytes.
     marks: Vec<(u64, u64)>,
-    /// Those that have ended since.
+    /// Flows that ended since the last call.
     gone: Vec<BusyFlow>,
 }
 
 impl Watch {
-    /// A flow begins at this place.
+    /// Notes that a flow begins at this index.
     pub fn begin(&mut self, at: u32) {
         let at = at as usize;
         if at >= self.marks.len() {
@@ -39,10 +39,10 @@ impl Watch {
         self.marks[at] = (0, 0);
     }
 
-    /// What has come since the last look.
+    /// Traffic since the last call.
     pub fn since(&self, at: u32, key: &FlowKey, flow: &Flow) -> BusyFlow {
         let (packets, wire_bytes) = self.marks.get(at as usize).copied().unwrap_or_default();
-        // A flow's counters only grow; a part that replaces one begins a flow.
+        // Counters of a flow only grow; a flow part that replaces one begins a flow.
         BusyFlow {
             key: *key,
             flow: *flow,
@@ -51,7 +51,7 @@ impl Watch {
         }
     }
 
-    /// The flow at this place ends.
+    /// Notes that the flow at this index ends.
     pub fn end(&mut self, at: u32, key: &FlowKey, flow: &Flow) {
         let busy = self.since(at, key, flow);
         if busy.packets == 0 {
@@ -63,20 +63,20 @@ impl Watch {
         }
     }
 
-    /// The next look counts from here.
+    /// Stores the counters for the next call.
     pub fn looked(&mut self, at: u32, flow: &Flow) {
         if let Some(mark) = self.marks.get_mut(at as usize) {
             *mark = (flow.packets, flow.wire_bytes);
         }
     }
 
-    /// Those that have ended since the last look.
+    /// Flows that ended since the last call.
     pub fn take_gone(&mut self) -> Vec<BusyFlow> {
         std::mem::take(&mut self.gone)
     }
 }
 
-/// Leaves the flows that have carried most, in that order.
+/// Keeps the flows with the most traffic, in that order.
 pub(super) fn most(flows: &mut Vec<BusyFlow>, number: usize) {
     let order = |flow: &BusyFlow| (std::cmp::Reverse(flow.wire_bytes), std::cmp::Reverse(flow.packets));
     if flows.len() > number && number > 0 {
@@ -86,7 +86,7 @@ pub(super) fn most(flows: &mut Vec<BusyFlow>, number: usize) {
     flows.sort_by_key(order);
 }
 
-/// The same with what the parts of one flow, which was cut, have carried together.
+/// Merges the parts of flows that were cut.
 pub(super) fn together(flows: Vec<BusyFlow>) -> Vec<BusyFlow> {
     let mut by_key: HashMap<FlowKey, BusyFlow> = HashMap::with_capacity(flows.len());
     for flow in flows {

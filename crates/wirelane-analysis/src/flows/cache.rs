@@ -1,4 +1,4 @@
-//! The flows of one worker that have not ended yet.
+//! Active flows of one worker.
 
 use ahash::RandomState;
 use hashbrown::HashTable;
@@ -10,26 +10,26 @@ use super::lists::{Link, Links, List, NONE};
 use super::record::{FlowRecord, KEY_TURNS, reverse_key};
 use super::totals::Totals;
 
-/// Time of packets between two looks for flows that have ended.
+/// Interval of checks for expired flows, on the clock of the packets.
 const LOOK_EVERY_NS: u64 = 100_000_000;
-/// How many of those that have been silent longest are compared where one has to go.
+/// Number of the longest idle flows that are compared for eviction.
 const COMPARED: usize = 16;
-/// Bytes that the table takes for an entry, at most: a number, and a byte of its own, with twice the room.
+/// Maximum bytes of the hash table per entry: an index and a control byte, with a load of one half.
 const TABLE_BYTES: usize = 12;
-/// Records that wait in [`FlowCache::finished`] before the cache ends further flows for any reason but a packet.
+/// Number of records in [`FlowCache::finished`] from which on only packets end further flows.
 const MOST_FINISHED: usize = 256;
 const TCP_FIN: u8 = 0x01;
 const TCP_RST: u8 = 0x04;
 
-/// The least memory of a cache in bytes: of some hundred flows.
+/// Minimum memory of a cache in bytes: some hundred flows.
 pub const LEAST_MEMORY: usize = 64 << 10;
 
-/// How a cache works.
+/// Settings of a cache.
 #[derive(Clone, Copy, Debug)]
 pub struct CacheSettings {
-    /// How long flows are kept.
+    /// Timeouts of flows.
     pub timeouts: Timeouts,
-    /// Bytes that it takes at most; [`LEAST_MEMORY`] where that is more.
+    /// Maximum memory in bytes; at least [`LEAST_MEMORY`].
     pub memory: usize,
     /// Whether both directions of a conversation are one flow (RFC 5103).
     pub biflow: bool,
@@ -50,15 +50,15 @@ struct Entry {
     key: FlowKey,
     flow: Flow,
     hash: u64,
-    /// By age: the order in which flows have begun.
+    /// Link in order of the start of flows.
     age: Link,
-    /// By silence: the order of their last packets, in [`FlowCache::silent`] or [`FlowCache::ended`].
+    /// Link in order of the last packet, in [`FlowCache::silent`] or [`FlowCache::ended`].
     silence: Link,
-    /// The other direction, or [`NONE`]; of a free entry the next free one.
+    /// Index of the other direction, or [`NONE`]; in a free entry that of the next free one.
     peer: u32,
     /// Whether it is in [`FlowCache::ended`].
     ended: bool,
-    /// Whether the other direction was there before.
+    /// Whether the other direction began first.
     answers: bool,
 }
 
@@ -74,12 +74,12 @@ pub struct FlowCache {
     aged: List,
     silent: List,
     ended: List,
-    /// The latest time that is known, and that of the last look.
+    /// Latest known time, and that of the last check.
     now_ns: u64,
     looked_ns: u64,
     finished: Vec<FlowRecord>,
     totals: Totals,
-    /// Where somebody watches.
+    /// Baseline of [`FlowCache::busiest`], if enabled.
     watch: Option<Watch>,
 }
 
@@ -99,15 +99,15 @@ impl Links for Silences<'_> {
 }
 
 impl FlowCache {
-    /// An empty cache. Its hash is seeded at random, so that nobody can choose keys that meet in one place.
+    /// An empty cache. Its hash is seeded at random, so an attacker cannot choose keys that collide.
     pub fn new(settings: CacheSettings) -> FlowCache {
         let most = settings.memory.max(LEAST_MEMORY) / (size_of::<Entry>() + TABLE_BYTES);
         let most = most.min(NONE as usize - 1);
         FlowCache {
             settings,
             random: RandomState::new(),
-            // All at once: a table or a vector that grows takes both, the old and the new. Memory that nobody has
-            // touched yet is none.
+            // All at once: a table or vector that grows needs memory for both the old and the new one. Memory that is
+            // not touched is not allocated.
             table: HashTable::with_capacity(most),
             entries: Vec::with_capacity(most),
             most,
@@ -123,45 +123,45 @@ impl FlowCache {
         }
     }
 
-    /// Flows that it has room for.
+    /// Capacity in flows.
     pub fn capacity(&self) -> usize {
         self.most
     }
 
-    /// Flows that have not ended.
+    /// Number of active flows.
     pub fn len(&self) -> usize {
         self.table.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no active flows.
     pub fn is_empty(&self) -> bool {
         self.table.is_empty()
     }
 
-    /// Bytes that it has asked for.
+    /// Requested memory in bytes.
     pub fn memory(&self) -> usize {
         self.entries.capacity() * size_of::<Entry>() + self.table.allocation_size()
     }
 
-    /// Flows that have ended and were not taken yet. Take them out after each packet: while 256 of them wait, timeouts end no
-    /// flows.
+    /// Records of ended flows that were not taken yet. Take them after each packet: while 256 of them wait, timeouts do
+    /// not end flows.
     pub fn finished(&mut self) -> &mut Vec<FlowRecord> {
         &mut self.finished
     }
 
-    /// What has been handed out, all told.
+    /// Totals of all records that were handed out.
     pub fn totals(&self) -> &Totals {
         &self.totals
     }
 
-    /// Keeps what [`FlowCache::busiest`] counts from: 16 bytes for each flow that there is room for, on top of the memory that
-    /// it was given.
+    /// Enables [`FlowCache::busiest`], which takes 16 bytes for each flow of the capacity, in addition to the memory
+    /// limit.
     pub fn watch(&mut self) {
         self.watch = Some(Watch::default());
     }
 
-    /// The flows, each of one direction, that have carried most since the last call, in that order; none where nobody watches.
-    /// It looks at those alone that have carried anything since.
+    /// Flows, each of one direction, with the most traffic since the last call, in that order; empty unless enabled.
+    /// Visits only flows with traffic since then.
     pub fn busiest(&mut self, most: usize) -> Vec<BusyFlow> {
         let Some(mut watch) = self.watch.take() else { return Vec::new() };
         let mut busy = watch.take_gone();
@@ -175,7 +175,8 @@ impl FlowCache {
                     let Entry { key, flow, .. } = &self.entries[peer as usize];
                     watch.since(peer, key, flow).packets == 0
                 };
-                // None before it has been touched since: a packet moves both directions of its flow to the end.
+                // No earlier flow has had packets since the last call: a packet moves both directions of its flow to
+                // the end.
                 if flow.packets == 0 && (*peer == NONE || quiet(*peer)) {
                     break;
                 }
@@ -195,7 +196,7 @@ impl FlowCache {
         busy
     }
 
-    /// Adds a packet with these chosen headers ([`super::FlowReader::read`]).
+    /// Adds a packet with these headers ([`super::FlowReader::read`]).
     #[inline]
     pub fn packet(&mut self, ip: &Ip, packet: &FlowPacket) {
         self.pass(packet.ts_ns);
@@ -219,9 +220,9 @@ impl FlowCache {
         self.touch(at);
     }
 
-    /// Adds a part of a flow that a smaller cache has evicted; it follows on what is known of that flow. It says nothing of
-    /// the time, as parts of other flows may be held back for longer: [`FlowCache::tick`] does, with a time that nothing
-    /// which is still to come is older than.
+    /// Adds a flow part that a smaller cache has evicted; it continues the known flow. It does not advance the time, as
+    /// parts of other flows may be held back for longer: call [`FlowCache::tick`] with a time that no later part
+    /// precedes.
     pub fn part(&mut self, key: &FlowKey, part: &Flow) {
         let hash = self.random.hash_one(key);
         let mut at = self.find(hash, key);
@@ -240,8 +241,8 @@ impl FlowCache {
         self.touch(at);
     }
 
-    /// Ends what is due at this time, also where no packet says so. Where the clock was set back, flows go by the new time.
-    /// True: 256 flows wait in [`FlowCache::finished`]; take them and call this again with the same time.
+    /// Ends flows that are due at this time, also without packets. If the clock was set back, flows follow the new
+    /// time. True: 256 flows wait in [`FlowCache::finished`]; take them and call this again with the same time.
     #[must_use = "there may be more to end"]
     pub fn tick(&mut self, now_ns: u64) -> bool {
         if now_ns < self.now_ns && self.now_ns - now_ns > self.settings.timeouts.idle_ns {
@@ -256,8 +257,8 @@ impl FlowCache {
         self.look()
     }
 
-    /// Ends all flows at the end of a capture, in steps: 256 flows wait in [`FlowCache::finished`] after each but the last.
-    /// True: take them and call this again.
+    /// Ends all flows at the end of a capture, in steps: 256 flows wait in [`FlowCache::finished`] after each except
+    /// the last. True: take them and call this again.
     #[must_use = "there may be more to end"]
     pub fn flush(&mut self) -> bool {
         while self.aged.first() != NONE {
@@ -265,14 +266,14 @@ impl FlowCache {
                 return true;
             }
             let at = self.aged.first();
-            // One that is due already, behind others that are not.
+            // The flow may be due already, behind others that are not.
             let due = self.both(at).expired(self.now_ns, &self.settings.timeouts);
             self.end(at, due.unwrap_or(EndReason::Forced));
         }
         false
     }
 
-    /// Whether as many records wait as may.
+    /// Whether the maximum number of records waits.
     fn is_full(&self) -> bool {
         self.finished.len() >= MOST_FINISHED
     }
@@ -284,7 +285,7 @@ impl FlowCache {
         }
     }
 
-    /// Ends what is due. True: there may be more, once what has ended is taken.
+    /// Ends flows that are due. True: there may be more, after the records are taken.
     fn look(&mut self) -> bool {
         while !self.is_full() && self.end_if_due(self.ended) {}
         while !self.is_full() && self.end_if_due(self.silent) {}
@@ -296,7 +297,7 @@ impl FlowCache {
         false
     }
 
-    /// Ends the first of a list, where that is due.
+    /// Ends the first flow of a list if it is due.
     fn end_if_due(&mut self, list: List) -> bool {
         let at = list.first();
         if at == NONE {
@@ -320,7 +321,7 @@ impl FlowCache {
         let mut peer = self.peer_of(&key, ts_ns);
         if self.table.len() >= self.most {
             let out = self.lightest();
-            // The other direction may be what has to go.
+            // The other direction may be the flow to evict.
             if peer != NONE && (out == peer || self.entries[out as usize].peer == peer) {
                 peer = NONE;
             }
@@ -360,7 +361,7 @@ impl FlowCache {
         at
     }
 
-    /// The other direction of a new flow, where both are one and it has none yet.
+    /// Other direction of a new flow, if biflows are enabled and that one has no peer yet.
     fn peer_of(&mut self, key: &FlowKey, ts_ns: u64) -> u32 {
         if !self.settings.biflow {
             return NONE;
@@ -369,14 +370,14 @@ impl FlowCache {
         if reverse == *key {
             return NONE;
         }
-        // The other direction passes a host's device the other way, and a mirror port the same way.
+        // The other direction has the opposite direction on a host's device, and the same direction on a mirror port.
         let turned = FlowKey { flags: reverse.flags ^ KEY_EGRESS, ..reverse };
         let free = [turned, reverse].into_iter().find_map(|key| {
             let at = self.find(self.random.hash_one(key), &key);
             (at != NONE && self.entries[at as usize].peer == NONE).then_some(at)
         });
         let Some(at) = free else { return NONE };
-        // One that is over and has not been looked at yet.
+        // It has expired but was not checked yet.
         if let Some(reason) = self.entries[at as usize].flow.expired(ts_ns, &self.settings.timeouts) {
             self.end(at, reason);
             return NONE;
@@ -384,8 +385,8 @@ impl FlowCache {
         at
     }
 
-    /// What goes where there is no room: of the first that TCP has ended, else of those that have been silent longest, the
-    /// lightest. There is one.
+    /// Flow to evict: the first that TCP has ended, otherwise the lightest of those that were idle longest. The cache
+    /// is not empty.
     fn lightest(&mut self) -> u32 {
         let list = if self.ended.first() == NONE { self.silent } else { self.ended };
         let mut at = list.first();
@@ -407,7 +408,7 @@ impl FlowCache {
         lightest
     }
 
-    /// A packet has come: what is silent longest is another now.
+    /// Moves the flow of a packet to the end of its list.
     fn touch(&mut self, at: u32) {
         let ended = match self.entries[at as usize].peer {
             NONE => self.entries[at as usize].flow.has_ended(),
@@ -429,8 +430,8 @@ impl FlowCache {
         list.push(links, at);
     }
 
-    /// What the timeouts of an entry go by: the flow, or both directions. One that was reset has ended, and one of which both
-    /// directions were closed.
+    /// Flow to which the timeouts of an entry apply: one direction, or the sum of both. A biflow has ended if it was
+    /// reset, or if both directions were closed.
     fn both(&self, at: u32) -> Flow {
         let entry = &self.entries[at as usize];
         if entry.peer == NONE {
@@ -449,7 +450,7 @@ impl FlowCache {
         }
     }
 
-    /// Takes an entry out, with its other direction, and hands it out.
+    /// Removes an entry with its other direction, and hands out the record.
     fn end(&mut self, at: u32, reason: EndReason) {
         let peer = self.entries[at as usize].peer;
         let entry = self.take(at);
@@ -483,14 +484,14 @@ impl FlowCache {
     }
 }
 
-/// Whether the first of two directions is that of who began: who sent the SYN, else who spoke first.
+/// Whether the first of two directions is that of the initiator: the sender of the SYN, otherwise of the first packet.
 fn initiates(one: &Entry, other: &Entry) -> bool {
     let asked = |entry: &Entry| entry.flow.flags & (flow_flags::SYN | flow_flags::SYNACK) == flow_flags::SYN;
     let answered = |entry: &Entry| entry.flow.flags & flow_flags::SYNACK != 0;
     match (asked(one) || answered(other), asked(other) || answered(one)) {
         (true, false) => true,
         (false, true) => false,
-        // Parts of flows may come in another order than their packets.
+        // Flow parts may arrive in another order than their packets.
         _ if one.flow.first_ns != other.flow.first_ns => one.flow.first_ns < other.flow.first_ns,
         _ => !one.answers,
     }

@@ -1,4 +1,4 @@
-//! Community ID, version 1: one name for a conversation, whoever has seen it (corelight's specification).
+//! Community ID, version 1: the same name for a conversation in all tools (specification by Corelight).
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -7,7 +7,7 @@ use wirelane_bpf::flow::FlowKey;
 
 use super::record::{icmp_counterpart, is_icmp};
 
-/// The Community ID of a flow with seed 0: the same for both directions. `None` of what is no IP.
+/// Community ID of a flow with seed 0: the same for both directions. `None` for packets other than IP.
 pub fn community_id(key: &FlowKey) -> Option<String> {
     let width = match key.l3 {
         l3::IPV4 => 4,
@@ -16,7 +16,7 @@ pub fn community_id(key: &FlowKey) -> Option<String> {
     };
     let (mut from, mut to) = (&key.src[..width], &key.dst[..width]);
     let (mut source, mut destination) = (u16::from_be(key.src_port), u16::from_be(key.dst_port));
-    // ICMP that nobody answers has one direction, which stays as it is.
+    // ICMP messages without a counterpart have one direction, which is not normalised.
     let mut one_way = false;
     let ports = matches!(key.proto, 6 | 17 | 132) || is_icmp(key);
     if is_icmp(key) {
@@ -63,7 +63,7 @@ mod tests {
         key
     }
 
-    /// What the specification's own implementation (communityid 1.5.0) says.
+    /// Values of the reference implementation (communityid 1.5.0).
     #[test]
     fn ids_are_those_of_the_reference() {
         let (echo, answer) = (0x0800, 0x0000);

@@ -1,9 +1,9 @@
-//! Lists through the entries of a slab: in order of arrival, with removal from the middle.
+//! Doubly linked lists through the entries of a slab: in order of arrival, with removal from the middle.
 
 /// No entry.
 pub const NONE: u32 = u32::MAX;
 
-/// An entry's neighbours in one list.
+/// Neighbours of an entry in one list.
 #[derive(Clone, Copy, Debug)]
 pub struct Link {
     before: u32,
@@ -16,7 +16,7 @@ impl Default for Link {
     }
 }
 
-/// A list's ends.
+/// Ends of a list.
 #[derive(Clone, Copy, Debug)]
 pub struct List {
     first: u32,
@@ -29,9 +29,9 @@ impl Default for List {
     }
 }
 
-/// Where the links of a list are.
+/// Access to the links of a list.
 pub trait Links {
-    /// The link of this entry.
+    /// Link of this entry.
     fn link(&mut self, at: u32) -> &mut Link;
 }
 

@@ -1,4 +1,4 @@
-//! Flows: what the packets of one direction of a conversation come to.
+//! Flows: statistics of the packets of one direction of a conversation.
 //!
 //! ```text
 //! Record -> FlowReader -> headers -> FlowCache -> FlowRecord -> exporters
@@ -7,22 +7,21 @@
 //! ```
 //!
 //! One cache for each worker. Steering by flow brings both directions of a conversation to the same worker, so caches
-//! share nothing. Every packet is in exactly one flow, and every flow is handed out exactly once, whatever ends it: the sums
-//! over all [`FlowRecord`]s are those of the packets that were read.
+//! share no data. Every packet is in exactly one flow, and every flow is handed out exactly once, whatever ends it: the
+//! sums over all [`FlowRecord`]s are those of the packets that were read.
 //!
-//! # What makes packets one flow
-//! The 5-tuple, VLAN, device and direction; inside tunnels, where that was asked for, the tunnel's kind and id too.
-//! * ICMP has its type and code in the place of the destination port.
-//! * A fragment but the first has no ports: such fragments are a flow of their own, with ports 0. The first
-//!   fragment belongs to the flow of its ports. All fragments of a datagram go to
-//!   the worker of its addresses, which may be another than the flow's: its fragments are then a flow of that worker.
-//! * What is no IP is a flow for each EtherType.
-//! * Tunnels whose directions have ids of their own (GTP-U) have two flows, also where both directions are to be one.
+//! # Key of a flow
+//! The 5-tuple, VLAN, device and direction; inside tunnels, if enabled, also the kind and id of the tunnel.
+//! * ICMP has its type and code in the destination port.
+//! * Fragments except the first have no ports: they are a flow of their own, with ports 0. The first fragment belongs
+//!   to the flow of its ports. All fragments of a datagram are steered to the worker of their addresses, which may
+//!   differ from the worker of the flow: then they are a flow of that worker.
+//! * Packets other than IP are a flow for each EtherType.
+//! * Tunnels with an id for each direction (GTP-U) have two flows, even if biflows are enabled.
 //!
 //! # Memory
-//! A cache takes what it is given and no more. Where it is full, the lightest of those flows that have been silent longest
-//! is handed out ([`EndReason::Resources`]): so a flood of new flows costs each other their places, and the flows that
-//! carry traffic stay.
+//! A cache has a fixed memory limit. If it is full, the lightest of the flows that were idle longest is handed out
+//! ([`EndReason::Resources`]): so the flows of a flood evict each other, and the flows with traffic stay.
 mod application;
 mod busiest;
 mod cache;

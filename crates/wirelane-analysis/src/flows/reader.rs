@@ -13,12 +13,12 @@ pub struct FlowReader {
 }
 
 impl FlowReader {
-    /// A reader of the headers inside tunnels with `inner`, else of the outer ones.
+    /// A reader of the headers inside tunnels with `inner`, otherwise of the outer ones.
     pub fn new(inner: bool) -> FlowReader {
         FlowReader { inner, parsed: Parsed::default() }
     }
 
-    /// The headers that count for a record, and what else a flow takes of it. `ts_ns`: its time, in UTC.
+    /// Headers of a record, inner or outer, and its other fields for a flow. `ts_ns`: its time in UTC.
     pub fn read(&mut self, record: &Record<'_>, ts_ns: u64) -> (&Ip, FlowPacket) {
         let header = record.header();
         let (segment_size, headers) = record.segment_size();
@@ -49,8 +49,8 @@ impl FlowReader {
     }
 }
 
-/// What speaks in a packet of so many bytes on the wire with these headers, by what is behind its transport header and
-/// belongs to its datagram, not Ethernet's padding: a number of [`super::applications`]; 0 where that is not certain.
+/// Application protocol of a packet of this length on the wire with these headers, detected in the payload of its
+/// datagram without Ethernet padding: a number of [`super::applications`]; 0 if uncertain.
 #[inline]
 pub fn speaks(data: &[u8], wire_len: u32, ip: &Ip) -> u8 {
     if ip.payload_off == NO_OFFSET {
@@ -66,8 +66,8 @@ pub fn speaks(data: &[u8], wire_len: u32, ip: &Ip) -> u8 {
 /// The EtherType of ARP.
 const ARP: u16 = 0x0806;
 
-/// Of a digest (a rule's) there are no bytes: MPLS labels, tunnel ids, EtherTypes, but that of ARP, and what speaks are not
-/// in it.
+/// Fields of a digest (from a rule), which has no packet bytes: MPLS labels, tunnel ids, EtherTypes except that of ARP,
+/// and the application protocol are unknown.
 fn digested<'p>(
     place: &'p mut Parsed,
     header: &RecordHeader,

@@ -1,4 +1,4 @@
-//! A flow that has ended, as exporters get it.
+//! A flow that has ended, as exporters receive it.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -11,38 +11,38 @@ pub(super) const KEY_TURNS: u8 = 0x80;
 /// A flow that has ended: of one direction, or of both with [`FlowRecord::reverse`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowRecord {
-    /// What its packets have in common; of both directions, the initiator's.
+    /// Key of the flow; for a biflow, that of the initiator.
     pub key: FlowKey,
-    /// What they come to.
+    /// Statistics.
     pub flow: Flow,
-    /// The other direction's, where both are one flow (RFC 5103).
+    /// Statistics of the other direction of a biflow (RFC 5103).
     pub reverse: Option<Flow>,
-    /// Why it has ended.
+    /// Reason for the end.
     pub reason: EndReason,
 }
 
 impl FlowRecord {
-    /// Source address; `None` of what is no IP.
+    /// Source address; `None` for packets other than IP.
     pub fn source(&self) -> Option<IpAddr> {
         address(&self.key, &self.key.src)
     }
 
-    /// Destination address; `None` of what is no IP.
+    /// Destination address; `None` for packets other than IP.
     pub fn destination(&self) -> Option<IpAddr> {
         address(&self.key, &self.key.dst)
     }
 
-    /// Source port; 0 where there is none.
+    /// Source port; 0 without ports.
     pub fn source_port(&self) -> u16 {
         u16::from_be(self.key.src_port)
     }
 
-    /// Destination port; 0 where there is none. Of ICMP: 256 times the type, plus the code.
+    /// Destination port; 0 without ports. For ICMP: 256 times the type, plus the code.
     pub fn destination_port(&self) -> u16 {
         u16::from_be(self.key.dst_port)
     }
 
-    /// Type and code, of ICMP and ICMPv6.
+    /// Type and code of ICMP and ICMPv6.
     pub fn icmp(&self) -> Option<(u8, u8)> {
         is_icmp(&self.key).then(|| {
             let [kind, code] = self.destination_port().to_be_bytes();
@@ -50,12 +50,12 @@ impl FlowRecord {
         })
     }
 
-    /// The outermost VLAN id.
+    /// Outermost VLAN id.
     pub fn vlan(&self) -> Option<u16> {
         (self.key.vlan != NO_VLAN).then_some(self.key.vlan)
     }
 
-    /// The MPLS label at the top of the first packet that had one.
+    /// Top MPLS label of the first packet that had one.
     pub fn mpls_label(&self) -> Option<u32> {
         (self.flow.flags & flow_flags::MPLS != 0).then_some(self.flow.mpls_label)
     }
@@ -87,12 +87,12 @@ impl FlowRecord {
         self.key.flags & KEY_EGRESS != 0
     }
 
-    /// Time of the first packet, of both directions.
+    /// Time of the first packet in both directions.
     pub fn first_ns(&self) -> u64 {
         self.reverse.map_or(self.flow.first_ns, |reverse| reverse.first_ns.min(self.flow.first_ns))
     }
 
-    /// Time of the last packet, of both directions.
+    /// Time of the last packet in both directions.
     pub fn last_ns(&self) -> u64 {
         self.reverse.map_or(self.flow.last_ns, |reverse| reverse.last_ns.max(self.flow.last_ns))
     }
@@ -112,8 +112,8 @@ impl FlowRecord {
         self.flow.wire_bytes + self.reverse.map_or(0, |reverse| reverse.wire_bytes)
     }
 
-    /// The round trip of TCP's handshake in nanoseconds, from the SYN to the ACK that answers the answer to it: both are
-    /// the initiator's, so one direction is enough.
+    /// Round trip of the TCP handshake in nanoseconds, from the SYN to the ACK that completes it: both are sent by the
+    /// initiator, so one direction is sufficient.
     pub fn rtt_ns(&self) -> Option<u64> {
         let wanted = flow_flags::SYN | flow_flags::SYNACK | flow_flags::ACK;
         let whole = self.flow.flags & wanted == flow_flags::SYN | flow_flags::ACK;
@@ -121,7 +121,7 @@ impl FlowRecord {
     }
 }
 
-/// Whether a key's packets are ICMP or ICMPv6.
+/// Whether the packets of a key are ICMP or ICMPv6.
 pub(super) fn is_icmp(key: &FlowKey) -> bool {
     matches!((key.l3, key.proto), (l3::IPV4, 1) | (l3::IPV6, 58))
 }
@@ -134,7 +134,7 @@ fn address(key: &FlowKey, bytes: &[u8; 16]) -> Option<IpAddr> {
     }
 }
 
-/// Of ICMP messages that are answered: the type of the answer, or of the question.
+/// Type of the counterpart of an ICMP message that has a reply: of the reply, or of the request.
 pub(super) fn icmp_counterpart(key: &FlowKey, kind: u8) -> Option<u8> {
     let pairs: &[(u8, u8)] = match key.l3 {
         l3::IPV4 => &[(8, 0), (13, 14), (15, 16), (10, 9), (17, 18)],
@@ -147,7 +147,7 @@ pub(super) fn icmp_counterpart(key: &FlowKey, kind: u8) -> Option<u8> {
     })
 }
 
-/// The key of the other direction; `None` where there is none: what is no IP, ICMP messages that nobody answers.
+/// Key of the other direction; `None` if there cannot be one: packets other than IP, ICMP messages without a reply.
 pub fn reverse_key(key: &FlowKey) -> Option<FlowKey> {
     if key.l3 == l3::NONE {
         return None;

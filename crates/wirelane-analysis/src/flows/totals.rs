@@ -2,18 +2,18 @@
 
 use super::record::FlowRecord;
 
-/// What a cache has handed out.
+/// Totals of the records of a cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Flows; of both directions together, one.
+    /// Flows; a biflow counts once.
     pub flows: u64,
-    /// Their packets.
+    /// Packets.
     pub packets: u64,
-    /// Their bytes, as IP headers state them.
+    /// Bytes, as IP headers state them.
     pub bytes: u64,
-    /// Their wire bytes.
+    /// Bytes on the wire.
     pub wire_bytes: u64,
-    /// Flows by [`EndReason`]; the first is of none.
+    /// Flows by [`EndReason`]; the first counter is unused.
     pub by_reason: [u64; 6],
 }
 

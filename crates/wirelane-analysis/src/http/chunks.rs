@@ -1,53 +1,53 @@
-//! Bodies in chunks (RFC 9112, section 7.1), byte by byte.
+//! Chunked bodies (RFC 9112, section 7.1), byte by byte.
 
-/// Where in the packing of chunks a body is.
+/// Position in the chunk framing of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum At {
-    /// In a size; how many digits there were.
+    /// In a chunk size; with the number of digits so far.
     Size { digits: u8 },
-    /// Behind the size, up to the end of its line.
+    /// After the size, up to the end of its line.
     Extension,
     /// Within a chunk.
     Data,
-    /// Behind a chunk: its end of line.
+    /// After a chunk: its line end.
     DataEnd { returned: bool },
-    /// In the trailer, behind the last chunk: bytes of its line.
+    /// In the trailer after the last chunk; with the state of its line.
     Trailer { line: u8 },
 }
 
-/// A body in chunks.
+/// Decoder of a chunked body.
 #[derive(Clone, Copy, Debug)]
 pub struct Chunks {
     at: At,
-    /// The size that is being read, or what is left of the chunk.
+    /// Size that is being read, or remaining bytes of the chunk.
     left: u64,
 }
 
-/// What some bytes of such a body are.
+/// Classification of the next bytes of a chunked body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// So many bytes of packing.
+    /// This many bytes of chunk framing.
     Packing(usize),
-    /// So many bytes of content follow, at most.
+    /// At most this many bytes of content follow.
     Content(u64),
     /// The body ended with the byte before.
     End(usize),
-    /// This is no such body.
+    /// Not a valid chunked body.
     Bad(usize),
 }
 
 impl Chunks {
-    /// In front of the first chunk.
+    /// Starts before the first chunk.
     pub fn new() -> Chunks {
         Chunks { at: At::Size { digits: 0 }, left: 0 }
     }
 
-    /// Content that is left of the chunk at hand.
+    /// Remaining content of the current chunk.
     pub fn content(&self) -> u64 {
         if self.at == At::Data { self.left } else { 0 }
     }
 
-    /// So many bytes of content have passed, no more than [`Chunks::content`].
+    /// Advances by this many bytes of content, at most [`Chunks::content`].
     pub fn passed(&mut self, bytes: u64) {
         self.left = self.left.saturating_sub(bytes);
         if self.left == 0 {
@@ -55,7 +55,7 @@ impl Chunks {
         }
     }
 
-    /// Reads packing up to content, the end, or the end of `bytes`.
+    /// Reads chunk framing up to content, the end of the body, or the end of `bytes`.
     pub fn step(&mut self, bytes: &[u8]) -> Step {
         if self.at == At::Data {
             return Step::Content(self.left);
@@ -71,11 +71,11 @@ impl Chunks {
         Step::Packing(bytes.len())
     }
 
-    /// Whether it ends with this byte; `None`: it cannot be.
+    /// Whether the body ends with this byte; `None`: invalid.
     fn byte(&mut self, byte: u8) -> Option<bool> {
         match self.at {
             At::Size { digits } => match (byte as char).to_digit(16) {
-                // What is not below 2^63, nobody sends.
+                // Sizes of 2^63 and above are invalid.
                 Some(digit) => {
                     if self.left >> 59 != 0 {
                         return None;
@@ -99,7 +99,7 @@ impl Chunks {
                 _ => return None,
             },
             At::Trailer { line } => match (byte, line) {
-                // 0: nothing in it; 1: a carriage return; 2: text.
+                // 0: empty so far; 1: a carriage return; 2: text.
                 (b'\n', 0 | 1) => return Some(true),
                 (b'\n', _) => self.at = At::Trailer { line: 0 },
                 (b'\r', 0) => self.at = At::Trailer { line: 1 },
@@ -118,7 +118,7 @@ impl Chunks {
 mod tests {
     use super::*;
 
-    /// Content, bytes up to the end, and whether there was one; `None`: bad.
+    /// Content, bytes up to the end of the body, and whether the end was found; `None`: invalid.
     fn read(body: &[u8]) -> Option<(Vec<u8>, usize, bool)> {
         let (mut chunks, mut at, mut content) = (Chunks::new(), 0, Vec::new());
         while at < body.len() {

@@ -1,22 +1,22 @@
-//! A TCP connection: two directions, each in its own order, and each no further than what the other one has caused.
+//! A TCP connection: two directions, each read in order, and each no further than the other direction has caused.
 //!
-//! A packet says how much of the other direction its sender had (the acknowledgement). What it carries is read once all that
-//! has been: then a request is known when its response is read, however the two were captured. What does not come is waited
-//! for some time, in the time of packets.
+//! The acknowledgement of a packet tells how much of the other direction its sender had received. The payload is read
+//! after that part of the other direction: so a request is known when its response is read, in whatever order the two
+//! were captured. Missing bytes are waited for, for a limited time on the clock of the packets.
 
 use super::exchange::Exchanges;
 use super::parser::{Parser, Span};
 use super::segment::{FIN, RST, SYN, Segment};
 use super::stream::{Piece, Stream};
 
-/// After this time nothing is waited for that the receiver has acknowledged, or that is of a direction that has never
-/// shown itself.
+/// After this time the connection stops waiting for bytes that the receiver has acknowledged, and for a direction
+/// without any captured packet.
 pub const SOON_NS: u64 = 200_000_000;
-/// After this time nothing is waited for.
+/// After this time the connection stops waiting for any bytes.
 const LATE_NS: u64 = 3_000_000_000;
-/// Bytes that are held of one direction at most, what holding costs included.
+/// Maximum bytes that are held of one direction, including the overhead of holding them.
 const HELD_MOST: usize = 8 << 20;
-/// An acknowledgement that is further away than this makes no sense.
+/// An acknowledgement further away than this is ignored.
 const AWAY_MOST: u64 = 1 << 30;
 
 /// A connection.
@@ -26,20 +26,20 @@ pub struct Connection {
     parsers: [Parser; 2],
     /// Requests and responses.
     pub exchanges: Exchanges,
-    /// A RST has come.
+    /// Whether a RST was seen.
     pub reset: bool,
-    /// It is over; what still comes was sent again.
+    /// Whether it is over; later packets are retransmissions.
     pub over: bool,
-    /// Whether somebody will look at it ([`Connection::look`]).
+    /// Whether a call of [`Connection::look`] is scheduled.
     pub queued: bool,
-    /// Bytes that were sent again, in packets.
+    /// Retransmitted bytes, in packets.
     pub again: u64,
-    /// Bytes that its messages take at most before the oldest requests have to go.
+    /// Maximum memory of its messages before the oldest requests are evicted.
     messages_most: usize,
 }
 
 impl Connection {
-    /// Of which nothing has been seen, with messages of so many bytes at most.
+    /// A connection without packets, with messages of at most this many bytes.
     pub fn new(messages_most: usize) -> Connection {
         Connection {
             streams: [Stream::default(), Stream::default()],
@@ -53,7 +53,7 @@ impl Connection {
         }
     }
 
-    /// Memory that it takes beside itself, in bytes.
+    /// Memory in addition to the struct itself, in bytes.
     pub fn memory(&self) -> usize {
         let streams: usize = self.streams.iter().map(Stream::memory).sum();
         let parsers: usize = self.parsers.iter().map(Parser::memory).sum();
@@ -63,23 +63,23 @@ impl Connection {
     /// Whether a packet begins another connection between the same two ends.
     pub fn is_another(&self, dir: usize, segment: &Segment<'_>) -> bool {
         let stream = &self.streams[dir];
-        // The same SYN again, or late, is at the beginning of what was there.
+        // A repeated or late SYN has the sequence number of the existing connection.
         segment.flags & SYN != 0
             && stream.seen
             && stream.place(segment.seq.wrapping_add(1)) != stream.first_place()
     }
 
-    /// Bytes that were sent twice were not the same.
+    /// Whether retransmitted bytes differed from the first ones, since the last call.
     pub fn take_conflict(&mut self) -> bool {
         self.streams.iter_mut().fold(false, |any, stream| any | std::mem::take(&mut stream.conflict))
     }
 
-    /// What both directions have come to beside messages, since the last time.
+    /// Bytes outside of messages in both directions, since the last call.
     pub fn take_strays(&mut self) -> [super::parser::Strays; 2] {
         [0, 1].map(|dir| std::mem::take(&mut self.parsers[dir].strays))
     }
 
-    /// A packet of a direction, the `order`th of all.
+    /// Processes a packet of a direction; `order`: its number among all packets.
     pub fn packet(&mut self, dir: usize, segment: &Segment<'_>, order: u64, extra: &[Box<str>]) {
         if self.over {
             return;
@@ -117,7 +117,7 @@ impl Connection {
             if end <= self.streams[dir].next {
                 self.again += 1;
             } else if at > self.streams[dir].next + AWAY_MOST {
-                // Not of this connection.
+                // Not part of this connection.
             } else {
                 self.payload(dir, at, segment, order, extra);
             }
@@ -130,11 +130,11 @@ impl Connection {
         while self.exchanges.memory() > self.messages_most && self.exchanges.evict() {}
     }
 
-    /// Bytes of a direction that were captured, and stayed in the kernel: from this sequence number on, the last of them at
-    /// this time.
+    /// Processes captured bytes of a direction that stayed in the kernel: from this sequence number on, the last of
+    /// them at this time.
     pub fn offloaded(&mut self, dir: usize, seq: u32, len: u32, ts_ns: u64, order: u64, extra: &[Box<str>]) {
         let stream = &self.streams[dir];
-        // Of what is not known, the next packet is the beginning.
+        // An unknown direction begins with its next packet.
         if self.over || !stream.seen {
             return;
         }
@@ -163,7 +163,7 @@ impl Connection {
         let place = Span { ts_ns: segment.ts_ns, at, acked: self.acked(dir, segment.ack), begins: true };
         let ready = at == next && self.may_pass(dir, segment.ack, segment.data);
         if self.parsers[dir].is_adrift() && at >= next && self.streams[dir].is_empty() {
-            // Nothing of what is missing would be of use, and nothing is waited for.
+            // The missing bytes would not be used, and no packet is held.
             let head = matches!(
                 wirelane_bpf::http::first(segment.data),
                 wirelane_bpf::http::First::Response | wirelane_bpf::http::First::Short
@@ -179,7 +179,7 @@ impl Connection {
             self.deliver(dir, segment.data, segment.len, false, place, extra);
             return;
         }
-        // Of a body it is enough to know how long it is.
+        // Only the length of a body is needed.
         let indifferent = self.parsers[dir].indifferent();
         let whole = segment.data.len() == segment.len as usize;
         let hollow = whole && (at - next.min(at)).saturating_add(u64::from(segment.len)) <= indifferent;
@@ -195,19 +195,19 @@ impl Connection {
         self.streams[dir].hold(at, piece);
     }
 
-    /// How much of the other direction the sender of a packet had.
+    /// Position in the other direction that the sender of a packet has acknowledged.
     fn acked(&self, dir: usize, ack: Option<u32>) -> Option<u64> {
         let other = &self.streams[1 - dir];
         if other.seen { ack.map(|ack| other.place(ack)) } else { None }
     }
 
-    /// Whether all that the sender of a packet had, has been read.
+    /// Whether the other direction was read up to the position that the sender of a packet had received.
     fn may_pass(&self, dir: usize, ack: Option<u32>, data: &[u8]) -> bool {
         let other = &self.streams[1 - dir];
         let Some(ack) = ack else { return true };
         if !other.seen {
             use wirelane_bpf::http::{First, first};
-            // A request needs no other direction, and what is no HTTP does not either.
+            // A request does not depend on the other direction, and neither do bytes that are not HTTP.
             return self.exchanges.one_way
                 || self.exchanges.client == Some(dir)
                 || !matches!(first(data), First::Response | First::Short) && self.exchanges.client.is_none();
@@ -217,7 +217,7 @@ impl Connection {
         had <= there || had > there + AWAY_MOST || self.parsers[1 - dir].is_adrift() && other.is_empty()
     }
 
-    /// Reads what can be read.
+    /// Reads all that is ready.
     fn run(&mut self, extra: &[Box<str>]) {
         loop {
             let before = [self.streams[0].next, self.streams[1].next, self.ended()];
@@ -244,7 +244,7 @@ impl Connection {
         u64::from(self.streams[0].ended) + u64::from(self.streams[1].ended)
     }
 
-    /// Takes out the first piece of a direction, which is no further on than what was read.
+    /// Removes the first held piece of a direction, which begins at or before the current position.
     fn take(&mut self, dir: usize, extra: &[Box<str>]) {
         let Some((at, piece)) = self.streams[dir].take() else { return };
         self.streams[dir].since_ns = piece.ts_ns.max(self.streams[dir].since_ns);
@@ -256,7 +256,7 @@ impl Connection {
         self.deliver(dir, &piece.data, piece.len, piece.captured, place, extra);
     }
 
-    /// The next `len` bytes of a direction: these, and others that were captured or are missing.
+    /// Delivers the next `len` bytes of a direction: these, and others that were captured without data or are missing.
     fn deliver(
         &mut self,
         dir: usize,
@@ -283,7 +283,7 @@ impl Connection {
         }
     }
 
-    /// Waits no longer for the one thing that what came first waits for. False: nothing is held.
+    /// Stops waiting for the missing bytes before the piece that arrived first. False: no piece is held.
     fn force(&mut self, now_ns: u64, extra: &[Box<str>]) -> bool {
         let order = |dir: usize| self.streams[dir].first().map(|(_, piece)| piece.order);
         let dir = match (order(0), order(1)) {
@@ -304,7 +304,7 @@ impl Connection {
         true
     }
 
-    /// Whether something waits that nobody may ever bring.
+    /// Whether it waits for bytes that may never arrive.
     pub fn waits(&self) -> bool {
         let held = self.streams.iter().any(|stream| !stream.is_empty());
         let alone = self.streams.iter().any(|stream| stream.heard_more)
@@ -316,7 +316,7 @@ impl Connection {
                 || alone && !self.exchanges.one_way && self.exchanges.waits())
     }
 
-    /// It is this late: gives up what has been waited for long enough.
+    /// Advances the time: gives up bytes that were waited for long enough.
     pub fn look(&mut self, now_ns: u64, extra: &[Box<str>]) {
         let late =
             |stream: &Stream, ns: u64| !stream.is_empty() && now_ns.saturating_sub(stream.since_ns) >= ns;
@@ -341,7 +341,7 @@ impl Connection {
             }
             self.run(extra);
         }
-        // Whoever has ended will send no more.
+        // A direction that has ended sends no more bytes.
         for dir in [0, 1] {
             if self.streams[dir].ended && self.streams[1 - dir].is_empty() {
                 let client = self.exchanges.client == Some(dir);
@@ -350,13 +350,13 @@ impl Connection {
         }
     }
 
-    /// Whether both directions have ended and nothing is held, or it was reset.
+    /// Whether both directions have ended and no piece is held, or the connection was reset.
     pub fn has_ended(&self) -> bool {
         let held = self.streams.iter().any(|stream| !stream.is_empty());
         !held && (self.ended() == 2 || self.reset)
     }
 
-    /// It is over: reads what is held, and ends what has begun. Whether its ends have ended it themselves.
+    /// Ends the connection: reads the held pieces and ends open messages. Returns whether its ends closed it.
     pub fn finish(&mut self, now_ns: u64, extra: &[Box<str>]) -> bool {
         loop {
             self.run(extra);

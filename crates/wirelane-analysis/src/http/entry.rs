@@ -6,30 +6,30 @@ use wirelane_bpf::http::HttpHalf;
 use super::connection::Connection;
 use crate::flows::lists::{Link, Links};
 
-/// See the head of this file.
+/// An entry of the table: a connection with its key and its state in the table.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) key: FlowKey,
     pub(super) hash: u64,
     pub(super) connection: Connection,
-    /// Which packets of each direction have heads in them.
+    /// Per direction: state for finding packets with heads.
     pub(super) halves: [HttpHalf; 2],
-    /// Bytes that it takes, as was added to the sum.
+    /// Memory in bytes, as included in the sum of the table.
     pub(super) memory: usize,
     pub(super) last_ns: u64,
     pub(super) number: u64,
     pub(super) silence: Link,
-    /// Of the same place, the how manyth connection.
+    /// Number of connections that have used this index before.
     pub(super) generation: u32,
     pub(super) free: bool,
     pub(super) counted: bool,
-    /// It is known to be something else that carries HTTP.
+    /// Whether it carries TLS or HTTP/2, which is not read.
     pub(super) sealed: bool,
-    /// Bytes that were sent twice were not the same, since the last transaction.
+    /// Whether retransmitted bytes differed from the first ones since the last transaction.
     pub(super) conflict: bool,
 }
 
-/// The links of entries by how long they have been silent.
+/// Links of entries in order of idle time.
 pub(super) struct Silences<'a>(pub(super) &'a mut [Entry]);
 
 impl Links for Silences<'_> {

@@ -1,5 +1,5 @@
-//! Which response answers which request, of one connection: in order (RFC 9112, 9.3.2), and after a loss by what had been
-//! acknowledged when the request was sent.
+//! Assignment of responses to requests in a connection: in order (RFC 9112, 9.3.2), and after a loss by the position
+//! that was acknowledged when the request was sent.
 
 use std::collections::VecDeque;
 
@@ -8,13 +8,13 @@ use super::transaction::{Mark, Marks, Message};
 /// One half of an exchange.
 #[derive(Debug)]
 enum Slot {
-    /// It may still come.
+    /// Expected.
     Awaited,
-    /// Its head has been read.
+    /// Its head was read.
     Begun,
-    /// It is whole, or as much of it as there will be.
+    /// Complete, or as complete as it will be.
     Done(Box<Message>),
-    /// It will not come.
+    /// It will not arrive.
     Never,
 }
 
@@ -31,75 +31,75 @@ impl Slot {
     }
 }
 
-/// A request and its response, as far as they are there.
+/// A request and its response, as far as they are known.
 #[derive(Debug)]
 struct Exchange {
     request: Slot,
     response: Slot,
     method: Box<[u8]>,
-    /// Of the request: how much of the other direction its sender had when it was sent, where that is known.
+    /// For a request: position of the other direction that its sender had received, if known.
     acked: Option<u64>,
-    /// Of a response without a request: where it begins.
+    /// For a response without a request: position of its first byte.
     begins: u64,
     informational: u32,
 }
 
-/// An exchange that is over.
+/// A finished exchange.
 #[derive(Debug)]
 pub struct Finished {
     /// The request.
     pub request: Option<Message>,
     /// The final response.
     pub response: Option<Message>,
-    /// Responses of status 1xx before it.
+    /// Number of 1xx responses before it.
     pub informational: u32,
-    /// What is to be known of it, or of one of the two.
+    /// Marks of the exchange and of both messages.
     pub marks: Marks,
 }
 
-/// The exchanges of a connection that are not over.
+/// Unfinished exchanges of a connection.
 #[derive(Debug, Default)]
 pub struct Exchanges {
-    /// Which direction is the client's; `None`: no head has been seen.
+    /// Direction of the client; `None`: no head was seen.
     pub client: Option<usize>,
-    /// Behind what has been read, the connection is no HTTP any more.
+    /// Whether the connection is not HTTP any more after the current position.
     pub tunnel: bool,
-    /// Bytes were missing: order alone does not say any more what answers what.
+    /// Whether bytes were missing, so that order alone does not assign responses to requests.
     pub lossy: bool,
-    /// Only one direction is there: nothing waits for the other one.
+    /// Whether only one direction was captured, so that no message waits for the other one.
     pub one_way: bool,
-    /// Requests whose heads have been read, and responses but those of status 1xx.
+    /// Number of heads of requests, and of responses except 1xx.
     pub heads: (u64, u64),
-    /// Responses of status 1xx.
+    /// Number of 1xx responses.
     pub informational: u64,
     queue: VecDeque<Exchange>,
-    /// Requests that had to go before they were answered.
+    /// Number of requests that were evicted before their response.
     skipped: u64,
     memory: usize,
-    /// Responses of status 1xx before any request.
+    /// Number of 1xx responses before any request.
     early: u32,
-    /// Responses that await a request.
+    /// Number of responses without a request so far.
     orphans: usize,
 }
 
 impl Exchanges {
-    /// Memory that messages take, in bytes.
+    /// Memory of messages, in bytes.
     pub fn memory(&self) -> usize {
         self.memory + self.queue.capacity() * size_of::<Exchange>()
     }
 
-    /// Whether something waits for the other direction.
+    /// Whether a message waits for the other direction.
     pub fn waits(&self) -> bool {
         self.queue.iter().any(|exchange| {
             matches!(exchange.request, Slot::Awaited) || matches!(exchange.response, Slot::Awaited)
         })
     }
 
-    /// The head of a request. `acked`: how much of the other direction its sender had.
+    /// Adds the head of a request. `acked`: position of the other direction that its sender had received.
     pub fn request_begun(&mut self, method: &[u8], acked: Option<u64>) {
         self.heads.0 += 1;
-        // A response may have come before, where the two directions were captured out of order. One that the
-        // client had when it asked, answers something else.
+        // The response may precede the request if the two directions were captured out of order. A response that the
+        // client had received before belongs to another request.
         let mut queue = self.queue.iter_mut();
         while self.orphans > 0 {
             let Some(exchange) = queue.next() else { break };
@@ -124,7 +124,7 @@ impl Exchanges {
         });
     }
 
-    /// The request that has begun is over.
+    /// Completes the open request.
     pub fn request_done(&mut self, message: Message) {
         let open = self.queue.iter_mut().rev().find(|exchange| matches!(exchange.request, Slot::Begun));
         if let Some(exchange) = open {
@@ -136,7 +136,7 @@ impl Exchanges {
         }
     }
 
-    /// A response of status 1xx.
+    /// Adds a 1xx response.
     pub fn interim(&mut self) {
         self.informational += 1;
         match self.queue.iter_mut().find(|exchange| matches!(exchange.response, Slot::Awaited)) {
@@ -145,8 +145,8 @@ impl Exchanges {
         }
     }
 
-    /// The head of a final response that begins at this place of its direction: the method that was asked for, where it
-    /// is known.
+    /// Adds the head of a final response that begins at this position of its direction; returns the method of its
+    /// request, if known.
     pub fn response_begun(&mut self, begins: u64) -> Option<Box<[u8]>> {
         self.heads.1 += 1;
         let mut alone = self.skipped > 0;
@@ -157,7 +157,7 @@ impl Exchanges {
         let lossy = self.lossy;
         let first = self.queue.iter_mut().find(|exchange| matches!(exchange.response, Slot::Awaited));
         match first {
-            // Sent by somebody who had this response already: it answers something that was lost.
+            // The client had this response when it sent the request: the response belongs to a request that was lost.
             Some(exchange) if lossy && exchange.acked.is_some_and(|acked| acked > begins) => alone = true,
             Some(exchange) if !alone => {
                 exchange.response = Slot::Begun;
@@ -174,14 +174,14 @@ impl Exchanges {
             informational: std::mem::take(&mut self.early),
         };
         self.orphans += usize::from(matches!(orphan.request, Slot::Awaited));
-        // In front of what it does not answer.
+        // Before the requests that it does not answer.
         let at = self.queue.iter().position(|exchange| matches!(exchange.response, Slot::Awaited));
         self.queue.insert(at.filter(|_| alone).unwrap_or(self.queue.len()), orphan);
         None
     }
 
-    /// After a loss: a request that was sent before another one, whose sender had more, was answered in what is missing, if
-    /// that other one is not younger than this response.
+    /// After a loss: if a later request acknowledged more, and that request is not newer than this response, then the
+    /// response to an earlier request is missing.
     fn realign(&mut self, begins: u64) {
         let awaits = |exchange: &&mut Exchange| matches!(exchange.response, Slot::Awaited);
         let acked = |exchange: &Exchange| exchange.acked.filter(|acked| *acked <= begins);
@@ -194,7 +194,7 @@ impl Exchanges {
         }
     }
 
-    /// The response that has begun is over.
+    /// Completes the open response.
     pub fn response_done(&mut self, message: Message) {
         let open = self.queue.iter_mut().find(|exchange| matches!(exchange.response, Slot::Begun));
         if let Some(exchange) = open {
@@ -203,7 +203,7 @@ impl Exchanges {
         }
     }
 
-    /// Nothing more comes from the server (`requests`), or from the client (`responses`).
+    /// Stops waiting for the server (`requests`), or for the client (`responses`).
     pub fn give_up(&mut self, requests: bool, responses: bool) {
         for exchange in &mut self.queue {
             if requests && matches!(exchange.response, Slot::Awaited) {
@@ -216,8 +216,8 @@ impl Exchanges {
         }
     }
 
-    /// The oldest request without an answer has to go: its response, if it comes, is one without a request. False: there is
-    /// none.
+    /// Evicts the oldest request without a response: if its response arrives, it has no request. False: there are no
+    /// such requests.
     pub fn evict(&mut self) -> bool {
         let oldest = self.queue.iter_mut().find(|exchange| {
             matches!((&exchange.request, &exchange.response), (Slot::Done(_), Slot::Awaited))
@@ -232,7 +232,7 @@ impl Exchanges {
         true
     }
 
-    /// The next exchange that is over, in order.
+    /// Removes the next finished exchange, in order.
     pub fn pop(&mut self) -> Option<Finished> {
         let front = self.queue.front()?;
         if !front.request.is_decided() || !front.response.is_decided() {
@@ -240,13 +240,13 @@ impl Exchanges {
         }
         let Exchange { request, response, informational, .. } = self.queue.pop_front()?;
         if self.queue.is_empty() {
-            // What once was a long queue.
+            // Memory of a formerly long queue.
             self.queue.shrink_to(8);
         }
         let (request, response) = (request.take(), response.take());
         let mut marks = Marks::default();
         for message in [&request, &response].into_iter().flatten() {
-            // That of one that had to go was given back then.
+            // The memory of an evicted message was subtracted when it was evicted.
             if !message.marks.has(Mark::Evicted) {
                 self.memory = self.memory.saturating_sub(message.memory());
             }

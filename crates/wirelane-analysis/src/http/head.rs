@@ -1,4 +1,4 @@
-//! Heads: what they say, and how long the body behind them is (RFC 9112, sections 2, 3, 4 and 6).
+//! Heads: their fields, and the length of the body after them (RFC 9112, sections 2, 3, 4 and 6).
 
 use httparse::{EMPTY_HEADER, Header, ParserConfig, Status};
 
@@ -6,36 +6,36 @@ use wirelane_bpf::http::HEAD_MOST;
 
 use super::transaction::{Mark, Marks, Message, fields};
 
-/// Bytes of a line that are kept.
+/// Maximum stored bytes of a line.
 const LINE_MOST: usize = 16 << 10;
-/// Fields that most heads have at most.
+/// Maximum number of fields of most heads.
 const FEW: usize = 64;
 
-/// Who sends in a direction.
+/// Role of the sender in a direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Requests.
+    /// Sends requests.
     Client,
-    /// Responses.
+    /// Sends responses.
     Server,
 }
 
-/// How long a body is.
+/// Framing of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
-    /// So many bytes; 0: there is none.
+    /// This many bytes; 0: no body.
     Length(u64),
-    /// In chunks.
+    /// Chunked.
     Chunked,
     /// Up to the end of the connection.
     UntilClose,
-    /// Nobody knows: up to the next packet that begins a head.
+    /// Unknown: up to the next packet that begins with a head.
     Unknown,
-    /// What follows is no HTTP.
+    /// The following bytes are not HTTP.
     Tunnel,
 }
 
-/// What fields say of the body, and of what follows.
+/// Fields that determine the framing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Lengths {
     stated: Option<u64>,
@@ -52,7 +52,7 @@ enum Coding {
     Other,
 }
 
-/// Whether a first line, without its end, is one of HTTP/1.
+/// Whether a first line, without its end, is a line of HTTP/1.
 pub fn is_line(line: &[u8], role: Role) -> bool {
     match role {
         Role::Server => {
@@ -67,9 +67,8 @@ pub fn is_line(line: &[u8], role: Role) -> bool {
     }
 }
 
-/// Reads a head, or the beginning of one: what is wrong at the end of `bytes` says nothing then (`broken`, and where there
-/// are as many bytes as are kept). `extra`: names of fields that are kept beside
-/// [`fields::KEPT`], in lower case.
+/// Parses a head, or the beginning of one: then (`broken`, or as many bytes as the limit) a fault at the end of `bytes`
+/// is ignored. `extra`: names of fields that are stored in addition to [`fields::KEPT`], in lower case.
 pub fn read(bytes: &[u8], role: Role, broken: bool, extra: &[Box<str>]) -> (Message, Lengths) {
     let cut = broken || bytes.len() >= HEAD_MOST;
     let mut message = Message { minor: 255, ..Message::default() };
@@ -110,7 +109,7 @@ pub fn read(bytes: &[u8], role: Role, broken: bool, extra: &[Box<str>]) -> (Mess
     (message, lengths)
 }
 
-/// The words of the first line.
+/// Splits the first line into its words.
 fn words(message: &mut Message, role: Role) {
     let line = message.line.trim_ascii_end();
     let minor = |version: &[u8]| match version {
@@ -143,7 +142,7 @@ fn split(line: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-/// Whether httparse takes the first line as it is.
+/// Whether httparse accepts the first line.
 fn is_strict(line: &[u8], role: Role) -> bool {
     let mut none = [];
     let head = [line, b"\r\n"].concat();
@@ -160,7 +159,7 @@ fn is_strict(line: &[u8], role: Role) -> bool {
     }
 }
 
-/// Gives each field of these lines to `each`, as far as they are whole. False: some of the lines are no fields.
+/// Calls `each` for each complete field of these lines. False: some lines are not valid fields.
 fn each_field(lines: &[u8], mut each: impl FnMut(&str, &[u8])) -> bool {
     let mut few = [EMPTY_HEADER; FEW];
     let mut give = |headers: &[Header<'_>]| {
@@ -173,10 +172,10 @@ fn each_field(lines: &[u8], mut each: impl FnMut(&str, &[u8])) -> bool {
             give(headers);
             return true;
         }
-        // It may still be good: more fields, or a head that was cut.
+        // It may still be valid: more fields, or a truncated head.
         Ok(Status::Partial) | Err(_) => {}
     }
-    // Line by line: whatever is wrong with one is no reason to know nothing of the others.
+    // Line by line: a fault in one line does not affect the others.
     let mut good = true;
     for line in lines.split_inclusive(|byte| *byte == b'\n') {
         if matches!(line, b"\r\n" | b"\n") {
@@ -186,7 +185,7 @@ fn each_field(lines: &[u8], mut each: impl FnMut(&str, &[u8])) -> bool {
         let whole = [line, b"\r\n"].concat();
         match httparse::parse_headers(&whole, &mut one) {
             Ok(Status::Complete((_, headers))) => give(headers),
-            // A value with bytes in it that no value has: it was sent, and is logged. What its name means counts no less.
+            // The value has bytes that are not allowed: it was sent, so it is logged, and its name still counts.
             _ => {
                 good = false;
                 let colon = line.iter().position(|byte| *byte == b':');
@@ -197,17 +196,17 @@ fn each_field(lines: &[u8], mut each: impl FnMut(&str, &[u8])) -> bool {
             }
         }
     }
-    // No empty line: it was cut.
+    // No empty line: the head is truncated.
     good
 }
 
-/// Whether it is the name of a field (RFC 9110, 5.1).
+/// Whether it is a valid field name (RFC 9110, 5.1).
 fn is_name(name: &str) -> bool {
     let sign = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     !name.is_empty() && name.bytes().all(sign)
 }
 
-/// Puts blanks in place of line ends behind which a line goes on (RFC 9112, 5.2). Whether there were any.
+/// Replaces the line ends of folded lines by blanks (RFC 9112, 5.2). Returns whether there were any.
 fn unfold(lines: &mut [u8]) -> bool {
     let mut folded = false;
     for at in 0..lines.len() {
@@ -224,7 +223,7 @@ fn unfold(lines: &mut [u8]) -> bool {
 
 fn note(marks: &mut Marks, lengths: &mut Lengths, name: &str, value: &[u8]) {
     if name.eq_ignore_ascii_case("content-length") {
-        // A list of one number, several times, is that number (RFC 9110, 8.6).
+        // A list that repeats one number counts as that number (RFC 9110, 8.6).
         for number in value.split(|byte| *byte == b',') {
             match (length(number.trim_ascii()), lengths.stated) {
                 (Some(length), None) => lengths.stated = Some(length),
@@ -244,7 +243,7 @@ fn note(marks: &mut Marks, lengths: &mut Lengths, name: &str, value: &[u8]) {
     }
 }
 
-/// Digits, below 2^63.
+/// A decimal number below 2^63.
 fn length(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return None;
@@ -253,11 +252,11 @@ fn length(digits: &[u8]) -> Option<u64> {
     digits.iter().try_fold(0, digit).filter(|length| *length < 1 << 63)
 }
 
-/// The body behind a request's head (RFC 9112, 6.3).
+/// Framing of the body after the head of a request (RFC 9112, 6.3).
 pub fn of_request(message: &mut Message, lengths: Lengths) -> Framing {
     match (lengths.coding, lengths.stated) {
         (Coding::None, _) if lengths.length_bad => Framing::Unknown,
-        // Where the head was cut, what is missing may say more.
+        // The missing part of a truncated head may contain framing fields.
         (Coding::None, None) if message.marks.has(Mark::HeadCut) => Framing::Unknown,
         (Coding::None, length) => Framing::Length(length.unwrap_or(0)),
         (Coding::Chunked, length) => {
@@ -273,7 +272,7 @@ pub fn of_request(message: &mut Message, lengths: Lengths) -> Framing {
     }
 }
 
-/// The body behind a response's head. `method`: what was asked, where that is known.
+/// Framing of the body after the head of a response. `method`: method of the request, if known.
 pub fn of_response(message: &mut Message, lengths: Lengths, method: Option<&[u8]>) -> Framing {
     match message.status {
         101 => return Framing::Tunnel,

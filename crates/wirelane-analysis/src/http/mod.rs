@@ -1,4 +1,4 @@
-//! HTTP/1 transactions: requests with their responses, of any port (RFC 9110, RFC 9112).
+//! HTTP/1 transactions: requests with their responses, on any port (RFC 9110, RFC 9112).
 //!
 //! ```text
 //! Record -> headers -> HttpTable: Connection -> Stream -> Parser -> Exchanges -> Transaction -> logs
@@ -6,22 +6,23 @@
 //!           (bpf/lib)       directions                        which
 //! ```
 //!
-//! One table for each worker; steering by flow brings both directions of a connection to the same one. A connection is HTTP
-//! once a head has been seen in it: at its beginning, or where a packet begins with one (`bpf/lib/http.h`, the same
-//! functions that a kernel's selection would run). From there on heads and bodies follow each other by their lengths.
+//! One table for each worker; steering by flow brings both directions of a connection to the same one. A connection is
+//! HTTP once a head was seen in it: at its beginning, or in a packet that begins with one (`bpf/lib/http.h`, the
+//! functions that the kernel's selection also runs). After that, heads and bodies follow each other by their lengths.
 //!
 //! # What is missing
-//! Bodies are counted by sequence numbers, also where they were not captured. What is missing within a head, or at the end
-//! of a body, costs the direction its place: it goes on with the next packet that begins with a head, which is marked
-//! ([`Mark::Resynchronised`]). What answers what is then decided by what had been acknowledged.
+//! Bodies are counted by sequence numbers, even if they were not captured. Bytes that are missing within a head, or at
+//! the end of a body, make the parser lose its position in that direction: it continues with the next packet that
+//! begins with a head, which is marked ([`Mark::Resynchronised`]). Responses are then assigned to requests by
+//! acknowledgements.
 //!
 //! # Memory
-//! Connections, what is held of them until it is in order, heads, and transactions that wait for an answer take no more than
-//! they are given. Where that is used up, connections that are over go first, then those that have been silent longest:
-//! their transactions are handed out, and marked ([`Mark::Evicted`]).
+//! Connections, the pieces that are held until they are in order, heads, and transactions that wait for a response have
+//! a common memory limit. When it is reached, finished connections are evicted first, then those that were idle
+//! longest: their transactions are handed out and marked ([`Mark::Evicted`]).
 //!
 //! # Sums
-//! Every packet is in one of five counts, and every head that was read is in exactly one transaction
+//! Every packet is in one of five counters, and every head that was read is in exactly one transaction
 //! ([`Totals::balance`]).
 mod chunks;
 mod connection;

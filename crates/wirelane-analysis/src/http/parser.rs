@@ -9,16 +9,16 @@ use super::exchange::Exchanges;
 use super::head::Role;
 use super::transaction::{Mark, Message};
 
-/// Where bytes are.
+/// Position and time of bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Span {
     /// Time of their packet.
     pub ts_ns: u64,
-    /// Of the first one, in its direction.
+    /// Position of the first byte in its direction.
     pub at: u64,
-    /// How much of the other direction their sender had.
+    /// Position of the other direction that the sender had received.
     pub acked: Option<u64>,
-    /// Whether they begin where their packet does.
+    /// Whether they begin at the start of a packet.
     pub begins: bool,
 }
 
@@ -26,10 +26,10 @@ pub struct Span {
 #[derive(Debug)]
 struct Head {
     bytes: Vec<u8>,
-    /// All of its bytes, also those beyond [`HEAD_MOST`], which are not kept.
+    /// All of its bytes, including those beyond [`HEAD_MOST`], which are not stored.
     total: u64,
     line: Line,
-    /// Whether its first line has been looked at.
+    /// Whether its first line was checked.
     checked: bool,
     /// Bytes that were searched for the end of the first line, so that a head in small segments takes linear time.
     searched: usize,
@@ -38,30 +38,31 @@ struct Head {
 
 #[derive(Debug)]
 enum State {
-    /// A head may begin here. `sync`: nothing else can, as this is the beginning of the connection or the end of a message.
-    Open { bytes: [u8; 8], count: usize, sync: bool, place: Option<Span> },
-    /// Within a head.
+    /// A head may begin here. `sync`: no other bytes can, as this is the start of the connection or the end of a
+    /// message.
+    Open { bytes: [u8; 8], count: usize, sync: bool, place: Option<Place> },
+    /// In a head.
     Head(Box<Head>),
-    /// In a body of which so many bytes are left.
+    /// In a body with this many remaining bytes.
     Length(u64),
-    /// In a body in chunks.
+    /// In a chunked body.
     Chunks(Chunks),
     /// In a body that ends with the connection.
     UntilClose,
-    /// Nowhere known: a packet that begins with a head brings it back.
+    /// Position unknown: a packet that begins with a head ends this state.
     Adrift,
-    /// No HTTP any more.
+    /// Not HTTP any more.
     Tunnel,
 }
 
-/// What a direction has come to beside its messages, in bytes of it.
+/// Bytes of a direction outside of messages.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Strays {
-    /// Where a head was expected, and something else was there; and what follows, until there is a head.
+    /// Other bytes than the expected head, and those after them up to the next head.
     pub unknown: u64,
-    /// Behind CONNECT and upgrades.
+    /// Bytes after CONNECT and upgrades.
     pub tunnel: u64,
-    /// Not captured, outside of messages.
+    /// Bytes that were not captured, outside of messages.
     pub lost: u64,
 }
 
@@ -69,39 +70,39 @@ pub struct Strays {
 #[derive(Debug)]
 pub struct Parser {
     state: State,
-    /// The message whose body is being read.
+    /// Message whose body is being read.
     message: Option<Box<Message>>,
-    /// Whether it answers a request that is not known.
+    /// Whether it answers an unknown request.
     orphan: bool,
-    /// Bytes are missing since the last head.
+    /// Whether bytes are missing since the last head.
     lost: bool,
-    /// The last time that is known.
+    /// Latest known time.
     ts_ns: u64,
     dir: usize,
-    /// See [`Strays`]; taken out by whoever adds them up.
+    /// See [`Strays`]; reset by the caller that sums them up.
     pub strays: Strays,
 }
 
 impl Parser {
-    /// Of direction `dir`; `sync`: from its beginning on.
+    /// Parser of direction `dir`; `sync`: from its start.
     pub fn new(dir: usize, sync: bool) -> Parser {
         let state = if sync { open(true) } else { State::Adrift };
         let strays = Strays::default();
         Parser { state, message: None, orphan: false, lost: false, ts_ns: 0, dir, strays }
     }
 
-    /// Memory of the head that is being read, in bytes.
+    /// Memory of the current head and message, in bytes.
     pub fn memory(&self) -> usize {
         let head = if let State::Head(head) = &self.state { head.bytes.capacity() } else { 0 };
         head + self.message.as_ref().map_or(0, |message| message.memory())
     }
 
-    /// Whether what comes next is of no use unless a packet begins with a head.
+    /// Whether the next bytes are ignored unless a packet begins with a head.
     pub fn is_adrift(&self) -> bool {
         matches!(self.state, State::Tunnel) || matches!(self.state, State::Adrift) && self.message.is_none()
     }
 
-    /// How many of the next bytes are of a body, so that it does not matter what they are.
+    /// Number of the next bytes that belong to a body, so that their values do not matter.
     pub fn indifferent(&self) -> u64 {
         match &self.state {
             _ if self.orphan => 0,
@@ -116,8 +117,8 @@ impl Parser {
         exchanges.client.map(|client| if client == self.dir { Role::Client } else { Role::Server })
     }
 
-    /// These bytes come next.
-    pub fn data(&mut self, bytes: &[u8], place: Span, exchanges: &mut Exchanges, extra: &[Box<str>]) {
+    /// Processes the next bytes.
+    pub fn data(&mut self, bytes: &[u8], place: Place, exchanges: &mut Exchanges, extra: &[Box<str>]) {
         let (mut bytes, mut place) = (bytes, place);
         self.ts_ns = place.ts_ns;
         if exchanges.tunnel && !matches!(self.state, State::Tunnel) {
@@ -186,8 +187,8 @@ impl Parser {
         }
     }
 
-    /// So many bytes come next that were captured and are not here: no more than [`Parser::indifferent`] said, unless
-    /// things have changed since.
+    /// Skips this many bytes that were captured but are not available: at most [`Parser::indifferent`], unless the
+    /// state has changed since.
     pub fn pass(&mut self, bytes: u64, ts_ns: u64, exchanges: &mut Exchanges) {
         self.ts_ns = ts_ns;
         match &mut self.state {
@@ -211,7 +212,7 @@ impl Parser {
         }
     }
 
-    /// So many bytes are missing.
+    /// Skips this many missing bytes.
     pub fn gap(&mut self, bytes: u64, exchanges: &mut Exchanges, extra: &[Box<str>]) {
         if bytes == 0 {
             return;
@@ -245,7 +246,7 @@ impl Parser {
                 self.content(within);
                 self.missing(within);
                 if bytes > within {
-                    // How much of it was packing, or of other messages, nobody knows.
+                    // The share of chunk framing and of other messages is unknown.
                     self.content(bytes - within);
                     self.missing(bytes - within);
                     self.state = State::Adrift;
@@ -279,7 +280,7 @@ impl Parser {
         }
     }
 
-    /// The direction has ended here; `whole`: by a FIN, so that a body that ends with the connection is whole.
+    /// Ends the direction; `whole`: by a FIN, so that a body that ends with the connection is complete.
     pub fn finish(&mut self, whole: bool, exchanges: &mut Exchanges, extra: &[Box<str>]) {
         let broken = matches!(self.state, State::Head(_));
         self.break_head(exchanges, extra);
@@ -299,7 +300,7 @@ impl Parser {
         }
     }
 
-    /// What follows is no HTTP.
+    /// Treats all following bytes as not HTTP.
     pub fn tunnel(&mut self, exchanges: &mut Exchanges) {
         if self.message.is_some() {
             self.end(exchanges);
@@ -307,7 +308,7 @@ impl Parser {
         self.state = State::Tunnel;
     }
 
-    /// A packet begins: where nothing better is known, a head may.
+    /// Start of a packet: a head may begin here unless the position is known.
     fn packet_begins(&mut self, bytes: &[u8], exchanges: &mut Exchanges) {
         let lost = match self.state {
             State::Adrift => true,
@@ -329,8 +330,8 @@ impl Parser {
         }
     }
 
-    /// Gathers what may begin a head.
-    fn open(&mut self, data: &[u8], here: Span, exchanges: &mut Exchanges) -> usize {
+    /// Collects bytes that may begin a head.
+    fn open(&mut self, data: &[u8], here: Place, exchanges: &mut Exchanges) -> usize {
         let role = self.role(exchanges);
         let State::Open { bytes, count, sync, place } = &mut self.state else { return data.len() };
         for (at, byte) in data.iter().enumerate() {
@@ -347,7 +348,7 @@ impl Parser {
                 (First::Request, None | Some(Role::Client))
                 | (First::Response, None | Some(Role::Server)) => true,
                 (First::Short, _) => continue,
-                // Where nothing else can be, a method may be any word: the line tells.
+                // Where only a head is possible, a method may be any word: the whole line decides.
                 (_, None | Some(Role::Client)) if *sync && is_token(begun) => {
                     if *count < 8 && !begun.contains(&b' ') {
                         continue;
@@ -408,7 +409,7 @@ impl Parser {
         self.mark(if client { Mark::RequestUnfinished } else { Mark::ResponseUnfinished });
     }
 
-    /// The message is over.
+    /// Completes the message.
     fn end(&mut self, exchanges: &mut Exchanges) {
         self.state = if exchanges.tunnel { State::Tunnel } else { open(true) };
         self.orphan = false;
@@ -425,7 +426,7 @@ fn open(sync: bool) -> State {
     State::Open { bytes: [0; 8], count: 0, sync, place: None }
 }
 
-/// Whether it may begin a method: letters, digits and some signs, then perhaps a blank (RFC 9110, 5.6.2).
+/// Whether these bytes may begin a method: letters, digits and some signs, then perhaps a blank (RFC 9110, 5.6.2).
 fn is_token(begun: &[u8]) -> bool {
     let method = begun.split(|byte| *byte == b' ').next().unwrap_or_default();
     !method.is_empty()

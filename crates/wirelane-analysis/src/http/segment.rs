@@ -2,7 +2,7 @@
 
 use wirelane::{Ip, Record, ip_flags, l3};
 
-/// TCP's flags.
+/// TCP flags.
 pub const FIN: u8 = 0x01;
 /// See [`FIN`].
 pub const SYN: u8 = 0x02;
@@ -12,25 +12,25 @@ const ACK: u8 = 0x10;
 
 const NO_OFFSET: u16 = 0xffff;
 
-/// A segment of TCP.
+/// A TCP segment.
 #[derive(Clone, Copy, Debug)]
 pub struct Segment<'a> {
-    /// Its sequence number.
+    /// Sequence number.
     pub seq: u32,
-    /// What its sender had of the other direction.
+    /// Acknowledgement number.
     pub ack: Option<u32>,
-    /// TCP's flags.
+    /// TCP flags.
     pub flags: u8,
-    /// Bytes of its payload.
+    /// Payload bytes.
     pub len: u32,
-    /// Of these, the first that were captured: all, or fewer.
+    /// Captured payload: all of it, or its first part.
     pub data: &'a [u8],
-    /// Its time in UTC nanoseconds.
+    /// UTC time in nanoseconds.
     pub ts_ns: u64,
 }
 
 impl<'a> Segment<'a> {
-    /// Of a datagram that came in fragments, from the TCP header on; `ip` gets what is in that.
+    /// Segment from a reassembled datagram, from the TCP header on; sets the TCP fields of `ip`.
     pub fn of_datagram(datagram: &'a [u8], ip: &mut Ip, ts_ns: u64) -> Option<Segment<'a>> {
         let header = datagram.first_chunk::<20>()?;
         let word =
@@ -46,16 +46,16 @@ impl<'a> Segment<'a> {
         Some(Segment { seq: ip.tcp_seq, ack, flags: ip.tcp_flags, len, data, ts_ns })
     }
 
-    /// Of a record with these chosen headers; `None`: it is none of TCP, or none that is whole.
+    /// Segment of a record with these headers; `None`: not TCP, or incomplete.
     pub fn of(record: &Record<'a>, ip: &Ip, ts_ns: u64) -> Option<Segment<'a>> {
         let tcp = ip.l3 != l3::NONE && ip.proto == 6 && ip.flags & ip_flags::TCP != 0;
-        // A fragment has a part of a segment, and does not say where the segment ends: [`Segment::of_datagram`].
+        // A fragment has only a part of a segment, and its end is unknown: see [`Segment::of_datagram`].
         if !tcp || ip.flags & ip_flags::FRAGMENT != 0 || ip.payload_off == NO_OFFSET {
             return None;
         }
         let from = usize::from(ip.payload_off);
         let wire = record.wire_len() as usize;
-        // Padding behind the datagram is no payload. A jumbogram says no length.
+        // Padding after the datagram is not payload. A jumbogram has no length field.
         let stated = match ip.l3_len {
             0 => wire,
             len => usize::from(ip.l3_off) + len as usize,

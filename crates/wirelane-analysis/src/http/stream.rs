@@ -2,53 +2,53 @@
 
 use std::collections::BTreeMap;
 
-/// Where a direction begins: bytes before what was seen first have places, too.
+/// Start position of a direction: bytes before the first captured one have positions, too.
 const BEGIN: u64 = 1 << 40;
-/// What a piece that is held takes beside its bytes.
+/// Overhead of a held piece in bytes.
 const PIECE: usize = 128;
 
-/// What is held of a packet.
+/// A held piece of a packet.
 #[derive(Debug)]
 pub struct Piece {
-    /// Bytes of the stream.
+    /// Length in the stream in bytes.
     pub len: u32,
-    /// These, as far as they were captured and are needed.
+    /// Its bytes, as far as they were captured and are needed.
     pub data: Box<[u8]>,
-    /// They were captured, though `data` may not have them.
+    /// Whether the bytes were captured, even if `data` does not have them.
     pub captured: bool,
-    /// Its time.
+    /// Time of the packet.
     pub ts_ns: u64,
-    /// Its acknowledgement.
+    /// Acknowledgement number.
     pub ack: Option<u32>,
-    /// The packet's number, in the order of arrival.
+    /// Number of the packet, in order of arrival.
     pub order: u64,
-    /// Whether it begins where its packet does.
+    /// Whether it begins at the start of the packet.
     pub begins: bool,
 }
 
 /// One direction.
 #[derive(Debug, Default)]
 pub struct Stream {
-    /// Whether there has been any packet of it.
+    /// Whether any packet of it was seen.
     pub seen: bool,
-    /// The place behind all that has been taken out.
+    /// Position after all bytes that were taken.
     pub next: u64,
     next_seq: u32,
     held: BTreeMap<u64, Piece>,
     bytes: usize,
-    /// The place of its end.
+    /// Position of its end.
     pub fin: Option<u64>,
-    /// Whether all up to its end has been taken out.
+    /// Whether all bytes up to the end were taken.
     pub ended: bool,
-    /// The furthest place that the receiver has acknowledged.
+    /// Highest position that the receiver acknowledged.
     pub acked: u64,
-    /// Since when nothing could be taken out, although something is held.
+    /// Time since which pieces are held and none could be taken.
     pub since_ns: u64,
-    /// Bytes that are here twice were not the same.
+    /// Whether retransmitted bytes differed from the first ones.
     pub conflict: bool,
-    /// What it has acknowledged first of a direction that has not shown itself.
+    /// First acknowledgement number for a direction without packets.
     heard: Option<u32>,
-    /// It has acknowledged more of it since: the other direction goes another way.
+    /// Whether it has acknowledged more since: the other direction takes another path.
     pub heard_more: bool,
 }
 
@@ -58,44 +58,44 @@ impl Stream {
         *self = Stream { seen: true, next: BEGIN, next_seq: seq, acked: BEGIN, ..Stream::default() };
     }
 
-    /// The place of its first byte.
+    /// Position of the first byte.
     pub fn first_place(&self) -> u64 {
         BEGIN
     }
 
-    /// The place of a sequence number, which is less than 2 GiB away.
+    /// Position of a sequence number, which is less than 2 GiB away.
     pub fn place(&self, seq: u32) -> u64 {
         self.next.saturating_add_signed(i64::from(seq.wrapping_sub(self.next_seq) as i32))
     }
 
-    /// Takes it on to this place.
+    /// Advances to this position.
     pub fn advance(&mut self, to: u64) {
         self.next_seq = self.next_seq.wrapping_add((to - self.next) as u32);
         self.next = to;
     }
 
-    /// It acknowledges something of a direction that has not shown itself.
+    /// Notes an acknowledgement for a direction without packets.
     pub fn hears(&mut self, ack: u32) {
         let first = *self.heard.get_or_insert(ack);
         self.heard_more |= (ack.wrapping_sub(first) as i32) > 0;
     }
 
-    /// Memory of what is held, in bytes.
+    /// Memory of held pieces, in bytes.
     pub fn memory(&self) -> usize {
         self.bytes
     }
 
-    /// Whether nothing is held.
+    /// Whether no piece is held.
     pub fn is_empty(&self) -> bool {
         self.held.is_empty()
     }
 
-    /// The first piece that is held, with its place.
+    /// First held piece, with its position.
     pub fn first(&self) -> Option<(u64, &Piece)> {
         self.held.first_key_value().map(|(at, piece)| (*at, piece))
     }
 
-    /// Takes the first piece out, without what is there already.
+    /// Removes the first held piece, without the bytes before the current position.
     pub fn take(&mut self) -> Option<(u64, Piece)> {
         let (at, mut piece) = self.held.pop_first()?;
         self.bytes -= piece.data.len() + PIECE;
@@ -106,13 +106,13 @@ impl Stream {
         Some((at + old, piece))
     }
 
-    /// Forgets what is held.
+    /// Drops all held pieces.
     pub fn clear(&mut self) {
         self.held = BTreeMap::new();
         self.bytes = 0;
     }
 
-    /// Holds a piece. What is there already stays: only what is new of it is added.
+    /// Holds a piece. Existing bytes stay: only the new ones of the piece are added.
     pub fn hold(&mut self, at: u64, piece: Piece) {
         if self.held.is_empty() {
             self.since_ns = piece.ts_ns;
@@ -127,7 +127,7 @@ impl Stream {
             at += old;
         }
         loop {
-            // What begins before it, and reaches into it.
+            // Overlap with a piece that begins before it.
             if let Some((start, before)) = self.held.range(..=at).next_back() {
                 let end = start + u64::from(before.len);
                 if end > at {
@@ -140,7 +140,8 @@ impl Stream {
                     at += both as u64;
                 }
             }
-            // What begins within it: it is added up to there, and goes on behind.
+            // Overlap with a piece that begins within it: the part before that is added, and the loop continues after
+            // it.
             let next = self.held.range(at..at + u64::from(piece.len)).next().map(|(start, _)| *start);
             let Some(start) = next else {
                 self.insert(at, piece);
@@ -160,7 +161,7 @@ impl Stream {
     }
 }
 
-/// Whether bytes that both have are not the same.
+/// Whether the bytes that both have are different.
 fn differ(one: &[u8], from: usize, other: &[u8], other_from: usize, length: usize) -> bool {
     let length = length.min(one.len().saturating_sub(from)).min(other.len().saturating_sub(other_from));
     length > 0 && one[from..from + length] != other[other_from..other_from + length]

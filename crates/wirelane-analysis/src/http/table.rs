@@ -1,4 +1,4 @@
-//! The connections of one worker, and what they have come to.
+//! Connections of one worker, with their totals.
 
 use std::collections::VecDeque;
 
@@ -20,14 +20,14 @@ use crate::flows::{FlowReader, FlowRecord, reverse_key};
 use crate::fragments::{Fragments, Joined};
 use wirelane_bpf::flow::EndReason;
 
-/// How long a connection that is over is remembered, for what is sent again.
+/// Time for which a finished connection is kept, for retransmissions.
 const LINGER_NS: u64 = 5_000_000_000;
-/// Time of packets between two looks at what is due.
+/// Interval of checks for due connections, on the clock of the packets.
 const LOOK_EVERY_NS: u64 = 50_000_000;
-/// Bytes that the table takes for an entry, at most: a number, and a byte of its own, with twice the room.
+/// Maximum bytes of the hash table per entry: an index and a control byte, with a load of one half.
 const TABLE_BYTES: usize = 12;
 
-/// The IP protocol.
+/// IP protocol number.
 const TCP: u8 = 6;
 
 /// The connections of one worker.
@@ -41,7 +41,7 @@ pub struct HttpTable {
     entries: Vec<Entry>,
     most: usize,
     room: usize,
-    /// Bytes that messages of one connection take: so many are over at once at most.
+    /// Maximum memory of messages of one connection, which also limits the results of one packet.
     messages_most: usize,
     used: usize,
     free: Vec<u32>,
@@ -52,21 +52,21 @@ pub struct HttpTable {
     looked_ns: u64,
     finished: Outbox<Transaction>,
     totals: Totals,
-    /// Where packets stay in the kernel: what was not told of a connection that ends.
+    /// With in-kernel selection: source of skipped bytes that were not reported before a connection ended.
     offloaded: Option<(HttpOffload, Timebase)>,
 }
 
 impl HttpTable {
-    /// An empty table. Its hash is seeded at random, so that nobody can choose connections that meet in one place.
+    /// An empty table. Its hash is seeded at random, so an attacker cannot choose connections that collide.
     pub fn new(settings: HttpSettings) -> HttpTable {
         let memory = settings.memory.max(LEAST_MEMORY);
-        // A third for connections, a part for fragments, the rest for what is held of connections.
+        // A third for connections, a part for fragments, and the rest for held pieces.
         let most = (memory / 3 / (size_of::<Entry>() + TABLE_BYTES)).min(NONE as usize - 1);
         HttpTable {
             reader: FlowReader::new(settings.inner),
             fragments: Fragments::new((memory / 16).max(256 << 10)),
             random: RandomState::new(),
-            // All at once, as of flows: memory that nobody has touched yet is none.
+            // All at once, as for flows: memory that is not touched is not allocated.
             table: HashTable::with_capacity(most),
             entries: Vec::with_capacity(most),
             most,
@@ -86,37 +86,37 @@ impl HttpTable {
         }
     }
 
-    /// Asks the kernel what it has kept of a connection that ends without another packet, where heads are picked out there.
+    /// Enables queries for skipped bytes of a connection that ends without another packet, with in-kernel selection.
     pub fn ask(&mut self, offloaded: HttpOffload, time: Timebase) {
         self.offloaded = Some((offloaded, time));
     }
 
-    /// Transactions that are over and were not taken yet: take them after each packet once a batch is full.
+    /// Finished transactions that were not taken yet: take them after each packet once a batch is full.
     pub fn finished(&mut self) -> &mut Outbox<Transaction> {
         &mut self.finished
     }
 
-    /// What has been read, all told.
+    /// Totals of all packets and messages.
     pub fn totals(&self) -> &Totals {
         &self.totals
     }
 
-    /// Connections that are there, those too that are over and are remembered.
+    /// Number of connections, including finished ones that are still kept.
     pub fn len(&self) -> usize {
         self.table.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no connections.
     pub fn is_empty(&self) -> bool {
         self.table.is_empty()
     }
 
-    /// Bytes that are held for connections, beside themselves.
+    /// Memory that is held for connections, without the entries, in bytes.
     pub fn held(&self) -> usize {
         self.used
     }
 
-    /// A packet. `ts_ns`: its time, in UTC.
+    /// Processes a packet. `ts_ns`: its time in UTC.
     pub fn record(&mut self, record: &Record<'_>, ts_ns: u64) {
         let (ip, packet) = self.reader.read(record, ts_ns);
         let (ip, packet) = (*ip, packet);
@@ -135,7 +135,8 @@ impl HttpTable {
         }
     }
 
-    /// A fragment of IP. The packet that makes a datagram whole counts as what that is, those before it as others.
+    /// Processes an IP fragment. The packet that completes a datagram counts as that datagram, those before it as
+    /// others.
     fn fragment(&mut self, record: &Record<'_>, mut ip: Ip, packet: &FlowPacket, ts_ns: u64) {
         let end = usize::from(ip.l3_off) + ip.l3_len as usize;
         let data = record.data();
@@ -150,8 +151,8 @@ impl HttpTable {
         }
     }
 
-    /// Bytes of a direction that have stayed in the kernel, the last of them at this time in UTC. They are no packets of
-    /// ours, and those that are told twice count once.
+    /// Processes bytes of a direction that stayed in the kernel, the last of them at this time in UTC. They are not
+    /// packets of this process, and bytes that are reported twice count once.
     pub fn offloaded(&mut self, told: &SkippedBytes, last_ns: u64) {
         let key = FlowKey { device: 0, flags: 0, ..told.key };
         let Some(reverse) = reverse_key(&key) else { return };
@@ -159,7 +160,7 @@ impl HttpTable {
         let key = if dir == 0 { key } else { reverse };
         let hash = self.random.hash_one(key);
         let found = self.table.find(hash, |at| self.entries[*at as usize].key == key).copied();
-        // What is not known yet begins with its next packet.
+        // An unknown connection begins with its next packet.
         let Some(at) = found else { return };
         self.now_ns = self.now_ns.max(last_ns);
         let entry = &mut self.entries[at as usize];
@@ -169,9 +170,9 @@ impl HttpTable {
         self.after(at);
     }
 
-    /// A segment, or an aggregate of so many packets on the wire.
+    /// Processes a segment, or an aggregate of this many packets on the wire.
     fn segment(&mut self, ip: &Ip, packet: &FlowPacket, segment: &Segment<'_>, packets: u64) {
-        // Both directions may come in by devices of their own.
+        // The two directions may arrive on different devices.
         let mut key = FlowKey::of(ip, packet);
         (key.device, key.flags) = (0, 0);
         let Some(reverse) = reverse_key(&key) else {
@@ -210,7 +211,7 @@ impl HttpTable {
         self.after(at);
     }
 
-    /// A connection has got on.
+    /// Updates the lists after a connection has advanced.
     fn after(&mut self, at: u32) {
         let connection = &mut self.entries[at as usize].connection;
         if connection.has_ended() && !connection.reset {
@@ -228,12 +229,12 @@ impl HttpTable {
         }
     }
 
-    /// Ends what is due at this time, also where no packet says so. True: [`HttpTable::finished`] is full; take it and call
-    /// this again with the same time.
+    /// Ends connections that are due at this time, also without packets. True: [`HttpTable::finished`] is full; take it
+    /// and call this again with the same time.
     #[must_use = "there may be more to end"]
     pub fn tick(&mut self, now_ns: u64) -> bool {
         if now_ns < self.now_ns && self.now_ns - now_ns > self.settings.idle_ns {
-            // The clock was set back: nothing that waits is due by the old time.
+            // The clock was set back: no waiting connection is due by the old time.
             for at in 0..self.entries.len() {
                 self.entries[at].last_ns = self.entries[at].last_ns.min(now_ns);
             }
@@ -245,8 +246,8 @@ impl HttpTable {
         self.look()
     }
 
-    /// Ends all connections at the end of a capture, in steps. True: [`HttpTable::finished`] is full; take it and call this
-    /// again.
+    /// Ends all connections at the end of a capture, in steps. True: [`HttpTable::finished`] is full; take it and call
+    /// this again.
     #[must_use = "there may be more to end"]
     pub fn flush(&mut self) -> bool {
         self.fragments.finish();
@@ -262,9 +263,9 @@ impl HttpTable {
         false
     }
 
-    /// Ends what is due. True: there may be more, once what has ended is taken.
+    /// Ends connections that are due. True: there may be more, after the results are taken.
     fn look(&mut self) -> bool {
-        // Those that are put back are not due again in this look, even at the end of time.
+        // Connections that are scheduled again are not due in this pass, even at the end of time.
         for _ in 0..self.due.len() {
             if self.finished.is_full() {
                 return true;
@@ -298,13 +299,13 @@ impl HttpTable {
         false
     }
 
-    /// Looks at a connection again soon, where it waits for something and nobody is going to look yet.
+    /// Schedules a connection that waits for bytes, unless it is scheduled already.
     fn wait(&mut self, at: u32) {
         let entry = &mut self.entries[at as usize];
         if !entry.connection.waits() || std::mem::replace(&mut entry.connection.queued, true) {
             return;
         }
-        // Entries of connections that have gone are forgotten before they are many, also where time stands still.
+        // Removed connections are dropped from the list before they accumulate, even if the time does not advance.
         if self.due.len() >= 2 * self.most {
             let entries = &self.entries;
             self.due.retain(|(_, at, generation)| {
@@ -316,7 +317,7 @@ impl HttpTable {
         self.due.push_back((self.now_ns.saturating_add(SOON_NS), at, generation));
     }
 
-    /// Removes those of a list for which nothing has come for so long. True: there may be more.
+    /// Removes connections of a list that were idle for this long. True: there may be more.
     fn expire(&mut self, over: bool, ns: u64, reason: EndReason) -> bool {
         loop {
             let at = if over { self.over.first() } else { self.silent.first() };
@@ -367,7 +368,7 @@ impl HttpTable {
         at
     }
 
-    /// What has to go where there is no room: what is over, else what has been silent longest.
+    /// Evicts a connection: a finished one, otherwise the one that was idle longest.
     fn evict(&mut self) {
         let at = if self.over.first() == NONE { self.silent.first() } else { self.over.first() };
         if at == NONE {
@@ -379,7 +380,7 @@ impl HttpTable {
         self.remove(at, EndReason::Resources);
     }
 
-    /// Ends a connection, which is remembered for a while.
+    /// Ends a connection, which is kept for a while.
     fn end(&mut self, at: u32, reason: EndReason) {
         let entry = &mut self.entries[at as usize];
         if entry.connection.over {
@@ -392,7 +393,7 @@ impl HttpTable {
         self.over.push(links, at);
     }
 
-    /// Takes what the kernel has kept of a connection and not told.
+    /// Processes the skipped bytes of a connection that the kernel has not reported.
     fn take_untold(&mut self, at: u32) {
         let Some((offloaded, time)) = &self.offloaded else { return };
         let order = self.totals.packets;
@@ -417,7 +418,7 @@ impl HttpTable {
         self.end(at, reason);
         self.over.remove(&mut Silences(&mut self.entries), at);
         let entry = &mut self.entries[at as usize];
-        // A connection that is over may hold what came after its end.
+        // A finished connection may hold pieces that arrived after its end.
         self.used -= std::mem::take(&mut entry.memory);
         entry.free = true;
         if let Ok(found) = self.table.find_entry(entry.hash, |other| *other == at) {
@@ -426,7 +427,7 @@ impl HttpTable {
         self.free.push(at);
     }
 
-    /// Takes out what is over of a connection, and adds up what it has come to. `ended`: why, where it has ended.
+    /// Hands out the finished exchanges of a connection and updates the totals. `ended`: reason, if it has ended.
     fn settle(&mut self, at: u32, ended: Option<EndReason>) {
         let entry = &mut self.entries[at as usize];
         let connection = &mut entry.connection;

@@ -6,61 +6,61 @@ use super::connection::Connection;
 use super::segment::Segment;
 use super::transaction::{MARKS, Mark, Transaction};
 
-/// What packets and messages come to. Every packet is in one of the five `*_packets`, every request and every response in
+/// Totals of packets and messages. Every packet is in one of the five `*_packets`, every request and every response in
 /// one transaction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Packets.
     pub packets: u64,
-    /// Their bytes on the wire.
+    /// Bytes on the wire.
     pub wire_bytes: u64,
-    /// Of these: no TCP, or fragments.
+    /// Packets without TCP, or fragments.
     pub other_packets: u64,
     /// TCP without payload.
     pub empty_packets: u64,
-    /// With payload, of connections of which no head was seen by then.
+    /// Packets with payload of connections without a head so far.
     pub foreign_packets: u64,
-    /// Of HTTP, with some of a head in them, or what may become one: what a kernel that looks for heads sends up.
+    /// HTTP packets with bytes of a head, or of a possible head: those that in-kernel selection delivers.
     pub head_packets: u64,
-    /// Of HTTP, with nothing but bodies in them, or sent again.
+    /// HTTP packets with only body bytes, or retransmissions.
     pub body_packets: u64,
-    /// Connections that were begun.
+    /// Connections.
     pub connections: u64,
-    /// Those in which a head was seen.
+    /// Connections with a head.
     pub http_connections: u64,
-    /// Connections that began with TLS: nothing in them is read.
+    /// Connections that began with TLS, which is not read.
     pub tls_connections: u64,
     /// Connections that began with the preface of HTTP/2 (RFC 9113, 3.4), which is not read either.
     pub http2_connections: u64,
-    /// Those that had to go before they were over.
+    /// Connections that were evicted before they were over.
     pub evicted: u64,
-    /// Segments that were sent again.
+    /// Retransmitted segments.
     pub again: u64,
-    /// Times that bytes were sent twice and were not the same.
+    /// Number of times that retransmitted bytes differed from the first ones.
     pub conflicts: u64,
-    /// Bytes of HTTP connections where no message was: neither head nor body.
+    /// Bytes of HTTP connections outside of messages: neither head nor body.
     pub stray_bytes: u64,
-    /// Bytes behind CONNECT and upgrades.
+    /// Bytes after CONNECT and upgrades.
     pub tunnel_bytes: u64,
-    /// Bytes of HTTP connections that were not captured: within messages, and between.
+    /// Bytes of HTTP connections that were not captured: within messages, and between them.
     pub lost_bytes: u64,
     /// Heads of requests.
     pub requests: u64,
-    /// Heads of responses, but those of status 1xx.
+    /// Heads of responses, except 1xx.
     pub responses: u64,
-    /// Responses of status 1xx.
+    /// 1xx responses.
     pub informational: u64,
     /// Transactions.
     pub transactions: u64,
-    /// Of these, without a request.
+    /// Transactions without a request.
     pub without_request: u64,
-    /// Without a response.
+    /// Transactions without a response.
     pub without_response: u64,
     /// Transactions by mark, in the order of [`MARKS`].
     pub by_mark: [u64; MARKS.len()],
 }
 
-/// Adds the fields of two.
+/// Adds the fields of two structs.
 macro_rules! add {
     ($one:ident, $other:ident: $($field:ident)*) => { $($one.$field += $other.$field;)* };
 }
@@ -77,7 +77,7 @@ impl std::ops::AddAssign<&Totals> for Totals {
 }
 
 impl Totals {
-    /// Whether every packet is in one place, and every request and response in one transaction.
+    /// Whether every packet is in one counter, and every request and response in one transaction.
     pub fn balance(&self) -> bool {
         let packets = self.other_packets
             + self.empty_packets
@@ -99,7 +99,7 @@ impl Totals {
         *place += packets;
     }
 
-    /// Counts a connection by what speaks in a packet of it, where that is something else that carries HTTP; whether it is.
+    /// Counts a connection by the application protocol of a packet if that is TLS or HTTP/2; returns whether it is.
     pub(super) fn seal(&mut self, application: u8) -> bool {
         match application {
             applications::TLS => self.tls_connections += 1,
@@ -109,7 +109,7 @@ impl Totals {
         true
     }
 
-    /// Takes over what a connection has counted since the last time.
+    /// Adds the counters of a connection since the last call.
     pub(super) fn settle(&mut self, connection: &mut Connection) {
         let is_http = connection.exchanges.client.is_some();
         for strays in connection.take_strays() {
@@ -139,7 +139,7 @@ impl Totals {
     }
 }
 
-/// The mark of an end that came before its time.
+/// Mark of a premature end.
 pub(super) fn reason_mark(reason: EndReason) -> Option<Mark> {
     match reason {
         EndReason::Idle => Some(Mark::Timeout),

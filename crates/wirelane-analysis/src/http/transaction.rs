@@ -1,8 +1,8 @@
-//! A transaction, as logs get it.
+//! A transaction, as it is logged.
 
 use std::net::IpAddr;
 
-/// What is to be known of a transaction beside its numbers. Each has a name ([`MARKS`]).
+/// Flags of a transaction. Each has a name ([`MARKS`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Marks(u32);
 
@@ -14,27 +14,27 @@ pub enum Mark {
     NoRequest = 1,
     /// No response was seen to this request.
     NoResponse = 1 << 1,
-    /// Some of the request was not captured.
+    /// A part of the request was not captured.
     RequestLost = 1 << 2,
-    /// Some of the response was not captured.
+    /// A part of the response was not captured.
     ResponseLost = 1 << 3,
-    /// It is the first that was found after a loss: what was before it in its direction may be missing.
+    /// The first transaction after a loss: earlier ones in its direction may be missing.
     Resynchronised = 1 << 4,
-    /// The connection ended before the request was whole.
+    /// The connection ended before the request was complete.
     RequestUnfinished = 1 << 5,
-    /// The connection ended before the response was whole.
+    /// The connection ended before the response was complete.
     ResponseUnfinished = 1 << 6,
-    /// A head is longer than is kept; fields at its end are not known.
+    /// A head is longer than the limit; fields at its end are unknown.
     HeadCut = 1 << 7,
-    /// A head is not what RFC 9112 allows; what could be read of it is logged.
+    /// A head violates RFC 9112; the readable parts are logged.
     Malformed = 1 << 8,
-    /// Content-Length is no number, too large, or several numbers.
+    /// Content-Length is not a number, too large, or has several values.
     BadLength = 1 << 9,
     /// Content-Length and Transfer-Encoding together (request smuggling; RFC 9112, 6.3).
     LengthAndCoding = 1 << 10,
     /// A Transfer-Encoding that does not end in `chunked`.
     BadCoding = 1 << 11,
-    /// The size of a chunk is no number or too large, or its end is not where it should be.
+    /// A chunk size is not a number or too large, or the end of a chunk is missing.
     BadChunk = 1 << 12,
     /// A field was folded over several lines (RFC 9112, 5.2).
     Folded = 1 << 13,
@@ -42,17 +42,17 @@ pub enum Mark {
     BareLf = 1 << 14,
     /// A zero byte is in a head.
     Nul = 1 << 15,
-    /// Behind it the connection is no HTTP any more: CONNECT, or an upgrade.
+    /// The connection is not HTTP any more after it: CONNECT, or an upgrade.
     Tunnel = 1 << 16,
     /// The connection was reset.
     Reset = 1 << 17,
-    /// Nothing came for the idle timeout.
+    /// No packet arrived during the idle timeout.
     Timeout = 1 << 18,
-    /// Its place was needed.
+    /// It was evicted for lack of memory.
     Evicted = 1 << 19,
     /// The capture ended.
     Forced = 1 << 20,
-    /// Bytes were sent twice, and not the same: the first ones count.
+    /// Retransmitted bytes differed: the first ones count.
     Conflict = 1 << 21,
 }
 
@@ -83,29 +83,29 @@ pub const MARKS: [(Mark, &str); 22] = [
 ];
 
 impl Marks {
-    /// Adds a mark.
+    /// Sets a mark.
     pub fn set(&mut self, mark: Mark) {
         self.0 |= mark as u32;
     }
 
-    /// Whether it has this one.
+    /// Whether this mark is set.
     pub fn has(self, mark: Mark) -> bool {
         self.0 & mark as u32 != 0
     }
 
-    /// All of both.
+    /// Union of both.
     #[must_use]
     pub fn and(self, other: Marks) -> Marks {
         Marks(self.0 | other.0)
     }
 
-    /// The names of those that it has.
+    /// Names of the marks that are set.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
         MARKS.iter().filter(move |(mark, _)| self.has(*mark)).map(|(_, name)| *name)
     }
 }
 
-/// Which fields of heads are kept, by their numbers in [`Message::field`]: these, and what was asked for behind them.
+/// Stored fields, by their numbers in [`Message::field`]: these, followed by the additional ones of the settings.
 pub mod fields {
     /// `Host`.
     pub const HOST: u8 = 0;
@@ -119,50 +119,50 @@ pub mod fields {
     pub const KEPT: [&str; 4] = ["host", "referer", "user-agent", "content-type"];
 }
 
-/// A request or a response.
+/// A request or response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Message {
     /// The request line or the status line, as it was sent, without its end.
     pub line: Box<[u8]>,
-    /// Of a request: the method. Of a malformed one whatever stands before the first blank.
+    /// For a request: the method. If malformed, the text before the first blank.
     pub method: Box<[u8]>,
-    /// Of a request: its target.
+    /// For a request: the target.
     pub target: Box<[u8]>,
-    /// The minor version of HTTP/1; 255: not known.
+    /// Minor version of HTTP/1; 255: unknown.
     pub minor: u8,
-    /// Of a response: its status; 0: not known.
+    /// For a response: the status; 0: unknown.
     pub status: u16,
-    /// Fields that are kept, in order, with their numbers.
+    /// Stored fields, in order, with their numbers.
     pub fields: Vec<(u8, Box<[u8]>)>,
-    /// Content-Length, as it was stated.
+    /// Content-Length, as stated.
     pub stated: Option<u64>,
-    /// Whether the body came in chunks.
+    /// Whether the body was chunked.
     pub chunked: bool,
     /// Bytes of the head.
     pub head: u64,
-    /// Bytes of the body, without what chunks are packed in, by sequence numbers: also those that were not captured.
+    /// Bytes of the body without chunk framing, by sequence numbers, including bytes that were not captured.
     pub body: u64,
-    /// Bytes of all of it on the wire, head and packing too, by sequence numbers.
+    /// Bytes on the wire, including head and chunk framing, by sequence numbers.
     pub bytes: u64,
-    /// Of these, not captured.
+    /// Bytes that were not captured.
     pub missing: u64,
-    /// Time of its first byte, in UTC nanoseconds.
+    /// Time of the first byte, in UTC nanoseconds.
     pub start_ns: u64,
-    /// Time of the last byte of its head.
+    /// Time of the last byte of the head.
     pub head_ns: u64,
-    /// Time of its last byte.
+    /// Time of the last byte.
     pub end_ns: u64,
-    /// What is to be known of it.
+    /// Marks.
     pub marks: Marks,
 }
 
 impl Message {
-    /// The first field of this number.
+    /// First field with this number.
     pub fn field(&self, number: u8) -> Option<&[u8]> {
         self.fields.iter().find(|(known, _)| *known == number).map(|(_, value)| &**value)
     }
 
-    /// Memory that it takes, in bytes.
+    /// Memory in bytes.
     pub(super) fn memory(&self) -> usize {
         let fields: usize = self.fields.iter().map(|(_, value)| value.len() + 48).sum();
         size_of::<Message>() + self.line.len() + self.method.len() + self.target.len() + fields + 64
@@ -172,44 +172,45 @@ impl Message {
 /// A request with its response, or one of the two.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transaction {
-    /// Who asked.
+    /// Address and port of the client.
     pub client: (IpAddr, u16),
-    /// Who was asked.
+    /// Address and port of the server.
     pub server: (IpAddr, u16),
-    /// The outermost VLAN id.
+    /// Outermost VLAN id.
     pub vlan: Option<u16>,
-    /// Which one of its connection it is, from 1 on.
+    /// Number of the transaction in its connection, from 1 on.
     pub number: u64,
     /// The request.
     pub request: Option<Message>,
     /// The final response.
     pub response: Option<Message>,
-    /// Responses of status 1xx that came before it.
+    /// Number of 1xx responses before it.
     pub informational: u32,
-    /// What is to be known of it, or of one of the two.
+    /// Marks of the transaction and of both messages.
     pub marks: Marks,
 }
 
 impl Transaction {
-    /// Memory that it takes, in bytes.
+    /// Memory in bytes.
     pub(super) fn memory(&self) -> usize {
         let messages = [&self.request, &self.response];
         size_of::<Transaction>() + messages.into_iter().flatten().map(Message::memory).sum::<usize>()
     }
 
-    /// Time of its first byte, in UTC nanoseconds.
+    /// Time of the first byte, in UTC nanoseconds.
     pub fn start_ns(&self) -> u64 {
         let of = |message: &Option<Message>| message.as_ref().map(|message| message.start_ns);
         of(&self.request).or(of(&self.response)).unwrap_or(0)
     }
 
-    /// Time of its last byte.
+    /// Time of the last byte.
     pub fn end_ns(&self) -> u64 {
         let of = |message: &Option<Message>| message.as_ref().map_or(0, |message| message.end_ns);
         of(&self.request).max(of(&self.response))
     }
 
-    /// From the last byte of the request to the first one of the final response, in nanoseconds; 0 where that came before.
+    /// Time from the last byte of the request to the first byte of the final response, in nanoseconds; 0 if that came
+    /// earlier.
     pub fn first_byte_ns(&self) -> Option<u64> {
         let (request, response) = (self.request.as_ref()?, self.response.as_ref()?);
         Some(response.start_ns.saturating_sub(request.end_ns))

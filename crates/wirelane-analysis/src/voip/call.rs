@@ -5,29 +5,29 @@ use ahash::RandomState;
 use super::sip::{Message, Start, text};
 use super::stream::{MediaAddress, Party, Stream};
 
-/// Tags of those who answered that are told apart.
+/// Maximum number of distinct To tags of answers.
 const MOST_FORKS: usize = 16;
-/// Messages that are remembered, to know those that come again.
+/// Number of messages that are remembered to detect repetitions.
 const REMEMBERED: usize = 16;
 
-/// How far a call has come.
+/// State of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum State {
-    /// Asked for; no answer but 100 yet.
+    /// Requested; no response except 100 yet.
     Trying,
-    /// It rings, or is in progress (101 to 199).
+    /// Ringing or in progress (101 to 199).
     Ringing,
     /// Answered.
     Answered,
-    /// Ended after it was answered, by a BYE.
+    /// Ended by a BYE after it was answered.
     Completed,
-    /// Given up by the caller before it was answered: CANCEL, or a BYE.
+    /// Cancelled by the caller before it was answered: CANCEL, or a BYE.
     Canceled,
-    /// Refused: the status says how.
+    /// Rejected: see the status.
     Failed,
-    /// Asked for credentials, and nothing came after that.
+    /// Credentials were requested, and no message followed.
     Challenged,
-    /// Nothing came any more.
+    /// No further messages arrived.
     TimedOut,
 }
 
@@ -44,7 +44,7 @@ impl State {
         State::TimedOut,
     ];
 
-    /// Its name in outputs.
+    /// Name in outputs.
     pub fn name(self) -> &'static str {
         match self {
             State::Trying => "trying",
@@ -58,25 +58,25 @@ impl State {
         }
     }
 
-    /// Whether nothing but repetitions is to be expected.
+    /// Whether only repetitions are expected.
     pub fn is_over(self) -> bool {
         matches!(self, State::Completed | State::Canceled | State::Failed)
     }
 }
 
-/// Why a record was handed out.
+/// Reason for handing out a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
     /// The call was over, or silent for too long.
     Ended,
-    /// The capture has ended.
+    /// The capture ended.
     Forced,
-    /// Its place was needed.
+    /// Evicted for lack of memory.
     Resources,
 }
 
 impl Ending {
-    /// Its name in outputs.
+    /// Name in outputs.
     pub fn name(self) -> &'static str {
         match self {
             Ending::Ended => "end",
@@ -89,59 +89,59 @@ impl Ending {
 /// A call. Times are in nanoseconds since 1970.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// Which call of its monitor it is, from 1.
+    /// Number of the call in its monitor, from 1.
     pub serial: u64,
-    /// Its Call-ID.
+    /// Call-ID.
     pub call_id: Box<str>,
-    /// From, as the first INVITE has it.
+    /// From, as in the first INVITE.
     pub from: Box<str>,
-    /// To, the same way.
+    /// To, as in the first INVITE.
     pub to: Box<str>,
-    /// The URI of From.
+    /// URI of From.
     pub from_uri: Box<str>,
-    /// The URI of To.
+    /// URI of To.
     pub to_uri: Box<str>,
-    /// The Request-URI of the first INVITE.
+    /// Request-URI of the first INVITE.
     pub request_uri: Box<str>,
-    /// Where the first INVITE came from.
-    pub caller: MediaAddress,
-    /// Where it went.
-    pub callee: MediaAddress,
-    /// Whether it came by TCP.
+    /// Source of the first INVITE.
+    pub caller: Place,
+    /// Destination of the first INVITE.
+    pub callee: Place,
+    /// Whether the first INVITE was sent over TCP.
     pub tcp: bool,
     /// User-Agent of the caller.
     pub caller_agent: Box<str>,
     /// User-Agent or Server of the callee.
     pub callee_agent: Box<str>,
-    /// The first INVITE.
+    /// Time of the first INVITE.
     pub invite_ns: u64,
-    /// The first answer but 100.
+    /// Time of the first response except 100.
     pub progress_ns: Option<u64>,
-    /// The first 180 or 183: it rings.
+    /// Time of the first 180 or 183: ringing.
     pub ringing_ns: Option<u64>,
-    /// The first answer of 200 to 299.
+    /// Time of the first response of 200 to 299.
     pub answer_ns: Option<u64>,
-    /// The ACK of that.
+    /// Time of the ACK for that response.
     pub ack_ns: Option<u64>,
-    /// What ended it: BYE, CANCEL or a final answer.
+    /// Time of the end: BYE, CANCEL or a final response.
     pub end_ns: Option<u64>,
-    /// The last message or media.
+    /// Time of the last message or media packet.
     pub last_ns: u64,
-    /// How far it has come.
+    /// State.
     pub state: State,
-    /// The last final answer to the INVITE; 0: there was none.
+    /// Status of the last final response to the INVITE; 0: none.
     pub status: u16,
-    /// Its reason phrase.
+    /// Reason phrase of that response.
     pub status_text: Box<str>,
-    /// Who hung up.
+    /// Party that hung up.
     pub hung_up: Option<Party>,
     /// Reason of the BYE or CANCEL (RFC 3326).
     pub hang_up_reason: Box<str>,
-    /// Messages, those that came again too.
+    /// Messages, including repetitions.
     pub messages: u64,
     /// Bytes of the messages.
     pub message_bytes: u64,
-    /// Messages that were the same as one before.
+    /// Messages that repeat an earlier one.
     pub retransmitted: u64,
     /// Messages with a fault.
     pub malformed: u64,
@@ -153,25 +153,25 @@ pub struct Call {
     pub refers: u64,
     /// INVITEs after a 401 or 407.
     pub challenges: u64,
-    /// Different tags of To in answers to the INVITE: phones that it has forked to. At most 16 are told apart.
+    /// Distinct To tags in responses to the INVITE: phones to which it was forked. At most 16 are counted.
     pub forks: usize,
-    /// Whether media was described before it was answered.
+    /// Whether media was described before the answer.
     pub early_media: bool,
     /// Whether From and To are the same.
     pub to_self: bool,
-    /// Whether it had begun before the capture.
+    /// Whether it began before the capture.
     pub joined: bool,
-    /// Media of descriptions beyond those that are kept.
+    /// Media of descriptions beyond the limit.
     pub media_left_out: u64,
-    /// RTP packets of its ports that are in no stream, as there would be too many.
+    /// RTP packets at its ports without a stream, because of the limit of streams.
     pub rtp_left_out: u64,
-    /// RTP packets of its ports with broken headers, and of no stream that is known.
+    /// RTP packets at its ports with broken headers and without a known stream.
     pub rtp_malformed: u64,
-    /// How often one SSRC gave way to another between the same ends.
+    /// Number of changes of the SSRC between the same ends.
     pub ssrc_changes: u64,
-    /// SSRCs that came from more than one place to the same.
+    /// SSRCs that came to one destination from several sources.
     pub ssrc_collisions: u64,
-    /// Whether it is to be shown.
+    /// Whether the settings select it.
     pub chosen: bool,
     caller_tag: Box<str>,
     tags: Vec<u64>,
@@ -183,28 +183,28 @@ pub struct Call {
     pub(super) streams: Vec<u32>,
     pub(super) touched_ns: u64,
     pub(super) cost: usize,
-    /// Whether it is among those that go on.
+    /// Whether it is counted as active.
     pub(super) active: bool,
 }
 
-/// A call that is over, with its streams.
+/// A finished call with its streams.
 #[derive(Clone, Debug)]
 pub struct CallRecord {
     /// The call.
     pub call: Call,
-    /// Its streams, in the order in which they began.
+    /// Its streams, in order of their start.
     pub streams: Vec<Stream>,
-    /// Why it is here.
+    /// Reason for handing it out.
     pub ending: Ending,
 }
 
 impl CallRecord {
-    /// The lowest MOS of its streams.
+    /// Lowest MOS of its streams.
     pub fn mos(&self) -> Option<f64> {
         self.streams.iter().filter_map(|stream| Some(stream.quality()?.mos)).reduce(f64::min)
     }
 
-    /// The way from one end to the other and back, in milliseconds: the sum of both halves, where RTCP has told both.
+    /// Round trip between the two ends in milliseconds: the sum of both halves, if RTCP reported both.
     pub fn round_trip_ms(&self) -> Option<f64> {
         let toward = |party| {
             let its = self.streams.iter().filter(|stream| stream.toward == Some(party));
@@ -214,24 +214,24 @@ impl CallRecord {
     }
 }
 
-/// How a message came.
+/// Path and time of a message.
 #[derive(Clone, Copy, Debug)]
 pub struct Way {
-    /// From where.
-    pub from: MediaAddress,
-    /// To where.
-    pub to: MediaAddress,
-    /// By TCP.
+    /// Source.
+    pub from: Place,
+    /// Destination.
+    pub to: Place,
+    /// Whether it was sent over TCP.
     pub tcp: bool,
-    /// When.
+    /// Time of arrival.
     pub ts_ns: u64,
 }
 
 impl Call {
-    /// A call that this INVITE begins, or that is known from this message on.
+    /// A call that this INVITE begins, or that this message reveals.
     pub fn new(message: &Message<'_>, way: &Way) -> Call {
-        // An answer goes the other way.
-        let (uri, agent, caller, callee): (&[u8], &[u8], MediaAddress, MediaAddress) = match message.start {
+        // A response travels in the opposite direction.
+        let (uri, agent, caller, callee): (&[u8], &[u8], Place, Place) = match message.start {
             Start::Request { uri, .. } => (uri, message.agent, way.from, way.to),
             Start::Response { .. } => (&[], &[], way.to, way.from),
         };
@@ -293,7 +293,7 @@ impl Call {
         }
     }
 
-    /// Bytes that it takes, with what it has had to keep.
+    /// Memory in bytes, including everything that it stores.
     pub fn cost(&self) -> usize {
         let texts = [
             &self.call_id,
@@ -313,7 +313,7 @@ impl Call {
             .iter()
             .flatten()
             .map(|media| size_of_val(media) + media.payloads.len() * 64 + media.candidates.len() * 24);
-        // A place is here and in the table of places; so is the key of the call in its own.
+        // Each place is stored here and in the table of places, and the key of the call also in its own table.
         size_of::<Call>()
             + 64
             + texts.iter().map(|text| text.len()).sum::<usize>()
@@ -322,9 +322,9 @@ impl Call {
             + self.tags.len() * 8
     }
 
-    /// Who sends this message.
+    /// Party that sent this message.
     pub fn sender(&self, message: &Message<'_>) -> Party {
-        // From is of who asked, in requests and answers alike.
+        // From names the party that sent the request, in requests and responses alike.
         let asks = if *text(message.from.tag) == *self.caller_tag { Party::Caller } else { Party::Callee };
         match message.start {
             Start::Request { .. } => asks,
@@ -332,7 +332,7 @@ impl Call {
         }
     }
 
-    /// Adds a message. False: it is the same as one before, and changes nothing.
+    /// Adds a message. False: it repeats an earlier one and changes nothing.
     pub fn message(&mut self, message: &Message<'_>, bytes: &[u8], way: &Way, random: &RandomState) -> bool {
         self.messages += 1;
         self.message_bytes += bytes.len() as u64;
@@ -340,7 +340,7 @@ impl Call {
         if message.fault.is_some() {
             self.malformed += 1;
         }
-        // 0 stands for nothing.
+        // 0 marks an empty slot.
         let print = random.hash_one((bytes, way.from, way.to)) | 1;
         if self.seen.contains(&print) {
             self.retransmitted += 1;
@@ -364,11 +364,11 @@ impl Call {
     fn request(&mut self, method: &[u8], message: &Message<'_>, way: &Way, sender: Party) {
         match method {
             b"INVITE" if !message.to.tag.is_empty() => {
-                // The first of a call that has begun before is one of these.
+                // For a call that began before the capture, the first of these is a re-INVITE, too.
                 self.reinvites += u64::from(!self.joined || self.messages > 1);
             }
             b"INVITE" if self.joined && message.cseq == self.invite_cseq => {
-                // Its answer was faster: records of both directions of a device come side by side.
+                // The response was delivered first: records of the two directions of a device are concurrent.
                 (self.joined, self.invite_ns) = (false, way.ts_ns);
                 (self.caller, self.callee) = (way.from, way.to);
                 if let Start::Request { uri, .. } = message.start {
@@ -404,14 +404,14 @@ impl Call {
     }
 
     fn response(&mut self, code: u16, reason: &[u8], message: &Message<'_>, way: &Way, random: &RandomState) {
-        // Of a call of which one way alone is seen, the answer tells of the BYE.
+        // If only one direction is captured, the response reveals the BYE.
         if message.method == b"BYE" && (200..300).contains(&code) && !self.state.is_over() {
             let by = self.sender(message).other();
             let answered = self.answer_ns.is_some() || self.joined;
             self.over(if answered { State::Completed } else { State::Canceled }, by, message, way);
         }
         let first = message.method == b"INVITE" && message.cseq == self.invite_cseq;
-        // Of a call that has begun before, a refusal is that of a later INVITE.
+        // For a call that began before the capture, a rejection belongs to a re-INVITE.
         if !first || (self.joined && code >= 300) {
             return;
         }
@@ -438,7 +438,7 @@ impl Call {
                 if self.answer_ns.is_none() {
                     self.answer_ns = Some(way.ts_ns);
                     (self.status, self.status_text) = (code, text(reason));
-                    // A call that is answered while it is given up is over all the same: a BYE follows.
+                    // A call that is answered while it is cancelled still ends: a BYE follows.
                     (self.state, self.end_ns, self.hung_up) = (State::Answered, None, None);
                 }
             }
@@ -457,20 +457,20 @@ impl Call {
         }
     }
 
-    /// From the INVITE to the first answer but 100 (RFC 6076: session request delay), in nanoseconds.
+    /// Time from the INVITE to the first response except 100 (RFC 6076: session request delay), in nanoseconds.
     pub fn post_dial_delay_ns(&self) -> Option<u64> {
-        // Of a call that had begun before nobody knows.
+        // Unknown for a call that began before the capture.
         let progress_ns = self.progress_ns.filter(|_| !self.joined)?;
         Some(progress_ns.saturating_sub(self.invite_ns))
     }
 
-    /// How long it has rung, in nanoseconds.
+    /// Ringing time in nanoseconds.
     pub fn ring_ns(&self) -> Option<u64> {
         let until = self.answer_ns.or(self.end_ns)?;
         Some(until.saturating_sub(self.ringing_ns?))
     }
 
-    /// From the answer to the end, in nanoseconds; of a call that has not ended, to the last of it.
+    /// Time from the answer to the end, or to the last packet of a call that has not ended, in nanoseconds.
     pub fn talk_ns(&self) -> Option<u64> {
         Some(self.end_ns.unwrap_or(self.last_ns).saturating_sub(self.answer_ns?))
     }

@@ -1,4 +1,4 @@
-//! The monitor's side of signalling: messages to their calls, descriptions to the places of media.
+//! Signalling part of the monitor: assigns messages to calls, and registers the places of media from descriptions.
 
 use std::collections::VecDeque;
 
@@ -10,43 +10,43 @@ use super::sdp::{self, Media};
 use super::sip::{self, Fault, Message, Start, text};
 use super::stream::{MediaAddress, Party};
 
-/// Places of one call that are known.
+/// Maximum number of places of one call.
 const MOST_PLACES: usize = 96;
 
-/// Messages that wait for their calls.
+/// Maximum number of messages that wait for their calls.
 const MOST_EARLY: usize = 256;
 
-/// A message of a call that is not known yet.
+/// A message of an unknown call.
 #[derive(Debug)]
 pub(super) struct Early {
     key: u128,
     since_ns: u64,
     bytes: Vec<u8>,
     fault: Option<Fault>,
-    /// Bytes of its body.
+    /// Bytes of the body.
     body: usize,
     way: Way,
-    /// Its packet, where packets are kept.
+    /// Its packet, if packets are stored.
     captured: Option<Captured>,
 }
 
 impl Early {
-    /// Memory that it takes, in bytes.
+    /// Memory in bytes.
     fn memory(&self) -> usize {
         size_of::<Early>() + self.bytes.len() + self.captured.as_ref().map_or(0, Captured::memory)
     }
 }
 
-/// How late a call may be put at the end of its list.
+/// Maximum delay until a call is moved to the end of its list.
 const TOUCH_NS: u64 = 1_000_000_000;
 
-/// Whether one of these is in a text, whatever the case.
+/// Whether a text contains one of these, ignoring ASCII case; also true if the list is empty.
 fn has_one(text: &str, wanted: &[String]) -> bool {
     let text = text.to_ascii_lowercase();
     wanted.is_empty() || wanted.iter().any(|one| text.contains(&one.to_ascii_lowercase()))
 }
 
-/// The part of a body that is a description.
+/// The part of a body that is a session description.
 fn description<'b>(message: &Message<'_>, body: &'b [u8]) -> Option<&'b [u8]> {
     let kind = message.content_type.to_ascii_lowercase();
     if kind.starts_with(b"multipart/") {
@@ -59,7 +59,7 @@ fn description<'b>(message: &Message<'_>, body: &'b [u8]) -> Option<&'b [u8]> {
 }
 
 impl Monitor {
-    /// A message, of which these bytes are there of `len`.
+    /// Processes a message, of which these bytes of `len` are available.
     pub(super) fn message(&mut self, bytes: &[u8], len: usize, way: &Way) {
         self.counts.messages += 1;
         let mut message = match sip::parse(bytes, true) {
@@ -93,7 +93,7 @@ impl Monitor {
         self.dispatch(&message, [bytes, body], way, captured, self.settings.reorder_ns == 0);
     }
 
-    /// What has waited for its call for too long is what it seems to be. `all`: all of it.
+    /// Processes messages that waited too long for their calls without them. `all`: all messages.
     pub(super) fn release(&mut self, all: bool) {
         while self.early.front().is_some_and(|early| {
             all || self.early.len() > MOST_EARLY
@@ -107,9 +107,9 @@ impl Monitor {
         }
     }
 
-    /// A message that has waited comes again.
+    /// Processes a message that has waited.
     fn again(&mut self, early: Early, late: bool) {
-        // It was read before.
+        // It was parsed before, successfully.
         if let Ok(message) = sip::parse(&early.bytes, true) {
             let message = Message { fault: early.fault, ..message };
             let body = &early.bytes[message.head_len..];
@@ -130,7 +130,7 @@ impl Monitor {
         let key = u128::from(self.random.hash_one((message.call_id, 0u8))) << 64
             | u128::from(self.random.hash_one((message.call_id, 1u8)));
         let found = self.calls.find(&key);
-        // A call that had begun before the capture is known by its next description.
+        // A call that began before the capture is learned from its next description.
         let joins = |start: Start<'_>| match start {
             Start::Request { method: b"INVITE", .. } => true,
             Start::Request { .. } | Start::Response { code: 101..=299, .. } => {
@@ -142,7 +142,7 @@ impl Monitor {
         let invites = matches!(message.start, Start::Request { method: b"INVITE", .. });
         let at = match (found, message.start) {
             (Some(at), _) => at,
-            // Its INVITE may be behind it: records of both directions of a device come side by side.
+            // Its INVITE may be delivered later: records of the two directions of a device are concurrent.
             (None, _) if !late && !invites => {
                 let (since_ns, bytes) = (self.now_ns, bytes.to_vec());
                 let (fault, body) = (message.fault, body.len());
@@ -164,7 +164,7 @@ impl Monitor {
                 self.calls.insert(key, call, WAITING)
             }
             (None, start) => {
-                // Its method says what it is of; an answer has that of its request.
+                // The method tells the kind; a response has the method of its request.
                 let method = match start {
                     Start::Request { method, .. } => method,
                     Start::Response { .. } => message.method,
@@ -214,14 +214,14 @@ impl Monitor {
         self.hand_out(Finished::Signal(Signal { way: *way, bytes: bytes.to_vec(), call_id }));
     }
 
-    /// Hands out a packet of a call, where that is one of the chosen.
+    /// Hands out a packet of a call if the call is selected.
     pub(super) fn keep(&mut self, at: u32, way: &Way, packet: Captured) {
         let Some(call) = self.calls.get(at).filter(|call| call.chosen) else { return };
         let kept = Kept { call: call.serial, way: *way, packet };
         self.hand_out(Finished::Kept(kept));
     }
 
-    /// Puts a call where it belongs, and counts what it takes.
+    /// Moves a call to the list for its state, and updates its memory.
     fn place(&mut self, at: u32, now_ns: u64) {
         let Some(call) = self.calls.get_mut(at) else { return };
         call.touched_ns = call.touched_ns.max(now_ns);
@@ -244,11 +244,11 @@ impl Monitor {
         self.calls.touch(at, list);
     }
 
-    /// Media of a call has come.
+    /// Notes that media of a call arrived.
     pub(super) fn heard(&mut self, at: u32, now_ns: u64) {
         let Some(call) = self.calls.get_mut(at) else { return };
         let first = !std::mem::replace(&mut call.has_media, true);
-        // What comes late does not keep a call that is over.
+        // Late media does not extend a call that is over.
         if !call.state.is_over() {
             call.last_ns = call.last_ns.max(now_ns);
             if first || now_ns.saturating_sub(call.touched_ns) >= TOUCH_NS {
@@ -257,13 +257,13 @@ impl Monitor {
         }
     }
 
-    /// One side says where its media is to be sent.
+    /// Registers the places where one party receives media.
     fn described(&mut self, at: u32, message: &Message<'_>, described: sdp::Description) {
         let Some(call) = self.calls.get_mut(at) else { return };
         let party = call.sender(message);
         call.media_left_out += described.more;
         self.counts.media_left_out += described.more;
-        // The answer that carries it has been looked at already.
+        // The final response that carries it has been processed already.
         let is_final = matches!(message.start, Start::Response { code: 200.., .. });
         if party == Party::Callee && call.answer_ns.is_none() && !is_final {
             call.early_media = true;
@@ -279,8 +279,8 @@ impl Monitor {
         self.know_types(at);
     }
 
-    /// A place is one of a call's, whosever it was.
-    pub(super) fn announce(&mut self, at: u32, place: MediaAddress, endpoint: Endpoint) {
+    /// Assigns a place to a call, even if it belonged to another call.
+    pub(super) fn announce(&mut self, at: u32, place: Place, endpoint: Endpoint) {
         let Some(call) = self.calls.get_mut(at) else { return };
         if !call.places.contains(&place) {
             if call.places.len() == MOST_PLACES {
@@ -292,7 +292,7 @@ impl Monitor {
         self.rule(place, endpoint, before);
     }
 
-    /// Streams of a call know what their payload types mean now.
+    /// Updates the payload types of the streams of a call.
     fn know_types(&mut self, at: u32) {
         let Some(call) = self.calls.get(at) else { return };
         let mut changed = Vec::new();
@@ -308,7 +308,7 @@ impl Monitor {
         changed.into_iter().for_each(|at| self.relearn(at));
     }
 
-    /// Hands a call out, with its streams.
+    /// Hands out a call with its streams.
     pub(super) fn end_call(&mut self, at: u32, ending: Ending) {
         let Some(mut call) = self.calls.remove(at) else { return };
         self.used -= call.cost;
@@ -322,7 +322,7 @@ impl Monitor {
         let streams: Vec<_> =
             std::mem::take(&mut call.streams).into_iter().filter_map(|at| self.take_stream(at)).collect();
         if !call.state.is_over() {
-            // Media that has not come up.
+            // Media that was not delivered to user space.
             let heard_ns = streams.iter().map(|stream| stream.rtp.last_ns).max().unwrap_or(0);
             call.last_ns = call.last_ns.max(heard_ns);
         }
@@ -345,18 +345,18 @@ impl Monitor {
     }
 }
 
-/// Where a media may go, and whether that is for RTCP alone.
-fn places(media: &Media) -> impl Iterator<Item = (MediaAddress, bool)> + '_ {
+/// Places where a media may be received, and whether each is for RTCP alone.
+fn places(media: &Media) -> impl Iterator<Item = (Place, bool)> + '_ {
     let rtcp = media.rtcp_place().filter(|_| !media.rtcp_mux).map(|place| (place, true));
     let candidates = media.candidates.iter().filter(|_| media.rtp);
     let candidates = candidates
         .map(|(component, address, port)| ((*address, *port), *component == 2))
         .filter(|((_, port), _)| *port != 0);
-    // The last that names a place says what it is for.
+    // The last entry for a place decides its use.
     rtcp.into_iter().chain(candidates).chain(media.place().map(|place| (place, false)))
 }
 
-/// A stream of a call knows its payload types: as the receiver has named them, and else as the sender has.
+/// Sets the payload types of a stream: those that the receiver named, and otherwise those of the sender.
 pub(super) fn know(stream: &mut super::stream::Stream, call: &Call) {
     let Some(toward) = stream.toward else { return };
     for party in [toward.other(), toward] {

@@ -3,7 +3,7 @@
 use super::call::State;
 use super::sip::Fault;
 
-/// Methods that are counted by name; others are one more.
+/// Methods that are counted by name; all others share one counter.
 pub const METHODS: [&str; 14] = [
     "INVITE",
     "ACK",
@@ -24,74 +24,74 @@ pub const METHODS: [&str; 14] = [
 /// Names of faults, in the order of [`Counts::faults`].
 pub const FAULTS: [&str; 4] = ["start_line", "head", "header", "length"];
 
-/// What has become of packets, messages and calls.
+/// Counters of packets, messages and calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Packets of SIP: datagrams, and segments of its TCP connections.
+    /// SIP packets: datagrams, and segments of SIP connections.
     pub signalling_packets: u64,
-    /// Packets of RTP.
+    /// RTP packets.
     pub rtp_packets: u64,
-    /// Packets of RTCP.
+    /// RTCP packets.
     pub rtcp_packets: u64,
-    /// Fragments of IP datagrams that waited for the rest; the last one is what the datagram is.
+    /// Fragments of IP datagrams that waited for the rest; the last one counts as the packet that the datagram is.
     pub fragment_packets: u64,
-    /// All others.
+    /// All other packets.
     pub other_packets: u64,
-    /// SIP messages, those that came again too.
+    /// SIP messages, including repetitions.
     pub messages: u64,
     /// Requests by [`METHODS`]; the last: any other method.
     pub requests: [u64; METHODS.len() + 1],
     /// Responses by the first digit of their status.
     pub responses: [u64; 7],
-    /// Messages of calls that were the same as one before.
+    /// Messages of calls that repeat an earlier one.
     pub retransmitted: u64,
-    /// Messages that are malformed, and how, by [`FAULTS`].
+    /// Malformed messages by [`FAULTS`].
     pub faults: [u64; FAULTS.len()],
-    /// Messages of which the capture has not all bytes, and which could not be read for that.
+    /// Messages that could not be read because the capture does not have all of their bytes.
     pub cut_messages: u64,
-    /// Messages of calls that are not known: they had begun before the capture, or their place was needed.
+    /// Messages of unknown calls, which began before the capture or were evicted.
     pub unknown_call_messages: u64,
-    /// Messages of no call: REGISTER, OPTIONS, SUBSCRIBE and others, with their answers.
+    /// Messages without a call: REGISTER, OPTIONS, SUBSCRIBE and others, with their responses.
     pub no_call_messages: u64,
     /// Calls that were handed out.
     pub calls: u64,
-    /// Calls that were not chosen.
+    /// Calls that the settings do not select.
     pub calls_left_out: u64,
-    /// Calls by [`State`], of those that were handed out.
+    /// Calls that were handed out, by [`State`].
     pub states: [u64; State::ALL.len()],
     /// Of these, calls whose From and To are the same.
     pub self_calls: u64,
-    /// Of these, calls whose place was needed.
+    /// Of these, calls that were evicted.
     pub calls_evicted: u64,
-    /// Streams that were handed out, of calls or not.
+    /// Streams that were handed out, with or without a call.
     pub streams: u64,
-    /// Of these, streams of no call.
+    /// Of these, streams without a call.
     pub streams_without_call: u64,
-    /// Of these, streams whose place was needed.
+    /// Of these, streams that were evicted.
     pub streams_evicted: u64,
-    /// RTP packets that are in no stream: of a call with too many, or of streams whose call was not handed out.
+    /// RTP packets without a stream: of a call with too many streams, or of streams whose call was not handed out.
     pub rtp_left_out: u64,
-    /// Of the packets of RTP, those that were added to their streams in the kernel.
+    /// RTP packets that were added to their streams in the kernel.
     pub rtp_absorbed: u64,
-    /// RTP packets that came up out of turn, and waited.
+    /// RTP packets that were delivered while lanes owned the stream, and were held.
     pub rtp_held: u64,
-    /// Streams that were measured in the kernel, in part at least.
+    /// Streams that were measured in the kernel, at least in part.
     pub streams_offloaded: u64,
-    /// Streams of calls that found no room there, and were measured in user space.
+    /// Streams of calls that found no room in the kernel, and were measured in user space.
     pub streams_without_room: u64,
-    /// Places of media without a rule in the kernel, as it had no room; their packets came up.
+    /// Places of media without a rule in the kernel, for lack of room; their packets were delivered to user space.
     pub places_without_rule: u64,
     /// RTP packets with broken headers.
     pub rtp_malformed: u64,
-    /// RTCP packets that could not be read.
+    /// RTCP packets that could not be parsed.
     pub rtcp_malformed: u64,
-    /// Media of descriptions beyond those that are kept.
+    /// Media of descriptions beyond the limit.
     pub media_left_out: u64,
     /// Gaps in TCP connections that were never filled.
     pub tcp_gaps: u64,
-    /// TCP connections that were given up for want of room.
+    /// TCP connections that were evicted for lack of memory.
     pub tcp_evicted: u64,
-    /// Fragmented datagrams that were never whole, or contradict themselves.
+    /// Fragmented datagrams that were incomplete or inconsistent.
     pub datagrams_given_up: u64,
 }
 
@@ -105,7 +105,7 @@ impl Counts {
             + self.other_packets
     }
 
-    /// Messages that are malformed.
+    /// Malformed messages.
     pub fn malformed(&self) -> u64 {
         self.faults.iter().sum()
     }

@@ -1,53 +1,54 @@
-//! Packets of calls that are handed out, to be kept.
+//! Packets of calls that are handed out for storage.
 //!
-//! A message that came in several packets, or in one with other messages (TCP, fragments), is handed out alone: the packets may
-//! have others' calls in them.
+//! A message that arrived in several packets, or in one with other messages (TCP, fragments), is handed out alone: the
+//! packets may contain messages of other calls.
 
 use wirelane::LinkType;
 
 use super::call::Way;
 
-/// Which packets of calls are handed out. Those of calls that are not chosen never are.
+/// Packets of calls that are handed out. Packets of calls that are not selected never are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Keep {
-    /// None.
+    /// No packets.
     #[default]
     Nothing,
-    /// Those with messages.
+    /// Packets with messages.
     Signals,
-    /// Those with messages, and RTP and RTCP of streams that are counted.
+    /// Packets with messages, and RTP and RTCP packets of counted streams.
     All,
 }
 
-/// A packet of a call, to be kept.
+/// A packet of a call for storage.
 #[derive(Clone, Debug)]
 pub struct Kept {
     /// [`super::Call::serial`] of its call.
     pub call: u64,
-    /// How it came.
+    /// Path and time.
     pub way: Way,
-    /// What it was.
+    /// Content.
     pub packet: Captured,
 }
 
-/// What there is of a packet.
+/// Content of a captured packet.
 #[derive(Clone, Debug)]
 pub enum Captured {
-    /// It, as it was captured.
+    /// The whole frame.
     Frame {
-        /// What it begins with.
+        /// Link type of the first header.
         link: LinkType,
-        /// Its bytes.
+        /// Bytes of the frame.
         bytes: Vec<u8>,
-        /// Bytes that it had on the wire.
+        /// Length on the wire in bytes.
         length: u32,
     },
-    /// The payload of a datagram, or a message out of a TCP connection, which came in several packets, or in one with others.
+    /// Payload of a datagram, or a message from a TCP connection, that arrived in several packets, or in one with
+    /// others.
     Payload(Vec<u8>),
 }
 
 impl Captured {
-    /// Memory that its bytes take.
+    /// Memory of its bytes.
     pub(super) fn memory(&self) -> usize {
         match self {
             Captured::Frame { bytes, .. } | Captured::Payload(bytes) => bytes.len(),
@@ -55,16 +56,16 @@ impl Captured {
     }
 }
 
-/// The packet at hand, where packets are kept.
+/// The current packet, if packets are stored.
 #[derive(Debug)]
 pub(super) struct AtHand {
     link: LinkType,
     bytes: Vec<u8>,
-    /// Bytes that it had on the wire.
+    /// Length on the wire in bytes.
     pub(super) length: u32,
-    /// Whether all of a datagram is in it.
+    /// Whether it contains a complete datagram.
     pub(super) whole: bool,
-    /// The call whose media it was.
+    /// Call to which its media belongs.
     pub(super) heard: Option<u32>,
 }
 
@@ -75,14 +76,14 @@ impl Default for AtHand {
 }
 
 impl AtHand {
-    /// It begins so, and these are its bytes.
+    /// Sets the current packet.
     pub(super) fn is(&mut self, link: LinkType, bytes: &[u8]) {
         self.link = link;
         self.bytes.clear();
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// It, or where it was not alone in a packet of its own, what it carried.
+    /// The frame; or only the payload if it was not alone in its packet.
     pub(super) fn captured(&self, way: &Way, payload: &[u8]) -> Captured {
         if self.whole && !way.tcp {
             Captured::Frame { link: self.link, bytes: self.bytes.clone(), length: self.length }

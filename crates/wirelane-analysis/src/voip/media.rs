@@ -1,4 +1,4 @@
-//! The monitor's side of media: RTP and RTCP to their streams.
+//! Media part of the monitor: assigns RTP and RTCP packets to streams.
 
 use wirelane_bpf::rtp::{ReadResult, RtpPacket};
 
@@ -8,30 +8,30 @@ use super::monitor::{Class, Finished, Monitor};
 use super::stream::{MediaAddress, Party, Stream};
 use super::{rtcp, sip};
 
-/// Lists of streams: RTP without signalling that has not proved to be any, the same that has, and those of calls.
+/// Lists of streams: unconfirmed RTP without signalling, confirmed RTP without signalling, and streams of calls.
 pub(super) const CANDIDATES: u8 = 0;
 pub(super) const ALONE: u8 = 1;
 const OWNED: u8 = 2;
 
-/// Streams of one call.
+/// Maximum number of streams of one call.
 const MOST_STREAMS: usize = 64;
-/// Packets in order that prove a stream without signalling.
+/// Packets in order that confirm a stream without signalling.
 const PROOF: u64 = 3;
-/// How late a stream may be put at the end of its list.
+/// Maximum delay until a stream is moved to the end of its list.
 const TOUCH_NS: u64 = 1_000_000_000;
 
-/// A place where a call's media goes.
+/// A place where media of a call is received.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Endpoint {
     pub call: u32,
-    /// Who receives there.
+    /// Receiving party.
     pub party: Party,
     pub media: usize,
-    /// For RTCP alone.
+    /// Whether it receives only RTCP.
     pub rtcp: bool,
 }
 
-/// What makes packets one stream.
+/// Key of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct StreamKey {
     pub from: MediaAddress,
@@ -39,10 +39,10 @@ pub(super) struct StreamKey {
     pub ssrc: u32,
 }
 
-/// Where a message begins behind other bytes, at the beginning of a line.
+/// Offset of a message after other bytes, at the start of a line.
 pub(super) fn behind_junk(payload: &[u8]) -> Option<usize> {
     let mut at = 0;
-    // A datagram of nothing but line ends is walked once.
+    // A datagram that consists of line ends is scanned once.
     while let Some(end) = payload[at..].iter().position(|byte| *byte == b'\n') {
         at += end + 1;
         if sip::begins(&payload[at..]) {
@@ -53,7 +53,7 @@ pub(super) fn behind_junk(payload: &[u8]) -> Option<usize> {
 }
 
 impl Monitor {
-    /// A datagram that may be RTP or RTCP.
+    /// Processes a datagram that may be RTP or RTCP.
     pub(super) fn media(&mut self, payload: &[u8], len: usize, way: &Way) -> Class {
         let to = self.places.get(&way.to).copied();
         let from = self.places.get(&way.from).copied();
@@ -64,7 +64,7 @@ impl Monitor {
         let known = |result| matches!(result, ReadResult::Ok | ReadResult::Malformed);
         let key = StreamKey { from: way.from, to: way.to, ssrc: packet.ssrc };
         let found = if known(result) { self.streams.find(&key) } else { None };
-        // What is for RTCP alone gets no streams.
+        // A place for RTCP alone has no streams.
         let (to, from) = (to.filter(|to| !to.rtcp), from.filter(|from| !from.rtcp));
         let owner = self.owner(to, from, way);
         let found = found.filter(|at| !self.is_of_old_call(*at, owner));
@@ -101,9 +101,9 @@ impl Monitor {
         }
     }
 
-    /// Whose media it is, and whether its destination says so. Calls may have named the same place, as when one process
-    /// answers them all: then it is the call that goes on, the call that has named both ends, or else that of the sender,
-    /// whose port is more often its own.
+    /// Call to which a packet belongs, and whether its destination says so. Calls may share a place, for example if one
+    /// process answers all of them: then the active call is preferred, then the call that named both ends, then that of
+    /// the sender, whose port is more likely to be its own.
     fn owner(&self, to: Option<Endpoint>, from: Option<Endpoint>, way: &Way) -> Option<(Endpoint, bool)> {
         match (to, from) {
             (Some(to), Some(from)) if to.call != from.call => {
@@ -119,7 +119,7 @@ impl Monitor {
         }
     }
 
-    /// Whether a stream is of a call that is over, between ends that are another's now: then that call is handed out.
+    /// Whether a stream belongs to a finished call while another call now uses its ends; then hands out the old call.
     fn is_of_old_call(&mut self, at: u32, owner: Option<(Endpoint, bool)>) -> bool {
         let call = self.streams.get(at).and_then(|stream| stream.call);
         let (Some(old), Some((endpoint, _))) = (call, owner) else { return false };
@@ -137,11 +137,11 @@ impl Monitor {
         self.streams.insert(key, stream, list)
     }
 
-    /// A stream that a call has announced begins.
+    /// Begins a stream that a call has announced.
     fn begin(&mut self, key: StreamKey, way: &Way, endpoint: Endpoint, named: bool) -> Option<u32> {
         self.room(endpoint.call)?;
         let toward = if named { endpoint.party } else { endpoint.party.other() };
-        // The other end is learned, where the other side has not named it.
+        // The other end is learned if the other party has not named it.
         let other = if named { way.from } else { way.to };
         let learned = !self.places.contains_key(&other);
         if learned {
@@ -169,7 +169,7 @@ impl Monitor {
         Some(at)
     }
 
-    /// A stream that came before its call becomes the call's.
+    /// Assigns a stream that began before its call to the call.
     fn adopt(&mut self, at: u32, owner: Option<(Endpoint, bool)>) {
         let Some((endpoint, named)) = owner else { return };
         let Some(stream) = self.streams.get(at) else { return };
@@ -184,13 +184,13 @@ impl Monitor {
         (stream.media, stream.call) = (endpoint.media, Some(endpoint.call));
         know(stream, call);
         if !std::mem::replace(&mut stream.confirmed, true) {
-            // They have not been counted yet.
+            // Its packets are not counted yet.
             self.counts.rtp_packets += stream.rtp.packets;
         }
         self.streams.touch(at, OWNED);
     }
 
-    /// Makes room for one more stream of a call: of too many, the one with the fewest packets goes.
+    /// Makes room for one more stream of a call: evicts the one with the fewest packets if there are too many.
     fn room(&mut self, call: u32) -> Option<()> {
         if self.calls.get(call)?.streams.len() < MOST_STREAMS {
             return Some(());
@@ -209,7 +209,7 @@ impl Monitor {
         Some(())
     }
 
-    /// A packet of a stream has a broken header.
+    /// Counts a packet of a stream with a broken header.
     fn spoil(&mut self, at: u32, ts_ns: u64) {
         let Some(ts_ns) = self.takes_turn(at, None, ts_ns) else { return };
         if let Some(stream) = self.streams.get_mut(at) {
@@ -253,11 +253,11 @@ impl Monitor {
             return Class::Rtcp;
         };
         self.at_hand.heard = call;
-        // Without a call there is nothing to hold the reports to.
+        // Without a call, the reports cannot be assigned.
         let Some(call) = call.and_then(|at| self.calls.get(at)) else { return Class::Rtcp };
         for at in &call.streams {
             let Some(stream) = self.streams.get_mut(*at) else { continue };
-            // Of its sender, which an SSRC alone does not tell where two have the same.
+            // Check the source address, too: the SSRC alone is ambiguous if two streams share it.
             for sent in reports.sent.iter().filter(|sent| sent.ssrc == stream.rtp.ssrc) {
                 if stream.from.0 == way.from.0 {
                     stream.reported.sender(sent.ntp_middle, sent.packets, way.ts_ns);
@@ -272,7 +272,7 @@ impl Monitor {
         Class::Rtcp
     }
 
-    /// Takes a stream out, with its account closed.
+    /// Removes a stream, with its statistics complete.
     pub(super) fn take_stream(&mut self, at: u32) -> Option<Stream> {
         self.close_offloaded(at);
         let mut stream = self.streams.remove(at)?;
@@ -282,7 +282,7 @@ impl Monitor {
         Some(stream)
     }
 
-    /// Hands out a stream of no call; one that has proved nothing was no RTP.
+    /// Hands out a stream without a call; drops it if it was never confirmed as RTP.
     pub(super) fn end_stream(&mut self, at: u32, ending: Ending) {
         let Some(stream) = self.take_stream(at) else { return };
         if !stream.confirmed {
@@ -296,7 +296,7 @@ impl Monitor {
     }
 }
 
-/// Whether an RTP header is one that somebody would send: a type that is fixed or dynamic, ports that are nobody's.
+/// Whether an RTP header is plausible: a fixed or dynamic payload type, and ports above the well-known ones.
 fn is_plausible(packet: &RtpPacket, way: &Way) -> bool {
     let kind = matches!(packet.pt, 0..=34 | 96..=127);
     kind && packet.ssrc != 0 && packet.payload_len > 0 && way.from.1 >= 1024 && way.to.1 >= 1024

@@ -1,4 +1,4 @@
-//! Calls: SIP signalling, the RTP streams that it negotiates, and how they sound.
+//! Calls: SIP signalling, the RTP streams that it negotiates, and their quality.
 //!
 //! ```text
 //! Record -> Monitor -> IP fragments, TCP segments -> sip -> Call (state, times) -> sdp -> places where media goes
@@ -6,8 +6,8 @@
 //!           calls that are over, with their streams -> CallRecord; RTP without signalling -> Stream
 //! ```
 //!
-//! One monitor sees all: signalling and media of one call have different addresses and ports, so that steering by flow
-//! would part them. Packets become statistics in `bpf/lib/rtp.h`.
+//! One monitor sees all packets: signalling and media of one call have different addresses and ports, so steering by
+//! flow would separate them. Statistics are computed by `bpf/lib/rtp.h`.
 //!
 //! # What is counted
 //! Every packet is in exactly one of [`Counts::signalling_packets`], `rtp_packets`, `rtcp_packets`, `fragment_packets`
@@ -15,9 +15,10 @@
 //! [`Counts::rtp_left_out`], or [`Counts::rtp_malformed`].
 //!
 //! # Memory
-//! A monitor takes what it is given and no more. Where that is full, these go first: RTP without signalling that has not proved
-//! to be any, calls that are over, calls that nobody has answered; then what has been silent longest
-//! ([`Ending::Resources`]). So a flood of INVITEs costs each other their places.
+//! A monitor has a fixed memory limit. When it is full, entries are evicted in this order: unconfirmed RTP without
+//! signalling, finished calls, unanswered calls; then those that were idle longest ([`Ending::Resources`]). So the
+//! calls of an INVITE flood evict each other.
+mod offloaded;
 mod call;
 mod calls;
 pub mod counts;

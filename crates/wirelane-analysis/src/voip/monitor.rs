@@ -29,21 +29,21 @@ pub(super) const WAITING: u8 = 1;
 pub(super) const QUIET: u8 = 2;
 pub(super) const TALKING: u8 = 3;
 
-/// What a monitor hands out.
+/// Result of a monitor.
 #[derive(Clone, Debug)]
 pub enum Finished {
     /// A call, with its streams.
     Call(Box<CallRecord>),
-    /// A stream of no call, and why it is over.
+    /// A stream without a call, and the reason for its end.
     Stream(Box<Stream>, Ending),
-    /// A message, where that was asked for.
+    /// A message, if the settings request messages.
     Signal(Signal),
-    /// A packet of a call, where that was asked for. It comes before its call.
+    /// A packet of a call, if the settings request packets. It precedes its call.
     Kept(Kept),
 }
 
 impl Finished {
-    /// Memory that it takes, in bytes.
+    /// Memory in bytes.
     fn memory(&self) -> usize {
         match self {
             Finished::Call(record) => record.call.cost() + record.streams.len() * Stream::cost(),
@@ -54,10 +54,10 @@ impl Finished {
     }
 }
 
-/// A SIP message as it was.
+/// A SIP message, unchanged.
 #[derive(Clone, Debug)]
 pub struct Signal {
-    /// How it came.
+    /// Path and time.
     pub way: Way,
     /// Its bytes.
     pub bytes: Vec<u8>,
@@ -65,7 +65,7 @@ pub struct Signal {
     pub call_id: Box<str>,
 }
 
-/// What a packet was.
+/// Class of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Class {
     Signalling,
@@ -73,7 +73,7 @@ pub(super) enum Class {
     Rtcp,
     Fragment,
     Other,
-    /// It may become RTP: it is counted with its stream.
+    /// Possible RTP: it is counted with its stream.
     Later,
 }
 
@@ -84,32 +84,32 @@ pub struct Monitor {
     pub(super) random: RandomState,
     pub(super) calls: Table<u128, Call>,
     pub(super) streams: Table<StreamKey, Stream>,
-    pub(super) places: HashMap<MediaAddress, Endpoint, RandomState>,
-    /// Messages that wait for their calls, in the order in which they came.
+    pub(super) places: HashMap<Place, Endpoint, RandomState>,
+    /// Messages that wait for their calls, in order of arrival.
     pub(super) early: VecDeque<Early>,
-    /// Their bytes.
+    /// Memory of these messages in bytes.
     pub(super) early_bytes: usize,
     tcp: Streams,
     fragments: Fragments,
     pub(super) counts: Counts,
     finished: Outbox<Finished>,
     pub(super) at_hand: AtHand,
-    /// Calls so far.
+    /// Number of calls so far.
     pub(super) serial: u64,
-    /// Calls that go on.
+    /// Number of active calls.
     pub(super) active: u64,
-    /// Bytes of calls and streams.
+    /// Memory of calls and streams in bytes.
     pub(super) used: usize,
     pub(super) budget: usize,
     pub(super) now_ns: u64,
     looked_ns: u64,
-    /// Packets that the capture has lost so far.
+    /// Number of packets that the capture has lost so far.
     pub(super) capture_lost: u64,
-    /// Where streams are measured in the kernel.
+    /// Measurement of streams in the kernel, if enabled.
     pub(super) kernel: Option<Kernel>,
 }
 
-/// The address of a header.
+/// Address from a header.
 fn address(bytes: &[u8; 16], layer: u8) -> IpAddr {
     match layer {
         l3::IPV4 => Ipv4Addr::new(bytes[0], bytes[1], bytes[2], bytes[3]).into(),
@@ -117,19 +117,19 @@ fn address(bytes: &[u8; 16], layer: u8) -> IpAddr {
     }
 }
 
-/// Ports of SIP: there is nothing else on them that is not worth a count.
+/// Ports of SIP: all other packets on them are worth counting.
 fn is_sip_port(port: u16) -> bool {
     matches!(port, 5060 | 5061)
 }
 
-/// Keep-alives on SIP's ports: empty lines, zeros (RFC 5626, and what phones send), STUN.
+/// Keep-alives on the ports of SIP: empty lines, zeros (RFC 5626, and the practice of phones), STUN.
 fn is_keep_alive(payload: &[u8]) -> bool {
     payload.iter().all(|byte| matches!(byte, 0 | b'\r' | b'\n' | b' '))
         || (payload.len() >= 20 && payload[0] < 2 && payload[4..8] == [0x21, 0x12, 0xa4, 0x42])
 }
 
 impl Monitor {
-    /// A monitor that has seen nothing.
+    /// A monitor without calls.
     pub fn new(settings: Settings) -> Monitor {
         let memory = settings.memory.max(LEAST_MEMORY);
         Monitor {
@@ -141,7 +141,7 @@ impl Monitor {
             early: VecDeque::new(),
             early_bytes: 0,
             tcp: Streams::new(memory / 8),
-            // The longest datagram has room in any case.
+            // Always large enough for the longest datagram.
             fragments: Fragments::new((memory / 8).max(256 << 10)),
             counts: Counts::default(),
             finished: Outbox::default(),
@@ -149,7 +149,7 @@ impl Monitor {
             serial: 0,
             active: 0,
             used: 0,
-            // A part of it is for messages that wait for their calls.
+            // The rest is for messages that wait for their calls.
             budget: memory / 4 * 3,
             now_ns: 0,
             looked_ns: 0,
@@ -168,28 +168,28 @@ impl Monitor {
         self.finished.push(one, memory);
     }
 
-    /// Everything that was counted. Calls and streams that go on are not in it.
+    /// All counters. Active calls and streams are not included.
     pub fn counts(&self) -> Counts {
         let (gaps, evicted, given_up) = (self.tcp.gaps, self.tcp.evicted, self.fragments.given_up);
         Counts { tcp_gaps: gaps, tcp_evicted: evicted, datagrams_given_up: given_up, ..self.counts }
     }
 
-    /// Bytes of the calls and streams that go on: after each packet, at most three quarters of what was given.
+    /// Memory of active calls and streams in bytes: after each packet, at most three quarters of the limit.
     pub fn memory(&self) -> usize {
         self.used
     }
 
-    /// Bytes of messages, segments and fragments that wait for others.
+    /// Memory of messages, segments and fragments that wait for others, in bytes.
     pub fn held(&self) -> usize {
         self.early_bytes + self.tcp.held() + self.fragments.held()
     }
 
-    /// Calls, of those that are chosen, that are not over.
+    /// Number of selected calls that are not over.
     pub fn active(&self) -> u64 {
         self.active
     }
 
-    /// So many of the calls that are not over, those that began last first, as they are by now.
+    /// Current state of calls that are not over, up to this number, the newest first.
     pub fn going_on(&self, most: usize) -> Vec<CallRecord> {
         let mut calls: Vec<&Call> =
             self.calls.iter().map(|(_, call)| call).filter(|call| call.active).collect();
@@ -202,27 +202,27 @@ impl Monitor {
         calls.into_iter().take(most).map(record).collect()
     }
 
-    /// The capture has lost so many packets by now.
+    /// Sets the number of packets that the capture has lost so far.
     pub fn lost_by_capture(&mut self, packets: u64) {
         self.capture_lost = packets;
     }
 
-    /// Adds a record, which came at this time in UTC.
+    /// Adds a record with this time in UTC.
     pub fn record(&mut self, record: &Record<'_>, ts_ns: u64) {
-        // Of a digest there are no bytes.
+        // A digest has no packet bytes.
         let link = if record.digest().is_some() { LinkType::Other } else { record.link_type() };
         self.at_hand.length = record.wire_len();
         self.arrives(record);
         self.add_packet(link, record.data(), ts_ns, record.segments().into());
     }
 
-    /// Adds a packet of this link type, the same way.
+    /// Adds a packet of this link type, in the same way.
     pub fn packet(&mut self, link: LinkType, data: &[u8], ts_ns: u64) {
         self.at_hand.length = data.len() as u32;
         self.add_packet(link, data, ts_ns, 1);
     }
 
-    /// Adds a packet, or an aggregate of so many packets on the wire.
+    /// Adds a packet, or an aggregate of this many packets on the wire.
     fn add_packet(&mut self, link: LinkType, data: &[u8], ts_ns: u64, packets: u64) {
         if self.settings.keep > Keep::Nothing {
             self.at_hand.is(link, data);
@@ -246,7 +246,7 @@ impl Monitor {
         if !matches!(ip.l3, l3::IPV4 | l3::IPV6) {
             return Class::Other;
         }
-        // Where the datagram ends: behind it there may be padding of the link.
+        // End of the datagram: link padding may follow it.
         let end = usize::from(ip.l3_off) + ip.l3_len as usize;
         let there = &data[..if ip.l3_len == 0 { data.len() } else { end.min(data.len()) }];
         self.at_hand.whole = ip.flags & ip_flags::FRAGMENT == 0;
@@ -296,16 +296,8 @@ impl Monitor {
         }
     }
 
-    /// A segment of TCP.
-    fn segment(
-        &mut self,
-        from: MediaAddress,
-        to: MediaAddress,
-        seq: u32,
-        flags: u8,
-        data: &[u8],
-        ts_ns: u64,
-    ) -> Class {
+    /// Processes a TCP segment.
+    fn segment(&mut self, from: Place, to: Place, seq: u32, flags: u8, data: &[u8], ts_ns: u64) -> Class {
         let segment = Segment { seq, syn: flags & 0x02 != 0, end: flags & 0x05 != 0, data };
         let sip = is_sip_port(from.1) || is_sip_port(to.1);
         let Some(framed) = self.tcp.segment(Path { from, to }, segment, sip, ts_ns) else {
@@ -321,15 +313,8 @@ impl Monitor {
         Class::Signalling
     }
 
-    /// A datagram of UDP; `stated`: its length, as its header has it.
-    fn datagram(
-        &mut self,
-        from: MediaAddress,
-        to: MediaAddress,
-        captured: &[u8],
-        stated: usize,
-        ts_ns: u64,
-    ) -> Class {
+    /// Processes a UDP datagram; `stated`: the length in its header.
+    fn datagram(&mut self, from: Place, to: Place, captured: &[u8], stated: usize, ts_ns: u64) -> Class {
         let len = if stated >= 8 { stated - 8 } else { captured.len() };
         let payload = &captured[..captured.len().min(len)];
         let way = Way { from, to, tcp: false, ts_ns };
@@ -367,13 +352,13 @@ impl Monitor {
     fn pass(&mut self, ts_ns: u64) {
         self.now_ns = self.now_ns.max(ts_ns);
         if self.now_ns - self.looked_ns >= 100_000_000 {
-            // What is left is handed out with the next packets.
+            // The remaining results are handed out with the next packets.
             let _ = self.tick(self.now_ns);
         }
     }
 
-    /// It is this late, also where no packet says so: hands out what is over.
-    /// True: [`Monitor::finished`] is full; take it and call this again.
+    /// Advances the time, also without packets, and hands out finished calls and streams. True: [`Monitor::finished`]
+    /// is full; take it and call this again.
     #[must_use = "there may be more to hand out"]
     pub fn tick(&mut self, now_ns: u64) -> bool {
         self.now_ns = self.now_ns.max(now_ns);
@@ -415,7 +400,7 @@ impl Monitor {
         false
     }
 
-    /// Hands out what has least to lose. False: there is nothing.
+    /// Hands out the least important entry. False: there are no entries.
     fn evict(&mut self) -> bool {
         if let Some(at) = self.streams.first(media::CANDIDATES) {
             self.end_stream(at, Ending::Resources);
@@ -431,8 +416,8 @@ impl Monitor {
         true
     }
 
-    /// The capture is over: hands out all that is left, in steps. True: [`Monitor::finished`] is full; take it and call this
-    /// again.
+    /// Hands out everything at the end of the capture, in steps. True: [`Monitor::finished`] is full; take it and call
+    /// this again.
     #[must_use = "there may be more to hand out"]
     pub fn flush(&mut self) -> bool {
         self.fragments.finish();

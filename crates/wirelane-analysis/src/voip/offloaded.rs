@@ -1,5 +1,6 @@
-//! Streams of calls that are measured in the kernel ([`wirelane::Meter`]): the same statistics by the same code, of which a
-//! stream's turn is here or there. What comes up is added here; in between lanes add what does not.
+//! Streams of calls that are measured in the kernel ([`wirelane::Meter`]): the same statistics by the same code.
+//! Ownership of a stream alternates between kernel and user space. Packets that are delivered are added here; in
+//! between, lanes add the packets that they do not deliver.
 
 use wirelane::{Hand, Meter, Record, StreamEnds};
 use wirelane_bpf::rtp::{RtpPacket, RtpStream};
@@ -8,38 +9,38 @@ use super::media::Endpoint;
 use super::monitor::Monitor;
 use super::stream::{MediaAddress, Stream};
 
-/// Packets of one stream that wait for its turn to be here; where there are more, it stays here.
+/// Maximum packets of one stream that wait for user space to own it; above this number the stream stays in user space.
 const MOST_HELD: usize = 64;
 
-/// The part of a stream that is in the kernel.
+/// State of a stream that is measured in the kernel.
 #[derive(Clone, Debug)]
 pub(super) struct Offloaded {
     hand: Hand,
-    /// UTC less the kernel's monotonic clock, for all of the stream's packets, in nanoseconds.
+    /// UTC minus the kernel's monotonic clock, for all packets of the stream, in nanoseconds.
     shift_ns: i64,
-    /// Packets that did not come up, as far as they are counted.
+    /// Packets that lanes added without delivering them, up to the last reading.
     taken: u64,
-    /// Packets that came up although it was not their turn, with their times; `None`: one with a broken header.
+    /// Packets that were delivered while lanes owned the stream, with their times; `None`: one with a broken header.
     held: Vec<(Option<RtpPacket>, u64)>,
 }
 
-/// How the packet at hand came up.
+/// Arrival of the current packet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Arrival {
-    /// On the kernel's monotonic clock.
+    /// Time on the kernel's monotonic clock.
     steady_ns: u64,
     tag: Option<u32>,
 }
 
-/// What is measured in the kernel.
+/// Handle of the kernel's measurement, and the current packet.
 #[derive(Debug)]
 pub(super) struct Kernel {
     meter: Meter,
-    /// `None`: the packet at hand is none that lanes know.
+    /// `None`: the current packet did not pass through lanes.
     arrival: Option<Arrival>,
 }
 
-/// Statistics with their times so far away.
+/// Statistics with all times shifted.
 fn shifted(mut rtp: RtpStream, by_ns: i64) -> RtpStream {
     for time in [&mut rtp.first_ns, &mut rtp.last_ns, &mut rtp.seq_ns] {
         *time = time.wrapping_add_signed(by_ns);
@@ -48,8 +49,8 @@ fn shifted(mut rtp: RtpStream, by_ns: i64) -> RtpStream {
 }
 
 impl Offloaded {
-    /// Statistics as lanes have left them become the stream's; what its payload types mean is known here. How many packets
-    /// they have added.
+    /// Adopts the statistics that lanes left; the meaning of payload types is taken from here. Returns the number of
+    /// packets that lanes have added since the last reading.
     fn learn(&mut self, stream: &mut Stream, (rtp, taken): (RtpStream, u64)) -> u64 {
         let payload = stream.rtp.payload;
         stream.rtp = RtpStream { payload, ..shifted(rtp, self.shift_ns) };
@@ -58,7 +59,7 @@ impl Offloaded {
         more
     }
 
-    /// Adds what was held.
+    /// Adds the held packets.
     fn release(&mut self, stream: &mut Stream) {
         for (packet, ts_ns) in std::mem::take(&mut self.held) {
             match packet {
@@ -70,12 +71,12 @@ impl Offloaded {
 }
 
 impl Monitor {
-    /// Has streams of calls measured in the kernel, before the first record.
+    /// Enables measurement in the kernel. Call before the first record.
     pub fn measure_offloaded(&mut self, meter: Meter) {
         self.kernel = Some(Kernel { meter, arrival: None });
     }
 
-    /// A record is the packet at hand.
+    /// Makes a record the current packet.
     pub(super) fn arrives(&mut self, record: &Record<'_>) {
         if let Some(kernel) = &mut self.kernel {
             let tag = record.tag().filter(|_| record.rule().is_some_and(Meter::is_its_rule));
@@ -83,15 +84,15 @@ impl Monitor {
         }
     }
 
-    /// A place becomes one where media is measured, or one for RTCP alone.
-    pub(super) fn rule(&mut self, place: MediaAddress, endpoint: Endpoint, before: Option<Endpoint>) {
+    /// Installs a kernel rule for a place: for media, or for RTCP alone.
+    pub(super) fn rule(&mut self, place: Place, endpoint: Endpoint, before: Option<Endpoint>) {
         let Some(kernel) =
             self.kernel.as_mut().filter(|_| before.is_none_or(|old| old.rtcp != endpoint.rtcp))
         else {
             return;
         };
         if let Err(e) = kernel.meter.announce(place, endpoint.rtcp) {
-            // Its packets come up, and are measured here.
+            // Its packets are delivered and measured here.
             self.counts.places_without_rule += 1;
             if self.counts.places_without_rule == 1 {
                 tracing::warn!("media is measured in user space where it has no rule: {e}");
@@ -99,8 +100,8 @@ impl Monitor {
         }
     }
 
-    /// A place is nobody's any more.
-    pub(super) fn unrule(&mut self, place: MediaAddress) {
+    /// Removes the kernel rule of a place that no call uses any more.
+    pub(super) fn unrule(&mut self, place: Place) {
         if let Some(kernel) = &mut self.kernel
             && let Err(e) = kernel.meter.withdraw(place)
         {
@@ -108,15 +109,15 @@ impl Monitor {
         }
     }
 
-    /// The capture has been stopped: rules go with it.
+    /// Removes all rules, after the capture has stopped.
     pub(super) fn leave_rules(&mut self) {
         if let Some(kernel) = &mut self.kernel {
             kernel.meter.leave();
         }
     }
 
-    /// Whether a packet of a stream can be added to it now; then its statistics are here, and this is its time as the stream
-    /// counts it. Else the packet is held. `None`: one with a broken header.
+    /// Whether a packet can be added to its stream now. If so, user space owns the statistics, and the result is the
+    /// packet's time on the stream's clock; otherwise the packet is held. `packet` is `None` if the header is broken.
     pub(super) fn takes_turn(&mut self, at: u32, packet: Option<&RtpPacket>, ts_ns: u64) -> Option<u64> {
         let (Some(kernel), Some(stream)) = (&mut self.kernel, self.streams.get_mut(at)) else {
             return Some(ts_ns);
@@ -141,14 +142,14 @@ impl Monitor {
             kernel.meter.revoke(&offloaded.hand);
             stream.offloaded = Some(offloaded);
         } else {
-            // Lanes give it no turn: its rule has gone.
+            // Lanes do not return ownership: the rule of the stream is gone.
             stream.offloaded = Some(offloaded);
             self.close_offloaded(at);
         }
         None
     }
 
-    /// A packet was added to a stream: lanes may go on.
+    /// Returns ownership to lanes after a packet was added to a stream.
     pub(super) fn hand_down(&mut self, at: u32, ts_ns: u64) {
         let (Some(kernel), Some(stream)) = (&mut self.kernel, self.streams.get_mut(at)) else { return };
         let Some(arrival) = kernel.arrival else { return };
@@ -177,7 +178,7 @@ impl Monitor {
         }
     }
 
-    /// What its payload types mean has changed: lanes are to learn that.
+    /// Revokes ownership, so that lanes learn changed payload types.
     pub(super) fn relearn(&mut self, at: u32) {
         if let (Some(kernel), Some(stream)) = (&mut self.kernel, self.streams.get(at))
             && let Some(offloaded) = &stream.offloaded
@@ -186,7 +187,7 @@ impl Monitor {
         }
     }
 
-    /// A stream's statistics become what they are now. Lanes may go on.
+    /// Updates the statistics of a stream from the kernel. Lanes keep ownership.
     pub(super) fn look_offloaded(&mut self, at: u32) {
         let (Some(kernel), Some(stream)) = (&self.kernel, self.streams.get_mut(at)) else { return };
         let Some(mut offloaded) = stream.offloaded.take() else { return };
@@ -198,7 +199,7 @@ impl Monitor {
         stream.offloaded = Some(offloaded);
     }
 
-    /// A stream is not measured in the kernel any more.
+    /// Ends the measurement of a stream in the kernel.
     pub(super) fn close_offloaded(&mut self, at: u32) {
         let (Some(kernel), Some(stream)) = (&mut self.kernel, self.streams.get_mut(at)) else { return };
         let Some(mut offloaded) = stream.offloaded.take() else { return };
@@ -214,7 +215,7 @@ impl Monitor {
         offloaded.release(stream);
     }
 
-    /// Whether a call's media goes on, of which nothing has come up for long.
+    /// Whether the media of a call continues in the kernel although no packet was delivered for long.
     pub(super) fn is_heard_offloaded(&mut self, at: u32, patience_ns: u64) -> bool {
         let Some(call) = self.calls.get(at).filter(|_| self.kernel.is_some()) else { return false };
         let (before_ns, streams) = (call.touched_ns, call.streams.clone());

@@ -1,4 +1,4 @@
-//! How a call sounds, by the E-model (ITU-T G.107, narrow band) in the simplified form of its planning use:
+//! Call quality by the E-model (ITU-T G.107, narrow band) in the simplified form of its planning use:
 //!
 //! ```text
 //! R = 93.2 - Id - Ie,eff
@@ -7,15 +7,15 @@
 //! MOS = 1 + 0.035 R + R (R - 60) (100 - R) 7e-6 (G.107, Annex B)
 //! ```
 //!
-//! What a point on the way cannot know is assumed, and the same for all: delay is half of the round trip, where RTCP has
-//! told it, and a jitter buffer of twice the jitter; what comes too late for such a buffer is not counted as lost.
-//! BurstR is the mean length of loss bursts over that of random loss, 1 at least. Codecs without published Ie and Bpl have
-//! neither R nor MOS.
+//! Values that a capture point cannot know are assumed, in the same way for all calls: the delay is half of the round
+//! trip, if RTCP reported it, plus a jitter buffer of twice the jitter; packets that are too late for such a buffer do
+//! not count as lost. BurstR is the mean length of loss bursts relative to that of random loss, and at least 1. Codecs
+//! without published Ie and Bpl have neither R nor MOS.
 
-/// What outputs say beside R and MOS.
+/// Description of the model in outputs beside R and MOS.
 pub const MODEL: &str = "G.107 simplified: R = 93.2 - Id - Ie,eff; delay = round trip / 2 + 2 x jitter";
 
-/// How a codec suffers.
+/// Impairment factors of a codec.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Impairment {
     /// Equipment impairment factor (G.113).
@@ -24,18 +24,18 @@ pub struct Impairment {
     pub bpl: f64,
 }
 
-/// What R depends on.
+/// Measurements on which R depends.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Measured {
-    /// Packets that should have come.
+    /// Expected packets.
     pub expected: u64,
-    /// Those that did not.
+    /// Lost packets.
     pub lost: u64,
     /// Runs of lost packets.
     pub bursts: u64,
     /// Jitter in milliseconds.
     pub jitter_ms: f64,
-    /// Round trip in milliseconds, where it is known.
+    /// Round trip in milliseconds, if known.
     pub round_trip_ms: Option<f64>,
 }
 
@@ -48,7 +48,7 @@ pub struct Quality {
     pub mos: f64,
 }
 
-/// The impairment of a codec, by the name that SDP has for it. Without packet-loss concealment for G.711 (Bpl 4.3).
+/// Impairment of a codec, by its name in SDP. G.711 without packet-loss concealment (Bpl 4.3).
 pub fn impairment(codec: &str) -> Option<Impairment> {
     // G.113, Appendix I. Both factors are of table I.4, which has five rows: G.711 without concealment (0, 4.3) and with it
     // (0, 25.1), G.729A with VAD (11, 19.0), G.723.1 with VAD (15, 16.1) and GSM-EFR (5, 10.0). G.729 of any kind is
@@ -86,7 +86,7 @@ pub fn mos(r: f64) -> f64 {
     }
 }
 
-/// The rating of a stream, or of a part of it; `None` where nothing was to come.
+/// Rating of a stream or an interval; `None` if no packets were expected.
 pub fn evaluate(codec: &Impairment, measured: &Measured) -> Option<Quality> {
     if measured.expected == 0 {
         return None;
@@ -95,7 +95,7 @@ pub fn evaluate(codec: &Impairment, measured: &Measured) -> Option<Quality> {
     let burst_ratio = if measured.bursts == 0 {
         1.0
     } else {
-        // Random loss of this share has runs of 1 / (1 - share).
+        // Random loss of this share has runs of mean length 1 / (1 - share).
         (measured.lost as f64 / measured.bursts as f64 * (1.0 - share)).max(1.0)
     };
     let ppl = 100.0 * share;

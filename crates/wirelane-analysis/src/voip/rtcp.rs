@@ -1,45 +1,45 @@
 //! RTCP (RFC 3550, 6): sender and receiver reports.
 
-/// A sender's report.
+/// A sender report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sent {
-    /// Who sends.
+    /// SSRC of the sender.
     pub ssrc: u32,
-    /// The middle of its NTP time: what receivers give back.
+    /// Middle 32 bits of its NTP time, which receivers return.
     pub ntp_middle: u32,
     /// Packets that it has sent.
     pub packets: u32,
 }
 
-/// What a receiver says of a stream.
+/// A receiver report block about a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received {
-    /// The stream's SSRC.
+    /// SSRC of the stream.
     pub ssrc: u32,
-    /// Lost since the last report, in 1/256.
+    /// Fraction lost since the last report, in 1/256.
     pub fraction: u8,
-    /// Lost since the beginning; negative where there were duplicates.
+    /// Packets lost since the start; negative if there were duplicates.
     pub lost: i32,
     /// Interarrival jitter in units of the timestamp.
     pub jitter: u32,
-    /// The middle of the NTP time of the last sender's report; 0: there was none.
+    /// Middle 32 bits of the NTP time of the last sender report; 0: none.
     pub last_sr: u32,
-    /// Since then, in 1/65536 s.
+    /// Delay since that sender report, in 1/65536 s.
     pub delay: u32,
 }
 
-/// What a compound packet has.
+/// Contents of a compound packet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reports {
-    /// Reports of senders.
+    /// Sender reports.
     pub sent: Vec<Sent>,
-    /// Reports of receivers.
+    /// Receiver report blocks.
     pub received: Vec<Received>,
-    /// Whether somebody leaves.
+    /// Whether a participant leaves.
     pub bye: bool,
 }
 
-/// Whether this may be RTCP rather than RTP (RFC 5761, 4): by its second byte.
+/// Whether the second byte is in the range of RTCP rather than RTP (RFC 5761, 4).
 pub fn may_be(payload: &[u8]) -> bool {
     matches!(payload, [first, 192..=223, ..] if first >> 6 == 2)
 }
@@ -48,8 +48,8 @@ fn word(data: &[u8], at: usize) -> Option<u32> {
     data.get(at..at + 4)?.try_into().ok().map(u32::from_be_bytes)
 }
 
-/// Reads a compound packet. `None`: a length in it is wrong, or it does not begin as it must (RFC 3550, A.2; alone with RFC
-/// 5506, by a report or feedback).
+/// Parses a compound packet. `None`: a length in it is wrong, or it does not begin as required (RFC 3550, A.2; or a
+/// single packet with RFC 5506: a report or feedback).
 pub fn parse(data: &[u8]) -> Option<Reports> {
     let mut reports = Reports::default();
     let mut rest = data;
@@ -86,7 +86,7 @@ pub fn parse(data: &[u8]) -> Option<Reports> {
         for block in 0..count {
             let at = blocks + 24 * block;
             if at >= length {
-                // Counts of other kinds mean other things.
+                // Count fields of other packet types have other meanings.
                 if matches!(kind, 200 | 201) {
                     return None;
                 }
@@ -96,7 +96,7 @@ pub fn parse(data: &[u8]) -> Option<Reports> {
             reports.received.push(Received {
                 ssrc: word(packet, at)?,
                 fraction: (loss >> 24) as u8,
-                // Of 24 bits, with a sign.
+                // A signed number of 24 bits.
                 lost: ((loss << 8) as i32) >> 8,
                 jitter: word(packet, at + 12)?,
                 last_sr: word(packet, at + 16)?,

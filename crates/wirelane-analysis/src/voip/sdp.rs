@@ -1,22 +1,22 @@
-//! Session descriptions (RFC 8866), as far as they say where media goes and what it is.
+//! Session descriptions (RFC 8866): places and types of media.
 //!
-//! Lines are taken as they come: descriptions of devices lack lines that they should have, and have them in another order.
+//! Lines are accepted in any order: descriptions of real devices lack required lines or have them in another order.
 
 use std::net::IpAddr;
 
-/// Media of one description that are kept; the others are counted.
+/// Maximum media of one description; further ones are only counted.
 pub const MOST_MEDIA: usize = 16;
-/// Payload types of one media that are kept.
+/// Maximum payload types of one media.
 pub const MOST_PAYLOADS: usize = 16;
-/// Candidates of one media that are kept (RFC 8839).
+/// Maximum candidates of one media (RFC 8839).
 pub const MOST_CANDIDATES: usize = 8;
 
 /// A payload type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Payload {
-    /// Its number.
+    /// Payload type number.
     pub pt: u8,
-    /// The encoding's name, where an rtpmap says it; at most 24 bytes.
+    /// Name of the encoding from the rtpmap; at most 24 bytes.
     pub name: Box<str>,
     /// Rate of the RTP timestamp in Hz.
     pub clock: u32,
@@ -29,17 +29,17 @@ pub struct Media {
     pub rtp: bool,
     /// Whether it is audio.
     pub audio: bool,
-    /// Where it is to be sent; `None` where the address is a name, or missing.
+    /// Address of the receiver; `None` if it is a name, or missing.
     pub address: Option<IpAddr>,
-    /// To which port; 0: not at all.
+    /// Port of the receiver; 0: no media.
     pub port: u16,
-    /// Where its RTCP goes, where that is not the next port (RFC 3605).
+    /// Place of RTCP if it is not the next port (RFC 3605).
     pub rtcp: Option<(Option<IpAddr>, u16)>,
-    /// RTCP goes to the same port (RFC 5761).
+    /// Whether RTCP uses the same port (RFC 5761).
     pub rtcp_mux: bool,
     /// Payload types.
     pub payloads: Vec<Payload>,
-    /// Addresses of candidates (RFC 8839): where it goes may be one of these. With the component: 1 is RTP, 2 RTCP.
+    /// Candidate addresses (RFC 8839): the media may be sent to one of them. With the component: 1 is RTP, 2 RTCP.
     pub candidates: Vec<(u8, IpAddr, u16)>,
 }
 
@@ -48,7 +48,7 @@ pub struct Media {
 pub struct Description {
     /// The first [`MOST_MEDIA`] media.
     pub media: Vec<Media>,
-    /// How many more there were.
+    /// Number of further media.
     pub more: u64,
 }
 
@@ -66,7 +66,7 @@ fn payload(media: &mut Media, pt: u8) -> Option<&mut Payload> {
     media.payloads.iter_mut().find(|payload| payload.pt == pt)
 }
 
-/// Reads a description. `None`: it has no media line.
+/// Parses a description. `None`: it has no media line.
 pub fn parse(body: &[u8]) -> Option<Description> {
     let mut described = Description::default();
     let mut session: Option<IpAddr> = None;
@@ -106,7 +106,7 @@ pub fn parse(body: &[u8]) -> Option<Description> {
 fn media_line(value: &str, address: Option<IpAddr>) -> Media {
     let mut words = value.split_ascii_whitespace();
     let audio = words.next().is_some_and(|kind| kind.eq_ignore_ascii_case("audio"));
-    // A number of ports may stand behind the port.
+    // A number of ports may follow the port.
     let port = words.next().and_then(|port| port.split('/').next()?.parse().ok()).unwrap_or(0);
     let rtp = words.next().is_some_and(|transport| {
         transport
@@ -129,7 +129,7 @@ fn attribute(media: &mut Media, value: &str) {
             if let Some(payload) = pt.and_then(|pt| payload(media, pt)) {
                 let cut = name.char_indices().nth(24).map_or(name.len(), |(at, _)| at);
                 payload.name = super::sip::text(&name.as_bytes()[..cut]);
-                // What nobody's clock is would make nonsense of times.
+                // An implausible clock rate would result in meaningless times.
                 payload.clock = if (1000..=1_000_000).contains(&clock) { clock } else { 0 };
             }
         }
@@ -156,14 +156,14 @@ fn attribute(media: &mut Media, value: &str) {
 }
 
 impl Media {
-    /// The address and port that media goes to; `None` where it is not sent, or on hold by the address 0.0.0.0 or ::.
+    /// Address and port of the receiver; `None` if the media is disabled, or on hold by the address 0.0.0.0 or ::.
     pub fn place(&self) -> Option<(IpAddr, u16)> {
         let address = self.address.filter(|address| !address.is_unspecified());
         (self.rtp && self.port != 0).then_some(())?;
         address.map(|address| (address, self.port))
     }
 
-    /// The same of its RTCP, where that is not the same port.
+    /// Address and port of its RTCP, if it is not the same port.
     pub fn rtcp_place(&self) -> Option<(IpAddr, u16)> {
         let (address, port) = self.place()?;
         match self.rtcp {

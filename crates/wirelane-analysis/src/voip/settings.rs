@@ -1,45 +1,45 @@
-//! How calls are followed.
+//! Settings of a VoIP monitor.
 
 use super::kept::Keep;
 
 /// The least memory of a monitor in bytes: buffers for fragments and TCP take part of it.
 pub const LEAST_MEMORY: usize = 1 << 20;
 
-/// How a monitor works. Times are in nanoseconds.
+/// Settings of a monitor. Times are in nanoseconds.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Bytes for calls, streams, TCP connections and fragments; [`LEAST_MEMORY`] where that is more.
+    /// Memory limit in bytes for calls, streams, TCP connections and fragments; at least [`LEAST_MEMORY`].
     pub memory: usize,
-    /// Look at the headers inside tunnels.
+    /// Whether to parse the headers inside tunnels.
     pub inner: bool,
-    /// Take for RTP what looks like it, and no call has announced.
+    /// Whether to accept packets as RTP that look like it, although no call announced them.
     pub heuristic: bool,
-    /// A message of a call that is not known waits this long for that call's INVITE: where several rings bring packets, an
-    /// answer may be faster. 0, where packets come in order: not at all.
+    /// Time for which a message of an unknown call waits for the INVITE: with several rings, a response may be
+    /// delivered before it. 0, if packets are in order: no wait.
     pub reorder_ns: u64,
-    /// A call that is over waits this long for what is late.
+    /// Time for which a finished call waits for late packets.
     pub linger_ns: u64,
-    /// A call that nobody answers is over after this silence.
+    /// An unanswered call is over after this time without messages.
     pub waiting_ns: u64,
-    /// An answered call is over after this silence, where it had no media.
+    /// An answered call without media is over after this time without messages.
     pub quiet_ns: u64,
-    /// The same, where it had.
+    /// An answered call with media is over after this time without packets.
     pub talking_ns: u64,
-    /// A stream of no call is over after this silence.
+    /// A stream without a call is over after this time without packets.
     pub stream_ns: u64,
-    /// Quality is evaluated for parts of this length.
+    /// Length of intervals for quality.
     pub interval_ns: u64,
-    /// Only calls whose From has one of these in it, whatever the case of ASCII letters; empty: any.
+    /// Only calls whose From contains one of these, ignoring ASCII case; empty: any.
     pub from: Vec<String>,
-    /// The same of To.
+    /// The same for To.
     pub to: Vec<String>,
     /// Only calls with one of these Call-IDs; empty: any.
     pub call_ids: Vec<String>,
-    /// Whether messages are handed out, to be sent on.
+    /// Whether messages are handed out, for export.
     pub signals: bool,
-    /// Also those of no call.
+    /// Also messages without a call.
     pub all_signals: bool,
-    /// Whether the packets of calls are handed out, to be kept.
+    /// Packets of calls that are handed out, for storage.
     pub keep: Keep,
 }
 

@@ -1,11 +1,11 @@
-//! Heads of SIP messages (RFC 3261): start line, the headers that calls are made of, and where the body is.
+//! Heads of SIP messages (RFC 3261): start line, the headers that the monitor uses, and the offset of the body.
 //!
-//! A monitor reads what others send: it takes compact names, folded lines, any bytes in values, a lone line feed for a
-//! line's end, and leaves alone all that it does not need. Nothing is copied, and a head is walked once.
+//! A monitor has to accept messages of any sender: compact names, folded lines, any bytes in values, bare line feeds.
+//! Headers that it does not use are skipped. Nothing is copied, and a head is scanned once.
 
 use wirelane::escape::printable;
 
-/// Most bytes of a head: what UDP carries.
+/// Maximum bytes of a head: the capacity of UDP.
 pub const LONGEST_HEAD: usize = 65_535;
 
 /// The first line.
@@ -15,7 +15,7 @@ pub enum Start<'a> {
     Request {
         /// Its method.
         method: &'a [u8],
-        /// Its Request-URI.
+        /// Request-URI.
         uri: &'a [u8],
     },
     /// A response.
@@ -27,27 +27,27 @@ pub enum Start<'a> {
     },
 }
 
-/// What is wrong with a message.
+/// Fault of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
-    /// The first line is none of SIP 2.0.
+    /// The first line is not a SIP 2.0 start line.
     StartLine,
     /// The head does not end, or has more than [`LONGEST_HEAD`] bytes.
     Head,
-    /// Call-ID, CSeq, From or To is missing, empty, or cannot be read.
+    /// Call-ID, CSeq, From or To is missing, empty or malformed.
     Header,
-    /// Content-Length is no number, differs from another one, or is more than there is.
+    /// Content-Length is not a number, differs from another one, or exceeds the available bytes.
     Length,
 }
 
 /// An address of a From or a To.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Address<'a> {
-    /// All of the value.
+    /// The whole value.
     pub whole: &'a [u8],
     /// The URI.
     pub uri: &'a [u8],
-    /// The tag; empty where there is none.
+    /// The tag; empty if absent.
     pub tag: &'a [u8],
 }
 
@@ -66,21 +66,21 @@ pub struct Message<'a> {
     pub cseq: u32,
     /// The method of CSeq.
     pub method: &'a [u8],
-    /// User-Agent, else Server; empty where there is neither.
+    /// User-Agent, else Server; empty if both are absent.
     pub agent: &'a [u8],
     /// Reason (RFC 3326).
     pub reason: &'a [u8],
     /// Content-Type.
     pub content_type: &'a [u8],
-    /// Content-Length, where there is one.
+    /// Content-Length, if present.
     pub content_length: Option<u64>,
-    /// Bytes of the head, with the empty line.
+    /// Bytes of the head, including the empty line.
     pub head_len: usize,
-    /// What is wrong that does not keep it from being used.
+    /// A fault that does not prevent the use of the message.
     pub fault: Option<Fault>,
 }
 
-/// Whether these bytes begin with the first line of a SIP message; cheap where they do not.
+/// Whether these bytes begin with the start line of a SIP message; cheap if not.
 pub fn begins(data: &[u8]) -> bool {
     match data.first() {
         Some(b'A'..=b'Z') => start_line(line(data).0).is_some(),
@@ -88,7 +88,7 @@ pub fn begins(data: &[u8]) -> bool {
     }
 }
 
-/// A line without its end, and where the next one begins.
+/// A line without its end, and the offset of the next one.
 fn line(data: &[u8]) -> (&[u8], usize) {
     match data.iter().position(|byte| *byte == b'\n') {
         Some(at) => (data[..at].strip_suffix(b"\r").unwrap_or(&data[..at]), at + 1),
@@ -119,7 +119,7 @@ fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-.!%*_+`'~".contains(&byte)
 }
 
-/// A number of at most so many digits as fit; more are more than any.
+/// A decimal number; saturates above `u64::MAX`.
 fn number(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;
@@ -134,7 +134,7 @@ fn trimmed(value: &[u8]) -> &[u8] {
     value.trim_ascii()
 }
 
-/// The headers that are read.
+/// Headers that are read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Name {
     CallId,
@@ -148,7 +148,7 @@ enum Name {
     ContentLength,
 }
 
-/// A header's name, compact or not (RFC 3261, 7.3.3).
+/// Name of a header, compact or not (RFC 3261, 7.3.3).
 fn name(text: &[u8]) -> Option<Name> {
     const LONG: [(&[u8], Name); 9] = [
         (b"call-id", Name::CallId),
@@ -177,7 +177,7 @@ fn name(text: &[u8]) -> Option<Name> {
 /// Reads the address of a From or a To: `"Name" <uri>;tag=x`, `Name <uri>`, or a bare `uri;tag=x`.
 fn address(value: &[u8]) -> Address<'_> {
     let value = trimmed(value);
-    // A quoted name may have '<' and ';' in it.
+    // A quoted name may contain '<' and ';'.
     let mut at = 0;
     if value.first() == Some(&b'"') {
         at = 1;
@@ -206,11 +206,11 @@ fn address(value: &[u8]) -> Address<'_> {
     Address { whole: value, uri: trimmed(uri), tag: tag.unwrap_or_default() }
 }
 
-/// Reads the head of a message that begins at the first byte. `whole`: there is nothing behind these bytes, so that a head
-/// without its empty line ends with them.
+/// Parses the head of a message that begins at the first byte. `whole`: these bytes are all there are, so a head
+/// without an empty line ends with them.
 ///
 /// # Errors
-/// [`Fault::Head`]: the head does not end here (more may come, where `whole` is not set); any other: it never will.
+/// [`Fault::Head`]: the head does not end here (more bytes may follow unless `whole` is set); any other: permanent.
 pub fn parse(data: &[u8], whole: bool) -> Result<Message<'_>, Fault> {
     let within = &data[..data.len().min(LONGEST_HEAD)];
     let (first, mut at) = line(within);
@@ -228,7 +228,7 @@ pub fn parse(data: &[u8], whole: bool) -> Result<Message<'_>, Fault> {
             ended = true;
             break;
         }
-        // Folded lines go on with a blank.
+        // Folded lines begin with whitespace.
         let begin = at;
         while matches!(within.get(at + next), Some(b' ' | b'\t')) {
             let (more, length) = line(&within[at + next..]);
@@ -288,17 +288,17 @@ pub fn parse(data: &[u8], whole: bool) -> Result<Message<'_>, Fault> {
     })
 }
 
-/// Most bytes of a text that is kept.
+/// Maximum bytes of a stored text.
 pub const LONGEST_TEXT: usize = 256;
 
-/// A text of a packet, to be kept and shown: at most [`LONGEST_TEXT`] bytes of it, with unsafe characters escaped.
+/// Text of a packet to store and show: at most [`LONGEST_TEXT`] bytes of it, with unsafe characters escaped.
 pub fn text(bytes: &[u8]) -> Box<str> {
     let cut = &bytes[..bytes.len().min(LONGEST_TEXT)];
     printable(&String::from_utf8_lossy(cut)).into()
 }
 
-/// What people call a message: its method, or its status with the reason phrase, and whether it describes media. Nothing of
-/// it is a control character.
+/// Title of a message for people: its method, or its status with the reason phrase, and whether it has a media
+/// description. It contains no control characters.
 pub fn title(bytes: &[u8]) -> String {
     let Ok(message) = parse(bytes, true) else { return "malformed".into() };
     let name = match message.start {
@@ -393,7 +393,7 @@ mod tests {
                 let agent = if name == "User-Agent" { length } else { 0 };
                 assert_eq!((message.fault, message.agent.len()), (None, agent));
             }
-            // More than UDP could carry.
+            // More than UDP can carry.
             let long = with(&format!("{name}: {}\r\n", "x".repeat(64 << 10)));
             assert_eq!([true, false].map(|whole| parse(&long, whole)), [Err(Fault::Head); 2], "{name}");
         }

@@ -12,22 +12,22 @@ use super::sdp::Payload;
 /// An address and a port.
 pub type MediaAddress = (IpAddr, u16);
 
-/// Intervals that are kept of a stream: where there would be more, two become one.
+/// Maximum number of intervals of a stream: above it, pairs of intervals are merged.
 pub const MOST_INTERVALS: usize = 32;
-/// Reports of senders that are remembered, to know the round trip by their answers.
+/// Number of sender reports that are kept, to compute round trips from the reports that refer to them.
 const REMEMBERED: usize = 4;
 
 /// One side of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Party {
-    /// Who called.
+    /// The calling party.
     Caller,
-    /// Who was called.
+    /// The called party.
     Callee,
 }
 
 impl Party {
-    /// The other one.
+    /// The opposite party.
     pub fn other(self) -> Party {
         match self {
             Party::Caller => Party::Callee,
@@ -35,7 +35,7 @@ impl Party {
         }
     }
 
-    /// Its name in outputs.
+    /// Name in outputs.
     pub fn name(self) -> &'static str {
         match self {
             Party::Caller => "caller",
@@ -44,44 +44,44 @@ impl Party {
     }
 }
 
-/// A part of a stream.
+/// An interval of a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Interval {
-    /// Its beginning.
+    /// Start.
     pub start_ns: u64,
-    /// Its end.
+    /// End.
     pub end_ns: u64,
-    /// Packets that should have come.
+    /// Expected packets.
     pub expected: u64,
-    /// Packets that came, without duplicates and strays.
+    /// Received packets, without duplicates and strays.
     pub received: u64,
-    /// The greatest jitter at its ends.
+    /// Maximum of the jitter at the end of an interval.
     pub jitter_ns: u64,
 }
 
 impl Interval {
-    /// Packets that did not come. One that came late is of the interval in which it came.
+    /// Packets that did not arrive. A late packet belongs to the interval in which it arrived.
     pub fn lost(&self) -> u64 {
         self.expected.saturating_sub(self.received)
     }
 }
 
-/// What RTCP says of a stream.
+/// RTCP reports about a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reported {
-    /// Reports of its sender.
+    /// Number of sender reports.
     pub sender_reports: u64,
-    /// Packets that its sender says it has sent, in the last of them.
+    /// Packets sent according to the last sender report.
     pub packets_sent: u32,
-    /// Reports of its receivers.
+    /// Number of receiver reports.
     pub receiver_reports: u64,
-    /// The last of them.
+    /// Last receiver report.
     pub last: Option<Received>,
-    /// The greatest fraction that was lost between two, in 1/256.
+    /// Maximum of the fraction lost between two reports, in 1/256.
     pub max_fraction: u8,
-    /// The greatest jitter, in units of the timestamp.
+    /// Maximum jitter, in timestamp units.
     pub max_jitter: u32,
-    /// Round trips between here and the receiver: how many, their sum and the greatest, in nanoseconds.
+    /// Round trips between the capture point and the receiver: number, sum and maximum in nanoseconds.
     pub round_trips: u64,
     /// See [`Reported::round_trips`].
     pub round_trip_sum_ns: u64,
@@ -91,19 +91,19 @@ pub struct Reported {
 }
 
 impl Reported {
-    /// Mean round trip between here and the receiver, in milliseconds.
+    /// Mean round trip between the capture point and the receiver, in milliseconds.
     pub fn round_trip_ms(&self) -> Option<f64> {
         (self.round_trips > 0).then(|| self.round_trip_sum_ns as f64 / self.round_trips as f64 / 1e6)
     }
 
-    /// The sender has reported.
+    /// Adds a sender report.
     pub fn sender(&mut self, ntp_middle: u32, packets: u32, now_ns: u64) {
         self.sent[(self.sender_reports % REMEMBERED as u64) as usize] = (ntp_middle, now_ns);
         self.sender_reports += 1;
         self.packets_sent = packets;
     }
 
-    /// A receiver has reported.
+    /// Adds a receiver report.
     pub fn receiver(&mut self, report: &Received, now_ns: u64) {
         self.receiver_reports += 1;
         self.last = Some(*report);
@@ -112,7 +112,7 @@ impl Reported {
         let known = self.sent.iter().find(|(middle, at)| *at != 0 && *middle == report.last_sr);
         let Some((_, sent_ns)) = known.filter(|_| report.last_sr != 0) else { return };
         let waited = u64::from(report.delay) * 1_000_000_000 / 65_536;
-        // A receiver that says that it waited for longer than that is wrong.
+        // A delay that exceeds the time since the sender report is wrong.
         if let Some(trip) = now_ns.saturating_sub(*sent_ns).checked_sub(waited) {
             self.round_trips += 1;
             self.round_trip_sum_ns += trip;
@@ -124,23 +124,23 @@ impl Reported {
 /// A stream: one SSRC between two ends.
 #[derive(Clone, Debug)]
 pub struct Stream {
-    /// Where it comes from.
-    pub from: MediaAddress,
-    /// Where it goes.
-    pub to: MediaAddress,
-    /// Its statistics; after its end, all of them.
+    /// Source.
+    pub from: Place,
+    /// Destination.
+    pub to: Place,
+    /// Statistics; complete after the end.
     pub rtp: RtpStream,
-    /// Who of the call receives it; `None`: it is of no call.
+    /// Receiving party of the call; `None`: the stream belongs to no call.
     pub toward: Option<Party>,
-    /// Whether one of its ends is none that SDP named: it was learned from the stream, as behind NAT.
+    /// Whether one of its ends is missing in SDP and was learned from the stream, as behind NAT.
     pub learned: bool,
-    /// Which media of the description it is.
+    /// Index of the media in the description.
     pub media: usize,
-    /// What RTCP says of it.
+    /// RTCP reports.
     pub reported: Reported,
-    /// Packets of any kind that the capture lost while it lasted.
+    /// Packets of any kind that the capture lost during the stream.
     pub capture_lost: u64,
-    /// Its parts.
+    /// Intervals.
     pub intervals: Vec<Interval>,
     /// Names of payload types.
     codecs: Vec<(u8, Box<str>)>,
@@ -151,9 +151,9 @@ pub struct Stream {
     pub(super) call: Option<u32>,
     pub(super) touched_ns: u64,
     pub(super) confirmed: bool,
-    /// Where it is measured in the kernel.
+    /// State of the measurement in the kernel.
     pub(super) offloaded: Option<Box<Offloaded>>,
-    /// It is measured there, or was, or there was no room.
+    /// Whether measurement in the kernel was started before, or found no room.
     pub(super) stays_here: bool,
 }
 
@@ -183,12 +183,12 @@ impl Stream {
         }
     }
 
-    /// Bytes that a stream takes at most.
+    /// Maximum memory of a stream in bytes.
     pub fn cost() -> usize {
         size_of::<Stream>() + size_of::<Offloaded>() + MOST_INTERVALS * size_of::<Interval>() + 16 * 40
     }
 
-    /// Knows payload types as a description has them. What was known before goes where there is no room.
+    /// Adopts the payload types of a description. Old ones are evicted if there are too many.
     pub fn know(&mut self, payloads: &[Payload]) {
         for payload in payloads {
             let (name, clock) = match (&*payload.name, payload.clock) {
@@ -222,7 +222,7 @@ impl Stream {
         self.codecs.push((pt, name.into()));
     }
 
-    /// A packet of this payload type comes: knows what it means, where its number is fixed (RFC 3551).
+    /// Adopts the meaning of a payload type with a fixed number (RFC 3551) when a packet of it arrives.
     pub fn meet(&mut self, pt: u8) {
         let unknown = self.rtp.payload_of(pt).is_none();
         if let Some((name, clock)) = fixed(pt).filter(|_| unknown) {
@@ -239,12 +239,12 @@ impl Stream {
         self.passed(ts_ns);
     }
 
-    /// When the interval at hand is over.
+    /// Time at which the current interval ends.
     pub(super) fn closes_at_ns(&self) -> u64 {
         self.interval_start_ns.saturating_add(self.interval_ns)
     }
 
-    /// After a packet: ends an interval that is over.
+    /// Ends the current interval after a packet, if it is over.
     pub fn passed(&mut self, now_ns: u64) {
         if now_ns.saturating_sub(self.interval_start_ns) >= self.interval_ns {
             self.close_interval(now_ns);
@@ -256,7 +256,7 @@ impl Stream {
         let interval = Interval {
             start_ns: self.interval_start_ns,
             end_ns: now_ns,
-            // A late first packet makes it grow, never shrink.
+            // A late first packet increases the number, and nothing decreases it.
             expected: expected.saturating_sub(self.expected_before),
             received: received.saturating_sub(self.received_before),
             jitter_ns: self.rtp.jitter_ns(),
@@ -282,7 +282,7 @@ impl Stream {
         }
     }
 
-    /// It is over.
+    /// Completes the statistics.
     pub fn finish(&mut self) {
         self.rtp.finish();
         if self.rtp.packets > 0 {
@@ -290,22 +290,22 @@ impl Stream {
         }
     }
 
-    /// The name of its media's codec, or of what there is where there is no media; empty where nobody says.
+    /// Name of the codec of its media, or of another payload type if there is no media; empty if unknown.
     pub fn codec(&self) -> &str {
         self.codec_of(if self.rtp.media_pt == NO_TYPE { self.rtp.pt } else { self.rtp.media_pt })
     }
 
-    /// The name of a payload type; empty where nobody says.
+    /// Name of a payload type; empty if unknown.
     pub fn codec_of(&self, pt: u8) -> &str {
         self.codecs.iter().find(|(known, _)| *known == pt).map_or("", |(_, name)| name)
     }
 
-    /// Payload types that came.
+    /// Payload types that occurred.
     pub fn payload_types(&self) -> impl Iterator<Item = u8> + '_ {
         (0..128u8).filter(|pt| self.rtp.payload_types[usize::from(pt >> 6)] >> (pt & 63) & 1 != 0)
     }
 
-    /// How it sounds, all of it; `None` of codecs that the model does not know.
+    /// Quality of the whole stream; `None` for codecs that the model does not include.
     pub fn quality(&self) -> Option<Quality> {
         let rtp = &self.rtp;
         let mean = rtp.jitter_sum_ns.checked_div(rtp.jitters).unwrap_or(0);
@@ -313,7 +313,7 @@ impl Stream {
         self.evaluate(expected, expected.saturating_sub(rtp.received()), u64::from(rtp.bursts), mean)
     }
 
-    /// How a part of it sounds: with the length of bursts of the whole.
+    /// Quality of an interval, with the burst length of the whole stream.
     pub fn quality_of(&self, interval: &Interval) -> Option<Quality> {
         let lost = interval.lost();
         let bursts = (lost * u64::from(self.rtp.bursts)).checked_div(self.rtp.lost).unwrap_or(lost);
@@ -328,7 +328,7 @@ impl Stream {
     }
 }
 
-/// Payload types with fixed numbers (RFC 3551, 6): name and rate of the timestamp.
+/// Payload types with fixed numbers (RFC 3551, 6): name and clock rate.
 fn fixed(pt: u8) -> Option<(&'static str, u32)> {
     Some(match pt {
         0 => ("PCMU", 8000),

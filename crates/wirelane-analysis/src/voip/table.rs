@@ -7,7 +7,7 @@ use hashbrown::HashTable;
 
 use crate::flows::lists::{Link, Links, List, NONE};
 
-/// Lists that things can be in.
+/// Number of lists.
 const LISTS: usize = 4;
 
 #[derive(Debug)]
@@ -15,14 +15,14 @@ struct Slot<K, V> {
     hash: u64,
     link: Link,
     list: u8,
-    /// `None`: free. What a free slot keeps is small: the room of calls that have gone is for streams, too.
+    /// `None`: free. A free slot is small, so the memory of removed calls is available for streams, too.
     entry: Option<Box<(K, V)>>,
 }
 
-/// Entries have numbers that stay theirs until they are removed.
+/// A hash map whose entries keep their index until they are removed.
 #[derive(Debug)]
 pub struct Table<K, V> {
-    /// Seeded at random, so that nobody can choose keys that meet in one place.
+    /// Seeded at random, so that an attacker cannot choose keys that collide.
     random: RandomState,
     index: HashTable<u32>,
     slots: Vec<Slot<K, V>>,
@@ -39,7 +39,7 @@ impl<K, V> Links for Linked<'_, K, V> {
 }
 
 impl<K: Hash + Eq, V> Table<K, V> {
-    /// Nothing.
+    /// An empty table.
     pub fn new() -> Table<K, V> {
         Table {
             random: RandomState::new(),
@@ -50,18 +50,18 @@ impl<K: Hash + Eq, V> Table<K, V> {
         }
     }
 
-    /// How many there are.
+    /// Number of entries.
     pub fn len(&self) -> usize {
         self.index.len()
     }
 
-    /// The number of what has this key.
+    /// Index of the entry with this key.
     pub fn find(&self, key: &K) -> Option<u32> {
         let is_it = |at: &u32| self.slots[*at as usize].entry.as_ref().is_some_and(|entry| entry.0 == *key);
         self.index.find(self.random.hash_one(key), is_it).copied()
     }
 
-    /// Adds something whose key is not there yet, at the end of a list.
+    /// Adds an entry whose key is not present, at the end of a list.
     pub fn insert(&mut self, key: K, value: V, list: u8) -> u32 {
         let hash = self.random.hash_one(&key);
         let slot = Slot { hash, link: Link::default(), list, entry: Some(Box::new((key, value))) };
@@ -81,23 +81,23 @@ impl<K: Hash + Eq, V> Table<K, V> {
         at
     }
 
-    /// What has this number.
+    /// Value of an entry.
     pub fn get(&self, at: u32) -> Option<&V> {
         self.slots.get(at as usize)?.entry.as_ref().map(|entry| &entry.1)
     }
 
-    /// The same, to be changed.
+    /// Mutable value of an entry.
     pub fn get_mut(&mut self, at: u32) -> Option<&mut V> {
         self.slots.get_mut(at as usize)?.entry.as_mut().map(|entry| &mut entry.1)
     }
 
-    /// All there is, in no order, with its number.
+    /// All entries with their index, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &V)> {
         let slots = self.slots.iter().enumerate();
         slots.filter_map(|(at, slot)| slot.entry.as_ref().map(|entry| (at as u32, &entry.1)))
     }
 
-    /// Puts it at the end of a list.
+    /// Moves an entry to the end of a list.
     pub fn touch(&mut self, at: u32, list: u8) {
         let before = self.slots[at as usize].list;
         self.lists[usize::from(before)].remove(&mut Linked(&mut self.slots), at);
@@ -105,13 +105,13 @@ impl<K: Hash + Eq, V> Table<K, V> {
         self.lists[usize::from(list)].push(&mut Linked(&mut self.slots), at);
     }
 
-    /// The first of a list.
+    /// First entry of a list.
     pub fn first(&self, list: u8) -> Option<u32> {
         let at = self.lists[usize::from(list)].first();
         (at != NONE).then_some(at)
     }
 
-    /// Takes something out.
+    /// Removes an entry.
     pub fn remove(&mut self, at: u32) -> Option<V> {
         let slot = self.slots.get_mut(at as usize)?;
         let (_, value) = *slot.entry.take()?;

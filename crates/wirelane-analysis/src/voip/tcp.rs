@@ -1,19 +1,19 @@
-//! SIP messages out of TCP: segments in order, messages by Content-Length, and a new start behind what is missing.
+//! SIP messages from TCP: segments in order, messages by Content-Length, and a new start after missing bytes.
 
 use std::net::IpAddr;
 
 use super::sip::{self, Fault, LONGEST_HEAD};
 use super::table::Table;
 
-/// Bytes of one direction that wait: for the rest of a message, or behind a gap.
+/// Maximum bytes of one direction that wait: for the rest of a message, or after a gap.
 const MOST_BYTES: usize = 128 << 10;
-/// Segments that wait behind a gap.
+/// Maximum segments that wait after a gap.
 const MOST_LATER: usize = 32;
-/// How long a gap is waited for.
+/// Maximum time to wait for the bytes of a gap.
 const PATIENCE_NS: u64 = 2_000_000_000;
-/// A direction that has been silent for this long is forgotten.
+/// A direction is removed after this time without packets.
 const IDLE_NS: u64 = 600_000_000_000;
-/// Directions that are followed.
+/// Maximum number of directions.
 const MOST: usize = 8192;
 
 /// One direction of a connection.
@@ -38,33 +38,33 @@ pub struct Segment<'a> {
     pub data: &'a [u8],
 }
 
-/// What has come out of a segment, in order.
+/// Result of a segment, in order.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Framed {
     /// A message, head and body.
     Message(Vec<u8>),
-    /// Something that should have been one.
+    /// Bytes that are not a valid message.
     Malformed(Fault),
 }
 
 #[derive(Debug, Default)]
 struct Direction {
-    /// The number of the byte behind `buffer`.
+    /// Sequence number of the byte after `buffer`.
     next: u32,
     buffer: Vec<u8>,
-    /// Up to where the end of a head was looked for.
+    /// End of the part of `buffer` that was searched for the end of a head.
     searched: usize,
-    /// Length of the message at the beginning of `buffer` once its head is whole, else 0.
+    /// Length of the message at the start of `buffer` once its head is complete, else 0.
     whole: usize,
-    /// What came behind a gap.
+    /// Segments after a gap.
     later: Vec<(u32, Vec<u8>)>,
     gap_ns: u64,
-    /// Bytes up to the next message are no message.
+    /// Whether bytes up to the next message are skipped.
     lost: bool,
     last_ns: u64,
 }
 
-/// The directions that are followed.
+/// Directions of connections.
 #[derive(Debug)]
 pub struct Streams {
     table: Table<Path, Direction>,
@@ -72,7 +72,7 @@ pub struct Streams {
     budget: usize,
     /// Gaps that were never filled.
     pub gaps: u64,
-    /// Directions that were given up for want of room.
+    /// Directions that were evicted for lack of memory.
     pub evicted: u64,
 }
 
@@ -86,13 +86,13 @@ impl Direction {
         self.next = self.next.wrapping_add(data.len() as u32);
     }
 
-    /// Takes in a segment; true: a gap before it is given up.
+    /// Adds a segment; true: a gap before it was given up.
     fn take(&mut self, seq: u32, data: &[u8], now_ns: u64) -> bool {
         let ahead = seq.wrapping_sub(self.next);
         if ahead == 0 {
             self.append(data);
         } else if ahead > u32::MAX / 2 {
-            // Sent again, as far as it is known.
+            // Retransmitted, as far as its bytes are known.
             let known = self.next.wrapping_sub(seq) as usize;
             if let Some(fresh) = data.get(known..).filter(|fresh| !fresh.is_empty()) {
                 self.append(fresh);
@@ -117,7 +117,7 @@ impl Direction {
             self.buffer.clear();
             self.lose();
         }
-        // What has been reached.
+        // Segments that the buffer has reached.
         while let Some((seq, _)) = self.later.first() {
             let behind = self.next.wrapping_sub(*seq);
             if behind > u32::MAX / 2 {
@@ -132,12 +132,12 @@ impl Direction {
         skip
     }
 
-    /// What comes next is no message until one begins.
+    /// Skips bytes until a message begins.
     fn lose(&mut self) {
         (self.searched, self.whole, self.lost) = (0, 0, true);
     }
 
-    /// Takes messages out of what is there in order.
+    /// Extracts the messages that are complete and in order.
     fn messages(&mut self, out: &mut Vec<Framed>) {
         let mut at = 0;
         loop {
@@ -150,7 +150,7 @@ impl Direction {
                         continue;
                     }
                     None => {
-                        // A first line may have begun in the last one.
+                        // A start line may have begun in the last line.
                         let last = rest.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
                         at += if rest.len() - last > 1024 { rest.len() } else { last };
                         break;
@@ -165,12 +165,12 @@ impl Direction {
             if rest.is_empty() {
                 break;
             }
-            // Nothing can come of it before its body is there, and its head is not read again with each segment.
+            // The message waits for its body; its head is not parsed again for each segment.
             if rest.len() < self.whole {
                 break;
             }
             let searched = self.searched.max(3) - 3;
-            // In one pass up to the first end: many messages may wait in the buffer.
+            // In one pass up to the first end of a head: many messages may wait in the buffer.
             let ends = rest.get(searched..).is_some_and(|part| {
                 part.ends_with(b"\n\n")
                     || part.windows(3).any(|three| three == b"\n\r\n" || three.starts_with(b"\n\n"))
@@ -184,7 +184,7 @@ impl Direction {
                 Ok(message) => message,
                 Err(fault) => {
                     out.push(Framed::Malformed(fault));
-                    // Behind its first line: without its first letter that would be one again.
+                    // After its first line: without its first letter that line could still be a valid start line.
                     at += rest.iter().position(|byte| *byte == b'\n').map_or(rest.len(), |end| end + 1);
                     self.lose();
                     continue;
@@ -213,7 +213,7 @@ impl Direction {
     }
 }
 
-/// Where the first line of a message begins, at the beginning of a line.
+/// Offset of the first start line of a message, at the start of a line.
 fn next_start(data: &[u8]) -> Option<usize> {
     let mut at = 0;
     loop {
@@ -227,7 +227,7 @@ fn next_start(data: &[u8]) -> Option<usize> {
 }
 
 impl Streams {
-    /// None so far; they may hold this many bytes.
+    /// No directions; `budget` limits their bytes.
     pub fn new(budget: usize) -> Streams {
         Streams { table: Table::new(), held: 0, budget, gaps: 0, evicted: 0 }
     }
@@ -237,15 +237,15 @@ impl Streams {
         self.held
     }
 
-    /// Forgets all connections: the capture is over.
+    /// Removes all connections at the end of the capture.
     pub fn finish(&mut self) {
         while let Some(at) = self.table.first(0) {
             self.remove(at);
         }
     }
 
-    /// Adds a segment. `sip`: one of its ports is SIP's, so that the connection is followed whatever it begins with. `None`:
-    /// the connection is none of SIP.
+    /// Adds a segment. `sip`: one of its ports is a SIP port, so the connection is tracked whatever its first bytes
+    /// are. `None`: not a SIP connection.
     pub fn segment(
         &mut self,
         path: Path,
@@ -275,7 +275,7 @@ impl Streams {
         direction.last_ns = now_ns;
         let mut framed = Vec::new();
         if segment.syn {
-            // Another connection between the same ports.
+            // A new connection between the same ports.
             *direction = Direction { next: first, last_ns: now_ns, ..Direction::default() };
         }
         if !segment.data.is_empty() && direction.take(first, segment.data, now_ns) {
@@ -370,7 +370,7 @@ mod tests {
 
     #[test]
     fn what_is_missing_costs_its_message_only() {
-        // Descriptions end with a line's end, which is where the next message is looked for.
+        // Descriptions end with a line feed, after which the next message is searched.
         let all = [bye("one"), bye("two\r\n"), bye("three")].concat();
         let one = bye("one").len();
         let mut streams = Streams::new(1 << 20);

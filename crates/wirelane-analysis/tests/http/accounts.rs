@@ -1,11 +1,11 @@
-//! Whatever comes, in whatever order, no byte of an account is left once a table is empty.
+//! For any packets in any order, the memory account is 0 once a table is empty.
 
 use proptest::prelude::*;
 use wirelane_analysis::http::{HttpSettings, HttpTable, LEAST_MEMORY};
 
 use crate::wire::{FIN, Packet, RST, SYN, each_record, flushed, get, ok};
 
-/// What a packet carries.
+/// Payload of a packet.
 fn payloads() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         3 => Just(Vec::new()),
@@ -21,7 +21,8 @@ fn payloads() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-/// A packet: its connection, direction, flags, how far its number is from the next one, payload, and time since the last.
+/// A packet: connection, direction, flags, offset of its sequence number from the next one, payload, and time since the
+/// last.
 type Event = (u16, usize, u8, i32, Vec<u8>, u64);
 
 fn events() -> impl Strategy<Value = Vec<Event>> {
@@ -64,7 +65,7 @@ proptest! {
             }
         });
         transactions += table.finished().drain().count();
-        // No byte is left, and the table is empty: that is asserted there.
+        // `flushed` asserts that the account is 0 and the table is empty.
         transactions += flushed(&mut table).len();
         prop_assert_eq!(transactions as u64, table.totals().transactions);
     }

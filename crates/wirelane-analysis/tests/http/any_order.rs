@@ -1,10 +1,10 @@
-//! The same streams in any segments and any order come to the same log.
+//! The same streams give the same log in any segments and any order.
 
 use proptest::prelude::*;
 
 use crate::wire::{Packet, Talk, get, line, ok, run};
 
-/// A turn of a conversation: who, what.
+/// A turn of a conversation: direction, bytes.
 type Turn = (usize, Vec<u8>);
 
 fn exchange() -> impl Strategy<Value = Vec<Turn>> {
@@ -61,7 +61,7 @@ fn last() -> impl Strategy<Value = Vec<Turn>> {
     ]
 }
 
-/// Their conversation in segments of these sizes, in turn.
+/// The conversation in segments of these sizes, used cyclically.
 fn segments(turns: &[Turn], sizes: &[usize]) -> Vec<Packet> {
     let mut talk = Talk::new();
     let mut sizes = sizes.iter().cycle();
@@ -77,7 +77,7 @@ fn segments(turns: &[Turn], sizes: &[usize]) -> Vec<Packet> {
     talk.packets
 }
 
-/// Behind the SYN of each end, packets change places, come twice, and overlap.
+/// After the SYN of each end, packets are swapped, repeated, and made to overlap.
 fn mixed(packets: &[Packet], moves: &[(usize, usize, bool)]) -> Vec<Packet> {
     let times: Vec<u64> = packets.iter().map(|packet| packet.ts_ns).collect();
     let (shaken, mut packets) = (packets[..3].to_vec(), packets[3..].to_vec());
@@ -90,7 +90,7 @@ fn mixed(packets: &[Packet], moves: &[(usize, usize, bool)]) -> Vec<Packet> {
         let to = (from + by).min(packets.len());
         packets.insert(to, packet);
     }
-    // Some that overlap with the one before.
+    // Overlaps with the previous packet.
     for at in 1..packets.len() {
         let (before, this) = (packets[at - 1].clone(), &mut packets[at]);
         let follows =

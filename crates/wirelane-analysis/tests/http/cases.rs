@@ -13,7 +13,7 @@ fn a_connection_that_is_kept() {
     assert_eq!(transactions[0].server, ("10.0.0.2".parse().unwrap(), 8080));
     let (_, totals) = run(&talk.packets);
     assert_eq!((totals.connections, totals.http_connections), (1, 1));
-    // Both requests, both heads of responses; three packets are bodies.
+    // Both requests, and the heads of both responses; three packets are bodies.
     assert_eq!((totals.head_packets, totals.body_packets), (4, 3));
     assert_eq!(totals.empty_packets, 6);
 }
@@ -237,7 +237,7 @@ fn after_a_loss_answers_find_their_requests() {
         talk.lines(),
         ["GET /1 0 -> 200 3", "- -> 200 4 [no_request]", "GET /3 0 -> 200 5 [resynchronised]"]
     );
-    // The end of a body is missing, and the head behind it.
+    // The end of a body and the next head are missing.
     let mut talk = Talk::new();
     talk.client(get("/1")).server("HTTP/1.1 200 OK\r\nContent-Length: 5000\r\n\r\n").server("a".repeat(3000));
     talk.lost(1, 2000).client(get("/2")).lost(1, 300).client(get("/3")).server(ok("three")).close();
@@ -249,7 +249,7 @@ fn after_a_loss_answers_find_their_requests() {
             "GET /3 0 -> 200 5 [resynchronised]"
         ]
     );
-    // The middle of a head.
+    // The middle of a head is missing.
     let mut talk = Talk::new();
     talk.client("GET /1 HTTP/1.1\r\nHost: a\r\n").lost(0, 100).client("X: y\r\n\r\n").server(ok("one"));
     talk.client(get("/2")).server(ok("two")).close();
@@ -257,7 +257,7 @@ fn after_a_loss_answers_find_their_requests() {
         talk.lines(),
         ["GET /1 108-100 -> 200 3 [request_lost]", "GET /2 0 -> 200 3 [resynchronised]"]
     );
-    // Packing of chunks.
+    // Chunk framing is missing.
     let mut talk = Talk::new();
     talk.client(get("/1"))
         .server("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhel")
@@ -266,7 +266,7 @@ fn after_a_loss_answers_find_their_requests() {
     assert_eq!(talk.lines(), ["GET /1 0 -> 200 62-50 [response_lost]", "GET /2 0 -> 200 3 [resynchronised]"]);
 }
 
-/// What carries HTTP and is not read is counted by connection, once each, and is no transaction.
+/// Connections with TLS or HTTP/2 are counted once each, and are not transactions.
 #[test]
 fn tls_and_http_2_are_counted_and_not_read() {
     let hello = [&[0x16, 3, 1, 0, 48, 1, 0, 0, 44, 3, 3][..], &[7; 42]].concat();

@@ -1,4 +1,4 @@
-//! The corpus of real captures: nothing breaks, sums are right, and what tshark and Suricata agree on is what we find.
+//! The corpus of real captures: no crash, correct sums, and the transactions on which tshark and Suricata agree.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,7 +11,7 @@ use wirelane_analysis::http::{HttpSettings, HttpTable, Transaction};
 
 use crate::wire::feed;
 
-/// The folder of the corpus; `None` after saying that the test is left out.
+/// Folder of the corpus; `None` after a message that the test is skipped.
 fn corpus(test: &str) -> Option<PathBuf> {
     let folder = std::env::var_os("WIRELANE_CORPUS")
         .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/corpus"), PathBuf::from);
@@ -33,16 +33,16 @@ fn json(path: &Path) -> Value {
 }
 
 fn transactions(path: &Path, settings: HttpSettings) -> Vec<Transaction> {
-    // As tshark looks into tunnels.
+    // tshark dissects tunnels, too.
     let mut table = HttpTable::new(HttpSettings { inner: true, ..settings });
-    // One that is damaged has what comes before the damage.
+    // A damaged capture counts up to the damage.
     match FileSource::open(path, FileOptions::as_written()) {
         Ok(mut source) => feed(&mut source, &mut table),
         Err(_) => Vec::new(),
     }
 }
 
-/// How often there is a transaction of these: method, target, status; `-` where one half is missing.
+/// Number of transactions by method, target and status; `-` if one half is missing.
 type Pairs = BTreeMap<String, usize>;
 
 fn ours(transactions: &[Transaction]) -> Pairs {
@@ -62,7 +62,7 @@ fn ours(transactions: &[Transaction]) -> Pairs {
     pairs
 }
 
-/// The same of tshark's list, in which each request names the frame of its response. Responses of status 1xx are none here.
+/// The same from tshark's list, in which each request names the frame of its response. 1xx responses are left out.
 fn tsharks(truth: &Value) -> Pairs {
     let text = |value: &Value, name: &str| match &value[name] {
         Value::String(text) => text.clone(),
@@ -107,7 +107,7 @@ fn transactions_of_the_corpus_are_those_that_tshark_and_suricata_agree_on() {
         let column: Vec<&str> = line.split('\t').collect();
         let (id, path, truth) = (column[0], corpus.join(column[1]), corpus.join(column[14]));
         let found = transactions(&path, HttpSettings::default());
-        // With hardly any memory, sums are right all the same.
+        // With minimal memory, the sums are still correct.
         transactions(&path, HttpSettings { memory: 0, ..HttpSettings::default() });
         all += found.len();
         if !column[14].contains(".json") {
@@ -143,7 +143,7 @@ fn transactions_of_the_corpus_are_those_that_tshark_and_suricata_agree_on() {
     assert!(compared >= 140 && same + EXPLAINED.len() == compared, "{same} of {compared}");
 }
 
-/// Captures of which we find something else, and why.
+/// Captures with different results, and the reasons.
 const EXPLAINED: [(&str, &str); 7] = [
     ("suricata--bug-5437-02", "within ERSPAN, whose inside is not looked at without --inner"),
     (

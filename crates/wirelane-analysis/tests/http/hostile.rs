@@ -1,4 +1,4 @@
-//! Bad input: memory stays within bounds, counts are exact, and what is wrong is marked (RELIABILITY: I5, I7).
+//! Hostile input: memory stays within bounds, counts are exact, and faults are marked (RELIABILITY: I5, I7).
 
 use wirelane_analysis::http::{HttpSettings, HttpTable, LEAST_MEMORY, Mark};
 
@@ -84,7 +84,7 @@ fn smuggling_and_lengths_that_lie() {
         let found = lines(&talk.packets);
         assert_eq!(found[0], "GET /before 0 -> 200 1");
         if expected.contains("bad_chunk") {
-            // How many bytes were read up to there depends on the packing alone.
+            // The number of bytes read up to there depends only on the chunk framing.
             assert!(
                 found[1].starts_with("POST / ") && found[1].ends_with("-> 200 1 [bad_chunk]"),
                 "{found:#?}"
@@ -96,7 +96,7 @@ fn smuggling_and_lengths_that_lie() {
     }
 }
 
-/// The greatest lengths that there are: nothing overflows, in whatever is lost of them.
+/// Maximum lengths: no overflow, whichever part of them is lost.
 /// Battery: I5
 #[test]
 fn the_greatest_length_does_not_overflow() {
@@ -134,7 +134,7 @@ fn ten_thousand_requests_that_do_not_wait() {
 #[test]
 fn requests_that_are_never_answered_are_bounded_and_counted() {
     let mut talk = Talk::new();
-    // Some hundred thousand that wait: more than a connection may hold.
+    // Many thousand requests that wait: more than a connection may hold.
     talk.client((0..40_000).map(|n| get(&format!("/{n}"))).collect::<String>());
     talk.server(ok("z").repeat(40_000)).close();
     let (transactions, totals) = run(&talk.packets);
@@ -143,14 +143,14 @@ fn requests_that_are_never_answered_are_bounded_and_counted() {
         transactions.iter().filter(|transaction| transaction.marks.has(Mark::Evicted)).count() as u64;
     assert!(evicted > 1000, "{evicted}");
     assert_eq!((totals.without_response, totals.without_request), (evicted, evicted));
-    // Those that were answered have their own answers.
+    // Answered requests have their own responses.
     let whole = transactions
         .iter()
         .filter(|transaction| transaction.request.is_some() && transaction.response.is_some());
     assert_eq!(whole.count() as u64, 40_000 - evicted);
 }
 
-/// Of twice as many connections as there is memory for, all are logged, and those that had to go are counted.
+/// Of twice as many connections as fit in memory, all are logged, and evicted ones are counted.
 /// Battery: I5
 #[test]
 fn memory_is_bounded_under_twice_the_load() {
@@ -158,7 +158,7 @@ fn memory_is_bounded_under_twice_the_load() {
     for n in 0..3000u32 {
         let mut talk = Talk::midway();
         talk.client(format!("GET /{n} HTTP/1.1\r\n{}\r\n", "X: yyyyyyyyyyyyyyyy\r\n".repeat(200)));
-        // Half a head more, which is held.
+        // Another half of a head, which is held.
         talk.client(format!("GET /more HTTP/1.1\r\n{}", "X: yyyyyyyyyyyyyyyy\r\n".repeat(40)));
         for mut packet in talk.packets {
             packet.port = 1024 + n as u16;
@@ -176,18 +176,18 @@ fn memory_is_bounded_under_twice_the_load() {
     assert!(evicted >= totals.evicted, "{evicted}");
 }
 
-/// A reset connection holds nothing any more, whatever comes after the reset.
+/// A reset connection does not hold anything, whatever follows the reset.
 #[test]
 fn what_comes_after_a_reset_is_not_held_for_ever() {
     let mut talk = Talk::midway();
     talk.client(get("/x")).reset(1).wait(1000);
     talk.push(0, 0x10, b"");
-    // `run` finds that nothing is held at the end.
+    // `run` asserts that nothing is held at the end.
     let (transactions, totals) = run(&talk.packets);
     assert_eq!((transactions.len(), totals.requests), (1, 1));
 }
 
-/// Times at the end of what 64 bits hold, and steps back from there.
+/// Times near the maximum of 64 bits, and steps back from there.
 #[test]
 fn times_at_the_end_of_time_are_taken() {
     for times in [[u64::MAX; 4], [0, u64::MAX, 1, u64::MAX - 1], [u64::MAX, 0, u64::MAX, 0]] {
@@ -213,7 +213,7 @@ fn overlaps_with_other_bytes_are_marked_and_the_first_count() {
         ..whole.clone()
     };
     let bytes = &whole.payload;
-    // The end first, then another beginning for what is there.
+    // First the end, then a different beginning for bytes that are known.
     talk.packets.push(at(8, &bytes[8..], 1));
     talk.packets.push(at(4, b"/fabled HTTP/1.1", 2));
     talk.packets.push(at(0, &bytes[..6], 3));
@@ -221,13 +221,13 @@ fn overlaps_with_other_bytes_are_marked_and_the_first_count() {
     assert_eq!(lines(&talk.packets), ["GET /fabe 0 -> 200 1 [conflict]"].map(|line| line.to_owned()));
 }
 
-/// The CPU time of this thread.
+/// CPU time of this thread.
 fn cpu_ns() -> u64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
     text.split_whitespace().next().unwrap().parse().unwrap()
 }
 
-/// Segments in the worst order take no more than in proportion; with a thousand of them out of place nothing is lost.
+/// Segments in the worst order take linear time; with a thousand of them out of order, nothing is lost.
 /// Battery: I5
 #[test]
 fn the_worst_order_costs_no_more_than_its_number() {
@@ -265,7 +265,7 @@ fn halves_that_close_early_and_resets() {
     assert_eq!(lines(&talk.packets), ["POST /early 4 -> 200 6 [request_unfinished]"]);
 }
 
-/// What a kernel that looks for heads would send up is enough for the same log, where bodies have lengths.
+/// The packets with heads that in-kernel selection delivers are sufficient for the same log, if bodies have lengths.
 #[test]
 fn packets_with_heads_are_enough() {
     use wirelane_bpf::http::HttpHalf;

@@ -1,5 +1,5 @@
-//! HTTP transactions: conversations that are made up, hostile ones, any order of packets, what a lane sends up
-//! of them, and the corpus.
+//! HTTP transactions: generated conversations, hostile ones, any order of packets, in-kernel selection by lanes, and
+//! the corpus.
 
 mod accounts;
 mod any_order;

@@ -9,7 +9,7 @@ use wirelane_bpf::http::{HttpWay, WholeSegment};
 
 use crate::wire::{FIN, Packet, RST, SYN, Talk, each_record, flushed, get, ok, run};
 
-/// The key of its direction, as a lane has it.
+/// Flow key of a packet's direction, as in a lane.
 fn key(packet: &Packet) -> FlowKey {
     let ends = [([10, 0, 0, 1], packet.port), ([10, 0, 0, 2], 8080)];
     let address = |ip: [u8; 4]| {
@@ -30,16 +30,16 @@ fn key(packet: &Packet) -> FlowKey {
     }
 }
 
-/// The log of what comes up of these packets, and how many came.
+/// Log of the packets that are delivered, and their number.
 pub fn selected(packets: &[Packet], settings: HttpSettings) -> (Vec<Transaction>, usize) {
     let mut ways: HashMap<FlowKey, HttpWay> = HashMap::new();
     let mut up: Vec<Packet> = Vec::new();
-    // What is told before the packet with this number.
+    // Reports of skipped bytes, each with the index of the packet that follows it.
     let mut told: VecDeque<(usize, SkippedBytes)> = VecDeque::new();
     for packet in packets {
         let key = key(packet);
         if !ways.contains_key(&key) && packet.payload.is_empty() && packet.flags & SYN == 0 {
-            // A lane knows nothing of it, and does not begin to.
+            // The lane does not know the direction, and does not start to track it.
             if packet.flags & (FIN | RST) != 0 {
                 up.push(packet.clone());
             }
@@ -59,7 +59,7 @@ pub fn selected(packets: &[Packet], settings: HttpSettings) -> (Vec<Transaction>
         }
         up.push(packet.clone());
     }
-    // What is asked for at the end.
+    // Skipped bytes that are queried at the end.
     for (key, way) in ways.iter().filter(|(_, way)| way.bytes > 0) {
         let rest = SkippedBytes { key: *key, last_ns: way.last_ns, from: way.from, bytes: way.bytes };
         told.push_back((up.len(), rest));
@@ -81,13 +81,13 @@ pub fn selected(packets: &[Packet], settings: HttpSettings) -> (Vec<Transaction>
     (flushed(&mut table), up.len())
 }
 
-/// By connection, each in its order.
+/// Sorted by connection, and by number within it.
 fn sorted(mut transactions: Vec<Transaction>) -> Vec<Transaction> {
     transactions.sort_by_key(|transaction| (transaction.client, transaction.number));
     transactions
 }
 
-/// Both ways come to the same, to the nanosecond.
+/// Both ways give the same log, with equal nanoseconds.
 pub fn assert_same(packets: &[Packet], all: &[Transaction]) {
     let (selected, _) = selected(packets, HttpSettings::default());
     let (selected, all) = (sorted(selected), sorted(all.to_vec()));
@@ -112,7 +112,8 @@ fn bodies_stay_below() {
         .server(ok("small"))
         .close();
     let (up, all) = share(&talk);
-    // The handshake but its last ACK, two requests, the first and last segment of one response, the other, the end.
+    // The handshake except its last ACK, two requests, the first and last segment of one response, the other response,
+    // the end.
     assert_eq!((up, all), (2 + 2 + 2 + 1 + 3, 3 + 2 + 101 + 1 + 3));
 }
 
@@ -134,7 +135,7 @@ fn chunks_stay_below_and_their_sizes_come_up() {
     let mut talk = Talk::new();
     talk.client(get("/")).server(&body).client(get("/b")).server(ok("b")).close();
     let (up, all) = share(&talk);
-    // One segment for each place where chunks meet.
+    // One segment for each boundary between chunks.
     assert_eq!((up, all), (2 + 2 + 4 + 1 + 3, 3 + 2 + 61 + 1 + 3));
 }
 
@@ -162,7 +163,7 @@ fn what_is_no_http_stays_below() {
     assert_eq!(share(&talk).0, 2 + 2, "a first line is looked at");
 }
 
-/// Where one direction cannot know, everything comes up.
+/// Everything is delivered if one direction alone is not sufficient to decide.
 /// Battery: I10
 #[test]
 fn what_is_in_doubt_comes_up() {
@@ -171,7 +172,7 @@ fn what_is_in_doubt_comes_up() {
     talk.client("HEAD / HTTP/1.1\r\n\r\n").server(head);
     talk.client(get("/b")).server(ok(&"b".repeat(20_000))).close();
     run(&talk.packets);
-    // Bodies that look like what they are not, at every place in them.
+    // Bodies with text that looks like a head, at every offset.
     for at in 0..20 {
         let body = format!("{}{}{}", "w".repeat(1460 * at), ok("in a body"), "w".repeat(20_000));
         let mut talk = Talk::new();
@@ -201,7 +202,7 @@ fn what_is_in_doubt_comes_up() {
     }
 }
 
-/// A long body says that it goes on.
+/// A long body is delivered now and then as a sign of life.
 #[test]
 fn a_slow_body_comes_up_now_and_then() {
     let mut talk = Talk::new();

@@ -1,4 +1,4 @@
-//! Conversations as packets, and packets as transactions.
+//! Conversions: conversations to packets, and packets to transactions.
 
 use std::io::Cursor;
 use std::time::Duration;
@@ -22,7 +22,7 @@ pub struct Packet {
     pub flags: u8,
     pub payload: Vec<u8>,
     pub ts_ns: u64,
-    /// The client's port.
+    /// Port of the client.
     pub port: u16,
 }
 
@@ -44,7 +44,7 @@ impl Packet {
     }
 }
 
-/// A conversation that is being written.
+/// A conversation under construction.
 pub struct Talk {
     pub packets: Vec<Packet>,
     next: [u32; 2],
@@ -54,7 +54,7 @@ pub struct Talk {
 }
 
 impl Talk {
-    /// With its handshake.
+    /// With a handshake.
     pub fn new() -> Talk {
         let mut talk = Talk::midway();
         talk.push(0, SYN, b"");
@@ -65,13 +65,13 @@ impl Talk {
         talk
     }
 
-    /// Of which the beginning was not seen. Sequence numbers wrap soon.
+    /// Without its beginning. Sequence numbers wrap soon.
     pub fn midway() -> Talk {
         let next = [u32::MAX - 300, u32::MAX - 2000];
         Talk { packets: Vec::new(), next, ts_ns: 1_700_000_000_000_000_000, port: 40_000, mss: 1460 }
     }
 
-    /// So much time passes.
+    /// Advances the time.
     pub fn wait(&mut self, ms: u64) -> &mut Talk {
         self.ts_ns += ms * 1_000_000;
         self
@@ -85,7 +85,7 @@ impl Talk {
         self.packets.push(packet);
     }
 
-    /// Bytes of a direction, in segments.
+    /// Sends bytes in a direction, in segments.
     pub fn say(&mut self, dir: usize, bytes: impl AsRef<[u8]>) -> &mut Talk {
         for part in bytes.as_ref().chunks(self.mss) {
             self.push(dir, ACK, part);
@@ -102,7 +102,7 @@ impl Talk {
         self.say(1, bytes)
     }
 
-    /// Bytes that are not captured.
+    /// Skips bytes, as if they were not captured.
     pub fn lost(&mut self, dir: usize, bytes: usize) -> &mut Talk {
         self.next[dir] = self.next[dir].wrapping_add(bytes as u32);
         self
@@ -130,7 +130,7 @@ impl Talk {
         run(&self.packets).0
     }
 
-    /// A line for each.
+    /// One line for each transaction.
     pub fn lines(&self) -> Vec<String> {
         self.transactions().iter().map(line).collect()
     }
@@ -144,14 +144,14 @@ pub fn ok(body: &str) -> String {
     format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len())
 }
 
-/// The log of all packets; that of what a lane would send up is the same.
+/// Log of all packets; asserts that in-kernel selection gives the same log.
 pub fn run(packets: &[Packet]) -> (Vec<Transaction>, Totals) {
     let (transactions, totals) = run_with(packets, HttpSettings::default());
     offloaded::assert_same(packets, &transactions);
     (transactions, totals)
 }
 
-/// Packets as a file.
+/// Packets as a pcap file.
 fn pcap_of(packets: &[Packet]) -> Vec<u8> {
     let mut pcap: Vec<u8> =
         [0xa1b2_3c4du32, 0x0004_0002, 0, 0, 262_144, 1].into_iter().flat_map(u32::to_le_bytes).collect();
@@ -164,7 +164,7 @@ fn pcap_of(packets: &[Packet]) -> Vec<u8> {
     pcap
 }
 
-/// These packets as records, one after the other.
+/// Calls `each` for these packets as records, in order.
 pub fn each_record(packets: &[Packet], mut each: impl FnMut(&Record<'_>)) {
     let pcap = Cursor::new(pcap_of(packets));
     let mut source = FileSource::from_reader(pcap, "made up", FileOptions::as_written()).unwrap();
@@ -186,7 +186,7 @@ pub fn run_with(packets: &[Packet], settings: HttpSettings) -> (Vec<Transaction>
     (transactions, totals)
 }
 
-/// Everything that a file has, up to the end; the sums have to be right.
+/// Transactions of a whole file; asserts correct sums.
 pub fn feed(source: &mut FileSource, table: &mut HttpTable) -> Vec<Transaction> {
     let mut transactions = Vec::new();
     while let Ok(Some(batch)) = source.next_batch(Duration::ZERO) {
@@ -200,7 +200,7 @@ pub fn feed(source: &mut FileSource, table: &mut HttpTable) -> Vec<Transaction> 
     transactions
 }
 
-/// Ends all that is left in a table: its transactions. The sums have to be right, and no memory is left.
+/// Ends all connections of a table; asserts correct sums and that no memory is left.
 pub fn flushed(table: &mut HttpTable) -> Vec<Transaction> {
     let mut transactions = Vec::new();
     while table.flush() {
@@ -213,7 +213,7 @@ pub fn flushed(table: &mut HttpTable) -> Vec<Transaction> {
     transactions
 }
 
-/// What does not depend on times.
+/// Text of a transaction without its times.
 pub fn line(transaction: &Transaction) -> String {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let body = |message: &Message| {

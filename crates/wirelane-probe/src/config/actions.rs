@@ -1,4 +1,4 @@
-//! Alarms and actions: what is wrong with them, and what they are otherwise.
+//! Validation of alarms and actions, and their conversion to the configuration.
 
 use super::check::{Check, Names, SECOND};
 use super::raw::{self, On};
@@ -93,7 +93,7 @@ impl Check<'_> {
         }
     }
 
-    /// What an alarm looks at.
+    /// Value that an alarm observes.
     fn looked_at(&mut self, at: &At<raw::Alarm>, of: Option<&Measurement>) -> Value {
         let raw = at.get_ref();
         let value = match (&raw.value, &raw.counter) {
@@ -165,7 +165,8 @@ impl Check<'_> {
         if let Some(on) = on.filter(|on| on.get_ref().is_empty()) {
             self.fault(on, "never: give \"raise\", \"clear\" or both");
         }
-        // What switches would be undone at once if it were done twice; and an alarm that is over is no event to look into.
+        // By default switches and recordings run on raise only: two switches that ran on both would undo each other at
+        // once.
         let by_default = |what: On| what == On::Raise || !(switches || raw.record.is_some());
         let does = |what: On| on.map_or(by_default(what), |on| on.get_ref().contains(&what));
         Action {
@@ -176,7 +177,7 @@ impl Check<'_> {
         }
     }
 
-    /// The words of a command, which is run without a shell.
+    /// Words of a command, which runs without a shell.
     fn words(&mut self, run: &At<Vec<At<String>>>) -> Vec<String> {
         const KNOWN: [&str; 6] = ["alarm", "measurement", "state", "key", "value", "time"];
         match run.get_ref().first() {

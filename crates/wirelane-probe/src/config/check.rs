@@ -1,4 +1,4 @@
-//! Makes a [`Config`] of what stands in the file, or says what is wrong with it and where.
+//! Builds a [`Config`] from the tables of the file, or reports each mistake with its position.
 
 use std::path::Path;
 
@@ -16,9 +16,9 @@ use crate::cell::Shape;
 use crate::placed::{At, mistakes, read};
 
 pub(super) const SECOND: u64 = 1_000_000_000;
-/// Bins of an interval, at most.
+/// Maximum number of bins of an interval.
 const MOST_BINS: u64 = 10_000;
-/// Alarms, actions and schedules, at most of each.
+/// Maximum number of alarms, of actions and of schedules.
 const MOST: usize = 256;
 
 /// Reads a configuration.
@@ -30,7 +30,7 @@ pub(super) fn parse(text: &str, path: &Path) -> Result<Config, Mistakes> {
             .push((0, format!("this has {} bytes, and a configuration {LONGEST} at most", text.len())));
         return Err(check.finish());
     }
-    // First, as it also sees to texts that lie too deep in themselves to be read at all.
+    // First, as it also rejects texts that are nested too deeply to be read at all.
     let rules = match RuleSet::parse_conditions(text, path) {
         Ok(rules) => rules,
         Err(wirelane::rules::Error::Rules { mistakes }) => return Err(Mistakes(mistakes)),
@@ -56,11 +56,11 @@ pub(super) struct Check<'t> {
     pub(super) found: Vec<(usize, String)>,
 }
 
-/// The names of a kind of table, by their places.
+/// Names of the tables of a kind, by index.
 pub(super) type Names = Vec<String>;
 
 impl Check<'_> {
-    /// Something is wrong with this value.
+    /// Records a mistake at this value.
     pub(super) fn fault<T>(&mut self, value: &At<T>, reason: impl Into<String>) {
         self.found.push((value.start, reason.into()));
     }
@@ -158,7 +158,7 @@ impl Check<'_> {
         Config { capture: raw.capture, interval_ns, rules, plugins, measurements, alarms, actions, schedules }
     }
 
-    /// No two of a kind have one name, and none is empty or moves a cursor.
+    /// Checks that the names of a kind are unique, and of 1 to 64 letters, digits, '-', '_' and '.'.
     pub(super) fn once<'n>(&mut self, kind: &str, names: impl Iterator<Item = &'n At<String>>) {
         let mut known: Vec<&str> = Vec::new();
         for name in names {
@@ -173,7 +173,7 @@ impl Check<'_> {
         }
     }
 
-    /// The place of a name.
+    /// Index of a name; an unknown name is a mistake.
     pub(super) fn named(&mut self, kind: &str, name: &At<String>, known: &[String]) -> usize {
         known.iter().position(|one| one == name.get_ref()).unwrap_or_else(|| {
             let list = if known.is_empty() {
@@ -263,17 +263,17 @@ impl Check<'_> {
             values,
             show: raw.show.unwrap_or(10),
             precision: within(precision),
-            // Without peaks there are no bins: the interval must not be a part of such a measurement, which would be another
-            // one with each other interval.
+            // Without peaks there are no bins: the interval must not be part of such a measurement, as a changed
+            // interval would make it a different measurement.
             bin_ns: if bins && !parts { interval_ns.max(1) } else { bin_ns },
             analysis: raw.analysis.as_ref().map_or(Analysis::default(), |one| one.value),
             active: raw.active.unwrap_or(true),
         }
     }
 
-    /// Fields that can be a key together.
+    /// Checks that fields can form a key together.
     fn key(&mut self, key: &[At<Field>]) {
-        /// What a field takes of a packet: of two that take the same, one is too many.
+        /// Parts of a packet that a field covers: two fields of a key must not cover the same part.
         fn takes(field: Field) -> u16 {
             match field {
                 Field::Src | Field::SrcNet => 1,
@@ -303,7 +303,7 @@ impl Check<'_> {
         }
     }
 
-    /// A value that makes sense with this key.
+    /// Checks that a value is meaningful with this key.
     fn value(&mut self, value: &At<Value>, key: &[Field]) {
         let one = value.value;
         let needs = match one {

@@ -11,14 +11,14 @@ use super::{
 use crate::cell::Shape;
 
 const SECOND: u64 = 1_000_000_000;
-/// What two halves of 65,536 names and their conversations take.
+/// Memory of two halves of 65,536 names with their conversations, in MiB.
 const NAMES_MIB: usize = 11;
 
 fn time(ns: u64) -> String {
     humantime::format_duration(std::time::Duration::from_nanos(ns)).to_string()
 }
 
-/// A text of some lines: what is measured, with what error and in how much memory, and what is done about it.
+/// Text of several lines: the measurements, their errors and memory, and the actions on alarms.
 pub fn describe(config: &Config) -> String {
     let mut text = String::new();
     // Writing to a String does not fail.
@@ -26,7 +26,7 @@ pub fn describe(config: &Config) -> String {
     let capture = &config.capture;
     let from = if capture.devices.is_empty() { capture.read.as_slice() } else { capture.devices.as_slice() };
     if !from.is_empty() {
-        // Names may be anything, and go to a terminal.
+        // Names can contain any characters, and are written to a terminal.
         let names: Vec<String> = from.iter().map(|name| name.escape_debug().to_string()).collect();
         let _ = writeln!(text, "packets of {}, unless the command line names others", names.join(", "));
     }
@@ -109,7 +109,7 @@ fn measured(config: &Config, of: &Measurement) -> String {
     text + if of.active { "\n" } else { "; not active at first\n" }
 }
 
-/// When a schedule's time comes.
+/// Times of a schedule in words.
 pub(crate) fn when(times: When) -> String {
     match times {
         When::Every(ns) => format!("every {}", time(ns)),
@@ -123,7 +123,7 @@ pub(crate) fn when(times: When) -> String {
     }
 }
 
-/// What is done then.
+/// Changes that a schedule makes, in words.
 pub(crate) fn kind(config: &Config, schedule: &Schedule) -> String {
     let mut what = switched(config, &schedule.switch);
     if schedule.flush {
@@ -132,7 +132,7 @@ pub(crate) fn kind(config: &Config, schedule: &Schedule) -> String {
     what.join(", ")
 }
 
-/// When an alarm is raised, and when it is cleared.
+/// Conditions that raise and clear an alarm, in words.
 pub(crate) fn threshold(alarm: &Alarm) -> String {
     match alarm.threshold {
         Threshold::Above(above, clear) => format!("above {above}, cleared at {clear} or below"),

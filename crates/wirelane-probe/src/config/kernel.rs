@@ -1,7 +1,7 @@
 //! Decides which measurements can use in-kernel sums by flow (`bpf/lib/flow.h`).
 //!
-//! A part has what its packets have in common: addresses, ports, protocol, VLAN, device, direction. What is told of each
-//! packet alone, its length, time, TCP flags, payload, is not in it.
+//! A flow part (in-kernel sum) holds the fields that its packets share: addresses, ports, protocol, VLAN, device,
+//! direction. Fields of single packets, such as length, time, TCP flags and payload, are not in it.
 
 use wirelane::rules::{Action, Kind, Rule, RuleSet, Test, Then};
 
@@ -9,15 +9,15 @@ use super::{Action as ActionOf, Analysis, Config, Field, Measurement, Value, rec
 
 /// Where a measurement is made.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Location {
-    /// In the workers, of packets; and why not in the kernel, where that was left open.
+pub enum Place {
+    /// In the workers, from packets; with the reason why the kernel cannot do it, if the choice was left open.
     Workers(Option<String>),
     /// In the kernel.
     Kernel,
 }
 
 impl Config {
-    /// Whether any measurement is to be made in the kernel and nowhere else.
+    /// Whether any measurement requires analysis in the kernel.
     pub fn asks_for_kernel(&self) -> bool {
         self.measurements.iter().any(|one| one.analysis == Analysis::Kernel)
     }
@@ -27,14 +27,14 @@ impl Config {
         of_packets(&self.measurements).any(|one| self.place(one) == Location::Kernel)
     }
 
-    /// Whether a measurement of it is the same of packets that have been added up by what they have in common. Of the RX
-    /// queue that is so for workers, who get each packet with its own.
+    /// Whether a measurement gives the same result from sums of packets with common fields as from single packets. For
+    /// the RX queue this holds in workers, where each packet has its own queue.
     pub(crate) fn is_of_parts(&self, one: &Measurement) -> bool {
         of_each_packet(&self.rules, one).is_none()
     }
 
-    /// Where one of its measurements is made.
-    pub fn place(&self, one: &Measurement) -> Location {
+    /// Place where a measurement of this configuration is made.
+    pub fn place(&self, one: &Measurement) -> Place {
         if one.analysis == Analysis::User {
             return Location::Workers(None);
         }
@@ -44,8 +44,8 @@ impl Config {
         }
     }
 
-    /// The rules whose packets come up, beside what the kernel adds up: those of the measurements that are made in the
-    /// workers. They pass what they accept, and have ids from 1 on. `None`: all packets come up.
+    /// Rules whose packets are delivered to user space in addition to the in-kernel sums: those of measurements that
+    /// are made in the workers. They pass what they accept, and have ids from 1 on. `None`: all packets are delivered.
     pub fn whole(&self) -> Option<RuleSet> {
         if !self.is_in_kernel() {
             return None;
@@ -59,7 +59,7 @@ impl Config {
         let passing = |(at, place): (usize, usize)| Rule {
             conditions: self.rules.rules[place].conditions.clone(),
             name: self.rules.rules[place].name.clone(),
-            // Others may have something to ask of the packet.
+            // Other programs on the device may still examine the packet.
             then: Then::Continue,
             ..Rule::new(at as u32 + 1, Action::Pass)
         };
@@ -76,13 +76,13 @@ impl Config {
     }
 }
 
-/// Measurements that are made of packets: not those of what plug-ins have counted, whichever way packets go.
+/// Measurements that use packets or sums of packets, in contrast to those of plug-in counters.
 fn of_packets(all: &[Measurement]) -> impl Iterator<Item = &Measurement> {
     all.iter().filter(|one| one.plugin.is_none())
 }
 
-/// What keeps a measurement from being made in the kernel: itself, or what has every packet come up, so that there is
-/// nothing left to be added up.
+/// Reason why a measurement cannot be made in the kernel: the measurement itself, or another one that needs every
+/// packet in user space, so that no packets are left for in-kernel sums.
 pub(super) fn obstacle(
     all: &[Measurement],
     rules: &RuleSet,
@@ -94,7 +94,7 @@ pub(super) fn obstacle(
         .or_else(|| of_packets(all).find_map(|other| takes_all(rules, other)))
 }
 
-/// Whether a measurement has every packet come up, and why.
+/// Reason why a measurement needs every packet in user space, if it does.
 fn takes_all(rules: &RuleSet, one: &Measurement) -> Option<String> {
     let name = &one.name;
     let why = match (one.analysis, alone(rules, one)) {
@@ -116,7 +116,7 @@ fn takes_all(rules: &RuleSet, one: &Measurement) -> Option<String> {
     }
 }
 
-/// What keeps it from that by itself.
+/// Reason in the measurement itself why it cannot be made in the kernel.
 fn alone(rules: &RuleSet, of: &Measurement) -> Option<String> {
     if of.key.contains(&Field::Queue) {
         return every_packet("queue");
@@ -128,7 +128,7 @@ fn every_packet(what: &str) -> Option<String> {
     Some(format!("\"{what}\" depends on single packets, and the kernel delivers sums"))
 }
 
-/// What of it is told of each packet alone.
+/// Reason why a measurement needs single packets, if it does.
 fn of_each_packet(rules: &RuleSet, of: &Measurement) -> Option<String> {
     if of.key.contains(&Field::Application) {
         return Some("\"application\" is found in payloads, which the kernel does not deliver".to_owned());
@@ -145,7 +145,7 @@ fn of_each_packet(rules: &RuleSet, of: &Measurement) -> Option<String> {
     })
 }
 
-/// Whether a value is known of packets that have been added up.
+/// Whether a value can be computed from sums of packets.
 fn is_of_parts(value: Value) -> bool {
     match value {
         Value::Packets
@@ -176,7 +176,7 @@ fn is_of_parts(value: Value) -> bool {
     }
 }
 
-/// Whether all packets of a part, or none, fulfil a condition.
+/// Whether a condition has the same result for all packets of a flow part.
 fn is_common(test: &Test) -> bool {
     match test {
         Test::Src(_)

@@ -1,8 +1,9 @@
 //! Configuration of a probe, from its TOML file.
 //!
-//! `raw.rs` is what serde reads of it (by way of `placed.rs`), refusing what there is not; `check.rs` and `actions.rs` make of it
-//! what can be done, or say with line and column what is wrong; `set.rs` puts into the text what is set while a probe runs; `describe.rs` says in words what will be done. Rules are
-//! read by the reader of rule files.
+//! `raw.rs` holds the tables as serde reads them (through `placed.rs`) and rejects unknown keys. `check.rs` and
+//! `actions.rs` turn them into a [`Config`], or report each mistake with line and column. `set.rs` inserts settings
+//! into the text while a probe runs. `describe.rs` describes a configuration in words. Rules are read by the reader of
+//! rule files.
 
 mod actions;
 mod check;
@@ -29,18 +30,18 @@ pub use schedules::{Schedule, Switch, When};
 pub use set::{Changed, Changes};
 pub use targets::Target;
 
-/// The most measurements: a bit each says whether they are active.
+/// Maximum number of measurements: each has one bit in the mask of active measurements.
 pub const MOST_MEASUREMENTS: usize = 64;
-/// The most rules, each of which has tables of its own.
+/// Maximum number of rules, each of which has tables of its own.
 pub const MOST_RULES: usize = 32;
-/// The most keys of a measurement.
+/// Maximum number of keys of a measurement.
 pub const MOST_KEYS: usize = 1_000_000;
-/// The most bytes that the tables of one worker can take.
+/// Maximum number of bytes that the tables of one worker take.
 pub const MOST_MEMORY: usize = 1 << 30;
-/// The most bytes of a configuration.
+/// Maximum length of a configuration in bytes.
 pub const LONGEST: usize = 1 << 20;
 
-/// Everything that is wrong with a configuration, each with its place.
+/// All mistakes in a configuration, each with its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistakes(pub Vec<Mistake>);
 
@@ -58,7 +59,7 @@ impl fmt::Display for Mistakes {
 
 impl std::error::Error for Mistakes {}
 
-/// A field that packets are told apart by.
+/// A packet field that can be part of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Field {
@@ -88,11 +89,11 @@ pub enum Field {
     Pair,
     /// Addresses, ports and protocol, whichever way the packet goes: a conversation.
     Flow,
-    /// What speaks in a conversation of TCP or UDP, by the first bytes of a payload that were certain.
+    /// Application protocol of a TCP or UDP conversation, detected from the first bytes of a payload that were certain.
     Application,
 }
 
-/// What is known of a measurement, or of each key of it.
+/// A value of a measurement, or of each of its keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Value {
@@ -132,8 +133,8 @@ pub enum Value {
     PeakBytes,
     /// Packets of a pair or flow that went one way only; 0 where some came back.
     OneWay,
-    /// Ethernet addresses that ARP has given for a source address, with those that it had when it was last seen; 4
-    /// stands for more too.
+    /// Ethernet addresses in ARP packets of a source address, including those from when it was last seen; 4 means 4 or
+    /// more.
     Macs,
     /// TCP segments with payload.
     Segments,
@@ -145,7 +146,7 @@ pub enum Value {
     Keys,
     /// Shannon's entropy of packets over keys, in bits, of the measurement.
     Entropy,
-    /// What a plug-in has counted. It is a measurement's by its `plugin`, and not by its values.
+    /// Counters of a plug-in. A measurement has them through its `plugin`, not through its values.
     #[serde(skip_deserializing)]
     Counters,
 }
@@ -163,7 +164,7 @@ pub enum Analysis {
     Kernel,
 }
 
-/// Where packets come from; the command line's options come before this.
+/// Source of packets; options on the command line take precedence.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Capture {
@@ -175,7 +176,7 @@ pub struct Capture {
     pub engine: Option<Engine>,
     /// Workers.
     pub workers: Option<usize>,
-    /// Which worker gets a packet.
+    /// Steering: selects the worker of a packet.
     pub steering: Option<Steering>,
     /// The group's filter, a tcpdump expression.
     pub filter: Option<String>,
@@ -207,10 +208,10 @@ pub enum Steering {
     Queue,
 }
 
-/// A user's own BPF program, which looks at packets in the kernel and counts.
+/// A user's own BPF program, which examines packets in the kernel and counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plugin {
-    /// What measurements call it.
+    /// Name by which measurements refer to the plug-in.
     pub name: String,
     /// Its object file.
     pub file: String,
@@ -219,47 +220,47 @@ pub struct Plugin {
 /// One measurement.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measurement {
-    /// What it is asked for by.
+    /// Name of the measurement.
     pub name: String,
-    /// The plug-in whose counters it is of, by its place. Then it is made of no packets, and the rest says nothing.
+    /// Index of the plug-in whose counters it shows. Such a measurement sees no packets, and the other fields have no
+    /// effect.
     pub plugin: Option<usize>,
-    /// Those of its counters that are shown; none: all.
+    /// Names of the counters that are shown; empty: all.
     pub counters: Vec<String>,
-    /// The rule whose packets it is about, by its place; `None`: all packets.
+    /// Index of the rule whose packets are measured; `None`: all packets.
     pub rule: Option<usize>,
-    /// What packets are told apart by; nothing: not at all.
+    /// Fields of the key; empty: one sum without keys.
     pub key: Vec<Field>,
     /// Bits of an IPv4 network.
     pub prefix: u8,
     /// Bits of an IPv6 network.
     pub prefix6: u8,
-    /// What is known of each; at least one.
+    /// Values of each key; at least one.
     pub values: Vec<Value>,
-    /// Keys that there is room for, in each worker and interval. What comes for others is counted in `other`.
+    /// Capacity in keys, of each worker and interval. Packets with further keys are counted in `other`.
     pub keys: usize,
     /// Rows that are shown.
     pub show: usize,
-    /// Bits of the sketches that count what is distinct.
+    /// Bits of the sketches that count distinct values.
     pub precision: u32,
     /// Nanoseconds of a bin.
     pub bin_ns: u64,
-    /// Where it runs, as it was asked for.
+    /// Requested place of analysis.
     pub analysis: Analysis,
     /// Whether it is active from the start.
     pub active: bool,
 }
 
-/// When an alarm is raised, and when it is cleared.
+/// Conditions that raise and clear an alarm.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Threshold {
     /// Above the first number; cleared at the second or below.
     Above(f64, f64),
     /// Below the first number; cleared at the second or above.
     Below(f64, f64),
-    /// So many percent more than the mean of the intervals before, and at least the second number; cleared when it is
-    /// not.
+    /// This many percent above the mean of the previous intervals, and at least the second number; cleared otherwise.
     Rises(f64, f64),
-    /// So many percent less, where the mean was at least the second number.
+    /// This many percent below the mean, if the mean was at least the second number.
     Falls(f64, f64),
 }
 
@@ -268,43 +269,43 @@ pub enum Threshold {
 pub struct Alarm {
     /// Its name.
     pub name: String,
-    /// The measurement, by its place.
+    /// Index of the measurement.
     pub measurement: usize,
-    /// What is looked at.
+    /// Value that the alarm observes.
     pub value: Value,
-    /// Of a plug-in's counters the one.
+    /// Name of the plug-in counter that it observes, if any.
     pub counter: Option<String>,
-    /// When.
+    /// Threshold.
     pub threshold: Threshold,
-    /// Intervals in a row after which it is raised.
+    /// Number of consecutive intervals after which it is raised.
     pub raise_after: u32,
-    /// Intervals in a row after which it is cleared.
+    /// Number of consecutive intervals after which it is cleared.
     pub clear_after: u32,
-    /// Intervals that the mean is over.
+    /// Number of intervals that the mean covers.
     pub over: usize,
-    /// What is done then, by their places.
+    /// Indices of its actions.
     pub actions: Vec<usize>,
     /// Whether it is active from the start.
     pub active: bool,
 }
 
-/// What is done about an alarm.
+/// Kind of an action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ActionKind {
     /// A line on standard error.
     Log,
-    /// A program with these arguments is run, for so many nanoseconds at most.
+    /// Run a program with these arguments, for at most this many nanoseconds.
     Run {
         /// The program and its arguments, with `{alarm}` and the like in them.
         words: Vec<String>,
-        /// When it is ended.
+        /// Time limit in nanoseconds.
         timeout_ns: u64,
     },
-    /// Measurements and alarms are switched.
+    /// Switch measurements and alarms.
     Switch(Switch),
-    /// Packets around the event are written to a file.
+    /// Write packets around the event to a file.
     Record(Recording),
-    /// The event is sent to somebody, or appended to a file.
+    /// Send the event to a target, or append it to a file.
     Export(Target),
 }
 
@@ -313,22 +314,22 @@ pub enum ActionKind {
 pub struct Action {
     /// Its name.
     pub name: String,
-    /// What is done.
+    /// Kind of the action.
     pub kind: ActionKind,
-    /// It is done when an alarm is raised.
+    /// Whether it runs when an alarm is raised.
     pub on_raise: bool,
-    /// It is done when an alarm is cleared.
+    /// Whether it runs when an alarm is cleared.
     pub on_clear: bool,
 }
 
-/// What a probe is to do.
+/// Configuration of a probe.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// Where packets come from.
     pub capture: Capture,
     /// Nanoseconds of an interval.
     pub interval_ns: u64,
-    /// Rules, in the order of the file; their ids are their places, from 1.
+    /// Rules, in the order of the file; the id of a rule is its position, from 1.
     pub rules: RuleSet,
     /// Plug-ins.
     pub plugins: Vec<Plugin>,
@@ -358,14 +359,14 @@ impl Config {
 }
 
 impl Alarm {
-    /// The name of what is looked at.
+    /// Name of the observed value or counter.
     pub fn value_name(&self) -> &str {
         self.counter.as_deref().unwrap_or(self.value.name())
     }
 }
 
 impl Field {
-    /// As in the file.
+    /// Name in the file.
     pub fn name(self) -> &'static str {
         match self {
             Field::Src => "src",
@@ -387,7 +388,7 @@ impl Field {
 }
 
 impl Value {
-    /// As in the file.
+    /// Name in the file.
     pub fn name(self) -> &'static str {
         match self {
             Value::Packets => "packets",
@@ -418,7 +419,7 @@ impl Value {
         }
     }
 
-    /// The field of which different values are counted.
+    /// Field whose distinct values are counted, if the value is such a count.
     pub fn distinct(self) -> Option<Field> {
         Some(match self {
             Value::Flows => Field::Flow,
@@ -430,7 +431,7 @@ impl Value {
         })
     }
 
-    /// The field of which the greatest are sought.
+    /// Field whose most frequent values are listed, if the value is such a list.
     pub fn top(self) -> Option<Field> {
         Some(match self {
             Value::TopSrc => Field::Src,
@@ -441,12 +442,12 @@ impl Value {
         })
     }
 
-    /// Whether it is one number, which an alarm can look at.
+    /// Whether the value is one number, which an alarm can observe.
     pub fn is_number(self) -> bool {
         self.top().is_none() && !matches!(self, Value::Lengths | Value::Gaps | Value::Counters)
     }
 
-    /// Whether it is of the measurement, and not of each key.
+    /// Whether the value belongs to the measurement as a whole and not to each key.
     pub fn is_of_all(self) -> bool {
         matches!(self, Value::Keys | Value::Entropy)
     }

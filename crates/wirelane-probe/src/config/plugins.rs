@@ -1,13 +1,13 @@
-//! Plug-ins, and measurements of what they count.
+//! Plug-ins, and measurements of their counters.
 
 use super::check::{Check, Names};
 use super::raw;
 use super::{Analysis, Measurement, Plugin};
 use crate::placed::At;
 
-/// Plug-ins of a capture, at most.
+/// Maximum number of plug-ins of a capture.
 const MOST_PLUGINS: usize = 4;
-/// The counters of a plug-in that it has a name for, and the two that each has.
+/// Maximum number of counters: those that a plug-in names, and the two that each plug-in has.
 const MOST_COUNTERS: usize = 10;
 
 impl Check<'_> {
@@ -33,7 +33,7 @@ impl Check<'_> {
         raw.iter().map(plugin).collect()
     }
 
-    /// A measurement of what a plug-in counts.
+    /// A measurement of plug-in counters.
     pub(super) fn of_plugin(
         &mut self,
         at: &At<raw::Measurement>,
@@ -86,7 +86,7 @@ impl Check<'_> {
         }
     }
 
-    /// A counter that an alarm looks at. Whether the plug-in has it is known when that is loaded.
+    /// A counter that an alarm observes. Whether the plug-in has it is checked when the plug-in is loaded.
     pub(super) fn counter(&mut self, name: &At<String>, of: Option<&Measurement>) {
         match of {
             Some(of) if of.plugin.is_none() => {

@@ -1,4 +1,4 @@
-//! The tables of the file, as they stand there.
+//! Tables of the file, as serde reads them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,7 +8,7 @@ use crate::placed::At;
 use serde::de::{Deserializer, Error as _, IgnoredAny, IntoDeserializer as _};
 use serde::{Deserialize, de};
 
-/// The whole file. Rules, lists, sets and patterns are read by another reader.
+/// The whole file. Rules, lists, sets and patterns are read by the rules reader.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct Raw {
@@ -214,7 +214,7 @@ impl<'de> Deserialize<'de> for Clock {
     }
 }
 
-/// When a schedule is due, in another's words: a length of time or a time of the day.
+/// Time of a schedule that another table gives: a period or a time of the day.
 #[derive(Clone, Copy)]
 pub(super) enum Moment {
     /// Nanoseconds.
@@ -237,7 +237,7 @@ impl<'de> Deserialize<'de> for Moment {
     }
 }
 
-/// A text, where something else is what is wanted.
+/// Visitor for a text, with a description of the expected value for messages.
 struct Text(&'static str);
 
 impl de::Visitor<'_> for Text {

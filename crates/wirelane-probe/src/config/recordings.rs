@@ -7,43 +7,43 @@ use crate::placed::At;
 
 const HOUR: u64 = 3600 * SECOND;
 const MIB: u64 = 1 << 20;
-/// The most bytes that a worker keeps, and that a recording takes while it goes on.
+/// Maximum bytes that a worker buffers, and that a running recording takes.
 const MOST_BYTES: u64 = 1 << 30;
 
-/// What an action records.
+/// Parameters of a recording action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recording {
-    /// Where files are made.
+    /// Folder of the files.
     pub folder: String,
     /// Nanoseconds before the event.
     pub before_ns: u64,
     /// Nanoseconds after it.
     pub after_ns: u64,
-    /// Bytes that each worker keeps of what was before.
+    /// Buffer of each worker for packets before the event, in bytes.
     pub buffer: usize,
-    /// The most bytes of a file. They are in memory until its time is over.
+    /// Maximum bytes of a file. They are in memory until its time is over.
     pub most: u64,
-    /// Only packets of this rule, by its place; `None`: those of the alarm's measurement.
+    /// Index of the rule whose packets are recorded; `None`: those of the alarm's measurement.
     pub rule: Option<usize>,
-    /// Nanoseconds in which an alarm that was recorded is not recorded again.
+    /// Nanoseconds after a recorded alarm during which the same alarm is not recorded again.
     pub cool_down_ns: u64,
-    /// Recordings that go on at once, at most.
+    /// Maximum number of concurrent recordings.
     pub at_once: usize,
-    /// Files, at most.
+    /// Maximum number of files.
     pub files: u64,
     /// Whether a file's SHA-256 is written beside it.
     pub digest: bool,
 }
 
 impl Recording {
-    /// The rule whose packets are recorded about this measurement, by its place; `None`: all packets.
+    /// Index of the rule whose packets are recorded for this measurement; `None`: all packets.
     pub fn rule_of(&self, measurement: &Measurement) -> Option<usize> {
         self.rule.or(measurement.rule)
     }
 }
 
 impl Action {
-    /// What it records, where it does.
+    /// Recording of the action, if it records packets.
     pub fn recording(&self) -> Option<&Recording> {
         match &self.kind {
             ActionKind::Record(recording) => Some(recording),
@@ -53,14 +53,14 @@ impl Action {
 }
 
 impl Config {
-    /// What its actions record, with their places.
+    /// Recordings of all actions, with the indices of the actions.
     pub fn recordings(&self) -> Vec<(usize, &Recording)> {
         let actions = self.actions.iter().enumerate();
         actions.filter_map(|(place, action)| Some((place, action.recording()?))).collect()
     }
 }
 
-/// What keeps measurements from being made in the kernel.
+/// Reason why recordings prevent measurements in the kernel.
 pub(super) fn obstacle(actions: &[Action]) -> Option<String> {
     let action = actions.iter().find(|action| action.recording().is_some())?;
     Some(format!("the action {} records packets, which the kernel does not deliver", action.name))

@@ -1,4 +1,4 @@
-//! Schedules, and what is switched by them and by actions.
+//! Schedules, and the switching that schedules and actions do.
 
 use std::collections::BTreeMap;
 
@@ -6,35 +6,35 @@ use super::check::{Check, Names, SECOND};
 use super::raw::{self, Moment, Time};
 use crate::placed::At;
 
-/// What is switched on and off, by places.
+/// Changes of a switch action or schedule, by index.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Switch {
-    /// Measurements that become active.
+    /// Measurements that are switched on.
     pub measurements_on: Vec<usize>,
-    /// Measurements that do not stay active.
+    /// Measurements that are switched off.
     pub measurements_off: Vec<usize>,
-    /// Alarms that become active.
+    /// Alarms that are switched on.
     pub alarms_on: Vec<usize>,
-    /// Alarms that do not stay active; those that are raised are cleared.
+    /// Alarms that are switched off; raised ones are cleared.
     pub alarms_off: Vec<usize>,
-    /// Rules that become active.
+    /// Rules that are switched on.
     pub rules_on: Vec<usize>,
-    /// Rules that no packet fits from then on.
+    /// Rules that are switched off: they match no packet until they are switched on.
     pub rules_off: Vec<usize>,
-    /// Schedules that have other times from then on.
+    /// Schedules that get other times.
     pub retimed: Vec<(usize, When)>,
 }
 
-/// When a schedule's time comes, UTC.
+/// Times of a schedule, UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
-    /// At each multiple of so many nanoseconds since 1970.
+    /// Every multiple of this many nanoseconds since 1970.
     Every(u64),
-    /// At this second of the days of the week that have a bit, Monday the lowest.
+    /// This second of the day, on each day of the week whose bit is set; Monday is the lowest bit.
     At {
-        /// Of the day.
+        /// Second of the day.
         second: u32,
-        /// Bits.
+        /// Bit mask of days.
         days: u8,
     },
 }
@@ -44,25 +44,25 @@ pub enum When {
 pub struct Schedule {
     /// Its name.
     pub name: String,
-    /// When.
+    /// Times.
     pub when: When,
-    /// What is switched then.
+    /// Changes that it makes.
     pub switch: Switch,
-    /// Whether totals are shown then, and begun anew.
+    /// Whether totals are shown and reset then.
     pub flush: bool,
 }
 
-/// The names that are switched by.
+/// Names that a switch can refer to.
 pub(super) struct Known {
     pub measurements: Names,
     pub alarms: Names,
     pub rules: Names,
-    /// With the days of the week that each is due on, as in [`When::At`].
+    /// Names of schedules, each with its days of the week as in [`When::At`].
     pub schedules: Vec<(String, u8)>,
 }
 
 impl raw::Schedule {
-    /// The days of the week that it names, or all of them: as in [`When::At`].
+    /// Days of the week that it names, or all of them, as in [`When::At`].
     pub(super) fn bits(&self) -> u8 {
         let days = self.days.as_ref();
         days.map_or(0x7f, |days| days.value.iter().fold(0, |bits, day| bits | 1 << *day as u8))
@@ -70,7 +70,7 @@ impl raw::Schedule {
 }
 
 impl Check<'_> {
-    /// What is switched, of these names.
+    /// Resolves the names of a switch into indices.
     pub(super) fn switch(
         &mut self,
         (on, off): (&[At<String>], &[At<String>]),
@@ -105,7 +105,7 @@ impl Check<'_> {
             };
             let when = match *moment.get_ref() {
                 Moment::Every(ns) => When::Every(self.every(moment, ns)),
-                // On the days that it has.
+                // On the days of the schedule itself.
                 Moment::At(second) => When::At { second, days: known.schedules[place].1 },
             };
             switch.retimed.push((place, when));

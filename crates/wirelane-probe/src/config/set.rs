@@ -1,5 +1,5 @@
-//! What is set while a probe runs: `alarm.flood.above=5000`, put into the text of the configuration in force, which is
-//! then read as the file is, and by the same reader refused.
+//! Settings that change while a probe runs: `alarm.flood.above=5000` is inserted into the text of the active
+//! configuration, which is then parsed and validated like the file.
 
 use std::ops::Range;
 use std::path::Path;
@@ -9,7 +9,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::Config;
 
-/// What a key holds, and how that is written after '='.
+/// Type of a key's value, which decides how the value is written after '='.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// Put between quotes.
@@ -23,8 +23,8 @@ enum Kind {
 /// Keys that can be set, each with its kind and group.
 type Keys = &'static [(&'static str, Kind, u8)];
 
-/// What can be set of each kind of table. Keys of a group, which have a number, stand for each other: one that is set takes
-/// the place of another that is there.
+/// Keys that can be set, for each kind of table. Keys with the same group number replace each other: setting one
+/// removes another that is present.
 const KEYS: [(&str, Keys); 3] = [
     ("measurement", &[("active", Kind::Truth, 0)]),
     (
@@ -44,7 +44,7 @@ const KEYS: [(&str, Keys); 3] = [
     ),
     ("schedule", &[("every", Kind::Text, 1), ("at", Kind::Text, 1), ("days", Kind::Words, 0)]),
 ];
-/// What can be set, for messages.
+/// Accepted forms of a setting, for messages.
 const FORMS: &str =
     "expected interval=TIME, measurement.NAME.active=, alarm.NAME.KEY=, schedule.NAME.KEY= and flush";
 
@@ -54,14 +54,14 @@ const LONGEST_WORD: usize = 4096;
 /// One assignment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Assignment {
-    /// As it was written.
+    /// Text as the user wrote it.
     word: String,
-    /// The kind of table and its name; `None`: of the whole configuration.
+    /// Kind and name of the table; `None`: the top level of the configuration.
     table: Option<(&'static str, String)>,
     key: &'static str,
-    /// Keys of which it takes the place.
+    /// Keys that this key replaces.
     others: Vec<&'static str>,
-    /// As TOML; empty: the key is to go.
+    /// Value as TOML; empty: the key is removed.
     value: String,
 }
 
@@ -72,24 +72,24 @@ pub struct Changes {
     flush: bool,
 }
 
-/// What changes make of a configuration.
+/// Result of applying changes to a configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Changed {
-    /// The text, with the changes in it.
+    /// Changed text.
     pub text: String,
-    /// What it says.
+    /// Configuration that was read from the changed text.
     pub config: Config,
-    /// A bit for each measurement that is switched on or off, by its place.
+    /// One bit per measurement that is switched on or off, by index.
     pub(crate) measurements: u64,
-    /// Alarms that are.
+    /// Indices of alarms that are switched on or off.
     pub(crate) alarms: Vec<usize>,
-    /// Schedules whose times are given.
+    /// Indices of schedules whose times are set.
     pub(crate) schedules: Vec<usize>,
-    /// Totals are shown, and begun anew.
+    /// Whether totals are shown and reset.
     pub(crate) flush: bool,
 }
 
-/// A part of the text that becomes another one.
+/// Replacement of a range of the text.
 struct Edit<'a> {
     range: Range<usize>,
     text: String,
@@ -100,7 +100,7 @@ impl Changes {
     /// Reads assignments and `flush`, a word each.
     ///
     /// # Errors
-    /// What is wrong with the first word that cannot be used, and what there is.
+    /// Reason why the first invalid word cannot be used, and the accepted forms.
     pub fn parse(words: &[String]) -> Result<Changes, String> {
         let mut changes = Changes::default();
         if words.is_empty() {
@@ -124,11 +124,11 @@ impl Changes {
         Ok(changes)
     }
 
-    /// Makes the changes in the text of a configuration that is in force; `path` is for messages.
+    /// Applies the changes to the text of an active configuration; `path` is for messages.
     ///
     /// # Errors
-    /// Everything that is wrong then, in the words of a file's mistakes, each with the assignment that it is about, or with
-    /// its place in the file. Nothing has been changed.
+    /// All mistakes of the changed text, in the same words as for a file, each with the assignment that caused it or
+    /// with its position in the file. Nothing is changed then.
     pub fn apply(&self, text: &str, path: &Path) -> Result<Changed, String> {
         let mut edits = self.edits(text)?;
         edits.sort_by_key(|edit| (edit.range.start, edit.range.end));
@@ -157,7 +157,7 @@ impl Changes {
                 if let Some((.., of)) = put.iter().find(|(range, ..)| range.contains(&at)) {
                     return format!("{}: {}", of.word.escape_debug(), mistake.reason);
                 }
-                // The file's lines, not those with the changes in it.
+                // Line numbers of the file, not of the changed text.
                 let more: isize =
                     put.iter().filter(|(range, ..)| range.start <= at).map(|(_, more, _)| more).sum();
                 mistake.line = mistake.line.saturating_add_signed(-more);
@@ -225,7 +225,7 @@ impl Assignment {
 
 /// A value as TOML.
 fn written(kind: Kind, value: &str) -> Result<String, String> {
-    // What JSON makes of a text is a text of TOML's, too.
+    // A JSON string is a valid TOML string, too.
     let quoted = |text: &str| serde_json::Value::from(text).to_string();
     let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit() || b"+-.eE_".contains(&byte));
     match kind {
@@ -239,13 +239,13 @@ fn written(kind: Kind, value: &str) -> Result<String, String> {
     }
 }
 
-/// Where a key and its value stand.
+/// Byte ranges of a key and its value in the text.
 fn placed(table: &DeTable<'_>, name: &str) -> Option<(Range<usize>, Range<usize>)> {
     let (key, value) = table.iter().find(|(key, _)| key.get_ref() == name)?;
     Some((key.span(), value.span()))
 }
 
-/// What an assignment changes in the text; `None`: nothing, as what is to go is not there.
+/// Edit of the text for an assignment; `None`: no change, as the key to remove is not present.
 fn edit<'a>(text: &str, whole: &DeTable<'_>, of: &'a Assignment) -> Result<Option<Edit<'a>>, String> {
     let Assignment { word, table, key, others, value } = of;
     let word = word.escape_debug();
@@ -276,7 +276,7 @@ fn edit<'a>(text: &str, whole: &DeTable<'_>, of: &'a Assignment) -> Result<Optio
     }
     match behind {
         None => {
-            // A mark of the byte order stays the first.
+            // A byte order mark stays at the start of the text.
             let start = if text.starts_with('\u{feff}') { 3 } else { 0 };
             made(start..start, format!("{key} = {value}\n"))
         }
@@ -285,7 +285,8 @@ fn edit<'a>(text: &str, whole: &DeTable<'_>, of: &'a Assignment) -> Result<Optio
     }
 }
 
-/// A part of the text, with the whole line where nothing else stands there: what comes and goes leaves nothing behind.
+/// Range of a part of the text, extended to the whole line if nothing else is on it, so that removing a key leaves no
+/// empty line.
 fn whole_line(text: &str, part: Range<usize>) -> Range<usize> {
     let start = text[..part.start].rfind('\n').map_or(0, |end| end + 1);
     let end = text[part.end..].find('\n').map_or(text.len(), |end| part.end + end + 1);
@@ -293,7 +294,7 @@ fn whole_line(text: &str, part: Range<usize>) -> Range<usize> {
     if is_blank(&text[start..part.start]) && is_blank(&text[part.end..end]) { start..end } else { part }
 }
 
-/// The table of a kind that has this name, and whether it stands within braces.
+/// Table of a kind that has this name, and whether it is an inline table.
 fn find<'v, 't>(
     text: &str,
     whole: &'v DeTable<'t>,
@@ -323,7 +324,7 @@ fn find<'v, 't>(
     Err(format!("unknown {kind}; {list}"))
 }
 
-/// The byte of a text at this line and column.
+/// Byte offset of a line and column.
 fn offset(text: &str, line: usize, column: usize) -> usize {
     let mut lines = text.split_inclusive('\n');
     let before: usize = lines.by_ref().take(line.saturating_sub(1)).map(str::len).sum();
@@ -374,7 +375,7 @@ flush = true
             .replace("name = \"all\"", "active = false\nname = \"all\"")
             .replace("above = 1000", "above = 2e3");
         assert_eq!(changed.text, expected, "comments too");
-        // Again, of what has come of it.
+        // A second set of changes, applied to the result of the first.
         let more =
             apply(&changed.text, &["interval=", "alarm.a.b.active=false", "alarm.a.b.clear="]).unwrap();
         assert_eq!(more.config.interval_ns, 1_000_000_000);
@@ -458,7 +459,7 @@ flush = true
             (&["alarm.a.b.above=-1"], "alarm.a.b.above=-1: give a number that is not negative"),
             (&["alarm.a.b.above=1", "alarm.a.b.above=2"], "alarm.a.b.above=2: this is set twice"),
             (&["alarm.a.b.above=1", "alarm.a.b.rises=2"], "are about the same: give one"),
-            // The mistake is where nothing was set: it has its place in the file.
+            // The mistake is in a line that was not set: its position in the file is reported.
             (&["interval=2s", "alarm.a.b.above=400"], "p.toml:11:9: it would be cleared when it is raised"),
             (&["alarm.a.b.clear=1500"], "alarm.a.b.clear=1500: it would be cleared when it is raised"),
             (&["interval=5"], "interval=5: write a length of time as text"),
@@ -474,7 +475,7 @@ flush = true
             let refused = apply(TEXT, words).unwrap_err();
             assert!(refused.contains(what), "{words:?}: {refused}");
         }
-        // One that is wrong keeps the others from being made, and all mistakes are told.
+        // One invalid assignment rejects all of them, and all mistakes are reported.
         let refused = apply(TEXT, &["interval=1ms", "alarm.a.b.clear=-1", "flush"]).unwrap_err();
         assert!(refused.contains("interval=1ms: ") && refused.contains("alarm.a.b.clear=-1: "), "{refused}");
     }

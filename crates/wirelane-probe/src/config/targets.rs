@@ -4,10 +4,10 @@ use super::check::Check;
 use super::{Action, ActionKind, Config};
 use crate::placed::At;
 
-/// Who an event is sent to, as the user writes it.
+/// Target of events, as the user writes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// A file that lines of JSON are appended to: `file:PATH`.
+    /// A file to which lines of JSON are appended: `file:PATH`.
     File(String),
     /// Datagrams of JSON: `udp://HOST:PORT`.
     Udp(String),
@@ -36,7 +36,7 @@ impl Target {
         }
     }
 
-    /// As it was written.
+    /// Name as in the configuration.
     pub fn name(&self) -> String {
         match self {
             Target::File(place) => format!("file:{place}"),
@@ -58,7 +58,7 @@ fn is_remote(place: &str, has_port: bool) -> bool {
 }
 
 impl Action {
-    /// Who it exports to, where it does.
+    /// Target of the action, if it exports events.
     pub fn target(&self) -> Option<&Target> {
         match &self.kind {
             ActionKind::Export(target) => Some(target),
@@ -68,7 +68,7 @@ impl Action {
 }
 
 impl Config {
-    /// Who its actions export to, with their places.
+    /// Targets of all actions, with the indices of the actions.
     pub fn targets(&self) -> Vec<(usize, &Target)> {
         let actions = self.actions.iter().enumerate();
         actions.filter_map(|(place, action)| Some((place, action.target()?))).collect()

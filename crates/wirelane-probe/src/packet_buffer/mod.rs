@@ -1,11 +1,11 @@
-//! Packets around an event: what workers keep of the last ones, and hand over when they are ordered.
+//! Packet buffer (pre-trigger buffer): workers keep the last packets and hand them over when an order asks for them.
 //!
 //! ```text
 //!   an alarm -> Orders::post -> each worker: what its ring has of that time, and then what comes -> Caught, one of each worker
 //! ```
 //!
-//! A worker looks for orders before it keeps a packet, so that each packet of the time that is asked for is caught once,
-//! whether it came before the order or after. A worker that ends leaves its ring with the orders, for those that come then.
+//! A worker checks for orders before it buffers a packet, so each requested packet is recorded once, whether it arrived
+//! before or after the order. A worker that ends leaves its ring with the orders, for later orders.
 
 mod ring;
 
@@ -15,47 +15,47 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub use ring::Head;
 use ring::Ring;
 
-/// Packets that come out of their order are still caught if they are this late.
+/// Packets out of order are still recorded if they are at most this late.
 const LATE_NS: u64 = 1_000_000_000;
-/// What a packet takes in a file beside its bytes.
+/// Bytes per packet in a file in addition to its data.
 const ASIDE: u64 = 44;
 
-/// What is to be caught.
+/// Packets that an order requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// The number of the plan that the rule is one of.
+    /// Number of the plan that has the rule.
     pub generation: u64,
-    /// Packets of this time and later ones, UTC nanoseconds since 1970.
+    /// Earliest time, UTC nanoseconds since 1970.
     pub from_ns: u64,
-    /// Packets of this time and earlier ones.
+    /// Latest time.
     pub to_ns: u64,
-    /// Packets of this rule, by its place; `None`: all packets that are kept.
+    /// Index of the rule whose packets are requested; `None`: all buffered packets.
     pub rule: Option<usize>,
-    /// Bytes that all workers together may take for it.
+    /// Maximum bytes that all workers together may use for it.
     pub most: u64,
 }
 
-/// What a worker has caught.
+/// Packets that a worker recorded for an order.
 #[derive(Debug, Default)]
 pub struct Caught {
-    /// The number of the order.
+    /// Number of the order.
     pub order: u64,
-    /// Packets, in the order in which they came.
+    /// Packets, in order of arrival.
     pub heads: Vec<Head>,
-    /// Their bytes, one behind the other.
+    /// Their data, concatenated.
     pub bytes: Vec<u8>,
-    /// Packets for which there was no room.
+    /// Packets that exceeded the limit of the order.
     pub left_out: u64,
-    /// Some that had come before may be missing: they had made place for others, or the configuration is another one.
+    /// Whether earlier packets may be missing: they were evicted, or the configuration has changed.
     pub is_cut: bool,
 }
 
-/// An order, and the bytes that are left of it.
+/// An order, and its remaining bytes.
 #[derive(Debug)]
 struct Order {
     number: u64,
     wanted: Wanted,
-    /// Relaxed: a sum that nothing else depends on.
+    /// Relaxed: a sum on which no other data depends.
     room: AtomicU64,
 }
 
@@ -77,7 +77,7 @@ impl Order {
         parts.into_iter().for_each(|part| caught.bytes.extend_from_slice(part));
     }
 
-    /// What a ring has of it.
+    /// Packets of a ring that match the order.
     fn of_ring(&self, ring: &Ring, generation: u64) -> Caught {
         let mut caught = Caught { order: self.number, ..Caught::default() };
         if self.wanted.generation != generation {
@@ -94,24 +94,24 @@ impl Order {
     }
 }
 
-/// Takes what has been caught.
+/// Receiver of recorded packets.
 pub type Sink = Box<dyn Fn(Caught) + Send + Sync>;
 
-/// The orders of a capture.
+/// Orders of a capture.
 pub struct Orders {
-    /// How many there have been. Release where it is raised, behind the order; the partner is the Acquire of a worker that
-    /// looks whether there are new ones.
+    /// Number of orders so far. Release when it is incremented, after the order is stored; the partner is the Acquire
+    /// of a worker that checks for new orders.
     posted: AtomicU64,
     inner: Mutex<Inner>,
     sink: Sink,
 }
 
 struct Inner {
-    /// Those that not all workers have taken, by their numbers.
+    /// Orders that not all workers have accepted, by number.
     waiting: Vec<Arc<Order>>,
-    /// Of each worker the number of the next order that it takes.
+    /// Number of the next order of each worker.
     taken: Vec<u64>,
-    /// What workers have left that have ended, with the number of their plan.
+    /// Rings of workers that have ended, each with the number of the worker's plan.
     left: Vec<Option<(Ring, u64)>>,
 }
 
@@ -122,14 +122,14 @@ impl std::fmt::Debug for Orders {
 }
 
 impl Orders {
-    /// None yet, for so many workers. Each of them hands one [`Caught`] over for each order.
+    /// No orders yet, for this number of workers. Each worker hands over one [`Caught`] for each order.
     pub fn new(workers: usize, sink: Sink) -> Orders {
         let left = (0..workers).map(|_| None).collect();
         let inner = Inner { waiting: Vec::new(), taken: vec![0; workers], left };
         Orders { posted: AtomicU64::new(0), inner: Mutex::new(inner), sink }
     }
 
-    /// Posts an order; its number.
+    /// Posts an order and returns its number.
     pub fn post(&self, wanted: Wanted) -> u64 {
         let mut inner = self.lock();
         let number = self.posted.load(Ordering::Relaxed);
@@ -148,7 +148,7 @@ impl Orders {
 }
 
 impl Inner {
-    /// The orders that a worker has not seen.
+    /// Orders that a worker has not seen.
     fn take(&mut self, worker: usize, posted: u64) -> Vec<Arc<Order>> {
         let Some(taken) = self.taken.get_mut(worker) else { return Vec::new() };
         let from = std::mem::replace(taken, posted);
@@ -159,28 +159,28 @@ impl Inner {
     }
 }
 
-/// A worker's part.
+/// Packet buffer of a worker, and its open orders.
 #[derive(Debug)]
 pub(crate) struct Catching {
     orders: Arc<Orders>,
     worker: usize,
     generation: u64,
     ring: Option<Ring>,
-    /// Orders that it has looked at.
+    /// Number of orders that it has seen.
     seen: u64,
     open: Vec<(Arc<Order>, Caught)>,
-    /// The latest time that it knows of.
+    /// Latest known time.
     now_ns: u64,
 }
 
 impl Catching {
-    /// With room for so many bytes.
+    /// With a ring of this many bytes.
     pub fn new(orders: Arc<Orders>, worker: usize, generation: u64, most: usize) -> Catching {
         let ring = Some(Ring::new(most));
         Catching { orders, worker, generation, ring, seen: 0, open: Vec::new(), now_ns: 0 }
     }
 
-    /// Takes new orders up.
+    /// Accepts new orders.
     #[inline]
     pub fn look(&mut self) {
         if self.orders.posted.load(Ordering::Acquire) != self.seen {
@@ -202,8 +202,8 @@ impl Catching {
         }));
     }
 
-    /// Keeps a packet, and catches it where it is asked for. `fits`: a bit for each rule that it fits; `None`: it is of no
-    /// use.
+    /// Buffers a packet, and records it for open orders that match. `fits`: one bit for each matching rule; `None`: no
+    /// recording needs the packet.
     #[inline]
     pub fn packet(&mut self, head: Head, fits: Option<u32>, data: &[u8]) {
         self.look();
@@ -224,7 +224,7 @@ impl Catching {
         }
     }
 
-    /// It is this late: orders whose time is over are done.
+    /// Advances the time to this: completes orders whose time is over.
     #[inline]
     pub fn tick(&mut self, utc_ns: u64) {
         self.now_ns = self.now_ns.max(utc_ns);
@@ -242,7 +242,7 @@ impl Catching {
         done.into_iter().for_each(|(_, caught)| (self.orders.sink)(caught));
     }
 
-    /// Another plan is in force, by whose rules nothing before was looked at.
+    /// Switches to another plan: earlier packets were not matched against its rules, so the ring starts empty.
     pub fn replace(&mut self, generation: u64, most: usize) {
         self.look();
         self.open.iter_mut().for_each(|(_, caught)| caught.is_cut = true);
@@ -251,13 +251,13 @@ impl Catching {
         (self.generation, self.ring) = (generation, Some(Ring::new(most)));
     }
 
-    /// There are no more packets. What is ordered from now on is caught out of what is left here.
+    /// Ends after the last packet. Later orders are served from the ring that is left with the orders.
     pub fn finish(&mut self) {
         if self.ring.is_none() {
             return;
         }
         let orders = Arc::clone(&self.orders);
-        // Held until the ring is left, so that no order comes in between.
+        // Locked until the ring is left, so that no order is posted in between.
         let mut inner = orders.lock();
         let posted = orders.posted.load(Ordering::Acquire);
         let new = inner.take(self.worker, posted);
@@ -265,7 +265,7 @@ impl Catching {
         let open = std::mem::take(&mut self.open);
         self.hand_over(open);
         let ring = self.ring.take().map(|ring| (ring, self.generation));
-        // Nothing waits for it any more.
+        // No order waits for this worker any more.
         if let Some(taken) = inner.taken.get_mut(self.worker) {
             *taken = u64::MAX;
         }
@@ -275,7 +275,7 @@ impl Catching {
     }
 }
 
-/// Also of a worker that fails: whoever waits for what it has caught gets that.
+/// Also runs if a worker fails: a receiver that waits for its packets gets them.
 impl Drop for Catching {
     fn drop(&mut self) {
         self.finish();

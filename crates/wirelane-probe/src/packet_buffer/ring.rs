@@ -1,46 +1,46 @@
-//! The last packets of a worker, as many as find room.
+//! The last packets of a worker, in a ring of bounded size.
 
 use std::collections::VecDeque;
 
-/// What is known of a packet beside its bytes.
+/// Metadata of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// When it came, UTC nanoseconds since 1970.
+    /// Time of arrival, UTC nanoseconds since 1970.
     pub ts_ns: u64,
-    /// Bytes that were captured of it.
+    /// Captured bytes.
     pub captured: u32,
-    /// Bytes that it had on the wire.
+    /// Length on the wire in bytes.
     pub wire_len: u32,
     /// Device, by its number in the capture.
     pub device: u16,
     /// RX queue.
     pub queue: u16,
-    /// It was sent, not received.
+    /// Whether it was sent by this host.
     pub egress: bool,
 }
 
-/// What a packet takes beside its bytes.
+/// Bytes per packet in addition to its data.
 const ASIDE: usize = size_of::<(Head, u32)>();
 
-/// The oldest make place for new ones.
+/// Ring of packets; the oldest are evicted for new ones.
 #[derive(Debug)]
 pub(super) struct Ring {
     bytes: VecDeque<u8>,
-    /// With the rules that each fits, a bit each.
+    /// Metadata, with one bit for each rule that the packet matches.
     packets: VecDeque<(Head, u32)>,
     most: usize,
-    /// The latest time of what is not here any more.
+    /// Latest time of an evicted packet.
     gone_ns: Option<u64>,
 }
 
 impl Ring {
-    /// Empty, with room for so many bytes in all.
+    /// Empty, with a limit of this many bytes in all.
     pub fn new(most: usize) -> Ring {
-        // Pages that are not touched are none yet.
+        // Pages that are not touched take no memory.
         Ring { bytes: VecDeque::with_capacity(most), packets: VecDeque::new(), most, gone_ns: None }
     }
 
-    /// Keeps a packet.
+    /// Buffers a packet, and evicts old ones.
     pub fn push(&mut self, head: Head, fits: u32, data: &[u8]) {
         let size = |bytes: usize, packets: usize| bytes + packets * ASIDE;
         while size(self.bytes.len() + data.len(), self.packets.len() + 1) > self.most {
@@ -59,12 +59,12 @@ impl Ring {
         self.gone_ns = self.gone_ns.max(Some(ts_ns));
     }
 
-    /// Whether something of this time or a later one had to make place.
+    /// Whether a packet of this time or later was evicted.
     pub fn lacks(&self, from_ns: u64) -> bool {
         self.gone_ns.is_some_and(|gone| gone >= from_ns)
     }
 
-    /// Its packets in the order in which they came, each with the rules that it fits and its bytes, in two parts.
+    /// Packets in order of arrival, each with its matching rules and its data in two slices.
     pub fn packets(&self) -> impl Iterator<Item = (&Head, u32, [&[u8]; 2])> {
         let (first, second) = self.bytes.as_slices();
         let mut at = 0;

@@ -12,11 +12,12 @@ const SYN: u8 = 0x02;
 const SYN_OR_ACK: u8 = 0x12;
 const UDP: u8 = 17;
 
-/// A conversation: its two ends in their order, each an address and a port; network layer and protocol.
+/// A conversation: its two ends in canonical order, each an address and a port; network layer and protocol.
 type Talk = ([u8; 16], u16, [u8; 16], u16, u8, u8);
 
-/// The names of conversations. Those without one take no memory, which is bounded: where one half is full the other, in
-/// which nothing has been looked up for longer, is forgotten, and what it had is not known until it is said again.
+/// Protocols of conversations. Conversations without one take no memory. Memory is bounded: if one half is full, the
+/// other half, which was not used for longer, is cleared, and its conversations are unknown until they are detected
+/// again.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AppDetection {
     young: HashMap<Talk, u8, ahash::RandomState>,
@@ -24,8 +25,8 @@ pub(super) struct AppDetection {
 }
 
 impl AppDetection {
-    /// What speaks in the conversation of this packet, of which this was captured: the first that has been certain; 0:
-    /// nothing was so far. `None`: it is none of TCP or UDP, or a later fragment, which does not say of what.
+    /// Application protocol of the conversation of this packet, of which this was captured: the first that was certain;
+    /// 0: not detected so far. `None`: neither TCP nor UDP, or a later fragment, which has no ports.
     #[inline]
     pub fn of(&mut self, data: &[u8], wire_len: u32, ip: &Ip) -> Option<u8> {
         if ip.flags & ip_flags::PORTS == 0 || !(ip.flags & ip_flags::TCP != 0 || ip.proto == UDP) {
@@ -35,7 +36,7 @@ impl AppDetection {
         let (low, high) = (source.min(destination), source.max(destination));
         let talk = (low.0, low.1, high.0, high.1, ip.l3, ip.proto);
         if is_tcp(ip) && ip.tcp_flags & SYN_OR_ACK == SYN {
-            // Another conversation of the same ends.
+            // A new conversation between the same ends.
             self.young.remove(&talk);
             self.old.remove(&talk);
         } else if let Some(known) = self.known(&talk) {
@@ -59,7 +60,7 @@ impl AppDetection {
 
     fn put(&mut self, talk: Talk, said: u8) {
         if self.young.len() >= HALF && !self.young.contains_key(&talk) {
-            // The memory of both stays: tables that grow anew each time leave holes in the heap.
+            // Both tables keep their memory: tables that grow anew each time leave holes in the heap.
             std::mem::swap(&mut self.old, &mut self.young);
             self.young.clear();
         }
@@ -119,7 +120,7 @@ mod tests {
         assert_eq!(of(0x10, false, b""), Some(c::SSH));
         let other = headers(6, 8, 0x10, false);
         assert_eq!(told(&mut applications, &other, b"who?"), Some(0), "another conversation");
-        // The same ends, of UDP.
+        // The same ends with UDP.
         assert_eq!(told(&mut applications, &headers(UDP, 7, 0, false), b"who?"), Some(0));
         assert_eq!(told(&mut applications, &headers(UDP, 7, 0, false), DNS), Some(c::DNS));
     }
@@ -140,7 +141,7 @@ mod tests {
         assert_eq!(told(&mut applications, &steady, SSH), Some(c::SSH));
         for number in 0..300_000u32 {
             assert_eq!(told(&mut applications, &headers(UDP, number, 0, false), DNS), Some(c::DNS));
-            // One that says nothing takes no room.
+            // A conversation without a detected protocol takes no entry.
             assert_eq!(told(&mut applications, &headers(6, number, 0x10, false), b"no name"), Some(0));
             if number % 10_000 == 0 {
                 assert_eq!(told(&mut applications, &steady, b"sealed"), Some(c::SSH));

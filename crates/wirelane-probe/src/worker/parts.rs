@@ -1,9 +1,8 @@
-//! Packets that have the same headers, added up before they are counted: the user form of what lanes do with
-//! `analysis = "kernel"`.
+//! Sums of packets with the same headers, made before they are counted: the counterpart in user space of `analysis =
+//! "kernel"`.
 //!
-//! Each measurement has a table of its own, so a packet takes as many look-ups as there are measurements. Most packets
-//! follow others of their flow: added up here they take one look-up, and the tables are asked when the interval ends or a
-//! part has to make place.
+//! Each measurement has a table of its own, so a packet takes one lookup per measurement. Most packets follow others of
+//! their flow: with sums they take one lookup, and the tables are updated when the interval ends or a part is evicted.
 
 use std::net::IpAddr;
 
@@ -12,23 +11,23 @@ use wirelane_bpf::layout::{Ip, Parsed};
 
 use crate::worker::headers_of;
 
-/// Sets of two parts, which take 1 MiB together: what today's cores have of L2 cache.
+/// Sets of two parts, 1 MiB in all: the size of the L2 cache of current cores.
 const SETS: usize = 1 << 13;
 
-/// What the packets of a part have in common: all that a measurement of parts, or its rule, can ask for.
+/// Fields that the packets of a part share: all fields that a measurement from parts, or its rule, can use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Common {
-    /// Bytes as the parser has them; as numbers they are compared at once.
+    /// Address bytes in the parser's layout; as integers they are compared at once.
     src: u128,
     dst: u128,
-    /// In network byte order; 0 where there are none.
+    /// Network byte order; 0 without ports.
     src_port: u16,
     dst_port: u16,
     l3: u8,
     proto: u8,
     has_ports: bool,
     pub is_egress: bool,
-    /// [`NO_VLAN`] of a packet without a tag.
+    /// [`NO_VLAN`] for a packet without a tag.
     vlan: u16,
     pub queue: u16,
     pub device: u16,
@@ -55,8 +54,8 @@ impl Common {
         }
     }
 
-    /// The same of a packet that the engine has parsed already. `None`: its headers are not all there, or not as they are
-    /// looked for here, which the parser says.
+    /// The same fields of a packet that the engine has already parsed. `None`: headers are missing, or differ from what
+    /// this module needs, so that the parser has to run.
     #[inline]
     pub fn of_record(record: &Record<'_>) -> Option<Common> {
         let (header, found) = (record.header(), record.headers()?);
@@ -80,7 +79,7 @@ impl Common {
         (self.vlan != NO_VLAN).then_some(self.vlan)
     }
 
-    /// As the parser would have found it, as far as it is known.
+    /// The parser's result, as far as the fields are known.
     pub fn parsed(&self) -> Parsed {
         let addresses = (self.src.to_ne_bytes(), self.dst.to_ne_bytes());
         let ports = (self.src_port, self.dst_port);
@@ -94,7 +93,7 @@ impl Common {
     }
 }
 
-/// As the parser has it: four bytes in front.
+/// Address in the parser's layout: an IPv4 address is in the first four bytes.
 #[inline]
 fn number(address: IpAddr) -> u128 {
     match address {
@@ -107,19 +106,19 @@ fn number(address: IpAddr) -> u128 {
     }
 }
 
-/// A part: a line of the cache.
+/// A part: one cache line.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(align(64))]
 pub(super) struct Part {
     pub common: Common,
-    /// 0: there is none.
+    /// 0: the entry is empty.
     pub packets: u64,
     pub bytes: u64,
 }
 
-/// The parts of one interval.
+/// Sums of one interval.
 pub(super) struct Parts {
-    /// Each with the part first that was used last.
+    /// Each set has the most recently used part first.
     sets: Box<[[Part; 2]]>,
     any: bool,
 }
@@ -129,7 +128,8 @@ impl Parts {
         Parts { sets: vec![[Part::default(); 2]; SETS].into_boxed_slice(), any: false }
     }
 
-    /// Adds so many packets and bytes; what had to make place. The hash is of the packet's flow: another one costs time, and nothing else.
+    /// Adds packets and bytes; returns the part that was evicted. `hash` is the flow hash of the packet: another one
+    /// only costs time.
     #[inline]
     pub fn add(&mut self, common: &Common, hash: u32, (packets, bytes): (u64, u64)) -> Option<Part> {
         self.any = true;
@@ -147,7 +147,7 @@ impl Parts {
         None
     }
 
-    /// Hands all of them out.
+    /// Removes all parts and passes them on.
     pub fn drain(&mut self, mut hand_on: impl FnMut(&Part)) {
         if !std::mem::take(&mut self.any) {
             return;
@@ -165,7 +165,7 @@ mod tests {
 
     use super::*;
 
-    /// Flows that fall into the same set, and many that do not: nothing is lost, and nothing is another's.
+    /// Flows in the same set, and many in different ones: no packet is lost or added to another flow.
     #[test]
     fn parts_come_to_their_packets() {
         let mut parts = Parts::new();
@@ -189,7 +189,7 @@ mod tests {
         let mut made_place = 0;
         for turn in 0..200_000u32 {
             let number = turn.wrapping_mul(2_654_435_761) % 30_000;
-            // A quarter of the flows has one hash.
+            // A quarter of the flows has the same hash.
             let hash = if number.is_multiple_of(4) { 9 } else { number };
             let bytes = u64::from(turn % 1500);
             let sum = sent.entry(number).or_insert((0, 0));

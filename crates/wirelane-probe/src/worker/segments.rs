@@ -1,4 +1,4 @@
-//! TCP segments that bring nothing new: what was sent again, or was overtaken on its way.
+//! TCP segments without new payload: retransmitted, or out of order.
 
 use hashbrown::HashMap;
 use wirelane::Ip;
@@ -6,7 +6,7 @@ use wirelane_bpf::layout::NO_OFFSET;
 
 use super::is_tcp;
 
-/// Directions of connections that are followed in each of two halves.
+/// Directions of connections that are tracked in each of two halves.
 const HALF: usize = 65_536;
 const FIN_OR_RST: u8 = 0x05;
 const SYN: u8 = 0x02;
@@ -14,8 +14,8 @@ const SYN: u8 = 0x02;
 /// A direction of a connection: addresses, ports.
 type Way = ([u8; 16], [u8; 16], u16, u16);
 
-/// How far each direction of a connection has come. Memory is bounded: where one half is full the other, in which nothing
-/// has been looked up for longer, is forgotten; a segment of a direction that is not known is taken for new.
+/// Next sequence number of each direction of a connection. Memory is bounded: if one half is full, the other half,
+/// which was not used for longer, is cleared; a segment of an unknown direction counts as new.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Followed {
     young: HashMap<Way, u32, ahash::RandomState>,
@@ -23,7 +23,7 @@ pub(super) struct Followed {
 }
 
 impl Followed {
-    /// Whether all payload of a segment has been seen before; `None`: it is no segment with payload.
+    /// Whether all payload of a segment has been seen before; `None`: not a segment with payload.
     pub fn segment(&mut self, ip: &Ip, wire_len: u32) -> Option<bool> {
         if !is_tcp(ip) || ip.payload_off == NO_OFFSET {
             return None;
@@ -32,7 +32,7 @@ impl Followed {
         let end = if ip.l3_len == 0 { wire_len } else { u32::from(ip.l3_off).saturating_add(ip.l3_len) };
         let length = end.saturating_sub(u32::from(ip.payload_off));
         if ip.tcp_flags & SYN != 0 {
-            // What the first byte will be; a SYN that comes again says the same.
+            // Sequence number of the first byte; a repeated SYN has the same one.
             self.put(way, ip.tcp_seq.wrapping_add(1));
         }
         let over = ip.tcp_flags & FIN_OR_RST == 0x04;
@@ -55,7 +55,7 @@ impl Followed {
         if ahead > 0 && !over {
             self.put(way, new);
         }
-        // A byte that was acknowledged asks whether the other end is still there (RFC 9293, 3.8.4).
+        // An acknowledged byte that is sent again is a keep-alive (RFC 9293, 3.8.4).
         let keep_alive = length == 1 && ahead == 0;
         Some(ahead <= 0 && !keep_alive)
     }
@@ -71,7 +71,7 @@ impl Followed {
 
     fn put(&mut self, way: Way, next: u32) {
         if self.young.len() >= HALF && !self.young.contains_key(&way) {
-            // The memory of both stays: tables that grow anew each time leave holes in the heap.
+            // Both tables keep their memory: tables that grow anew each time leave holes in the heap.
             std::mem::swap(&mut self.old, &mut self.young);
             self.young.clear();
         }

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::traffic::*;
 
-/// So many packets in each second.
+/// This number of packets in each second.
 fn seconds(packets: &[u32]) -> Vec<Timed> {
     let mut frames = Vec::new();
     for (second, number) in packets.iter().enumerate() {
@@ -88,7 +88,7 @@ fn schedules_flush_and_switch_by_the_clock_of_the_packets() {
     let said = probe(&text, &seconds(&[1, 2, 3, 4, 5, 6, 7]));
     let night: Vec<_> = said.of("night", false).iter().map(|one| one["packets"].as_u64().unwrap()).collect();
     assert_eq!(night, [3, 4]);
-    // 1,700,000,001 and every three seconds then: multiples of three.
+    // 1,700,000,001 and every three seconds after that are multiples of three.
     let totals: Vec<_> = said.of("all", true).iter().map(|one| one["packets"].as_u64().unwrap()).collect();
     assert_eq!((totals.iter().sum::<u64>(), &totals[..]), (28, &[1, 9, 18][..]));
 }
@@ -103,7 +103,8 @@ fn schedules_and_actions_give_schedules_other_times() {
          [[action]]\nname = \"once\"\nretime = {{ flush = \"22:13:32\" }}\n"
     );
     let said = probe(&text, &seconds(&[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 9, 8, 7, 6]));
-    // 1,700,000,001 and every three seconds then are multiples of three. What is due when it gets other times is done.
+    // 1,700,000,001 and every three seconds after that are multiples of three. A schedule that is due when it is
+    // retimed still runs.
     let totals: Vec<_> = said.of("all", true).iter().map(|one| one["packets"].as_u64().unwrap()).collect();
     assert_eq!(totals, [1, 2, 3, 4, 5 + 6 + 7, 8 + 9, 10 + 9 + 8, 7 + 6]);
 }

@@ -4,19 +4,19 @@ use serde_json::json;
 
 use crate::traffic::*;
 
-/// A ClientHello, as far as it is looked at.
+/// A ClientHello, as far as the detection reads it.
 fn client_hello() -> Vec<u8> {
     let mut bytes = vec![22, 3, 1, 0, 100, 1, 0, 0, 96, 3, 3];
     bytes.resize(105, 7);
     bytes
 }
 
-/// A question for the name `a`.
+/// A query for the name `a`.
 fn dns() -> Vec<u8> {
     vec![1, 2, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 1, b'a', 0, 0, 1, 0, 1]
 }
 
-/// Conversations of several applications, at ports that say nothing or something else, twice the same second.
+/// Conversations of several applications, on ports without a meaning or of another application, twice the same second.
 fn talk() -> Vec<Timed> {
     let (client, server) = (host(1), host(2));
     let mut frames = Vec::new();
@@ -27,7 +27,7 @@ fn talk() -> Vec<Timed> {
         (443, b"SSH-2.0-OpenSSH_9.6\r\n".to_vec(), 2),
         (80, b"nothing that is known".to_vec(), 4),
     ] {
-        // The handshake comes before anything is said.
+        // The handshake precedes the payload.
         at(tcp(client, server, (40_000, port), SYN, 0, 0));
         at(tcp(server, client, (port, 40_000), SYN_ACK, 0, 0));
         at(tcp_with(client, server, (40_000, port), ACK, 1, &first));
@@ -37,7 +37,7 @@ fn talk() -> Vec<Timed> {
     }
     for port in [5000, 5001] {
         at(udp_with(client, server, (port, 53), &dns()));
-        // Cut short by who answers: what speaks is known.
+        // Truncated by the responder: the application is already known.
         at(udp_with(server, client, (53, port), &[1, 2]));
     }
     at(arp(1, client));
@@ -61,7 +61,7 @@ fn packets_are_counted_by_what_speaks_in_their_conversation() {
         })
         .collect();
     rows.sort_unstable();
-    // Each from the packet on that says it; four handshakes, and one conversation that nobody knows.
+    // Each conversation from the packet that reveals its application; four handshakes, and one unknown conversation.
     assert_eq!(rows, [("DNS", 4, 2), ("HTTP", 4, 1), ("SSH", 3, 1), ("TLS", 6, 1), ("unknown", 8 + 5, 4)]);
     assert_eq!((&interval["packets"], &interval["without_key"]), (&json!(31), &json!(1)), "ARP says nothing");
 }
@@ -69,7 +69,7 @@ fn packets_are_counted_by_what_speaks_in_their_conversation() {
 #[test]
 fn names_are_remembered_over_intervals_and_tell_alarms_apart() {
     let mut frames = talk();
-    // Of the conversation by TLS, in the next second.
+    // Packets of the TLS conversation, in the next second.
     frames.extend((0..20u64).map(|n| (SECOND + n * MS, tcp(host(2), host(1), (8001, 40_000), ACK, 900, 10))));
     let text = format!(
         "{BY_APPLICATION}[[alarm]]\nname = \"much\"\nmeasurement = \"m\"\nvalue = \"packets\"\nabove = 15\n"

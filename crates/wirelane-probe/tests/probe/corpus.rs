@@ -1,4 +1,4 @@
-//! Every capture of the corpus: sums are what was read, and estimates are within their stated error.
+//! Every capture of the corpus: sums match the packets that were read, and estimates are within their stated error.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -36,7 +36,7 @@ fn captures_of_the_corpus_come_to_what_was_read() {
                 bytes += u64::from(record.wire_len());
                 let parsed = wirelane_bpf::native::parse(record.link_type(), record.data(), false).outer;
                 if parsed.l3 != 0 {
-                    // As keys are: ARP and IPv4 have the same addresses.
+                    // Like keys: ARP and IPv4 share their addresses.
                     let address = (parsed.l3 == 6, parsed.src);
                     sources.insert(address);
                     *from.entry(address).or_insert(0u64) += 1;
@@ -67,7 +67,7 @@ fn captures_of_the_corpus_come_to_what_was_read() {
             "{}: {estimate} of {exact}",
             path.display()
         );
-        // The one with most is no less than what the sketch says for certain.
+        // The maximum is not lower than the lower bound of the sketch.
         let most = from.values().copied().max().unwrap_or(0);
         if let Some(first) = row["top_src"].as_array().and_then(|rows| rows.first()) {
             let (count, error) = (first["packets"].as_u64().unwrap(), first["error"].as_u64().unwrap());

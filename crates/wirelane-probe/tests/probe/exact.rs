@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::traffic::*;
 
-/// Three seconds of five hosts that speak to one, each as often as its number.
+/// Three seconds of five hosts that send to one, each as often as its number.
 fn hosts() -> Vec<Timed> {
     let mut frames = Vec::new();
     for second in 0..3u64 {
@@ -91,7 +91,7 @@ fn distinct_values_are_within_the_stated_error_and_exact_bounds_hold_for_the_gre
     let (count, wrong) = (top["packets"].as_u64().unwrap(), top["error"].as_u64().unwrap());
     assert!(count - wrong <= 5001 && 5001 <= count, "{top}");
     assert_eq!(row["lengths"], json!({"32-63": 25_000}));
-    // A nanosecond after it, or ten microseconds, or what is left of them.
+    // 1 ns after it, 10 µs after it, or the rest of the 10 µs.
     assert_eq!(row["gaps"], json!({"1": 5000, "8192-16383": 19_999}));
 }
 

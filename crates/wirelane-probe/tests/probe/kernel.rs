@@ -1,5 +1,5 @@
-//! What the kernel adds up to parts of flows comes to what the packets come to one by one: with the functions that lanes
-//! run, compiled natively.
+//! In-kernel sums by flow give the same results as the packets one by one: with the functions that lanes run, compiled
+//! natively.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -19,12 +19,12 @@ use wirelane_probe::{Config, Event, Plan, Reader, Switches, Totals, Worker};
 use crate::corpus::captures;
 use crate::traffic::*;
 
-/// All of that, in intervals of so many milliseconds.
+/// The configuration `ALL`, with intervals of this many milliseconds.
 fn all(ms: u64) -> String {
     format!("interval = \"{ms}ms\"\n{ALL}")
 }
 
-/// Everything that can be made in the kernel. `keys` has room for all, as who comes first is another one there.
+/// Everything that can be measured in the kernel. `keys` has room for all, as the order of keys differs there.
 const ALL: &str = "[[rule]]\nname = \"web\"\nprotocol = [\"tcp\", \"udp\"]\nport = [80, 53, 443]\n\
     [[rule]]\nname = \"not-arp\"\nkind = [\"ipv4\", \"ipv6\"]\nnot.src = \"10.0.0.7\"\n\
     [[measurement]]\nname = \"all\"\nanalysis = \"auto\"\n\
@@ -37,7 +37,7 @@ const ALL: &str = "[[rule]]\nname = \"web\"\nprotocol = [\"tcp\", \"udp\"]\nport
     values = [\"packets\", \"distinct-src\"]\n\
     [[measurement]]\nname = \"few\"\nanalysis = \"auto\"\nkey = [\"flow\"]\nkeys = 100000\nshow = 1000000\nvalues = [\"packets\", \"bytes\"]\n";
 
-/// Measurements in the workers beside all of that.
+/// Additional measurements in the workers.
 const BESIDE: &str = "[[rule]]\nname = \"syn\"\ntcp-flags = \"S/SA\"\n\
     [[measurement]]\nname = \"syns\"\nrule = \"syn\"\nkey = [\"dst\"]\nkeys = 100000\nshow = 1000000\n\
     values = [\"packets\", \"bytes\", \"lengths\"]\n\
@@ -46,7 +46,7 @@ const BESIDE: &str = "[[rule]]\nname = \"syn\"\ntcp-flags = \"S/SA\"\n\
     [[measurement]]\nname = \"gaps\"\nanalysis = \"auto\"\nrule = \"web\"\nkey = [\"flow\"]\nkeys = 100000\nshow = 1000000\n\
     bin = \"10ms\"\nvalues = [\"gaps\", \"peak-packets\", \"segments\"]\n";
 
-/// Whether a packet comes up, as the kernel decides it.
+/// Whether a packet is delivered to user space, as the kernel decides it.
 fn comes_up(whole: RuleSet) -> impl Fn(&Record<'_>) -> bool {
     let compiled = whole.compile("", &[], Room::UNLIMITED).unwrap();
     let counts = [LiveCounts::default()];
@@ -60,8 +60,8 @@ fn comes_up(whole: RuleSet) -> impl Fn(&Record<'_>) -> bool {
     }
 }
 
-/// The probe over parts: those that had to make place as that happened, the others when `turn` packets have come; and over
-/// the packets that come up beside them, how many of which there were.
+/// Runs the probe over flow parts: evicted ones at that time, the others after every `turn` packets; and over the
+/// packets that are delivered in addition, whose number it returns.
 fn probe_parts(file: &Path, (text, ms): (&str, u64), sets: usize, turn: u64) -> (Vec<Value>, Totals, u64) {
     let config = config(text);
     let comes_up = comes_up(config.whole().unwrap());
@@ -85,7 +85,7 @@ fn probe_parts(file: &Path, (text, ms): (&str, u64), sets: usize, turn: u64) -> 
     let mut worker = Worker::new(0, switches, false, outlet);
     let length_ns = ms * MS;
     let timeouts = Timeouts { active_ns: u64::MAX, idle_ns: length_ns / 2, ended_ns: length_ns / 2 };
-    // Some other time than the packets', of which one interval begins there.
+    // Another clock than that of the packets, with an interval boundary at its start.
     let mut first =
         FirstLevel::with_splits(sets, Splits::of(&timeouts).with_intervals(length_ns, 7 * length_ns), 3);
     let (mut headers, mut packets, mut whole, mut latest) = (FlowReader::new(false), 0, 0, 0u64);
@@ -124,11 +124,11 @@ fn probe_parts(file: &Path, (text, ms): (&str, u64), sets: usize, turn: u64) -> 
     (shown, totals, whole)
 }
 
-/// How many results there were, and packets that came up.
+/// Number of results, and of packets that were delivered.
 fn agree(file: &Path, (text, ms): (&str, u64), sets: usize, turn: u64) -> (usize, u64) {
     let packets = probe_files(config(text), &[file.to_owned()], 1, |_, _| {});
     let (parts, totals, whole) = probe_parts(file, (text, ms), sets, turn);
-    // Where packets come late, parts do not: each is of its own interval.
+    // Late packets have no counterpart in parts: each part belongs to its own interval.
     if packets.totals.late > 0 {
         return (0, 0);
     }
@@ -149,7 +149,7 @@ fn agree(file: &Path, (text, ms): (&str, u64), sets: usize, turn: u64) -> (usize
 #[test]
 fn parts_come_to_what_their_packets_come_to() {
     let mut frames = Vec::new();
-    // A generator of numbers: anything that is not regular will do.
+    // A generator of irregular numbers.
     let mut state = 1u64;
     let mut next = |below: u64| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -170,7 +170,7 @@ fn parts_come_to_what_their_packets_come_to() {
             },
         ));
     }
-    // On a line between intervals, and a nanosecond before one.
+    // On a boundary between intervals, and a nanosecond before one.
     let length_ns = 100 * MS;
     let line = at / length_ns * length_ns + length_ns;
     for ns in [line - 1, line, line + length_ns - 1, line + length_ns] {
@@ -189,7 +189,7 @@ fn parts_come_to_what_their_packets_come_to() {
     assert!(agree_with_each(&path, 100) > 100);
 }
 
-/// Every measurement once more with a value that depends on single packets, so that none of it can be added up before.
+/// Repeats every measurement with a value that depends on single packets, so that it cannot use sums.
 fn twice(text: &str) -> String {
     let text = text.replace("analysis = \"auto\"\n", "").replace("analysis = \"kernel\"\n", "");
     let (head, of) = text.split_once("[[measurement]]\n").unwrap();
@@ -197,7 +197,7 @@ fn twice(text: &str) -> String {
     format!("{head}[[measurement]]\n{of}[[measurement]]\n{again}")
 }
 
-/// What workers add up before they count it comes to what they count one by one.
+/// Sums that workers make before counting give the same results as single packets.
 fn agree_with_each(file: &Path, ms: u64) -> usize {
     let said = probe_files(config(&twice(&all(ms))), &[file.to_owned()], 1, |_, _| {});
     let mut compared = 0;
@@ -280,15 +280,15 @@ fn a_configuration_says_where_it_measures_and_why() {
     }
 }
 
-/// Packets of several lanes come out of their order, some before the parts of their interval, some behind: each is counted in
-/// its own.
+/// Packets of several lanes arrive out of order, some before the parts of their interval, some after: each is counted
+/// in its own interval.
 #[test]
 fn what_comes_up_is_of_its_own_interval() {
     let frames: Vec<Timed> = (0..900u64)
         .map(|at| (at * MS, udp(host(at as u32 % 5), host(9), (7, 53), at as usize % 90)))
         .collect();
-    // Three lanes, each in order, one read behind the other: from the first packet of the second on none is in the last
-    // interval but those of it.
+    // Three lanes, each in order, read one after the other: after the first packet of the second lane, the last
+    // interval receives only its own packets.
     let lanes: Vec<Timed> = (0..3).flat_map(|lane| frames.iter().skip(lane).step_by(3).cloned()).collect();
     let folder = tempfile::tempdir().unwrap();
     let (sorted, mixed) = (folder.path().join("sorted.pcap"), folder.path().join("mixed.pcap"));

@@ -1,4 +1,4 @@
-//! The probe over capture files that are made here, and over the corpus.
+//! The probe over generated capture files, and over the corpus.
 
 mod alarms;
 mod applications;

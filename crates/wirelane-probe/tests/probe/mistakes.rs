@@ -1,4 +1,4 @@
-//! What is wrong with a configuration is said with line and column, and what is allowed.
+//! Mistakes in a configuration are reported with line and column, and with the allowed values.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use wirelane_probe::{Config, READY};
 
 use crate::traffic::config;
 
-/// The mistakes of a text, a line each, without its path.
+/// Mistakes of a text, one line each, without the path.
 fn mistakes(text: &str) -> String {
     let mistakes = Config::parse(text, Path::new("p.toml")).expect_err(text);
     assert!(!mistakes.0.is_empty());
@@ -191,7 +191,7 @@ fn mistakes_have_places_and_say_what_is_allowed() {
         assert!(said.contains(expected), "{text}\n{said}\nnot {expected}");
         assert!(!said.contains('\u{1b}'), "{said:?}");
     }
-    // More than one at a time, in the order of the file.
+    // Several mistakes at a time, in the order of the file.
     let said = mistakes(&format!("{one}rule = 'x'\nbin = '1ms'\n{alarm}above = 1\nclear = 2"));
     let places: Vec<&str> = said.lines().filter_map(|line| line.split(": ").next()).collect();
     assert_eq!(places, ["4:8", "5:7", "11:9"], "{said}");

@@ -1,4 +1,4 @@
-//! Each ready probe on traffic that it is for, and on traffic that looks like it and is none.
+//! Each ready-made probe on traffic that it should detect, and on similar traffic that it should not.
 
 use serde_json::Value;
 use wirelane_probe::ready;
@@ -24,7 +24,7 @@ fn syn_flood() {
             (second * SECOND + u64::from(n) * MS / 2, tcp(host(n), host(9), (n as u16, 80), SYN, n, 0))
         })
     };
-    // Two seconds of it, six of silence but for one packet at the end.
+    // Two seconds of the flood, then six seconds of silence with one packet at the end.
     let mut frames: Vec<Timed> = flood(0).chain(flood(1)).collect();
     frames.push((8 * SECOND, udp(host(1), host(2), (1, 2), 10)));
     let positive = said("syn-flood", frames);
@@ -35,7 +35,7 @@ fn syn_flood() {
     assert_eq!(positive.logs.len(), 2);
     let distinct = row(&positive, "syns", "dst", &shown(host(9)))["distinct_src"].as_f64().unwrap();
     assert!((distinct - 2000.0).abs() < 200.0, "{distinct}");
-    // As many packets, of connections that are there, and their SYNs to many servers.
+    // As many packets, of established connections, and their SYNs to many servers.
     let negative = (0..2000u32).flat_map(|n| {
         let at = u64::from(n) * MS / 2;
         [
@@ -60,7 +60,7 @@ fn port_scan() {
         format!("host-sweep raised {}", shown(host(2))),
     ];
     assert_eq!(positive.alarms(), expected);
-    // A proxy: as many connections, to ten ports of ten servers; and answers of closed ports.
+    // A proxy: as many connections, to ten ports of ten servers; and responses from closed ports.
     let negative = (0..2000u32).flat_map(|n| {
         let at = u64::from(n) * MS;
         [
@@ -74,7 +74,8 @@ fn port_scan() {
 /// Battery: I10
 #[test]
 fn bandwidth_by_network() {
-    // Six seconds of 80,000 packets of 1,442 bytes would be a large file: the alarm's threshold is lowered instead.
+    // Six seconds of 80,000 packets of 1,442 bytes would be a large file: the threshold of the alarm is lowered
+    // instead.
     let text =
         ready("bandwidth").unwrap().replace("800_000_000", "800_000").replace("600_000_000", "600_000");
     let packets = |seconds: u64, each: u32| -> Vec<Timed> {
@@ -92,7 +93,7 @@ fn bandwidth_by_network() {
     assert_eq!(positive.alarms(), ["heavy-network raised 10.0.9.0/24"]);
     let sent = row(&positive, "sent", "src_net", "10.0.1.0/24");
     assert_eq!((&sent["packets"], &sent["bytes"]), (&600.into(), &(600 * 1442).into()));
-    // Four seconds are too short, and 60 packets a second too few.
+    // Four seconds are too short, and 60 packets per second too few.
     assert_eq!(probe(&text, &packets(4, 100)).alarms(), [""; 0]);
     assert_eq!(probe(&text, &packets(10, 60)).alarms(), [""; 0]);
     assert_eq!(said("bandwidth", packets(6, 100)).alarms(), [""; 0]);
@@ -108,7 +109,7 @@ fn dns_amplification() {
     assert_eq!(positive.alarms(), [format!("dns-amplification raised {}", shown(host(9)))]);
     let distinct = row(&positive, "large-answers", "dst", &shown(host(9)))["distinct_src"].as_f64().unwrap();
     assert!((distinct - 500.0).abs() < 50.0, "{distinct}");
-    // Answers as they mostly are, many; large ones, to many; large ones of something else.
+    // Many responses of usual size; large ones to many receivers; large ones of another protocol.
     let mut negative = answers(120);
     negative
         .extend((0..500u32).map(|n| (u64::from(n) * MS, udp(host(9), host(100 + n % 50), (53, 4444), 1200))));
@@ -120,21 +121,21 @@ fn dns_amplification() {
 /// Battery: I10
 #[test]
 fn arp_spoofing() {
-    // Each with its own address, again and again.
+    // Each host with its own address, repeatedly.
     let honest: Vec<Timed> =
         (0..200u32).map(|n| (u64::from(n) * 200 * MS, arp(10 + (n % 5) as u8, host(10 + n % 5)))).collect();
-    // One that probes for an address that it does not have yet (RFC 5227), and another that does.
+    // A host that probes for an address that it does not have yet (RFC 5227), and another one.
     let probing = [(SECOND, arp(77, 0)), (2 * SECOND, arp(78, 0))];
     let mut negative = honest.clone();
     negative.extend(probing);
     assert_eq!(said("arp-spoofing", negative).alarms(), [""; 0]);
-    // Somebody else says, twenty seconds later, that it is 10.0.0.12.
+    // Another host claims, twenty seconds later, to be 10.0.0.12.
     let mut positive = honest;
     positive.push((21 * SECOND, arp(99, host(12))));
     positive.push((75 * SECOND, arp(11, host(11))));
     let positive = said("arp-spoofing", positive);
     assert_eq!(positive.alarms(), ["arp-spoofing raised 10.0.0.12", "arp-spoofing cleared 10.0.0.12"]);
-    // One takes over in another interval than the one in which the other was last heard.
+    // A host takes over in another interval than the last one of the previous host.
     let taken_over = vec![(0, arp(10, host(1))), (15 * SECOND, arp(11, host(1)))];
     assert_eq!(said("arp-spoofing", taken_over).alarms(), ["arp-spoofing raised 10.0.0.1"]);
 }
@@ -142,18 +143,18 @@ fn arp_spoofing() {
 /// Battery: I10
 #[test]
 fn microbursts() {
-    // 500 packets of 1,442 bytes within a millisecond of the second in which 100 others come.
+    // 500 packets of 1,442 bytes within a millisecond of a second with 100 others.
     let burst = |ns: u64| (0..500u64).map(move |n| (300 * MS + n * ns, udp(host(1), host(2), (1, 2), 1400)));
     let others = (0..100u64).map(|n| (n * 10 * MS, udp(host(3), host(4), (1, 2), 100)));
     let positive = said("microbursts", burst(1_900).chain(others.clone()).collect());
     assert_eq!(positive.alarms(), ["microburst raised"]);
     let [total] = positive.of("bursts", true)[..] else { panic!() };
-    // With the one of the others that comes at 300 ms.
+    // Including the other packet at 300 ms.
     assert_eq!(
         (&total["rows"][0]["peak_packets"], &total["rows"][0]["peak_bytes"]),
         (&501.into(), &(500 * 1442 + 142).into())
     );
-    // As many, spread over half a second.
+    // The same number, spread over half a second.
     let negative = said("microbursts", burst(1_000_000).chain(others).collect());
     assert_eq!(negative.alarms(), [""; 0]);
     assert_eq!(negative.of("bursts", true)[0]["rows"][0]["peak_packets"], 2);
@@ -170,7 +171,7 @@ fn one_way_traffic() {
     };
     let positive = said("one-way", there(0));
     assert_eq!(positive.alarms(), ["one-way raised 10.0.0.1 10.0.0.2"]);
-    // One answer is enough; a group of multicast gives none; a few packets may have none.
+    // One response is sufficient; multicast groups do not respond; a few packets may have no response.
     assert_eq!(said("one-way", there(1)).alarms(), [""; 0]);
     let multicast = (0..300u32).map(|n| (u64::from(n) * MS, udp(host(1), 0xe000_00fb, (5353, 5353), 100)));
     let few = (0..50u32).map(|n| (u64::from(n) * MS, udp(host(5), host(6), (1, 2), 100)));
@@ -180,7 +181,7 @@ fn one_way_traffic() {
 /// Battery: I10
 #[test]
 fn tcp_retransmissions() {
-    // Each tenth segment comes twice, or none does.
+    // Every tenth segment is repeated, or no segment.
     let segments = |every: u32| -> Vec<Timed> {
         let mut frames = Vec::new();
         for n in 0..1000u32 {

@@ -1,4 +1,4 @@
-//! Packets around an event: exactly those of its time, each once, whichever worker they came to.
+//! Recordings around an event: exactly the packets of its time, each once, whichever worker counted them.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,7 +10,7 @@ use wirelane_probe::{Caught, Changes, Event, Orders, Plan, Reader, Recorded, Swi
 
 use crate::traffic::*;
 
-/// What was ordered, and what was caught for it: by time, with the bytes' length.
+/// Recording events, and the recorded packets by order.
 #[derive(Default)]
 struct Found {
     events: Vec<Recorded>,
@@ -18,7 +18,7 @@ struct Found {
 }
 
 impl Found {
-    /// The times of an order's packets, from the start of the capture, in their order.
+    /// Times of an order's packets, from the start of the capture, sorted.
     fn times(&self, order: u64) -> Vec<u64> {
         let parts = &self.caught[&order];
         let mut times: Vec<u64> =
@@ -32,13 +32,13 @@ impl Found {
     }
 }
 
-/// A probe over these frames that records. Orders are posted when events come, as by who shows them; `lag`: only when so many
-/// more packets have come, as where results are shown beside the workers; `None`: when all workers have ended.
+/// Runs a probe that records over these frames. Orders are posted when events are emitted; with `lag`, after this many
+/// more packets, as if the events were processed concurrently; `None`: after all workers have ended.
 fn record(text: &str, frames: &[Timed], workers: usize, lag: Option<u64>) -> (Found, Totals) {
     record_and_set(text, frames, workers, lag, &[])
 }
 
-/// The same, where before each of these packets the alarm is set to another threshold.
+/// The same, with another threshold of the alarm set before each of these packets.
 fn record_and_set(
     text: &str,
     frames: &[Timed],
@@ -117,7 +117,7 @@ fn record_and_set(
     (found, totals)
 }
 
-/// A packet each 10 ms of many conversations, and in the seventh second ten times as many.
+/// A packet every 10 ms of many conversations, and ten times as many in the seventh second.
 fn traffic() -> Vec<Timed> {
     let mut frames = Vec::new();
     for second in 0..12u64 {
@@ -152,7 +152,7 @@ fn exactly_the_packets_of_its_time_are_caught_by_several_workers() {
     assert_eq!(expected.len(), 150 + 1000 + 126);
     let text = text("", "before = \"2500ms\", after = \"1250ms\"");
     for workers in [1, 4] {
-        // At once; late, but before its time is over; when its time has been over for long; when all is over.
+        // Immediately; late, but before its time is over; long after its time is over; after the end of the capture.
         for lag in [Some(0), Some(60), Some(300), None] {
             let (found, totals) = record(&text, &frames, workers, lag);
             assert_eq!((found.events.len(), totals.packets), (1, frames.len() as u64));
@@ -174,7 +174,7 @@ fn what_is_set_meanwhile_leaves_no_hole() {
     let text = text("rule = \"some\"\n", "before = \"2500ms\", after = \"1250ms\"");
     let (plain, _) = record(&text, &frames, 3, Some(20));
     assert!(plain.times(0).len() > 200);
-    // Before the event, and while what comes after it is waited for; what was raised stays so.
+    // Before the event, and while the packets after it are recorded; the alarm stays raised.
     let (set, totals) = record_and_set(&text, &frames, 3, Some(20), &[450, 520, 1650]);
     assert_eq!((set.events.len(), set.times(0)), (plain.events.len(), plain.times(0)));
     assert_eq!((totals.packets, totals.reloads), (frames.len() as u64, 0));
@@ -187,7 +187,7 @@ fn only_packets_of_the_rule_are_kept_and_caught() {
     let expected: Vec<u64> = frames.iter().filter(of_rule).map(|frame| frame.0).collect();
     assert!(expected.len() > 200);
     let window = "before = \"3s\", after = \"2s\"";
-    // That of the measurement; and another one than the measurement's, which has none.
+    // The rule of the measurement; and a rule of the recording, for a measurement without one.
     for text in [text("rule = \"some\"\n", window), text("", &format!("{window}, rule = \"some\""))] {
         let (found, _) = record(&text, &frames, 3, Some(20));
         assert_eq!(found.times(0), expected);
@@ -197,19 +197,19 @@ fn only_packets_of_the_rule_are_kept_and_caught() {
 #[test]
 fn what_finds_no_room_is_told() {
     let frames = traffic();
-    // A buffer that holds less than a hundred packets of what was before.
+    // A buffer for fewer than a hundred packets before the event.
     let (found, _) =
         record(&text("", "before = \"5s\", after = \"1s\", buffer = \"8KiB\""), &frames, 2, Some(0));
     let times = found.times(0);
     assert!(found.caught[&0].iter().all(|one| one.is_cut));
     let first = times[0];
     assert!(first > 6500 * MS && first < 7 * SECOND, "{first}");
-    // All that is there has no holes: by worker the last of before, and everything behind.
+    // The recording has no gaps: the last packets before the event of each worker, and all packets after it.
     assert_eq!(
         times.iter().filter(|at| **at >= 7 * SECOND).count(),
         between(&frames, 7 * SECOND, 8 * SECOND).len()
     );
-    // And a file that has room for 40 packets of 82 bytes and what each takes beside.
+    // A file for 40 packets of 82 bytes with their overhead.
     let (found, _) =
         record(&text("", "before = \"1s\", after = \"1s\", most = \"5040B\""), &frames, 2, Some(0));
     let left_out: u64 = found.caught[&0].iter().map(|one| one.left_out).sum();

@@ -1,4 +1,4 @@
-//! Another configuration takes over between two packets, with none lost or counted twice.
+//! A new configuration is adopted between two packets, without lost or repeated counts.
 
 use wirelane_probe::Plan;
 
@@ -9,7 +9,7 @@ use crate::traffic::*;
 fn a_configuration_is_replaced_with_every_packet_in_one_of_the_two() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("in.pcap");
-    // Larger than a batch.
+    // More packets than a batch.
     let frames: Vec<Timed> = (0..40_000u32)
         .map(|n| (u64::from(n) * MS / 10, udp(host(n % 50), host(n % 7), (n as u16, 53), 200)))
         .collect();
@@ -44,7 +44,7 @@ fn a_configuration_is_replaced_with_every_packet_in_one_of_the_two() {
             let totals: u64 = said.of(name, true).iter().map(|one| one["packets"].as_u64().unwrap()).sum();
             assert_eq!(totals, part, "{name}");
         }
-        // What was raised by the old ones is cleared with them.
+        // Alarms that the old configurations raised are cleared with them.
         assert_eq!((said.totals.alarms_raised, said.totals.alarms_cleared), (3, 2));
     }
 }

@@ -1,4 +1,5 @@
-//! What is set while packets come: each is counted by what was active when it came, and what is not named goes on.
+//! Settings that change during a capture: each packet is counted by the measurements that were active when it arrived,
+//! and unnamed parts continue.
 
 use std::path::Path;
 
@@ -9,19 +10,19 @@ use crate::traffic::*;
 
 const FRAMES: u32 = 40_000;
 
-/// Three measurements of all packets, of which the third is not active, and an alarm on the first.
+/// Three measurements of all packets, of which the third is inactive, and an alarm on the first.
 const TEXT: &str = "[[measurement]]\nname = \"all\"\nkey = [\"src\"]\nvalues = [\"packets\", \"bytes\", \"flows\"]\n\
     [[measurement]]\nname = \"one\"\nvalues = [\"packets\"]\n\
     [[measurement]]\nname = \"other\"\nvalues = [\"packets\"]\nactive = false\n\
     [[alarm]]\nname = \"many\"\nmeasurement = \"all\"\nvalue = \"keys\"\nabove = 1000\nclear = 0\n";
 
-/// A capture of four seconds, in each of them the same.
+/// A capture of four seconds with equal contents.
 fn frames(path: &Path) {
     let frame = |n: u32| (u64::from(n) * MS / 10, udp(host(n % 50), host(n % 7), (n as u16 % 500, 53), 200));
     write(path, &(0..FRAMES).map(frame).collect::<Vec<Timed>>());
 }
 
-/// Changes the plan in force, and the text that it is of.
+/// The text of the active configuration; changes it and the plan.
 struct Setting(String);
 
 impl Setting {
@@ -52,7 +53,7 @@ fn each_packet_is_of_what_was_active_and_the_rest_goes_on() {
     frames(&path);
     let plain = probe_files(configured(), std::slice::from_ref(&path), 1, |_, _| {});
     for workers in [1, 3] {
-        // All at the same time, and each when it comes to it.
+        // All workers at the same time, or each when it reaches the position.
         for skewed in [false, true] {
             let mut setting = Setting(TEXT.replace("\"flows\"]", "\"flows\", \"keys\"]"));
             let mut turns = 0u32;
@@ -79,7 +80,7 @@ fn each_packet_is_of_what_was_active_and_the_rest_goes_on() {
             );
             let what = format!("{workers} workers, skewed: {skewed}, {turns} turns");
             assert!(turns > 5, "{what}");
-            // The one that was never named has whole intervals, and one total.
+            // The measurement that is never changed has whole intervals, and one total.
             for total in [false, true] {
                 assert_eq!(said.of("all", total), plain.of("all", total), "{what}");
             }
@@ -114,24 +115,24 @@ fn thresholds_schedules_and_totals_change_under_way() {
             }
         })
     };
-    // Raised once, in the first interval, and by the end of the second no more.
+    // Raised once, in the first interval, and cleared at the end of the second.
     let said = run(&["alarm.many.above=20000"], 12_000);
     assert_eq!(said.alarms(), ["many raised", "many cleared"]);
     assert_eq!(said.alarms[1].value, 10_000.0, "of a whole interval");
-    // What is raised is cleared where it is switched off.
+    // A raised alarm is cleared when it is switched off.
     let said = run(&["alarm.many.active=false"], 12_000);
     assert_eq!(said.alarms(), ["many raised", "many cleared"]);
     assert_eq!(said.alarms[1].value, 0.0);
-    // It stays raised, whatever else is set.
+    // It stays raised during other changes.
     assert_eq!(run(&["schedule.turn.every=2h"], 12_000).alarms(), ["many raised"]);
-    // Every second totals are shown: of two intervals, of one, of one.
+    // Totals are shown every second: of two intervals, of one, of one.
     let said = run(&["schedule.turn.every=1s"], 12_000);
     assert_eq!(packets(&said.of("all", true)), [20_000, 10_000, 10_000]);
-    // And once, of the intervals that were over by then.
+    // Once, of the intervals that were over by then.
     let said = run(&["flush"], 22_000);
     assert_eq!(packets(&said.of("all", true)), [20_000, 20_000]);
     assert_eq!(packets(&said.of("all", false)), [10_000; 4]);
-    // Other intervals are other sums.
+    // Intervals of another length restart the sums.
     let said = run(&["interval=2s"], 12_000);
     let (rows, totals) = (packets(&said.of("all", false)), packets(&said.of("all", true)));
     assert_eq!((rows.iter().sum::<u64>(), totals.iter().sum::<u64>()), (40_000, 40_000));
@@ -139,7 +140,7 @@ fn thresholds_schedules_and_totals_change_under_way() {
     assert_eq!(said.totals.reloads, 1);
 }
 
-/// What a schedule or an alarm has switched meanwhile stays so, unless it was set.
+/// The state set by a schedule or an alarm stays, unless it is changed.
 #[test]
 fn what_was_switched_stays_switched() {
     let folder = tempfile::tempdir().unwrap();
@@ -167,7 +168,7 @@ fn what_was_switched_stays_switched() {
     assert!(other == 30_000 && (20_000..28_000).contains(&one), "{one} {other}");
 }
 
-/// So do times that another schedule has given.
+/// Times set by another schedule stay, too.
 #[test]
 fn what_was_given_other_times_keeps_them() {
     let folder = tempfile::tempdir().unwrap();

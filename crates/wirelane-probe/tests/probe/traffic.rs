@@ -1,4 +1,4 @@
-//! Packets that tests make up, and what a probe says of them.
+//! Generated packets, and the results of a probe.
 
 use std::io::Write as _;
 use std::net::Ipv4Addr;
@@ -10,12 +10,12 @@ use serde_json::Value;
 use wirelane::{FileOptions, FileSource};
 use wirelane_probe::{AlarmEvent, Config, Event, Plan, Reader, Switches, Totals, Worker};
 
-/// When captures begin: 2023-11-14T22:13:20Z, a Tuesday.
+/// Start of captures: 2023-11-14T22:13:20Z, a Tuesday.
 pub const START_NS: u64 = 1_700_000_000 * SECOND;
 pub const SECOND: u64 = 1_000_000_000;
 pub const MS: u64 = 1_000_000;
 
-/// A frame and when it comes, from [`START_NS`] on.
+/// A frame with its time since [`START_NS`].
 pub type Timed = (u64, Vec<u8>);
 
 fn ethernet(mac: u8, eth_type: u16, payload: &[u8]) -> Vec<u8> {
@@ -41,7 +41,7 @@ pub fn host(number: u32) -> u32 {
     0x0a00_0000 + number
 }
 
-/// Its text.
+/// Text of an address.
 pub fn shown(address: u32) -> String {
     Ipv4Addr::from(address).to_string()
 }
@@ -77,7 +77,7 @@ pub fn tcp_with(src: u32, dst: u32, ports: (u16, u16), flags: u8, seq: u32, payl
     ipv4(src, dst, 6, &segment)
 }
 
-/// An ARP answer: this address is at the card with this last byte.
+/// An ARP reply: this address belongs to the card with this last byte.
 pub fn arp(mac: u8, address: u32) -> Vec<u8> {
     let mut packet = vec![0, 1, 8, 0, 6, 4, 0, 2, 2, 0, 0, 0, 0, mac];
     packet.extend(address.to_be_bytes());
@@ -86,7 +86,7 @@ pub fn arp(mac: u8, address: u32) -> Vec<u8> {
     ethernet(mac, 0x0806, &packet)
 }
 
-/// Writes a capture of these frames.
+/// Writes these frames to a capture file.
 pub fn write(path: &Path, frames: &[Timed]) {
     let mut pcap: Vec<u8> = Vec::new();
     for word in [0xa1b2_3c4d_u32, 0x0004_0002, 0, 0, 65_535, 1] {
@@ -102,10 +102,10 @@ pub fn write(path: &Path, frames: &[Timed]) {
     std::fs::File::create(path).and_then(|mut file| file.write_all(&pcap)).unwrap();
 }
 
-/// What a probe has said.
+/// Output of a probe.
 #[derive(Default)]
 pub struct Said {
-    /// Results of intervals, and totals.
+    /// Results of intervals and totals.
     pub shown: Vec<Value>,
     pub alarms: Vec<AlarmEvent>,
     pub logs: Vec<String>,
@@ -126,25 +126,25 @@ impl Said {
         }
     }
 
-    /// The results of a measurement: of its intervals, or its totals.
+    /// Results of a measurement: of its intervals, or its totals.
     pub fn of(&self, measurement: &str, total: bool) -> Vec<&Value> {
         self.shown.iter().filter(|one| one["measurement"] == measurement && one["total"] == total).collect()
     }
 
-    /// `alarm state key`, in the order in which they came.
+    /// `alarm state key`, in order.
     pub fn alarms(&self) -> Vec<String> {
         let line = |one: &AlarmEvent| format!("{} {} {}", one.alarm, one.state.name(), one.key_text);
         self.alarms.iter().map(|one| line(one).trim_end().to_owned()).collect()
     }
 }
 
-/// A configuration that is right.
+/// Parses a valid configuration.
 pub fn config(text: &str) -> Config {
     Config::parse(text, Path::new("probe.toml")).unwrap_or_else(|mistakes| panic!("{mistakes}"))
 }
 
-/// A probe over files, with as many workers as asked for: the packets go to them by their flow hash. `pause` is called
-/// before each batch, and all workers look then whether there is another plan.
+/// Runs a probe over files with this many workers: packets are steered by flow hash. `pause` is called before each
+/// batch; then all workers check for a new plan.
 pub fn probe_files(
     config: Config,
     files: &[std::path::PathBuf],
@@ -154,7 +154,7 @@ pub fn probe_files(
     probe_files_in_turn(config, files, workers, pause, |_, _| true)
 }
 
-/// The same; a worker looks before such batches only.
+/// The same, but workers check for a new plan only before some batches.
 pub fn probe_files_in_turn(
     config: Config,
     files: &[std::path::PathBuf],
@@ -201,7 +201,7 @@ pub fn probe_files_in_turn(
     said
 }
 
-/// A probe over these frames.
+/// Runs a probe over these frames.
 pub fn probe(text: &str, frames: &[Timed]) -> Said {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("in.pcap");

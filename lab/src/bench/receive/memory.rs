@@ -1,4 +1,4 @@
-//! Memory that the kernel writes while we read it: areas from mmap(2), and the rings of AF_XDP in them.
+//! Memory that the kernel writes while this process reads it: areas from mmap(2), and the rings of AF_XDP in them.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -11,8 +11,8 @@ pub(super) struct Area {
     length: usize,
 }
 
-// SAFETY: an area is memory of the process, mapped until it is dropped, and belongs to no thread; whoever owns the
-// value has it alone.
+// SAFETY: an area is memory of the process, mapped until it is dropped, and belongs to no thread; the owner of the
+// value has exclusive access.
 unsafe impl Send for Area {}
 
 impl Area {
@@ -21,7 +21,7 @@ impl Area {
         Area::map(length, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE, -1, 0)
     }
 
-    /// Memory of a socket.
+    /// Memory of a socket, shared with the kernel.
     pub(super) fn of(socket: BorrowedFd<'_>, length: usize, offset: i64) -> io::Result<Area> {
         Area::map(length, libc::MAP_SHARED | libc::MAP_POPULATE, socket.as_raw_fd(), offset)
     }
@@ -37,20 +37,20 @@ impl Area {
         Ok(Area { start: start.cast(), length })
     }
 
-    /// Its first address.
+    /// Start address.
     pub(super) fn address(&self) -> u64 {
         self.start.addr() as u64
     }
 
-    /// Its size in bytes.
+    /// Size in bytes.
     pub(super) fn length(&self) -> usize {
         self.length
     }
 
-    /// Where a `T` lies at this offset.
+    /// Pointer to a `T` at this offset.
     ///
     /// # Panics
-    /// Where it would not lie whole and aligned in the area.
+    /// It would not be completely within the area, or not aligned.
     fn at<T>(&self, offset: usize) -> *mut T {
         assert!(offset.checked_add(size_of::<T>()).is_some_and(|end| end <= self.length), "beyond the area");
         let at = self.start.wrapping_add(offset).cast::<T>();
@@ -58,7 +58,7 @@ impl Area {
         at
     }
 
-    /// An integer that both sides change.
+    /// An integer that both sides modify.
     pub(super) fn atomic(&self, offset: usize) -> &AtomicU32 {
         // SAFETY: `at` checked bounds and alignment. The area lives as long as the reference. The kernel
         // accesses the integer whole, and this side through atomics only.
@@ -91,7 +91,7 @@ impl Drop for Area {
 /// Integers and structures of integers: any bytes are a valid value.
 ///
 /// # Safety
-/// The type must have no value that some bytes do not stand for: no reference, bool, or enum.
+/// Every bit pattern must be a valid value of the type: no reference, bool, or enum.
 pub(super) unsafe trait Plain: Copy {}
 
 // SAFETY: an integer.
@@ -101,7 +101,7 @@ unsafe impl Plain for libc::xdp_desc {}
 // SAFETY: integers only (linux/if_packet.h).
 unsafe impl Plain for libc::tpacket3_hdr {}
 
-/// One ring of an AF_XDP socket. This side either takes entries (RX) or gives them (fill).
+/// One ring of an AF_XDP socket. This side is either its consumer (RX) or its producer (fill).
 pub(super) struct Ring {
     area: Area,
     producer: usize,
@@ -112,7 +112,7 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    /// The ring of `count` entries (a power of two) of type `T` at this page offset of the socket.
+    /// Maps the ring of `count` entries (a power of two) of type `T` at this page offset of the socket.
     pub(super) fn map<T: Plain>(
         socket: BorrowedFd<'_>,
         offsets: &libc::xdp_ring_offset,
@@ -130,13 +130,13 @@ impl Ring {
         })
     }
 
-    /// As consumer: the indices of what is there now. Acquire order: entries up to the end can be read.
+    /// As consumer: the indices of the available entries. Acquire order: entries up to the end can be read.
     pub(super) fn available(&self) -> (u32, u32) {
         let taken = self.area.atomic(self.consumer).load(Ordering::Relaxed);
         (taken, self.area.atomic(self.producer).load(Ordering::Acquire))
     }
 
-    /// As consumer: everything before this index may be written again.
+    /// As consumer: all entries before this index may be written again.
     pub(super) fn release(&self, until: u32) {
         self.area.atomic(self.consumer).store(until, Ordering::Release);
     }
@@ -146,17 +146,17 @@ impl Ring {
         self.area.atomic(self.producer).load(Ordering::Relaxed)
     }
 
-    /// As producer: everything before this index can be read.
+    /// As producer: all entries before this index can be read.
     pub(super) fn publish(&self, until: u32) {
         self.area.atomic(self.producer).store(until, Ordering::Release);
     }
 
-    /// Whether the kernel asks for a system call.
+    /// Whether the kernel requests a system call.
     pub(super) fn needs_wakeup(&self) -> bool {
         self.area.atomic(self.flags).load(Ordering::Relaxed) & libc::XDP_RING_NEED_WAKEUP != 0
     }
 
-    /// The entry with this index.
+    /// Entry with this index.
     pub(super) fn get<T: Plain>(&self, index: u32) -> T {
         self.area.read(self.entries + (index & self.mask) as usize * size_of::<T>())
     }

@@ -1,8 +1,8 @@
-//! The small receivers that ours is held against, each a process of its own (`wirelane-testbed receive KIND`), so that CPU time is
-//! measured in the same way for all; and ours with analyses that are chosen, built on the library (`ring`).
+//! Small receivers for comparison with ours, each a process of its own (`wirelane-testbed receive KIND`), so that CPU
+//! time is measured in the same way for all; and ours with selectable analyses, built on the library (`ring`).
 //!
-//! Each takes packets until SIGTERM or SIGINT, then what is still there, and prints what it and its socket
-//! counted as one JSON object.
+//! Each receives packets until SIGTERM or SIGINT and then the remaining ones, and prints its counters and those of its
+//! socket as one JSON object.
 
 mod drop;
 mod memory;
@@ -61,32 +61,32 @@ pub enum Kind {
     Ring,
 }
 
-/// What a receiver counted. What its interface does not tell is left out.
+/// Counters of a receiver; absent ones are not available from its interface.
 #[derive(Clone, Debug, Default, Serialize)]
 struct Counts {
     /// Packets that reached the receiver's hook in the kernel.
     seen: Option<u64>,
-    /// Packets that were taken.
+    /// Packets that were received.
     received: u64,
-    /// Packets that the receiver's own counters call dropped.
+    /// Packets lost according to the receiver's own counters.
     lost: u64,
     /// Packets that a filter or rule rejected.
     filtered: u64,
     /// Packets that a rule counted and did not deliver.
     absorbed: u64,
-    /// Packets that congestion control refused.
+    /// Packets rejected by congestion control.
     shed: u64,
-    /// What only ours tells, by names.
+    /// Figures that only our receiver has, by name.
     figures: BTreeMap<&'static str, f64>,
 }
 
-/// How long nothing may come after the signal before a receiver ends.
+/// Time without packets after the signal until a receiver ends.
 const QUIET: Duration = Duration::from_millis(20);
 
-/// Whether a signal has come, and nothing since.
+/// End condition: a signal, and no packets since.
 struct End {
     signal: Arc<AtomicBool>,
-    /// When something was last taken, as far as known; none before the signal.
+    /// Latest known time of a received packet; `None` before the signal.
     last: Option<Instant>,
 }
 
@@ -99,7 +99,7 @@ impl End {
         Ok(End { signal, last: None })
     }
 
-    /// To be called when there was nothing to take, and only then: it reads a clock.
+    /// Call only when there was no packet to receive: it reads a clock.
     fn reached(&mut self, took_since: bool) -> bool {
         if !self.signal.load(Ordering::Relaxed) {
             return false;
@@ -114,10 +114,10 @@ impl End {
     }
 }
 
-/// Receives until a signal, and prints what was counted.
+/// Receives until a signal, and prints the counters.
 ///
 /// # Errors
-/// Where the kernel refuses something, or a ledger does not balance.
+/// The kernel rejects a request, or a ledger does not balance.
 pub fn run(args: &Args) -> Result<()> {
     let mut end = End::new()?;
     if args.kind == Kind::Ring {
@@ -142,7 +142,7 @@ fn told(counts: &Counts) -> Result<()> {
     writeln!(stdout(), "{}", serde_json::to_string(counts)?).context("writing to standard output")
 }
 
-/// Serves each socket by a thread on its core, from `ready` on; the sums of what they counted.
+/// Serves each socket by a thread on its core, from `ready` on; returns the sums of the counters.
 fn each_on_its_core<S: Send>(
     sockets: Vec<S>,
     cores: &[usize],
@@ -176,7 +176,7 @@ fn ready() -> Result<()> {
     writeln!(out, "{{\"ready\": true}}").and_then(|()| out.flush()).context("writing to standard output")
 }
 
-/// Keeps the calling thread on one core.
+/// Pins the calling thread to one core.
 ///
 /// # Errors
 /// Where the core does not exist or may not be used.

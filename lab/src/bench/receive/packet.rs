@@ -13,7 +13,7 @@ use super::{Counts, End, sys};
 const BLOCK_BYTES: usize = 256 << 10;
 const FRAME_BYTES: u32 = 2048;
 
-/// A block that does not fill is handed over after this long.
+/// Timeout in milliseconds after which a partially filled block is handed over.
 const RETIRE_MS: u32 = 10;
 
 /// Offsets in a block (struct tpacket_block_desc): status, number of packets, offset of the first.
@@ -58,7 +58,7 @@ pub(super) fn run(
     serve(&socket, end)
 }
 
-/// A socket per core, each served by a thread on it.
+/// Opens a socket per core, each served by a thread on it.
 pub(super) fn run_fanout(
     index: u32,
     buffer_mib: u32,
@@ -67,7 +67,7 @@ pub(super) fn run_fanout(
     ready: impl Fn() -> Result<()>,
 ) -> Result<Counts> {
     let sockets: Vec<Socket> = cores.iter().map(|_| open(index, buffer_mib)).collect::<Result<_>>()?;
-    // An id that no other process has, in the low half.
+    // The low half of the process id, which no other process uses.
     let value = (std::process::id() & 0xffff) | fanout.mode() << 16;
     for socket in &sockets {
         sys::set_option(socket.fd.as_fd(), libc::SOL_PACKET, libc::PACKET_FANOUT, &value)

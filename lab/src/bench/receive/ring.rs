@@ -1,5 +1,5 @@
-//! Ours, as the studies need it: the ring engine on native XDP by the library, with workers, steering, congestion
-//! control, rules, filters and an analysis whose cost is chosen.
+//! Our receiver for studies: the ring engine on native XDP by the library, with workers, steering, congestion control,
+//! rules, filters and an analysis of selectable cost.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ use wirelane_send::numbered;
 use super::super::flows::{ELEPHANT, PACKETS_OF_A_FLOW, SKEWED_FLOWS, flow_of, skewed_flow_of};
 use super::{Args, Counts, End};
 
-/// What only this receiver is told.
+/// Options of this receiver.
 #[derive(clap::Args, Debug)]
 pub struct RingArgs {
     /// Steer by RX queue instead of by flow
@@ -78,13 +78,13 @@ pub enum Arrangement {
     Tuned,
 }
 
-/// How often the workers' shares are looked at.
+/// Interval of readings of the workers' shares.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// By when balance is to have found its place, after the first packet.
+/// Time after the first packet by which the balance is expected to be stable.
 const SETTLED: Duration = Duration::from_secs(2);
 
-/// Of each flow of skewed traffic, the number after that of the latest packet that any worker has analysed.
+/// For each flow of skewed traffic: one more than the number of the latest packet that any worker has analysed.
 type Latest = Vec<AtomicU64>;
 
 pub(super) fn run(args: &Args, end: &End) -> Result<Counts> {
@@ -133,7 +133,7 @@ pub(super) fn run(args: &Args, end: &End) -> Result<Counts> {
         while !end.signal.load(Ordering::Relaxed) {
             std::thread::sleep(LOOK);
             let look = steered(&capture.ledger()?);
-            // Time in which nothing comes says nothing.
+            // Periods without packets are skipped.
             if looks.last().is_none_or(|last| last.1 != look) {
                 looks.push((Instant::now(), look));
             }
@@ -203,8 +203,8 @@ pub(super) fn run(args: &Args, end: &End) -> Result<Counts> {
     })
 }
 
-/// Of the flows of the second half of the packets, when the ring has had time to fill, and of which anything was analysed: the part
-/// that was analysed whole. Each worker has the packets that it had of each flow.
+/// Fraction of flows that were analysed completely, of the flows in the second half of the packets, when the ring has
+/// had time to fill, with at least one analysed packet. Each worker has its own packet counts by flow.
 fn whole_flows<'a>(workers: impl Iterator<Item = &'a [u8]>) -> Option<f64> {
     let (mut touched, mut whole) = (0_u64, 0_u64);
     for flows in workers {
@@ -216,15 +216,15 @@ fn whole_flows<'a>(workers: impl Iterator<Item = &'a [u8]>) -> Option<f64> {
     (touched > 0).then(|| whole as f64 / touched as f64)
 }
 
-/// The largest of these over their mean: 1 is even.
+/// Maximum divided by mean: 1 is even.
 fn imbalance(steered: &[u64]) -> Option<f64> {
     let sum: u64 = steered.iter().sum();
     let most = *steered.iter().max()?;
     (sum > 0).then(|| most as f64 * steered.len() as f64 / sum as f64)
 }
 
-/// The same without the elephant's own worker, since nothing can be taken from a flow: the busiest of the others over their mean. Only
-/// where the elephant alone is more than a worker's even part.
+/// The same without the elephant's worker, since a flow cannot be divided: maximum of the others divided by their mean.
+/// Only if the elephant alone exceeds the even share of a worker.
 fn imbalance_aside(steered: &[u64], elephant: Option<usize>) -> Option<f64> {
     let elephant = elephant.filter(|worker| *worker < steered.len())?;
     if ELEPHANT * steered.len() as f64 <= 1.0 {
@@ -239,21 +239,21 @@ fn steered(ledger: &Ledger) -> Vec<u64> {
     ledger.workers.iter().map(|line| line.counters.seen).collect()
 }
 
-/// What one worker did.
+/// Results of one worker.
 #[derive(Default)]
 struct Analysed {
     packets: u64,
-    /// Of these, the ones that the sieve did not let through.
+    /// Packets that the sieve rejected.
     rejected: u64,
-    /// When its first batch came.
+    /// Time of its first batch.
     first: Option<Instant>,
-    /// Packets of each flow, where flows end.
+    /// Packets of each flow, if flows end.
     flows: Vec<u8>,
-    /// Packets of skewed traffic that came after a later one of their flow.
+    /// Packets of skewed traffic that arrived after a later one of their flow.
     reordered: u64,
-    /// The number after that of the elephant's last packet here; 0: there was none.
+    /// One more than the number of the elephant's last packet here; 0: no packet.
     elephant: u64,
-    /// From the stamp to the worker, in nanoseconds.
+    /// Delays from the time stamp to the worker, in nanoseconds.
     delays_ns: Vec<u64>,
 }
 
@@ -287,7 +287,7 @@ fn analyse(
                 let number = record.payload().and_then(numbered).context("a packet without a number")?;
                 let flow = flow_of(number) as usize;
                 if flow >= done.flows.len() {
-                    // Seldom, and by whole sets.
+                    // Rarely, and in large steps.
                     done.flows.resize((flow + 1).next_multiple_of(1 << 12), 0);
                 }
                 done.flows[flow] += 1;
@@ -305,14 +305,14 @@ fn analyse(
     Ok(done)
 }
 
-/// Whether a packet with this number or a later one of its flow was analysed before, by any worker.
+/// Whether any worker has already analysed a packet of the flow with this number or a later one.
 fn comes_late(latest: &AtomicU64, number: u64) -> bool {
-    // In the order in which workers get here, which is all that one of them can know of another.
+    // In the order in which workers reach this point, which is all that a worker can know about another.
     latest.fetch_max(number + 1, Ordering::SeqCst) > number
 }
 
-/// One of several readers of a worker: it copies a batch, since the lock's next owner gives it back, and analyses the
-/// copies while others read.
+/// One of several readers of a worker: it copies a batch, since the next owner of the lock releases it, and analyses
+/// the copies while others read.
 fn take_in_turn(shared: &Mutex<Worker>, options: &RingArgs) -> Result<Analysed> {
     let mut done = Analysed::default();
     let mut copies: Vec<u8> = Vec::new();

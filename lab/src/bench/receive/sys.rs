@@ -1,4 +1,4 @@
-//! Sockets and their options: the system calls of the bench's receivers.
+//! System calls for sockets and their options, for the receivers of the benchmarks.
 
 use std::ffi::{CString, c_int};
 use std::io;
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-/// The index of a device in this network namespace.
+/// Index of a device in this network namespace.
 pub(super) fn interface_index(device: &str) -> Result<u32> {
     let name = CString::new(device).context("a device's name has no NUL")?;
     // SAFETY: `name` is NUL-terminated and outlives the call.
@@ -28,7 +28,7 @@ pub(super) fn socket(family: c_int) -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: `fd` was returned by socket(2) just now, so it is open and nobody else owns it.
+    // SAFETY: `fd` was just returned by socket(2), so it is open and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -52,14 +52,14 @@ pub(super) fn set_option<T: Copy>(
     if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// What the kernel answers as an option's value.
+/// Value of an option, as returned by the kernel.
 ///
 /// # Safety
 /// `T` is made of integers only, so that zero and any bytes of the kernel are valid values.
 pub(super) unsafe fn get_option<T: Copy>(socket: BorrowedFd<'_>, level: c_int, name: c_int) -> io::Result<T> {
     let mut value = MaybeUninit::<T>::zeroed();
     let mut length = size_of::<T>() as libc::socklen_t;
-    // SAFETY: `value` is valid for writes of `length` bytes, which is the size that the kernel is told.
+    // SAFETY: `value` is valid for writes of `length` bytes, which is the size that is passed to the kernel.
     let status = unsafe {
         libc::getsockopt(socket.as_raw_fd(), level, name, value.as_mut_ptr().cast(), &raw mut length)
     };
@@ -82,7 +82,7 @@ pub(super) unsafe fn bind<T: Copy>(socket: BorrowedFd<'_>, address: &T) -> io::R
     if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Sleeps until the socket has something, a signal comes, or the time is over.
+/// Sleeps until the socket is readable, a signal arrives, or the time is over.
 pub(super) fn wait_readable(socket: BorrowedFd<'_>, timeout: Duration) -> io::Result<()> {
     let mut wanted = libc::pollfd { fd: socket.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     // SAFETY: `wanted` is one pollfd, valid for the call.
@@ -94,7 +94,7 @@ pub(super) fn wait_readable(socket: BorrowedFd<'_>, timeout: Duration) -> io::Re
     if error.kind() == io::ErrorKind::Interrupted { Ok(()) } else { Err(error) }
 }
 
-/// Keeps the calling thread on one core.
+/// Pins the calling thread to one core.
 pub(super) fn pin(core: usize) -> io::Result<()> {
     // SAFETY: cpu_set_t is an array of integers; all zero is the empty set.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
@@ -111,10 +111,10 @@ pub(super) fn pin(core: usize) -> io::Result<()> {
     }
 }
 
-/// Sends this process SIGALRM after `first`, and every `then` after that, so that system calls end. A program that
-/// calls this runs to its end soon after.
+/// Sends this process SIGALRM after `first`, and every `then` after that, to interrupt system calls. A program that
+/// calls this ends soon after.
 pub(crate) fn alarm_after(first: Duration, then: Duration) -> io::Result<()> {
-    // The default action would end the process.
+    // The default action would terminate the process.
     signal_hook::flag::register(signal_hook::consts::SIGALRM, Arc::new(AtomicBool::new(false)))?;
     let time = |duration: Duration| libc::timeval {
         tv_sec: duration.as_secs().cast_signed(),

@@ -1,5 +1,5 @@
-//! AF_XDP in copy mode, one socket on RX queue 0 or one on each (Documentation/networking/af_xdp.rst in the kernel tree): what
-//! xdpsock's `rxdrop` does. Every frame goes back to the fill ring at once.
+//! AF_XDP in copy mode, with one socket on RX queue 0 or on each queue (Documentation/networking/af_xdp.rst in the
+//! kernel tree), like xdpsock's `rxdrop`. Every frame is returned to the fill ring immediately.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -14,13 +14,13 @@ use super::super::skel::redirect::RedirectSkelBuilder;
 use super::memory::{Area, Ring};
 use super::{Counts, End, sys};
 
-/// What xdpsock and libxdp use: 4096 frames of a page each, all of them in the fill ring.
+/// Parameters of xdpsock and libxdp: 4096 frames of a page each, all of them in the fill ring.
 const FRAMES: u32 = 4096;
 const FRAME_BYTES: u32 = 4096;
 const RX_ENTRIES: u32 = 2048;
 const COMPLETION_ENTRIES: u32 = 2048;
 
-/// Descriptors that are taken before their frames go back.
+/// Descriptors that are received before their frames are returned.
 const BATCH: u32 = 64;
 
 /// XDP_USE_SG and XDP_PKT_CONTD of linux/if_xdp.h (Linux 6.6).
@@ -37,8 +37,8 @@ struct Socket {
 /// Entries of the program's map.
 const MOST_QUEUES: usize = 64;
 
-/// A socket on each RX queue from 0 on, as many as there are cores; each served by a thread on its core, or the only
-/// one by the calling thread.
+/// Opens a socket on each RX queue from 0 on, as many as there are cores; each is served by a thread on its core, or a
+/// single one by the calling thread.
 pub(super) fn run(
     index: u32,
     jumbo: bool,
@@ -89,13 +89,13 @@ fn serve(socket: &Socket, busy: bool, end: &mut End) -> Result<Counts> {
         }
     }
     let statistics = statistics(socket.fd.as_fd()).context("reading XDP_STATISTICS")?;
-    // rx_fill_ring_empty_descs counts moments, and its packets once more under rx_dropped.
+    // rx_fill_ring_empty_descs counts events, and its packets are also in rx_dropped.
     let lost = statistics.rx_dropped + statistics.rx_ring_full + statistics.rx_invalid_descs;
     std::hint::black_box(bytes);
     Ok(Counts { received: packets, lost, ..Counts::default() })
 }
 
-/// Takes what is there, a batch at most, and gives the frames back. How many descriptors there were.
+/// Receives at most a batch and returns the frames; returns the number of descriptors.
 fn take(socket: &Socket, packets: &mut u64, bytes: &mut u64) -> u32 {
     let (first, end) = socket.rx.available();
     let count = end.wrapping_sub(first).min(BATCH);
@@ -150,7 +150,7 @@ fn open(index: u32, queue: u32, jumbo: bool) -> Result<Socket> {
         sxdp_queue_id: queue,
         sxdp_shared_umem_fd: 0,
     };
-    // The kernel takes a socket that was closed off its queue a moment later.
+    // The kernel detaches a closed socket from its queue with a delay.
     let patience = Instant::now() + Duration::from_secs(3);
     loop {
         // SAFETY: the socket is of family AF_XDP, and this is its address.

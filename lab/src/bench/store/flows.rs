@@ -1,54 +1,54 @@
-//! Flows of a day, made in memory: a site of 50,000 hosts that talk to 200,000 others, some much more than the rest, both
-//! directions of a conversation one behind the other. The same ones in each run.
+//! Flows of a day, generated in memory: a site of 50,000 hosts that talk to 200,000 others with a skewed distribution,
+//! both directions of a conversation one after the other. The same flows in each run.
 
 use std::time::Duration;
 
 use wirelane_analysis::flows::{EndReason, Flow, FlowKey, FlowRecord, NO_VLAN, flow_flags};
 use wirelane_bpf::layout::l3;
 
-/// When the day begins: 2026-03-01 in UTC, in nanoseconds since 1970.
+/// Start of the day: 2026-03-01 in UTC, in nanoseconds since 1970.
 pub const FIRST_NS: u64 = 1_772_323_200_000_000_000;
-/// How long it lasts.
+/// Duration.
 pub const DAY: Duration = Duration::from_secs(86_400);
 /// Hosts of the site, and others.
 const HOSTS: u64 = 50_000;
 const OTHERS: u64 = 200_000;
-/// One of the site that talks a lot: in a quarter of a hundredth of all flows.
+/// A busy host of the site: in a quarter of a hundredth of all flows.
 pub const SOMEBODY: &str = "10.0.0.5";
-/// Flows that are handed on together, as while many come.
+/// Number of flows that are passed on together, as at high rates.
 pub const TOGETHER: usize = 256;
 
-/// Makes them.
+/// Generator of flows.
 pub struct Flows {
     state: u64,
     made: u64,
     total: u64,
-    /// The other direction of the last one.
+    /// Other direction of the last flow.
     back: Option<FlowRecord>,
-    /// Packets of those that were made.
+    /// Packets of the generated flows.
     pub packets: u64,
 }
 
 impl Flows {
-    /// So many, which end evenly over the day. `seed`: others for each.
+    /// This many flows, whose ends are evenly distributed over the day. `seed` selects the sequence.
     pub fn new(total: u64, seed: u64) -> Flows {
         Flows { state: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1, made: 0, total, back: None, packets: 0 }
     }
 
-    /// The next ones; none after the last.
+    /// Next flows; `None` after the last.
     pub fn batch(&mut self) -> Option<Vec<FlowRecord>> {
         let count = (self.total - self.made).min(TOGETHER as u64);
         (count > 0).then(|| (0..count).map(|_| self.next()).collect())
     }
 
-    /// A number of so many.
+    /// A random number below `most`.
     fn below(&mut self, most: u64) -> u64 {
         self.state =
             self.state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         ((u128::from(self.state >> 1) * u128::from(most)) >> 63) as u64
     }
 
-    /// One of so many, of which the first come most often: half of all are among an eighth.
+    /// A random number below `most`, lower ones more often: half of all are in the first eighth.
     fn skewed(&mut self, most: u64) -> u64 {
         let part = self.below(1 << 20) as f64 / f64::from(1 << 20);
         ((part * part * part) * most as f64) as u64
@@ -64,7 +64,7 @@ impl Flows {
         record
     }
 
-    /// Its first direction; the other one is kept.
+    /// First direction of a conversation; the other one is stored.
     fn conversation(&mut self) -> FlowRecord {
         let (host, other) = (self.skewed(HOSTS), self.skewed(OTHERS));
         let six = self.below(10) == 0;
@@ -131,7 +131,7 @@ impl Flows {
     }
 }
 
-/// An address of this network.
+/// Address in this network.
 fn address(six: bool, network: u32, number: u64) -> [u8; 16] {
     let four = (network + number as u32).to_be_bytes();
     let mut bytes = [0; 16];

@@ -1,8 +1,8 @@
-//! The store of flows: how many a second are written, bytes of each, and how long ready questions take.
+//! The store of flows: flows written per second, bytes of each, and duration of ready-made queries.
 //!
-//! Flows of a day are made in memory and handed to the library's writers: first to one, then to as many as there are cores.
-//! Questions are asked by `wirelane query`, a process each, as a user does; once with the files out of the page cache, then with what
-//! is left there.
+//! Flows of a day are generated in memory and passed to the library's writers: first to one, then to as many as there
+//! are cores. Queries run in `wirelane query`, a process each, as for a user; once with the files removed from the page
+//! cache, then with its current contents.
 
 mod flows;
 
@@ -23,51 +23,51 @@ use super::table::{Table, spread};
 use crate::summary::Spread;
 use flows::{Flows, SOMEBODY};
 
-/// Flows, where the options do not say.
+/// Number of flows, unless the options define it.
 const FLOWS: u64 = 100_000_000;
 const QUICK_FLOWS: u64 = 2_000_000;
-/// Flows that one writer gets for its rate, of all: a tenth, and no more than this.
+/// Maximum number of flows for the rate of a single writer; at most a tenth of all.
 const MOST_ALONE: u64 = 4_000_000;
-/// What a flow takes on the disk at most, for whether there is room.
+/// Maximum bytes of a flow on disk, to check the available space.
 const MOST_BYTES: u64 = 100;
-/// How often a question is asked with the page cache as it is.
+/// Number of runs of a query with a warm page cache.
 const WARM: usize = 3;
 const QUICK_WARM: usize = 1;
-/// Between looks at the memory of a question.
+/// Interval of readings of a query's memory.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// Flows written by so many writers.
+/// Flows written by this many writers.
 #[derive(Clone, Debug)]
 struct Written {
-    /// Writers, each with a thread, and one that makes flows for it.
+    /// Number of writers, each with a thread, and one that generates flows for it.
     writers: usize,
     /// Flows.
     flows: u64,
-    /// Seconds, until all files were whole and on the disk.
+    /// Seconds until all files were complete and on disk.
     seconds: f64,
-    /// Bytes of the files.
+    /// Total bytes of the files.
     bytes: u64,
-    /// Files.
+    /// Number of files.
     files: u64,
 }
 
-/// A question.
+/// Result of a query.
 #[derive(Clone, Debug)]
 struct Asked {
-    /// Seconds with no file in the page cache.
+    /// Seconds with all files outside of the page cache.
     cold_s: f64,
     /// Seconds after that.
     warm_s: Spread,
-    /// The most memory that the process had, in MiB.
+    /// Peak memory of the process, in MiB.
     peak_mib: f64,
     /// Rows of the answer.
     rows: usize,
 }
 
-/// Measures all of it. The data are removed at the end, however it comes.
+/// Runs all measurements. The data are removed at the end, also after an error.
 ///
 /// # Errors
-/// Where there is no room, or the store lacks a flow.
+/// There is not enough space, or the store lacks a flow.
 pub(super) fn measure(options: &Options) -> Result<Vec<Table>> {
     let total = options.flows.unwrap_or(if options.quick { QUICK_FLOWS } else { FLOWS });
     let place = options.store.clone().unwrap_or_else(std::env::temp_dir);
@@ -107,7 +107,7 @@ pub(super) fn measure(options: &Options) -> Result<Vec<Table>> {
         ]);
         packets += its_packets;
     }
-    // All that was written is there, to the packet.
+    // All flows and packets that were written are present.
     let sum = "SELECT count(*) AS flows, sum(packets) AS packets FROM flows";
     let (_, _, answer) = ask(&options.wirelane, &store, &[sum])?;
     let sums: serde_json::Value = serde_json::from_str(answer.trim()).context("the sums are no JSON")?;
@@ -145,14 +145,14 @@ pub(super) fn measure(options: &Options) -> Result<Vec<Table>> {
     Ok(vec![table, answers])
 }
 
-/// The names of a capture file's interface: it has none.
+/// Names of a capture file's interface, which has none.
 fn naming(folder: &Path) -> Result<Naming> {
     let file = folder.join("empty.pcap");
     make_capture(&file, 60, [])?;
     Ok(Naming::new(Capture::open_file(&file)?.interfaces(), vec![1]))
 }
 
-/// Nanoseconds for making a flow.
+/// Nanoseconds for generating a flow.
 fn making(count: u64) -> f64 {
     let mut flows = Flows::new(count, 0);
     let start = Instant::now();
@@ -162,7 +162,7 @@ fn making(count: u64) -> f64 {
     start.elapsed().as_nanos() as f64 / count.max(1) as f64
 }
 
-/// Writes flows by several writers; with the packets of these flows.
+/// Writes flows with several writers; also returns the number of packets of these flows.
 fn write(store: &Path, naming: &Naming, writers: usize, count: u64, seed: u64) -> Result<(Written, u64)> {
     let start = Instant::now();
     let parts = std::thread::scope(|scope| {
@@ -215,7 +215,7 @@ fn write_one(store: &Path, naming: Naming, count: u64, seed: u64) -> Result<(Wri
     Ok((written, flows.packets))
 }
 
-/// `times`: how often it is asked with the page cache as it is.
+/// `times`: number of runs with a warm page cache.
 fn asked(wirelane: &Path, store: &Path, question: &[&str], times: usize) -> Result<Asked> {
     forget(store)?;
     let (cold_s, mut peak_mib, answer) = ask(wirelane, store, question)?;
@@ -230,7 +230,7 @@ fn asked(wirelane: &Path, store: &Path, question: &[&str], times: usize) -> Resu
     Ok(Asked { cold_s, warm_s, peak_mib, rows: answer.lines().count() })
 }
 
-/// Asks; seconds, the most memory in MiB, and the answer.
+/// Runs a query; returns seconds, peak memory in MiB, and the answer.
 fn ask(wirelane: &Path, store: &Path, question: &[&str]) -> Result<(f64, f64, String)> {
     let start = Instant::now();
     let mut command = Command::new(wirelane);
@@ -240,7 +240,7 @@ fn ask(wirelane: &Path, store: &Path, question: &[&str]) -> Result<(f64, f64, St
     let reader = std::thread::spawn(move || child.wait_with_output().map(|output| (output, start.elapsed())));
     let mut peak = 0.0_f64;
     while !reader.is_finished() {
-        // It may have ended by now.
+        // The process may have ended by now.
         let text = fs::read_to_string(&status).unwrap_or_default();
         let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
         let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<f64>().ok());
@@ -257,7 +257,7 @@ fn ask(wirelane: &Path, store: &Path, question: &[&str]) -> Result<(f64, f64, St
     Ok((took.as_secs_f64(), peak, String::from_utf8(output.stdout).context("the answer is not UTF-8")?))
 }
 
-/// Has the kernel forget what it has of these files in its page cache (posix_fadvise(2)): they are on the disk.
+/// Makes the kernel drop these files from its page cache (posix_fadvise(2)): they are on disk.
 fn forget(folder: &Path) -> Result<()> {
     for entry in fs::read_dir(folder).with_context(|| folder.display().to_string())? {
         let path = entry?.path();

@@ -1,4 +1,4 @@
-//! Heads of a direction: gathered, and read.
+//! Collecting and parsing the heads of a direction.
 
 use wirelane_bpf::http::{HEAD_MOST, Line, head_end};
 
@@ -9,7 +9,7 @@ use super::super::transaction::Mark;
 use super::{Head, Parser, Span, State, open};
 
 impl Parser {
-    /// Reads on in a head.
+    /// Continues with a head.
     pub(super) fn head(
         &mut self,
         data: &[u8],
@@ -32,7 +32,7 @@ impl Parser {
                 let end = end.unwrap_or(head.bytes.len());
                 let role = role_of(&head.bytes);
                 if exchanges.client.is_none() && !head::is_line(head.bytes[..end].trim_ascii_end(), role) {
-                    // Another protocol that has a word in common.
+                    // Another protocol that shares a word with HTTP.
                     self.strays.unknown += head.total;
                     self.state = State::Adrift;
                     return used;
@@ -46,7 +46,7 @@ impl Parser {
         used
     }
 
-    /// The head ends too soon: what there is of it is read, if its first line is whole.
+    /// Ends an incomplete head: parses the available part if its first line is complete.
     pub(super) fn break_head(&mut self, exchanges: &mut Exchanges, extra: &[Box<str>]) {
         let State::Head(head) = &self.state else { return };
         if head.checked {
