@@ -38,10 +38,9 @@ struct Head {
 
 #[derive(Debug)]
 enum State {
-    /// A head may begin here. `sync`: no other bytes can, as this is the start of the connection or the end of a
-    /// message.
-    Open { bytes: [u8; 8], count: usize, sync: bool, place: Option<Place> },
-    /// In a head.
+    /// A head may begin here. `sync`: nothing else can, as this is the beginning of the connection or the end of a message.
+    Open { bytes: [u8; 8], count: usize, sync: bool, place: Option<Span> },
+    /// Within a head.
     Head(Box<Head>),
     /// In a body with this many remaining bytes.
     Length(u64),
@@ -117,8 +116,8 @@ impl Parser {
         exchanges.client.map(|client| if client == self.dir { Role::Client } else { Role::Server })
     }
 
-    /// Processes the next bytes.
-    pub fn data(&mut self, bytes: &[u8], place: Place, exchanges: &mut Exchanges, extra: &[Box<str>]) {
+    /// These bytes come next.
+    pub fn data(&mut self, bytes: &[u8], place: Span, exchanges: &mut Exchanges, extra: &[Box<str>]) {
         let (mut bytes, mut place) = (bytes, place);
         self.ts_ns = place.ts_ns;
         if exchanges.tunnel && !matches!(self.state, State::Tunnel) {
@@ -330,8 +329,8 @@ impl Parser {
         }
     }
 
-    /// Collects bytes that may begin a head.
-    fn open(&mut self, data: &[u8], here: Place, exchanges: &mut Exchanges) -> usize {
+    /// Gathers what may begin a head.
+    fn open(&mut self, data: &[u8], here: Span, exchanges: &mut Exchanges) -> usize {
         let role = self.role(exchanges);
         let State::Open { bytes, count, sync, place } = &mut self.state else { return data.len() };
         for (at, byte) in data.iter().enumerate() {

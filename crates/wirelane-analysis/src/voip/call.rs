@@ -103,11 +103,11 @@ pub struct Call {
     pub to_uri: Box<str>,
     /// Request-URI of the first INVITE.
     pub request_uri: Box<str>,
-    /// Source of the first INVITE.
-    pub caller: Place,
-    /// Destination of the first INVITE.
-    pub callee: Place,
-    /// Whether the first INVITE was sent over TCP.
+    /// Where the first INVITE came from.
+    pub caller: MediaAddress,
+    /// Where it went.
+    pub callee: MediaAddress,
+    /// Whether it came by TCP.
     pub tcp: bool,
     /// User-Agent of the caller.
     pub caller_agent: Box<str>,
@@ -217,11 +217,11 @@ impl CallRecord {
 /// Path and time of a message.
 #[derive(Clone, Copy, Debug)]
 pub struct Way {
-    /// Source.
-    pub from: Place,
-    /// Destination.
-    pub to: Place,
-    /// Whether it was sent over TCP.
+    /// From where.
+    pub from: MediaAddress,
+    /// To where.
+    pub to: MediaAddress,
+    /// By TCP.
     pub tcp: bool,
     /// Time of arrival.
     pub ts_ns: u64,
@@ -230,8 +230,8 @@ pub struct Way {
 impl Call {
     /// A call that this INVITE begins, or that this message reveals.
     pub fn new(message: &Message<'_>, way: &Way) -> Call {
-        // A response travels in the opposite direction.
-        let (uri, agent, caller, callee): (&[u8], &[u8], Place, Place) = match message.start {
+        // An answer goes the other way.
+        let (uri, agent, caller, callee): (&[u8], &[u8], MediaAddress, MediaAddress) = match message.start {
             Start::Request { uri, .. } => (uri, message.agent, way.from, way.to),
             Start::Response { .. } => (&[], &[], way.to, way.from),
         };

@@ -279,8 +279,8 @@ impl Monitor {
         self.know_types(at);
     }
 
-    /// Assigns a place to a call, even if it belonged to another call.
-    pub(super) fn announce(&mut self, at: u32, place: Place, endpoint: Endpoint) {
+    /// A place is one of a call's, whosever it was.
+    pub(super) fn announce(&mut self, at: u32, place: MediaAddress, endpoint: Endpoint) {
         let Some(call) = self.calls.get_mut(at) else { return };
         if !call.places.contains(&place) {
             if call.places.len() == MOST_PLACES {
@@ -345,8 +345,8 @@ impl Monitor {
     }
 }
 
-/// Places where a media may be received, and whether each is for RTCP alone.
-fn places(media: &Media) -> impl Iterator<Item = (Place, bool)> + '_ {
+/// Where a media may go, and whether that is for RTCP alone.
+fn places(media: &Media) -> impl Iterator<Item = (MediaAddress, bool)> + '_ {
     let rtcp = media.rtcp_place().filter(|_| !media.rtcp_mux).map(|place| (place, true));
     let candidates = media.candidates.iter().filter(|_| media.rtp);
     let candidates = candidates

@@ -15,10 +15,9 @@
 //! [`Counts::rtp_left_out`], or [`Counts::rtp_malformed`].
 //!
 //! # Memory
-//! A monitor has a fixed memory limit. When it is full, entries are evicted in this order: unconfirmed RTP without
-//! signalling, finished calls, unanswered calls; then those that were idle longest ([`Ending::Resources`]). So the
-//! calls of an INVITE flood evict each other.
-mod offloaded;
+//! A monitor takes what it is given and no more. Where that is full, these go first: RTP without signalling that has not proved
+//! to be any, calls that are over, calls that nobody has answered; then what has been silent longest
+//! ([`Ending::Resources`]). So a flood of INVITEs costs each other their places.
 mod call;
 mod calls;
 pub mod counts;

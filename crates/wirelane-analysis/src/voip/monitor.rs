@@ -84,8 +84,8 @@ pub struct Monitor {
     pub(super) random: RandomState,
     pub(super) calls: Table<u128, Call>,
     pub(super) streams: Table<StreamKey, Stream>,
-    pub(super) places: HashMap<Place, Endpoint, RandomState>,
-    /// Messages that wait for their calls, in order of arrival.
+    pub(super) places: HashMap<MediaAddress, Endpoint, RandomState>,
+    /// Messages that wait for their calls, in the order in which they came.
     pub(super) early: VecDeque<Early>,
     /// Memory of these messages in bytes.
     pub(super) early_bytes: usize,
@@ -296,8 +296,16 @@ impl Monitor {
         }
     }
 
-    /// Processes a TCP segment.
-    fn segment(&mut self, from: Place, to: Place, seq: u32, flags: u8, data: &[u8], ts_ns: u64) -> Class {
+    /// A segment of TCP.
+    fn segment(
+        &mut self,
+        from: MediaAddress,
+        to: MediaAddress,
+        seq: u32,
+        flags: u8,
+        data: &[u8],
+        ts_ns: u64,
+    ) -> Class {
         let segment = Segment { seq, syn: flags & 0x02 != 0, end: flags & 0x05 != 0, data };
         let sip = is_sip_port(from.1) || is_sip_port(to.1);
         let Some(framed) = self.tcp.segment(Path { from, to }, segment, sip, ts_ns) else {
@@ -313,8 +321,15 @@ impl Monitor {
         Class::Signalling
     }
 
-    /// Processes a UDP datagram; `stated`: the length in its header.
-    fn datagram(&mut self, from: Place, to: Place, captured: &[u8], stated: usize, ts_ns: u64) -> Class {
+    /// A datagram of UDP; `stated`: its length, as its header has it.
+    fn datagram(
+        &mut self,
+        from: MediaAddress,
+        to: MediaAddress,
+        captured: &[u8],
+        stated: usize,
+        ts_ns: u64,
+    ) -> Class {
         let len = if stated >= 8 { stated - 8 } else { captured.len() };
         let payload = &captured[..captured.len().min(len)];
         let way = Way { from, to, tcp: false, ts_ns };

@@ -84,8 +84,8 @@ impl Monitor {
         }
     }
 
-    /// Installs a kernel rule for a place: for media, or for RTCP alone.
-    pub(super) fn rule(&mut self, place: Place, endpoint: Endpoint, before: Option<Endpoint>) {
+    /// A place becomes one where media is measured, or one for RTCP alone.
+    pub(super) fn rule(&mut self, place: MediaAddress, endpoint: Endpoint, before: Option<Endpoint>) {
         let Some(kernel) =
             self.kernel.as_mut().filter(|_| before.is_none_or(|old| old.rtcp != endpoint.rtcp))
         else {
@@ -100,8 +100,8 @@ impl Monitor {
         }
     }
 
-    /// Removes the kernel rule of a place that no call uses any more.
-    pub(super) fn unrule(&mut self, place: Place) {
+    /// A place is nobody's any more.
+    pub(super) fn unrule(&mut self, place: MediaAddress) {
         if let Some(kernel) = &mut self.kernel
             && let Err(e) = kernel.meter.withdraw(place)
         {

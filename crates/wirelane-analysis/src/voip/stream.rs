@@ -124,11 +124,11 @@ impl Reported {
 /// A stream: one SSRC between two ends.
 #[derive(Clone, Debug)]
 pub struct Stream {
-    /// Source.
-    pub from: Place,
-    /// Destination.
-    pub to: Place,
-    /// Statistics; complete after the end.
+    /// Where it comes from.
+    pub from: MediaAddress,
+    /// Where it goes.
+    pub to: MediaAddress,
+    /// Its statistics; after its end, all of them.
     pub rtp: RtpStream,
     /// Receiving party of the call; `None`: the stream belongs to no call.
     pub toward: Option<Party>,

@@ -9,8 +9,8 @@ use super::{Action as ActionOf, Analysis, Config, Field, Measurement, Value, rec
 
 /// Where a measurement is made.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// In the workers, from packets; with the reason why the kernel cannot do it, if the choice was left open.
+pub enum Location {
+    /// In the workers, of packets; and why not in the kernel, where that was left open.
     Workers(Option<String>),
     /// In the kernel.
     Kernel,
@@ -33,8 +33,8 @@ impl Config {
         of_each_packet(&self.rules, one).is_none()
     }
 
-    /// Place where a measurement of this configuration is made.
-    pub fn place(&self, one: &Measurement) -> Place {
+    /// Where one of its measurements is made.
+    pub fn place(&self, one: &Measurement) -> Location {
         if one.analysis == Analysis::User {
             return Location::Workers(None);
         }
