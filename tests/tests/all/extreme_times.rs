@@ -6,8 +6,10 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
 use wirelane_tests::calls::{Scene, message};
 use wirelane_tests::frames::{ethernet, udp};
+use wirelane_tests::numbers::column;
 use wirelane_tests::wirelane_binary;
 
 fn block(kind: u32, body: &[u8]) -> Vec<u8> {
@@ -116,10 +118,11 @@ const COMMANDS: [&[&str]; 12] = [
     &["voip", "--csv"],
     &["probe", "--ready", "syn-flood"],
     &["probe", "--ready", "bandwidth", "--store", "s.db"],
-    &["record", "-w", "r.pcapng", "--overwrite"],
+    &["record", "-w", "r.pcapng", "--overwrite", "--json"],
 ];
 
-fn run(folder: &Path, name: &str, words: &[&str]) {
+/// Runs a command in this folder; returns its standard output, and whether it accepted the file.
+fn run(folder: &Path, name: &str, words: &[&str]) -> (String, bool) {
     let start = Instant::now();
     let output = Command::new(wirelane_binary().unwrap()).current_dir(folder).args(words).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
@@ -127,6 +130,7 @@ fn run(folder: &Path, name: &str, words: &[&str]) {
     assert!(matches!(output.status.code(), Some(0 | 1)), "{name}, {words:?}: {:?} {said}", output.status);
     assert!(!said.contains("panicked") && !said.contains("this is a bug"), "{name}, {words:?}: {said}");
     assert!(start.elapsed() < Duration::from_secs(20), "{name}, {words:?}: {:?}", start.elapsed());
+    (String::from_utf8(output.stdout).unwrap(), output.status.success())
 }
 
 /// Battery: I9, F7
@@ -158,11 +162,18 @@ fn every_command_takes_times_at_every_extreme() {
         files.push((format!("pcap {magic:x}"), pcap(magic, &stamps)));
         files.push((format!("pcap {magic:x}, the last second"), pcap(magic, &stamps[..1])));
     }
+    let packets = frames().len() as u64;
     for (name, bytes) in files {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("in"), bytes).unwrap();
         for words in COMMANDS {
-            run(folder.path(), &name, &[words, &["-r", "in"]].concat());
+            let (said, accepted) = run(folder.path(), &name, &[words, &["-r", "in"]].concat());
+            // A recording of the file has all of its packets.
+            if words[0] == "record" {
+                let last: Value = serde_json::from_str(said.lines().last().unwrap()).unwrap();
+                assert!(accepted, "{name}: {last}");
+                assert_eq!(column(&last, "written"), packets, "{name}: {last}");
+            }
         }
         for words in [
             &["report"][..],

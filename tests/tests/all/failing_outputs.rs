@@ -173,10 +173,26 @@ fn account(output: &Output, file: &Path, child: Child) -> (u64, u64) {
     let counts = &last[output.account][0];
     let (written, unwritten) = (column(counts, output.written), column(counts, output.unwritten));
     let there = records(file);
+    whole(output, &last);
     if file.extension().unwrap() != "ipfix" {
         assert_eq!(there, written, "{:?}, {}: {counts}", output.words, file.display());
     }
     (written, unwritten)
+}
+
+/// Asserts that every record that a command has for its output is written, unwritten or suppressed.
+fn whole(output: &Output, last: &Value) {
+    let counts = &last[output.account][0];
+    let total = match output.words[0] {
+        "flows" => column(last, "flows"),
+        "http" => column(last, "transactions"),
+        _ if output.file == "a.ipfix" => return,
+        // A line is a call with its streams.
+        _ => column(last, "calls"),
+    };
+    let suppressed = if output.words[0] == "flows" { "suppressed_flows" } else { "suppressed" };
+    let columns = [output.written, output.unwritten, suppressed].map(|name| column(counts, name));
+    assert_eq!(columns.iter().sum::<u64>(), total, "{:?} {}: {last}", output.words, output.file);
 }
 
 /// Battery: F3
@@ -262,6 +278,7 @@ fn outputs_on_a_failing_disk_count_and_go_on() {
         let written = column(counts, output.written);
         let there = records(&file);
         println!("{:?} {}: {counts}", output.words, output.file);
+        whole(output, &last);
         if file.extension().unwrap() != "ipfix" {
             assert_eq!(there, written, "{:?}: {counts}", output.words);
         }

@@ -60,6 +60,7 @@ mod libpcap;
 mod libpcap_clients;
 mod loads;
 mod memory_bounds;
+mod memory_live;
 mod memory_of_outputs;
 mod metrics_secured;
 mod other_programs;

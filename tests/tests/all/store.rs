@@ -509,7 +509,7 @@ fn with_wide_integers(file: &[u8]) -> Vec<u8> {
     let at = file.windows(key.len()).position(|bytes| bytes == key).unwrap() + key.len();
     let is_base64 = |byte: &u8| byte.is_ascii_alphanumeric() || b"+/=".contains(byte);
     // The value's length in Thrift is between the key and the value, whose first bytes are the message's marker.
-    let start = at + file[at..].windows(6).position(|bytes| bytes == b"/////w").unwrap();
+    let start = at + file[at..].windows(5).position(|bytes| bytes == b"/////").unwrap();
     let end = start + file[start..].iter().position(|byte| !is_base64(byte)).unwrap();
     // A letter of the next field may follow.
     let end = start + (end - start) / 4 * 4;

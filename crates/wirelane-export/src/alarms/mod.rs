@@ -100,17 +100,30 @@ impl AlarmOutput {
         };
         match &mut self.way {
             Way::File(file) => append(file, &line()?),
-            Way::Udp(socket) => whole(socket.send(&line()?)),
+            Way::Udp(socket) => {
+                let line = line()?;
+                datagram(|| socket.send(&line))
+            }
             Way::Tcp(tcp) => tcp.send(&line()?, patience),
-            Way::Syslog(socket) => whole(socket.send(syslog::message(alarm, &self.host).as_bytes())),
-            Way::Unix(socket) => whole(socket.send(syslog::message(alarm, &self.host).as_bytes())),
+            Way::Syslog(socket) => {
+                let message = syslog::message(alarm, &self.host);
+                datagram(|| socket.send(message.as_bytes()))
+            }
+            Way::Unix(socket) => {
+                let message = syslog::message(alarm, &self.host);
+                socket.send(message.as_bytes()).map(drop)
+            }
         }
     }
 }
 
-/// Result of sending a datagram. A "connection refused" refers to the previous datagram.
-fn whole(sent: io::Result<usize>) -> io::Result<()> {
-    sent.map(|_| ())
+/// Sends a datagram. ICMP reports a refused datagram with the next call, which sends nothing then: that call is repeated.
+fn datagram(send: impl Fn() -> io::Result<usize>) -> io::Result<()> {
+    match send() {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => send(),
+        sent => sent,
+    }
+    .map(drop)
 }
 
 fn file(path: &Path, owner: Option<(u32, u32)>) -> std::result::Result<AppendFile, String> {
@@ -228,5 +241,22 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         let nobody = AlarmOutput::open(&target, None).unwrap_err();
         assert!(nobody.to_string().contains("No such file"), "{nobody}");
+    }
+
+    /// ICMP's answer to an alarm that found no receiver does not take the next alarm.
+    #[test]
+    fn a_receiver_that_comes_back_gets_the_next_datagram() {
+        let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let address = receiver.local_addr().unwrap();
+        let socket = datagrams("127.0.0.1", address.port()).unwrap();
+        drop(receiver);
+        datagram(|| socket.send(b"lost")).unwrap();
+        // The loopback device answers before the call returns.
+        let receiver = UdpSocket::bind(address).unwrap();
+        datagram(|| socket.send(b"next")).unwrap();
+        let mut bytes = [0; 16];
+        receiver.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        let length = receiver.recv(&mut bytes).unwrap();
+        assert_eq!(&bytes[..length], b"next");
     }
 }

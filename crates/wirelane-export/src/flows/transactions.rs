@@ -8,7 +8,7 @@ use wirelane_analysis::flows::FlowRecord;
 use wirelane_analysis::http::{Message as Half, Transaction, fields};
 
 use super::encode::{Context, Encoder, Message, Refresh, Sets};
-use super::fields::{Field, field, ie, specifiers};
+use super::fields::{Field, field, ie, ntp, specifiers};
 
 const HEADER: usize = 16;
 const TEMPLATES: u16 = 2;
@@ -208,13 +208,6 @@ impl Encoder for TransactionIpfix {
         self.sets = before;
         out.pop()
     }
-}
-
-/// A time as dateTimeNanoseconds (RFC 7011, 6.1.10): the format of NTP.
-fn ntp(ns: u64) -> u64 {
-    const SINCE_1900: u64 = 2_208_988_800;
-    let (seconds, ns) = (ns / 1_000_000_000 + SINCE_1900, ns % 1_000_000_000);
-    ((seconds & u64::from(u32::MAX)) << 32) | ((ns << 32) / 1_000_000_000)
 }
 
 fn utf8(bytes: &[u8]) -> String {
