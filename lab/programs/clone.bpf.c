@@ -90,8 +90,8 @@ int bench_clone(struct __sk_buff *skb)
 	if (!count)
 		return 0;
 	/*
-	 * Set like a recorded RX queue, which is its number plus one: netdev_pick_tx() then selects the TX queue
-	 * with the same number, and a veth uses it as the peer's RX queue.
+	 * Set like a recorded RX queue, which is its number plus one: netdev_pick_tx() then selects the TX
+	 * queue with the same number, and a veth uses it as the peer's RX queue.
 	 */
 	if (config.queues)
 		skb->queue_mapping = state.turn++ % config.queues + 1;

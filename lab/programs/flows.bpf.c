@@ -6,9 +6,9 @@
  *
  *	flow of packet n = (n / 65536) * per_turn + sequence[n % 65536]
  *
- * With per_turn 0 the same flows are repeated; otherwise each turn through the table has its own flows. Run by
- * BPF_PROG_TEST_RUN with BPF_F_TEST_XDP_LIVE_FRAMES in one call, which a signal ends; once it is over, pages
- * are returned unused.
+ * With per_turn 0 the same flows are repeated; otherwise each turn through the table has its own flows. Run
+ *by BPF_PROG_TEST_RUN with BPF_F_TEST_XDP_LIVE_FRAMES in one call, which a signal ends; once it is over,
+ *pages are returned unused.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * A libpcap client: behave MODE DEVICE PACKETS. It prints "ready" once the device is captured, and its results
- * at the end, without times, so that two libraries can be compared line by line.
+ * A libpcap client: behave MODE DEVICE PACKETS. It prints "ready" once the device is captured, and its
+ * results at the end, without times, so that two libraries can be compared line by line.
  *
  * Packets are those of `wirelane send --pattern ports`: UDP, 100 bytes, a number in the payload.
  */
@@ -220,8 +220,8 @@ static void broken(const char *device, int packets)
 	pcap_close(handle);
 }
 
-/* Filters and statistics from other threads while one reads; the packets read at the end are those of the last
- * filter. */
+/* Filters and statistics from other threads while one reads; the packets read at the end are those of the
+ * last filter. */
 static void *changer(void *unused)
 {
 	static const char *const rules[] = {"udp src port 5002", "ip protochain 17 and udp src port 5003",

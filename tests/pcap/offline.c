@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * All functions of libpcap that process files and strings: offline FILE... reads each file with a filter,
- * copies it, and passes odd strings to the functions that take some. It prints the numbers of files and packets.
+ * copies it, and passes odd strings to the functions that take some. It prints the numbers of files and
+ * packets.
  */
 #include <pcap/pcap.h>
 #include <stdio.h>

@@ -3,8 +3,8 @@
  * Calls functions in every state of a handle, and functions without a handle: states DEVICE DOWN FILE, where
  * DOWN is a device that is not set up and FILE can be written. The output is the same with every libpcap.
  *
- * states closed DEVICE: every call on a handle after it was closed. libpcap's manual does not define that, and
- * its own handles are freed memory then.
+ * states closed DEVICE: every call on a handle after it was closed. libpcap's manual does not define that,
+ * and its own handles are freed memory then.
  */
 #include <netdb.h>
 #include <pcap/pcap.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-/* Invalid worker numbers: of four packets one each with the largest number, the one after the last worker, the
- * lowest, which is negative, and the last worker.
+/* Invalid worker numbers: of four packets one each with the largest number, the one after the last worker,
+ * the lowest, which is negative, and the last worker.
  */
 #include <wirelane/steer.h>
 

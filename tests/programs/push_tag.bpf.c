@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-/* A tc program for the sender's device, not a steering program. Gives packets the VLAN tag 7 as the stack of a
- * VLAN device does: in the metadata, not in the packet.
+/* A tc program for the sender's device, not a steering program. Gives packets the VLAN tag 7 as the stack of
+ * a VLAN device does: in the metadata, not in the packet.
  */
 struct __sk_buff;
 

@@ -31,10 +31,10 @@
  *   wl_rule_counts
  *                per group: the counters of each wildcard rule in each lane (inner map, written by the lane)
  *   wl_exact_rules  per group: exact-match rules                            (inner map, a hash table)
- *   wl_egress_devices     per group and lane: the devices that its rules send packets to, and how many were sent
- *                (devices written by its owner before it is active, counters by the lane)
- *   wl_batches   per CPU: the start of the current batch       (clock.h)
- *   wl_lanes     per lane: the parsed current packet                 (used by the lane only)
+ *   wl_egress_devices     per group and lane: the devices that its rules send packets to, and how many were
+ * sent (devices written by its owner before it is active, counters by the lane) wl_batches   per CPU: the
+ * start of the current batch       (clock.h) wl_lanes     per lane: the parsed current packet (used by the
+ * lane only)
  *
  * The Rust declarations are generated (build.rs) and re-exported by src/instance.rs.
  */
@@ -87,14 +87,14 @@ struct wl_instance {
 };
 
 /* wl_group.flags */
-#define WL_GROUP_EXCLUSIVE	    0x1	 /* packets of the group do not go on to the host stack */
-#define WL_GROUP_INNER	    0x2	 /* steer by, and report, the headers inside tunnels */
-#define WL_GROUP_CARD_CLOCK 0x4	 /* the card's timestamp where there is one */
-#define WL_GROUP_ADAPTIVE   0x8	 /* buckets are counted, and may move (balance.h) */
-#define WL_GROUP_WIDE	    0x10 /* packets that its rules drop reach no other group (wide.h) */
-#define WL_GROUP_FLOWS	    0x20 /* packets become flows in the lane (flows.h) */
-#define WL_GROUP_EXCLUSIVE_ALL  0x40 /* refused packets do not go on to the host stack either */
-#define WL_GROUP_HTTP	    0x80 /* HTTP bodies and all other payload are offloaded (http.h) */
+#define WL_GROUP_EXCLUSIVE     0x1  /* packets of the group do not go on to the host stack */
+#define WL_GROUP_INNER	       0x2  /* steer by, and report, the headers inside tunnels */
+#define WL_GROUP_CARD_CLOCK    0x4  /* the card's timestamp where there is one */
+#define WL_GROUP_ADAPTIVE      0x8  /* buckets are counted, and may move (balance.h) */
+#define WL_GROUP_WIDE	       0x10 /* packets that its rules drop reach no other group (wide.h) */
+#define WL_GROUP_FLOWS	       0x20 /* packets become flows in the lane (flows.h) */
+#define WL_GROUP_EXCLUSIVE_ALL 0x40 /* refused packets do not go on to the host stack either */
+#define WL_GROUP_HTTP	       0x80 /* HTTP bodies and all other payload are offloaded (http.h) */
 
 struct wl_group {
 	__u64 queues[WL_MAX_QUEUES / 64]; /* the RX queues it wants */
@@ -160,8 +160,9 @@ struct wl_tally {
 	__u64 seen_bytes; /* wire bytes */
 	__u64 turn;	  /* of round-robin steering */
 	__u64 blocked;	  /* of `filtered`: packets that another group's rules have dropped (wide.h) */
-	__u64 offloaded; /* of `absorbed`: what became flows in the lane (flows.h), or was left out by sampling; or
-		       what has been skipped of HTTP (http.h); or was added to RTP streams (streams.h) */
+	__u64
+	    offloaded; /* of `absorbed`: what became flows in the lane (flows.h), or was left out by sampling;
+		     or what has been skipped of HTTP (http.h); or was added to RTP streams (streams.h) */
 	__u64 offloaded_bytes; /* their wire bytes */
 	__u64 aggregates; /* GRO and GSO packets among `seen`, each of which counts as its packets on the wire
 			   */
@@ -186,7 +187,7 @@ struct wl_ring {
 	__u64 shed;	  /* records that were refused */
 	__u64 shed_level; /* number of the 256 parts of the flow-hash space that are refused now */
 	/* Flow cache (flows.h), or HTTP (http.h). */
-	__u64 offloaded;	       /* packets that went into it, were left out by sampling, or were offloaded */
+	__u64 offloaded;       /* packets that went into it, were left out by sampling, or were offloaded */
 	__u64 parts;	       /* parts of flows that were written to the ring */
 	__u64 unsampled;       /* packets that sampling skipped */
 	__u64 unsampled_bytes; /* their wire bytes */
@@ -213,7 +214,7 @@ struct wl_balance {
 struct wl_egress_devices {
 	__u32 ifindex[WL_EGRESS_DEVICES]; /* 0 behind the last egress device */
 	__u64 pad[4];
-	__u64 sent[WL_EGRESS_DEVICES];	/* packets and copies that the kernel took for the device */
+	__u64 sent[WL_EGRESS_DEVICES];	 /* packets and copies that the kernel took for the device */
 	__u64 unsent[WL_EGRESS_DEVICES]; /* not taken: device gone or down, or queue full */
 };
 
@@ -301,12 +302,12 @@ struct wl_lane {
 	struct wl_filter_run filter; /* of the group at hand (verdict.h) */
 	__u8 head[WL_FILTER_HEAD];
 	__u64 egress_devices[WL_MAX_GROUPS * WL_EGRESS_DEVICES / 64]; /* of the groups in wl_packet.senders */
-	struct wirelane_packet shown;		    /* the packet as users' functions see it (show.h) */
-	struct plugin_answer answer;		    /* of a plug-in */
-	struct wl_note note;			    /* the first note of a plug-in */
-	__u64 sending;				    /* 1: packets are being sent (send.h) */
-	struct wl_rule_work rules;		    /* of the group at hand (rules.h) */
-	struct wl_flow_key flow_key;		    /* of the packet at hand (flows.h) */
+	struct wirelane_packet shown; /* the packet as users' functions see it (show.h) */
+	struct plugin_answer answer;  /* of a plug-in */
+	struct wl_note note;	      /* the first note of a plug-in */
+	__u64 sending;		      /* 1: packets are being sent (send.h) */
+	struct wl_rule_work rules;    /* of the group at hand (rules.h) */
+	struct wl_flow_key flow_key;  /* of the packet at hand (flows.h) */
 	struct wl_flow_packet flow_packet;
 	struct wl_http_work http; /* of the packet at hand (http.h) */
 	__u32 nameless;		  /* the slot of its flow, over all sets (application.h) */

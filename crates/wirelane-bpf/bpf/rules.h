@@ -61,13 +61,13 @@ static __always_inline const struct wl_rule_class *wl_rules_class(const struct w
 }
 
 static __always_inline struct wl_exact_value *wl_exact_find(const struct wl_rule_env *env,
-							  const struct wl_exact_key *key)
+							    const struct wl_exact_key *key)
 {
 	return bpf_map_lookup_elem(env->exact_rules, key);
 }
 
 static __always_inline int wl_exact_insert(const struct wl_rule_env *env, const struct wl_exact_key *key,
-					     const struct wl_exact_value *value, int there)
+					   const struct wl_exact_value *value, int there)
 {
 	long error = bpf_map_update_elem(env->exact_rules, key, value, there ? BPF_ANY : BPF_NOEXIST);
 

@@ -128,7 +128,7 @@ static long wl_filter_next_skb(__u64 turn, struct wl_filter_rest *rest)
  * time, and contains the packet's properties.
  */
 static __always_inline int wl_filter_evaluate(const struct wl_filter *filter,
-					   const struct wl_filter_packet *packet)
+					      const struct wl_filter_packet *packet)
 {
 	struct wl_filter_rest rest = {.packet = *packet, .filter = filter};
 	struct wl_filter_run *run = packet->run;

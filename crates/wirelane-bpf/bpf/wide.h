@@ -23,8 +23,8 @@
 #include "maps.h"
 
 /* Receivers that do not get a packet: bits. */
-#define WL_CONSUMED   0x1 /* the host */
-#define WL_BLOCKED 0x2 /* the host, and groups that have not been evaluated yet */
+#define WL_CONSUMED 0x1 /* the host */
+#define WL_BLOCKED  0x2 /* the host, and groups that have not been evaluated yet */
 
 static __always_inline __u32 wl_takes(const struct wl_group *group)
 {

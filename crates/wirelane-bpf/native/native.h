@@ -109,8 +109,8 @@ __u32 wl_native_rtp_read(const __u8 *data, __u32 captured, __u32 off, __u32 len,
 void wl_native_rtp_update(struct wl_rtp_stream *stream, const struct wl_rtp_packet *packet, __u64 ts_ns);
 void wl_native_rtp_finish(struct wl_rtp_stream *stream);
 void wl_native_evaluate(const struct wl_rule_env *env, const struct wl_rule_set *set,
-		     const struct wl_parsed *parsed, int inner, const struct wl_rule_facts *facts,
-		     struct wl_evaluated *evaluated);
+			const struct wl_parsed *parsed, int inner, const struct wl_rule_facts *facts,
+			struct wl_evaluated *evaluated);
 __u64 wl_native_key_hash(const __u64 *key, __u64 seed);
 void wl_native_hll_add(__u8 *registers, __u32 bits, __u64 hash);
 void wl_native_top_add(struct wl_top_entry *set, const __u64 *key, __u64 weight);

@@ -60,13 +60,13 @@ static __always_inline void wl_rules_make(const struct wl_rule_env *env, const s
 }
 
 static __always_inline struct wl_exact_value *wl_exact_find(const struct wl_rule_env *env,
-							  const struct wl_exact_key *key)
+							    const struct wl_exact_key *key)
 {
 	return env->find(env->exact_rules, key);
 }
 
 static __always_inline int wl_exact_insert(const struct wl_rule_env *env, const struct wl_exact_key *key,
-					     const struct wl_exact_value *value, int there)
+					   const struct wl_exact_value *value, int there)
 {
 	return env->insert(env->exact_rules, key, value, there);
 }
@@ -108,8 +108,8 @@ static void wl_native_search(const struct wl_rule_env *env, const struct wl_rule
 
 /* *env and *set are only read; counts are written as by a single lane. */
 void wl_native_evaluate(const struct wl_rule_env *env, const struct wl_rule_set *set,
-		     const struct wl_parsed *parsed, int inner, const struct wl_rule_facts *facts,
-		     struct wl_evaluated *evaluated)
+			const struct wl_parsed *parsed, int inner, const struct wl_rule_facts *facts,
+			struct wl_evaluated *evaluated)
 {
 	const struct wl_ip *chosen = wl_choose(parsed, inner);
 	struct wl_rule_work work;

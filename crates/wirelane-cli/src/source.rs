@@ -1,5 +1,7 @@
 //! Options shared by all capturing commands: the source of packets, and the end of the capture.
 
+mod choices;
+
 use std::fs::File;
 use std::io::Read as _;
 use std::path::PathBuf;
@@ -8,10 +10,9 @@ use std::time::Duration;
 use anyhow::Result;
 use wirelane::filter::FileFilter;
 use wirelane::sandbox::Work;
-use wirelane::tune::Polling;
 use wirelane::{
     Balance, Builder, Capture, Clock, Direction, Engine, Error, FileInput, HookChoice, KernelFlows,
-    KernelHttp, RulesCapacity, Selector, Steering, Watermarks, ZeroCopy,
+    KernelHttp, RulesCapacity, Selector, Steering, ZeroCopy,
 };
 
 use crate::rights::{Output, RightsArgs};
@@ -19,6 +20,11 @@ use crate::ruled::RuleArgs;
 use crate::values::{cores, seconds, watermarks};
 use wirelane_monitor::advice::Expected;
 use wirelane_monitor::run_loop::{Limits, OnHangup};
+
+pub use choices::{
+    BalanceArg, ClockArg, CongestionControl, CoresArg, DirectionArg, EngineArg, HookArg, PollingArg,
+    SteeringArg, ZeroCopyArg,
+};
 
 /// Headings of the help, the same in every command.
 pub const SOURCE: &str = "Source";
@@ -161,137 +167,6 @@ pub struct SourceArgs {
     #[arg(trailing_var_arg = true, value_name = "EXPRESSION", help_heading = SOURCE)]
     pub filter: Vec<String>,
 }
-
-/// Values of --engine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum EngineArg {
-    /// 'file' with -r, else 'ring', or 'packet' (with a warning) if the kernel refuses that
-    Auto,
-    /// Wirelane's own rings, filled by a program in the kernel
-    Ring,
-    /// AF_XDP sockets, one per RX queue: needs the device for itself (--exclusive)
-    Xsk,
-    /// AF_PACKET sockets with rings: needs CAP_NET_RAW only
-    Packet,
-    /// A capture file, given with -r
-    File,
-}
-
-/// Values of --hook.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum HookArg {
-    /// 'tc'; with --exclusive, and for RX queues (eth1@2), 'native' if the driver supports it, else 'generic'
-    Auto,
-    /// XDP in the driver: the fastest; many drivers disable offloads for it, which slows the host's own traffic
-    Native,
-    /// XDP in the network stack: any driver
-    Generic,
-    /// traffic control: any driver, beside other XDP programs, later in the stack
-    Tc,
-    /// tc by a filter on a clsact qdisc, which is what 'tc' means before Linux 6.6
-    Clsact,
-}
-
-/// Values of --direction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum DirectionArg {
-    /// 'both' of a device; 'rx' of an RX queue (eth1@2), of the loopback device, and with --exclusive, --device-wide,
-    /// --mirror-to, --clock card or --engine xsk
-    Auto,
-    /// Received packets
-    Rx,
-    /// Transmitted packets, always by tc
-    Tx,
-    /// Received and transmitted packets
-    Both,
-}
-
-/// Values of --cores.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum CoresArg {
-    /// Chosen by the planner.
-    Auto,
-    /// These, in turn.
-    These(Vec<usize>),
-}
-
-/// Values of --polling.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum PollingArg {
-    /// By interrupts, each bound beside the worker that it feeds
-    Interrupt,
-    /// By a kernel thread for each queue, bound beside the worker that it feeds (threaded NAPI)
-    Threaded,
-    /// By a kernel thread for each queue that never sleeps (Linux 6.19)
-    Busy,
-}
-
-impl PollingArg {
-    /// The library's value.
-    pub fn polling(self) -> Polling {
-        match self {
-            PollingArg::Interrupt => Polling::Interrupt,
-            PollingArg::Threaded => Polling::Threaded,
-            PollingArg::Busy => Polling::Busy,
-        }
-    }
-}
-
-/// Values of --clock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum ClockArg {
-    /// The kernel's clock, read for every packet
-    Packet,
-    /// The kernel's clock, read once for up to 64 packets of a batch: faster (Linux 6.11)
-    Batch,
-    /// The card's clock, if it is set to stamp all received packets (hwstamp_ctl -r 1)
-    Card,
-}
-
-/// Values of --zero-copy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum ZeroCopyArg {
-    /// The kernel copies
-    Never,
-    /// If the driver supports it
-    Auto,
-    /// Fail if the driver does not support it
-    Require,
-}
-
-/// Values of --steering.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum SteeringArg {
-    /// By symmetric flow hash: both directions of a conversation meet at one worker
-    Flow,
-    /// By RX queue
-    Queue,
-    /// All workers in turn
-    RoundRobin,
-    /// Every worker gets every packet; the ledger counts copies
-    Copy,
-    /// By the outermost VLAN id
-    Vlan,
-    /// By the source address
-    Source,
-    /// By the destination address
-    Destination,
-}
-
-/// Values of --balance.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub enum BalanceArg {
-    /// Flows stay with their first worker
-    #[default]
-    Static,
-    /// Flows move from busy to idle workers without reordering; a flow that fills a worker gets it exclusively. With
-    /// '--steering queue', entries of the card's RSS table move rarely, and their packets can be reordered then
-    Adaptive,
-}
-
-/// The value of --congestion-control.
-#[derive(Clone, Copy, Debug)]
-pub struct CongestionControl(pub Option<Watermarks>);
 
 /// Maximum bytes of a file with an expression.
 const LONGEST_EXPRESSION: u64 = 8192;

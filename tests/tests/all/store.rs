@@ -1,6 +1,8 @@
 //! `wirelane flows --store` and `wirelane query`: stored flows equal the exported ones, other programs read them, and
 //! with failing disks, files and writers every flow is in a complete file or counted.
 
+mod damage;
+
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
@@ -9,8 +11,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD as BASE64;
 use etherparse::PacketBuilder;
 use serde_json::{Value, json};
 use wirelane_tests::duckdb::duckdb;
@@ -485,7 +485,7 @@ fn a_damaged_file_is_named_and_the_rest_answers_and_writers_do_not_meet() {
         b"",
         b"no Parquet",
         // The decoder panics over this one.
-        &with_wide_integers(&bytes),
+        &damage::with_wide_integers(&bytes),
     ] {
         fs::write(&whole[0], damaged).unwrap();
         let sql = "SELECT count(*) AS n, sum(packets) AS p, max(src) AS s, max(dst) AS d, max(start_ns) AS t, \
@@ -493,31 +493,8 @@ fn a_damaged_file_is_named_and_the_rest_answers_and_writers_do_not_meet() {
         let finished = run(&["query", "--json", "--store", text(&db), sql]);
         assert_eq!(finished.status.code(), Some(0), "{}", finished.stderr);
         let name = whole[0].file_name().unwrap().to_str().unwrap();
-        assert!(
-            finished.stderr.contains(name) && finished.stderr.contains("is left out"),
-            "{}",
-            finished.stderr
-        );
-        assert!(!finished.stderr.contains("panicked"), "{}", finished.stderr);
+        let said = &finished.stderr;
+        assert!(said.contains(name) && said.contains("is left out") && !said.contains("panicked"), "{said}");
         assert_eq!(column(&finished.json().unwrap()[0], "n"), 2 * flows);
     }
-}
-
-/// The Parquet file with integers of 80 bits in the copy of its schema (`ARROW:schema`, an Arrow IPC message in Base64).
-fn with_wide_integers(file: &[u8]) -> Vec<u8> {
-    let key = b"ARROW:schema";
-    let at = file.windows(key.len()).position(|bytes| bytes == key).unwrap() + key.len();
-    let is_base64 = |byte: &u8| byte.is_ascii_alphanumeric() || b"+/=".contains(byte);
-    // The value's length in Thrift is between the key and the value, whose first bytes are the message's marker.
-    let start = at + file[at..].windows(5).position(|bytes| bytes == b"/////").unwrap();
-    let end = start + file[start..].iter().position(|byte| !is_base64(byte)).unwrap();
-    // A letter of the next field may follow.
-    let end = start + (end - start) / 4 * 4;
-    let mut schema = BASE64.decode(&file[start..end]).unwrap();
-    for at in 0..schema.len() - 4 {
-        if schema[at..at + 4] == [64, 0, 0, 0] {
-            schema[at] = 80;
-        }
-    }
-    [&file[..start], BASE64.encode(schema).as_bytes(), &file[end..]].concat()
 }

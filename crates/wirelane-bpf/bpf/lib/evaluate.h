@@ -45,9 +45,9 @@ static __always_inline void wl_rules_make(const struct wl_rule_env *env, const s
 					  struct wl_rule_counts *counts, const struct wl_parsed *parsed,
 					  const struct wl_ip *chosen, struct wl_rule_work *work);
 static __always_inline struct wl_exact_value *wl_exact_find(const struct wl_rule_env *env,
-							  const struct wl_exact_key *key);
+							    const struct wl_exact_key *key);
 static __always_inline int wl_exact_insert(const struct wl_rule_env *env, const struct wl_exact_key *key,
-					     const struct wl_exact_value *value, int there);
+					   const struct wl_exact_value *value, int there);
 
 /*
  * Whether sampling selects the packet for the action. By flow: the same for all packets of a conversation
@@ -133,8 +133,8 @@ static __always_inline int wl_exact_expired(const struct wl_exact_value *entry, 
 }
 
 /* Builds the key of a packet in a shape. 0: the packet lacks one of its fields. */
-static __always_inline int wl_exact_key(struct wl_exact_key *key, __u32 shape,
-					  const struct wl_parsed *parsed, const struct wl_ip *chosen)
+static __always_inline int wl_exact_key(struct wl_exact_key *key, __u32 shape, const struct wl_parsed *parsed,
+					const struct wl_ip *chosen)
 {
 	const __u32 addresses = WL_SHAPE_SRC | WL_SHAPE_DST, ports = WL_SHAPE_SRC_PORT | WL_SHAPE_DST_PORT;
 
@@ -189,7 +189,7 @@ static __always_inline void wl_exact_turn(struct wl_exact_key *key, const struct
 
 /* The entry of work->key, unless it has expired. */
 static __always_inline struct wl_exact_value *wl_exact_live(const struct wl_rule_env *env,
-							  const struct wl_rule_work *work)
+							    const struct wl_rule_work *work)
 {
 	struct wl_exact_value *entry = wl_exact_find(env, &work->key);
 
@@ -198,7 +198,7 @@ static __always_inline struct wl_exact_value *wl_exact_live(const struct wl_rule
 
 /* Handles a hit of an exact-match rule. Returns whether wildcard rules are evaluated. */
 static __always_inline int wl_exact_hit(struct wl_exact_value *entry, const struct wl_parsed *parsed,
-					  const struct wl_ip *chosen, struct wl_rule_work *work)
+					const struct wl_ip *chosen, struct wl_rule_work *work)
 {
 	__u64 now = work->facts.now_ns;
 
@@ -214,8 +214,8 @@ static __always_inline int wl_exact_hit(struct wl_exact_value *entry, const stru
 
 /* Looks up the exact-match rule of the packet. Returns whether wildcard rules are evaluated. */
 static __always_inline int wl_rules_exact(const struct wl_rule_env *env, const struct wl_rule_set *set,
-					    const struct wl_parsed *parsed, const struct wl_ip *chosen,
-					    struct wl_rule_work *work)
+					  const struct wl_parsed *parsed, const struct wl_ip *chosen,
+					  struct wl_rule_work *work)
 {
 	struct wl_exact_value *entry;
 	__u32 i;

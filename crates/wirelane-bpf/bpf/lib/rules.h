@@ -31,7 +31,8 @@
  *  - every hit is counted, whether or not sampling then discards its packet;
  *  - sampling: a packet that is not chosen is dropped by that rule, and nothing more is looked at, also where
  *    the rule says continue; none of the rule's other modifiers apply then;
- *  - truncation: the smallest of all hits; a tag: the last hit's; copies: to the egress devices of all hits, one each;
+ *  - truncation: the smallest of all hits; a tag: the last hit's; copies: to the egress devices of all hits,
+ *one each;
  *  - an action other than `none` sets the verdict, and replaces that of an earlier hit;
  *  - without a verdict by then: the set's default.
  *  The reported rule is the one whose verdict holds, otherwise the first that was hit, otherwise 0.
@@ -49,18 +50,18 @@
 
 #include "lib/hash.h"
 
-#define WL_RULES_MAX	 4096 /* wildcard rules of a set, and clauses */
-#define WL_RULE_WORDS	 (WL_RULES_MAX / 64)
-#define WL_RULE_SHAPES	 8	     /* of exact-match rules, in one set */
-#define WL_RULE_HITS	 16	     /* wildcard rules that one packet can hit; beyond: WL_EVALUATED_MORE */
-#define WL_RULE_LEAF	 0x80000000u /* of wl_rule_node.next and roots: a class's number, else a node's */
-#define WL_RULE_SETS	 2	     /* sets of a group, one of them in use */
-#define WL_RULE_MEMBERS	 8	     /* tests of named sets, in one set of rules: bits of WL_DIM_SETS */
-#define WL_RULE_PATTERNS 8	/* names of patterns, and plug-ins, likewise: bits of WL_DIM_PAYLOAD */
-#define WL_RULE_PLUGINS	 4	/* slots for users' functions in an instance (plugin.h) */
-#define WL_RULE_NO_VLAN	 0x1000 /* the VLAN of a packet without a tag */
-#define WL_RULE_NO_LIMIT 0	/* wl_rule.truncate, wl_exact.truncate: the packet is not truncated */
-#define WL_EGRESS_DEVICES	 8	/* devices that a group's rules may send packets to: bits of a mask */
+#define WL_RULES_MAX	  4096 /* wildcard rules of a set, and clauses */
+#define WL_RULE_WORDS	  (WL_RULES_MAX / 64)
+#define WL_RULE_SHAPES	  8	      /* of exact-match rules, in one set */
+#define WL_RULE_HITS	  16	      /* wildcard rules that one packet can hit; beyond: WL_EVALUATED_MORE */
+#define WL_RULE_LEAF	  0x80000000u /* of wl_rule_node.next and roots: a class's number, else a node's */
+#define WL_RULE_SETS	  2	      /* sets of a group, one of them in use */
+#define WL_RULE_MEMBERS	  8	      /* tests of named sets, in one set of rules: bits of WL_DIM_SETS */
+#define WL_RULE_PATTERNS  8	      /* names of patterns, and plug-ins, likewise: bits of WL_DIM_PAYLOAD */
+#define WL_RULE_PLUGINS	  4	      /* slots for users' functions in an instance (plugin.h) */
+#define WL_RULE_NO_VLAN	  0x1000      /* the VLAN of a packet without a tag */
+#define WL_RULE_NO_LIMIT  0	      /* wl_rule.truncate, wl_exact.truncate: the packet is not truncated */
+#define WL_EGRESS_DEVICES 8	      /* devices that a group's rules may send packets to: bits of a mask */
 
 /*
  * The dimensions. A field is walked from its most significant byte on, and is absent if the packet lacks it.
@@ -170,21 +171,22 @@ struct wl_search_outputs {
 /* The clauses that a value of one dimension satisfies. Class 0 has all clauses of its set. */
 struct wl_rule_class {
 	__u64 summary; /* bit w: words[w] is not 0. Next to the first words, enough for small sets */
-	__u64 pivot;    /* bit w: words[w] has a clause whose pivot is the class's dimension; class 0: that has
-			  none */
+	__u64 pivot;   /* bit w: words[w] has a clause whose pivot is the class's dimension; class 0: that has
+			 none */
 	__u64 words[WL_RULE_WORDS];
 	__u64 pad[6]; /* whole cache lines */
 };
 
 /* Verdict of a rule on a packet. */
 enum wl_rule_verdict {
-	WL_VERDICT_NONE = 0,	 /* none: later rules, or the default, decide */
-	WL_VERDICT_PASS = 1,	 /* delivered */
-	WL_VERDICT_DROP = 2,	 /* `filtered` in the ledger */
-	WL_VERDICT_ABSORB = 3,	 /* counted by the rule only: `absorbed` in the ledger */
-	WL_VERDICT_DIGEST = 4,	 /* delivered as a record of kind WL_RECORD_DIGEST */
-	WL_VERDICT_REDIRECT = 5, /* sent to the egress device `to`, not to the host: `absorbed` in the ledger */
-	WL_VERDICT_PLUGIN = 6,	 /* the verdict of the first matching plug-in of wl_rule.plugin */
+	WL_VERDICT_NONE = 0,   /* none: later rules, or the default, decide */
+	WL_VERDICT_PASS = 1,   /* delivered */
+	WL_VERDICT_DROP = 2,   /* `filtered` in the ledger */
+	WL_VERDICT_ABSORB = 3, /* counted by the rule only: `absorbed` in the ledger */
+	WL_VERDICT_DIGEST = 4, /* delivered as a record of kind WL_RECORD_DIGEST */
+	WL_VERDICT_REDIRECT =
+	    5,		       /* sent to the egress device `to`, not to the host: `absorbed` in the ledger */
+	WL_VERDICT_PLUGIN = 6, /* the verdict of the first matching plug-in of wl_rule.plugin */
 	WL_VERDICT_MEASURE = 7,	 /* added to its RTP stream where that is measured in the kernel
 				    (streams.h): `absorbed` in the ledger; else delivered */
 	WL_VERDICT_SEARCH = 256, /* nothing yet: the payload has to be searched first, and plug-ins asked
@@ -245,10 +247,10 @@ struct wl_rule_set {
 	__u32 clauses;	       /* of the set; bits beyond are 0 in all classes */
 	__u32 rules;	       /* of the set */
 	__u32 default_verdict; /* WL_VERDICT_PASS or WL_VERDICT_DROP */
-	__u32 used;	   /* bit per dimension that some clause tests; the others are skipped */
-	__u32 shapes;	   /* of exact-match rules, in `shape` */
-	__u32 slots;	   /* counters of each lane, of which a rule's slot is one */
-	__u32 search_slot; /* one of them: search statistics (wl_search_count()) */
+	__u32 used;	       /* bit per dimension that some clause tests; the others are skipped */
+	__u32 shapes;	       /* of exact-match rules, in `shape` */
+	__u32 slots;	       /* counters of each lane, of which a rule's slot is one */
+	__u32 search_slot;     /* one of them: search statistics (wl_search_count()) */
 	struct wl_rule_field dims[WL_RULE_DIMS];
 	__u32 shape[WL_RULE_SHAPES]; /* WL_SHAPE_*, in the order of the lookups */
 	__u16 rule_of[WL_RULES_MAX]; /* clause -> index into rule[] */
@@ -319,9 +321,9 @@ struct wl_exact_value {
 
 /* wl_evaluated.flags */
 #define WL_EVALUATED_TAGGED 0x1 /* `tag` is valid */
-#define WL_EVALUATED_MORE	 0x2 /* more hits than WL_RULE_HITS: later rules were not evaluated */
-#define WL_EVALUATED_HALF	 0x4 /* the payload was not searched completely */
-#define WL_EVALUATED_FOUND	 0x8 /* more patterns were found than fit in `pattern` */
+#define WL_EVALUATED_MORE   0x2 /* more hits than WL_RULE_HITS: later rules were not evaluated */
+#define WL_EVALUATED_HALF   0x4 /* the payload was not searched completely */
+#define WL_EVALUATED_FOUND  0x8 /* more patterns were found than fit in `pattern` */
 
 /* Result of an evaluation. */
 struct wl_evaluated {
@@ -332,7 +334,7 @@ struct wl_evaluated {
 	__u32 flags;			/* WL_EVALUATED_* */
 	__u32 hits;			/* wildcard rules */
 	__u32 pattern[WL_SEARCH_FOUND]; /* ids of patterns, in the order found; 0 after the last */
-	__u32 egress_devices;			/* bit per egress device: the packet is sent there */
+	__u32 egress_devices;		/* bit per egress device: the packet is sent there */
 	__u32 to;			/* of these, the one that it is redirected to; 0: not redirected */
 };
 
@@ -383,11 +385,11 @@ struct wl_rule_work {
 	struct wl_rule_facts facts;
 	struct wl_exact_value made;
 	struct wl_exact_key key;
-	__u32 acts; /* sampling selects the packet for the current rule */
-	__u64 live; /* words in which a wildcard rule may still be hit */
+	__u32 acts;  /* sampling selects the packet for the current rule */
+	__u64 live;  /* words in which a wildcard rule may still be hit */
 	__u64 pivot; /* words in which some clause's pivot is satisfied */
-	__u32 from; /* the first clause that remains to be evaluated */
-	__u32 rule; /* the current wildcard rule: its index in wl_rule_set.rule */
+	__u32 from;  /* the first clause that remains to be evaluated */
+	__u32 rule;  /* the current wildcard rule: its index in wl_rule_set.rule */
 	/* For the file that includes this one. */
 	__u32 at;	   /* offset of the chosen headers */
 	__u32 first_count; /* of the lane's counters */

@@ -80,7 +80,7 @@ typedef __UINT64_TYPE__ plugin_u64;
 /* Output of a plug-in beside its result. All fields are 0 at first. */
 struct plugin_answer {
 	plugin_u64 add[PLUGIN_MOST_COUNTERS]; /* added to its counters, whether it matches or not */
-	packet_u32 note_len; /* bytes of the note; larger values count as PLUGIN_NOTE */
+	packet_u32 note_len;		      /* bytes of the note; larger values count as PLUGIN_NOTE */
 	packet_u32 reserved;
 	packet_u8 note[PLUGIN_NOTE];
 } __attribute__((aligned(8)));

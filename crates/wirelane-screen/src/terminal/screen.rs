@@ -115,7 +115,7 @@ impl Screen {
             .and_then(|()| io::stdout().flush());
         if let Err(error) = taken {
             restore();
-            return Err(error.into());
+            return Err(error);
         }
         Ok(Screen(Mutex::new(Drawn { terminal: terminal_of, size, view: Box::new(Nothing) })))
     }
