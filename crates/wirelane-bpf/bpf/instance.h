@@ -31,7 +31,7 @@
  *   wl_rule_counts
  *                per group: the counters of each wildcard rule in each lane (inner map, written by the lane)
  *   wl_exact_rules  per group: exact-match rules                            (inner map, a hash table)
- *   wl_egress_devices     per group and lane: the devices that its rules send packets to, and how many were
+ *   wl_egress             per group and lane: the devices that its rules send packets to, and how many were
  * sent (devices written by its owner before it is active, counters by the lane) wl_batches   per CPU: the
  * start of the current batch       (clock.h) wl_lanes     per lane: the parsed current packet (used by the
  * lane only)

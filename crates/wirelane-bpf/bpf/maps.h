@@ -307,7 +307,7 @@ struct {
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, struct wl_egress_devices);
-} wl_egress_devices SEC(".maps");
+} wl_egress SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

@@ -38,7 +38,7 @@ static __always_inline void wl_send_later(struct wl_packet *packet, __u32 g)
 __noinline int wl_send_of(struct __sk_buff *skb, __u32 lane, __u32 g, __u32 egress_devices, __u32 refuse)
 {
 	__u32 key = g * wl_config.lanes + lane, e;
-	struct wl_egress_devices *of = bpf_map_lookup_elem(&wl_egress_devices, &key);
+	struct wl_egress_devices *of = bpf_map_lookup_elem(&wl_egress, &key);
 
 	if (!of)
 		return 0;

@@ -27,3 +27,14 @@ fn writers_have_cache_lines_of_their_own() {
     // write_group() copies it word by word.
     assert_eq!(size_of::<Group>() % 8, 0);
 }
+
+/// The kernel keeps 15 bytes of a map's name (BPF_OBJ_NAME_LEN), and processes find shared maps by their names.
+#[test]
+fn names_of_shared_maps_are_whole_in_the_kernel() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/bpf/maps.h");
+    let text = std::fs::read_to_string(path).expect("the header of maps");
+    let names: Vec<&str> =
+        text.lines().filter_map(|line| line.strip_prefix("} ")?.strip_suffix(" SEC(\".maps\");")).collect();
+    assert!(names.len() > 15, "{names:?}");
+    assert!(names.iter().all(|name| name.len() <= 15), "{names:?}");
+}

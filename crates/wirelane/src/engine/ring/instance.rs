@@ -284,7 +284,7 @@ fn join(device: &Device, program: u32, hook: Hook, hold: Hold) -> Result<Option<
         tallies: take("wl_tallies")?,
         rings: take("wl_rings")?,
         balances: take("wl_balances")?,
-        egress_devices: take("wl_egress_devices")?,
+        egress_devices: take("wl_egress")?,
         plugins: take("wl_plugins")?,
         data: take("wl_data")?,
         bells: take("wl_bells")?,
@@ -397,7 +397,7 @@ fn load_as(
     sized(open.maps.wl_tallies.set_max_entries((MAX_GROUPS * slots) as u32))?;
     sized(open.maps.wl_rings.set_max_entries((MAX_GROUPS * lanes * MAX_WORKERS) as u32))?;
     sized(open.maps.wl_balances.set_max_entries((MAX_GROUPS * lanes) as u32))?;
-    sized(open.maps.wl_egress_devices.set_max_entries((MAX_GROUPS * lanes) as u32))?;
+    sized(open.maps.wl_egress.set_max_entries((MAX_GROUPS * lanes) as u32))?;
     sized(open.maps.wl_plugins.set_max_entries((MAX_GROUPS * lanes) as u32))?;
     sized(open.maps.wl_lanes.set_max_entries(lanes as u32))?;
     sized(open.maps.wl_marks.set_max_entries(lanes as u32))?;
@@ -421,9 +421,7 @@ fn load_as(
         tracing::debug!("{}: {given} instructions given, {now} loaded", device.name);
     }
     // Some programs do not use these maps: bound to the program, they are found by processes that find the program.
-    for map in
-        [skel.maps.wl_owners.as_fd(), skel.maps.wl_programs.as_fd(), skel.maps.wl_egress_devices.as_fd()]
-    {
+    for map in [skel.maps.wl_owners.as_fd(), skel.maps.wl_programs.as_fd(), skel.maps.wl_egress.as_fd()] {
         attach::bind(program, map).map_err(|e| Error::kernel(doing("binding a map"), e))?;
     }
     let handle = |map| MapHandle::try_from(map).map_err(|e| Error::bpf(doing("keeping a map"), e));
@@ -433,7 +431,7 @@ fn load_as(
         tallies: handle(&skel.maps.wl_tallies)?,
         rings: handle(&skel.maps.wl_rings)?,
         balances: handle(&skel.maps.wl_balances)?,
-        egress_devices: handle(&skel.maps.wl_egress_devices)?,
+        egress_devices: handle(&skel.maps.wl_egress)?,
         plugins: handle(&skel.maps.wl_plugins)?,
         data: handle(&skel.maps.wl_data)?,
         bells: handle(&skel.maps.wl_bells)?,

@@ -157,7 +157,7 @@ pub(super) fn load(
         } else if own.starts_with("wl_") {
             let theirs = maps.iter().find(|map| map.name() == own.as_str()).ok_or_else(|| missing(&own))?;
             map.reuse_fd(theirs.as_fd()).map_err(|e| Error::bpf(doing("sharing the maps"), e))?;
-            if ["wl_owners", "wl_programs", "wl_egress_devices"].contains(&own.as_str()) {
+            if ["wl_owners", "wl_programs", "wl_egress"].contains(&own.as_str()) {
                 unused.push(theirs);
             }
         }
