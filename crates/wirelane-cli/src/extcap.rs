@@ -159,7 +159,7 @@ fn capture(args: &Args, name: &str, fifo: &PathBuf) -> Result<()> {
     }
     // Wireshark shows everything on standard error as a failure, so advice is disabled.
     if std::env::var_os("WIRELANE_LOG").is_none() {
-        command.env("WIRELANE_LOG", "warn,wirelane::advice=off");
+        command.env("WIRELANE_LOG", "warn,wirelane_monitor::advice=off");
     }
     Err(command.stdout(pipe).exec()).context("starting 'wirelane record'")
 }

@@ -156,8 +156,8 @@ impl Client {
     /// # Errors
     /// [`Error::Control`].
     pub fn exact(&mut self, from: Position) -> Result<(Vec<ExactLine>, Option<Position>)> {
-        match self.ask(Ask::ExactValue { from })? {
-            Answer::ExactValue { rules, next } => Ok((rules, next)),
+        match self.ask(Ask::Exact { from })? {
+            Answer::Exact { rules, next } => Ok((rules, next)),
             other => Err(self.odd(&other)),
         }
     }

@@ -45,7 +45,7 @@ pub(super) enum Ask {
     /// Query the counters of the rules.
     Stats,
     /// Query a page of exact-match rules from this position on.
-    ExactValue { from: Position },
+    Exact { from: Position },
     /// Application-defined request to the capturing program.
     Program(serde_json::Value),
 }
@@ -71,7 +71,7 @@ pub(super) enum Answer {
     Status(Status),
     Changed(Changed),
     Stats(Box<RuleStats>),
-    ExactValue {
+    Exact {
         rules: Vec<ExactLine>,
         next: Option<Position>,
     },
@@ -154,7 +154,7 @@ mod tests {
             Ask::Remove { ids: vec![7, u32::MAX], exact: vec![ExactFields::default()] },
             Ask::Flush { all: true },
             Ask::Stats,
-            Ask::ExactValue { from: Position { device: 3, at: Some(9) } },
+            Ask::Exact { from: Position { device: 3, at: Some(9) } },
             Ask::Program(serde_json::json!({"set": ["interval=5s"]})),
         ];
         for ask in asks {

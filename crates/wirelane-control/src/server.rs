@@ -122,8 +122,9 @@ fn answer(ask: Ask, rules: &dyn Rules, status: &Status) -> Answer {
         Ask::Remove { ids, exact } => rules.remove(&ids, &exact).map(Answer::Changed),
         Ask::Flush { all } => rules.flush(all).map(Answer::Changed),
         Ask::Stats => rules.stats().map(|stats| Answer::Stats(Box::new(stats))),
-        Ask::ExactValue { from } => rules.exact((from.device, from.at)).map(|(rules, next)| {
-            Answer::ExactValue { rules, next: next.map(|(device, at)| Position { device, at }) }
+        Ask::Exact { from } => rules.exact((from.device, from.at)).map(|(rules, next)| Answer::Exact {
+            rules,
+            next: next.map(|(device, at)| Position { device, at }),
         }),
         Ask::Program(_) => return Answer::Refused("this socket is for the capture's rules".into()),
     };

@@ -31,8 +31,7 @@ fn writers_have_cache_lines_of_their_own() {
 /// The kernel keeps 15 bytes of a map's name (BPF_OBJ_NAME_LEN), and processes find shared maps by their names.
 #[test]
 fn names_of_shared_maps_are_whole_in_the_kernel() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/bpf/maps.h");
-    let text = std::fs::read_to_string(path).expect("the header of maps");
+    let text = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/bpf/maps.h"));
     let names: Vec<&str> =
         text.lines().filter_map(|line| line.strip_prefix("} ")?.strip_suffix(" SEC(\".maps\");")).collect();
     assert!(names.len() > 15, "{names:?}");

@@ -117,13 +117,14 @@ impl AlarmOutput {
     }
 }
 
-/// Sends a datagram. ICMP reports a refused datagram with the next call, which sends nothing then: that call is repeated.
+/// Sends a datagram. ICMP reports a refused datagram with the next call, which sends nothing then: that call is repeated,
+/// and its error stands for the datagram before.
 fn datagram(send: impl Fn() -> io::Result<usize>) -> io::Result<()> {
-    match send() {
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => send(),
-        sent => sent,
+    let sent = send();
+    if sent.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
+        send()?;
     }
-    .map(drop)
+    sent.map(drop)
 }
 
 fn file(path: &Path, owner: Option<(u32, u32)>) -> std::result::Result<AppendFile, String> {
@@ -253,7 +254,8 @@ mod tests {
         datagram(|| socket.send(b"lost")).unwrap();
         // The loopback device answers before the call returns.
         let receiver = UdpSocket::bind(address).unwrap();
-        datagram(|| socket.send(b"next")).unwrap();
+        let before = datagram(|| socket.send(b"next")).unwrap_err();
+        assert_eq!(before.kind(), io::ErrorKind::ConnectionRefused);
         let mut bytes = [0; 16];
         receiver.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
         let length = receiver.recv(&mut bytes).unwrap();

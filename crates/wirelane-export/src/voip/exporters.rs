@@ -106,7 +106,7 @@ pub struct OutputCounts {
     /// Lines, or messages: with HEP one for each SIP message, and one for each stream; with IPFIX one for many streams.
     /// Over UDP: messages accepted by the network.
     pub messages: u64,
-    /// Calls and streams beyond the output's write limit. Always 0 for HEP, which has its own rate.
+    /// Calls and streams beyond the output's write limit; for HEP, messages.
     pub suppressed: u64,
     /// Calls and streams that were given up; for IPFIX, streams.
     pub unsent: u64,

@@ -192,6 +192,7 @@ fn the_commands_of_the_guide_work() {
     let [taking] =
         commands.iter().enumerate().filter(takes).map(start).collect::<Vec<_>>().try_into().ok().unwrap();
     send(&lab, SENT, &PACKETS).unwrap();
+    std::thread::sleep(Duration::from_millis(1500));
     let file = taking.folder.join("mirror.pcap");
     let taken = taking.end().finished;
     assert_eq!(number_before(&taken.stderr, " packets captured"), SENT, "{taken:?}");
