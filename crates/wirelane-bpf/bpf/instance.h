@@ -51,9 +51,9 @@
 #include "../include/wirelane/plugin.h"
 #include "../include/wirelane/steer.h"
 
-/* Incremented with every change of a layout or a meaning in this file: instances of two versions do not
- * mix. */
-#define WL_INTERFACE_VERSION 15
+/* Incremented with every change of a layout or a meaning in this file, or of the name of a shared map:
+ * instances of two versions do not mix. */
+#define WL_INTERFACE_VERSION 16
 
 #define WL_MAX_GROUPS	     16
 #define WL_MAX_WORKERS	     64	 /* of one group */
@@ -160,9 +160,9 @@ struct wl_tally {
 	__u64 seen_bytes; /* wire bytes */
 	__u64 turn;	  /* of round-robin steering */
 	__u64 blocked;	  /* of `filtered`: packets that another group's rules have dropped (wide.h) */
-	__u64
-	    offloaded; /* of `absorbed`: what became flows in the lane (flows.h), or was left out by sampling;
-		     or what has been skipped of HTTP (http.h); or was added to RTP streams (streams.h) */
+	/* Of `absorbed`: packets that became flows in the lane (flows.h), were left out by sampling, were
+	 * skipped as HTTP (http.h), or were added to RTP streams (streams.h). */
+	__u64 offloaded;
 	__u64 offloaded_bytes; /* their wire bytes */
 	__u64 aggregates; /* GRO and GSO packets among `seen`, each of which counts as its packets on the wire
 			   */

@@ -7,8 +7,7 @@
  * chunks, the end of the connection; RFC 9112, 6.3), and the sizes of chunks. A run is the range between two
  * places where something has to be read: a body, or the rest of one chunk.
  *
- *	OPEN -> HEAD -> [PROBE] -> RUN -> OPEN                       Content-Length; without end: up to the
- *FIN
+ *	OPEN -> HEAD -> [PROBE] -> RUN -> OPEN                       Content-Length, or up to the FIN
  *	             -> SIZE -> EXTENSION -> RUN -> DATA_END -> SIZE chunks
  *	                                  -> TRAILER -> OPEN
  *	ADRIFT: no HTTP has been seen; a segment that begins with a head is looked at

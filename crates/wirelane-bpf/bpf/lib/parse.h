@@ -7,10 +7,10 @@
  * transport.h, tunnel.h and tunnel_udp.h; the tables of next headers in next.h; all memory accesses in
  * cursor.h; the link types of files only in file_link.h.
  *
- *	link -> [VLAN | tag | MPLS | PPPoE | PPP | LLC]* -> IPv4 | IPv6 -> [extension]* -> TCP | UDP | ... ->
- *END ^                                                   ^                            | | `------- IP in IP,
- *GRE, GTP-U, L2TP, ...
- *	  `-------- GRE (bridging), VXLAN, Geneve, ERSPAN, ... -----------------------------'
+ *	link -> [VLAN | tag | MPLS | PPPoE | PPP | LLC]* -> IPv4 | IPv6 -> [extension]* -> TCP | UDP | ...
+ *	 ^                                                   ^               |  |
+ *	 |                                                   `- IP in IP, GRE, GTP-U, L2TP, ... from here
+ *	 `---------- GRE (bridging), VXLAN, Geneve, ERSPAN, ... --------------'  and from UDP
  *
  * docs/reference/protocols.md lists the protocols that are parsed, and those that are not.
  *

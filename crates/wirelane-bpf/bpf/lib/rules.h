@@ -179,14 +179,13 @@ struct wl_rule_class {
 
 /* Verdict of a rule on a packet. */
 enum wl_rule_verdict {
-	WL_VERDICT_NONE = 0,   /* none: later rules, or the default, decide */
-	WL_VERDICT_PASS = 1,   /* delivered */
-	WL_VERDICT_DROP = 2,   /* `filtered` in the ledger */
-	WL_VERDICT_ABSORB = 3, /* counted by the rule only: `absorbed` in the ledger */
-	WL_VERDICT_DIGEST = 4, /* delivered as a record of kind WL_RECORD_DIGEST */
-	WL_VERDICT_REDIRECT =
-	    5,		       /* sent to the egress device `to`, not to the host: `absorbed` in the ledger */
-	WL_VERDICT_PLUGIN = 6, /* the verdict of the first matching plug-in of wl_rule.plugin */
+	WL_VERDICT_NONE = 0,	 /* none: later rules, or the default, decide */
+	WL_VERDICT_PASS = 1,	 /* delivered */
+	WL_VERDICT_DROP = 2,	 /* `filtered` in the ledger */
+	WL_VERDICT_ABSORB = 3,	 /* counted by the rule only: `absorbed` in the ledger */
+	WL_VERDICT_DIGEST = 4,	 /* delivered as a record of kind WL_RECORD_DIGEST */
+	WL_VERDICT_REDIRECT = 5, /* sent to the device `to`, not to the host: `absorbed` in the ledger */
+	WL_VERDICT_PLUGIN = 6,	 /* the verdict of the first matching plug-in of wl_rule.plugin */
 	WL_VERDICT_MEASURE = 7,	 /* added to its RTP stream where that is measured in the kernel
 				    (streams.h): `absorbed` in the ledger; else delivered */
 	WL_VERDICT_SEARCH = 256, /* nothing yet: the payload has to be searched first, and plug-ins asked

@@ -68,7 +68,7 @@ pub fn assert_same(user: &Path, of_user: &Value, kernel: &Path, of_kernel: &Valu
     }
     assert_eq!(of_kernel["marks"], of_user["marks"]);
     println!(
-        "--analysis kernel: {} lines are the same; {up} of {} packets came up",
+        "--analysis kernel: {} lines are the same; {up} of {} packets were delivered",
         user.len(),
         up + offloaded
     );

@@ -40,7 +40,7 @@ fn bytes<T>(of: &T) -> &[u8] {
 /// The rule in these bytes.
 fn rule(bytes: &[u8]) -> Option<ExactValue> {
     (bytes.len() == size_of::<ExactValue>()).then(|| {
-        // SAFETY: as long as a ExactValue, which is plain integers: every pattern of bits is one.
+        // SAFETY: as long as an ExactValue, which is plain integers: every pattern of bits is one.
         unsafe { bytes.as_ptr().cast::<ExactValue>().read_unaligned() }
     })
 }
