@@ -80,7 +80,7 @@ impl Handler for Counter {
 
 /// Runs the command.
 pub fn run(mut args: Args) -> Result<()> {
-    args.source.any_order = true;
+    (args.source.any_order, args.source.headers_only) = (true, true);
     let capture =
         args.source.open(&args.source.expression()?, args.workers, args.steering, args.balance, None)?;
     let mut reporter = Report::new(args.source.json, capture.engine(), Stream::Stdout);

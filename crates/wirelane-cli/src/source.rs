@@ -113,6 +113,10 @@ pub struct SourceArgs {
     #[command(flatten)]
     pub ruled: RuleArgs,
 
+    /// Whether the command reads headers only, and no more of a packet has to be copied.
+    #[arg(skip)]
+    pub headers_only: bool,
+
     /// Flows that are made in the kernel, if the command requests that.
     #[arg(skip)]
     pub kernel_flows: Option<KernelFlows>,
@@ -312,6 +316,7 @@ impl SourceArgs {
                 ZeroCopyArg::Require => ZeroCopy::Require,
             })
             .snap_len(self.snap_length)
+            .headers_only(self.headers_only)
             .ring_size(ring_size)
             .workers(workers)
             .steering(match steering {

@@ -36,6 +36,16 @@ impl Builder {
         self
     }
 
+    /// The application reads the headers of packets and the first bytes of their payload, and no more: engine `ring`
+    /// copies at most 6,400 bytes of a packet, whatever the snap length. Headers are parsed no further than that, so only
+    /// aggregates (GRO, GSO) of up to 64 KiB are affected, whose copies would cost the host a large part of its
+    /// throughput. Default: no.
+    #[must_use]
+    pub fn headers_only(mut self, headers_only: bool) -> Builder {
+        self.0.headers_only = headers_only;
+        self
+    }
+
     /// Bytes of each ring (one per lane and worker), rounded up to a power of two of MiB. Default: 4 MiB, less
     /// where there are so many rings that they would take more than 256 MiB together.
     #[must_use]

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use wirelane_bpf::instance::{MAX_SNAP, MAX_WORKERS};
+use wirelane_bpf::native::MAX_OFFSET;
 use wirelane_bpf::rules::MAX_PLUGINS;
 
 use crate::active_rules::RulesCapacity;
@@ -27,6 +28,9 @@ pub use wirelane_afxdp::ZeroCopy;
 
 /// Bytes of a ring where no size is requested.
 pub const DEFAULT_RING_SIZE: usize = 4 << 20;
+/// Bytes of a packet that contain all headers that are parsed, and the beginning of the payload, which names the
+/// application protocol (`WL_APPLICATION_WINDOW`). The longest header has 2,048 bytes (RFC 8200, section 4).
+const HEADERS: usize = MAX_OFFSET + 1 + 2048 + 256;
 /// Maximum memory of all rings together where no ring size is requested.
 const DEFAULT_MEMORY: usize = 256 << 20;
 /// Nanoseconds that a plug-in may take on average: the time of some thousand instructions.
@@ -37,6 +41,8 @@ const PLUGIN_BUDGET: u32 = 5000;
 pub(crate) struct Settings {
     pub(crate) selectors: Vec<Selector>,
     pub(crate) snap_len: usize,
+    /// Whether the application needs no more than [`HEADERS`] bytes of a packet.
+    pub(crate) headers_only: bool,
     /// 0: derived from [`DEFAULT_RING_SIZE`] and [`DEFAULT_MEMORY`].
     pub(crate) ring_size: usize,
     pub(crate) workers: usize,
@@ -100,6 +106,7 @@ impl Settings {
         Settings {
             selectors,
             snap_len: MAX_SNAP,
+            headers_only: false,
             ring_size: 0,
             workers: 1,
             cores: Vec::new(),
@@ -239,6 +246,11 @@ impl Settings {
         Ok(self.rules.as_ref().map_or(Ok(()), |rules| rules.check_plugins(&names))?)
     }
 
+    /// Maximum bytes of a packet that engine `ring` copies.
+    pub(crate) fn bytes_of_a_packet(&self) -> usize {
+        if self.headers_only { self.snap_len.min(HEADERS) } else { self.snap_len }
+    }
+
     /// Bytes of each ring, given the number of rings.
     pub(crate) fn bytes_per_ring(&self, rings: usize) -> usize {
         match self.ring_size {
@@ -323,5 +335,44 @@ impl Settings {
     /// The core of a worker; `None`: not pinned.
     pub(crate) fn core_of(&self, worker: usize) -> Option<usize> {
         (!self.cores.is_empty()).then(|| self.cores[worker % self.cores.len()])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use wirelane_bpf::layout::{LinkType, flags};
+    use wirelane_bpf::native::parse;
+
+    use super::*;
+
+    /// IPv6 with destination options headers of these lengths in bytes, TCP, and 8,000 bytes of payload.
+    fn deep(options: &[usize]) -> Vec<u8> {
+        let mut packet = vec![2; 12];
+        packet.extend([0x86, 0xdd, 0x60, 0, 0, 0]);
+        let length = options.iter().sum::<usize>() + 20 + 8000;
+        packet.extend((length as u16).to_be_bytes());
+        packet.extend([if options.is_empty() { 6 } else { 60 }, 64]);
+        packet.extend([0xfd; 32]);
+        for (at, bytes) in options.iter().enumerate() {
+            let next = if at + 1 == options.len() { 6 } else { 60 };
+            packet.extend([next, (bytes / 8 - 1) as u8]);
+            packet.resize(packet.len() + bytes - 2, 1);
+        }
+        packet.extend([0, 80, 31, 64, 0, 0, 0, 1, 0, 0, 0, 2, 0x50, 0x18, 1, 0, 0, 0, 0, 0]);
+        packet.resize(packet.len() + 8000, b'x');
+        packet
+    }
+
+    #[test]
+    fn the_bytes_for_headers_hold_all_headers_that_are_parsed() {
+        let chains: [&[usize]; 6] =
+            [&[], &[2048], &[2048, 1984], &[2048, 2048], &[2048, 1984, 2048], &[2048, 1992, 2048, 2048]];
+        for options in chains {
+            let packet = deep(options);
+            let [whole, cut] =
+                [&packet[..], &packet[..HEADERS]].map(|data| parse(LinkType::Ethernet, data, false));
+            assert_eq!((whole.outer, whole.flags), (cut.outer, cut.flags), "{options:?}");
+        }
+        assert_ne!(parse(LinkType::Ethernet, &deep(&[2048, 1984])[..4090], false).flags & flags::CUT, 0);
     }
 }

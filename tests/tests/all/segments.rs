@@ -3,9 +3,11 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
 
 use serde_json::Value;
-use wirelane_tests::numbers::{LIMIT, capture, column};
+use wirelane::{Builder, HookChoice, Selector};
+use wirelane_tests::numbers::{LIMIT, capture, column, drain};
 use wirelane_tests::{Lab, LabOptions, require_root};
 
 const PORT: u16 = 7000;
@@ -102,4 +104,36 @@ fn segments_are_counted_as_the_sender_counts_them() {
     for by in [["--hook", "tc"], ["--hook", "native"], ["--engine", "packet"]] {
         check(&Lab::with(&LabOptions { offloads: true, ..LabOptions::default() }).unwrap(), &by);
     }
+}
+
+/// `count` and `flows` read headers only: no more than that is copied of an aggregate, and other packets are whole.
+#[test]
+fn headers_only_cuts_aggregates_and_no_other_packet() {
+    if !require_root("headers_only_cuts_aggregates_and_no_other_packet") {
+        return;
+    }
+    let lab = Lab::with(&LabOptions { offloads: true, ..LabOptions::default() }).unwrap();
+    let end = lab.receiver();
+    let mut capture = lab
+        .enter(&end.namespace, || {
+            Builder::new(Selector::parse_list(&end.device).unwrap())
+                .hook(HookChoice::Tc)
+                .filter("tcp")
+                .ring_size(64 << 20)
+                .headers_only(true)
+                .open()
+        })
+        .unwrap()
+        .unwrap();
+    let mut worker = capture.workers().remove(0);
+    talk(&lab);
+    let mut cut = 0;
+    drain(&mut worker, Duration::from_millis(300), |record| {
+        let (captured, sent) = (record.data().len(), record.wire_len() as usize);
+        assert_eq!(captured, sent.min(6400));
+        assert_eq!(record.headers().and_then(|headers| headers.protocol), Some(6));
+        cut += usize::from(captured < sent);
+    })
+    .unwrap();
+    assert!(cut > 100, "only {cut} aggregates");
 }

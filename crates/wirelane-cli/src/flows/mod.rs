@@ -262,6 +262,7 @@ pub fn run(mut args: Args) -> Result<()> {
     let live = args.source.read.is_none();
     let targets = args.export.iter().map(|text| Target::parse(text)).collect::<Result<Vec<_>, _>>();
     let targets = targets.map_err(|error| wrong_target(&error))?;
+    args.source.headers_only = true;
     args.source.rights.tcp_ports = targets.iter().flat_map(Target::tcp_ports).collect();
     let settings = ExportSettings {
         sampling: args.sampling,

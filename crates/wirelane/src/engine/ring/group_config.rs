@@ -103,7 +103,7 @@ impl GroupConfig {
                 &selected.device.name,
             )?,
             queues,
-            snap_len: settings.snap_len as u32,
+            snap_len: settings.bytes_of_a_packet() as u32,
             workers: settings.workers,
             ring_size,
             steering: match settings.steering_program {

@@ -38,8 +38,10 @@ const MOST_SPINS: u32 = 1 << 9;
 /// A longer spin was interrupted by another thread that needed the core; if packets came meanwhile, that was the lane,
 /// and spinning keeps it from working.
 const LONGEST_SPIN: Duration = Duration::from_micros(100);
-/// Longest sleep while records are held back, which become due without a bell.
-const LONGEST_HELD_SLEEP: Duration = Duration::from_millis(1);
+/// Longest sleep while records are held back, which become due without a bell. In a steady trickle some always are, so
+/// this decides how often the worker takes a core from the host: 200 times a second delay fewer than 1 % of the requests
+/// of a server that answers more than 20,000 a second.
+const LONGEST_HELD_SLEEP: Duration = LONGEST_SLEEP;
 /// Sleep while records are held back from a reader that wants each record at once.
 const NAP: Duration = Duration::from_micros(100);
 /// Most bytes of one batch: bounds how long the lane waits for memory that has been read.
