@@ -7,7 +7,7 @@
 //! publication); the time-out bounds how long the last packets of a burst can wait.
 //!
 //! Ringing is work for the lane, and in a virtual machine, where an interrupt from core to core goes through the
-//! hypervisor, some 30 us of it. So the bells of a capture ring about a thousand times a second at most, whatever the
+//! hypervisor, some 30 us of it. So the bells of a capture ring about 200 times a second at most, whatever the
 //! number of its workers, and in steady traffic not at all: the watermark grows until the time-out comes first, and
 //! stays while each sleep brings something to read; the time-out grows while sleeps bring little.
 
@@ -56,7 +56,7 @@ const TOO_HIGH: u64 = 16;
 /// Sleeps grow longer while they bring less than this part (one n-th) of the highest watermark.
 const LITTLE: u64 = 8;
 /// Bells in shorter succession than this times the number of workers raise the watermark.
-const BETWEEN_BELLS: Duration = Duration::from_millis(1);
+const BETWEEN_BELLS: Duration = LONGEST_SLEEP;
 /// A ring that has published nothing is still peeked at once per this many rounds while others are busy.
 const PEEK_EVERY: u32 = 16;
 
