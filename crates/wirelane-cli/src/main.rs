@@ -9,6 +9,7 @@ mod http;
 mod instance;
 mod man;
 mod metrics;
+mod monitor;
 mod outputs;
 mod packets;
 #[cfg(test)]
@@ -40,10 +41,12 @@ use wirelane::escape::printable_lines;
 #[command(name = "wirelane", version, arg_required_else_help = true, after_help = HELP)]
 enum Command {
     Devices(devices::Args),
+    Check(monitor::CheckArgs),
     Count(Box<count::Args>),
     Flows(Box<flows::Args>),
     Groups(groups::Args),
     Http(Box<http::Args>),
+    Monitor(monitor::Args),
     Packets(Box<packets::Args>),
     Probe(Box<probe::Args>),
     #[command(hide = true)]
@@ -97,15 +100,17 @@ fn main() -> ExitCode {
     // Usage errors exit 2 (clap's own).
     let result = match Command::parse() {
         Command::Devices(args) => devices::run(&args),
+        Command::Check(args) => monitor::check(&args),
         Command::Count(args) => count::run(*args),
         Command::Flows(args) => flows::run(*args),
         Command::Groups(args) => groups::run(&args),
         Command::Http(args) => http::run(*args),
+        Command::Monitor(args) => monitor::run(&args),
         Command::Packets(args) => packets::run(&args),
         Command::Probe(args) => probe::run(*args),
         Command::ProbeHelper { config } => wirelane_monitor::probe::helper::run_helper(config.as_deref()),
         Command::Query(args) => query::run(&args),
-        Command::Record(args) => record::run(&args),
+        Command::Record(args) => record::run(*args),
         Command::Report(args) => report_command::run(&args),
         Command::PostRotateHelper { jobs, command } => {
             wirelane_monitor::record::post_rotate::run_helper(jobs, &command)
@@ -148,6 +153,7 @@ fn is_usage(error: &anyhow::Error) -> bool {
     library.is_some_and(wirelane::Error::is_usage)
         || error.downcast_ref().is_some_and(wirelane_send::Error::is_usage)
         || error.is::<wirelane::filter::Error>()
+        || error.is::<monitor::site::Mistakes>()
         || matches!(error.downcast_ref(), Some(wirelane::tune::Error::BadOption { .. }))
         || matches!(error.downcast_ref(), Some(wirelane::rules::Error::BadOption { .. }))
         || matches!(error.downcast_ref(), Some(device::Error::BadSelector { .. }))
@@ -196,6 +202,8 @@ mod tests {
             flows::HELP,
             groups::HELP,
             http::HELP,
+            monitor::HELP,
+            monitor::CHECK_HELP,
             packets::HELP,
             probe::HELP,
             probe::set::SET_HELP,

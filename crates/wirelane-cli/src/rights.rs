@@ -48,6 +48,14 @@ pub struct RightsArgs {
 }
 
 impl RightsArgs {
+    /// Adds what another analysis of the same capture needs.
+    pub fn include(&mut self, other: &mut RightsArgs) {
+        self.tcp_ports.append(&mut other.tcp_ports);
+        self.logs.append(&mut other.logs);
+        self.trees.append(&mut other.trees);
+        self.serves |= other.serves;
+    }
+
     /// The TCP ports that exports connect to, and the files that they open again, to be added to.
     pub fn exports(&mut self) -> (&mut Vec<u16>, &mut Vec<PathBuf>) {
         (&mut self.tcp_ports, &mut self.logs)

@@ -201,6 +201,13 @@ impl SourceArgs {
             && self.ruled.rules.is_none()
     }
 
+    /// Adds what another analysis of the same capture needs.
+    pub fn include(&mut self, other: &mut SourceArgs) {
+        self.rights.include(&mut other.rights);
+        self.headers_only &= other.headers_only;
+        self.any_order &= other.any_order;
+    }
+
     /// When the run reports and ends.
     pub fn limits(&self) -> Limits {
         let expected = || Expected { exclusive: self.exclusive, conversations: self.expects_conversations() };

@@ -5,6 +5,7 @@
 //!           ledger  -> Reporter -> report -> out                    `-> logs, exports, store, out
 //! ```
 pub mod advice;
+pub mod analysis;
 pub mod flows;
 pub mod http;
 pub mod out;

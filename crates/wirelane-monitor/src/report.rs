@@ -59,6 +59,22 @@ struct Object<'a> {
     /// Bytes of the input file per second, over `duration_s`.
     #[serde(skip_serializing_if = "Option::is_none")]
     file_bytes_per_s: Option<f64>,
+    /// Totals of each analysis, where several share the capture.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    analyses: Option<Analyses<'a>>,
+}
+
+/// Totals of the analyses that share a capture.
+#[derive(Serialize)]
+struct Analyses<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    record: Option<Recorded>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    flows: Option<&'a FlowsReport>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    http: Option<&'a HttpReport>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    voip: Option<&'a VoipReport>,
 }
 
 /// Results of a recording.
@@ -106,6 +122,10 @@ pub struct Report {
     http: Option<HttpReport>,
     voip: Option<VoipReport>,
     probe: Option<ProbeReport>,
+    /// Printed after the results of a recording, if those are text.
+    closing: String,
+    /// Whether several analyses share the capture.
+    by_analysis: bool,
 }
 
 impl Report {
@@ -124,7 +144,16 @@ impl Report {
             http: None,
             voip: None,
             probe: None,
+            closing: String::new(),
+            by_analysis: false,
         }
+    }
+
+    /// Reports each analysis under its name, since several share the capture.
+    #[must_use]
+    pub fn by_analysis(mut self) -> Report {
+        self.by_analysis = true;
+        self
     }
 
     /// Sets the final counts of the rules, to be shown with the last ledger.
@@ -152,6 +181,11 @@ impl Report {
         self.probe = Some(probe);
     }
 
+    /// Adds a line after the results of a recording, if those are printed as text.
+    pub fn closing(&mut self, line: &str) {
+        self.closing += line;
+    }
+
     /// Sets the results of the recording so far, to be shown with the next ledger.
     pub fn recorded(&mut self, recorded: Recorded) {
         self.recorded = Some(recorded);
@@ -164,12 +198,24 @@ impl Report {
         } else {
             let recorded = self.recorded.map(|recorded| recorded_text(&recorded, elapsed));
             let rules = self.rules.as_ref().map(crate::rules::most_hit).unwrap_or_default();
-            let flows = self.flows.as_ref().map(FlowsReport::text).unwrap_or_default();
-            let http = self.http.as_ref().map(HttpReport::text).unwrap_or_default();
-            let voip = self.voip.as_ref().map(VoipReport::text).unwrap_or_default();
-            let probe = self.probe.as_ref().map(ProbeReport::text).unwrap_or_default();
-            let ledger = ledger_text(ledger, elapsed, self.engine);
-            self.say(&(rules + &ledger + &recorded.unwrap_or_default() + &flows + &http + &voip + &probe))
+            let parts = [
+                ("record", recorded),
+                ("flows", self.flows.as_ref().map(FlowsReport::text)),
+                ("http", self.http.as_ref().map(HttpReport::text)),
+                ("voip", self.voip.as_ref().map(VoipReport::text)),
+                ("probe", self.probe.as_ref().map(ProbeReport::text)),
+            ];
+            let mut text = rules + &ledger_text(ledger, elapsed, self.engine);
+            for (name, part) in parts {
+                if let Some(part) = part {
+                    text += &if self.by_analysis { format!("\n[{name}]\n") } else { String::new() };
+                    text += &part;
+                }
+                if name == "record" {
+                    text += &self.closing;
+                }
+            }
+            self.say(&text)
         }
     }
 
@@ -204,6 +250,13 @@ impl Report {
             );
         let engine = self.engine;
         let rule_stats = self.rules.as_ref().filter(|_| r#final);
+        let (alone, end) = (!self.by_analysis, r#final);
+        let analyses = Analyses {
+            record: recorded,
+            flows: self.flows.as_ref().filter(|_| end),
+            http: self.http.as_ref().filter(|_| end),
+            voip: self.voip.as_ref().filter(|_| end),
+        };
         self.json_line(&Object {
             r#final,
             engine,
@@ -211,13 +264,14 @@ impl Report {
             pps,
             bps,
             ledger,
-            recorded,
+            recorded: recorded.filter(|_| alone),
             rule_stats,
-            flows: self.flows.as_ref().filter(|_| r#final),
-            http: self.http.as_ref().filter(|_| r#final),
-            voip: self.voip.as_ref().filter(|_| r#final),
-            probe: self.probe.as_ref().filter(|_| r#final),
+            flows: analyses.flows.filter(|_| alone),
+            http: analyses.http.filter(|_| alone),
+            voip: analyses.voip.filter(|_| alone),
+            probe: self.probe.as_ref().filter(|_| end),
             file_bytes_per_s,
+            analyses: self.by_analysis.then_some(analyses),
         })
     }
 }

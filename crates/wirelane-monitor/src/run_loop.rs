@@ -32,6 +32,13 @@ pub struct Outcome {
     pub failure: Option<anyhow::Error>,
 }
 
+impl Outcome {
+    /// Adds a failure, unless there is one.
+    pub fn fail(&mut self, failure: Option<anyhow::Error>) {
+        self.failure = self.failure.take().or(failure);
+    }
+}
+
 /// When a run reports and ends.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {

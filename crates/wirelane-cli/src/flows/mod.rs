@@ -2,27 +2,25 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, ensure};
-use wirelane::{Capture, Device, Error, KernelFlows, Ledger, Selector};
+use wirelane::{Device, Error, KernelFlows, Selector};
 use wirelane_analysis::flows::{CacheSettings, FlowRecord, LEAST_MEMORY, Timeouts};
 use wirelane_export::OutputOptions;
-use wirelane_export::flows::{ExportSettings, Exporters, Naming, Target};
+use wirelane_export::flows::{ExportSettings, Exporters, Target};
+use wirelane_export::pipeline::flows::FlowSettings;
 
 use crate::outputs::LimitArgs;
 use crate::outputs::StoreArgs;
 use crate::source::{self, BalanceArg, SourceArgs, SteeringArg};
-use wirelane_monitor::flows::report::FlowsReport;
+use wirelane_monitor::analysis::{self, RowReporter};
+use wirelane_monitor::flows::analysis::{FlowAnalysis, Outputs};
+use wirelane_monitor::flows::show::Show;
 use wirelane_monitor::report::{Report, Stream};
-use wirelane_monitor::run_loop::{self, Reporter};
-use wirelane_monitor::shares::{Outputs, Shares};
+use wirelane_monitor::shares::{self, Shares};
 use wirelane_monitor::store::Store;
-
-use wirelane_export::pipeline::flows::{FlowSettings, FlowWorker, SharedTotals};
-use wirelane_monitor::flows::show::{Show, Shown};
-use wirelane_screen::flows::{Shared, Top, Watcher};
+use wirelane_screen::flows::Shared;
 
 /// Heading of the help.
 const FLOWS: &str = "Flows";
@@ -38,7 +36,7 @@ const EXPORT: &str = "Export";
 #[command(after_long_help = HELP)]
 pub struct Args {
     #[command(flatten)]
-    source: SourceArgs,
+    pub source: SourceArgs,
 
     /// Worker threads, which read the rings, each with its own flows, 1 to 64
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = source::CAPTURE)]
@@ -189,14 +187,12 @@ Examples:
 Exit status: 0 done (also after Ctrl-C), 1 failed or a file could not be
 written, 2 wrong usage. A collector that is away does not change it.";
 
-/// Maximum batches of flows in the channel from the workers to the exports.
-const UNDER_WAY: usize = 4;
-
 impl Args {
     /// Memory and write limits of the flows and of each output.
     fn shares(&self) -> Shares {
         let prints = !self.quiet && !self.top;
-        let outputs = Outputs { files: self.export.len(), prints, stores: self.store.folder.is_some() };
+        let outputs =
+            shares::Outputs { files: self.export.len(), prints, stores: self.store.folder.is_some() };
         Shares::of((self.memory as usize) << 20, self.source.read.is_none(), self.limit.output_rate, outputs)
     }
 
@@ -244,51 +240,84 @@ impl Args {
     }
 }
 
+impl Args {
+    /// Whether packets are analysed in the kernel.
+    pub fn is_offloaded(&self) -> bool {
+        self.cache == CacheArg::Kernel
+    }
+
+    /// Checks the values that name outputs.
+    pub fn check(&self) -> Result<()> {
+        self.targets().map(|_| ())
+    }
+
+    /// The values of --export.
+    fn targets(&self) -> Result<Vec<Target>> {
+        let targets = self.export.iter().map(|text| Target::parse(text)).collect::<Result<Vec<_>, _>>();
+        targets.map_err(|error| wrong_target(&error))
+    }
+
+    /// Opens the outputs, before privileges are dropped: no other files or sockets can be opened later.
+    pub fn prepare(&mut self) -> Result<FlowAnalysis> {
+        if matches!(self.steering, SteeringArg::RoundRobin | SteeringArg::Copy) {
+            let reason = "this would spread a flow's packets over workers, or count them several times; 'flow' keeps them together";
+            return Err(wrong("--steering", reason));
+        }
+        if self.top {
+            if !wirelane_screen::terminal::is_terminal() {
+                let reason = "standard output is not a terminal: leave the option out, or use --json";
+                return Err(wrong("--top", reason));
+            }
+            self.source.rights.terminal = true;
+        }
+        let shares = self.shares();
+        let cache = self.cache_settings(shares.analysis)?;
+        let live = self.source.read.is_none();
+        let targets = self.targets()?;
+        self.source.headers_only = true;
+        self.source.rights.tcp_ports.extend(targets.iter().flat_map(Target::tcp_ports));
+        let settings = ExportSettings {
+            sampling: self.sampling,
+            biflow: self.biflow,
+            inner: self.source.inner,
+            refresh: self.template_refresh,
+            rate: self.export_rate,
+            wait: self.export_wait,
+            backlog: shares.output,
+            limit: shares.limit,
+            live,
+            patient: !live,
+            domain: self.observation_domain.unwrap_or_else(std::process::id),
+            ..ExportSettings::default()
+        };
+        let owner = self.source.rights.identity()?.map(|identity| identity.ids());
+        let options = OutputOptions { overwrite: self.overwrite };
+        let exporters = Exporters::open(&targets, settings, options, owner)?;
+        let store = Store::open(&self.store.options(), live, owner, shares, FlowRecord::wire_bytes)?;
+        self.source.rights.trees.extend(self.store.folder.clone());
+        self.source.rights.logs.extend(exporters.rotating().map(Path::to_owned));
+        let show = match (self.quiet || self.top, self.csv, self.source.json) {
+            (true, ..) => Show::Nothing,
+            (_, true, _) => Show::Csv,
+            (_, _, true) => Show::Json,
+            _ => Show::Table,
+        };
+        let screen = self.top.then(|| Arc::new(Shared::new(self.source.interval)));
+        let how = FlowSettings { cache, inner: self.source.inner, sampling: self.sampling, live };
+        let outputs = Outputs { exporters, store, show, limit: shares.limit, screen };
+        Ok(FlowAnalysis::new(how, outputs, device_indices(&self.source)?))
+    }
+}
+
 /// Runs the command.
 pub fn run(mut args: Args) -> Result<()> {
-    if matches!(args.steering, SteeringArg::RoundRobin | SteeringArg::Copy) {
-        let reason = "this would spread a flow's packets over workers, or count them several times; 'flow' keeps them together";
-        return Err(wrong("--steering", reason));
-    }
-    if args.top {
-        if !wirelane_screen::terminal::is_terminal() {
-            let reason = "standard output is not a terminal: leave the option out, or use --json";
-            return Err(wrong("--top", reason));
-        }
-        args.source.rights.terminal = true;
-    }
-    let shares = args.shares();
-    let cache = args.cache_settings(shares.analysis)?;
-    let live = args.source.read.is_none();
-    let targets = args.export.iter().map(|text| Target::parse(text)).collect::<Result<Vec<_>, _>>();
-    let targets = targets.map_err(|error| wrong_target(&error))?;
-    args.source.headers_only = true;
-    args.source.rights.tcp_ports = targets.iter().flat_map(Target::tcp_ports).collect();
-    let settings = ExportSettings {
-        sampling: args.sampling,
-        biflow: args.biflow,
-        inner: args.source.inner,
-        refresh: args.template_refresh,
-        rate: args.export_rate,
-        wait: args.export_wait,
-        backlog: shares.output,
-        limit: shares.limit,
-        live,
-        patient: !live,
-        domain: args.observation_domain.unwrap_or_else(std::process::id),
-        ..ExportSettings::default()
-    };
-    // Before privileges are dropped: no other files or sockets can be opened later.
-    let owner = args.source.rights.identity()?.map(|identity| identity.ids());
-    let options = OutputOptions { overwrite: args.overwrite };
-    let exporters = Exporters::open(&targets, settings, options, owner)?;
-    let store = Store::open(&args.store.options(), live, owner, shares, FlowRecord::wire_bytes)?;
-    args.source.rights.trees.extend(args.store.folder.clone());
-    args.source.rights.logs.extend(exporters.rotating().map(Path::to_owned));
-    let indices = device_indices(&args.source)?;
+    let analysis = args.prepare()?;
     let expression = args.source.expression()?;
     let capture = args.source.open(&expression, args.workers, args.steering, BalanceArg::Static, None)?;
-    probe(&args, cache, capture, exporters, store, indices)
+    let stream = if args.csv { Stream::Stderr } else { Stream::Stdout };
+    let report = Report::new(args.source.json, capture.engine(), stream);
+    let mut reporter = RowReporter::new(report, args.source.json, analysis.view());
+    analysis::run(capture, &args.source.limits(), &mut [Box::new(analysis)], None, &mut reporter)
 }
 
 fn wrong(option: &'static str, reason: impl Into<String>) -> anyhow::Error {
@@ -315,115 +344,4 @@ fn device_indices(source: &SourceArgs) -> Result<Vec<(String, u32)>> {
         }
     }
     Ok(indices)
-}
-
-/// Runs the capture after the set-up.
-fn probe(
-    args: &Args,
-    cache: CacheSettings,
-    capture: Capture,
-    mut exporters: Exporters,
-    mut store: Option<Store<FlowRecord>>,
-    indices: Vec<(String, u32)>,
-) -> Result<()> {
-    let live = args.source.read.is_none();
-    let of = |name: &str| indices.iter().find(|(known, _)| known == name).map(|(_, index)| *index);
-    let devices = capture.devices();
-    let numbers = devices.iter().map_while(|device| of(&device.name)).collect();
-    let naming = Naming::new(capture.interfaces(), numbers);
-    let interfaces = capture.interfaces();
-    exporters.start(naming.clone());
-    if let Some(store) = &mut store {
-        store.start(naming.clone())?;
-    }
-    let style = match (args.quiet || args.top, args.csv, args.source.json) {
-        (true, ..) => Show::Nothing,
-        (_, true, _) => Show::Csv,
-        (_, _, true) => Show::Json,
-        _ => Show::Table,
-    };
-    let stream = if args.csv { Stream::Stderr } else { Stream::Stdout };
-    let mut reporter = FlowsReporter {
-        report: Report::new(args.source.json, capture.engine(), stream),
-        json: args.source.json,
-        screen: args.top.then(|| Arc::new(Shared::new(args.source.interval))),
-        top: None,
-    };
-    let screen = reporter.screen.clone();
-    let (sender, inbox) = sync_channel::<Vec<FlowRecord>>(UNDER_WAY);
-    let shared = Arc::new(SharedTotals::default());
-    let shown = Shown::new(style, naming, args.shares().limit);
-    let (outcome, exported) = std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new().name("wl-export".into());
-        let thread = thread.spawn_scoped(scope, {
-            let screen = screen.clone();
-            move || wirelane_monitor::flows::show::export(exporters, store, shown, &inbox, screen)
-        })?;
-        let how = FlowSettings { cache, inner: args.source.inner, sampling: args.sampling, live };
-        let begun = |worker: &wirelane::Worker| {
-            let flows = FlowWorker::new(how, interfaces.clone(), worker, sender.clone(), &shared);
-            Ok(flows.watched(screen.as_ref().map(|screen| Watcher::of(screen, worker.index()))))
-        };
-        let outcome = run_loop::run(capture, &args.source.limits(), begun, &mut reporter);
-        // What is said from here on, collectors that are waited for among it, is said in rows.
-        drop(reporter.top.take());
-        // The handlers are dropped; this is the last sender of the channel.
-        drop(sender);
-        let exported = thread.join().map_err(|_| anyhow!("the exporting thread panicked; this is a bug"))?;
-        anyhow::Ok((outcome, exported))
-    })?;
-    let totals = shared.totals();
-    let (mut outcome, exported) = match (outcome, exported.result) {
-        // A reader that has gone ends the workers, whose errors say less.
-        (Ok(outcome), Err(error)) if error.is::<wirelane_monitor::out::ReaderGone>() => {
-            drop(outcome);
-            return Err(error);
-        }
-        (Ok(mut outcome), Err(error)) => {
-            outcome.failure = Some(error);
-            (outcome, exported.counts)
-        }
-        (Ok(outcome), Ok(())) => (outcome, exported.counts),
-        (Err(error), _) => return Err(error),
-    };
-    let totals = totals.with_kernels(&outcome.ledger);
-    if outcome.failure.is_none() && !totals.are_those_of(&outcome.ledger) {
-        let failure =
-            anyhow!("the sums of the flows differ from the ledger; this is a bug: please report it");
-        outcome.failure = Some(failure);
-    }
-    let unwritten = || exported.failure.as_ref().map(|error| anyhow!("{error}"));
-    let unstored = || exported.stored.as_ref().and_then(|stored| stored.failure());
-    let failure = outcome.failure.or_else(unwritten).or_else(unstored);
-    reporter.report.ruled(outcome.rules);
-    let cached = outcome.ledger.flow_cache;
-    reporter.report.flows(FlowsReport::new(&totals, cached, exported));
-    let last = reporter.report.last(&outcome.ledger, outcome.elapsed);
-    failure.map_or(last, Err)
-}
-
-/// Intervals are shown only in JSON: between the rows of a table they would disturb.
-struct FlowsReporter {
-    report: Report,
-    json: bool,
-    /// State of the live view, if requested.
-    screen: Option<Arc<Shared>>,
-    top: Option<Top>,
-}
-
-impl Reporter for FlowsReporter {
-    fn ready(&mut self, capture: &Capture) -> Result<()> {
-        if let Some(shared) = &self.screen {
-            self.top = Some(Top::begin(capture, shared)?);
-            return Ok(());
-        }
-        self.report.ready(capture)
-    }
-
-    fn interval(&mut self, ledger: &Ledger, elapsed: Duration) -> Result<()> {
-        if let Some(top) = &mut self.top {
-            return Ok(top.interval(ledger, elapsed)?);
-        }
-        if self.json { self.report.interval(ledger, elapsed) } else { Ok(()) }
-    }
 }

@@ -1,30 +1,26 @@
 //! `wirelane http`: HTTP transactions, as tables and in server log formats.
 
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, ensure};
-use wirelane::{Capture, Error, KernelHttp, Ledger};
+use wirelane::{Error, KernelHttp};
 use wirelane_analysis::http::{HttpSettings, LEAST_MEMORY, Transaction};
-use wirelane_export::flows::{ExportSettings, Exporters, Format, Naming, Target};
+use wirelane_export::flows::{ExportSettings, Exporters, Format, Target};
 use wirelane_export::http::{LOG_FORMATS, Log, LogFormat, Logs};
-use wirelane_export::metrics::{Endpoint, HttpMetrics, LedgerMetrics};
+use wirelane_export::pipeline::http::Outputs;
 use wirelane_export::{OnWire, OutputOptions};
 
-use crate::metrics::{MetricsArgs, Numbers};
+use crate::metrics::MetricsArgs;
 use crate::outputs::LimitArgs;
 use crate::outputs::StoreArgs;
 use crate::source::{self, BalanceArg, SourceArgs, SteeringArg};
-use wirelane_monitor::http::report::HttpReport;
+use wirelane_monitor::analysis::{self, RowReporter};
+use wirelane_monitor::http::analysis::HttpAnalysis;
+use wirelane_monitor::http::show::Show;
 use wirelane_monitor::report::{Report, Stream};
-use wirelane_monitor::run_loop::{self, Reporter};
 use wirelane_monitor::shares::{self, Shares};
 use wirelane_monitor::store::Store;
-
-use wirelane_export::pipeline::http::{HttpWorker, Outputs, SharedTotals};
-use wirelane_monitor::http::show::{Show, Shown};
 
 /// Heading of the help.
 const HTTP: &str = "Transactions";
@@ -39,7 +35,7 @@ const LOGS: &str = "Export";
 #[command(after_long_help = HELP)]
 pub struct Args {
     #[command(flatten)]
-    source: SourceArgs,
+    pub source: SourceArgs,
 
     /// Worker threads, which read the rings, each with its own connections, 1 to 64
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = source::CAPTURE)]
@@ -167,9 +163,6 @@ Examples:
 Exit status: 0 done (also after Ctrl-C), 1 failed or a log could not be
 written, 2 wrong usage.";
 
-/// Maximum batches of transactions in the channel from the workers to the logs.
-const UNDER_WAY: usize = 2;
-
 fn format(name: &str) -> std::result::Result<LogFormat, String> {
     let names: Vec<&str> = LOG_FORMATS.iter().map(|(name, _)| *name).collect();
     LogFormat::named(name).ok_or_else(|| format!("there are {}", names.join(", ")))
@@ -208,53 +201,106 @@ impl Args {
     }
 }
 
+impl Args {
+    /// Whether packets are analysed in the kernel.
+    pub fn is_offloaded(&self) -> bool {
+        self.analysis == AnalysisArg::Kernel
+    }
+
+    /// Checks the values that name outputs.
+    pub fn check(&self) -> Result<()> {
+        self.logs()?;
+        self.targets().map(|_| ())
+    }
+
+    /// The values of --log.
+    fn logs(&self) -> Result<Vec<Log>> {
+        let logs = self.log.iter().map(|text| Log::parse(text)).collect::<Result<Vec<_>, _>>();
+        logs.map_err(|error| match error {
+            wirelane_export::Error::Log { target, reason } => wrong("--log", format!("{target}: {reason}")),
+            other => anyhow!("{other}"),
+        })
+    }
+
+    /// The values of --export.
+    fn targets(&self) -> Result<Vec<Target>> {
+        let targets = self.export.iter().map(|text| Target::parse(text)).collect::<Result<Vec<_>, _>>();
+        let targets = targets.map_err(|error| match error {
+            wirelane_export::Error::Target { target, reason } => {
+                wrong("--export", format!("{target}: {reason}"))
+            }
+            other => anyhow!("{other}"),
+        })?;
+        if let Some(other) = targets.iter().find(|target| target.format != Format::Ipfix) {
+            let reason = "transactions are exported as IPFIX only; --log writes them in the formats of logs";
+            return Err(wrong("--export", format!("{}: {reason}", other.name)));
+        }
+        Ok(targets)
+    }
+
+    /// Opens the outputs, before privileges are dropped: no other files or sockets can be opened later.
+    pub fn prepare(&mut self) -> Result<HttpAnalysis> {
+        self.look_offloaded()?;
+        let both = self.source.has_both_directions();
+        if matches!(
+            self.steering,
+            SteeringArg::RoundRobin | SteeringArg::Copy | SteeringArg::Source | SteeringArg::Destination
+        ) || (self.workers > 1 && self.steering == SteeringArg::Queue && both)
+        {
+            let reason = "the two directions of a connection would go to different workers; 'flow' keeps them together";
+            return Err(wrong("--steering", reason));
+        }
+        let shares = self.shares();
+        ensure!(
+            ((self.memory as usize) << 20) / self.workers.max(1) >= LEAST_MEMORY,
+            "--memory: {} MiB for {} workers is less than {LEAST_MEMORY} bytes for each; give more",
+            self.memory,
+            self.workers
+        );
+        let extra = names(&self.fields)?;
+        let logs = self.logs()?;
+        let owner = self.source.rights.identity()?.map(|identity| identity.ids());
+        let options = OutputOptions { overwrite: self.overwrite };
+        let logs = Logs::open(&logs, options, owner, extra.clone(), shares.limit, shares.output)?;
+        let exporters = exporters(self, options, owner)?;
+        let live = self.source.read.is_none();
+        let store = Store::open(&self.store.options(), live, owner, shares, Transaction::wire_bytes)?;
+        self.source.rights.trees.extend(self.store.folder.clone());
+        self.source.rights.logs.extend(logs.rotating().chain(exporters.rotating()).map(Path::to_owned));
+        let show = match (self.quiet, self.print, self.source.json) {
+            (true, ..) => Show::Nothing,
+            (_, Some(format), _) => Show::Log(format),
+            (_, _, true) => Show::Log(LogFormat::Json),
+            _ => Show::Table,
+        };
+        let settings = HttpSettings {
+            idle_ns: self.idle_timeout.as_nanos() as u64,
+            memory: shares.analysis / self.workers.max(1),
+            inner: self.source.inner,
+            extra,
+        };
+        let outputs = Outputs { logs, exporters, metrics: None };
+        let way = (live, self.source.kernel_http.is_some());
+        Ok(HttpAnalysis::new(settings, way, outputs, store, (show, shares.limit)))
+    }
+}
+
 /// Runs the command.
 pub fn run(mut args: Args) -> Result<()> {
-    args.look_offloaded()?;
-    if matches!(
-        args.steering,
-        SteeringArg::RoundRobin | SteeringArg::Copy | SteeringArg::Source | SteeringArg::Destination
-    ) || (args.workers > 1 && args.steering == SteeringArg::Queue && args.source.has_both_directions())
-    {
-        let reason =
-            "the two directions of a connection would go to different workers; 'flow' keeps them together";
-        return Err(wrong("--steering", reason));
-    }
-    let extra = names(&args.fields)?;
-    let logs = args.log.iter().map(|text| Log::parse(text)).collect::<Result<Vec<_>, _>>();
-    let logs = logs.map_err(|error| match error {
-        wirelane_export::Error::Log { target, reason } => wrong("--log", format!("{target}: {reason}")),
-        other => anyhow!("{other}"),
-    })?;
-    // Before privileges are dropped: no other files or sockets can be opened later.
-    let owner = args.source.rights.identity()?.map(|identity| identity.ids());
-    let options = OutputOptions { overwrite: args.overwrite };
-    let shares = args.shares();
-    let logs = Logs::open(&logs, options, owner, extra.clone(), shares.limit, shares.output)?;
-    let exporters = exporters(&mut args, options, owner)?;
-    let live = args.source.read.is_none();
-    let store = Store::open(&args.store.options(), live, owner, shares, Transaction::wire_bytes)?;
-    args.source.rights.trees.extend(args.store.folder.clone());
-    args.source.rights.logs.extend(logs.rotating().chain(exporters.rotating()).map(Path::to_owned));
+    let analysis = args.prepare()?;
     let endpoint = args.metrics.open(&mut args.source)?;
     let expression = args.source.expression()?;
     let capture = args.source.open(&expression, args.workers, args.steering, BalanceArg::Static, None)?;
-    let outputs = Outputs { logs, exporters, metrics: None };
-    log(&args, capture, outputs, store, endpoint, extra)
+    let stream = if args.print.is_some() { Stream::Stderr } else { Stream::Stdout };
+    let report = Report::new(args.source.json, capture.engine(), stream);
+    let mut reporter = RowReporter::new(report, args.source.json, None);
+    analysis::run(capture, &args.source.limits(), &mut [Box::new(analysis)], endpoint, &mut reporter)
 }
 
 /// Opens the export targets.
 fn exporters(args: &mut Args, options: OutputOptions, owner: Option<(u32, u32)>) -> Result<Exporters> {
-    let targets = args.export.iter().map(|text| Target::parse(text)).collect::<Result<Vec<_>, _>>();
-    let targets = targets.map_err(|error| match error {
-        wirelane_export::Error::Target { target, reason } => wrong("--export", format!("{target}: {reason}")),
-        other => anyhow!("{other}"),
-    })?;
-    if let Some(other) = targets.iter().find(|target| target.format != Format::Ipfix) {
-        let reason = "transactions are exported as IPFIX only; --log writes them in the formats of logs";
-        return Err(wrong("--export", format!("{}: {reason}", other.name)));
-    }
-    args.source.rights.tcp_ports = targets.iter().flat_map(Target::tcp_ports).collect();
+    let targets = args.targets()?;
+    args.source.rights.tcp_ports.extend(targets.iter().flat_map(Target::tcp_ports));
     let live = args.source.read.is_none();
     let settings = ExportSettings {
         transactions: true,
@@ -280,114 +326,4 @@ fn names(names: &[String]) -> Result<Vec<Box<str>>> {
         Ok(name.to_ascii_lowercase().into_boxed_str())
     };
     names.iter().map(name).collect()
-}
-
-/// Runs the capture after the set-up.
-fn log(
-    args: &Args,
-    capture: Capture,
-    mut outputs: Outputs,
-    mut store: Option<Store<Transaction>>,
-    endpoint: Option<Endpoint>,
-    extra: Vec<Box<str>>,
-) -> Result<()> {
-    outputs.exporters.start(Naming::new(capture.interfaces(), Vec::new()));
-    if let Some(store) = &mut store {
-        store.start(())?;
-    }
-    let numbers = endpoint.map(|endpoint| Numbers::serve(endpoint, HttpMetrics::new)).transpose()?;
-    outputs.metrics = numbers.as_ref().map(|numbers| numbers.own.clone());
-    let live = args.source.read.is_none();
-    let style = match (args.quiet, args.print, args.source.json) {
-        (true, ..) => Show::Nothing,
-        (_, Some(format), _) => Show::Log(format),
-        (_, _, true) => Show::Log(LogFormat::Json),
-        _ => Show::Table,
-    };
-    let stream = if args.print.is_some() { Stream::Stderr } else { Stream::Stdout };
-    let mut reporter = HttpReporter {
-        report: Report::new(args.source.json, capture.engine(), stream),
-        json: args.source.json,
-        numbers: numbers.as_ref().map(|numbers| numbers.ledger.clone()),
-    };
-    let settings = HttpSettings {
-        idle_ns: args.idle_timeout.as_nanos() as u64,
-        memory: args.shares().analysis / args.workers.max(1),
-        inner: args.source.inner,
-        extra: extra.clone(),
-    };
-    ensure!(
-        ((args.memory as usize) << 20) / args.workers.max(1) >= LEAST_MEMORY,
-        "--memory: {} MiB for {} workers is less than {LEAST_MEMORY} bytes for each; give more",
-        args.memory,
-        args.workers
-    );
-    let (sender, inbox) = sync_channel::<Vec<Transaction>>(UNDER_WAY);
-    let shared = Arc::new(SharedTotals::default());
-    let shown = Shown::new(style, extra, args.shares().limit);
-    let (outcome, mut logged) = std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new().name("wl-export".into());
-        let thread = thread
-            .spawn_scoped(scope, move || wirelane_monitor::http::show::log(outputs, store, shown, &inbox))?;
-        let begun = |worker: &wirelane::Worker| {
-            Ok(HttpWorker::new(settings.clone(), live, worker, sender.clone(), &shared))
-        };
-        let outcome = run_loop::run(capture, &args.source.limits(), begun, &mut reporter);
-        // The handlers are gone; this is the last end of the channel.
-        drop(sender);
-        let logged = thread.join().map_err(|_| anyhow!("the exporting thread panicked; this is a bug"))?;
-        anyhow::Ok((outcome, logged))
-    })?;
-    let totals = shared.totals();
-    let result = std::mem::replace(&mut logged.result, Ok(()));
-    let mut outcome = match (outcome, result) {
-        // A reader that has gone ends the workers, whose errors say less.
-        (Ok(outcome), Err(error)) if error.is::<wirelane_monitor::out::ReaderGone>() => {
-            drop(outcome);
-            return Err(error);
-        }
-        (Ok(mut outcome), Err(error)) => {
-            outcome.failure = Some(error);
-            outcome
-        }
-        (Ok(outcome), Ok(())) => outcome,
-        (Err(error), _) => return Err(error),
-    };
-    let right = totals.balance()
-        && totals.packets == outcome.ledger.total.analysed
-        && totals.wire_bytes == outcome.ledger.total.bytes
-        && totals.transactions == logged.number;
-    if outcome.failure.is_none() && !right {
-        let failure =
-            anyhow!("the sums of the transactions differ from the ledger; this is a bug: please report it");
-        outcome.failure = Some(failure);
-    }
-    let unwritten = || logged.failure.as_ref().map(|error| anyhow!("{error}"));
-    let unstored = || logged.stored.as_ref().and_then(|stored| stored.failure());
-    let failure = outcome.failure.or_else(unwritten).or_else(unstored);
-    reporter.report.ruled(outcome.rules);
-    let below = args.source.kernel_http.map(|_| &outcome.ledger.total);
-    reporter.report.http(HttpReport::new(&totals, below, logged));
-    let last = reporter.report.last(&outcome.ledger, outcome.elapsed);
-    failure.map_or(last, Err)
-}
-
-/// Intervals are shown only in JSON: between the rows of a table they would disturb.
-struct HttpReporter {
-    report: Report,
-    json: bool,
-    numbers: Option<LedgerMetrics>,
-}
-
-impl Reporter for HttpReporter {
-    fn ready(&mut self, capture: &Capture) -> Result<()> {
-        self.report.ready(capture)
-    }
-
-    fn interval(&mut self, ledger: &Ledger, elapsed: Duration) -> Result<()> {
-        if let Some(numbers) = &self.numbers {
-            numbers.set(&ledger.total);
-        }
-        if self.json { self.report.interval(ledger, elapsed) } else { Ok(()) }
-    }
 }

@@ -46,7 +46,7 @@ pub struct RecordingArgs {
     /// Bypass the page cache (O_DIRECT), for long recordings to a fast disk that should not displace everything else
     /// from memory. Refused if the file system does not support it
     #[arg(long, help_heading = RECORDING)]
-    direct_io: bool,
+    pub direct_io: bool,
 
     /// Reaction to a failed write (e.g. a full disk)
     #[arg(long, value_enum, default_value_t = OnWriteError::Continue, help_heading = RECORDING)]

@@ -1,32 +1,27 @@
 //! `wirelane voip`: calls, their streams, and their quality.
 
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::sync_channel;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
-use wirelane::{Capture, Error, Ledger};
-use wirelane_analysis::voip::{Finished, Keep, Monitor, Settings};
-use wirelane_export::metrics::{Endpoint, LedgerMetrics, VoipMetrics};
+use wirelane::Error;
+use wirelane_analysis::voip::{Finished, Keep, Settings};
+use wirelane_export::pipeline::voip::Outputs;
 use wirelane_export::voip::{Exporters, SavedCalls, Settings as ExportSettings, Target};
 use wirelane_export::{OnWire, OutputOptions};
 
-use crate::metrics::{MetricsArgs, Numbers};
+use crate::metrics::MetricsArgs;
 use crate::outputs::LimitArgs;
 use crate::outputs::StoreArgs;
 use crate::source::{self, BalanceArg, SourceArgs, SteeringArg};
+use wirelane_monitor::analysis::{self, RowReporter};
 use wirelane_monitor::report::{Report, Stream};
-use wirelane_monitor::run_loop::{self, Reporter};
 use wirelane_monitor::shares::{self, Shares};
 use wirelane_monitor::store::Store;
-use wirelane_monitor::voip::report::VoipReport;
-
-use wirelane_export::pipeline::voip::{
-    CaptureLoss, Left, Outputs, VoipWorker, hand_on, lost as lost_by_capture,
-};
-use wirelane_monitor::voip::show::{Beside, Show, Shown};
-use wirelane_screen::voip::{Top, TopModel};
+use wirelane_monitor::voip::analysis::{Look, VoipAnalysis};
+use wirelane_monitor::voip::show::Show;
+use wirelane_screen::voip::TopModel;
 
 /// Heading of the help.
 const CALLS: &str = "Calls";
@@ -42,7 +37,7 @@ const EXPORT: &str = "Export";
 #[command(after_long_help = HELP)]
 pub struct Args {
     #[command(flatten)]
-    source: SourceArgs,
+    pub source: SourceArgs,
 
     /// Choice of the worker of a packet: there is one, which sees all.
     #[arg(long, value_enum, default_value_t = SteeringArg::Flow, hide = true, help_heading = source::CAPTURE)]
@@ -217,9 +212,6 @@ Examples:
 Exit status: 0 done (also after Ctrl-C), 1 failed or a file could not be
 written, 2 wrong usage. A receiver that is away does not change it.";
 
-/// Maximum batches in the channel from the worker to the exports.
-const UNDER_WAY: usize = 2;
-
 /// How much later records of one ring may come than those of another; also in a file recorded from several rings.
 const REORDER_NS: u64 = 500_000_000;
 
@@ -236,53 +228,92 @@ impl Args {
     }
 }
 
+impl Args {
+    /// Whether packets are analysed in the kernel.
+    pub fn is_offloaded(&self) -> bool {
+        self.analysis == AnalysisArg::Kernel
+    }
+
+    /// Checks the values that name outputs.
+    pub fn check(&self) -> Result<()> {
+        self.targets().map(|_| ())
+    }
+
+    /// The values of --export.
+    fn targets(&self) -> Result<Vec<Target>> {
+        let targets = self.export.iter().map(|text| Target::parse(text)).collect::<Result<Vec<_>, _>>();
+        targets.map_err(|error| match error {
+            wirelane_export::Error::Target { target, reason } => {
+                wrong("--export", format!("{target}: {reason}"))
+            }
+            other => anyhow!("{other}"),
+        })
+    }
+
+    /// Opens the outputs, before privileges are dropped: no other files or sockets can be opened later.
+    pub fn prepare(&mut self) -> Result<VoipAnalysis> {
+        self.source.kernel_streams = kernel_streams(self)?;
+        if self.steering != SteeringArg::Flow {
+            let reason =
+                "there is one worker, as signalling and media have different addresses; leave the option out";
+            return Err(wrong("--steering", reason));
+        }
+        if self.top {
+            if !wirelane_screen::terminal::is_terminal() {
+                let reason = "standard output is not a terminal: leave the option out, or use --json";
+                return Err(wrong("--top", reason));
+            }
+            self.source.rights.terminal = true;
+        }
+        let live = self.source.read.is_none();
+        let targets = self.targets()?;
+        let shares = self.shares();
+        let settings = ExportSettings {
+            agent: self.hep_agent.unwrap_or_else(std::process::id),
+            rate: self.export_rate,
+            backlog: shares.output,
+            limit: shares.limit,
+            patient: !live,
+            wait: self.export_wait,
+            digits: self.dtmf_digits,
+        };
+        let owner = self.source.rights.identity()?.map(|identity| identity.ids());
+        let options = OutputOptions { overwrite: self.overwrite };
+        let exporters = Exporters::open(&targets, settings, options, owner)?;
+        let store = Store::open(&self.store.options(), live, owner, shares, Finished::wire_bytes)?;
+        self.source.rights.trees.extend(self.store.folder.clone());
+        self.source.rights.logs.extend(exporters.rotating().map(Path::to_owned));
+        let saved = self.save_calls.as_ref().map(|folder| SavedCalls::open(folder, owner)).transpose()?;
+        self.source.rights.trees.extend(self.save_calls.clone());
+        let show = match (self.quiet || self.top, self.csv, self.source.json) {
+            (true, ..) => Show::Nothing,
+            (_, true, _) => Show::Csv,
+            (_, _, true) => Show::Json,
+            _ => Show::Table,
+        };
+        let look = Look {
+            show,
+            digits: self.dtmf_digits,
+            limit: shares.limit,
+            model: self.top.then(|| Arc::new(TopModel::new(self.source.interval))),
+        };
+        let signals = targets.iter().any(Target::takes_signals);
+        let outputs = Outputs { exporters, saved, metrics: None };
+        Ok(VoipAnalysis::new(settings_of(self, signals), live, outputs, store, look))
+    }
+}
+
 /// Runs the command.
 pub fn run(mut args: Args) -> Result<()> {
-    args.source.kernel_streams = kernel_streams(&args)?;
-    if args.steering != SteeringArg::Flow {
-        let reason =
-            "there is one worker, as signalling and media have different addresses; leave the option out";
-        return Err(wrong("--steering", reason));
-    }
-    if args.top {
-        if !wirelane_screen::terminal::is_terminal() {
-            let reason = "standard output is not a terminal: leave the option out, or use --json";
-            return Err(wrong("--top", reason));
-        }
-        args.source.rights.terminal = true;
-    }
-    let live = args.source.read.is_none();
-    let targets = args.export.iter().map(|text| Target::parse(text)).collect::<Result<Vec<_>, _>>();
-    let targets = targets.map_err(|error| match error {
-        wirelane_export::Error::Target { target, reason } => wrong("--export", format!("{target}: {reason}")),
-        other => anyhow!("{other}"),
-    })?;
-    let shares = args.shares();
-    let settings = ExportSettings {
-        agent: args.hep_agent.unwrap_or_else(std::process::id),
-        rate: args.export_rate,
-        backlog: shares.output,
-        limit: shares.limit,
-        patient: !live,
-        wait: args.export_wait,
-        digits: args.dtmf_digits,
-    };
-    // Before privileges are dropped: no other files or sockets can be opened later.
-    let owner = args.source.rights.identity()?.map(|identity| identity.ids());
-    let options = OutputOptions { overwrite: args.overwrite };
-    let exporters = Exporters::open(&targets, settings, options, owner)?;
-    let store = Store::open(&args.store.options(), live, owner, shares, Finished::wire_bytes)?;
-    args.source.rights.trees.extend(args.store.folder.clone());
-    args.source.rights.logs.extend(exporters.rotating().map(Path::to_owned));
-    let saved = args.save_calls.as_ref().map(|folder| SavedCalls::open(folder, owner)).transpose()?;
-    args.source.rights.trees.extend(args.save_calls.clone());
+    let analysis = args.prepare()?;
     let endpoint = args.metrics.open(&mut args.source)?;
-    let outputs = Outputs { exporters, saved, metrics: None };
-    let signals = targets.iter().any(Target::takes_signals);
     let expression = args.source.expression()?;
     // One worker: signalling and media of a call have different addresses.
     let capture = args.source.open(&expression, 1, SteeringArg::Flow, BalanceArg::Static, None)?;
-    listen(&args, capture, outputs, store, endpoint, signals)
+    let stream = if args.csv { Stream::Stderr } else { Stream::Stdout };
+    let report = Report::new(args.source.json, capture.engine(), stream);
+    let mut reporter = RowReporter::new(report, args.source.json, analysis.view());
+    analysis::run(capture, &args.source.limits(), &mut [Box::new(analysis)], endpoint, &mut reporter)
 }
 
 /// Capacity of RTP streams in the kernel, if they are measured there.
@@ -311,7 +342,8 @@ fn wrong(option: &'static str, reason: impl Into<String>) -> anyhow::Error {
     Error::BadOption { option, reason: reason.into() }.into()
 }
 
-fn settings(args: &Args, signals: bool) -> Settings {
+/// Settings of the monitor. `signals`: an output takes SIP messages.
+fn settings_of(args: &Args, signals: bool) -> Settings {
     let ns = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
     Settings {
         memory: args.shares().analysis,
@@ -334,142 +366,5 @@ fn settings(args: &Args, signals: bool) -> Settings {
             (Some(_), true) => Keep::All,
         },
         ..Settings::default()
-    }
-}
-
-/// Runs the capture after the set-up.
-fn listen(
-    args: &Args,
-    capture: Capture,
-    mut outputs: Outputs,
-    mut store: Option<Store<Finished>>,
-    endpoint: Option<Endpoint>,
-    signals: bool,
-) -> Result<()> {
-    if let Some(store) = &mut store {
-        store.start(())?;
-    }
-    let numbers = endpoint.map(|endpoint| Numbers::serve(endpoint, VoipMetrics::new)).transpose()?;
-    let metrics = numbers.as_ref().map(|numbers| numbers.own.clone());
-    outputs.metrics = metrics.clone();
-    let model = args.top.then(|| Arc::new(TopModel::new(args.source.interval)));
-    let live = args.source.read.is_none();
-    let style = match (args.quiet || args.top, args.csv, args.source.json) {
-        (true, ..) => Show::Nothing,
-        (_, true, _) => Show::Csv,
-        (_, _, true) => Show::Json,
-        _ => Show::Table,
-    };
-    let stream = if args.csv { Stream::Stderr } else { Stream::Stdout };
-    // Available if measurement in the kernel was requested.
-    let mut meter = capture.meter();
-    let loss = Arc::new(CaptureLoss::default());
-    let mut reporter = VoipReporter {
-        report: Report::new(args.source.json, capture.engine(), stream),
-        json: args.source.json,
-        loss: Arc::clone(&loss),
-        numbers: numbers.as_ref().map(|numbers| numbers.ledger.clone()),
-        model: model.clone(),
-        top: None,
-    };
-    let (sender, inbox) = sync_channel::<Vec<Finished>>(UNDER_WAY);
-    let left = Left::default();
-    let shown = Shown::new(style, args.dtmf_digits, args.shares().limit);
-    let beside = Beside { store, model: model.clone(), shown };
-    let (outcome, counts, mut exported) = std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new().name("wl-export".into());
-        let thread = thread
-            .spawn_scoped(scope, move || wirelane_monitor::voip::show::export(outputs, beside, &inbox))?;
-        let begun = |worker: &wirelane::Worker| {
-            let mut monitor = Monitor::new(settings(args, signals));
-            if let Some(meter) = meter.take() {
-                monitor.measure_offloaded(meter);
-            }
-            let (loss, left) = (Arc::clone(&loss), Arc::clone(&left));
-            let calls = VoipWorker::new(monitor, worker.timebase(), sender.clone(), loss, left, live);
-            let look = |model: Arc<TopModel>| -> wirelane_export::pipeline::voip::Watcher {
-                Box::new(move |monitor| model.look(monitor))
-            };
-            Ok(calls.watched(metrics.clone(), model.clone().map(look)))
-        };
-        let outcome = run_loop::run(capture, &args.source.limits(), begun, &mut reporter);
-        // What is said from here on is said in rows.
-        drop(reporter.top.take());
-        // Active calls are handed out now, because the number of lost packets is final.
-        let monitor = left.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let counts = monitor.map(|mut monitor| {
-            if let Ok(outcome) = &outcome {
-                monitor.lost_by_capture(lost_by_capture(&outcome.ledger.total));
-            }
-            // If the exporting thread has ended, it reports the reason.
-            while monitor.flush() && hand_on(&mut monitor, &sender).is_ok() {}
-            let _ = hand_on(&mut monitor, &sender);
-            monitor.counts()
-        });
-        // The handler is dropped; this is the last sender of the channel.
-        drop(sender);
-        let exported = thread.join().map_err(|_| anyhow!("the exporting thread panicked; this is a bug"))?;
-        anyhow::Ok((outcome, counts, exported))
-    })?;
-    let counts = counts.unwrap_or_default();
-    let result = std::mem::replace(&mut exported.result, Ok(()));
-    let mut outcome = match (outcome, result) {
-        // A reader that has gone ends the worker, whose error says less.
-        (Ok(_), Err(error)) if error.is::<wirelane_monitor::out::ReaderGone>() => return Err(error),
-        (Ok(mut outcome), Err(error)) => {
-            outcome.failure = Some(error);
-            outcome
-        }
-        (Ok(outcome), Ok(())) => outcome,
-        (Err(error), _) => return Err(error),
-    };
-    let total = &outcome.ledger.total;
-    if outcome.failure.is_none()
-        && (counts.packets() != total.analysed + total.offloaded || counts.rtp_absorbed != total.offloaded)
-    {
-        let failure = anyhow!(
-            "the sum of the measured packets differs from the ledger; this is a bug: please report it"
-        );
-        outcome.failure = Some(failure);
-    }
-    let failure = exported.failure.take();
-    let unstored = || exported.stored.as_ref().and_then(|stored| stored.failure());
-    let failure = outcome.failure.or_else(|| failure.map(Into::into)).or_else(unstored);
-    let lost = lost_by_capture(&outcome.ledger.total);
-    reporter.report.ruled(outcome.rules);
-    reporter.report.voip(VoipReport::new(&counts, lost, exported));
-    let last = reporter.report.last(&outcome.ledger, outcome.elapsed);
-    failure.map_or(last, Err)
-}
-
-/// Intervals are shown only in JSON: between the rows of a table they would disturb.
-struct VoipReporter {
-    report: Report,
-    json: bool,
-    loss: Arc<CaptureLoss>,
-    numbers: Option<LedgerMetrics>,
-    /// State of the live view, if requested.
-    model: Option<Arc<TopModel>>,
-    top: Option<Top>,
-}
-
-impl Reporter for VoipReporter {
-    fn ready(&mut self, capture: &Capture) -> Result<()> {
-        if let Some(model) = &self.model {
-            self.top = Some(Top::begin(capture, model)?);
-            return Ok(());
-        }
-        self.report.ready(capture)
-    }
-
-    fn interval(&mut self, ledger: &Ledger, elapsed: Duration) -> Result<()> {
-        self.loss.set(&ledger.total);
-        if let Some(numbers) = &self.numbers {
-            numbers.set(&ledger.total);
-        }
-        if let Some(top) = &mut self.top {
-            return Ok(top.interval(ledger, elapsed)?);
-        }
-        if self.json { self.report.interval(ledger, elapsed) } else { Ok(()) }
     }
 }

@@ -44,6 +44,22 @@ pub trait Handler: Send {
     }
 }
 
+impl<E: Send + 'static> Handler for Box<dyn Handler<Error = E>> {
+    type Error = E;
+
+    fn record(&mut self, record: &Record<'_>) -> Result<(), E> {
+        (**self).record(record)
+    }
+
+    fn pause(&mut self, idle: bool) -> Result<(), E> {
+        (**self).pause(idle)
+    }
+
+    fn finish(&mut self) -> Result<(), E> {
+        (**self).finish()
+    }
+}
+
 /// Receives the items that the exporting thread exports.
 pub trait Sink<T> {
     /// Error that ends the export, and with it the workers.

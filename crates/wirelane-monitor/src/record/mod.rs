@@ -1,5 +1,6 @@
 //! Recordings: the merge of workers' files, commands for finished files, progress.
 
+pub mod analysis;
 pub mod merge;
 pub mod post_rotate;
 pub mod progress;

@@ -1,0 +1,345 @@
+//! `wirelane monitor`: several analyses and outputs of one capture, from one file.
+
+pub mod site;
+
+use std::path::PathBuf;
+
+use anyhow::{Result, anyhow};
+use clap::{Args as _, Command, FromArgMatches};
+use wirelane_monitor::analysis::{self, Analysis, RowReporter};
+use wirelane_monitor::report::{Report, Stream};
+use wirelane_monitor::run_loop::OnHangup;
+
+use crate::metrics::MetricsArgs;
+use crate::source::{BalanceArg, SourceArgs, SteeringArg};
+use crate::{flows, http, record, voip};
+use site::{Names, Site};
+
+/// Analyse and record what one capture delivers, as a file says
+///
+/// The file has a section for each analysis and output. All of them get the same packets in the same order, each of which is
+/// captured and copied once, and their results are those of the single commands.
+#[derive(clap::Args, Debug)]
+#[command(after_long_help = HELP)]
+pub struct Args {
+    /// The configuration, in TOML
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+
+    /// Print one JSON object a line: {"ready": true, ...}, one per interval, and the last one with "final": true
+    #[arg(long)]
+    json: bool,
+}
+
+/// Check a configuration of 'wirelane monitor'
+///
+/// All mistakes are printed, with line, column and what is expected. Nothing is captured, opened or written.
+#[derive(clap::Args, Debug)]
+#[command(after_long_help = CHECK_HELP)]
+pub struct CheckArgs {
+    /// The configuration, in TOML
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+}
+
+/// Text after the options in the long help.
+pub const HELP: &str = "\
+Sections, whose keys are the long options of the commands without '--':
+  [capture]   options of the source: interface, direction, hook, engine, filter
+              (an expression), rules, cores, workers, steering, user, interval,
+              duration, and the others under 'Source' and 'Capture'
+  [record]    'wirelane record': write, rotate-size, keep-size, compress, ...
+  [flows]     'wirelane flows': export, biflow, active-timeout, memory, ...
+  [http]      'wirelane http': log, export, fields, memory, ...
+  [voip]      'wirelane voip': export, save-calls, from, memory, ...
+  [store]     folder, max-age, max-size, rotate: the store of flows,
+              transactions and calls, for 'wirelane query'
+  [metrics]   address, cert, key, token-file: Prometheus
+
+An option that may be repeated takes a list, one without a value true or false.
+An empty section is an analysis with its default options. With [voip] there is
+one worker. What an analysis does in the kernel (cache, analysis = \"kernel\")
+excludes other sections.
+
+Example, site.toml:
+  [capture]
+  interface = \"eth1\"
+  filter = \"not port 22\"
+  [record]
+  write = \"/srv/packets/eth1.pcapng\"
+  rotate-size = \"1GiB\"
+  keep-size = \"100GiB\"
+  [flows]
+  export = [\"ipfix://192.0.2.1:4739\"]
+  [http]
+  log = [\"combined:/var/log/wirelane/access.log\"]
+  [voip]
+  [store]
+  folder = \"/var/lib/wirelane\"
+  max-size = \"50GB\"
+
+  wirelane check site.toml
+  sudo wirelane monitor site.toml
+
+Signals: SIGHUP opens logs and exports to files again, as after logrotate.
+SIGTERM and Ctrl-C end it with its ledger.
+
+Exit status: 0 done (also after Ctrl-C), 1 failed or something is unwritten,
+2 wrong usage or a mistake in the file.";
+
+/// Text after the options in the long help.
+pub const CHECK_HELP: &str = "\
+Exit status: 0 no mistake, 2 mistakes.";
+
+/// Names of the sections.
+const SECTIONS: [&str; 7] = ["capture", "record", "flows", "http", "voip", "store", "metrics"];
+/// Options that are not keys: what the monitor prints is the same for all its analyses.
+const OTHERS: [&str; 7] = ["json", "csv", "quiet", "print", "top", "help", "balance"];
+
+/// Keys of [store], and the options that they are.
+fn store_names() -> Names {
+    let names = [("folder", "store"), ("max-age", "store-max-age"), ("max-size", "store-max-size")];
+    names.into_iter().chain([("rotate", "store-rotate")]).collect()
+}
+
+/// Keys of [metrics], and the options that they are.
+fn metrics_names() -> Names {
+    let names = [("address", "metrics"), ("cert", "metrics-cert"), ("key", "metrics-key")];
+    names.into_iter().chain([("token-file", "metrics-token-file")]).collect()
+}
+
+/// An analysis of the file.
+enum Part {
+    Record(Box<record::Args>),
+    Flows(Box<flows::Args>),
+    Http(Box<http::Args>),
+    Voip(Box<voip::Args>),
+}
+
+impl Part {
+    fn name(&self) -> &'static str {
+        match self {
+            Part::Record(_) => "record",
+            Part::Flows(_) => "flows",
+            Part::Http(_) => "http",
+            Part::Voip(_) => "voip",
+        }
+    }
+
+    fn source(&self) -> &SourceArgs {
+        match self {
+            Part::Record(args) => &args.source,
+            Part::Flows(args) => &args.source,
+            Part::Http(args) => &args.source,
+            Part::Voip(args) => &args.source,
+        }
+    }
+
+    fn source_mut(&mut self) -> &mut SourceArgs {
+        match self {
+            Part::Record(args) => &mut args.source,
+            Part::Flows(args) => &mut args.source,
+            Part::Http(args) => &mut args.source,
+            Part::Voip(args) => &mut args.source,
+        }
+    }
+
+    /// The key of what is analysed in the kernel, if anything is.
+    fn offloaded(&self) -> Option<&'static str> {
+        match self {
+            Part::Record(_) => None,
+            Part::Flows(args) => args.is_offloaded().then_some("cache"),
+            Part::Http(args) => args.is_offloaded().then_some("analysis"),
+            Part::Voip(args) => args.is_offloaded().then_some("analysis"),
+        }
+    }
+
+    /// Checks the values that are otherwise checked when outputs are opened.
+    fn check(&self) -> Result<()> {
+        match self {
+            Part::Record(args) => args.check(),
+            Part::Flows(args) => args.check(),
+            Part::Http(args) => args.check(),
+            Part::Voip(args) => args.check(),
+        }
+    }
+
+    /// Opens the outputs.
+    fn prepare(&mut self) -> Result<Box<dyn Analysis>> {
+        Ok(match self {
+            Part::Record(args) => Box::new(args.prepare()?),
+            Part::Flows(args) => Box::new(args.prepare()?),
+            Part::Http(args) => Box::new(args.prepare()?),
+            Part::Voip(args) => Box::new(args.prepare()?),
+        })
+    }
+}
+
+/// What a file says.
+struct Plan {
+    site: Site,
+    parts: Vec<Part>,
+    capture: CaptureArgs,
+}
+
+/// Options of the capture that every part has, and of the metrics.
+#[derive(clap::Args, Debug)]
+struct CaptureArgs {
+    #[command(flatten)]
+    source: SourceArgs,
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    workers: usize,
+    #[arg(long, value_enum, default_value_t = SteeringArg::Flow)]
+    steering: SteeringArg,
+    #[command(flatten)]
+    metrics: MetricsArgs,
+}
+
+/// Reads a file; all its mistakes are in the error.
+fn plan(path: &std::path::Path) -> Result<Plan> {
+    let mut site = Site::read(path, &SECTIONS)?;
+    let capture = CaptureArgs::augment_args(Command::new("capture"));
+    let longs: Vec<String> =
+        capture.get_arguments().filter_map(|arg| arg.get_long()).map(str::to_owned).collect();
+    let of_capture = |name: &str| !OTHERS.contains(&name) && !name.starts_with("metrics");
+    let filter = site.take_text("capture", "filter");
+    let mut common = site.words("capture", &capture, &of_capture, &Names::new());
+    let metrics = site.words("metrics", &capture, &|_| true, &metrics_names());
+    // [store] belongs to all parts that have a store, whose options are the same.
+    let store_options = flows::Args::augment_args(Command::new("store"));
+    let store = site.words("store", &store_options, &|_| true, &store_names());
+    let own = |name: &str| {
+        !longs.iter().any(|long| long == name)
+            && !OTHERS.contains(&name)
+            && !name.starts_with("store")
+            && !name.starts_with("metrics")
+    };
+    let filter: Vec<String> = filter.into_iter().flat_map(|filter| ["--".to_owned(), filter]).collect();
+    let whole = match parse::<CaptureArgs>(&capture, &[common.clone(), metrics].concat(), &filter) {
+        Ok(args) => Some(args),
+        Err(error) => {
+            site.refused("capture", &error);
+            None
+        }
+    };
+    if whole.as_ref().is_some_and(|whole| whole.source.interface.is_empty() && whole.source.read.is_none()) {
+        let reason =
+            "expected a device, interface = \"eth1\" ('wirelane devices' lists them), or read = \"FILE\"";
+        site.mistake("capture", "", reason);
+    }
+    let mut parts = Vec::new();
+    if whole.as_ref().is_some_and(|whole| whole.workers != 1) && site.has("voip") {
+        let reason = "with [voip] there is one worker, as signalling and media have different addresses";
+        site.mistake("capture", "workers", reason);
+        common.retain(|word| !word.starts_with("--workers="));
+    }
+    for name in ["record", "flows", "http", "voip"] {
+        if !site.has(name) {
+            continue;
+        }
+        let options = match name {
+            "record" => record::Args::augment_args(Command::new(name)),
+            "flows" => flows::Args::augment_args(Command::new(name)),
+            "http" => http::Args::augment_args(Command::new(name)),
+            _ => voip::Args::augment_args(Command::new(name)),
+        };
+        let mut words = site.words(name, &options, &own, &Names::new());
+        // Only results at the outputs and the ledger are printed.
+        words.push("--quiet".to_owned());
+        if name != "record" {
+            words.extend(store.iter().cloned());
+        }
+        words.extend(common.iter().filter(|word| name != "voip" || !word.starts_with("--workers=")).cloned());
+        let part = match name {
+            "record" => parse(&options, &words, &filter).map(Box::new).map(Part::Record),
+            "flows" => parse(&options, &words, &filter).map(Box::new).map(Part::Flows),
+            "http" => parse(&options, &words, &filter).map(Box::new).map(Part::Http),
+            _ => parse(&options, &words, &filter).map(Box::new).map(Part::Voip),
+        };
+        match part {
+            Ok(part) => parts.push(part),
+            Err(error) => site.refused(name, &error),
+        }
+    }
+    if parts.is_empty() {
+        site.checked()?;
+        site.mistake("capture", "", "expected at least one of [record], [flows], [http] and [voip]");
+    }
+    for part in &parts {
+        let (name, several) = (part.name(), parts.len() > 1);
+        match part.offloaded() {
+            Some(key) if several => {
+                let reason =
+                    format!("{key}: what is analysed in the kernel excludes other sections; leave it out");
+                site.mistake(name, key, reason);
+            }
+            _ => {}
+        }
+        if let Err(error) = part.check() {
+            let (key, reason) = refusal(&error);
+            site.mistake(name, &key, format!("{key}: {reason}"));
+        }
+    }
+    site.checked()?;
+    let capture =
+        whole.ok_or_else(|| anyhow!("a section [capture] was refused without a reason; this is a bug"))?;
+    Ok(Plan { site, parts, capture })
+}
+
+/// The key and the reason of a usage error.
+fn refusal(error: &anyhow::Error) -> (String, String) {
+    match error.downcast_ref() {
+        Some(wirelane::Error::BadOption { option, reason }) => {
+            (option.trim_start_matches('-').to_owned(), reason.clone())
+        }
+        _ => (String::new(), format!("{error:#}")),
+    }
+}
+
+/// Parses the words of a section. `filter`: behind all options.
+fn parse<T: FromArgMatches>(
+    options: &Command,
+    words: &[String],
+    filter: &[String],
+) -> std::result::Result<T, clap::Error> {
+    let line = std::iter::once(options.get_name()).chain(words.iter().chain(filter).map(String::as_str));
+    T::from_arg_matches(&options.clone().no_binary_name(false).try_get_matches_from(line)?)
+}
+
+/// Runs `wirelane check`.
+pub fn check(args: &CheckArgs) -> Result<()> {
+    plan(&args.file).map(|_| ())
+}
+
+/// Runs the command.
+pub fn run(args: &Args) -> Result<()> {
+    let Plan { site, mut parts, capture } = plan(&args.file)?;
+    let mut analyses = Vec::new();
+    for part in &mut parts {
+        let name = part.name();
+        analyses.push(part.prepare().map_err(|error| site.placed(name, &store_names(), error))?);
+    }
+    let (first, others) = parts.split_first_mut().expect("a plan has a part");
+    let source = first.source_mut();
+    for other in others {
+        source.include(other.source_mut());
+    }
+    let endpoint =
+        capture.metrics.open(source).map_err(|error| site.placed("metrics", &metrics_names(), error))?;
+    let source = parts[0].source();
+    let output = match &parts[0] {
+        Part::Record(record) => Some(record.output()),
+        _ => None,
+    };
+    let expression = source.expression()?;
+    let capture = source
+        .open(&expression, capture.workers, capture.steering, BalanceArg::Static, output)
+        .map_err(|error| site.placed("capture", &Names::new(), error))?;
+    let report = Report::new(args.json, capture.engine(), Stream::Stdout).by_analysis();
+    let mut reporter = RowReporter::new(report, args.json, None);
+    let mut limits = source.limits();
+    if limits.on_hangup == OnHangup::End {
+        limits.on_hangup = OnHangup::Reopen;
+    }
+    analysis::run(capture, &limits, &mut analyses, endpoint, &mut reporter)
+}

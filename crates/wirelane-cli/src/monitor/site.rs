@@ -1,0 +1,332 @@
+//! The file of `wirelane monitor`: its sections are the options of other commands, by their names.
+//!
+//! Each key is checked by the command that has the option, so that both accept the same values. All mistakes are
+//! collected, with their positions.
+
+use std::collections::BTreeMap;
+use std::error::Error as _;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Arg, ArgAction, Command};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+use wirelane::Error;
+use wirelane::rules::Mistake;
+
+/// Maximum size of a file in bytes.
+const LARGEST: u64 = 1 << 20;
+/// Similarity from which a known key is suggested for an unknown one.
+const SIMILAR: f64 = 0.75;
+
+/// A key with its value.
+struct Key {
+    name: String,
+    /// Offsets of the key and of its value.
+    at: usize,
+    value_at: usize,
+    value: Value,
+}
+
+/// A value, as far as options have any.
+enum Value {
+    Truth(bool),
+    Words(Vec<String>),
+    List(Vec<String>),
+    /// A type that no option has.
+    Other(&'static str),
+}
+
+/// A section: the options of one command.
+pub struct Section {
+    /// Name of the section.
+    pub name: String,
+    at: usize,
+    keys: Vec<Key>,
+}
+
+/// A file, its sections, and the mistakes found so far.
+pub struct Site {
+    path: PathBuf,
+    text: String,
+    sections: Vec<Section>,
+    mistakes: Vec<(usize, String)>,
+}
+
+/// Mistakes in a file, each with its position.
+#[derive(Debug)]
+pub struct Mistakes(Vec<Mistake>);
+
+impl fmt::Display for Mistakes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&Mistake::listed(&self.0))
+    }
+}
+
+impl std::error::Error for Mistakes {}
+
+/// Options of a section that a command has under another name, by the key: [store] and [metrics].
+pub type Names = BTreeMap<&'static str, &'static str>;
+
+impl Site {
+    /// Reads a file. `known`: names of the sections.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn read(path: &Path, known: &[&str]) -> Result<Site> {
+        let shown = || path.display().to_string();
+        let size = std::fs::metadata(path).with_context(shown)?.len();
+        if size > LARGEST {
+            let reason = format!("the file has {size} bytes; a configuration has at most {LARGEST}");
+            return Err(Mistakes(vec![Mistake { path: path.to_owned(), line: 0, column: 0, reason }]).into());
+        }
+        let text = std::fs::read_to_string(path).with_context(shown)?;
+        let mut site = Site { path: path.to_owned(), text, sections: Vec::new(), mistakes: Vec::new() };
+        site.parse(known);
+        Ok(site)
+    }
+
+    fn parse(&mut self, known: &[&str]) {
+        let (root, faults) = DeTable::parse_recoverable(&self.text);
+        let mut mistakes: Vec<(usize, String)> = faults
+            .iter()
+            .map(|fault| (fault.span().map_or(0, |span| span.start), fault.message().to_owned()))
+            .collect();
+        for (name, node) in root.get_ref() {
+            let (at, name) = (name.span().start, name.get_ref().as_ref());
+            let DeValue::Table(table) = node.get_ref() else {
+                let reason = if known.contains(&name) {
+                    format!("expected a section: [{name}]")
+                } else {
+                    format!(
+                        "'{}' stands before any section; there are {}",
+                        name.escape_debug(),
+                        sections(known)
+                    )
+                };
+                mistakes.push((at, reason));
+                continue;
+            };
+            if !known.contains(&name) {
+                mistakes.push((at, unknown("section", name, known.iter().copied(), &sections(known))));
+                continue;
+            }
+            let key = |(key, node): (&Spanned<_>, &Spanned<DeValue<'_>>)| -> Key {
+                let name: &std::borrow::Cow<'_, str> = key.get_ref();
+                Key {
+                    name: name.to_string(),
+                    at: key.span().start,
+                    value_at: node.span().start,
+                    value: value(node.get_ref()),
+                }
+            };
+            let keys = table.iter().map(key).collect();
+            self.sections.push(Section { name: name.to_owned(), at, keys });
+        }
+        self.mistakes = mistakes;
+    }
+
+    /// Whether the file has this section.
+    pub fn has(&self, name: &str) -> bool {
+        self.section(name).is_some()
+    }
+
+    fn section(&self, name: &str) -> Option<&Section> {
+        self.sections.iter().find(|section| section.name == name)
+    }
+
+    /// Adds a mistake at a key of a section, or at the section where it has no such key.
+    pub fn mistake(&mut self, section: &str, key: &str, reason: impl Into<String>) {
+        let found = self.section(section);
+        let at = found.map_or(0, |found| {
+            found.keys.iter().find(|one| one.name == key).map_or(found.at, |key| key.value_at)
+        });
+        self.mistakes.push((at, reason.into()));
+    }
+
+    /// Words of the command line for a section. `options`: the command that has them; `taken`: whether a key of that
+    /// name belongs to this section; `names`: options whose keys have other names.
+    pub fn words(
+        &mut self,
+        section: &str,
+        options: &Command,
+        taken: &dyn Fn(&str) -> bool,
+        names: &Names,
+    ) -> Vec<String> {
+        let known: Vec<(&str, &Arg)> = options
+            .get_arguments()
+            .filter_map(|arg| {
+                let long = arg.get_long()?;
+                match names.iter().find(|(_, option)| **option == long) {
+                    Some((key, _)) => Some((*key, arg)),
+                    None => (names.is_empty() && taken(long)).then_some((long, arg)),
+                }
+            })
+            .collect();
+        let (mut words, mut mistakes) = (Vec::new(), Vec::new());
+        for key in self.section(section).map(|section| section.keys.as_slice()).unwrap_or_default() {
+            let Some((_, arg)) = known.iter().find(|(name, _)| *name == key.name) else {
+                let all = "'wirelane monitor --help' says which keys there are";
+                mistakes.push((key.at, unknown("key", &key.name, known.iter().map(|(name, _)| *name), all)));
+                continue;
+            };
+            match of_key(arg, &key.value).and_then(|these| check(options, &these).map(|()| these)) {
+                Ok(these) => words.extend(these),
+                Err(reason) => mistakes.push((key.value_at, format!("{}: {reason}", key.name))),
+            }
+        }
+        self.mistakes.extend(mistakes);
+        words
+    }
+
+    /// The text of a key that is no option: [capture]'s `filter`. It is taken out of its section.
+    pub fn take_text(&mut self, section: &str, key: &str) -> Option<String> {
+        let section = self.sections.iter_mut().find(|one| one.name == section)?;
+        let at = section.keys.iter().position(|one| one.name == key)?;
+        let key = section.keys.remove(at);
+        match key.value {
+            Value::Words(mut words) => words.pop(),
+            _ => {
+                self.mistakes.push((key.value_at, format!("{}: expected a text", key.name)));
+                None
+            }
+        }
+    }
+
+    /// Adds an error of the command that has parsed a section.
+    pub fn refused(&mut self, section: &str, error: &clap::Error) {
+        let reason = reason(error);
+        let at = self.section(section).map_or(0, |section| section.at);
+        self.mistakes.push((at, format!("[{section}]: {reason}")));
+    }
+
+    /// An error of the set-up of a section, at the key that it names.
+    pub fn placed(&self, section: &str, names: &Names, error: anyhow::Error) -> anyhow::Error {
+        let Some(Error::BadOption { option, reason }) = error.downcast_ref() else { return error };
+        let long = option.trim_start_matches('-');
+        let renamed = names.iter().find(|(_, option)| **option == long).map(|(key, _)| *key);
+        let key = renamed.unwrap_or(long);
+        let places = [section, "store", "metrics", "capture"];
+        let found = places.iter().find_map(|name| {
+            let section = self.section(name)?;
+            section.keys.iter().find(|one| one.name == key)
+        });
+        let at = found.map(|key| key.value_at).or(self.section(section).map(|section| section.at));
+        let mistake = self.at(at.unwrap_or(0), format!("{key}: {reason}"));
+        Mistakes(vec![mistake]).into()
+    }
+
+    /// The mistakes as a usage error, in the order of the text.
+    ///
+    /// # Errors
+    /// There are mistakes.
+    pub fn checked(&mut self) -> Result<()> {
+        if self.mistakes.is_empty() {
+            return Ok(());
+        }
+        self.mistakes.sort();
+        self.mistakes.dedup();
+        let mistakes: Vec<Mistake> =
+            self.mistakes.iter().map(|(at, reason)| self.at(*at, reason.clone())).collect();
+        Err(Mistakes(mistakes).into())
+    }
+
+    fn at(&self, at: usize, reason: String) -> Mistake {
+        let before = self.text.get(..at).unwrap_or_default();
+        let line = before.matches('\n').count() + 1;
+        let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+        Mistake { path: self.path.clone(), line, column, reason }
+    }
+}
+
+/// The value of a key.
+fn value(value: &DeValue<'_>) -> Value {
+    let word = |value: &DeValue<'_>| match value {
+        DeValue::String(text) => Some(text.to_string()),
+        DeValue::Integer(number) => Some(number.to_string()),
+        DeValue::Float(number) => Some(number.to_string()),
+        _ => None,
+    };
+    match value {
+        DeValue::Boolean(truth) => Value::Truth(*truth),
+        DeValue::Array(list) => {
+            let words: Option<Vec<String>> = list.iter().map(|one| word(one.get_ref())).collect();
+            words.map_or(Value::Other("a list of texts or numbers"), Value::List)
+        }
+        DeValue::Table(_) | DeValue::Datetime(_) => {
+            Value::Other("a text, a number, true or false, or a list")
+        }
+        other => word(other).map_or(Value::Other("a text"), |word| Value::Words(vec![word])),
+    }
+}
+
+/// The words of an option with this value.
+fn of_key(arg: &Arg, value: &Value) -> std::result::Result<Vec<String>, String> {
+    let long = arg.get_long().unwrap_or_default();
+    let several = matches!(arg.get_action(), ArgAction::Append) || arg.get_value_delimiter().is_some();
+    let with = |words: &[String]| words.iter().map(|word| format!("--{long}={word}")).collect();
+    match (value, arg.get_action().takes_values()) {
+        (Value::Truth(true), false) => Ok(vec![format!("--{long}")]),
+        (Value::Truth(false), false) => Ok(Vec::new()),
+        (_, false) => Err("expected true or false".into()),
+        (Value::Truth(_), true) => Err(format!("expected {}, not true or false", shown_value(arg))),
+        (Value::Words(words), true) => Ok(with(words)),
+        (Value::List(words), true) if several => Ok(with(words)),
+        (Value::List(_), true) => Err(format!("expected {}, not a list", shown_value(arg))),
+        (Value::Other(expected), true) => Err(format!("expected {expected}")),
+    }
+}
+
+/// The kind of an option's value, as its help shows it.
+fn shown_value(arg: &Arg) -> String {
+    arg.get_value_names().and_then(|names| names.first()).map_or("a value".into(), ToString::to_string)
+}
+
+/// Checks the values of one option.
+fn check(options: &Command, words: &[String]) -> std::result::Result<(), String> {
+    let line = std::iter::once(options.get_name().to_owned()).chain(words.iter().cloned());
+    match options.clone().try_get_matches_from(line) {
+        Err(error) if matches!(error.kind(), ErrorKind::ValueValidation | ErrorKind::InvalidValue) => {
+            Err(reason(&error))
+        }
+        // Whether options fit together is checked when all are known.
+        _ => Ok(()),
+    }
+}
+
+/// The reason of an error, without the command's usage.
+fn reason(error: &clap::Error) -> String {
+    if let Some(source) = error.source() {
+        return source.to_string();
+    }
+    match (error.kind(), error.get(ContextKind::ValidValue)) {
+        (ErrorKind::InvalidValue, Some(ContextValue::Strings(valid))) if !valid.is_empty() => {
+            format!("expected one of {}", valid.join(", "))
+        }
+        _ => {
+            let text = error.to_string();
+            let lines = text.lines().take_while(|line| !line.is_empty() && !line.starts_with("Usage"));
+            let text = lines.map(str::trim).collect::<Vec<_>>().join(" ");
+            text.trim_start_matches("error: ").replace("--", "")
+        }
+    }
+}
+
+/// Text for an unknown section or key.
+fn unknown<'k>(what: &str, name: &str, known: impl Iterator<Item = &'k str>, all: &str) -> String {
+    let near = known
+        .map(|known| (strsim::jaro_winkler(name, known), known))
+        .filter(|(similarity, _)| *similarity >= SIMILAR)
+        .max_by(|a, b| a.0.total_cmp(&b.0));
+    let name = name.escape_debug();
+    match near {
+        Some((_, near)) => format!("unknown {what} '{name}'; did you mean '{near}'?"),
+        None => format!("unknown {what} '{name}'; {all}"),
+    }
+}
+
+fn sections(known: &[&str]) -> String {
+    known.iter().map(|name| format!("[{name}]")).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,178 @@
+//! Calls of a capture: the worker, the exporting thread, and the results.
+
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use anyhow::{Result, anyhow};
+use wirelane::{Capture, Ledger, Meter, Worker};
+use wirelane_analysis::voip::{Finished, Monitor, Settings};
+use wirelane_export::OutputLimit;
+use wirelane_export::metrics::{Registry, VoipMetrics};
+use wirelane_export::pipeline::voip::{
+    CaptureLoss, Left, Outputs, VoipWorker, Watcher, hand_on, lost as lost_by_capture,
+};
+use wirelane_screen::voip::{Top, TopModel};
+
+use super::report::VoipReport;
+use super::show::{self, Beside, Exported, Show, Shown};
+use crate::analysis::{self, Analysis, Any, AnyHandler};
+use crate::report::Report;
+use crate::run_loop::{Outcome, Reporter};
+use crate::store::Store;
+
+/// Maximum batches in the channel from the worker to the exports.
+const UNDER_WAY: usize = 2;
+
+/// How calls are shown.
+pub struct Look {
+    /// How calls are printed.
+    pub show: Show,
+    /// Whether pressed keys are printed.
+    pub digits: bool,
+    /// Limit of what is printed.
+    pub limit: OutputLimit,
+    /// State of the live view, if there is one.
+    pub model: Option<Arc<TopModel>>,
+}
+
+/// See [`Analysis`].
+pub struct VoipAnalysis {
+    settings: Settings,
+    live: bool,
+    look: Option<Look>,
+    model: Option<Arc<TopModel>>,
+    outputs: Option<(Outputs, Option<Store<Finished>>)>,
+    metrics: Option<VoipMetrics>,
+    /// RTP that is measured in the kernel, if that was requested.
+    meter: Option<Meter>,
+    loss: Arc<CaptureLoss>,
+    left: Left,
+    sender: Option<SyncSender<Vec<Finished>>>,
+    thread: Option<JoinHandle<Exported>>,
+}
+
+impl VoipAnalysis {
+    /// Calls to these outputs, which were opened before privileges are dropped.
+    pub fn new(
+        settings: Settings,
+        live: bool,
+        outputs: Outputs,
+        store: Option<Store<Finished>>,
+        look: Look,
+    ) -> VoipAnalysis {
+        VoipAnalysis {
+            settings,
+            live,
+            model: look.model.clone(),
+            look: Some(look),
+            outputs: Some((outputs, store)),
+            metrics: None,
+            meter: None,
+            loss: Arc::default(),
+            left: Left::default(),
+            sender: None,
+            thread: None,
+        }
+    }
+
+    /// The live view, if there is one.
+    pub fn view(&self) -> Option<Box<dyn Reporter>> {
+        let view = |model: &Arc<TopModel>| -> Box<dyn Reporter> {
+            Box::new(View { model: Arc::clone(model), top: None })
+        };
+        self.model.as_ref().map(view)
+    }
+}
+
+/// The live view of calls.
+struct View {
+    model: Arc<TopModel>,
+    top: Option<Top>,
+}
+
+impl Reporter for View {
+    fn ready(&mut self, capture: &Capture) -> Result<()> {
+        self.top = Some(Top::begin(capture, &self.model)?);
+        Ok(())
+    }
+
+    fn interval(&mut self, ledger: &Ledger, elapsed: Duration) -> Result<()> {
+        Ok(self.top.as_mut().map_or(Ok(()), |top| top.interval(ledger, elapsed))?)
+    }
+}
+
+impl Analysis for VoipAnalysis {
+    fn metrics(&mut self, registry: &mut Registry) {
+        self.metrics = Some(VoipMetrics::new(registry));
+    }
+
+    fn start(&mut self, capture: &mut Capture) -> Result<()> {
+        let (Some((mut outputs, mut store)), Some(look)) = (self.outputs.take(), self.look.take()) else {
+            return Err(anyhow!("calls were started twice; this is a bug"));
+        };
+        if let Some(store) = &mut store {
+            store.start(())?;
+        }
+        outputs.metrics = self.metrics.clone();
+        self.meter = capture.meter();
+        let (sender, inbox) = sync_channel::<Vec<Finished>>(UNDER_WAY);
+        let Look { show, digits, limit, model } = look;
+        let beside = Beside { store, model, shown: Shown::new(show, digits, limit) };
+        self.thread = Some(analysis::exporting(move || show::export(outputs, beside, &inbox))?);
+        self.sender = Some(sender);
+        Ok(())
+    }
+
+    fn handler(&mut self, worker: &Worker) -> Result<AnyHandler> {
+        let Some(sender) = &self.sender else {
+            return Err(anyhow!("calls were not started; this is a bug"));
+        };
+        let mut monitor = Monitor::new(self.settings.clone());
+        if let Some(meter) = self.meter.take() {
+            monitor.measure_offloaded(meter);
+        }
+        let (loss, left) = (Arc::clone(&self.loss), Arc::clone(&self.left));
+        let calls = VoipWorker::new(monitor, worker.timebase(), sender.clone(), loss, left, self.live);
+        let look = |model: Arc<TopModel>| -> Watcher { Box::new(move |monitor| model.look(monitor)) };
+        Ok(Box::new(Any(calls.watched(self.metrics.clone(), self.model.clone().map(look)))))
+    }
+
+    fn interval(&mut self, ledger: &Ledger, _: &mut Report) {
+        self.loss.set(&ledger.total);
+    }
+
+    fn finish(&mut self, outcome: Option<&mut Outcome>, report: &mut Report) -> Result<()> {
+        // Active calls are handed out now, because the number of lost packets is final.
+        let monitor = self.left.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let counts = match (monitor, &self.sender) {
+            (Some(mut monitor), Some(sender)) => {
+                if let Some(outcome) = &outcome {
+                    monitor.lost_by_capture(lost_by_capture(&outcome.ledger.total));
+                }
+                // If the exporting thread has ended, it reports the reason.
+                while monitor.flush() && hand_on(&mut monitor, sender).is_ok() {}
+                let _ = hand_on(&mut monitor, sender);
+                monitor.counts()
+            }
+            _ => Default::default(),
+        };
+        // The handler is dropped; this is the last sender of the channel.
+        self.sender = None;
+        let mut exported = analysis::exported(self.thread.take())?;
+        let Some(outcome) = outcome else { return Ok(()) };
+        analysis::printed(outcome, std::mem::replace(&mut exported.result, Ok(())))?;
+        let total = &outcome.ledger.total;
+        let lost = lost_by_capture(total);
+        if counts.packets() != total.analysed + total.offloaded || counts.rtp_absorbed != total.offloaded {
+            outcome.fail(Some(anyhow!(
+                "the sum of the measured packets differs from the ledger; this is a bug: please report it"
+            )));
+        }
+        outcome.fail(exported.failure.take().map(Into::into));
+        outcome.fail(exported.stored.as_ref().and_then(|stored| stored.failure()));
+        report.voip(VoipReport::new(&counts, lost, exported));
+        Ok(())
+    }
+}
