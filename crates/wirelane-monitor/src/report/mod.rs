@@ -1,5 +1,7 @@
 //! Output of capturing commands: a table per interval and the ledger at the end, as text or JSON.
 
+mod objects;
+
 use std::time::Duration;
 
 use anyhow::Result;
@@ -7,7 +9,9 @@ use serde::Serialize;
 use wirelane::escape::to_json;
 use wirelane::ledger::Counters;
 use wirelane::{BalanceReport, Capture, EgressLine, HookPoint, Ledger, RuleStats};
-use wirelane_export::recorder::RecordingCounts;
+
+pub use objects::Recorded;
+use objects::{Analyses, Object};
 
 use crate::flows::report::FlowsReport;
 use crate::http::report::HttpReport;
@@ -26,86 +30,6 @@ pub enum Stream {
     Stderr,
     /// No report.
     Nowhere,
-}
-
-/// A JSON object of `--json`.
-#[derive(Serialize)]
-struct Object<'a> {
-    r#final: bool,
-    engine: &'a str,
-    duration_s: f64,
-    /// Rates of analysed packets, over `duration_s`.
-    pps: f64,
-    bps: f64,
-    #[serde(flatten)]
-    ledger: &'a Ledger,
-    #[serde(flatten)]
-    recorded: Option<Recorded>,
-    /// At the end, if there are rules.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    rule_stats: Option<&'a RuleStats>,
-    /// Totals of flows, and results at their outputs.
-    #[serde(flatten)]
-    flows: Option<&'a FlowsReport>,
-    /// Totals of HTTP transactions, and results at their outputs.
-    #[serde(flatten)]
-    http: Option<&'a HttpReport>,
-    /// Totals of calls, and results at their outputs.
-    #[serde(flatten)]
-    voip: Option<&'a VoipReport>,
-    /// Totals of a probe, and results at its outputs.
-    #[serde(flatten)]
-    probe: Option<&'a ProbeReport>,
-    /// Bytes of the input file per second, over `duration_s`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    file_bytes_per_s: Option<f64>,
-    /// Totals of each analysis, where several share the capture.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    analyses: Option<Analyses<'a>>,
-}
-
-/// Totals of the analyses that share a capture.
-#[derive(Serialize)]
-struct Analyses<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    record: Option<Recorded>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    flows: Option<&'a FlowsReport>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    http: Option<&'a HttpReport>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    voip: Option<&'a VoipReport>,
-}
-
-/// Results of a recording.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub struct Recorded {
-    /// Counts of packets, bytes and files.
-    #[serde(flatten)]
-    pub counts: RecordingCounts,
-    /// Post-rotate commands that succeeded, if there are any.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub post_rotate_done: Option<u64>,
-    /// Post-rotate commands that failed.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub post_rotate_failed: Option<u64>,
-}
-
-impl Recorded {
-    /// Creates the results from the counts, and `(done, failed)` of commands.
-    pub fn new(counts: RecordingCounts, commands: Option<(u64, u64)>) -> Recorded {
-        let (done, failed) = commands.unzip();
-        Recorded { counts, post_rotate_done: done, post_rotate_failed: failed }
-    }
-
-    fn since(&self, before: &Recorded) -> Recorded {
-        let less = |now: Option<u64>, before: Option<u64>| now.map(|now| now - before.unwrap_or(0));
-        Recorded {
-            counts: self.counts.since(&before.counts),
-            post_rotate_done: less(self.post_rotate_done, before.post_rotate_done),
-            post_rotate_failed: less(self.post_rotate_failed, before.post_rotate_failed),
-        }
-    }
 }
 
 /// Reports intervals and the end, for people or as JSON.
