@@ -63,6 +63,7 @@ mod memory_bounds;
 mod memory_live;
 mod memory_of_outputs;
 mod metrics_secured;
+mod monitor;
 mod other_programs;
 mod outliving;
 mod output_limits;

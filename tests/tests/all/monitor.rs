@@ -1,0 +1,236 @@
+//! `wirelane monitor`: analyses that share a capture have the results of the single commands, and the mistakes of a
+//! configuration are all printed.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use wirelane_tests::mixture::Mixture;
+use wirelane_tests::numbers::{LIMIT, capture, column, last_of, wirelane};
+use wirelane_tests::{Lab, Signal, require_root, wirelane_binary};
+
+/// Time-outs that no conversation of the mixture reaches.
+const PATIENT: [(&str, &str); 2] = [("flows", "inactive-timeout"), ("http", "idle-timeout")];
+
+/// Lines of a file, without the number of each, in the order of their text.
+fn lines(path: &Path) -> Vec<String> {
+    let text = fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let line = |line: &str| {
+        let mut object: Value = serde_json::from_str(line).unwrap();
+        let fields = object.as_object_mut().unwrap();
+        // A file has an interface index of its own.
+        fields
+            .retain(|name, _| !["flow", "transaction", "reason", "interface_index"].contains(&name.as_str()));
+        object.to_string()
+    };
+    let mut lines: Vec<String> = text.lines().map(line).collect();
+    lines.sort();
+    lines
+}
+
+/// A configuration with outputs in this folder, and these lines in its section [capture].
+fn configuration(folder: &Path, capture: &str) -> String {
+    let at = |name: &str| folder.join(name).display().to_string();
+    let timeout = |section: &str| {
+        PATIENT
+            .iter()
+            .filter(|(name, _)| *name == section)
+            .map(|(_, key)| format!("{key} = 3600\n"))
+            .collect::<String>()
+    };
+    format!(
+        "[capture]\n{capture}\n[record]\nwrite = \"{}\"\n[flows]\nactive-timeout = 3600\noutput-rate = 0\n{}export = [\"file:{}\"]\n\
+         [http]\noutput-rate = 0\n{}log = [\"json:{}\"]\n[voip]\noutput-rate = 0\nlinger = 1\nexport = [\"file:{}\"]\n",
+        at("all.pcapng"),
+        timeout("flows"),
+        at("flows.json"),
+        timeout("http"),
+        at("http.json"),
+        at("calls.json"),
+    )
+}
+
+fn run(words: &[&str]) -> Output {
+    Command::new(wirelane_binary().unwrap()).args(words).output().unwrap()
+}
+
+/// A folder that the user to whom the program drops its privileges may write to.
+fn open_folder() -> tempfile::TempDir {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    folder
+}
+
+/// A monitor of a device has every packet once, in all its analyses, and their results are those that the single
+/// commands find in its own recording. Transactions and calls are as many as were sent.
+#[test]
+fn analyses_of_one_capture_have_the_results_of_the_single_commands() {
+    if !require_root("analyses_of_one_capture_have_the_results_of_the_single_commands") {
+        return;
+    }
+    let lab = Lab::new(1).unwrap();
+    let folder = open_folder();
+    let traffic = folder.path().join("traffic.pcap");
+    let mut mixture = Mixture::new();
+    mixture.write(&mut fs::File::create(&traffic).unwrap(), 20_000, 50_000).unwrap();
+    let sent = mixture.sent();
+    let file = folder.path().join("site.toml");
+    let device = &lab.receiver().device;
+    let source = format!("interface = \"{device}\"\ndirection = \"rx\"\nring-size = 32\ninterval = 60");
+    fs::write(&file, configuration(folder.path(), &source)).unwrap();
+    let monitor = capture(&lab, &["monitor", file.to_str().unwrap(), "--json"]).unwrap();
+    let groups = groups(&lab);
+    let replay =
+        ["send", "-i", &lab.sender().device, "--replay", traffic.to_str().unwrap(), "--speed", "recorded"];
+    let replayed = wirelane(&lab, &lab.sender().namespace, &[&replay[..], &["--json"]].concat()).unwrap();
+    assert_eq!(column(&last_of(&replayed.finish(LIMIT).unwrap()).unwrap(), "sent"), sent.packets);
+    let last = last_of(&monitor.terminate(LIMIT).unwrap()).unwrap();
+    assert_eq!(groups, 1, "groups of the device");
+    let counts = ["seen", "delivered", "analysed"].map(|name| column(&last, name));
+    assert_eq!((counts, column(&last, "lost")), ([sent.packets; 3], 0), "{last}");
+    let analyses = &last["analyses"];
+    assert_eq!(column(&analyses["record"], "written"), sent.packets, "{analyses}");
+    assert_eq!(column(&analyses["flows"], "flow_packets"), sent.packets, "{analyses}");
+
+    let recording = folder.path().join("all.pcapng");
+    let again = open_folder();
+    let target = |name: &str| again.path().join(name).display().to_string();
+    let flows = format!("file:{}", target("flows.json"));
+    let http = format!("json:{}", target("http.json"));
+    let calls = format!("file:{}", target("calls.json"));
+    let single: [&[&str]; 3] = [
+        &["flows", "--active-timeout", "3600", "--inactive-timeout", "3600", "--export", &flows],
+        &["http", "--idle-timeout", "3600", "--log", &http],
+        &["voip", "--linger", "1", "--export", &calls],
+    ];
+    for words in single {
+        let output = run(&[words, &["--quiet", "-r", recording.to_str().unwrap()]].concat());
+        assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    for name in ["flows.json", "http.json", "calls.json"] {
+        let (shared, alone) = (lines(&folder.path().join(name)), lines(&again.path().join(name)));
+        let differ = shared.iter().zip(&alone).find(|(one, other)| one != other);
+        assert!(shared == alone, "{name}: {} and {} lines; {differ:#?}", shared.len(), alone.len());
+    }
+    let transactions = lines(&folder.path().join("http.json")).len() as u64;
+    assert_eq!(transactions, sent.transactions + sent.unanswered);
+    let calls = lines(&folder.path().join("calls.json"));
+    let answered = calls.iter().filter(|line| line.contains("\"state\":\"completed\"")).count() as u64;
+    assert_eq!((answered, calls.len() as u64), (sent.calls, sent.calls + sent.unanswered_calls));
+}
+
+/// The number of captures' groups in the receiver's namespace.
+fn groups(lab: &Lab) -> usize {
+    let listing = wirelane(lab, &lab.receiver().namespace, &["groups", "--json"]).unwrap();
+    let finished = listing.finish(LIMIT).unwrap();
+    assert!(finished.status.success(), "{}", finished.stderr);
+    finished.json().unwrap().iter().filter(|group| group["final"] != true).count()
+}
+
+/// SIGHUP ends nothing and opens files again, also where there are none to open; SIGTERM ends with the ledger.
+#[test]
+fn a_monitor_opens_its_logs_again_at_sighup() {
+    if !require_root("a_monitor_opens_its_logs_again_at_sighup") {
+        return;
+    }
+    let lab = Lab::new(1).unwrap();
+    let folder = open_folder();
+    let file = folder.path().join("site.toml");
+    let device = &lab.receiver().device;
+    let (now, old) = (folder.path().join("flows.json"), folder.path().join("flows.json.1"));
+    let text = format!(
+        "[capture]\ninterface = \"{device}\"\ninterval = 0.1\n[flows]\nexport = \"file:{}\"\n",
+        now.display()
+    );
+    fs::write(&file, text).unwrap();
+    let monitor = capture(&lab, &["monitor", file.to_str().unwrap(), "--json"]).unwrap();
+    fs::rename(&now, &old).unwrap();
+    monitor.signal(Signal::HangUp).unwrap();
+    let begun = std::time::Instant::now();
+    while !now.exists() {
+        assert!(begun.elapsed() < LIMIT, "the file was not made again");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    wirelane_tests::numbers::send(&lab, 100, &["--flows", "10"]).unwrap();
+    let last = last_of(&monitor.terminate(LIMIT).unwrap()).unwrap();
+    assert_eq!(column(&last["analyses"]["flows"], "flow_packets"), column(&last, "seen"));
+    assert_eq!((lines(&old).len(), lines(&now).is_empty()), (0, false), "flows are in the new file");
+}
+
+/// All mistakes of a file are printed, each with its place and what is expected, and nothing is opened.
+#[test]
+fn all_mistakes_of_a_configuration_are_printed() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, log) = (folder.path().join("site.toml"), folder.path().join("access.log"));
+    let check = |text: &str, expected: &[&str]| {
+        fs::write(&file, text).unwrap();
+        for command in ["check", "monitor"] {
+            let output = run(&[command, file.to_str().unwrap()]);
+            let errors = String::from_utf8(output.stderr).unwrap();
+            let name = format!("{}:", file.display());
+            let found: Vec<&str> = errors
+                .lines()
+                .filter_map(|line| line.trim_start_matches("wirelane: ").strip_prefix(&name))
+                .collect();
+            assert_eq!((output.status.code(), found), (Some(2), expected.to_vec()), "{text}\n{errors}");
+        }
+    };
+    check(
+        &format!(
+            "[capture]\ninterfac = \"eth1\"\nworkers = 4\ndirection = \"up\"\n[flows]\nexport = [\"ipfix:/oops\"]\n\
+             biflow = \"yes\"\n[http]\nlog = \"combined:{}\"\nanalysis = \"kernel\"\n[voip]\nmemory = 0\n\
+             [recrd]\nwrite = \"x\"\n[store]\nfolder = 7\nmax-size = \"ten\"\n",
+            log.display()
+        ),
+        &[
+            "1:2: expected a device, interface = \"eth1\" ('wirelane devices' lists them), or read = \"FILE\"",
+            "2:1: unknown key 'interfac'; did you mean 'interface'?",
+            "3:11: with [voip] there is one worker, as signalling and media have different addresses",
+            "4:13: direction: expected one of auto, rx, tx, both",
+            "6:10: export: ipfix:/oops: write ipfix://HOST:PORT, netflow9://HOST:PORT, netflow5://HOST:PORT, or \
+             file:PATH with .ipfix, .json or .csv at its end",
+            "7:10: biflow: expected true or false",
+            "10:12: analysis: what is analysed in the kernel excludes other sections; leave it out",
+            "12:10: memory: 0 is not in 1..=1000000",
+            "13:2: unknown section 'recrd'; did you mean 'record'?",
+            "17:12: max-size: give a size, as in 500MB (of 1000) or 1GiB (of 1024)",
+        ],
+    );
+    assert!(!log.exists(), "a file was opened");
+    let device = "[capture]\ninterface = \"eth1\"\n";
+    check(device, &["1:2: expected at least one of [record], [flows], [http] and [voip]"]);
+    check(
+        &format!("{device}[record]\n"),
+        &["3:2: [record]: the following required arguments were not provided: write <FILE>"],
+    );
+    check(
+        "[flows]\n",
+        &["1:1: expected a device, interface = \"eth1\" ('wirelane devices' lists them), or read = \"FILE\""],
+    );
+    check(
+        &format!("{device}[flows]\ntop = true\n"),
+        &["4:1: unknown key 'top'; 'wirelane monitor --help' says which keys there are"],
+    );
+    check(&format!("http = 3\n{device}[flows]\n"), &["1:1: expected a section: [http]"]);
+    check(&format!("{device}[flows]\n[flows]\n"), &["4:2: duplicate key"]);
+    check(&format!("{device}[flows\n"), &["3:7: unclosed table, expected `]`"]);
+    check(
+        &format!("{device}[flows]\n[metrics]\naddress = \"example\"\n"),
+        &["5:11: address: invalid socket address syntax"],
+    );
+}
+
+/// The example of the help has no mistake.
+#[test]
+fn the_example_of_the_help_is_accepted() {
+    let help = String::from_utf8(run(&["monitor", "--help"]).stdout).unwrap();
+    let (_, example) = help.split_once("site.toml:\n").unwrap();
+    let (example, _) = example.split_once("\n\n").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("site.toml");
+    fs::write(&file, example).unwrap();
+    let output = run(&["check", file.to_str().unwrap()]);
+    assert!(output.status.success(), "{}\n{example}", String::from_utf8_lossy(&output.stderr));
+}
