@@ -17,6 +17,7 @@ use wirelane_export::metrics::{Endpoint, LedgerMetrics, Registry, Serving};
 use crate::out::ReaderGone;
 use crate::report::Report;
 use crate::run_loop::{self, Handler, Limits, Outcome, Reporter};
+use crate::service::Notifier;
 
 /// A handler of any analysis.
 pub type AnyHandler = Box<dyn Handler<Error = anyhow::Error>>;
@@ -99,7 +100,16 @@ impl EndReporter for RowReporter {
     }
 }
 
-/// Runs a capture for these analyses, and reports its end. `endpoint`: where metrics are served meanwhile.
+/// What is told about a run while it goes on, besides its report.
+#[derive(Default)]
+pub struct Told {
+    /// Where metrics are served.
+    pub metrics: Option<Endpoint>,
+    /// The service manager.
+    pub manager: Option<Notifier>,
+}
+
+/// Runs a capture for these analyses, and reports its end.
 ///
 /// # Errors
 /// The first failure; the ledger has been reported if there is one.
@@ -107,10 +117,10 @@ pub fn run(
     mut capture: Capture,
     limits: &Limits,
     analyses: &mut [Box<dyn Analysis>],
-    endpoint: Option<Endpoint>,
+    told: Told,
     reporter: &mut dyn EndReporter,
 ) -> Result<()> {
-    let served = endpoint.map(|endpoint| Served::begin(endpoint, analyses)).transpose()?;
+    let served = told.metrics.map(|endpoint| Served::begin(endpoint, analyses)).transpose()?;
     for analysis in analyses.iter_mut() {
         analysis.start(&mut capture)?;
     }
@@ -126,8 +136,17 @@ pub fn run(
         })
     };
     let ledger = served.as_ref().map(|served| &served.ledger);
-    let mut watched = Watched { analyses: &shared, ledger, reporter: &mut *reporter };
+    let mut watched = Watched {
+        analyses: &shared,
+        ledger,
+        manager: told.manager,
+        progress: true,
+        reporter: &mut *reporter,
+    };
     let outcome = run_loop::run(capture, limits, handler, &mut watched);
+    if let Some(manager) = &watched.manager {
+        manager.stopping();
+    }
     reporter.end();
     let (mut outcome, error) = match outcome {
         Ok(outcome) => (Some(outcome), None),
@@ -167,19 +186,32 @@ impl Served {
     }
 }
 
-/// Passes intervals on to the analyses and the metrics, too.
+/// Passes intervals on to the analyses, the metrics, and the service manager, too.
 struct Watched<'a, 'b> {
     analyses: &'a RefCell<&'b mut [Box<dyn Analysis>]>,
     ledger: Option<&'a LedgerMetrics>,
+    manager: Option<Notifier>,
+    progress: bool,
     reporter: &'a mut dyn EndReporter,
 }
 
 impl Reporter for Watched<'_, '_> {
     fn ready(&mut self, capture: &Capture) -> Result<()> {
-        self.reporter.ready(capture)
+        self.reporter.ready(capture)?;
+        if let Some(manager) = &self.manager {
+            manager.ready();
+        }
+        Ok(())
+    }
+
+    fn progress(&mut self, all: bool) {
+        self.progress = all;
     }
 
     fn interval(&mut self, ledger: &Ledger, elapsed: Duration) -> Result<()> {
+        if let Some(manager) = &mut self.manager {
+            manager.interval(ledger, elapsed, self.progress);
+        }
         if let Some(metrics) = self.ledger {
             metrics.set(&ledger.total);
         }

@@ -14,6 +14,7 @@ pub mod record;
 pub mod report;
 pub mod rules;
 pub mod run_loop;
+pub mod service;
 pub mod shares;
 pub mod store;
 pub mod voip;

@@ -16,6 +16,8 @@ use crate::advice::{self, Advisor, Expected};
 pub trait Reporter {
     /// Called when the capture has started.
     fn ready(&mut self, capture: &Capture) -> Result<()>;
+    /// Called before the end of an interval is reported. `all`: every worker has made progress in it.
+    fn progress(&mut self, _all: bool) {}
     /// Called at the end of an interval, with the current ledger and the time since the start.
     fn interval(&mut self, ledger: &Ledger, elapsed: Duration) -> Result<()>;
 }
@@ -81,6 +83,8 @@ where
     // Create all handlers before any thread runs, which would have to be stopped again.
     let handlers = workers.iter().map(handler).collect::<Result<Vec<_>>>()?;
     let budget = limits.packets.map(AtomicU64::new);
+    // Relaxed: numbers that only have to differ from one interval to the next.
+    let rounds: Vec<AtomicU64> = workers.iter().map(|_| AtomicU64::new(0)).collect();
     let enough = AtomicBool::new(budget.as_ref().is_some_and(|left| left.load(Ordering::Relaxed) == 0));
     if let Some(expected) = limits.live {
         advice::at_start(&capture, expected);
@@ -90,14 +94,14 @@ where
     let (elapsed, mut failure) = std::thread::scope(|scope| {
         let mut running = 0;
         let mut failure = None;
-        for (worker, handler) in workers.into_iter().zip(handlers) {
+        for ((worker, handler), round) in workers.into_iter().zip(handlers).zip(&rounds) {
             let (budget, enough, events) = (budget.as_ref(), &enough, events.clone());
             let advisor =
                 limits.live.filter(|_| worker.index() == 0).map(|expected| Advisor::new(&capture, expected));
             let thread = std::thread::Builder::new().name(format!("wl-worker-{}", worker.index()));
             let spawned = thread.spawn_scoped(scope, move || {
                 let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-                    work(worker, handler, budget, enough, advisor)
+                    work(worker, handler, budget, (enough, round), advisor)
                 }));
                 let result = result.unwrap_or_else(|_| Err(anyhow!("a worker panicked; this is a bug")));
                 // The receiver is in the main thread, which outlives the scope.
@@ -112,7 +116,13 @@ where
                 }
             }
         }
-        let mut run_loop = RunLoop { capture: &capture, stopped: None, failure };
+        let mut run_loop = RunLoop {
+            capture: &capture,
+            stopped: None,
+            failure,
+            rounds: &rounds,
+            before: vec![0; rounds.len()],
+        };
         if run_loop.failure.is_some() {
             run_loop.stop();
         }
@@ -217,9 +227,20 @@ struct RunLoop<'a> {
     stopped: Option<Instant>,
     /// The first failure.
     failure: Option<anyhow::Error>,
+    /// Rounds of each worker, now and at the end of the last interval.
+    rounds: &'a [AtomicU64],
+    before: Vec<u64>,
 }
 
 impl RunLoop<'_> {
+    /// Whether every worker has begun a round since the last call.
+    fn has_progress(&mut self) -> bool {
+        let now: Vec<u64> = self.rounds.iter().map(|round| round.load(Ordering::Relaxed)).collect();
+        let all = now.iter().zip(&self.before).all(|(now, before)| now != before);
+        self.before = now;
+        all
+    }
+
     fn stop(&mut self) {
         self.stopped.get_or_insert_with(Instant::now);
         if let Err(error) = self.capture.stop() {
@@ -249,6 +270,7 @@ impl RunLoop<'_> {
                 if end.is_some_and(|end| now >= end) {
                     self.stop();
                 } else if now >= next {
+                    reporter.progress(self.has_progress());
                     let shown = self
                         .capture
                         .ledger()
@@ -296,7 +318,7 @@ fn work<H: Handler>(
     mut worker: Worker,
     mut handler: H,
     budget: Option<&AtomicU64>,
-    enough: &AtomicBool,
+    (enough, round): (&AtomicBool, &AtomicU64),
     mut advisor: Option<Advisor>,
 ) -> Result<()>
 where
@@ -306,6 +328,7 @@ where
     while !enough.load(Ordering::Relaxed) {
         let Some(batch) = worker.next_batch(Duration::from_millis(100))? else { break };
         let idle = batch.is_empty();
+        round.fetch_add(1, Ordering::Relaxed);
         match budget {
             None => {
                 for record in batch {
@@ -382,10 +405,8 @@ mod tests {
         }
     }
 
-    /// The run ends with a failure, so that the program exits with status 1, and with a ledger that balances.
-    /// Battery: F5
-    #[test]
-    fn a_handler_that_panics_ends_the_run_with_its_ledger() {
+    /// A capture file of ten packets.
+    fn ten_packets() -> tempfile::NamedTempFile {
         let mut pcap: Vec<u8> =
             [0xa1b2_c3d4u32, 0x0004_0002, 0, 0, 65535, 1].into_iter().flat_map(u32::to_le_bytes).collect();
         for _ in 0..10 {
@@ -393,6 +414,14 @@ mod tests {
         }
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), pcap).unwrap();
+        file
+    }
+
+    /// The run ends with a failure, so that the program exits with status 1, and with a ledger that balances.
+    /// Battery: F5
+    #[test]
+    fn a_handler_that_panics_ends_the_run_with_its_ledger() {
+        let file = ten_packets();
         let capture = Capture::open_file(file.path()).unwrap();
         let interval = Duration::from_secs(1);
         let limits = Limits { interval, duration: None, packets: None, on_hangup: OnHangup::End, live: None };
@@ -400,5 +429,51 @@ mod tests {
         assert!(outcome.failure.unwrap().to_string().contains("a worker panicked"));
         assert!(outcome.ledger.balances(), "{:?}", outcome.ledger);
         assert_eq!(outcome.ledger.total.analysed, 3);
+    }
+
+    /// Waits at its first record until it is let go.
+    struct Hung(std::sync::Arc<AtomicBool>);
+
+    impl Handler for Hung {
+        type Error = anyhow::Error;
+
+        fn record(&mut self, _: &Record<'_>) -> Result<()> {
+            while !self.0.load(Ordering::Acquire) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Ok(())
+        }
+    }
+
+    /// Lets the worker go once two intervals in succession had no progress.
+    struct Watching(std::sync::Arc<AtomicBool>, u32);
+
+    impl Reporter for Watching {
+        fn ready(&mut self, _: &Capture) -> Result<()> {
+            Ok(())
+        }
+        fn progress(&mut self, all: bool) {
+            self.1 = if all { 0 } else { self.1 + 1 };
+            if self.1 == 2 {
+                self.0.store(true, Ordering::Release);
+            }
+        }
+        fn interval(&mut self, _: &Ledger, _: Duration) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    /// The run ends because intervals say that the worker makes no progress.
+    #[test]
+    fn a_worker_that_hangs_makes_no_progress() {
+        let file = ten_packets();
+        let capture = Capture::open_file(file.path()).unwrap();
+        let interval = Duration::from_millis(5);
+        let limits = Limits { interval, duration: None, packets: None, on_hangup: OnHangup::End, live: None };
+        let go = std::sync::Arc::new(AtomicBool::new(false));
+        let mut reporter = Watching(std::sync::Arc::clone(&go), 0);
+        let outcome = run(capture, &limits, |_| Ok(Hung(std::sync::Arc::clone(&go))), &mut reporter).unwrap();
+        assert!(outcome.failure.is_none(), "{:?}", outcome.failure);
+        assert_eq!(outcome.ledger.total.analysed, 10);
     }
 }

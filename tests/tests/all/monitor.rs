@@ -234,3 +234,94 @@ fn the_example_of_the_help_is_accepted() {
     let output = run(&["check", file.to_str().unwrap()]);
     assert!(output.status.success(), "{}\n{example}", String::from_utf8_lossy(&output.stderr));
 }
+
+/// A service of an unprivileged user, with the capabilities of the unit that is shipped, captures by engine `ring`, and
+/// tells the service manager when it is ready, how it goes, and when it stops.
+#[test]
+fn a_service_of_an_unprivileged_user_notifies_its_manager() {
+    use std::os::unix::fs::PermissionsExt as _;
+    if !require_root("a_service_of_an_unprivileged_user_notifies_its_manager") {
+        return;
+    }
+    let lab = Lab::new(1).unwrap();
+    let folder = open_folder();
+    let socket = folder.path().join("notify");
+    let manager = std::os::unix::net::UnixDatagram::bind(&socket).unwrap();
+    manager.set_read_timeout(Some(LIMIT)).unwrap();
+    fs::set_permissions(&socket, fs::Permissions::from_mode(0o777)).unwrap();
+    // The user must be able to execute the program.
+    let program = folder.path().join("wirelane");
+    fs::copy(wirelane_binary().unwrap(), &program).unwrap();
+    let file = folder.path().join("site.toml");
+    let text = format!("[capture]\ninterface = \"{}\"\ninterval = 0.2\n[flows]\n", lab.receiver().device);
+    fs::write(&file, text).unwrap();
+    let unit = include_str!("../../../packaging/systemd/wirelane@.service");
+    let ambient = unit.lines().find_map(|line| line.strip_prefix("AmbientCapabilities=")).unwrap();
+    let capabilities: String = ambient
+        .split(' ')
+        .map(|name| format!(",+{}", name.trim_start_matches("CAP_").to_lowercase()))
+        .collect();
+    let monitor = lab
+        .spawn(
+            &lab.receiver().namespace,
+            &[
+                "env",
+                &format!("NOTIFY_SOCKET={}", socket.display()),
+                "WATCHDOG_USEC=60000000",
+                "setpriv",
+                "--reuid=65534",
+                "--regid=65534",
+                "--clear-groups",
+                &format!("--inh-caps=-all{capabilities}"),
+                &format!("--ambient-caps=-all{capabilities}"),
+                &format!("--bounding-set=-all{capabilities}"),
+                "--no-new-privs",
+                program.to_str().unwrap(),
+                "monitor",
+                file.to_str().unwrap(),
+                "--json",
+            ],
+        )
+        .unwrap();
+    let next = || {
+        let mut bytes = [0; 4096];
+        let length = manager.recv(&mut bytes).unwrap();
+        String::from_utf8(bytes[..length].to_vec()).unwrap()
+    };
+    assert_eq!(next(), "READY=1\nSTATUS=capturing\n");
+    wirelane_tests::numbers::send(&lab, 100, &[]).unwrap();
+    let state = next();
+    assert!(state.starts_with("STATUS=") && state.ends_with(" lost\nWATCHDOG=1\n"), "{state}");
+    let finished = monitor.terminate(LIMIT).unwrap();
+    let last = last_of(&finished).unwrap();
+    assert_eq!(last["engine"], "ring", "{}", finished.stderr);
+    assert!(column(&last, "analysed") >= 100, "{last}");
+    let told: Vec<String> =
+        std::iter::from_fn(|| Some(next())).take_while(|text| text != "STOPPING=1\n").collect();
+    assert!(told.iter().all(|text| text.starts_with("STATUS=")), "{told:?}");
+}
+
+/// The unit that is shipped has no mistake, and exposes as little as is promised.
+#[test]
+fn the_unit_is_valid_and_exposes_little() {
+    let analyze = |words: &[&str]| Command::new("systemd-analyze").args(words).output();
+    let unit = concat!(env!("CARGO_MANIFEST_DIR"), "/../packaging/systemd/wirelane@.service");
+    let Ok(output) = analyze(&["security", "--offline=true", "--threshold=25", unit]) else {
+        println!("left out: the_unit_is_valid_and_exposes_little: there is no systemd-analyze");
+        return;
+    };
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    if text.contains("unrecognized option")
+        || String::from_utf8_lossy(&output.stderr).contains("unrecognized option")
+    {
+        println!("left out: the_unit_is_valid_and_exposes_little: systemd is older than 250");
+        return;
+    }
+    assert!(output.status.success(), "{text}");
+    let verified = analyze(&["verify", "--man=no", unit]).unwrap();
+    let said = String::from_utf8(verified.stderr).unwrap();
+    // The program is not installed here.
+    let wrong: Vec<&str> =
+        said.lines().filter(|line| !line.contains("/usr/bin/wirelane is not executable")).collect();
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}

@@ -14,7 +14,7 @@ use wirelane_export::pipeline::flows::FlowSettings;
 use crate::outputs::LimitArgs;
 use crate::outputs::StoreArgs;
 use crate::source::{self, BalanceArg, SourceArgs, SteeringArg};
-use wirelane_monitor::analysis::{self, RowReporter};
+use wirelane_monitor::analysis::{self, RowReporter, Told};
 use wirelane_monitor::flows::analysis::{FlowAnalysis, Outputs};
 use wirelane_monitor::flows::show::Show;
 use wirelane_monitor::report::{Report, Stream};
@@ -317,7 +317,7 @@ pub fn run(mut args: Args) -> Result<()> {
     let stream = if args.csv { Stream::Stderr } else { Stream::Stdout };
     let report = Report::new(args.source.json, capture.engine(), stream);
     let mut reporter = RowReporter::new(report, args.source.json, analysis.view());
-    analysis::run(capture, &args.source.limits(), &mut [Box::new(analysis)], None, &mut reporter)
+    analysis::run(capture, &args.source.limits(), &mut [Box::new(analysis)], Told::default(), &mut reporter)
 }
 
 fn wrong(option: &'static str, reason: impl Into<String>) -> anyhow::Error {

@@ -15,7 +15,7 @@ use crate::metrics::MetricsArgs;
 use crate::outputs::LimitArgs;
 use crate::outputs::StoreArgs;
 use crate::source::{self, BalanceArg, SourceArgs, SteeringArg};
-use wirelane_monitor::analysis::{self, RowReporter};
+use wirelane_monitor::analysis::{self, RowReporter, Told};
 use wirelane_monitor::http::analysis::HttpAnalysis;
 use wirelane_monitor::http::show::Show;
 use wirelane_monitor::report::{Report, Stream};
@@ -288,13 +288,13 @@ impl Args {
 /// Runs the command.
 pub fn run(mut args: Args) -> Result<()> {
     let analysis = args.prepare()?;
-    let endpoint = args.metrics.open(&mut args.source)?;
+    let told = Told { metrics: args.metrics.open(&mut args.source)?, manager: None };
     let expression = args.source.expression()?;
     let capture = args.source.open(&expression, args.workers, args.steering, BalanceArg::Static, None)?;
     let stream = if args.print.is_some() { Stream::Stderr } else { Stream::Stdout };
     let report = Report::new(args.source.json, capture.engine(), stream);
     let mut reporter = RowReporter::new(report, args.source.json, None);
-    analysis::run(capture, &args.source.limits(), &mut [Box::new(analysis)], endpoint, &mut reporter)
+    analysis::run(capture, &args.source.limits(), &mut [Box::new(analysis)], told, &mut reporter)
 }
 
 /// Opens the export targets.

@@ -6,9 +6,10 @@ use std::path::PathBuf;
 
 use anyhow::{Result, anyhow};
 use clap::{Args as _, Command, FromArgMatches};
-use wirelane_monitor::analysis::{self, Analysis, RowReporter};
+use wirelane_monitor::analysis::{self, Analysis, RowReporter, Told};
 use wirelane_monitor::report::{Report, Stream};
 use wirelane_monitor::run_loop::OnHangup;
+use wirelane_monitor::service::Notifier;
 
 use crate::metrics::MetricsArgs;
 use crate::source::{BalanceArg, SourceArgs, SteeringArg};
@@ -324,8 +325,9 @@ pub fn run(args: &Args) -> Result<()> {
     for other in others {
         source.include(other.source_mut());
     }
-    let endpoint =
+    let metrics =
         capture.metrics.open(source).map_err(|error| site.placed("metrics", &metrics_names(), error))?;
+    let told = Told { metrics, manager: Notifier::from_environment(source.interval)? };
     let source = parts[0].source();
     let output = match &parts[0] {
         Part::Record(record) => Some(record.output()),
@@ -341,5 +343,5 @@ pub fn run(args: &Args) -> Result<()> {
     if limits.on_hangup == OnHangup::End {
         limits.on_hangup = OnHangup::Reopen;
     }
-    analysis::run(capture, &limits, &mut analyses, endpoint, &mut reporter)
+    analysis::run(capture, &limits, &mut analyses, told, &mut reporter)
 }

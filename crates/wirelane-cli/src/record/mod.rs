@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use wirelane::{Capture, Ledger};
-use wirelane_monitor::analysis::{self, EndReporter};
+use wirelane_monitor::analysis::{self, EndReporter, Told};
 use wirelane_monitor::record::analysis::{RecordAnalysis, RecordSettings};
 use wirelane_monitor::record::post_rotate::PostRotate;
 use wirelane_monitor::record::progress::Progress;
@@ -152,7 +152,7 @@ pub fn run(mut args: Args) -> Result<()> {
     let report = Report::new(args.source.json, capture.engine(), stream);
     let progress = Progress::new(&capture, args.source.json);
     let mut reporter = RecordReporter { report, progress };
-    analysis::run(capture, &args.source.limits(), &mut [Box::new(analysis)], None, &mut reporter)
+    analysis::run(capture, &args.source.limits(), &mut [Box::new(analysis)], Told::default(), &mut reporter)
 }
 
 /// Reports the recording together with the capture.

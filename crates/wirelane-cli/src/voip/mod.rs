@@ -15,7 +15,7 @@ use crate::metrics::MetricsArgs;
 use crate::outputs::LimitArgs;
 use crate::outputs::StoreArgs;
 use crate::source::{self, BalanceArg, SourceArgs, SteeringArg};
-use wirelane_monitor::analysis::{self, RowReporter};
+use wirelane_monitor::analysis::{self, RowReporter, Told};
 use wirelane_monitor::report::{Report, Stream};
 use wirelane_monitor::shares::{self, Shares};
 use wirelane_monitor::store::Store;
@@ -306,14 +306,14 @@ impl Args {
 /// Runs the command.
 pub fn run(mut args: Args) -> Result<()> {
     let analysis = args.prepare()?;
-    let endpoint = args.metrics.open(&mut args.source)?;
+    let told = Told { metrics: args.metrics.open(&mut args.source)?, manager: None };
     let expression = args.source.expression()?;
     // One worker: signalling and media of a call have different addresses.
     let capture = args.source.open(&expression, 1, SteeringArg::Flow, BalanceArg::Static, None)?;
     let stream = if args.csv { Stream::Stderr } else { Stream::Stdout };
     let report = Report::new(args.source.json, capture.engine(), stream);
     let mut reporter = RowReporter::new(report, args.source.json, analysis.view());
-    analysis::run(capture, &args.source.limits(), &mut [Box::new(analysis)], endpoint, &mut reporter)
+    analysis::run(capture, &args.source.limits(), &mut [Box::new(analysis)], told, &mut reporter)
 }
 
 /// Capacity of RTP streams in the kernel, if they are measured there.
