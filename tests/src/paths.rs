@@ -50,6 +50,8 @@ pub struct Capture {
     pub id: String,
     /// Category: `malformed`, `http`.
     pub category: String,
+    /// Packets, as capinfos counts them; as tcpdump does if capinfos does not read the file; 0 if neither does.
+    pub packets: u64,
     path: PathBuf,
 }
 
@@ -61,13 +63,19 @@ impl Capture {
     pub fn all(corpus: &Path) -> Result<Vec<Capture>> {
         let text = fs::read_to_string(corpus.join("MANIFEST.tsv")).context("reading MANIFEST.tsv")?;
         let capture = |line: &str| {
-            let mut columns = line.split('\t').map(str::to_owned);
-            let (id, path, category) = (columns.next()?, columns.next()?, columns.next()?);
-            Some(Capture { id, category, path: corpus.join(path) })
+            let columns: Vec<&str> = line.split('\t').collect();
+            let [id, path, category, _, _, capinfos, tcpdump, ..] = columns[..] else { return None };
+            let packets = capinfos.parse().or_else(|_| tcpdump.parse()).unwrap_or(0);
+            Some(Capture {
+                id: id.to_owned(),
+                category: category.to_owned(),
+                packets,
+                path: corpus.join(path),
+            })
         };
         text.lines()
             .skip(1)
-            .map(|line| capture(line).with_context(|| format!("three columns: {line}")))
+            .map(|line| capture(line).with_context(|| format!("columns of a capture: {line}")))
             .collect()
     }
 

@@ -171,6 +171,8 @@ fn evaluated(threshold: Threshold, value: f64, mean: Option<f64>) -> (bool, bool
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::config::Value;
 
@@ -240,5 +242,38 @@ mod tests {
         let values: Vec<(Key, f64)> = (0..150_000).map(|number| ([number, 0, 0, 0, 0, 0], 2.0)).collect();
         assert_eq!(watch.look(&above, &values, false).len(), MOST_TRACKED);
         assert_eq!((watch.tracks.len(), watch.untracked), (MOST_TRACKED, 50_000));
+    }
+
+    proptest! {
+        /// Battery: L6
+        #[test]
+        fn nothing_is_held_once_all_keys_are_silent_or_the_alarm_is_off(
+            intervals in prop::collection::vec(prop::collection::btree_map(0..9u64, 0..30u32, 0..9), 0..60),
+            patience in (1..4u32, 1..4u32),
+            kind in 0..4usize,
+        ) {
+            let threshold = [
+                Threshold::Above(10.0, 5.0),
+                Threshold::Rises(50.0, 5.0),
+                Threshold::Falls(50.0, 5.0),
+                Threshold::Below(10.0, 20.0),
+            ][kind];
+            let (alarm, mut watch) = (alarm(threshold, patience.0, patience.1, 2), Watch::default());
+            for values in intervals {
+                let values: Vec<(Key, f64)> =
+                    values.into_iter().map(|(key, value)| ([key, 0, 0, 0, 0, 0], f64::from(value))).collect();
+                watch.look(&alarm, &values, false);
+                prop_assert!(watch.tracks.len() <= 9);
+            }
+            // Below a threshold of 10, silence is a reason to stay raised.
+            if kind != 3 {
+                (0..2 * (patience.0 + patience.1)).for_each(|_| drop(watch.look(&alarm, &[], false)));
+                prop_assert!(watch.tracks.is_empty());
+                prop_assert!(watch.last.as_ref().is_none_or(HashMap::is_empty));
+            }
+            watch.off();
+            prop_assert!(watch.tracks.is_empty() && watch.last.is_none() && watch.before.is_empty());
+            prop_assert_eq!(watch.raised, watch.cleared);
+        }
     }
 }

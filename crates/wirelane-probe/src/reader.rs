@@ -131,6 +131,12 @@ impl Reader {
         (events, self.totals)
     }
 
+    /// Number of intervals that wait for other workers or for evaluation, and of plans with totals.
+    #[cfg(test)]
+    pub(crate) fn held(&self) -> usize {
+        self.pending.len() + self.parts.len() + usize::from(self.timeline.is_some())
+    }
+
     /// Evaluates an interval that all workers have handed over.
     fn interval(&mut self, at: (u64, u64), pending: Pending, events: &mut Vec<Event>) {
         let (generation, number) = at;

@@ -21,6 +21,8 @@ use crate::packet_buffer::{Catching, Head, Orders};
 use crate::plan::{Plan, Switches};
 use crate::table::Table;
 
+#[cfg(test)]
+mod accounts;
 mod app_detect;
 mod parts;
 mod segments;
@@ -491,9 +493,4 @@ fn arp_sender(data: &[u8], ip: &Ip) -> Option<[u8; 6]> {
         return None;
     }
     arp.get(8..14)?.try_into().ok()
-}
-
-/// Whether the TCP header is present.
-fn is_tcp(ip: &Ip) -> bool {
-    ip.flags & ip_flags::TCP != 0 && ip.flags & ip_flags::FRAGMENT == 0
 }

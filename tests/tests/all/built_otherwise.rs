@@ -1,4 +1,4 @@
-//! The libraries in other builds: under AddressSanitizer, and twice in different folders.
+//! Other builds: the libraries under AddressSanitizer, libraries and program twice in different folders.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -56,6 +56,48 @@ fn the_c_interface_is_clean_under_address_sanitizer() {
     assert!(text.contains("files") && !text.starts_with("0 files"), "{text}");
 }
 
+/// tcpdump of the system over all captures, with the instrumented library: it prints, filters and copies every packet
+/// that it does with the system's library.
+/// Battery: S10
+#[test]
+#[ignore = "builds the library with a sanitizer: make test-all"]
+fn tcpdump_is_clean_with_the_library_under_address_sanitizer() {
+    const NAME: &str = "tcpdump_is_clean_with_the_library_under_address_sanitizer";
+    let Some(corpus) = corpus(NAME) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let Some(library) = sanitized(NAME, &repository().join("target/address-sanitizer")) else { return };
+    std::os::unix::fs::symlink(library, folder.path().join("libpcap.so.0.8")).unwrap();
+    let runtime = Command::new("cc").arg("-print-file-name=libasan.so").output().unwrap().stdout;
+    let runtime = String::from_utf8(runtime).unwrap();
+    let (file, copy) = (folder.path().join("in"), folder.path().join("out"));
+    let (mut files, mut packets) = (0, 0);
+    for capture in Capture::all(&corpus).unwrap() {
+        fs::write(&file, capture.bytes().unwrap()).unwrap();
+        // The bytes that tcpdump copies, and its number of packets that match.
+        let copied = |ours: bool| {
+            let _ = fs::remove_file(&copy);
+            let mut command = Command::new("tcpdump");
+            command.args(["-Z", "root", "-r"]).arg(&file).arg("-w").arg(&copy).arg("ip or ip6 or not tcp");
+            if ours {
+                // Memory that is in use at exit is no fault of the library: tcpdump does not free it.
+                command.env("ASAN_OPTIONS", "detect_leaks=0:verify_asan_link_order=0");
+                command.env("LD_PRELOAD", runtime.trim()).env("LD_LIBRARY_PATH", folder.path());
+            }
+            let output = command.output().unwrap();
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(output.status.code().is_some_and(|code| code < 2), "{}: {said}", capture.id);
+            assert!(!said.contains("AddressSanitizer"), "{}: {said}", capture.id);
+            fs::read(&copy).unwrap_or_default()
+        };
+        let (ours, theirs) = (copied(true), copied(false));
+        files += 1;
+        packets += u64::from(!theirs.is_empty());
+        assert!(ours == theirs, "{}: {} bytes, not {}", capture.id, ours.len(), theirs.len());
+    }
+    println!("{files} files, {packets} copied");
+    assert!(packets > 500, "{packets} of {files} files were copied");
+}
+
 /// The same with an instrumented program and the library as released.
 /// Battery: S10
 #[test]
@@ -81,11 +123,13 @@ fn odd_strings_and_hostile_files_do_the_c_interface_no_harm() {
     assert!(output.status.success() && !said.contains("AddressSanitizer"), "{}: {said}", output.status);
 }
 
-/// The optimised library from two copies of the sources in different folders has the same bytes.
+/// The optimised library and program from two copies of the sources in different folders have the same bytes. The
+/// program is built without the store, whose third-party crates take most of the time.
 /// Battery: S10
 #[test]
 #[ignore = "builds twice with optimisation: make test-all"]
 fn what_is_built_twice_has_the_same_bytes() {
+    const BUILT: [&str; 2] = ["libwirelane_libpcap_dropin.so", "wirelane"];
     let folder = tempfile::tempdir().unwrap();
     let build = |name: &str| {
         let copy = folder.path().join(name);
@@ -94,12 +138,16 @@ fn what_is_built_twice_has_the_same_bytes() {
         let status = Command::new("sh").args(["-c", &copying]).current_dir(repository()).status().unwrap();
         assert!(status.success());
         let mut cargo = Command::new("cargo");
-        cargo.args(["build", "--quiet", "--release", "--locked", "-p", "wirelane-libpcap-dropin"]);
+        cargo.args(["build", "--quiet", "--release", "--locked", "--no-default-features"]);
+        cargo.args(["-p", "wirelane-libpcap-dropin", "-p", "wirelane-cli"]);
         cargo.arg("--target-dir").arg(copy.join("target")).current_dir(&copy);
         assert!(cargo.status().unwrap().success());
-        fs::read(copy.join("target/release/libwirelane_libpcap_dropin.so")).unwrap()
+        BUILT.map(|name| fs::read(copy.join("target/release").join(name)).unwrap())
     };
-    let (one, other) = (build("one"), build("other-place"));
-    let differ = one.iter().zip(&other).position(|(one, other)| one != other);
-    assert!(one == other, "{} and {} bytes, the first difference at {differ:?}", one.len(), other.len());
+    for (name, (one, other)) in BUILT.iter().zip(build("one").iter().zip(&build("other-place"))) {
+        let differ = one.iter().zip(other).position(|(one, other)| one != other);
+        let (first, second) = (one.len(), other.len());
+        assert!(one == other, "{name}: {first} and {second} bytes, the first difference at {differ:?}");
+        println!("{name}: {first} equal bytes");
+    }
 }

@@ -2,6 +2,8 @@
 //!
 //! In a process of its own: it measures the processor time of all children.
 
+mod tables;
+
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::net::Ipv4Addr;
@@ -35,8 +37,18 @@ fn cost(words: &[&str], file: &Path) -> Duration {
     (0..TIMES).map(|_| run()).min().unwrap()
 }
 
-/// Makes so many elements, as frames in the order of the file.
-type Make = fn(usize) -> Vec<Vec<u8>>;
+/// Makes so many elements.
+#[derive(Clone, Copy)]
+enum Make {
+    /// Frames in the order of the file.
+    Frames(fn(usize) -> Vec<Vec<u8>>),
+    /// A rule file, for a capture without packets.
+    Rules(fn(usize) -> String),
+    /// Frames for these rules.
+    Ruled(&'static str, fn(usize) -> Vec<Vec<u8>>),
+    /// A capture file.
+    File(fn(usize, &Path)),
+}
 
 /// A series; `elements` is the size of its first point.
 struct Series {
@@ -44,6 +56,31 @@ struct Series {
     words: &'static [&'static str],
     elements: usize,
     make: Make,
+}
+
+impl Series {
+    /// Processor time of the command for so many elements.
+    fn cost(&self, folder: &Path, elements: usize) -> Duration {
+        let (file, rules) = (folder.join("in.pcap"), folder.join("rules.toml"));
+        let mut words = self.words.to_vec();
+        let mut ruled = |text: &str| {
+            std::fs::write(&rules, text).unwrap();
+            words.extend(["--rules", rules.to_str().unwrap()]);
+        };
+        match self.make {
+            Make::Frames(make) => write(&file, &make(elements)),
+            Make::Rules(make) => {
+                ruled(&make(elements));
+                write(&file, &[]);
+            }
+            Make::Ruled(text, make) => {
+                ruled(text);
+                write(&file, &make(elements));
+            }
+            Make::File(make) => make(elements, &file),
+        }
+        cost(&words, &file)
+    }
 }
 
 fn write(path: &Path, frames: &[Vec<u8>]) {
@@ -112,43 +149,45 @@ const SERIES: [Series; 18] = [
         name: "http: segments in reverse",
         words: &["http", "--quiet"],
         elements: 2000,
-        make: |n| {
+        make: Make::Frames(|n| {
             segments(WEB, format!("GET / HTTP/1.1\r\nX: {}", "y".repeat(4 * n)).as_bytes(), 4, |order| {
                 order.reverse()
             })
-        },
+        }),
     },
     Series {
         name: "http: segments in any order",
         words: &["http", "--quiet"],
         elements: 2000,
-        make: |n| segments(WEB, format!("GET / HTTP/1.1\r\nX: {}", "y".repeat(4 * n)).as_bytes(), 4, shuffle),
+        make: Make::Frames(|n| {
+            segments(WEB, format!("GET / HTTP/1.1\r\nX: {}", "y".repeat(4 * n)).as_bytes(), 4, shuffle)
+        }),
     },
     Series {
         name: "http: one byte a segment",
         words: &["http", "--quiet"],
         elements: 4000,
-        make: |n| segments(WEB, format!("GET /{}", "a".repeat(n)).as_bytes(), 1, |_| {}),
+        make: Make::Frames(|n| segments(WEB, format!("GET /{}", "a".repeat(n)).as_bytes(), 1, |_| {})),
     },
     Series {
         name: "http: fields",
         words: &["http", "--quiet"],
         elements: 40_000,
-        make: |n| {
+        make: Make::Frames(|n| {
             segments(WEB, format!("GET / HTTP/1.1\r\n{}\r\n", "X: y\r\n".repeat(n)).as_bytes(), 1400, |_| {})
-        },
+        }),
     },
     Series {
         name: "http: requests that do not wait",
         words: &["http", "--quiet"],
         elements: 4000,
-        make: |n| segments(WEB, "GET / HTTP/1.1\r\n\r\n".repeat(n).as_bytes(), 1400, |_| {}),
+        make: Make::Frames(|n| segments(WEB, "GET / HTTP/1.1\r\n\r\n".repeat(n).as_bytes(), 1400, |_| {})),
     },
     Series {
         name: "http: chunks of one byte",
         words: &["http", "--quiet"],
         elements: 20_000,
-        make: |n| {
+        make: Make::Frames(|n| {
             let mut frames = segments(WEB, b"GET / HTTP/1.1\r\n\r\n", 1400, |_| {});
             let response =
                 format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{}", "1\r\na\r\n".repeat(n));
@@ -158,67 +197,71 @@ const SERIES: [Series; 18] = [
                 }
             }));
             frames
-        },
+        }),
     },
     Series {
         name: "voip: segments in reverse",
         words: &["voip", "--quiet"],
         elements: 2000,
-        make: |n| {
+        make: Make::Frames(|n| {
             segments(
                 SIP,
                 format!("INVITE sip:a SIP/2.0\r\nX: {}", "y".repeat(4 * n)).as_bytes(),
                 4,
                 |order| order.reverse(),
             )
-        },
+        }),
     },
     Series {
         name: "voip: segments in any order",
         words: &["voip", "--quiet"],
         elements: 2000,
-        make: |n| {
+        make: Make::Frames(|n| {
             segments(SIP, format!("INVITE sip:a SIP/2.0\r\nX: {}", "y".repeat(4 * n)).as_bytes(), 4, shuffle)
-        },
+        }),
     },
     Series {
         name: "voip: fragments in the worst order",
         words: &["voip", "--quiet"],
         elements: 4000,
-        make: |n| {
+        make: Make::Frames(|n| {
             let datagram = |id| (0..100).rev().map(move |at| fragment(0, id, at * 8, at < 99, &[b'z'; 8]));
             (0..n / 100).flat_map(|id| datagram(id as u16)).collect()
-        },
+        }),
     },
     Series {
         name: "voip: first fragments",
         words: &["voip", "--quiet"],
         elements: 5000,
-        make: |n| (0..n).map(|id| fragment((id >> 16) as u32, id as u16, 0, true, &[b'z'; 64])).collect(),
+        make: Make::Frames(|n| {
+            (0..n).map(|id| fragment((id >> 16) as u32, id as u16, 0, true, &[b'z'; 64])).collect()
+        }),
     },
     Series {
         name: "voip: overlapping fragments",
         words: &["voip", "--quiet"],
         elements: 4000,
-        make: |n| (0..n).map(|at| fragment(0, 7, at * 40 % 60_000, true, &[b'z'; 64])).collect(),
+        make: Make::Frames(|n| {
+            (0..n).map(|at| fragment(0, 7, at * 40 % 60_000, true, &[b'z'; 64])).collect()
+        }),
     },
     Series {
         name: "voip: Via fields",
         words: &["voip", "--quiet"],
         elements: 20_000,
-        make: |n| {
+        make: Make::Frames(|n| {
             let via = "Via: x\r\n".repeat(1000);
             scene(|scene| {
                 (0..n / 1000)
                     .for_each(|k| scene.udp(0, CLIENT, SIP, &invite(&format!("{}", k % 5), 1, &via, "")))
             })
-        },
+        }),
     },
     Series {
         name: "voip: media of one call",
         words: &["voip", "--quiet"],
         elements: 8000,
-        make: |n| {
+        make: Make::Frames(|n| {
             let media = |k: usize| {
                 (0..800)
                     .map(|at| format!("m=audio {} RTP/AVP 0\r\n", 2 + 2 * ((k * 800 + at) % 30_000)))
@@ -234,21 +277,21 @@ const SERIES: [Series; 18] = [
                     );
                 })
             })
-        },
+        }),
     },
     Series {
         name: "voip: messages of one Call-ID, all tags new",
         words: &["voip", "--quiet"],
         elements: 1000,
-        make: |n| {
+        make: Make::Frames(|n| {
             scene(|scene| (0..n).for_each(|tag| scene.udp(0, CLIENT, SIP, &invite("one", tag, "", ""))))
-        },
+        }),
     },
     Series {
         name: "voip: calls",
         words: &["voip", "--quiet"],
         elements: 1000,
-        make: |n| {
+        make: Make::Frames(|n| {
             scene(|scene| {
                 (0..n).for_each(|k| {
                     scene.udp(
@@ -259,13 +302,13 @@ const SERIES: [Series; 18] = [
                     )
                 })
             })
-        },
+        }),
     },
     Series {
         name: "voip: an SSRC in each packet",
         words: &["voip", "--quiet", "--heuristic"],
         elements: 5000,
-        make: |n| {
+        make: Make::Frames(|n| {
             scene(|scene| {
                 scene.udp(0, CLIENT, SIP, &invite("one", 1, "", &description("10.0.0.1", 6000)));
                 (0..n).for_each(|k| {
@@ -277,13 +320,13 @@ const SERIES: [Series; 18] = [
                     )
                 });
             })
-        },
+        }),
     },
     Series {
         name: "flows: every packet a new flow",
         words: &["flows", "--quiet"],
         elements: 10_000,
-        make: |n| {
+        make: Make::Frames(|n| {
             scene(|scene| {
                 (0..n).for_each(|k| {
                     scene.udp(
@@ -294,13 +337,13 @@ const SERIES: [Series; 18] = [
                     )
                 })
             })
-        },
+        }),
     },
     Series {
         name: "probe: every packet a new key",
         words: &["probe", "--ready", "port-scan", "--quiet"],
         elements: 10_000,
-        make: |n| {
+        make: Make::Frames(|n| {
             scene(|scene| {
                 (0..n).for_each(|k| {
                     scene.segment(
@@ -312,7 +355,7 @@ const SERIES: [Series; 18] = [
                     )
                 })
             })
-        },
+        }),
     },
 ];
 
@@ -322,33 +365,42 @@ fn hostile_elements_take_linear_time() {
     if !in_own_process("complexity_series::hostile_elements_take_linear_time") {
         return;
     }
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("in.pcap");
-    for Series { name, words, elements, make } in SERIES {
-        let mut elements = elements;
-        write(&file, &[]);
-        let idle = cost(words, &file);
-        let mut worst = f64::INFINITY;
-        // The least of all tries with the same elements: the cost of other processes is not counted.
-        let mut points = [Duration::MAX; 4];
-        for attempt in 1..=TRIES {
-            for (point, factor) in points.iter_mut().zip([1, 2, 4, 8]) {
-                write(&file, &make(elements * factor));
-                *point = cost(words, &file).saturating_sub(idle).min(*point);
-            }
-            let ratios = points.windows(2).map(|two| two[1].as_secs_f64() / two[0].as_secs_f64().max(1e-6));
-            worst = ratios.fold(0.0, f64::max);
-            println!("{name}: {elements} elements, {points:?}, {worst:.2}");
-            if points[0] < LEAST && attempt < TRIES {
-                elements *= 2;
-                points = [Duration::MAX; 4];
-            }
-            if worst <= MOST {
-                break;
-            }
-        }
-        assert!(worst <= MOST, "{name}: twice the elements take {worst:.2} times as long");
+    SERIES.iter().for_each(is_linear);
+}
+
+/// Battery: I7
+#[test]
+fn hostile_tables_and_rules_take_linear_time() {
+    if in_own_process("complexity_series::hostile_tables_and_rules_take_linear_time") {
+        tables::TABLES.iter().for_each(is_linear);
     }
+}
+
+/// Asserts that twice the elements of a series take at most [`MOST`] times the time.
+fn is_linear(series: &Series) {
+    let folder = tempfile::tempdir().unwrap();
+    let (folder, name) = (folder.path(), series.name);
+    let mut elements = series.elements;
+    let idle = series.cost(folder, 0);
+    let mut worst = f64::INFINITY;
+    // The least of all tries with the same elements: the cost of other processes is not counted.
+    let mut points = [Duration::MAX; 4];
+    for attempt in 1..=TRIES {
+        for (point, factor) in points.iter_mut().zip([1, 2, 4, 8]) {
+            *point = series.cost(folder, elements * factor).saturating_sub(idle).min(*point);
+        }
+        let ratios = points.windows(2).map(|two| two[1].as_secs_f64() / two[0].as_secs_f64().max(1e-6));
+        worst = ratios.fold(0.0, f64::max);
+        println!("{name}: {elements} elements, {points:?}, {worst:.2}");
+        if points[0] < LEAST && attempt < TRIES {
+            elements *= 2;
+            points = [Duration::MAX; 4];
+        }
+        if worst <= MOST {
+            break;
+        }
+    }
+    assert!(worst <= MOST, "{name}: twice the elements take {worst:.2} times as long");
 }
 
 /// Filter expressions of 10,000 terms and of 1 MiB are compiled or refused within a second of processor time.

@@ -1,5 +1,6 @@
 //! Every capture of the corpus through every command, unchanged and with bytes changed: each run ends by itself, in
-//! bounded time and memory, with all packets of the file or with an error that names it.
+//! bounded time and memory, with all packets of the file or with an error that names it. Outputs have as many records as
+//! the counts at the end.
 
 use std::fs;
 use std::io::Write;
@@ -25,7 +26,11 @@ const LONG_TIME: Duration = Duration::from_secs(240);
 fn run(group: &ControlGroup, words: &[String], file: &Path, most: Duration) -> (Output, Duration) {
     let mut command = group.command("timeout");
     command.args(["--signal=ABRT", &most.as_secs().to_string()]).arg(wirelane_binary().unwrap());
-    command.args(words).args(["--json", "-r"]).arg(file);
+    command.args(words);
+    if !words.iter().any(|word| word == "--csv") {
+        command.arg("--json");
+    }
+    command.arg("-r").arg(file);
     let begun = Instant::now();
     let output = command.stdin(Stdio::null()).output().unwrap();
     (output, begun.elapsed())
@@ -57,12 +62,61 @@ fn last(output: &Output) -> Option<Value> {
     serde_json::from_str(text.lines().last()?).ok().filter(|last: &Value| last["final"] == true)
 }
 
+/// The faults of a run that ended well in its counts: the packets are not those of the ground truth, or an output does
+/// not have as many records as the counts say. `log` is a file that `http` wrote.
+fn miscounted(output: &Output, words: &[String], truth: u64, log: &Path) -> Vec<String> {
+    let Some(last) = last(output) else { return vec!["no counts at the end".into()] };
+    let mut faults = Vec::new();
+    let mut compare = |name: &str, ours: u64, expected: u64| {
+        if ours != expected {
+            faults.push(format!("{name}: {ours}, not {expected}"));
+        }
+    };
+    for name in ["seen", "delivered", "analysed"] {
+        compare(name, column(&last, name), truth);
+    }
+    let text = String::from_utf8_lossy(&output.stdout);
+    // States of the capture have the engine: the first line, one line each second, and the last.
+    let records = text.lines().filter(|line| !line.contains("\"engine\":\"file\"")).count() as u64;
+    let counted = match words[0].as_str() {
+        "packets" => Some("analysed"),
+        "flows" => Some("flows"),
+        "http" => Some("transactions"),
+        _ => None,
+    };
+    if let Some(name) = counted {
+        compare(&format!("lines for {name}"), records, column(&last, name));
+    }
+    if let Some(object) = last.get("standard_output") {
+        compare("records on standard output", records, column(object, "records"));
+        compare("suppressed and unwritten", column(object, "suppressed") + column(object, "unwritten"), 0);
+    }
+    match words[0].as_str() {
+        "record" => compare("written", column(&last, "written"), truth),
+        "probe" => compare("probed", column(&last, "probed"), truth),
+        "flows" => compare("packets of flows", column(&last, "flow_packets"), truth),
+        "http" => {
+            let text = fs::read(log).unwrap();
+            let lines = text.iter().filter(|byte| **byte == b'\n').count() as u64;
+            compare("lines of the log", lines, column(&last, "transactions"));
+            compare("lines of the log as counted", lines, column(&last["logs"][0], "lines"));
+        }
+        _ => {}
+    }
+    faults
+}
+
 /// Runs commands over captures; of all combinations one in `share`, chosen by their numbers.
 fn sweep(test: &str, share: usize) {
     let (true, Some(corpus)) = (require_root(test), corpus(test)) else { return };
     let Some(group) = ControlGroup::limited(test, MEMORY) else { return };
     let folder = tempfile::tempdir().unwrap();
-    let commands = reading(folder.path()).unwrap();
+    let log = folder.path().join("access.log");
+    let mut commands = reading(folder.path()).unwrap();
+    for words in commands.iter_mut().filter(|words| words[0] == "http") {
+        words.extend(["--log".into(), format!("combined:{}", log.display())]);
+    }
+    let table = ["flows", "--csv"].map(str::to_owned).to_vec();
     let (mut faults, mut runs, mut slowest) = (Vec::new(), 0, Duration::ZERO);
     for (number, capture) in Capture::all(&corpus).unwrap().iter().enumerate() {
         let hostile = ["malformed", "decode", "fileformat"].contains(&capture.category.as_str());
@@ -86,6 +140,20 @@ fn sweep(test: &str, share: usize) {
                 faults.push(format!("{}, {words:?}: {fault}", capture.id));
             }
             packets.extend(last(&output).map(|last| (column(&last, "seen"), column(&last, "analysed"))));
+            if output.status.success() {
+                let wrong = miscounted(&output, words, capture.packets, &log);
+                faults.extend(wrong.iter().map(|fault| format!("{}, {words:?}: {fault}", capture.id)));
+                if words.len() == 1 && words[0] == "flows" {
+                    let (rows, _) = run(&group, &table, &file, TIME);
+                    let rows = rows.stdout.iter().filter(|byte| **byte == b'\n').count() as u64;
+                    let flows = last(&output).map(|last| column(&last, "flows"));
+                    // The first row has the names.
+                    if Some(rows) != flows.map(|flows| flows + 1) {
+                        faults.push(format!("{}: {rows} rows of CSV, {flows:?} flows", capture.id));
+                    }
+                }
+            }
+            let _ = fs::remove_file(&log);
         }
         if packets.windows(2).any(|two| two[0] != two[1]) {
             faults.push(format!("{}: commands differ in packets: {packets:?}", capture.id));

@@ -1,9 +1,10 @@
-//! `tests/kernels/judge` finds faults in a guest's report.
+//! `tests/kernels/judge` finds faults in a guest's report, and all kernel programs load: on this kernel, and on those of
+//! `scripts/test-kernels`.
 
 use std::fs;
 use std::process::Command;
 
-use wirelane_tests::repository;
+use wirelane_tests::{repository, require_root};
 
 const ACCEPTED: &str = "# kernel\tprogram\tconfiguration\tinstructions\n\
     6.1\tcapture/xdp\tplain\t1000\n\
@@ -111,4 +112,62 @@ fn kernels_without_a_record_are_compared_with_nothing() {
     let verdicts = judge(GOOD, "7.3", "capture");
     assert!(verdicts.contains(&("skipped".into(), "verified-instructions capture/xdp (plain)".into())));
     assert!(verdicts.iter().all(|(verdict, _)| verdict != "failed"), "{verdicts:?}");
+}
+
+/// Every kernel program, in every configuration, on the kernel that runs here.
+/// Battery: F10
+#[test]
+fn all_programs_load_on_this_kernel() {
+    if !require_root("all_programs_load_on_this_kernel") {
+        return;
+    }
+    let output = Command::new(env!("CARGO_BIN_EXE_verified-instructions")).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let lines = String::from_utf8(output.stdout).unwrap();
+    let sources = fs::read_dir(repository().join("crates/wirelane-bpf/bpf")).unwrap();
+    let names = sources.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let objects: Vec<String> =
+        names.filter_map(|name| name.strip_suffix(".bpf.c").map(str::to_owned)).collect();
+    assert!(objects.len() > 5, "{objects:?}");
+    let report = format!("== verified-instructions\n{lines}status 0\n== end\n");
+    // Numbers of instructions depend on the compiler: `scripts/test-kernels` compares them.
+    let verdicts = judge(&report, "0.0", &objects.join(" "));
+    assert!(verdicts.len() >= objects.len(), "{verdicts:?}");
+    assert!(verdicts.iter().all(|(verdict, _)| verdict != "failed"), "{verdicts:?}\n{said}");
+}
+
+/// The same on the oldest kernel that is served, on Debian's, and on the newest that Debian packages.
+/// Battery: F10
+#[test]
+#[ignore = "takes some minutes: make test-all"]
+fn all_programs_load_on_other_kernels() {
+    const NAME: &str = "all_programs_load_on_other_kernels";
+    if !require_root(NAME) {
+        return;
+    }
+    let output = Command::new(repository().join("scripts/test-kernels"))
+        .args(["bookworm/programs", "trixie/programs", "sid/programs"])
+        .output()
+        .unwrap();
+    let lines = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{lines}\n{}", String::from_utf8_lossy(&output.stderr));
+    let of = |wanted: &str, check: &str| -> Vec<&str> {
+        let words = lines.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        let those =
+            words.filter(|words| words.len() > 2 && words[0] == wanted && words[2].starts_with(check));
+        those.map(|words| words[1]).collect()
+    };
+    if !of("skipped", "boot").is_empty() {
+        println!("left out: {NAME} ({})", lines.lines().next().unwrap_or_default());
+        return;
+    }
+    let booted = of("passed", "boot");
+    println!("{booted:?}");
+    assert_eq!(booted.len(), 3, "{lines}");
+    assert!(booted[0].starts_with("6.1.") && booted[1].starts_with("6.12"), "{booted:?}");
+    for release in booted {
+        let loaded = of("passed", "verified-instructions").into_iter().filter(|one| *one == release).count();
+        assert!(loaded > 20, "{release}: {loaded} programs\n{lines}");
+    }
 }

@@ -12,6 +12,8 @@ const MIXES: [(&str, &str); 4] =
     [("60", "64 bytes"), ("imix", "IMIX"), ("1510", "1514 bytes"), ("9000", "9000 bytes")];
 /// Largest final distance between a passed and a failed rate, as a fraction.
 const WIDTH: f64 = 0.02;
+/// Allowed fraction below the rate of others: the accuracy of two searches, and the scatter of three trials each.
+const TOLERANCE: f64 = 0.05;
 /// Attempts for a rate: a stall of the machine does not decide a search.
 const TRIES: usize = 3;
 
@@ -80,9 +82,11 @@ fn trial(lab: &Lab, receiver: Receiver, size: &str, rate: f64, seconds: f64) -> 
             let last = last_of(&child.terminate(LIMIT).unwrap()).unwrap();
             let (seen, lost, analysed) =
                 (column(&last, "seen"), column(&last, "lost"), column(&last, "analysed"));
+            // To the packet: what the veth pair has passed on is analysed or counted as lost. Packets that it dropped
+            // before our hook are in the columns of the sender; as for tcpdump, the trial counts them as lost.
             assert_eq!(seen, lost + analysed, "{last}");
-            // Packets that the veth pair dropped before our hook count as lost by the receiver, as they do for tcpdump.
-            assert!(seen <= column(&sent, "offered"), "{last}, {sent}");
+            assert_eq!((seen, column(&sent, "unaccounted")), (column(&sent, "sent"), 0), "{last}, {sent}");
+            assert_eq!(column(&sent, "offered"), seen + column(&sent, "dropped"), "{last}, {sent}");
             (column(&sent, "offered"), sent["pps"].as_f64().unwrap(), analysed)
         }
         Receiver::Tcpdump | Receiver::Dumpcap => {
@@ -169,7 +173,8 @@ fn the_highest_rate_without_loss_is_found() {
     }
 }
 
-/// The same generator at the same rates, in turns: our highest rate is at least that of the others.
+/// The same generator at the same rates, in turns: the highest rates of the default engine and of packet sockets are at
+/// least that of the better of the others.
 /// Battery: L3
 #[test]
 #[ignore = "measures rates: make test-all"]
@@ -196,9 +201,9 @@ fn others_take_no_more() {
         for ((name, _), rate) in receivers.iter().zip(&medians) {
             println!("{mix}: {name} {rate:.0} packets a second");
         }
-        // Within the accuracy of the search; if all programs keep up with the generator, they are equal.
-        let least = (1.0 - WIDTH) * medians[2].max(medians[3]);
-        assert!(medians[0] >= least, "{mix}: {medians:.0?}");
+        // If all programs keep up with the generator, they are equal within the accuracy of two searches.
+        let least = (1.0 - TOLERANCE) * medians[2].max(medians[3]);
+        assert!(medians[0] >= least && medians[1] >= least, "{mix}: {medians:.0?}");
     }
 }
 

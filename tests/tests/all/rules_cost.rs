@@ -4,7 +4,7 @@ use std::fs;
 use std::net::Ipv4Addr;
 
 use libbpf_rs::query::ProgInfoIter;
-use wirelane::rules::{Action, ExactFields, ExactRule};
+use wirelane::rules::{Action, ExactFields, ExactRule, RuleSet};
 use wirelane::{Capture, Engine, HookChoice, RulesCapacity, Worker};
 use wirelane_tests::numbers::send;
 use wirelane_tests::ruled::{drain, open, rules};
@@ -98,6 +98,58 @@ fn wildcard(capture: &mut Capture, number: u32) {
         })
         .collect();
     capture.add_rules(rules(&text).rules, Vec::new()).unwrap();
+}
+
+/// A rule that uses a named set of this many source addresses that do not occur.
+fn named_set(number: u32, more: &str) -> RuleSet {
+    let entries: Vec<String> =
+        (0..number).map(|number| format!("\"{}\"", Ipv4Addr::from_bits(0x0b00_0000 + number))).collect();
+    rules(&format!(
+        "[[sets]]\nname = \"those\"\nentries = [{}]\n{more}\n\
+         [[rule]]\nid = 1\nsrc-in = \"those\"\naction = \"drop\"\n",
+        entries.join(", ")
+    ))
+}
+
+/// A rule that searches the payload for this many patterns that do not occur.
+fn patterns(number: u32) -> RuleSet {
+    // Multiplied by an odd number, so that the patterns differ from their first byte on.
+    let hex: Vec<String> = (1..=number)
+        .map(|number| format!("\"{:08x}ffff\"", number.wrapping_mul(0x9e37_79b1) | 0x0101_0101))
+        .collect();
+    rules(&format!(
+        "[[patterns]]\nname = \"those\"\nid = 1\nhex = [{}]\n\
+         [[rule]]\nid = 1\npayload = \"those\"\naction = \"drop\"\n",
+        hex.join(", ")
+    ))
+}
+
+/// Battery: L10
+#[test]
+fn large_sets_and_many_patterns_cost_a_packet_little_more_than_one_entry() {
+    if !require_root("large_sets_and_many_patterns_cost_a_packet_little_more_than_one_entry") {
+        return;
+    }
+    let _statistics = Statistics::on();
+    let kinds = [
+        ("set", [named_set(1, ""), named_set(20_000, "")]),
+        ("confirmed set", [named_set(1, "confirm = true"), named_set(20_000, "confirm = true")]),
+        ("patterns", [patterns(1), patterns(1000)]),
+    ];
+    let load = |set: &RuleSet, capture: &mut Capture| {
+        capture.set_rules(set).unwrap();
+    };
+    let closures: Vec<_> = kinds
+        .iter()
+        .flat_map(|(_, sets)| sets)
+        .map(|set| move |capture: &mut Capture| load(set, capture))
+        .collect();
+    let sets: Vec<&dyn Fn(&mut Capture)> = closures.iter().map(|one| one as _).collect();
+    let costs = costs(&sets, |costs| costs.chunks(2).all(|two| two[1] < 2.0 * two[0]));
+    for (two, (name, _)) in costs.chunks(2).zip(&kinds) {
+        println!("{name}: ns a packet with one entry and with many: {two:.0?}");
+        assert!(two[1] < 2.0 * two[0], "{name}: one: {:.0} ns, many: {:.0} ns", two[0], two[1]);
+    }
 }
 
 /// Battery: L10

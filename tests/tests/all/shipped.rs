@@ -1,5 +1,6 @@
 //! The shipped program: linking and contents.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use object::elf::{
@@ -46,6 +47,45 @@ fn assert_hardened(path: &Path) {
         file.imports().unwrap().any(|import| import.unwrap().name() == checker),
         "{name}: its C code has no stack protector"
     );
+}
+
+/// Every file with `unsafe` is in `scripts/unsafe-leaves`, and every entry there has some. The number of each crate is
+/// printed.
+/// Battery: S10
+#[test]
+fn unsafe_is_listed() {
+    let list = std::fs::read_to_string(repository().join("scripts/unsafe-leaves")).unwrap();
+    let entries =
+        list.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.split_whitespace().next());
+    let mut found: BTreeMap<&str, usize> = entries.map(|entry| (entry, 0)).collect();
+    let words = ["{", "fn", "impl", "extern", "trait"].map(|word| ["unsafe", word].join(" "));
+    let output = std::process::Command::new("git")
+        .args(["ls-files", "--cached", "--others", "--exclude-standard", "*.rs"])
+        .current_dir(repository())
+        .output()
+        .unwrap();
+    let mut crates: BTreeMap<String, usize> = BTreeMap::new();
+    for file in String::from_utf8(output.stdout).unwrap().lines() {
+        // A removed file may still be in the index.
+        let Ok(text) = std::fs::read_to_string(repository().join(file)) else { continue };
+        let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+        let number = code.filter(|line| words.iter().any(|word| line.contains(word.as_str()))).count();
+        if number == 0 {
+            continue;
+        }
+        let of = |entry: &str| file == entry || entry.ends_with('/') && file.starts_with(entry);
+        let entry = found.iter_mut().find(|(entry, _)| of(entry));
+        let (_, count) =
+            entry.unwrap_or_else(|| panic!("{file} has unsafe and is not in scripts/unsafe-leaves"));
+        *count += number;
+        let parts = file.split('/').take(if file.starts_with("crates/") { 2 } else { 1 });
+        *crates.entry(parts.collect::<Vec<_>>().join("/")).or_default() += number;
+    }
+    println!("{crates:?}");
+    for (entry, number) in &found {
+        assert!(*number > 0, "{entry} in scripts/unsafe-leaves has no unsafe");
+    }
+    assert!(found.len() > 20, "{found:?}");
 }
 
 /// Allowed licences of dependencies; if a dependency offers several, one of them has to be allowed.

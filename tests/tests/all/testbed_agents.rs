@@ -10,10 +10,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use wirelane_tests::slow_clients::{allow_descriptors, crowd, settled};
 use wirelane_tests::{Child, Finished, Lab, LabOptions, Signal, require_root, wirelane_binary};
 
 const LIMIT: Duration = Duration::from_secs(120);
 const PORT: u16 = 4433;
+/// Slow clients, and connections that an agent keeps.
+const CLIENTS: usize = 10_000;
+const CONNECTIONS: usize = 32;
 
 /// An adapter for the given program.
 fn adapter(program: &str) -> String {
@@ -463,18 +467,19 @@ fn an_agent_meets_the_network_without_rights_and_half_open_handshakes_keep_no_ma
         assert!(has("NoNewPrivs:", "1") && !status().contains("Uid:\t0\t"), "{}", status());
     }
     // More connections than slots: silent ones, and ones with an incomplete handshake.
+    allow_descriptors(2 * CLIENTS as u64);
     let link = &field.lab.links[0];
     let address = format!("{}:{PORT}", field.address("injector"));
     let silent = field.lab.enter(&link.sender.namespace, || {
-        (0..200)
-            .map(|number| {
-                let mut socket = std::net::TcpStream::connect(&address).unwrap();
-                let _ = std::io::Write::write_all(&mut socket, &[0x16, 3, 1, 2, 0][..number % 6]);
-                socket
-            })
-            .collect::<Vec<_>>()
+        let client = |number: usize| {
+            let mut socket = std::net::TcpStream::connect(&address).unwrap();
+            let _ = socket.write_all(&[0x16, 3, 1, 2, 0][..number % 6]);
+            socket
+        };
+        crowd(CLIENTS, client)
     });
     let silent = silent.unwrap();
+    println!("{} of {CLIENTS} connections are open", settled(&silent, CONNECTIONS));
     field.suite(
         "short",
         "sensors = [\"wirelane-count\"]\nrates = [1000]\nduration = \"500ms\"\ncores = [[1]]",

@@ -6,6 +6,9 @@
  * symmetric. Multiplications carry low bits upwards, shifts bring them down again; the constants are those of
  * SplitMix64 and of Knuth's generator, odd and without structure.
  *
+ * The seed is in both ends, and not only in their sum: otherwise a sender can choose one end for any other so
+ * that the sum is always the same, and these packets have one hash under every seed.
+ *
  * A fragment other than the first has no ports, and may lack even its transport protocol (extension headers
  * behind an IPv6 fragment header, AH in IPv4, are in the first fragment only). So all fragments are hashed by
  * their addresses alone, with the number of the fragment header in place of the protocol.
@@ -32,9 +35,21 @@ static __always_inline __u32 wl_hash_finish(__u64 value)
 	return value >> 32;
 }
 
-static __always_inline __u64 wl_hash_end_ipv6(const __u8 *address, __u32 port)
+/* The seed in all bits of an end. */
+static __always_inline __u64 wl_hash_seed(__u32 seed)
 {
-	return wl_hash_mix(wl_hash_mix(wl_load64(address) ^ port) + wl_load64(address + 8));
+	return seed * WL_HASH_K3;
+}
+
+static __always_inline __u64 wl_hash_end_ipv4(const __u8 *address, __u64 port, __u32 seed)
+{
+	return wl_hash_mix((port << 32 | wl_load32(address)) ^ wl_hash_seed(seed));
+}
+
+static __always_inline __u64 wl_hash_end_ipv6(const __u8 *address, __u64 port, __u32 seed)
+{
+	return wl_hash_mix(wl_hash_mix(wl_load64(address) ^ port ^ wl_hash_seed(seed)) +
+			   wl_load64(address + 8));
 }
 
 /* The hash of one network layer with its transport header. The seed makes it unpredictable. */
@@ -47,11 +62,11 @@ static __always_inline __u32 wl_flow_hash(const struct wl_ip *ip, __u32 seed)
 	__u64 b = ports ? ip->dst_port : 0;
 
 	if (ip->l3 == WL_L3_IPV6) {
-		a = wl_hash_end_ipv6(ip->src, a);
-		b = wl_hash_end_ipv6(ip->dst, b);
+		a = wl_hash_end_ipv6(ip->src, a, seed);
+		b = wl_hash_end_ipv6(ip->dst, b, seed);
 	} else {
-		a = wl_hash_mix(a << 32 | wl_load32(ip->src));
-		b = wl_hash_mix(b << 32 | wl_load32(ip->dst));
+		a = wl_hash_end_ipv4(ip->src, a, seed);
+		b = wl_hash_end_ipv4(ip->dst, b, seed);
 	}
 	return wl_hash_finish(a + b + wl_hash_mix((__u64)seed << 32 | (__u32)ip->l3 << 8 | proto));
 }

@@ -21,7 +21,7 @@ enum wl_steering {
 
 static __always_inline __u32 wl_address_hash(const __u8 *address, __u8 l3, __u32 seed)
 {
-	__u64 a = l3 == WL_L3_IPV6 ? wl_hash_end_ipv6(address, 0) : wl_hash_mix(wl_load32(address));
+	__u64 a = l3 == WL_L3_IPV6 ? wl_hash_end_ipv6(address, 0, seed) : wl_hash_end_ipv4(address, 0, seed);
 
 	return wl_hash_finish(a + wl_hash_mix((__u64)seed << 32 | l3));
 }

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use proptest::prelude::*;
 use wirelane_bpf::layout::LinkType::Ethernet;
-use wirelane_bpf::layout::{Ip, RecordHeader, flags, ip_flags, l3};
+use wirelane_bpf::layout::{Ip, Parsed, RecordHeader, flags, ip_flags, l3};
 use wirelane_bpf::native::{self, BUCKETS, Steering, flow_hash, steer};
 
 use crate::build::*;
@@ -96,6 +96,63 @@ fn rotating_destinations_spread_over_the_buckets() {
             assert!((340.0..700.0).contains(&chi), "seed {seed} step {step}: chi square {chi}");
             assert!(count.iter().all(|&c| c <= 24), "seed {seed} step {step}: a bucket of 25 flows or more");
             assert!(hashes.len() >= 4090, "seed {seed} step {step}: {} different hashes", hashes.len());
+        }
+    }
+}
+
+/// The inverse of `wl_hash_mix()`.
+fn unmixed(half: u64) -> u64 {
+    // Newton's iteration doubles the correct bits of the inverse, of which the first step has three.
+    let inverse = (0..5).fold(K1, |x: u64, _| x.wrapping_mul(2u64.wrapping_sub(K1.wrapping_mul(x))));
+    (half ^ half >> 32).wrapping_mul(inverse)
+}
+
+const K1: u64 = 0xbf58_476d_1ce4_e5b9;
+
+fn mix(value: u64) -> u64 {
+    let value = value.wrapping_mul(K1);
+    value ^ value >> 32
+}
+
+/// A sender that knows everything but the seed chooses one end of each conversation for the other, so that their hashes
+/// under the seed 0 are equal. Under other seeds these conversations spread like all others.
+/// Battery: L8
+#[test]
+fn senders_cannot_choose_conversations_of_one_hash() {
+    const SUM: u64 = 0x0123_4567_89ab_cdef;
+    let six = (0..1000u64).map(|number| {
+        let (mut src, mut dst) = ([0; 16], [0; 16]);
+        src[..8].copy_from_slice(&number.to_ne_bytes());
+        src[8..].copy_from_slice(&unmixed(SUM).wrapping_sub(mix(number)).to_ne_bytes());
+        dst[15] = 1;
+        Ip { src, dst, l3: l3::IPV6, proto: 17, flags: ip_flags::PORTS, ..Ip::default() }
+    });
+    let four = (0u64..).filter_map(|number| {
+        let (mut src, mut dst) = ([0; 16], [0; 16]);
+        // A port and an address have 48 of the 64 bits of an end.
+        let other = Some(unmixed(SUM.wrapping_sub(mix(number)))).filter(|other| other >> 48 == 0)?;
+        src[..4].copy_from_slice(&(number as u32).to_ne_bytes());
+        dst[..4].copy_from_slice(&(other as u32).to_ne_bytes());
+        let (src_port, dst_port) = ((number >> 32) as u16, (other >> 32) as u16);
+        Some(Ip {
+            src,
+            dst,
+            src_port,
+            dst_port,
+            l3: l3::IPV4,
+            proto: 17,
+            flags: ip_flags::PORTS,
+            ..Ip::default()
+        })
+    });
+    for flows in [six.collect::<Vec<_>>(), four.take(32).collect()] {
+        let hashes = |seed| flows.iter().map(|ip| flow_hash(ip, seed)).collect::<HashSet<_>>().len();
+        assert_eq!(hashes(0), 1, "the choice works if the seed is known");
+        for seed in [1, 2, 0x8000_0000, 0xdead_beef] {
+            assert_eq!(hashes(seed), flows.len(), "seed {seed}");
+            let parsed = |ip: &Ip| Parsed { outer: *ip, ..Parsed::default() };
+            let by_source = |ip| native::steering_hash(Steering::Source, &parsed(ip), false, seed);
+            assert_eq!(flows.iter().map(by_source).collect::<HashSet<_>>().len(), flows.len(), "seed {seed}");
         }
     }
 }

@@ -142,6 +142,12 @@ impl Orders {
         number
     }
 
+    /// Number of orders that not all workers have accepted.
+    #[cfg(test)]
+    pub(crate) fn waiting(&self) -> usize {
+        self.lock().waiting.len()
+    }
+
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -178,6 +184,12 @@ impl Catching {
     pub fn new(orders: Arc<Orders>, worker: usize, generation: u64, most: usize) -> Catching {
         let ring = Some(Ring::new(most));
         Catching { orders, worker, generation, ring, seen: 0, open: Vec::new(), now_ns: 0 }
+    }
+
+    /// Whether it has neither packets nor orders.
+    #[cfg(test)]
+    pub fn is_empty(&self) -> bool {
+        self.ring.is_none() && self.open.is_empty()
     }
 
     /// Accepts new orders.

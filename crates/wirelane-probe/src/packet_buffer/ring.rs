@@ -83,6 +83,8 @@ impl Ring {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn head(ts_ns: u64, captured: usize) -> Head {
@@ -114,5 +116,22 @@ mod tests {
         let mut ring = Ring::new(100);
         ring.push(head(5, 200), 0, &[0; 200]);
         assert_eq!((ring.packets().count(), ring.lacks(5), ring.lacks(6)), (0, true, false));
+    }
+
+    proptest! {
+        /// Battery: L6
+        #[test]
+        fn evicted_packets_take_no_bytes(lengths in prop::collection::vec(0..400usize, 0..300), most in 0..3000usize) {
+            let mut ring = Ring::new(most);
+            for (number, length) in lengths.into_iter().enumerate() {
+                ring.push(head(number as u64, length), 0, &vec![7; length]);
+                let captured: usize = ring.packets.iter().map(|(head, _)| head.captured as usize).sum();
+                prop_assert_eq!(ring.bytes.len(), captured);
+                prop_assert!(captured + ring.packets.len() * ASIDE <= most);
+            }
+            // A packet that is longer than the ring evicts all others.
+            ring.push(head(1000, most + 1), 0, &vec![7; most + 1]);
+            prop_assert!(ring.bytes.is_empty() && ring.packets.is_empty());
+        }
     }
 }

@@ -4,7 +4,7 @@ use hashbrown::HashMap;
 use wirelane::{Ip, ip_flags};
 use wirelane_analysis::flows::speaks;
 
-use super::is_tcp;
+use super::segments::is_tcp;
 
 /// Conversations with a name that are remembered in each of two halves.
 const HALF: usize = 65_536;
@@ -70,6 +70,7 @@ impl AppDetection {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
     use wirelane::l3;
     use wirelane_bpf::flow::applications as c;
     use wirelane_bpf::layout::NO_OFFSET;
@@ -150,6 +151,25 @@ mod tests {
         }
         let names = |number| applications.clone().known_by(number);
         assert_eq!((names(0), names(299_999)), (0, c::DNS), "the oldest are forgotten");
+    }
+
+    proptest! {
+        /// Battery: L6
+        #[test]
+        fn nothing_is_held_once_all_conversations_begin_anew(
+            packets in prop::collection::vec((0..9u32, 0..4usize, any::<u8>(), any::<bool>()), 0..300),
+        ) {
+            let mut applications = AppDetection::default();
+            for (number, said, flags, back) in packets {
+                let data = [HTTP, SSH, b"no name", b""][said];
+                told(&mut applications, &headers(6, number, flags, back), data);
+                prop_assert!(applications.young.len() + applications.old.len() <= 9);
+            }
+            for number in 0..9 {
+                told(&mut applications, &headers(6, number, SYN, false), b"");
+            }
+            prop_assert!(applications.young.is_empty() && applications.old.is_empty());
+        }
     }
 
     impl AppDetection {

@@ -1,10 +1,8 @@
 //! TCP segments without new payload: retransmitted, or out of order.
 
 use hashbrown::HashMap;
-use wirelane::Ip;
+use wirelane::{Ip, ip_flags};
 use wirelane_bpf::layout::NO_OFFSET;
-
-use super::is_tcp;
 
 /// Directions of connections that are tracked in each of two halves.
 const HALF: usize = 65_536;
@@ -79,9 +77,15 @@ impl Followed {
     }
 }
 
+/// Whether the TCP header is present.
+pub(super) fn is_tcp(ip: &Ip) -> bool {
+    ip.flags & ip_flags::TCP != 0 && ip.flags & ip_flags::FRAGMENT == 0
+}
+
 #[cfg(test)]
 mod tests {
-    use wirelane::{ip_flags, l3};
+    use proptest::prelude::*;
+    use wirelane::l3;
 
     use super::*;
 
@@ -125,6 +129,24 @@ mod tests {
             ip.src = u128::from(number).to_be_bytes();
             assert_eq!(followed.segment(&ip, 0), Some(false));
             assert!(followed.young.len() <= HALF && followed.old.len() <= HALF);
+        }
+    }
+
+    proptest! {
+        /// Battery: L6
+        #[test]
+        fn nothing_is_held_once_all_connections_are_reset(
+            segments in prop::collection::vec((0..9u16, any::<u8>(), any::<u32>(), 0..1500u32), 0..300),
+        ) {
+            let mut followed = Followed::default();
+            for (port, flags, seq, length) in segments {
+                followed.segment(&packet(port, flags, seq, length), 0);
+                prop_assert!(followed.young.len() + followed.old.len() <= 9);
+            }
+            for port in 0..9 {
+                followed.segment(&packet(port, 0x04, 0, 0), 0);
+            }
+            prop_assert!(followed.young.is_empty() && followed.old.is_empty());
         }
     }
 }
