@@ -5,6 +5,8 @@ mod devices;
 mod extcap;
 mod flows;
 mod groups;
+mod help;
+mod hints;
 mod http;
 mod instance;
 mod man;
@@ -29,11 +31,13 @@ mod tune;
 mod values;
 mod voip;
 
+use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser};
+use clap::error::ErrorKind;
+use clap::{CommandFactory, FromArgMatches, Parser};
 use wirelane::escape::printable_lines;
 
 /// Multi-core packet capture for stock Linux, with an account of every packet
@@ -98,7 +102,7 @@ fn main() -> ExitCode {
         .init();
     wirelane_monitor::out::open();
     // Usage errors exit 2 (clap's own).
-    let result = match Command::parse() {
+    let result = match parse() {
         Command::Devices(args) => devices::run(&args),
         Command::Check(args) => monitor::check(&args),
         Command::Count(args) => count::run(*args),
@@ -136,6 +140,30 @@ fn main() -> ExitCode {
             ExitCode::from(status(&error))
         }
     }
+}
+
+/// The command line. Exits if it is wrong, or asks for help.
+fn parse() -> Command {
+    let mut words: Vec<OsString> = std::env::args_os().collect();
+    // tcpdump's -D, with or without the name of a command before it.
+    if (2..=3).contains(&words.len())
+        && words.last().is_some_and(|word| word == "-D" || word == "--list-interfaces")
+    {
+        words = vec![words.swap_remove(0), "devices".into()];
+    }
+    let parsed = help::grouped(Command::command()).try_get_matches_from(&words);
+    let parsed = parsed.and_then(|mut matches| Command::from_arg_matches_mut(&mut matches));
+    parsed.unwrap_or_else(|mut error| {
+        if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::InvalidSubcommand)
+            && let Some(text) = help::asked(Command::command(), &words)
+        {
+            let printed = io::stdout().write_all(text.as_bytes());
+            std::process::exit(i32::from(printed.is_err()));
+        }
+        let first = words.get(1).and_then(|word| word.to_str()).filter(|word| !word.starts_with('-'));
+        hints::improve(&mut error, first);
+        error.exit()
+    })
 }
 
 /// Exit status: 2 for usage errors, as for clap's own errors, 3 for partial success, else 1.

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use wirelane_monitor::store::StoreOptions;
 
-use crate::record::options::{size, time};
+use crate::record::options::size;
 use crate::source;
+use crate::values::time;
 
 /// Heading of the help.
 const STORE: &str = "A store, for 'wirelane query'";

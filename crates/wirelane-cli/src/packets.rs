@@ -1,17 +1,19 @@
 //! `wirelane packets`: a line for each packet, with its parsed headers and the results of rules.
 
 use std::fmt::Write as _;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use anyhow::Result;
+use clap::ArgAction;
 use serde::Serialize;
 use wirelane::escape::to_json;
-use wirelane::{Capture, Interfaces, Ledger, Record, Timebase, Worker, flags, l3};
+use wirelane::{Capture, Error, Interfaces, Ledger, Record, Timebase, Worker, flags, l3};
 
 use crate::source::{self, BalanceArg, SourceArgs, SteeringArg};
 use wirelane_monitor::out;
 use wirelane_monitor::report::{Report, Stream};
 use wirelane_monitor::run_loop::{self, Handler, Reporter};
+use wirelane_screen::packet::{self, Clock, Dump, Times};
 use wirelane_screen::table::printable;
 
 /// Print each packet: headers, matching rule, tag, patterns
@@ -36,18 +38,74 @@ pub struct Args {
     /// Moving load between workers
     #[arg(long, value_enum, default_value_t = BalanceArg::Static, help_heading = source::CAPTURE)]
     balance: BalanceArg,
+
+    /// Show fields of TCP, UDP, ICMP, ARP and DNS: flags, sequence numbers, options, types, names; -vv: also those of IP
+    #[arg(short, long, action = ArgAction::Count, help_heading = source::OUTPUT)]
+    verbose: u8,
+
+    /// Show the Ethernet header: addresses, EtherType, all VLAN tags
+    #[arg(short = 'e', long, help_heading = source::OUTPUT)]
+    link_header: bool,
+
+    /// Show the bytes in hexadecimal digits; -x: from the network header on, -xx: from the link header on
+    #[arg(short = 'x', long, action = ArgAction::Count, conflicts_with = "json", help_heading = source::OUTPUT)]
+    hex: u8,
+
+    /// As -x, with the characters beside the digits; -XX: from the link header on
+    #[arg(short = 'X', long, action = ArgAction::Count, conflicts_with_all = ["json", "hex"], help_heading = source::OUTPUT)]
+    hex_and_text: u8,
+
+    /// Show the characters of the packet; -AA: from the link header on
+    #[arg(short = 'A', long, action = ArgAction::Count, conflicts_with_all = ["json", "hex", "hex_and_text"], help_heading = source::OUTPUT)]
+    text: u8,
+
+    /// Print no time; -tt: seconds since 1970, -ttt since the packet before of the same worker, -tttt date and time
+    /// (the default), -ttttt since the first packet
+    #[arg(short = 't', action = ArgAction::Count, conflicts_with = "json", help_heading = source::OUTPUT)]
+    times: u8,
+
+    /// Accepted for the sake of tcpdump's users: sequence numbers are always absolute
+    #[arg(short = 'S', hide = true, action = ArgAction::Count)]
+    _absolute: u8,
+}
+
+impl Args {
+    fn style(&self) -> Result<Style> {
+        let times = Times::of_letters(self.times).ok_or_else(|| Error::BadOption {
+            option: "-t",
+            reason: "give it one to five times, as in -ttt".to_owned(),
+        })?;
+        let dump = [(self.hex, Dump::Hex), (self.hex_and_text, Dump::HexAndText), (self.text, Dump::Text)];
+        let dump = dump.into_iter().find(|(times, _)| *times > 0).map(|(times, style)| (style, times > 1));
+        Ok(Style { json: self.source.json, verbose: self.verbose, link: self.link_header, times, dump })
+    }
+}
+
+/// What is shown of a packet.
+#[derive(Clone, Copy, Debug)]
+struct Style {
+    json: bool,
+    verbose: u8,
+    link: bool,
+    times: Times,
+    /// The bytes, and whether they begin with the link header.
+    dump: Option<(Dump, bool)>,
 }
 
 /// Text after the options in the long help.
 pub const HELP: &str = "\
 A line has the time in UTC, the RX queue, '>' for a transmitted packet, the
-protocols, the addresses, the length on the wire, and the result of rules.
+protocols, the addresses, the length on the wire, and the result of rules. With
+-v the fields of the headers follow, in tcpdump's words, with absolute sequence
+numbers. Names of hosts and ports are never looked up.
 
 Examples:
   wirelane packets -i eth1 -c 10             ten packets
   wirelane packets -i eth1 udp port 53       with a tcpdump filter expression
   wirelane packets -i eth1 --rules rules.toml --json | jq 'select(.rule == 7)'
   wirelane packets -r capture.pcapng --rules rules.toml
+  wirelane packets -r capture.pcapng -v      TCP flags, ICMP types, DNS names
+  wirelane packets -r capture.pcapng -e -X   Ethernet header, and the bytes
 
 With --json each packet is an object with \"record\": \"packet\" (or \"digest\",
 if a rule delivers only the headers); fields that do not apply are left out.
@@ -94,6 +152,12 @@ struct Line<'a> {
     /// The note of a plug-in, in hexadecimal digits.
     #[serde(skip_serializing_if = "Option::is_none")]
     note: Option<String>,
+    /// Fields of the Ethernet header, with -e.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    link: Option<String>,
+    /// Fields of the headers, with -v.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    detail: Option<String>,
 }
 
 /// Marks of a record, by the bits of its flags.
@@ -114,12 +178,18 @@ const MARKS: [(u16, &str); 10] = [
 const MORE_PATTERNS: &str = "more-patterns";
 
 impl<'a> Line<'a> {
-    fn new(record: &Record<'_>, utc_ns: u64, device: &'a str, marks: &'a [&'static str]) -> Line<'a> {
+    fn new(
+        record: &Record<'_>,
+        utc_ns: u64,
+        device: &'a str,
+        marks: &'a [&'static str],
+        style: Style,
+    ) -> Line<'a> {
         let (header, headers) = (record.header(), record.headers());
         let port = |which: fn((u16, u16)) -> u16| headers.and_then(|headers| headers.ports).map(which);
         Line {
             record: if record.digest().is_some() { "digest" } else { "packet" },
-            time: time(utc_ns),
+            time: packet::date(utc_ns),
             utc_ns,
             device,
             queue: record.queue(),
@@ -139,14 +209,21 @@ impl<'a> Line<'a> {
             tag: record.tag(),
             patterns: record.patterns().collect(),
             note: record.note().map(hex),
+            link: if style.link { packet::link(record) } else { None },
+            detail: (style.verbose > 0)
+                .then(|| packet::detail(record, style.verbose > 1))
+                .filter(|detail| !detail.is_empty()),
         }
     }
 
-    /// The line for people, without its end.
+    /// The line for people, without its time and its end.
     fn text(&self, into: &mut String) {
         let digest = if self.record == "digest" { " digest" } else { "" };
         let way = if self.egress { " >" } else { "" };
-        let _ = write!(into, "{} {}@{}{way}{digest}", self.time, printable(self.device), self.queue);
+        let _ = write!(into, "{}@{}{way}{digest}", printable(self.device), self.queue);
+        if let Some(link) = &self.link {
+            let _ = write!(into, " {}", printable(link));
+        }
         if let Some(vlan) = self.vlan {
             let _ = write!(into, " vlan {vlan}");
         }
@@ -184,6 +261,9 @@ impl<'a> Line<'a> {
         if let Some(note) = &self.note {
             let _ = write!(into, " note {note}");
         }
+        if let Some(detail) = &self.detail {
+            let _ = write!(into, ": {}", printable(detail));
+        }
     }
 }
 
@@ -191,11 +271,6 @@ fn hex(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(2 * bytes.len());
     bytes.iter().for_each(|byte| _ = write!(text, "{byte:02x}"));
     text
-}
-
-fn time(utc_ns: u64) -> String {
-    let time = SystemTime::UNIX_EPOCH + Duration::from_nanos(utc_ns);
-    humantime::format_rfc3339_nanos(time).to_string()
 }
 
 fn layer(number: u8) -> Option<&'static str> {
@@ -229,7 +304,8 @@ fn name(protocol: u8) -> Option<&'static str> {
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<()> {
-    let json = args.source.json;
+    let style = args.style()?;
+    let json = style.json;
     let capture =
         args.source.open(&args.source.expression()?, args.workers, args.steering, args.balance, None)?;
     let (interfaces, devices) = (capture.interfaces(), capture.devices());
@@ -237,7 +313,8 @@ pub fn run(args: &Args) -> Result<()> {
     let mut reporter = Around { report: Report::new(json, capture.engine(), stream), json };
     let shower = |worker: &Worker| {
         Ok(Shower {
-            json,
+            style,
+            clock: Clock::new(style.times),
             time: worker.timebase(),
             interfaces: interfaces.clone(),
             names: devices.iter().map(|device| device.name.clone()).collect(),
@@ -269,7 +346,8 @@ impl Reporter for Around {
 
 /// Shows the records of one worker, a batch at a time.
 struct Shower {
-    json: bool,
+    style: Style,
+    clock: Clock,
     time: Timebase,
     interfaces: Interfaces,
     /// Names by device; those of a file's interfaces are added when they appear.
@@ -302,11 +380,15 @@ impl Handler for Shower {
         if record.has_more_patterns() {
             marks.push(MORE_PATTERNS);
         }
-        let line = Line::new(record, utc_ns, &self.names[record.device()], &marks);
-        if self.json {
+        let line = Line::new(record, utc_ns, &self.names[record.device()], &marks, self.style);
+        if self.style.json {
             self.shown += &to_json(&line)?;
         } else {
+            self.clock.write(&mut self.shown, utc_ns);
             line.text(&mut self.shown);
+            if let Some((style, from_link)) = self.style.dump {
+                self.shown += &packet::dump(record, style, from_link);
+            }
         }
         self.shown.push('\n');
         if self.shown.len() < KEPT { Ok(()) } else { self.pause(false) }

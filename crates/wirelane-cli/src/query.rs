@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::record::options::time;
+use crate::values::time;
 use anyhow::Result;
 
 /// Heading of the help.
@@ -52,7 +52,7 @@ pub struct Args {
     limit: u64,
 
     /// Memory for the answer, in MiB. Beyond it, sorting and grouping go on in temporary files (TMPDIR)
-    #[arg(long, value_name = "MIB", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(16..=1_000_000), global = true)]
+    #[arg(long, value_name = "MIB", default_value = "1024", value_parser = crate::values::query_memory, global = true)]
     memory: u32,
 
     #[command(subcommand)]

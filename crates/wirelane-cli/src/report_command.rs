@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Result;
 
 use crate::query::moment;
-use crate::record::options::time;
+use crate::values::time;
 
 /// Heading of the help.
 const RANGE: &str = "Time span (default: everything)";
@@ -64,7 +64,7 @@ pub struct Args {
     quiet: bool,
 
     /// Memory for the answers, in MiB. Beyond it, sorting and grouping go on in temporary files (TMPDIR)
-    #[arg(long, value_name = "MIB", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(16..=1_000_000))]
+    #[arg(long, value_name = "MIB", default_value = "1024", value_parser = crate::values::query_memory)]
     memory: u32,
 }
 

@@ -46,7 +46,7 @@ from LD_PRELOAD: run them as root: sudo wirelane run -- COMMAND.
 Examples:
   sudo wirelane run -- tcpdump -n -i eth1@2
   sudo wirelane run -- tshark -i eth1 -f 'tcp port 443'
-  for i in 1 2 3 4; do sudo wirelane run -- tcpdump -i eth1:t/4 -w $i.pcap & done";
+  for i in 1 2; do sudo wirelane run -- tcpdump -i eth1:t/2 -w $i.pcap & done";
 
 /// File name of the preload library if installed, and as cargo builds it.
 const INSTALLED: &str = "libwirelane-pcap.so";

@@ -53,8 +53,8 @@ pub struct Args {
     #[arg(short = 'c', long, value_name = "N", help_heading = STOP)]
     packets: Option<u64>,
 
-    /// Stop after this many seconds
-    #[arg(long, value_name = "SECONDS", value_parser = seconds, help_heading = STOP)]
+    /// Stop after this time, as in 10 (seconds), 500ms, 10m or 1h
+    #[arg(long, value_name = "TIME", value_parser = seconds, help_heading = STOP)]
     duration: Option<Duration>,
 
     /// The field in which flows differ
@@ -123,8 +123,8 @@ pub struct Args {
     #[arg(long = "loop", value_name = "N", requires = "replay", default_value_t = 1, help_heading = REPLAY)]
     passes: u64,
 
-    /// Seconds between progress reports
-    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds, help_heading = OUTPUT)]
+    /// Time between progress reports
+    #[arg(long, value_name = "TIME", default_value = "1", value_parser = seconds, help_heading = OUTPUT)]
     interval: Duration,
 
     /// Print one JSON object a line: one per interval, and the last one with "final": true

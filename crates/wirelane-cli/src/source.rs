@@ -17,7 +17,7 @@ use wirelane::{
 
 use crate::rights::{Output, RightsArgs};
 use crate::ruled::RuleArgs;
-use crate::values::{cores, seconds, watermarks};
+use crate::values::{cores, ring_size, seconds, watermarks};
 use wirelane_monitor::advice::Expected;
 use wirelane_monitor::run_loop::{Limits, OnHangup};
 
@@ -64,7 +64,7 @@ pub struct SourceArgs {
     pub snap_length: usize,
 
     /// MiB of each ring (one per RX queue and worker), a power of two up to 1024. Default: 4, less with over 64 rings
-    #[arg(long, value_name = "MIB", help_heading = CAPTURE)]
+    #[arg(long, value_name = "MIB", value_parser = ring_size, help_heading = CAPTURE)]
     pub ring_size: Option<usize>,
 
     /// Cores for the workers, as in 1,3: one worker each, in turn; or 'auto': beside the cores that serve the RX
@@ -132,16 +132,16 @@ pub struct SourceArgs {
     #[arg(long, help_heading = CAPTURE)]
     pub inner: bool,
 
-    /// Stop after this many seconds
-    #[arg(long, value_name = "SECONDS", value_parser = seconds, help_heading = STOP)]
+    /// Stop after this time, as in 10 (seconds), 500ms, 10m or 1h
+    #[arg(long, value_name = "TIME", value_parser = seconds, help_heading = STOP)]
     pub duration: Option<Duration>,
 
     /// Stop after this many packets
     #[arg(short = 'c', long, value_name = "N", help_heading = STOP)]
     pub packets: Option<u64>,
 
-    /// Seconds between progress reports
-    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "1", help_heading = OUTPUT)]
+    /// Time between progress reports
+    #[arg(long, value_name = "TIME", value_parser = seconds, default_value = "1", help_heading = OUTPUT)]
     pub interval: Duration,
 
     /// Print one JSON object a line: {"ready": true, ...}, one per interval, and the last one with "final": true
@@ -167,8 +167,16 @@ pub struct SourceArgs {
     #[arg(short = 'F', long, value_name = "FILE", conflicts_with = "filter", help_heading = SOURCE)]
     pub filter_file: Option<PathBuf>,
 
+    /// Accepted for the sake of tcpdump's users: names are never looked up
+    #[arg(short = 'n', hide = true, action = clap::ArgAction::Count)]
+    _no_names: u8,
+
+    /// Likewise: each batch of packets is printed at once
+    #[arg(short = 'l', hide = true, action = clap::ArgAction::Count)]
+    _unbuffered: u8,
+
     /// A tcpdump filter expression (man pcap-filter), as in: tcp port 80 and not net 10.0.0.0/8
-    #[arg(trailing_var_arg = true, value_name = "EXPRESSION", help_heading = SOURCE)]
+    #[arg(allow_negative_numbers = true, value_name = "EXPRESSION", help_heading = SOURCE)]
     pub filter: Vec<String>,
 }
 

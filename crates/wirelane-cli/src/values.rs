@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use wirelane::Watermarks;
 
+use crate::record::options::size;
 use crate::source::{CongestionControl, CoresArg};
 
 /// The value of --congestion-control.
@@ -21,12 +22,71 @@ pub fn watermarks(text: &str) -> std::result::Result<CongestionControl, String> 
     }
 }
 
-/// A number of seconds, with fractions down to a millisecond.
+/// Splits a text into a number and its unit.
+pub fn split(text: &str) -> (&str, &str) {
+    let text = text.trim();
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    (&text[..end], text[end..].trim())
+}
+
+/// A time, of which a number without a unit is in seconds, in nanoseconds; `None` if it is not one.
+fn nanoseconds(text: &str) -> Option<f64> {
+    let (number, unit) = split(text);
+    let factor = match unit {
+        "" | "s" | "sec" => 1e9,
+        "ns" => 1.0,
+        "us" | "\u{b5}s" => 1e3,
+        "ms" => 1e6,
+        "m" | "min" => 60e9,
+        "h" => 3600e9,
+        "d" => 86_400e9,
+        _ => return None,
+    };
+    number.parse::<f64>().ok().map(|number| number * factor)
+}
+
+/// A time of a millisecond or more: 10 or 10s, 500ms, 10m, 1h, 1d.
 pub fn seconds(text: &str) -> std::result::Result<Duration, String> {
-    match text.parse::<f64>() {
-        Ok(seconds) if (0.001..=1e9).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
-        _ => Err("give seconds, as in 10 or 0.5".into()),
+    match nanoseconds(text) {
+        Some(ns) if (1e6..=1e18).contains(&ns) => Ok(Duration::from_nanos(ns.round() as u64)),
+        _ => Err("give a time, as in 10 (seconds), 500ms, 10m or 1h".into()),
     }
+}
+
+/// A time of a second or more: 30 or 30s, 15m, 1h, 1d.
+pub fn time(text: &str) -> std::result::Result<Duration, String> {
+    match nanoseconds(text) {
+        Some(ns) if (1e9..=1e18).contains(&ns) => Ok(Duration::from_nanos(ns.round() as u64)),
+        _ => Err("give a time of a second or more, as in 30s, 15m, 1h or 1d".into()),
+    }
+}
+
+/// Whole MiB from `least` to `most`: a number without a unit, or a size, as in 512MiB or 2G.
+fn mib(text: &str, least: u64, most: u64) -> std::result::Result<u64, String> {
+    let bare = text.trim().parse::<u64>().ok();
+    let bytes = match bare {
+        Some(mib) => mib.checked_mul(1 << 20),
+        None => size(text).ok(),
+    };
+    let whole = bytes.filter(|bytes| bytes % (1 << 20) == 0).map(|bytes| bytes >> 20);
+    whole
+        .filter(|mib| (least..=most).contains(mib))
+        .ok_or_else(|| format!("give whole MiB from {least} to {most}, as in 64, 64MiB or 2GiB"))
+}
+
+/// The value of --memory of an analysis, in MiB.
+pub fn memory(text: &str) -> std::result::Result<u32, String> {
+    mib(text, 1, 1_000_000).map(|mib| mib as u32)
+}
+
+/// The value of --memory of a query, in MiB.
+pub fn query_memory(text: &str) -> std::result::Result<u32, String> {
+    mib(text, 16, 1_000_000).map(|mib| mib as u32)
+}
+
+/// The value of --ring-size, in MiB; the capture checks its range.
+pub fn ring_size(text: &str) -> std::result::Result<usize, String> {
+    mib(text, 0, 1 << 40).map(|mib| mib as usize)
 }
 
 /// A list of cores, or 'auto'.
@@ -36,4 +96,34 @@ pub fn cores(text: &str) -> std::result::Result<CoresArg, String> {
     }
     let list: std::result::Result<Vec<usize>, _> = text.split(',').map(str::parse).collect();
     list.map(CoresArg::These).map_err(|_| "give numbers with commas, as in 1,3, or 'auto'".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_and_sizes_have_units() {
+        for (text, ns) in [
+            ("10", 10_000_000_000u64),
+            ("0.5", 500_000_000),
+            ("500ms", 500_000_000),
+            ("1500 us", 1_500_000),
+            ("10s", 10_000_000_000),
+            ("10m", 600_000_000_000),
+            ("1.5h", 5_400_000_000_000),
+            ("1d", 86_400_000_000_000),
+        ] {
+            assert_eq!(seconds(text), Ok(Duration::from_nanos(ns)), "{text}");
+        }
+        for wrong in ["", "0", "-1", "10x", "soon", "1e9", "0.1ms", "1.2.3", "m", "inf", "nan", "99999999d"] {
+            assert!(seconds(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!((memory("64"), memory("64MiB"), memory("2G")), (Ok(64), Ok(64), Ok(2048)));
+        assert_eq!((ring_size("4"), ring_size("8M")), (Ok(4), Ok(8)));
+        for wrong in ["", "0", "64MB", "1KiB", "1000001", "many", "99999999999999999999"] {
+            assert!(memory(wrong).is_err(), "{wrong}");
+        }
+        assert!(query_memory("15").is_err() && query_memory("16MiB").is_ok());
+    }
 }

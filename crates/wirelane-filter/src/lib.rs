@@ -15,6 +15,7 @@ mod file;
 mod in_use;
 mod libpcap;
 mod locate;
+mod suggest;
 #[cfg(test)]
 mod tests;
 mod translate;

@@ -6,6 +6,8 @@
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
+use crate::suggest::suggestion;
+
 /// Trial continuations of a valid prefix, before open parentheses and brackets are closed.
 const ENDINGS: &[&str] = &[
     "",
@@ -141,7 +143,7 @@ fn words(expression: &str) -> Vec<(usize, usize)> {
     words
 }
 
-/// The message: the reason, the expression, and a mark under the position.
+/// The message: the reason, the expression, and a mark under the position, with the word that was probably meant.
 pub fn show(expression: &str, at: usize, reason: &str) -> String {
     // One character each, so that the mark is aligned; no control character reaches a terminal.
     let plain = |c: char| {
@@ -163,6 +165,8 @@ pub fn show(expression: &str, at: usize, reason: &str) -> String {
     let _ = write!(text, "{}^", " ".repeat(before.len() + mark - first));
     if at >= expression.trim_end().len() {
         text.push_str(" here something is missing");
+    } else if let Some(advice) = suggestion(expression, at) {
+        let _ = write!(text, " {advice}");
     }
     text
 }
@@ -183,7 +187,10 @@ mod tests {
 
     #[test]
     fn the_mark_is_under_the_mistake() {
-        assert_eq!(show("tcp prot 80", 4, "no"), "filter: no\n  tcp prot 80\n      ^");
+        assert_eq!(
+            show("tcp prot 80", 4, "no"),
+            "filter: no\n  tcp prot 80\n      ^ 'prot': did you mean 'port'?"
+        );
         assert_eq!(
             show("tcp port", 8, "no"),
             "filter: no\n  tcp port\n          ^ here something is missing"

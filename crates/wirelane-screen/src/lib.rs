@@ -5,6 +5,7 @@
 //! ledger ------------------------------------------------------------->
 //! ```
 pub mod flows;
+pub mod packet;
 pub mod probe;
 pub mod table;
 pub mod terminal;

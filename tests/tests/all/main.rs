@@ -69,6 +69,7 @@ mod outliving;
 mod output_limits;
 mod overload;
 mod packets_command;
+mod packets_detail;
 mod passive;
 mod planted_links;
 mod plugins;

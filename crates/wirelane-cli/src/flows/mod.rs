@@ -55,12 +55,12 @@ pub struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=KernelFlows::MOST_ENTRIES as i64), help_heading = FLOWS)]
     cache_entries: Option<u32>,
 
-    /// Maximum age of a flow in seconds; it continues as a new flow
-    #[arg(long, value_name = "SECONDS", value_parser = crate::values::seconds, default_value = "60", help_heading = FLOWS)]
+    /// Maximum age of a flow; it continues as a new flow
+    #[arg(long, value_name = "TIME", value_parser = crate::values::seconds, default_value = "60", help_heading = FLOWS)]
     active_timeout: Duration,
 
-    /// Seconds after its last packet at which a flow ends
-    #[arg(long, value_name = "SECONDS", value_parser = crate::values::seconds, default_value = "15", help_heading = FLOWS)]
+    /// Time after its last packet at which a flow ends
+    #[arg(long, value_name = "TIME", value_parser = crate::values::seconds, default_value = "15", help_heading = FLOWS)]
     inactive_timeout: Duration,
 
     /// Make both directions one flow (RFC 5103), from the initiator. Many collectors show the forward direction only
@@ -73,7 +73,7 @@ pub struct Args {
 
     /// Memory for flows and for what waits for outputs, in MiB, without the caches of --cache kernel. When it is full, the
     /// lightest of the flows that have been silent longest end
-    #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=1_000_000), help_heading = FLOWS)]
+    #[arg(long, value_name = "MIB", default_value = "256", value_parser = crate::values::memory, help_heading = FLOWS)]
     memory: u32,
 
     /// Export flows: ipfix://HOST:PORT (with ?transport=tcp), netflow9://HOST:PORT, netflow5://HOST:PORT, or
@@ -85,12 +85,12 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 2000, help_heading = EXPORT)]
     export_rate: u32,
 
-    /// Seconds to wait for collectors at the end
-    #[arg(long, value_name = "SECONDS", value_parser = crate::values::seconds, default_value = "5", help_heading = EXPORT)]
+    /// Time to wait for collectors at the end
+    #[arg(long, value_name = "TIME", value_parser = crate::values::seconds, default_value = "5", help_heading = EXPORT)]
     export_wait: Duration,
 
-    /// Seconds after which templates are sent again by UDP; also after 20 messages, and 1, 5 and 20 seconds after the start
-    #[arg(long, value_name = "SECONDS", value_parser = crate::values::seconds, default_value = "60", help_heading = EXPORT)]
+    /// Time after which templates are sent again by UDP; also after 20 messages, and 1, 5 and 20 seconds after the start
+    #[arg(long, value_name = "TIME", value_parser = crate::values::seconds, default_value = "60", help_heading = EXPORT)]
     template_refresh: Duration,
 
     /// Identifies this probe among others on the host: the observation domain of IPFIX, the source id of NetFlow 9.

@@ -53,12 +53,12 @@ pub struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1024..=4_194_304), help_heading = HTTP)]
     kernel_directions: Option<u32>,
 
-    /// Seconds after its last packet at which a connection ends
-    #[arg(long, value_name = "SECONDS", value_parser = crate::values::seconds, default_value = "300", help_heading = HTTP)]
+    /// Time after its last packet at which a connection ends
+    #[arg(long, value_name = "TIME", value_parser = crate::values::seconds, default_value = "300", help_heading = HTTP)]
     idle_timeout: Duration,
 
     /// Memory for connections, in MiB. When it is full, those that have been silent longest end
-    #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=1_000_000), help_heading = HTTP)]
+    #[arg(long, value_name = "MIB", default_value = "256", value_parser = crate::values::memory, help_heading = HTTP)]
     memory: u32,
 
     /// Also log these header fields, in JSON: names with commas, as in authorization,cookie. They are not logged

@@ -7,6 +7,8 @@ use anyhow::Result;
 use wirelane::Error;
 use wirelane_export::recorder::{Format, Keep, RecordingOptions, Rotation};
 
+use crate::values::{split, time};
+
 /// Headings of the help.
 pub const RECORDING: &str = "The recording";
 /// See [`RECORDING`].
@@ -40,7 +42,7 @@ pub struct RecordingArgs {
     /// With several workers: merge their files (NAME-w0, ...) into FILE, in time order, once the capture has ended. The
     /// disk needs room for both until then
     #[arg(long, help_heading = RECORDING,
-        conflicts_with_all = ["rotate_size", "rotate_interval", "rotate_packets", "keep_files", "keep_size"])]
+        conflicts_with_all = ["rotate_size", "rotate_millions", "rotate_interval", "rotate_packets", "keep_files", "keep_size"])]
     pub single_file: bool,
 
     /// Bypass the page cache (O_DIRECT), for long recordings to a fast disk that should not displace everything else
@@ -56,8 +58,12 @@ pub struct RecordingArgs {
     #[arg(long, value_name = "SIZE", value_parser = size, help_heading = MANY)]
     rotate_size: Option<u64>,
 
+    /// As --rotate-size; a number without a unit is in millions of bytes, as with tcpdump
+    #[arg(short = 'C', value_name = "SIZE", value_parser = millions, conflicts_with = "rotate_size", help_heading = MANY)]
+    rotate_millions: Option<u64>,
+
     /// Begin a new file at the multiples of this time in UTC, as in 30s, 15m, 1h or 1d
-    #[arg(long, value_name = "TIME", value_parser = time, help_heading = MANY)]
+    #[arg(short = 'G', long, value_name = "TIME", value_parser = time, help_heading = MANY)]
     rotate_interval: Option<Duration>,
 
     /// Begin a new file after this many packets
@@ -65,7 +71,7 @@ pub struct RecordingArgs {
     rotate_packets: Option<u64>,
 
     /// Keep at most this many files, and remove the oldest of this name, also of earlier recordings
-    #[arg(long, value_name = "N", help_heading = MANY)]
+    #[arg(short = 'W', long, value_name = "N", help_heading = MANY)]
     keep_files: Option<u64>,
 
     /// Keep files of at most this size together, and remove the oldest of this name, also of earlier recordings.
@@ -74,7 +80,7 @@ pub struct RecordingArgs {
     keep_size: Option<u64>,
 
     /// Run this with sh, as the user who runs wirelane, for every finished file, whose path is the last argument
-    #[arg(long, value_name = "COMMAND", help_heading = MANY)]
+    #[arg(short = 'z', long, value_name = "COMMAND", help_heading = MANY)]
     pub post_rotate: Option<String>,
 
     /// Post-rotate commands that run at once
@@ -108,11 +114,14 @@ fn wrong(option: &'static str, reason: impl Into<String>) -> anyhow::Error {
 impl RecordingArgs {
     /// Converts the options to settings for this many workers.
     pub fn resolve(&self, workers: usize, live: bool) -> Result<RecordingOptions> {
-        let rotation =
-            Rotation { size: self.rotate_size, interval: self.rotate_interval, packets: self.rotate_packets };
+        let rotation = Rotation {
+            size: self.rotate_size.or(self.rotate_millions),
+            interval: self.rotate_interval,
+            packets: self.rotate_packets,
+        };
         let keep = Keep { files: self.keep_files, bytes: self.keep_size };
         let workers_too = workers as u64 + 1;
-        match self.rotate_size {
+        match rotation.size {
             Some(size) if size < SMALLEST => {
                 return Err(wrong("--rotate-size", "files of less than 64KiB are mostly headers; give more"));
             }
@@ -183,15 +192,9 @@ fn says_pcap(path: &Path, says_zst: bool) -> bool {
     inner.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("pcap"))
 }
 
-/// Splits a text into a number and its unit.
-fn split(text: &str) -> (&str, &str) {
-    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    (&text[..end], text[end..].trim())
-}
-
 /// Bytes: 1000000, 100MB (of 1000), 100MiB or 100M (of 1024).
 pub fn size(text: &str) -> Result<u64, String> {
-    let (number, unit) = split(text.trim());
+    let (number, unit) = split(text);
     let factor: f64 = match unit.to_ascii_lowercase().as_str() {
         "" | "b" => 1.0,
         "k" | "kib" => 1024.0,
@@ -210,22 +213,10 @@ pub fn size(text: &str) -> Result<u64, String> {
     }
 }
 
-/// A time of at least a second: 30 or 30s, 15m, 1h, 1d.
-pub fn time(text: &str) -> Result<Duration, String> {
-    let (number, unit) = split(text.trim());
-    let factor = match unit {
-        "" | "s" => 1.0,
-        "m" | "min" => 60.0,
-        "h" => 3600.0,
-        "d" => 86_400.0,
-        _ => return Err("give a time, as in 30s, 15m, 1h or 1d".into()),
-    };
-    match number.parse::<f64>() {
-        Ok(number) if number * factor >= 1.0 && number * factor <= 1e9 => {
-            Ok(Duration::from_secs_f64(number * factor))
-        }
-        _ => Err("give a time of a second or more, as in 30s, 15m, 1h or 1d".into()),
-    }
+/// A size, where a number without a unit is in millions of bytes, as with tcpdump's -C.
+fn millions(text: &str) -> Result<u64, String> {
+    let has_unit = text.trim().ends_with(|last: char| last.is_ascii_alphabetic());
+    if has_unit { size(text) } else { size(&format!("{}MB", text.trim())) }
 }
 
 /// `zstd` or `zstd:LEVEL`.
@@ -251,6 +242,7 @@ mod tests {
         assert_eq!(size("1GiB"), Ok(1 << 30));
         assert_eq!(size("1.5 g"), Ok(3 << 29));
         assert_eq!(size("64k"), Ok(65_536));
+        assert_eq!((millions("100"), millions("64k")), (Ok(100_000_000), Ok(65_536)));
         for wrong in ["", "0", "MB", "1PB", "-1", "1e9", "1..5M", "9999999TB"] {
             assert!(size(wrong).is_err(), "{wrong}");
         }

@@ -21,8 +21,8 @@ pub struct List {
     #[arg(long)]
     watch: bool,
 
-    /// Seconds from one time to the next
-    #[arg(long, value_name = "SECONDS", value_parser = super::interval, default_value = "1", requires = "watch")]
+    /// Time from one report to the next
+    #[arg(long, value_name = "TIME", value_parser = super::interval, default_value = "1", requires = "watch")]
     interval: Duration,
 
     /// Show exact-match rules too, each on every device that has it

@@ -68,26 +68,26 @@ pub struct Args {
     #[arg(long, help_heading = CALLS)]
     heuristic: bool,
 
-    /// Seconds to wait for late packets after the end of a call
-    #[arg(long, value_name = "SECONDS", value_parser = crate::values::seconds, default_value = "5", help_heading = CALLS)]
+    /// Time to wait for late packets after the end of a call
+    #[arg(long, value_name = "TIME", value_parser = crate::values::seconds, default_value = "5", help_heading = CALLS)]
     linger: Duration,
 
-    /// Seconds without a message after which an unanswered call is over
-    #[arg(long, value_name = "SECONDS", value_parser = crate::values::seconds, default_value = "180", help_heading = CALLS)]
+    /// Time without a message after which an unanswered call is over
+    #[arg(long, value_name = "TIME", value_parser = crate::values::seconds, default_value = "180", help_heading = CALLS)]
     answer_timeout: Duration,
 
-    /// Seconds without a message and RTP after which an answered call is over; 12 times as many if it never had RTP
-    #[arg(long, value_name = "SECONDS", value_parser = crate::values::seconds, default_value = "300", help_heading = CALLS)]
+    /// Time without a message and RTP after which an answered call is over; 12 times as many if it never had RTP
+    #[arg(long, value_name = "TIME", value_parser = crate::values::seconds, default_value = "300", help_heading = CALLS)]
     silence_timeout: Duration,
 
-    /// Seconds per part for which the quality of a stream is calculated, in addition to the whole. A stream has at most
+    /// Time per part for which the quality of a stream is calculated, in addition to the whole. A stream has at most
     /// 32 parts, which become longer
-    #[arg(long, value_name = "SECONDS", value_parser = crate::values::seconds, default_value = "10", help_heading = CALLS)]
+    #[arg(long, value_name = "TIME", value_parser = crate::values::seconds, default_value = "10", help_heading = CALLS)]
     quality_interval: Duration,
 
     /// Memory for calls, in MiB. When it is full, calls that are over or unanswered end early, then those silent
     /// longest
-    #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=1_000_000), help_heading = CALLS)]
+    #[arg(long, value_name = "MIB", default_value = "256", value_parser = crate::values::memory, help_heading = CALLS)]
     memory: u32,
 
     /// Export calls: hep://HOST:PORT (HEP v3 by UDP: SIP messages, and a report for each stream), ipfix://HOST:PORT (by UDP:
@@ -103,8 +103,8 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 2000, help_heading = EXPORT)]
     export_rate: u32,
 
-    /// Seconds to wait for receivers at the end
-    #[arg(long, value_name = "SECONDS", value_parser = crate::values::seconds, default_value = "5", help_heading = EXPORT)]
+    /// Time to wait for receivers at the end
+    #[arg(long, value_name = "TIME", value_parser = crate::values::seconds, default_value = "5", help_heading = EXPORT)]
     export_wait: Duration,
 
     /// Agent id for HEP receivers; for IPFIX collectors, the observation domain. Default: the process id

@@ -11,7 +11,7 @@ use super::show::Exports;
 use crate::shares::Printed;
 use crate::store::Stored;
 use wirelane_export::pipeline::flows::WorkersTotals;
-use wirelane_screen::table::{amount, printable};
+use wirelane_screen::table::{amount, counted, printable};
 
 /// Totals of the flows.
 #[derive(Debug, Serialize)]
@@ -78,10 +78,10 @@ impl FlowsReport {
             .map(|(reason, flows)| format!("{} {reason}", amount(*flows)))
             .collect();
         let mut text = format!(
-            "{} flows of {} packets, {} bytes{}{}\n",
-            amount(self.flows),
-            amount(self.flow_packets),
-            amount(self.flow_bytes),
+            "{} of {}, {}{}{}\n",
+            counted(self.flows, "flow"),
+            counted(self.flow_packets, "packet"),
+            counted(self.flow_bytes, "byte"),
             if reasons.is_empty() { "" } else { ": " },
             reasons.join(", "),
         );
@@ -99,11 +99,11 @@ impl FlowsReport {
         }
         for output in &self.exports {
             text += &format!(
-                "{}: {} flows, {} messages, {} bytes",
+                "{}: {}, {}, {}",
                 printable(&output.target),
-                amount(output.flows),
-                amount(output.messages),
-                amount(output.bytes)
+                counted(output.flows, "flow"),
+                counted(output.messages, "message"),
+                counted(output.bytes, "byte")
             );
             for (what, number) in [
                 ("not exportable", output.not_exportable),

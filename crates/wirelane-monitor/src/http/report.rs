@@ -10,7 +10,7 @@ use wirelane_export::http::LogCounts;
 use super::show::Logged;
 use crate::shares::Printed;
 use crate::store::Stored;
-use wirelane_screen::table::{amount, printable};
+use wirelane_screen::table::{amount, counted, printable};
 
 /// Totals of the transactions.
 #[derive(Debug, Serialize)]
@@ -166,7 +166,11 @@ impl HttpReport {
             amount(self.other_packets),
         );
         if let (Some(packets), Some(bytes)) = (self.packets_offloaded, self.bytes_offloaded) {
-            text += &format!("{} packets of {} bytes stayed in the kernel\n", amount(packets), amount(bytes));
+            text += &format!(
+                "{} of {} stayed in the kernel\n",
+                counted(packets, "packet"),
+                counted(bytes, "byte")
+            );
         }
         let marks: Vec<String> =
             self.marks.iter().map(|(name, number)| format!("{} {name}", amount(*number))).collect();
@@ -186,8 +190,8 @@ impl HttpReport {
             }
         }
         for log in &self.logs {
-            let (lines, bytes) = (amount(log.lines), amount(log.bytes));
-            text += &format!("{}: {lines} lines, {bytes} bytes", printable(&log.target));
+            let (lines, bytes) = (counted(log.lines, "line"), counted(log.bytes, "byte"));
+            text += &format!("{}: {lines}, {bytes}", printable(&log.target));
             for (what, number) in [("suppressed", log.suppressed), ("unwritten", log.unwritten)] {
                 if number > 0 {
                     text += &format!("; {} {what}", amount(number));

@@ -5,7 +5,7 @@ use wirelane_export::clock;
 use wirelane_probe::{AlarmEvent, Row, Shown};
 use wirelane_screen::probe::{cell, list};
 
-use wirelane_screen::table::{amount, printable, rate};
+use wirelane_screen::table::{amount, counted, printable, rate};
 
 /// Output format of results; `quiet` omits those of intervals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,12 +63,12 @@ fn table(shown: &Shown) -> String {
     } else {
         clock(start)
     };
-    let mut text = format!("{} {}: {} packets", when.trim_end(), shown.measurement, amount(shown.packets));
+    let mut text = format!("{} {}: {}", when.trim_end(), shown.measurement, counted(shown.packets, "packet"));
     if let Some(keys) = shown.keys {
-        text += &format!(", {} keys", amount(keys as u64));
+        text += &format!(", {}", counted(keys as u64, "key"));
     }
     if shown.without_key > 0 {
-        text += &format!(", {} packets without key", amount(shown.without_key));
+        text += &format!(", {} without key", counted(shown.without_key, "packet"));
     }
     if let Some(entropy) = shown.entropy {
         text += &format!(", entropy {entropy:.3} bits");

@@ -355,8 +355,8 @@ fn ledger_text(ledger: &Ledger, elapsed: Duration, engine: &str) -> String {
         if causes.is_empty() { String::new() } else { format!("lost by cause: {}; ", causes.join(", ")) };
     let balance = if ledger.balances() { "the ledger balances" } else { "THE LEDGER DOES NOT BALANCE" };
     format!(
-        "\n{table}{} packets analysed in {:.3} s by engine {engine}: {} packets/s, {} bit/s\n{moved}{egress_devices}{blocked}{aggregates}{causes}{missed}{balance}\n",
-        amount(ledger.total.analysed),
+        "\n{table}{} analysed in {:.3} s by engine {engine}: {} packets/s, {} bit/s\n{moved}{egress_devices}{blocked}{aggregates}{causes}{missed}{balance}\n",
+        counted(ledger.total.analysed, "packet"),
         elapsed.as_secs_f64(),
         rate(pps),
         rate(bps),

@@ -10,7 +10,7 @@ use wirelane_export::voip::{OutputCounts, SavedCounts};
 use super::show::Exported;
 use crate::shares::Printed;
 use crate::store::Stored;
-use wirelane_screen::table::{amount, printable};
+use wirelane_screen::table::{amount, counted, printable};
 
 /// Totals of calls, and results at the outputs.
 #[derive(Serialize)]
@@ -135,11 +135,11 @@ impl VoipReport {
             if some.is_empty() { String::new() } else { format!(": {}", some.join(", ")) }
         };
         let mut text = format!(
-            "{} calls{}; {} RTP streams\n{} SIP messages{}\n",
-            amount(self.calls),
+            "{}{}; {}\n{}{}\n",
+            counted(self.calls, "call"),
             some(&self.call_states),
-            amount(self.streams),
-            amount(self.sip_messages),
+            counted(self.streams, "RTP stream"),
+            counted(self.sip_messages, "SIP message"),
             some(&self.sip_requests),
         );
         text += &format!(
@@ -175,10 +175,10 @@ impl VoipReport {
         }
         for output in &self.exports {
             text += &format!(
-                "{}: {} messages, {} bytes",
+                "{}: {}, {}",
                 printable(&output.target),
-                amount(output.messages),
-                amount(output.bytes)
+                counted(output.messages, "message"),
+                counted(output.bytes, "byte")
             );
             for (what, number) in [
                 ("suppressed", output.suppressed),
@@ -192,10 +192,11 @@ impl VoipReport {
             text.push('\n');
         }
         if let Some(saved) = &self.saved_calls {
-            let (calls, packets, bytes) = (amount(saved.calls), amount(saved.packets), amount(saved.bytes));
-            text += &format!("{}: {calls} calls, {packets} packets, {bytes} bytes", printable(&saved.folder));
+            let (calls, packets) = (counted(saved.calls, "call"), counted(saved.packets, "packet"));
+            let bytes = counted(saved.bytes, "byte");
+            text += &format!("{}: {calls}, {packets}, {bytes}", printable(&saved.folder));
             if saved.unsaved > 0 {
-                text += &format!("; {} packets unsaved", amount(saved.unsaved));
+                text += &format!("; {} unsaved", counted(saved.unsaved, "packet"));
             }
             text.push('\n');
         }

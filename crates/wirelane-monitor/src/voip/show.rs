@@ -15,7 +15,7 @@ use wirelane_export::{Limiter, OnWire, OutputLimit};
 use crate::out;
 use crate::shares::Printed;
 use crate::store::{Store, Stored};
-use wirelane_screen::table::amount;
+use wirelane_screen::table::{amount, counted};
 use wirelane_screen::voip::TopModel;
 
 /// How calls are printed.
@@ -203,11 +203,11 @@ fn told(stream: &Stream) -> String {
     let rtp = &stream.rtp;
     let end = |place| std::net::SocketAddr::from(place).to_string();
     let mut text = format!(
-        "{} -> {} {}: {} packets, {} lost",
+        "{} -> {} {}: {}, {} lost",
         end(stream.from),
         end(stream.to),
         if stream.codec().is_empty() { "codec unknown" } else { stream.codec() },
-        amount(rtp.packets),
+        counted(rtp.packets, "packet"),
         amount(rtp.lost),
     );
     for (what, number) in [
