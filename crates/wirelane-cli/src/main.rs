@@ -109,7 +109,7 @@ fn main() -> ExitCode {
         Command::Probe(args) => probe::run(*args),
         Command::ProbeHelper { config } => wirelane_monitor::probe::helper::run_helper(config.as_deref()),
         Command::Query(args) => query::run(&args),
-        Command::Record(args) => record::run(&args),
+        Command::Record(args) => record::run(*args),
         Command::Report(args) => report_command::run(&args),
         Command::PostRotateHelper { jobs, command } => {
             wirelane_monitor::record::post_rotate::run_helper(jobs, &command)

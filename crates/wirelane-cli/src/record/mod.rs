@@ -101,7 +101,8 @@ unwritten, 2 wrong usage. A post-rotate command that fails is reported and
 counted, and does not change the status.";
 
 /// Runs the command.
-pub fn run(args: &Args) -> Result<()> {
+pub fn run(mut args: Args) -> Result<()> {
+    args.recording.put_time(SystemTime::now())?;
     let live = args.source.read.is_none();
     let recording = &args.recording;
     let options = recording.resolve(args.workers, live)?;
