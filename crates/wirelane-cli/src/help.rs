@@ -24,7 +24,7 @@ const WORKERS: [&str; 3] = ["workers", "steering", "balance"];
 const GROUPS: [(&str, &[&str]); 6] = [
     ("Look", &["devices", "count", "packets", "groups"]),
     ("Keep", &["record", "query", "report"]),
-    ("Analyse", &["flows", "http", "voip", "probe"]),
+    ("Analyse", &["flows", "http", "voip", "probe", "monitor", "check"]),
     ("Control", &["rules", "tune"]),
     ("Send and measure", &["send", "testbed"]),
     ("Other tools", &["run", "extcap", "completions", "man", "help"]),
@@ -88,10 +88,13 @@ fn capture(definition: &Command) -> Option<String> {
     let command = definition.find_subcommand("count")?.clone().name("COMMAND").bin_name("wirelane COMMAND");
     let shared = shared();
     let mut command = command.mut_args(|arg| {
-        let own = !shared.contains(arg.get_id().as_str());
-        arg.hide(own)
+        let hidden = arg.is_hide_set() || !shared.contains(arg.get_id().as_str());
+        arg.hide(hidden)
     });
-    command = command.long_about(about).after_long_help("");
+    command = command
+        .long_about(about)
+        .after_long_help("")
+        .override_usage("wirelane COMMAND [OPTIONS] [EXPRESSION]...");
     Some(format!("{}\n", command.render_long_help().to_string().trim_end()))
 }
 
@@ -252,7 +255,8 @@ mod tests {
         let mut definition = crate::Command::command();
         definition.build();
         let page = capture(&definition).unwrap();
-        assert!(!page.contains("--load"), "{page}");
+        let foreign = ["--load", "-n...", "wirelane count"];
+        assert!(foreign.iter().all(|text| !page.contains(text)), "{page}");
         for option in
             ["--interface", "--engine", "--ring-size", "--rules", "--duration", "--user", "EXPRESSION"]
         {

@@ -72,6 +72,7 @@ const REFUSED: &[(&str, &str)] = &[
     ("count -i lo -v", "'wirelane packets -v'"),
     ("count -i lo -X", "'wirelane packets -X'"),
     ("record -i lo -w x.pcap -e", "'wirelane packets -e'"),
+    ("record -i lo -w x-%H%M.pcap -G 60", "leave conversions such as %H out"),
     ("packets -i lo -ttttttt", "-t: give it one to five times"),
     // tshark and dumpcap.
     ("packets -i lo -f 'tcp port 80'", "at the end"),
@@ -207,6 +208,12 @@ fn letters_of_tcpdump_rotate_a_recording() {
     sizes.sort_unstable();
     assert_eq!(sizes.len(), 3, "{sizes:?}");
     assert!(sizes[2] <= 1_000_000 && sizes[1] > 990_000, "{sizes:?}");
+    let timed = wirelane(&format!("record -r {file} -w {}/timed-%Y-%s.pcap", folder.path().display()));
+    assert!(timed.status.success(), "{}", String::from_utf8_lossy(&timed.stderr));
+    let names = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    let name =
+        names.map(|name| name.into_string().unwrap()).find(|name| name.starts_with("timed-2")).unwrap();
+    assert!(name.len() == "timed-2026-1772366645.pcap".len() && !name.contains('%'), "{name}");
     let output = record("-C 1 --rotate-size 1MB");
     assert_eq!(output.status.code(), Some(2));
     let output = record("-G 1h --overwrite -C 64k");

@@ -358,7 +358,7 @@ fn a_wrong_expression_is_a_usage_error_that_shows_the_place() {
     let steps: Vec<String> = (1..560).map(|n| format!("host ::{n:x}")).collect();
     let (steps, bytes) = (steps.join(" or "), vec!["tcp"; 2000].join(" or "));
     let cases = [
-        ("tcp prot 80", "tcp prot 80\n      ^\n", "syntax error"),
+        ("tcp prot 80", "tcp prot 80\n      ^ 'prot': did you mean 'port'?\n", "syntax error"),
         ("tcp port", "tcp port\n          ^ here something is missing", "syntax error"),
         ("tcp port 99999", "tcp port 99999\n           ^", "illegal port number 99999"),
         ("ip6 protochain 6", "^", "protochain takes a loop, which a filter here cannot have"),

@@ -1,6 +1,6 @@
 //! `wirelane record`: records packets to pcapng or pcap files.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Result, ensure};
 use wirelane::{Capture, Ledger};
@@ -101,6 +101,7 @@ impl Args {
 
     /// Starts the process of post-rotate commands, before the capture: later this process must not start others.
     pub fn prepare(&mut self) -> Result<RecordAnalysis> {
+        self.recording.put_time(SystemTime::now())?;
         let live = self.source.read.is_none();
         let recording = &self.recording;
         let options = recording.resolve(self.workers, live)?;

@@ -1,7 +1,7 @@
 //! Options of a recording, and their combination.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use anyhow::Result;
 use wirelane::Error;
@@ -22,7 +22,8 @@ const ZSTD_LEVEL: i32 = 3;
 /// Options of the recorded files.
 #[derive(clap::Args, Debug)]
 pub struct RecordingArgs {
-    /// File to write, NAME.part until it is complete; '-' is standard output, with tables on standard error
+    /// File to write, NAME.part until it is complete; '-' is standard output, with tables on standard error. %Y, %m, %d,
+    /// %H, %M and %S in its name become the date and time in UTC at which the recording begins, as in strftime
     #[arg(short, long, value_name = "FILE", help_heading = RECORDING)]
     pub write: PathBuf,
 
@@ -112,6 +113,26 @@ fn wrong(option: &'static str, reason: impl Into<String>) -> anyhow::Error {
 }
 
 impl RecordingArgs {
+    /// Replaces strftime's conversions in the name of the file by this time.
+    ///
+    /// # Errors
+    /// If there are several files: each has its own time in its name anyway.
+    pub fn put_time(&mut self, now: SystemTime) -> Result<()> {
+        let Some(name) = self.write.file_name().and_then(|name| name.to_str()) else { return Ok(()) };
+        let timed = with_time(name, now);
+        if timed == name {
+            return Ok(());
+        }
+        let sizes = self.rotate_size.is_some() || self.rotate_millions.is_some() || self.keep_size.is_some();
+        if sizes || self.rotate_interval.is_some() || self.rotate_packets.is_some() {
+            let reason = "each of several files gets a number and its time in UTC in its name: leave conversions such \
+                          as %H out";
+            return Err(wrong("--write", reason));
+        }
+        self.write.set_file_name(timed);
+        Ok(())
+    }
+
     /// Converts the options to settings for this many workers.
     pub fn resolve(&self, workers: usize, live: bool) -> Result<RecordingOptions> {
         let rotation = Rotation {
@@ -187,6 +208,40 @@ impl RecordingArgs {
     }
 }
 
+/// A name with strftime's conversions of numbers replaced. Other percent signs stay as they are.
+fn with_time(name: &str, now: SystemTime) -> String {
+    // 2026-03-01T12:00:00Z
+    let date = humantime::format_rfc3339_seconds(now).to_string();
+    let epoch = now.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs());
+    let mut text = String::with_capacity(name.len() + 16);
+    let mut letters = name.chars();
+    while let Some(letter) = letters.next() {
+        if letter != '%' {
+            text.push(letter);
+            continue;
+        }
+        match letters.clone().next() {
+            Some('Y') => text.push_str(&date[..4]),
+            Some('y') => text.push_str(&date[2..4]),
+            Some('m') => text.push_str(&date[5..7]),
+            Some('d') => text.push_str(&date[8..10]),
+            Some('H') => text.push_str(&date[11..13]),
+            Some('M') => text.push_str(&date[14..16]),
+            Some('S') => text.push_str(&date[17..19]),
+            Some('F') => text.push_str(&date[..10]),
+            Some('T') => text.push_str(&date[11..19]),
+            Some('s') => text.push_str(&epoch.to_string()),
+            Some('%') => text.push('%'),
+            _ => {
+                text.push('%');
+                continue;
+            }
+        }
+        letters.next();
+    }
+    text
+}
+
 fn says_pcap(path: &Path, says_zst: bool) -> bool {
     let inner = if says_zst { path.with_extension("") } else { path.to_owned() };
     inner.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("pcap"))
@@ -255,6 +310,20 @@ mod tests {
         assert_eq!((zstd("zstd"), zstd("zstd:19")), (Ok(3), Ok(19)));
         for wrong in ["", "zstd:", "zstd:0", "zstd:20", "gzip", "zstd3"] {
             assert!(zstd(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn names_have_the_time() {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_772_366_645);
+        for (name, expected) in [
+            ("a-%Y%m%d-%H%M%S.pcap", "a-20260301-120405.pcap"),
+            ("%F_%T_%y_%s", "2026-03-01_12:04:05_26_1772366645"),
+            ("100%.pcap", "100%.pcap"),
+            ("%%Y %q %", "%Y %q %"),
+            ("plain.pcap", "plain.pcap"),
+        ] {
+            assert_eq!(with_time(name, now), expected);
         }
     }
 
