@@ -175,8 +175,9 @@ impl VoipReport {
         }
         for output in &self.exports {
             text += &format!(
-                "{}: {} messages, {} bytes",
+                "{}: {} records in {} messages, {} bytes",
                 printable(&output.target),
+                amount(output.records),
                 amount(output.messages),
                 amount(output.bytes)
             );
