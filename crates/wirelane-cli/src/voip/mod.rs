@@ -232,7 +232,17 @@ impl Args {
         let prints = !self.quiet && !self.top;
         let outputs =
             shares::Outputs { files: self.export.len(), prints, stores: self.store.folder.is_some() };
-        Shares::of((self.memory as usize) << 20, self.source.read.is_none(), self.limit.output_rate, outputs)
+        let memory = self.memory() - self.saving_memory();
+        Shares::of(memory, self.source.read.is_none(), self.limit.output_rate, outputs)
+    }
+
+    fn memory(&self) -> usize {
+        (self.memory as usize) << 20
+    }
+
+    /// Bytes for saving calls: a third, as each call takes some of them beside its packets.
+    fn saving_memory(&self) -> usize {
+        if self.save_calls.is_some() { self.memory() / 3 } else { 0 }
     }
 }
 
@@ -274,7 +284,8 @@ pub fn run(mut args: Args) -> Result<()> {
     let store = Store::open(&args.store.options(), live, owner, shares, Finished::wire_bytes)?;
     args.source.rights.trees.extend(args.store.folder.clone());
     args.source.rights.logs.extend(exporters.rotating().map(Path::to_owned));
-    let saved = args.save_calls.as_ref().map(|folder| SavedCalls::open(folder, owner)).transpose()?;
+    let saving = |folder| SavedCalls::open(folder, owner, args.saving_memory());
+    let saved = args.save_calls.as_deref().map(saving).transpose()?;
     args.source.rights.trees.extend(args.save_calls.clone());
     let endpoint = args.metrics.open(&mut args.source)?;
     let outputs = Outputs { exporters, saved, metrics: None };
