@@ -18,6 +18,7 @@
 //! paths      the built binary, the corpus
 //! programs   steering programs and plug-ins, compiled
 //! ruled      captures by rules, by everything that evaluates
+//! seccomp    system call filters of a process, evaluated
 //! slow_clients   connections that do not finish their requests
 //! recordings captures made to be recorded, recordings read back by others and by us, small disks
 //! ```
@@ -46,6 +47,7 @@ mod process;
 mod programs;
 pub mod recordings;
 pub mod ruled;
+pub mod seccomp;
 pub mod slow_clients;
 mod sys;
 pub mod terminal;

@@ -279,3 +279,18 @@ pub fn raw_ns() -> i64 {
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_RAW, &raw mut time) };
     time.tv_sec * 1_000_000_000 + time.tv_nsec
 }
+
+/// The seccomp filter at this position of a stopped thread that this process traces; 0 is the newest.
+///
+/// # Errors
+/// `ENOENT` behind the last filter; the kernel's error.
+pub(crate) fn seccomp_filter(pid: libc::pid_t, position: usize) -> io::Result<Vec<libc::sock_filter>> {
+    // linux/ptrace.h and linux/bpf_common.h.
+    const PTRACE_SECCOMP_GET_FILTER: libc::c_uint = 0x420c;
+    const BPF_MAXINSNS: usize = 4096;
+    let mut filter = vec![libc::sock_filter { code: 0, jt: 0, jf: 0, k: 0 }; BPF_MAXINSNS];
+    // SAFETY: the kernel writes at most `BPF_MAXINSNS` instructions to the buffer, which has room for them.
+    let read = unsafe { libc::ptrace(PTRACE_SECCOMP_GET_FILTER, pid, position, filter.as_mut_ptr()) };
+    filter.truncate(usize::try_from(read).map_err(|_| io::Error::last_os_error())?);
+    Ok(filter)
+}

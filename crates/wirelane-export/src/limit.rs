@@ -92,6 +92,12 @@ impl Limiter {
 
     /// Whether to write a record with this many bytes on the wire. A rejected record is counted.
     pub fn admits(&mut self, wire_bytes: u64) -> bool {
+        self.admits_group(1, wire_bytes)
+    }
+
+    /// Whether to write this number of records that belong together, with this many bytes on the wire. Each rejected
+    /// record is counted.
+    pub fn admits_group(&mut self, records: u64, wire_bytes: u64) -> bool {
         if self.limit == OutputLimit::None {
             return true;
         }
@@ -101,7 +107,7 @@ impl Limiter {
                 return true;
             }
         }
-        self.admits_in_any_case()
+        self.admits_in_any_case(records)
     }
 
     /// Like [`Limiter::admits`] for a message that is forwarded unchanged in an envelope, as HEP does: all of its bytes
@@ -118,17 +124,18 @@ impl Limiter {
                 return true;
             }
         }
-        self.admits_in_any_case()
+        self.admits_in_any_case(1)
     }
 
     fn earn(&mut self, bytes: u64) {
         self.credit = self.credit.saturating_add_unsigned(bytes).min(MOST_CREDIT);
     }
 
-    fn admits_in_any_case(&mut self) -> bool {
+    fn admits_in_any_case(&mut self, records: u64) -> bool {
         self.fill();
-        if self.tokens >= 1.0 {
-            self.tokens -= 1.0;
+        // A group above the rate takes all tokens, and those of later seconds.
+        if self.tokens >= (records as f64).min(f64::from(rate(self.limit)).max(1.0)) {
+            self.tokens -= records as f64;
             return true;
         }
         if self.suppressed == 0 {
@@ -136,7 +143,7 @@ impl Limiter {
                 "more records come than an output may write: the rest is suppressed and counted (--output-rate)"
             );
         }
-        self.suppressed += 1;
+        self.suppressed += records;
         false
     }
 
@@ -228,5 +235,14 @@ mod tests {
         let written_at_once = written(&mut limiter, 10_000, 1_000_000, 1);
         assert!((100..=110).contains(&written_at_once), "{written_at_once}");
         assert_eq!(written(&mut Limiter::new(OutputLimit::None), 10_000, 0, 1), 10_000);
+    }
+
+    #[test]
+    fn each_record_of_a_group_counts() {
+        let mut limiter = Limiter::new(OutputLimit::Rate(10));
+        assert!(limiter.admits_group(8, 1_000_000) && !limiter.admits_group(7, 1_000_000));
+        assert_eq!(limiter.suppressed(), 7);
+        let mut limiter = Limiter::new(OutputLimit::Rate(10));
+        assert!(limiter.admits_group(25, 1_000_000) && !limiter.admits(1_000_000));
     }
 }

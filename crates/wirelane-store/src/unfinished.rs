@@ -94,10 +94,12 @@ impl Unfinished {
             result => result?,
         }
         // Makes the name durable, and those of the parent folders, which may be new.
-        for folder in self.folder.ancestors().take(3) {
-            File::open(folder)?.sync_all()?;
+        let synced = self.folder.ancestors().take(3).try_for_each(|folder| File::open(folder)?.sync_all());
+        if synced.is_err() {
+            // The rows count as unwritten, so queries must not find them.
+            fs::rename(&path, &part)?;
         }
-        Ok(path)
+        synced.map(|()| path)
     }
 
     /// Removes the file.

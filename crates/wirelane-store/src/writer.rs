@@ -423,7 +423,10 @@ impl Store {
         while let Some(ended) = self.ended.pop_front() {
             self.counts.unwritten(ended.table, ended.rows);
             ended.discard();
-            self.write();
+            // Without a next file nothing shows that the disk works again.
+            if !self.ended.is_empty() {
+                self.write();
+            }
         }
         self.counts
     }

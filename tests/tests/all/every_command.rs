@@ -2,12 +2,17 @@
 //! the device sends nothing.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write as _;
 use std::os::unix::process::ExitStatusExt as _;
+use std::process::Command;
 
-use wirelane_tests::commands::capturing;
-use wirelane_tests::numbers::{LIMIT, capture, column, finish, send};
-use wirelane_tests::{Child, End, Lab, require_root};
+use wirelane_tests::commands::{capturing, reading};
+use wirelane_tests::numbers::{LIMIT, capture, column, finish, last_of, send, wirelane};
+use wirelane_tests::recordings::{NOON_NS, write_header, write_packet};
+#[cfg(target_arch = "x86_64")]
+use wirelane_tests::seccomp::Filters;
+use wirelane_tests::{Child, End, Lab, require_root, wirelane_binary};
 
 /// Starts a command on the lab's receiver.
 fn start(lab: &Lab, words: &[String], options: &[&str]) -> Child {
@@ -119,5 +124,85 @@ fn no_command_survives_a_forbidden_call() {
         inject(child.pid(), call);
         let finished = child.finish(LIMIT).unwrap();
         assert_eq!(finished.status.signal(), Some(libc::SIGSYS), "{words:?}, {name}: {}", finished.stderr);
+    }
+}
+
+/// Asserts that the filters of this process kill it on each call that an attacker would want, and on no call of its work.
+#[cfg(target_arch = "x86_64")]
+fn assert_filtered(words: &[String], pid: u32) {
+    const KILL: u32 = libc::SECCOMP_RET_KILL_PROCESS;
+    let filters = Filters::of(pid).unwrap();
+    assert!(filters.len() >= 2, "{words:?}: {} filters", filters.len());
+    let action = |call, first: libc::c_int, second: libc::c_int| {
+        let arguments = [first, second, 0, 0, 0, 0].map(|argument| u64::from(argument.cast_unsigned()));
+        filters.action(call, arguments).unwrap()
+    };
+    for call in [libc::SYS_read, libc::SYS_write, libc::SYS_futex, libc::SYS_exit_group] {
+        assert_eq!(action(call, 0, 0), libc::SECCOMP_RET_ALLOW, "{words:?}: call {call}");
+    }
+    for call in [
+        libc::SYS_execve,
+        libc::SYS_execveat,
+        libc::SYS_fork,
+        libc::SYS_vfork,
+        libc::SYS_clone,
+        libc::SYS_ptrace,
+        libc::SYS_process_vm_writev,
+        libc::SYS_seccomp,
+        libc::SYS_setuid,
+        libc::SYS_mount,
+    ] {
+        assert_eq!(action(call, 0, 0), KILL, "{words:?}: call {call}");
+    }
+    for family in
+        [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK, libc::AF_PACKET, libc::AF_XDP]
+    {
+        for kind in [libc::SOCK_DGRAM, libc::SOCK_RAW] {
+            assert_eq!(action(libc::SYS_socket, family, kind), KILL, "{words:?}: socket({family}, {kind})");
+        }
+    }
+    // BPF_MAP_CREATE, BPF_PROG_LOAD, BPF_OBJ_PIN, BPF_PROG_ATTACH, BPF_PROG_GET_FD_BY_ID, BPF_RAW_TRACEPOINT_OPEN,
+    // BPF_LINK_CREATE.
+    for command in [0, 5, 6, 8, 13, 17, 28] {
+        assert_eq!(action(libc::SYS_bpf, command, 0), KILL, "{words:?}: bpf({command})");
+    }
+}
+
+/// The filters themselves are evaluated, so that every call is tried in every command: those that capture, those that
+/// read a file, and the sender.
+/// Battery: S2
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn the_filters_of_every_command_kill_on_execve_socket_ptrace_and_bpf() {
+    if !require_root("the_filters_of_every_command_kill_on_execve_socket_ptrace_and_bpf") {
+        return;
+    }
+    let lab = Lab::new(1).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    for words in capturing(folder.path()).unwrap() {
+        let child = start(&lab, &words, &[]);
+        assert_filtered(&words, child.pid());
+        finish(child).unwrap();
+    }
+    let end = lab.sender();
+    let words = ["send", "-i", &end.device, "--rate", "1000", "--interval", "0.1", "--json"];
+    let sender = wirelane(&lab, &end.namespace, &words).unwrap();
+    sender.next_json(LIMIT).unwrap().unwrap();
+    assert_filtered(&["send".to_owned()], sender.pid());
+    assert!(sender.terminate(LIMIT).unwrap().status.success());
+    // A pipe that stays open keeps a command waiting for more input.
+    let pipe = folder.path().join("pipe");
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::from_bits_truncate(0o600)).unwrap();
+    for words in reading(folder.path()).unwrap() {
+        let mut command = Command::new(wirelane_binary().unwrap());
+        let mut child = Child::spawn(command.args(&words).args(["--json", "-r"]).arg(&pipe)).unwrap();
+        let mut input = File::options().write(true).open(&pipe).unwrap();
+        write_header(&mut input).unwrap();
+        write_packet(&mut input, NOON_NS, &[0; 60]).unwrap();
+        input.flush().unwrap();
+        child.wait_ready(LIMIT).unwrap();
+        assert_filtered(&words, child.pid());
+        drop(input);
+        assert_eq!(column(&last_of(&child.finish(LIMIT).unwrap()).unwrap(), "analysed"), 1, "{words:?}");
     }
 }

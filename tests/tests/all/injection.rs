@@ -7,8 +7,10 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::process::Command;
 
+use serde_json::Value;
 use wirelane::escape::is_unsafe;
 use wirelane_tests::calls::Scene;
+use wirelane_tests::commands::PROBE;
 use wirelane_tests::frames::{ethernet, replay, udp};
 use wirelane_tests::numbers::{LIMIT, capture, column, last_of};
 use wirelane_tests::terminal::Terminal;
@@ -34,10 +36,22 @@ fn hostile() -> Vec<Vec<u8>> {
         "';--",
         "%0d%0aX:",
         "\\n\\x1b",
+        "\u{1f600}",
+        "\u{85}NEL",
+        "\u{feff}x",
+        "\u{2066}iso\u{2069}",
+        "${jndi:ldap://x}",
+        "../../../etc/passwd",
+        "</title><img src=x onerror=1>",
+        "&amp;<>\"",
+        "a,b;c|d",
+        ". . ",
     ];
+    // Behind the last code point, an overlong form, a surrogate, and a sequence that is cut.
+    let invalid = [&b"\xf4\x90\x80\x80"[..], b"\xc0\xaf", b"\xed\xa0\x80", b"\xe2\x80"].map(<[u8]>::to_vec);
     let bytes = (0..=255).filter(|byte| !b"\r\n".contains(byte)).map(|byte| vec![b'a', byte, b'b']);
     let unicode = unicode.chars().map(|c| format!("a{c}b").into_bytes());
-    bytes.chain(unicode).chain(texts.map(|text| text.as_bytes().to_vec())).collect()
+    bytes.chain(unicode).chain(texts.map(|text| text.as_bytes().to_vec())).chain(invalid).collect()
 }
 
 /// A text in which `~` is replaced by the hostile bytes.
@@ -141,6 +155,88 @@ fn cells(line: &str) -> Vec<String> {
     cells
 }
 
+/// The lines of a command's JSON, each of them an object, and the last one, which is its ledger.
+fn objects(words: &[&str], text: &str) -> (Vec<Value>, Value) {
+    let parse =
+        |line: &str| serde_json::from_str(line).unwrap_or_else(|error| panic!("{words:?}: {error}: {line}"));
+    let mut objects: Vec<Value> = text.lines().map(parse).collect();
+    assert!(objects.iter().all(Value::is_object), "{words:?}");
+    let last = objects.pop().unwrap();
+    assert_eq!(last["final"], true, "{words:?}: {last}");
+    (objects, last)
+}
+
+/// Cells that a spreadsheet would run are numbers, or texts after an apostrophe.
+fn assert_no_formula(words: &[&str], csv: &str) {
+    for cell in csv.lines().flat_map(cells) {
+        assert!(!cell.starts_with(['=', '+', '-', '@']) || cell.parse::<f64>().is_ok(), "{words:?}: {cell}");
+    }
+}
+
+/// Every log and export to a file, and every command's lines: one event is one line, and as many as the ledger counts.
+/// Battery: S6
+#[test]
+fn one_event_is_one_line_in_every_file_and_on_standard_output() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let hostile = hostile();
+    assert!(hostile.len() >= 291, "{}", hostile.len());
+    make_scene(&hostile).write(&folder.join("in.pcap")).unwrap();
+    fs::write(folder.join("p.toml"), PROBE).unwrap();
+    // Options, the file, the keys of its events in the ledger, and the lines of its head.
+    for (words, file, events, head) in [
+        (&["http", "--log", "common:FILE"][..], "common.log", &["transactions"][..], 0),
+        (&["http", "--log", "combined:FILE"], "combined.log", &["transactions"], 0),
+        (&["http", "--log", "squid:FILE"], "squid.log", &["transactions"], 0),
+        (&["http", "--log", "w3c:FILE"], "w3c.log", &["transactions"], 0),
+        (&["http", "--log", "json:FILE"], "http.json", &["transactions"], 0),
+        (&["voip", "--export", "file:FILE"], "voip.json", &["calls", "streams_without_call"], 0),
+        (&["voip", "--export", "file:FILE"], "voip.csv", &["calls"], 1),
+        (&["flows", "--export", "file:FILE"], "flows.json", &["flows"], 0),
+        (&["flows", "--export", "file:FILE"], "flows.csv", &["flows"], 1),
+    ] {
+        let words: Vec<String> = words.iter().map(|word| word.replace("FILE", file)).collect();
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let words = [&words[..], &["--quiet", "--json", "-r", "in.pcap"]].concat();
+        let (_, last) = objects(&words, &shown(folder, &words));
+        let bytes = fs::read(folder.join(file)).unwrap();
+        let text = String::from_utf8(bytes).unwrap_or_else(|error| panic!("{words:?}: {error}"));
+        assert_safe(&words, &text);
+        let events: u64 = events.iter().map(|name| column(&last, name)).sum();
+        // The directives of W3C's format.
+        let lines = text.lines().filter(|line| !file.starts_with("w3c") || !line.starts_with('#')).count();
+        assert!(events >= hostile.len() as u64, "{words:?}: {last}");
+        assert_eq!(lines as u64 - head, events, "{words:?}: one event is one line");
+        if file.ends_with(".json") {
+            for line in text.lines() {
+                serde_json::from_str::<Value>(line)
+                    .unwrap_or_else(|error| panic!("{words:?}: {error}: {line}"));
+            }
+        }
+        if file.ends_with(".csv") {
+            assert_no_formula(&words, &text);
+        }
+    }
+    for (words, key, events) in [
+        (&["http"][..], "transaction", &["transactions"][..]),
+        (&["voip"], "call", &["calls"]),
+        (&["flows"], "flow", &["flows"]),
+        (&["packets"], "record", &["analysed"]),
+    ] {
+        let words = [words, &["--json", "-r", "in.pcap"]].concat();
+        let (lines, last) = objects(&words, &shown(folder, &words));
+        let lines = lines.iter().filter(|line| line.get(key).is_some()).count();
+        assert_eq!(lines as u64, events.iter().map(|name| column(&last, name)).sum::<u64>(), "{words:?}");
+    }
+    let words = ["voip", "--csv", "-r", "in.pcap"];
+    let csv = shown(folder, &words);
+    assert_no_formula(&words, &csv);
+    assert_eq!(csv.lines().count(), hostile.len() + 1, "{words:?}: each call is one line");
+    let words = ["probe", "p.toml", "--json", "-r", "in.pcap"];
+    objects(&words, &shown(folder, &words));
+    shown(folder, &["probe", "p.toml", "-r", "in.pcap"]);
+}
+
 /// Battery: S6
 #[test]
 fn no_byte_of_a_packet_reaches_an_output_as_it_is() {
@@ -167,13 +263,10 @@ fn no_byte_of_a_packet_reaches_an_output_as_it_is() {
         let ask = |words: &[&str]| shown(folder, &[&["query", &sql, "--store", "s.db"], words].concat());
         ask(&[]);
         for line in ask(&["--json"]).lines() {
-            serde_json::from_str::<serde_json::Value>(line).unwrap();
+            serde_json::from_str::<Value>(line).unwrap();
         }
         let csv = ask(&["--csv"]);
-        // A cell that begins like a formula is a number, or a text after an apostrophe.
-        for cell in csv.lines().flat_map(cells) {
-            assert!(!cell.starts_with(['=', '+', '-', '@']) || cell.parse::<f64>().is_ok(), "{cell}");
-        }
+        assert_no_formula(&[table], &csv);
         if table != "streams" {
             assert_eq!(csv.lines().count(), hostile.len() + 1, "{table}: each row is one line");
         }
@@ -248,8 +341,14 @@ fn no_byte_of_a_packet_reaches_a_screen_or_a_metric_as_it_is() {
     let folder = tempfile::tempdir().unwrap();
     let device = &lab.receiver().device;
     let hostile = hostile();
-    let screen = |of: &str| Terminal::start(&lab, 200, 50, &[of, "--top", "-i", device, "--interval", "0.2"]);
-    let screens = ["voip", "flows"].map(screen);
+    let probe = folder.path().join("p.toml");
+    fs::write(&probe, PROBE).unwrap();
+    let probe = probe.to_str().unwrap();
+    let screen = |of: &[&str]| {
+        let words = [of, &["--top", "-i", device, "--interval", "0.2"]].concat();
+        Terminal::start(&lab, 200, 50, &words)
+    };
+    let screens = [&["voip"][..], &["flows"], &["probe", probe]].map(screen);
     screens.iter().for_each(|screen| screen.until_text("q ends"));
     let scraped = [("http", "127.0.0.1:9481"), ("voip", "127.0.0.1:9482"), ("probe", "127.0.0.1:9483")];
     let commands = scraped.map(|(of, address)| {

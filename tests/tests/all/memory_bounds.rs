@@ -273,3 +273,32 @@ fn hostile_calls_stay_within_the_bound() {
     .unwrap();
     assert_eq!(column(&last, "fragment_packets"), 100_000, "{last}");
 }
+
+/// Battery: F8, I6
+#[test]
+fn saved_calls_stay_within_the_bound() {
+    const NAME: &str = "saved_calls_stay_within_the_bound";
+    if !require_root(NAME) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let words = ["voip", "--save-calls", folder.path().to_str().unwrap()];
+    const CALLS: u64 = 40_000;
+    let last = bounded(NAME, &words, 0, "calls without an answer that are saved", |wire| {
+        let long = format!("X: {}", "y".repeat(1000));
+        for number in 0..CALLS {
+            let id = format!("Call-ID: {number}@x");
+            let lines = ["CSeq: 1 INVITE", &id, "From: <sip:a@b>;tag=1", "To: <sip:c@d>", &long];
+            let mut scene = Scene::new();
+            let invite = message("INVITE sip:c@d SIP/2.0", &lines, "");
+            scene.udp(0, "10.0.0.1:5060", "10.0.0.2:5060", &invite);
+            wire.play(scene);
+        }
+    });
+    let Some(last) = last else { return };
+    let saved = &last["saved_calls"];
+    assert_eq!(
+        (column(saved, "calls"), column(saved, "packets"), column(saved, "unsaved")),
+        (CALLS, CALLS, 0)
+    );
+}

@@ -6,10 +6,10 @@ use std::net::UdpSocket;
 use std::path::Path;
 
 use serde_json::Value;
-use wirelane_tests::calls::{Scene, message};
-use wirelane_tests::frames::replay;
+use wirelane_tests::calls::{Scene, description, message, rtp};
+use wirelane_tests::frames::{replay, replay_stream};
 use wirelane_tests::numbers::{LIMIT, capture, column, last_of, send};
-use wirelane_tests::recordings::make_capture;
+use wirelane_tests::recordings::{NOON_NS, make_capture, write_header, write_packet};
 use wirelane_tests::{Lab, require_root, wirelane_binary};
 
 /// Packets of the largest flood.
@@ -53,6 +53,155 @@ fn a_flood_makes_no_more_output_than_it_had_on_the_wire() {
     assert!(written + printed <= wire, "{written} and {printed} bytes for {wire} on the wire: {last}");
     let records = accounted(&last);
     assert!(records.iter().all(|records| (1000..PACKETS).contains(records)), "{records:?}");
+}
+
+/// A command with several outputs: their formats, and what it counts for each.
+struct Case {
+    command: &'static str,
+    options: &'static [&'static str],
+    /// The option of an output, and its values, with `FILE` for the path.
+    option: &'static str,
+    outputs: &'static [&'static str],
+    /// The key of the outputs' counts in the ledger, and in them those of written, suppressed and unwritten records.
+    account: &'static str,
+    columns: [&'static str; 3],
+    /// Keys in the ledger of the records of each output, and of each table of the store.
+    records: &'static [&'static str],
+    tables: &'static [&'static str],
+}
+
+const CASES: [Case; 3] = [
+    Case {
+        command: "http",
+        options: &["--idle-timeout", "1"],
+        option: "--log",
+        outputs: &["json:FILE", "combined:FILE", "w3c:FILE"],
+        account: "logs",
+        columns: ["lines", "suppressed", "unwritten"],
+        records: &["transactions"; 3],
+        tables: &["transactions"],
+    },
+    Case {
+        command: "voip",
+        options: &["--linger", "0.1", "--answer-timeout", "0.5"],
+        option: "--export",
+        outputs: &["file:FILE.json", "file:FILE.csv", "file:FILE.ipfix"],
+        account: "exports",
+        columns: ["records", "suppressed", "unsent"],
+        records: &["calls", "calls", "streams"],
+        tables: &["calls", "streams"],
+    },
+    Case {
+        command: "flows",
+        options: &[],
+        option: "--export",
+        outputs: &["file:FILE.csv", "file:FILE.ipfix"],
+        account: "exports",
+        columns: ["flows", "suppressed_flows", "unsent_flows"],
+        records: &["flows"; 2],
+        tables: &["flows"],
+    },
+];
+
+/// The smallest frames that are an event of each command: a request, a call with a packet of its media, a flow.
+fn hostile(command: &str) -> Vec<Vec<u8>> {
+    let mut scene = Scene::new();
+    for number in 0..PACKETS {
+        let client = format!("11.0.{}.{}:{}", number >> 14 & 0xff, number >> 6 & 0xff, 10_000 + number % 64);
+        match command {
+            "http" => scene.tcp(number, &client, "10.0.0.2:80", 1, b"GET / HTTP/1.1\r\n\r\n"),
+            "voip" if number % 2 == 0 => {
+                let id = format!("Call-ID: {number}");
+                let lines = ["CSeq: 1 INVITE", &id, "From: <sip:a@b>;tag=1", "To: <sip:c@d>"];
+                let body = description("10.0.0.1", 2 + (number % 60_000) as u16);
+                let invite = message("INVITE sip:c@d SIP/2.0", &lines, &body);
+                scene.udp(number, &client, "10.0.0.2:5060", &invite);
+            }
+            "voip" => {
+                let at = format!("10.0.0.1:{}", 2 + (number - 1) % 60_000);
+                scene.udp(number, &client, &at, &rtp(number, number as u32));
+            }
+            _ => scene.udp(number, &client, "10.0.0.2:9", b"x"),
+        }
+    }
+    scene.into_frames()
+}
+
+/// Bytes of all files below a folder.
+fn bytes_below(folder: &Path) -> u64 {
+    let entries = fs::read_dir(folder).unwrap().map(Result::unwrap);
+    entries
+        .map(
+            |entry| {
+                if entry.path().is_dir() {
+                    bytes_below(&entry.path())
+                } else {
+                    entry.metadata().unwrap().len()
+                }
+            },
+        )
+        .sum()
+}
+
+/// Every log and export to a file, and the store, all at once with the default limits: files no larger than the flood,
+/// and each record written, suppressed or unwritten.
+/// Battery: S11
+#[test]
+fn no_output_to_a_file_makes_more_bytes_than_the_flood_had() {
+    if !require_root("no_output_to_a_file_makes_more_bytes_than_the_flood_had") {
+        return;
+    }
+    for case in &CASES {
+        let (lab, folder) = (Lab::new(1).unwrap(), tempfile::tempdir().unwrap());
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        let outputs = case.outputs.iter().enumerate();
+        let outputs = outputs.map(|(number, output)| output.replace("FILE", &path(&number.to_string())));
+        let outputs: Vec<String> = outputs.flat_map(|output| [case.option.to_owned(), output]).collect();
+        let store = path("store");
+        let device = &lab.receiver().device;
+        let words = [case.command, "-i", device, "--direction", "rx", "--json", "--quiet", "--user", "root"];
+        let outputs: Vec<&str> = outputs.iter().map(String::as_str).collect();
+        let words = [&words[..], case.options, &outputs, &["--store", &store]].concat();
+        let child = capture(&lab, &words).unwrap();
+        let frames = hostile(case.command);
+        let wire: u64 = frames.iter().map(|frame| frame.len() as u64).sum();
+        replay_stream(&lab, "recorded", |output| {
+            write_header(output)?;
+            // 30,000 a second.
+            let mut frames = frames.iter().zip(0u64..);
+            frames.try_for_each(|(frame, number)| write_packet(output, NOON_NS + number * 33_333, frame))
+        })
+        .unwrap();
+        let last = last_of(&child.terminate(LIMIT).unwrap()).unwrap();
+        let written = bytes_below(folder.path());
+        println!(
+            "{}: {wire} bytes, {written} written: {}, {}",
+            case.command, last[case.account], last["store"]
+        );
+        assert!(written <= wire, "{}: {written} bytes for {wire} on the wire: {last}", case.command);
+        let mut suppressed = 0;
+        for (records, counts) in case.records.iter().zip(last[case.account].as_array().unwrap()) {
+            let columns = case.columns.map(|name| column(counts, name));
+            assert_eq!(columns.iter().sum::<u64>(), column(&last, records), "{}: {counts}", case.command);
+            assert!(columns[0] > 0, "{}: nothing was written: {counts}", case.command);
+            suppressed += columns[1];
+        }
+        assert!(suppressed > 0, "{}: nothing was suppressed: {last}", case.command);
+        // The store suppresses a call together with its streams.
+        let store = &last["store"];
+        let rows = case
+            .tables
+            .iter()
+            .map(|table| column(store, table) + column(store, &format!("unwritten_{table}")));
+        let all = case.tables.iter().map(|table| column(&last, table)).sum::<u64>();
+        let rows = rows.sum::<u64>();
+        let left_out = column(store, "suppressed");
+        if case.tables.len() == 1 {
+            assert_eq!(rows + left_out, all, "{}: {store}", case.command);
+        } else {
+            assert!(rows + left_out <= all && (rows == all) == (left_out == 0), "{}: {store}", case.command);
+        }
+    }
 }
 
 /// Battery: S11

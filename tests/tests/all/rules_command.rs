@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use wirelane_tests::numbers::{LIMIT, capture, column, finish, send, wirelane};
-use wirelane_tests::{Child, Finished, Lab, Signal, guardians, require_root, timed, wirelane_binary};
+use wirelane_tests::{
+    Child, ControlGroup, Finished, Lab, Signal, guardians, require_root, timed, wirelane_binary,
+};
 
 /// Packets from source ports 1000 to 1255, in turn.
 const PORTS: [&str; 6] = ["--pattern", "ports", "--flows", "256", "--src-port", "1000"];
@@ -253,6 +255,43 @@ fn no_socket_stays_behind() {
     finish(child).unwrap();
 }
 
+/// The largest resident memory of a process so far.
+fn peak_bytes(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    peak.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+}
+
+/// A rule file whose only line has 2 MiB and no rule: a short refusal with the place, in bounded memory.
+/// Battery: F8
+#[test]
+fn a_line_of_2_mib_without_rules_is_refused_with_its_place() {
+    const NAME: &str = "a_line_of_2_mib_without_rules_is_refused_with_its_place";
+    if !require_root(NAME) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let long = "x".repeat(2 << 20);
+    for (text, place) in [
+        (format!("{long} = 1"), ":1:1: "),
+        (format!("default = \"{long}\""), ":1:11: "),
+        (format!("# {long}\nno-such-key = 1"), ":2:1: "),
+        (long, ":1:"),
+    ] {
+        let path = file(folder.path(), "long.toml", &text);
+        // The program takes some 14 MiB, and its file is charged to the first reader.
+        let Some(group) = ControlGroup::limited(NAME, 64 << 20) else { return };
+        let mut command = group.command(wirelane_binary().unwrap());
+        let output = command.args(["rules", "check", &path]).output().unwrap();
+        let said = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap()).concat();
+        assert!(matches!(output.status.code(), Some(1 | 2)), "{place}: {}", output.status);
+        assert!(said.contains(&format!("long.toml{place}")), "{place}: {said:.300}");
+        assert!(said.len() < 2000, "{place}: {} bytes: {said:.300}", said.len());
+        println!("{place}: peak {:?}", group.peak());
+        assert_eq!(group.killed(), 0);
+    }
+}
+
 /// Invalid requests are refused, and clients with endless requests do not block others.
 /// Battery: S8
 #[test]
@@ -304,6 +343,22 @@ fn hostile_connections_harm_nobody() {
         let answer = String::from_utf8_lossy(&answer).into_owned();
         assert!(answer.contains(reason), "{}: {answer}", &line[..line.len().min(100)]);
     }
+    // A line of 2 MiB that brings no rules is refused before its end; the memory of the process does not grow by it.
+    let before = peak_bytes(child.pid());
+    let long = [r#"{"version":1,"ask":""#, &"x".repeat(2 << 20), "\"}\n"].concat();
+    for _ in 0..20 {
+        let mut stream = UnixStream::connect(&socket).unwrap();
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        // The capture does not read the rest, so that the write fails, or the answer is followed by a reset.
+        let _ = stream.write_all(long.as_bytes());
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        let answer = String::from_utf8_lossy(&answer).into_owned();
+        assert!(answer.contains("a line of more than 1048576 bytes that brings no rules"), "{answer}");
+    }
+    let grown = peak_bytes(child.pid()) - before;
+    println!("20 lines of 2 MiB: {grown} bytes more at the peak");
+    assert!(grown < 6 << 20, "{grown} bytes");
     // More half-open connections than slots, all held: another client is still answered immediately.
     let silent: Vec<UnixStream> = (0..200)
         .map(|_| {

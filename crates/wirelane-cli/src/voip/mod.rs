@@ -224,7 +224,17 @@ impl Args {
         let prints = !self.quiet && !self.top;
         let outputs =
             shares::Outputs { files: self.export.len(), prints, stores: self.store.folder.is_some() };
-        Shares::of((self.memory as usize) << 20, self.source.read.is_none(), self.limit.output_rate, outputs)
+        let memory = self.memory() - self.saving_memory();
+        Shares::of(memory, self.source.read.is_none(), self.limit.output_rate, outputs)
+    }
+
+    fn memory(&self) -> usize {
+        (self.memory as usize) << 20
+    }
+
+    /// Bytes for saving calls: a third, as each call takes some of them beside its packets.
+    fn saving_memory(&self) -> usize {
+        if self.save_calls.is_some() { self.memory() / 3 } else { 0 }
     }
 }
 
@@ -283,7 +293,8 @@ impl Args {
         let store = Store::open(&self.store.options(), live, owner, shares, Finished::wire_bytes)?;
         self.source.rights.trees.extend(self.store.folder.clone());
         self.source.rights.logs.extend(exporters.rotating().map(Path::to_owned));
-        let saved = self.save_calls.as_ref().map(|folder| SavedCalls::open(folder, owner)).transpose()?;
+        let saving = |folder| SavedCalls::open(folder, owner, self.saving_memory());
+        let saved = self.save_calls.as_deref().map(saving).transpose()?;
         self.source.rights.trees.extend(self.save_calls.clone());
         let show = match (self.quiet || self.top, self.csv, self.source.json) {
             (true, ..) => Show::Nothing,

@@ -103,12 +103,15 @@ impl Target {
 pub struct OutputCounts {
     /// The output, as the user wrote it.
     pub target: String,
+    /// Records that were written, or accepted by the network. Lines: calls and streams outside calls. IPFIX: streams.
+    /// HEP: SIP messages and streams. `suppressed` and `unsent` count the same.
+    pub records: u64,
     /// Lines, or messages: with HEP one for each SIP message, and one for each stream; with IPFIX one for many streams.
     /// Over UDP: messages accepted by the network.
     pub messages: u64,
-    /// Calls and streams beyond the output's write limit; for HEP, messages.
+    /// Records beyond the output's write limit.
     pub suppressed: u64,
-    /// Calls and streams that were given up; for IPFIX, streams.
+    /// Records that were given up.
     pub unsent: u64,
     /// Bytes of the lines or messages.
     pub bytes: u64,
@@ -215,14 +218,15 @@ impl Exporters {
     fn export(&mut self, outlet: usize, one: &Finished) {
         let (settings, calls, streams) = (self.settings, self.calls, self.streams);
         let (outlet, limiter) = (&mut self.outlets[outlet], &mut self.limiters[outlet]);
-        let is_hep = matches!(outlet, Kind::Messages { records: None, .. });
-        let is_record = match one {
-            Finished::Call(record) => !is_hep || !record.streams.is_empty(),
-            // The CSV table of calls cannot represent a stream.
-            Finished::Stream(..) => !matches!(outlet, Kind::Lines { csv: true, .. }),
-            Finished::Signal(_) | Finished::Kept(_) => false,
+        let records = match (&*outlet, one) {
+            // A line is a call with its streams. The CSV table of calls cannot represent a stream.
+            (Kind::Lines { .. }, Finished::Call(_)) => 1,
+            (Kind::Lines { csv, .. }, Finished::Stream(..)) => u64::from(!csv),
+            (_, Finished::Call(record)) => record.streams.len() as u64,
+            (_, Finished::Stream(..)) => 1,
+            (_, Finished::Signal(_) | Finished::Kept(_)) => 0,
         };
-        if is_record && !limiter.admits(one.wire_bytes()) {
+        if records > 0 && !limiter.admits_group(records, one.wire_bytes()) {
             return;
         }
         match outlet {
@@ -383,6 +387,7 @@ impl Exporters {
                 let counts = file.counts();
                 OutputCounts {
                     target: target.clone(),
+                    records: counts.written,
                     messages: counts.written,
                     suppressed: limiter.suppressed(),
                     unsent: counts.unwritten,
@@ -393,6 +398,7 @@ impl Exporters {
             }
             Kind::Messages { counts, .. } | Kind::IpfixFile { counts, .. } => OutputCounts {
                 target: counts.target.clone(),
+                records: counts.flows,
                 messages: counts.messages,
                 suppressed: limiter.suppressed(),
                 unsent: counts.unsent_flows,

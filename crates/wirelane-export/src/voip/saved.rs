@@ -22,8 +22,9 @@ use crate::{Error, Interface, PcapngWriter, Result, SectionInfo};
 
 /// Bytes of a call that wait in memory.
 const TOGETHER: usize = 16 << 10;
-/// Maximum bytes of all calls that wait in memory.
-const MOST_WAITING: usize = 32 << 20;
+/// Bytes of an open call beside its waiting packets: its entry in the table, which may be half empty, its writer's buffer
+/// and list of interfaces.
+const OPEN_CALL: usize = 2 * size_of::<(u64, OpenCall)>() + 192;
 /// Maximum characters of a Call-ID in a file's name.
 const MOST_NAME: usize = 80;
 
@@ -67,7 +68,10 @@ pub struct SavedCalls {
     folder: PathBuf,
     parts: Parts,
     open: HashMap<u64, OpenCall>,
+    /// Bytes that wait.
     waiting: usize,
+    /// Maximum bytes of memory.
+    most: usize,
     counts: SavedCounts,
 }
 
@@ -85,11 +89,11 @@ fn name_of(call_id: &str) -> String {
 
 impl SavedCalls {
     /// Creates the folder if it is missing, accessible only for its owner, because calls are private. `owner`: owner of
-    /// a created folder. Unfinished files of dead processes are removed.
+    /// a created folder. `most`: bytes of memory at which what waits is written. Unfinished files of dead processes are removed.
     ///
     /// # Errors
     /// [`Error::Open`], also if no file can be created in the folder.
-    pub fn open(folder: &Path, owner: Option<(u32, u32)>) -> Result<SavedCalls> {
+    pub fn open(folder: &Path, owner: Option<(u32, u32)>, most: usize) -> Result<SavedCalls> {
         let failed = |source| Error::Open { path: folder.to_owned(), source };
         let parts = Parts::open(folder, owner).map_err(failed)?;
         let (cleared_files, result) = parts::sweep(folder);
@@ -103,7 +107,8 @@ impl SavedCalls {
             tracing::warn!("calls in {name}: what was left unfinished cannot be removed: {error}");
         }
         let counts = SavedCounts { folder: name, cleared_files, ..SavedCounts::default() };
-        Ok(SavedCalls { folder: folder.to_owned(), parts, open: HashMap::new(), waiting: 0, counts })
+        let folder = folder.to_owned();
+        Ok(SavedCalls { folder, parts, open: HashMap::new(), waiting: 0, most, counts })
     }
 
     /// Saves packets, and ends the files of ended calls. Packets that cannot be written are counted.
@@ -137,9 +142,16 @@ impl SavedCalls {
         self.waiting += after - before;
         if after >= TOGETHER {
             self.write(kept.call);
-        } else if self.waiting >= MOST_WAITING {
-            self.open.keys().copied().collect::<Vec<_>>().into_iter().for_each(|call| self.write(call));
+        } else if 2 * self.waiting >= self.room() {
+            // A buffer that grows is up to twice as large as its contents.
+            let waiting = self.open.iter().filter(|(_, open)| open.waiting > 0).map(|(call, _)| *call);
+            waiting.collect::<Vec<_>>().into_iter().for_each(|call| self.write(call));
         }
+    }
+
+    /// Bytes for waiting packets. Also with very many calls there are some, so that not each packet is written alone.
+    fn room(&self) -> usize {
+        self.most.saturating_sub(self.open.len() * OPEN_CALL).max(self.most / 8)
     }
 
     /// Appends waiting packets. A file always ends after its last whole packet.
@@ -149,6 +161,9 @@ impl SavedCalls {
         let bytes = std::mem::take(open.writer.get_mut());
         let packets = std::mem::take(&mut open.waiting);
         self.waiting -= bytes.len();
+        if bytes.is_empty() {
+            return;
+        }
         if open.broken {
             self.counts.unsaved += packets;
             return;

@@ -175,8 +175,9 @@ impl VoipReport {
         }
         for output in &self.exports {
             text += &format!(
-                "{}: {}, {}",
+                "{}: {} in {}, {}",
                 printable(&output.target),
+                counted(output.records, "record"),
                 counted(output.messages, "message"),
                 counted(output.bytes, "byte")
             );
