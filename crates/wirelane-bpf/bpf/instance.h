@@ -53,7 +53,7 @@
 
 /* Incremented with every change of a layout or a meaning in this file, or of the name of a shared map:
  * instances of two versions do not mix. */
-#define WL_INTERFACE_VERSION 16
+#define WL_INTERFACE_VERSION 17
 
 #define WL_MAX_GROUPS	     16
 #define WL_MAX_WORKERS	     64	 /* of one group */
