@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::net::Ipv4Addr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use libbpf_rs::query::ProgInfoIter;
 use wirelane::rules::{Action, ExactFields, ExactRule, RuleSet};
@@ -17,15 +18,18 @@ const TIMES: usize = 20;
 
 /// Enables the kernel's run-time statistics of BPF programs until it is dropped
 /// (Documentation/admin-guide/sysctl/kernel.rst).
-struct Statistics(String);
+struct Statistics(String, #[expect(dead_code, reason = "held")] MutexGuard<'static, ()>);
 
 const SWITCH: &str = "/proc/sys/kernel/bpf_stats_enabled";
 
 impl Statistics {
     fn on() -> Statistics {
+        // Another test must not disable them meanwhile.
+        static ONE: Mutex<()> = Mutex::new(());
+        let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
         let before = fs::read_to_string(SWITCH).unwrap();
         fs::write(SWITCH, "1").unwrap();
-        Statistics(before)
+        Statistics(before, one)
     }
 }
 

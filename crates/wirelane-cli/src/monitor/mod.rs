@@ -79,6 +79,7 @@ Example, site.toml:
   folder = \"/var/lib/wirelane\"
   max-size = \"50GB\"
 
+Examples:
   wirelane check site.toml
   sudo wirelane monitor site.toml
 
@@ -90,6 +91,9 @@ Exit status: 0 done (also after Ctrl-C), 1 failed or something is unwritten,
 
 /// Text after the options in the long help.
 pub const CHECK_HELP: &str = "\
+Example:
+  wirelane check /etc/wirelane/eth1.toml
+
 Exit status: 0 no mistake, 2 mistakes.";
 
 /// Names of the sections.
