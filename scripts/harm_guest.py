@@ -161,7 +161,10 @@ class Guest:
         for streams in (1, 8):
             for name, words in (("to the guest", ()), ("from it", ("-R",))):
                 text = self.inside("iperf3", "-c", GUEST, "-t", str(seconds), "-P", str(streams), "-J", *words)
-                rate = json.loads(text)["end"]["sum_received"]["bits_per_second"]
+                end = json.loads(text)
+                if "sum_received" not in end.get("end", {}):
+                    raise GuestFailure(f"iperf3 -P {streams} {' '.join(words)}: {end.get('error', 'no result')}")
+                rate = end["end"]["sum_received"]["bits_per_second"]
                 values[f"TCP, {streams} stream{'s' if streams > 1 else ''} {name}, Gbit/s"] = rate / 1e9
         text = self.inside("ping", "-i", "0.002", "-c", str(300 * seconds), GUEST)
         times = sorted(float(time) for time in re.findall(r"time=([\d.]+)", text))
