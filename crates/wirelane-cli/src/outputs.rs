@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use anyhow::Result;
+use wirelane::Error;
 use wirelane_monitor::store::StoreOptions;
 
 use crate::record::options::size;
@@ -43,6 +45,37 @@ impl StoreArgs {
             rotate: self.store_rotate,
         }
     }
+}
+
+/// Parses the values of an option that names outputs.
+///
+/// # Errors
+/// A usage error with the first value that is wrong.
+pub fn parsed<T>(
+    option: &'static str,
+    values: &[String],
+    parse: impl Fn(&str) -> wirelane_export::Result<T>,
+) -> Result<Vec<T>> {
+    let wrong = |error| match error {
+        wirelane_export::Error::Target { target, reason }
+        | wirelane_export::Error::Log { target, reason } => {
+            Error::BadOption { option, reason: format!("{target}: {reason}") }.into()
+        }
+        other => anyhow::Error::from(other),
+    };
+    values.iter().map(|value| parse(value).map_err(wrong)).collect()
+}
+
+/// Checks that a live view has a terminal.
+///
+/// # Errors
+/// A usage error.
+pub fn needs_terminal() -> Result<()> {
+    if wirelane_screen::terminal::is_terminal() {
+        return Ok(());
+    }
+    let reason = "standard output is not a terminal: leave the option out, or use --json".to_owned();
+    Err(Error::BadOption { option: "--top", reason }.into())
 }
 
 /// The option that limits outputs.

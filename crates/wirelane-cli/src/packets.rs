@@ -81,7 +81,7 @@ impl Args {
     }
 }
 
-/// What is shown of a packet.
+/// Parts of a packet that are printed, and their format.
 #[derive(Clone, Copy, Debug)]
 struct Style {
     json: bool,

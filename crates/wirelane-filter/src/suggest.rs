@@ -1,4 +1,4 @@
-//! What was probably meant by a wrong word of a filter expression.
+//! Suggestions for unknown words of a filter expression.
 
 /// Words of the language, pcap-filter(7).
 const WORDS: &[&str] = &[

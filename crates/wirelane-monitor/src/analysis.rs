@@ -100,7 +100,7 @@ impl EndReporter for RowReporter {
     }
 }
 
-/// What is told about a run while it goes on, besides its report.
+/// Receivers of the state of a run, besides its report.
 #[derive(Default)]
 pub struct Told {
     /// Where metrics are served.

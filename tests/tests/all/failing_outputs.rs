@@ -330,7 +330,7 @@ fn a_store_whose_writes_fail_counts_its_rows() {
             assert!(when != "1+" || rows == 0, "{command}: {counts}");
             lacking += unwritten;
         }
-        // What is lost is a failure.
+        // A lost record is a failure.
         assert_eq!(finished.status.code(), Some(i32::from(lacking > 0)), "{counts}: {}", finished.stderr);
         assert!(!when.ends_with('+') || lacking > 0, "{counts}");
     }

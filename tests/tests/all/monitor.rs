@@ -129,7 +129,7 @@ fn groups(lab: &Lab) -> usize {
     finished.json().unwrap().iter().filter(|group| group["final"] != true).count()
 }
 
-/// SIGHUP ends nothing and opens files again, also where there are none to open; SIGTERM ends with the ledger.
+/// SIGHUP reopens the files of a monitor and does not end it; SIGTERM ends it with its ledger.
 #[test]
 fn a_monitor_opens_its_logs_again_at_sighup() {
     if !require_root("a_monitor_opens_its_logs_again_at_sighup") {

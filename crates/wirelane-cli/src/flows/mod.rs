@@ -4,15 +4,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Result, anyhow, ensure};
+use anyhow::{Result, ensure};
 use wirelane::{Device, Error, KernelFlows, Selector};
 use wirelane_analysis::flows::{CacheSettings, FlowRecord, LEAST_MEMORY, Timeouts};
 use wirelane_export::OutputOptions;
 use wirelane_export::flows::{ExportSettings, Exporters, Target};
 use wirelane_export::pipeline::flows::FlowSettings;
 
-use crate::outputs::LimitArgs;
-use crate::outputs::StoreArgs;
+use crate::outputs::{self, LimitArgs, StoreArgs};
 use crate::source::{self, BalanceArg, SourceArgs, SteeringArg};
 use wirelane_monitor::analysis::{self, RowReporter, Told};
 use wirelane_monitor::flows::analysis::{FlowAnalysis, Outputs};
@@ -253,8 +252,7 @@ impl Args {
 
     /// The values of --export.
     fn targets(&self) -> Result<Vec<Target>> {
-        let targets = self.export.iter().map(|text| Target::parse(text)).collect::<Result<Vec<_>, _>>();
-        targets.map_err(|error| wrong_target(&error))
+        outputs::parsed("--export", &self.export, Target::parse)
     }
 
     /// Opens the outputs, before privileges are dropped: no other files or sockets can be opened later.
@@ -264,10 +262,7 @@ impl Args {
             return Err(wrong("--steering", reason));
         }
         if self.top {
-            if !wirelane_screen::terminal::is_terminal() {
-                let reason = "standard output is not a terminal: leave the option out, or use --json";
-                return Err(wrong("--top", reason));
-            }
+            outputs::needs_terminal()?;
             self.source.rights.terminal = true;
         }
         let shares = self.shares();
@@ -322,14 +317,6 @@ pub fn run(mut args: Args) -> Result<()> {
 
 fn wrong(option: &'static str, reason: impl Into<String>) -> anyhow::Error {
     Error::BadOption { option, reason: reason.into() }.into()
-}
-
-/// Makes an invalid target a usage error.
-fn wrong_target(error: &wirelane_export::Error) -> anyhow::Error {
-    match error {
-        wirelane_export::Error::Target { target, reason } => wrong("--export", format!("{target}: {reason}")),
-        other => anyhow!("{other}"),
-    }
 }
 
 /// Interface indices of the devices, by name.

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Result, anyhow, ensure};
+use anyhow::{Result, ensure};
 use wirelane::{Error, KernelHttp};
 use wirelane_analysis::http::{HttpSettings, LEAST_MEMORY, Transaction};
 use wirelane_export::flows::{ExportSettings, Exporters, Format, Target};
@@ -12,8 +12,7 @@ use wirelane_export::pipeline::http::Outputs;
 use wirelane_export::{OnWire, OutputOptions};
 
 use crate::metrics::MetricsArgs;
-use crate::outputs::LimitArgs;
-use crate::outputs::StoreArgs;
+use crate::outputs::{self, LimitArgs, StoreArgs};
 use crate::source::{self, BalanceArg, SourceArgs, SteeringArg};
 use wirelane_monitor::analysis::{self, RowReporter, Told};
 use wirelane_monitor::http::analysis::HttpAnalysis;
@@ -215,22 +214,12 @@ impl Args {
 
     /// The values of --log.
     fn logs(&self) -> Result<Vec<Log>> {
-        let logs = self.log.iter().map(|text| Log::parse(text)).collect::<Result<Vec<_>, _>>();
-        logs.map_err(|error| match error {
-            wirelane_export::Error::Log { target, reason } => wrong("--log", format!("{target}: {reason}")),
-            other => anyhow!("{other}"),
-        })
+        outputs::parsed("--log", &self.log, Log::parse)
     }
 
     /// The values of --export.
     fn targets(&self) -> Result<Vec<Target>> {
-        let targets = self.export.iter().map(|text| Target::parse(text)).collect::<Result<Vec<_>, _>>();
-        let targets = targets.map_err(|error| match error {
-            wirelane_export::Error::Target { target, reason } => {
-                wrong("--export", format!("{target}: {reason}"))
-            }
-            other => anyhow!("{other}"),
-        })?;
+        let targets = outputs::parsed("--export", &self.export, Target::parse)?;
         if let Some(other) = targets.iter().find(|target| target.format != Format::Ipfix) {
             let reason = "transactions are exported as IPFIX only; --log writes them in the formats of logs";
             return Err(wrong("--export", format!("{}: {reason}", other.name)));

@@ -180,7 +180,7 @@ impl Part {
     }
 }
 
-/// What a file says.
+/// The contents of a configuration: its analyses, and the options of their capture.
 struct Plan {
     site: Site,
     parts: Vec<Part>,
@@ -208,7 +208,7 @@ fn plan(path: &std::path::Path) -> Result<Plan> {
         capture.get_arguments().filter_map(|arg| arg.get_long()).map(str::to_owned).collect();
     let of_capture = |name: &str| !OTHERS.contains(&name) && !name.starts_with("metrics");
     let filter = site.take_text("capture", "filter");
-    let mut common = site.words("capture", &capture, &of_capture, &Names::new());
+    let common = site.words("capture", &capture, &of_capture, &Names::new());
     let metrics = site.words("metrics", &capture, &|_| true, &metrics_names());
     // [store] belongs to all parts that have a store, whose options are the same.
     let store_options = flows::Args::augment_args(Command::new("store"));
@@ -236,7 +236,6 @@ fn plan(path: &std::path::Path) -> Result<Plan> {
     if whole.as_ref().is_some_and(|whole| whole.workers != 1) && site.has("voip") {
         let reason = "with [voip] there is one worker, as signalling and media have different addresses";
         site.mistake("capture", "workers", reason);
-        common.retain(|word| !word.starts_with("--workers="));
     }
     for name in ["record", "flows", "http", "voip"] {
         if !site.has(name) {
@@ -308,7 +307,7 @@ fn parse<T: FromArgMatches>(
     filter: &[String],
 ) -> std::result::Result<T, clap::Error> {
     let line = std::iter::once(options.get_name()).chain(words.iter().chain(filter).map(String::as_str));
-    T::from_arg_matches(&options.clone().no_binary_name(false).try_get_matches_from(line)?)
+    T::from_arg_matches(&options.clone().try_get_matches_from(line)?)
 }
 
 /// Runs `wirelane check`.

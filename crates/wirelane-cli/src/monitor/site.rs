@@ -33,7 +33,7 @@ struct Key {
 /// A value, as far as options have any.
 enum Value {
     Truth(bool),
-    Words(Vec<String>),
+    Word(String),
     List(Vec<String>),
     /// A type that no option has.
     Other(&'static str),
@@ -181,13 +181,13 @@ impl Site {
         words
     }
 
-    /// The text of a key that is no option: [capture]'s `filter`. It is taken out of its section.
+    /// Removes a key that is not an option from its section, as `filter` from [capture], and returns its text.
     pub fn take_text(&mut self, section: &str, key: &str) -> Option<String> {
         let section = self.sections.iter_mut().find(|one| one.name == section)?;
         let at = section.keys.iter().position(|one| one.name == key)?;
         let key = section.keys.remove(at);
         match key.value {
-            Value::Words(mut words) => words.pop(),
+            Value::Word(word) => Some(word),
             _ => {
                 self.mistakes.push((key.value_at, format!("{}: expected a text", key.name)));
                 None
@@ -258,7 +258,7 @@ fn value(value: &DeValue<'_>) -> Value {
         DeValue::Table(_) | DeValue::Datetime(_) => {
             Value::Other("a text, a number, true or false, or a list")
         }
-        other => word(other).map_or(Value::Other("a text"), |word| Value::Words(vec![word])),
+        other => word(other).map_or(Value::Other("a text"), Value::Word),
     }
 }
 
@@ -272,7 +272,7 @@ fn of_key(arg: &Arg, value: &Value) -> std::result::Result<Vec<String>, String> 
         (Value::Truth(false), false) => Ok(Vec::new()),
         (_, false) => Err("expected true or false".into()),
         (Value::Truth(_), true) => Err(format!("expected {}, not true or false", shown_value(arg))),
-        (Value::Words(words), true) => Ok(with(words)),
+        (Value::Word(word), true) => Ok(with(std::slice::from_ref(word))),
         (Value::List(words), true) if several => Ok(with(words)),
         (Value::List(_), true) => Err(format!("expected {}, not a list", shown_value(arg))),
         (Value::Other(expected), true) => Err(format!("expected {expected}")),

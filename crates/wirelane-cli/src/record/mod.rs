@@ -132,7 +132,7 @@ impl Args {
         self.recording.single_file && self.workers > 1
     }
 
-    /// What the command continues to write after it has dropped its privileges.
+    /// The output that the command writes after it has dropped its privileges.
     pub fn output(&self) -> Output<'_> {
         let read_back = self.recording.direct_io || self.merges();
         Output { path: &self.recording.write, read_back }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use wirelane::Error;
 use wirelane_analysis::voip::{Finished, Keep, Settings};
 use wirelane_export::pipeline::voip::Outputs;
@@ -12,8 +12,7 @@ use wirelane_export::voip::{Exporters, SavedCalls, Settings as ExportSettings, T
 use wirelane_export::{OnWire, OutputOptions};
 
 use crate::metrics::MetricsArgs;
-use crate::outputs::LimitArgs;
-use crate::outputs::StoreArgs;
+use crate::outputs::{self, LimitArgs, StoreArgs};
 use crate::source::{self, BalanceArg, SourceArgs, SteeringArg};
 use wirelane_monitor::analysis::{self, RowReporter, Told};
 use wirelane_monitor::report::{Report, Stream};
@@ -251,13 +250,7 @@ impl Args {
 
     /// The values of --export.
     fn targets(&self) -> Result<Vec<Target>> {
-        let targets = self.export.iter().map(|text| Target::parse(text)).collect::<Result<Vec<_>, _>>();
-        targets.map_err(|error| match error {
-            wirelane_export::Error::Target { target, reason } => {
-                wrong("--export", format!("{target}: {reason}"))
-            }
-            other => anyhow!("{other}"),
-        })
+        outputs::parsed("--export", &self.export, Target::parse)
     }
 
     /// Opens the outputs, before privileges are dropped: no other files or sockets can be opened later.
@@ -269,10 +262,7 @@ impl Args {
             return Err(wrong("--steering", reason));
         }
         if self.top {
-            if !wirelane_screen::terminal::is_terminal() {
-                let reason = "standard output is not a terminal: leave the option out, or use --json";
-                return Err(wrong("--top", reason));
-            }
+            outputs::needs_terminal()?;
             self.source.rights.terminal = true;
         }
         let live = self.source.read.is_none();

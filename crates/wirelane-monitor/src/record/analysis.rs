@@ -19,7 +19,7 @@ use crate::analysis::{Analysis, AnyHandler};
 use crate::report::{Recorded, Report};
 use crate::run_loop::{Handler, Outcome};
 
-/// What is recorded, and how.
+/// Settings of a recording.
 pub struct RecordSettings {
     /// The files.
     pub options: RecordingOptions,

@@ -1,4 +1,4 @@
-//! What a packet contains, as text on one line, in the words of tcpdump; and its bytes in hexadecimal digits.
+//! Headers of a packet as text on one line, in the words of tcpdump, and its bytes in hexadecimal digits.
 //!
 //! ```text
 //! Record: offsets of the kernel's parser -> detail -> tcp.rs | icmp.rs | dns.rs
