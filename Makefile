@@ -29,7 +29,7 @@ define install_stripped
 	objcopy --add-gnu-debuglink=$(dir $(2)).debug/$(notdir $(2)).debug $(2)
 endef
 
-.PHONY: help setup build check test test-all test-kernels soak fuzz demo bench docs install clean
+.PHONY: help setup build check test test-all test-kernels soak fuzz demo bench docs install packages clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
@@ -104,6 +104,10 @@ install: ## install program, libraries, manual pages to PREFIX (/usr/local)
 	$(BINARY) completions bash >$(SHARE)/bash-completion/completions/wirelane
 	$(BINARY) completions zsh >$(SHARE)/zsh/site-functions/_wirelane
 	$(BINARY) completions fish >$(SHARE)/fish/vendor_completions.d/wirelane.fish
+
+packages: ## package what is built: target/packages (KINDS="deb rpm tarball image")
+	@scripts/setup package
+	@scripts/package --binary $(BINARY) $(KINDS)
 
 clean: ## remove what was built
 	cargo clean

@@ -110,7 +110,7 @@ fn main() -> ExitCode {
         Command::Groups(args) => groups::run(&args),
         Command::Http(args) => http::run(*args),
         Command::Monitor(args) => monitor::run(&args),
-        Command::Packets(args) => packets::run(&args),
+        Command::Packets(args) => packets::run(*args),
         Command::Probe(args) => probe::run(*args),
         Command::ProbeHelper { config } => wirelane_monitor::probe::helper::run_helper(config.as_deref()),
         Command::Query(args) => query::run(&args),

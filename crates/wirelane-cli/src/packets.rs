@@ -303,9 +303,10 @@ fn name(protocol: u8) -> Option<&'static str> {
 }
 
 /// Runs the command.
-pub fn run(args: &Args) -> Result<()> {
+pub fn run(mut args: Args) -> Result<()> {
     let style = args.style()?;
     let json = style.json;
+    args.source.headers_only = style.dump.is_none();
     let capture =
         args.source.open(&args.source.expression()?, args.workers, args.steering, args.balance, None)?;
     let (interfaces, devices) = (capture.interfaces(), capture.devices());

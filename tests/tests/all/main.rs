@@ -68,6 +68,7 @@ mod other_programs;
 mod outliving;
 mod output_limits;
 mod overload;
+mod packages;
 mod packets_command;
 mod packets_detail;
 mod passive;

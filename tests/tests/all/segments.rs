@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use wirelane::{Builder, HookChoice, Selector};
-use wirelane_tests::numbers::{LIMIT, capture, column, drain};
+use wirelane_tests::numbers::{LIMIT, capture, column, drain, wirelane};
 use wirelane_tests::{Lab, LabOptions, require_root};
 
 const PORT: u16 = 7000;
@@ -136,4 +136,38 @@ fn headers_only_cuts_aggregates_and_no_other_packet() {
     })
     .unwrap();
     assert!(cut > 100, "only {cut} aggregates");
+}
+
+/// `packets` copies whole aggregates only if it prints their bytes.
+#[test]
+fn packets_copies_payload_only_for_a_dump() {
+    if !require_root("packets_copies_payload_only_for_a_dump") {
+        return;
+    }
+    let lab = Lab::with(&LabOptions { offloads: true, ..LabOptions::default() }).unwrap();
+    let on = ["-i", lab.receiver().device.as_str(), "--ring-size", "64", "-c", "2000", "tcp"];
+    let lines = capture(&lab, &[&["packets", "--json"], &on[..]].concat()).unwrap();
+    // Text has no line that says that the capture has begun.
+    let mut dump =
+        wirelane(&lab, &lab.receiver().namespace, &[&["packets", "-x"], &on[..]].concat()).unwrap();
+    for _ in 0..20 {
+        talk(&lab);
+        if !dump.is_running().unwrap() {
+            break;
+        }
+    }
+    let lines = lines.terminate(LIMIT).unwrap().json().unwrap();
+    let records = || lines.iter().filter(|line| line["record"] == "packet");
+    let cut = records()
+        .filter(|line| {
+            let (captured, sent) = (column(line, "cap_len"), column(line, "wire_len"));
+            assert_eq!(captured, sent.min(6400), "{line}");
+            captured < sent
+        })
+        .count();
+    assert!(cut > 100, "only {cut} aggregates");
+    // The last line of a dump has the offset of 16 bytes.
+    let dump = dump.finish(LIMIT).unwrap().lines;
+    let far = dump.iter().filter(|line| line.trim_start().starts_with("0x4000:")).count();
+    assert!(far > 100, "only {far} whole aggregates");
 }
