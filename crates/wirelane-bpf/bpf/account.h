@@ -56,8 +56,8 @@ static __always_inline void wl_account_seen(struct wl_tally *tally, const struct
 		tally->aggregates++;
 }
 
-/* Adds the current packet, or one worker's copy of it, to the column of its fate: the only place where columns
- * change. */
+/* Adds the current packet, or one worker's copy of it, to the column of its fate: the only place where
+ * columns change. */
 static __always_inline void wl_account(struct wl_tally *tally, const struct wl_packet *packet, __u32 fate)
 {
 	((__u64 *)tally)[fate & 7] += packet->segments;
