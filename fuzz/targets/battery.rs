@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
 use wirelane_lab::duts::{Adapter, Duts};
-use wirelane_lab::suite::{Resources, Suite};
+use wirelane_lab::suite::{Named as _, Resources, Suite};
 use wirelane_lab::{chart, run, schedule};
 
 static SENSORS: LazyLock<Duts> = LazyLock::new(Duts::shipped);

@@ -36,7 +36,6 @@ struct clone_state {
 	__u64 first_ns; /* start of the first run, CLOCK_MONOTONIC */
 	__u64 last_ns;	/* time of the latest packet, up to a burst */
 	__u64 due;	/* due time of the next packet, in units of 2^-GAP_SHIFT ns after first_ns */
-	__u64 late_ns;	/* maximum delay of a packet */
 	__u64 failed;	/* runs that could not extend the frame to its full length */
 	__u64 over;	/* 1: the duration is over */
 	__u64 turn;	/* runs that had packets to send */
@@ -54,8 +53,6 @@ static __always_inline __u32 due_now(__u64 since_ns)
 	if (since < state.due)
 		return 0;
 	late = since - state.due;
-	if (late >> GAP_SHIFT > state.late_ns)
-		state.late_ns = late >> GAP_SHIFT;
 	if (late > config.most_catch_up_ns << GAP_SHIFT) {
 		count = (late - (config.most_catch_up_ns << GAP_SHIFT)) / config.gap;
 		state.given_up += count;

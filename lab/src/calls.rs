@@ -37,59 +37,52 @@ pub struct Media {
 }
 
 /// An end of a call.
-type End = (Ipv4Addr, u16);
+pub(crate) type End = (Ipv4Addr, u16);
 
 /// Ends of caller and callee: even ports, as the next one is for RTCP.
-fn ends(call: u32) -> [End; 2] {
+pub(crate) fn ends(call: u32) -> [End; 2] {
     let (host, port) = (call / 1000, 10_000 + 2 * (call % 1000) as u16);
     [0x0a01_0000, 0x0a02_0000].map(|network| (Ipv4Addr::from(network + host), port))
 }
 
+/// Frames that establish a call: INVITE, 200 and ACK.
+pub(crate) fn signalling(call: u32) -> [Vec<u8>; 3] {
+    let [(caller, caller_port), (callee, callee_port)] = ends(call);
+    let message = |request: &str, method: &str, tag: &str, media: Option<End>| {
+        let body = media.map_or(String::new(), |(address, port)| {
+            format!(
+                "v=0\r\no=- 1 1 IN IP4 {address}\r\ns=-\r\nc=IN IP4 {address}\r\nt=0 0\r\n\
+                 m=audio {port} RTP/AVP 0\r\na=rtpmap:0 PCMU/8000\r\n"
+            )
+        });
+        let kind = if body.is_empty() { "" } else { "Content-Type: application/sdp\r\n" };
+        format!(
+            "{request}\r\nVia: SIP/2.0/UDP {caller}:{SIP};branch=z9hG4bK{call}\r\n\
+             From: <sip:caller{call}@{caller}>;tag=1\r\nTo: <sip:callee{call}@{callee}>{tag}\r\n\
+             Call-ID: {call}@{caller}\r\nCSeq: 1 {method}\r\n{kind}Content-Length: {}\r\n\r\n{body}",
+            body.len()
+        )
+    };
+    let uri = format!("sip:callee{call}@{callee} SIP/2.0");
+    let invite = message(&format!("INVITE {uri}"), "INVITE", "", Some((caller, caller_port)));
+    let answer = message("SIP/2.0 200 OK", "INVITE", ";tag=2", Some((callee, callee_port)));
+    let ack = message(&format!("ACK {uri}"), "ACK", ";tag=2", None);
+    let [caller, callee] = [(caller, SIP), (callee, SIP)];
+    [([caller, callee], invite), ([callee, caller], answer), ([caller, callee], ack)]
+        .map(|(way, text)| datagram(way, text.as_bytes()))
+}
+
 /// Writes the messages that establish this many calls.
-///
-/// # Errors
-/// The file cannot be written.
 pub fn write_signalling(path: &Path, calls: u32) -> Result<()> {
     let mut file = Capture::create(path)?;
     let gap_ns = 1_000_000_000 / MESSAGES_PER_SECOND;
-    let mut at_ns = 0;
-    for call in 0..calls {
-        let [(caller, caller_port), (callee, callee_port)] = ends(call);
-        let lines = |request: &str, to: &str, media: Option<(Ipv4Addr, u16)>| {
-            let body = media.map_or(String::new(), |(address, port)| {
-                format!(
-                    "v=0\r\no=- 1 1 IN IP4 {address}\r\ns=-\r\nc=IN IP4 {address}\r\nt=0 0\r\n\
-                     m=audio {port} RTP/AVP 0\r\na=rtpmap:0 PCMU/8000\r\n"
-                )
-            });
-            let kind = if body.is_empty() { "" } else { "Content-Type: application/sdp\r\n" };
-            format!(
-                "{request}\r\nVia: SIP/2.0/UDP {caller}:{SIP};branch=z9hG4bK{call}\r\nFrom: <sip:caller{call}@{caller}>;tag=1\r\n\
-                 To: <sip:callee{call}@{callee}>{to}\r\nCall-ID: {call}@{caller}\r\n",
-            ) + &format!(
-                "CSeq: 1 {}\r\n{kind}Content-Length: {}\r\n\r\n{body}",
-                if request.starts_with("ACK") { "ACK" } else { "INVITE" },
-                body.len()
-            )
-        };
-        let uri = format!("sip:callee{call}@{callee} SIP/2.0");
-        let (out, back) = ([(caller, SIP), (callee, SIP)], [(callee, SIP), (caller, SIP)]);
-        for (ends, text) in [
-            (out, lines(&format!("INVITE {uri}"), "", Some((caller, caller_port)))),
-            (back, lines("SIP/2.0 200 OK", ";tag=2", Some((callee, callee_port)))),
-            (out, lines(&format!("ACK {uri}"), ";tag=2", None)),
-        ] {
-            file.packet(at_ns, &datagram(ends, text.as_bytes()))?;
-            at_ns += gap_ns;
-        }
+    for (number, frame) in (0..).zip((0..calls).flat_map(signalling)) {
+        file.packet(number * gap_ns, &frame)?;
     }
     file.finish()
 }
 
 /// Writes the media of the calls.
-///
-/// # Errors
-/// The file cannot be written.
 pub fn write_media(path: &Path, media: &Media) -> Result<()> {
     let mut file = Capture::create(path)?;
     let talkers = 2 * media.calls;
@@ -117,7 +110,7 @@ pub fn write_media(path: &Path, media: &Media) -> Result<()> {
 }
 
 /// Ethernet, IPv4 and UDP around a payload.
-fn datagram([(src, src_port), (dst, dst_port)]: [End; 2], payload: &[u8]) -> Vec<u8> {
+pub(crate) fn datagram([(src, src_port), (dst, dst_port)]: [End; 2], payload: &[u8]) -> Vec<u8> {
     let mut ip = vec![0x45, 0];
     ip.extend((28 + payload.len() as u16).to_be_bytes());
     ip.extend([0, 0, 0x40, 0, 64, 17, 0, 0]);

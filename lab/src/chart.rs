@@ -1,12 +1,12 @@
 //! Charts as SVG and PNG: measurements over one axis, with the spread of repetitions, beside published points.
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use plotters::coord::Shift;
 use plotters::prelude::*;
 
 use crate::bitmap;
 use crate::duts::Duts;
-use crate::suite::{Axis, Chart, Quantity, Rate, Suite};
+use crate::suite::{Axis, Chart, Named, Quantity, Rate, Suite};
 use crate::summary::{Line, Spread, Summary};
 
 const WIDTH: u32 = 960;
@@ -15,6 +15,9 @@ const HEAD: u32 = 52;
 const LEGEND: i32 = 330;
 const BAR: u32 = 26;
 const NAMES: i32 = 330;
+/// Letters for which there is room: in a title, and in the name of a series.
+const TITLE: usize = 200;
+const NAME: usize = 50;
 
 const COLOURS: [RGBColor; 10] = [
     RGBColor(0x1f, 0x6f, 0xb4),
@@ -168,6 +171,7 @@ fn scale(quantity: Quantity) -> f64 {
 /// # Errors
 /// A chart cannot be drawn.
 pub fn draw(suite: &Suite, sensors: &Duts, summary: &Summary, below: &str) -> Result<Vec<Drawn>> {
+    bitmap::register()?;
     let mut drawn = Vec::new();
     for (at, chart) in charts(suite).iter().enumerate() {
         let series = series(suite, sensors, summary, chart);
@@ -186,16 +190,14 @@ pub fn draw(suite: &Suite, sensors: &Duts, summary: &Summary, below: &str) -> Re
         let size = (WIDTH, height(chart, &series));
         let mut svg = String::new();
         picture(SVGBackend::with_string(&mut svg, size), chart, &series, &title, &below)?;
-        let png = bitmap::png(size, |bitmap| picture(bitmap, chart, &series, &title, &below))?;
+        let png = bitmap::png(size, |bitmap| Ok(picture(bitmap, chart, &series, &title, &below)?))?;
         drawn.push(Drawn { name: format!("chart-{}-{}", at + 1, chart.quantity.name()), title, svg, png });
     }
     Ok(drawn)
 }
 
-/// Converts errors of plotters, which borrow the backend.
-fn fault(error: &dyn std::fmt::Display) -> anyhow::Error {
-    anyhow!("drawing a chart: {error}")
-}
+/// Result of drawing with a backend.
+type Done<B> = Result<(), DrawingAreaErrorKind<<B as DrawingBackend>::ErrorType>>;
 
 /// Height of a chart in pixels, for the SVG and the PNG.
 fn height(chart: &Chart, series: &[Series]) -> u32 {
@@ -212,18 +214,18 @@ fn picture<B: DrawingBackend>(
     series: &[Series],
     title: &str,
     below: &str,
-) -> Result<()> {
+) -> Done<B> {
     let root = backend.into_drawing_area();
-    root.fill(&WHITE).map_err(|error| fault(&error))?;
+    root.fill(&WHITE)?;
     for (text, at, size) in [(title, 10, 17), (below, 34, 12)] {
         let style = TextStyle::from(("sans-serif", size).into_font());
-        root.draw(&Text::new(printable(text), (12, at), style)).map_err(|error| fault(&error))?;
+        root.draw(&Text::new(cut(text, TITLE), (12, at), style))?;
     }
     match chart.over {
         Some(axis) => curves(&root, chart.quantity, axis, series)?,
         None => bars(&root, chart.quantity, series)?,
     }
-    root.present().map_err(|error| fault(&error))
+    root.present()
 }
 
 fn curves<B: DrawingBackend>(
@@ -231,7 +233,7 @@ fn curves<B: DrawingBackend>(
     quantity: Quantity,
     axis: Axis,
     series: &[Series],
-) -> Result<()> {
+) -> Done<B> {
     // Rules and entries have a logarithmic axis.
     let across = |x: f64| match axis {
         Axis::Rate => x * 1e-3,
@@ -251,8 +253,7 @@ fn curves<B: DrawingBackend>(
         .margin_bottom(8)
         .x_label_area_size(42)
         .y_label_area_size(66)
-        .build_cartesian_2d(low - margin..high + margin, 0.0..most)
-        .map_err(|error| fault(&error))?;
+        .build_cartesian_2d(low - margin..high + margin, 0.0..most)?;
     chart
         .configure_mesh()
         .light_line_style(TRANSPARENT)
@@ -262,49 +263,37 @@ fn curves<B: DrawingBackend>(
             _ => format!("{}", (x * 100.0).round() / 100.0),
         })
         .y_desc(quantity.title().1)
-        .draw()
-        .map_err(|error| fault(&error))?;
+        .draw()?;
     for (at, one) in series.iter().enumerate() {
         let colour = COLOURS[at % COLOURS.len()];
         let path: Vec<(f64, f64)> =
             one.points.iter().map(|(x, value)| (across(*x), value.median * scale)).collect();
         // Published data are from another machine: points without a line.
         if !one.published {
-            chart
-                .draw_series(LineSeries::new(path.clone(), colour.stroke_width(2)))
-                .map_err(|error| fault(&error))?;
+            chart.draw_series(LineSeries::new(path.clone(), colour.stroke_width(2)))?;
             let spread = |(x, value): &(f64, Spread)| {
                 let ends = vec![(across(*x), value.low * scale), (across(*x), value.high * scale)];
                 PathElement::new(ends, colour.stroke_width(1))
             };
-            chart.draw_series(one.points.iter().map(spread)).map_err(|error| fault(&error))?;
-            chart
-                .draw_series(path.iter().map(|at| Circle::new(*at, 3, colour.filled())))
-                .map_err(|error| fault(&error))?;
+            chart.draw_series(one.points.iter().map(spread))?;
+            chart.draw_series(path.iter().map(|at| Circle::new(*at, 3, colour.filled())))?;
         } else {
-            chart
-                .draw_series(path.iter().map(|at| Cross::new(*at, 5, colour)))
-                .map_err(|error| fault(&error))?;
+            chart.draw_series(path.iter().map(|at| Cross::new(*at, 5, colour)))?;
         }
         let y = 6 + 20 * at as i32;
         let x = WIDTH as i32 - LEGEND + 14;
         let style = TextStyle::from(("sans-serif", 12).into_font());
         if one.published {
-            area.draw(&Cross::new((x + 9, y + 7), 5, colour)).map_err(|error| fault(&error))?;
+            area.draw(&Cross::new((x + 9, y + 7), 5, colour))?;
         } else {
-            area.draw(&Rectangle::new([(x, y + 5), (x + 18, y + 9)], colour.filled()))
-                .map_err(|error| fault(&error))?;
+            area.draw(&Rectangle::new([(x, y + 5), (x + 18, y + 9)], colour.filled()))?;
         }
-        area.draw(&Text::new(short(&one.name), (x + 24, y), style)).map_err(|error| fault(&error))?;
+        area.draw(&Text::new(cut(&one.name, NAME), (x + 24, y), style))?;
     }
     Ok(())
 }
 
-fn bars<B: DrawingBackend>(
-    root: &DrawingArea<B, Shift>,
-    quantity: Quantity,
-    series: &[Series],
-) -> Result<()> {
+fn bars<B: DrawingBackend>(root: &DrawingArea<B, Shift>, quantity: Quantity, series: &[Series]) -> Done<B> {
     let rows: Vec<(&Series, Spread)> =
         series.iter().flat_map(|one| one.points.iter().map(move |(_, value)| (one, *value))).collect();
     let scale = scale(quantity);
@@ -315,8 +304,7 @@ fn bars<B: DrawingBackend>(
         .margin_right(20)
         .x_label_area_size(44)
         .y_label_area_size(NAMES)
-        .build_cartesian_2d(0.0..most, 0.0..count)
-        .map_err(|error| fault(&error))?;
+        .build_cartesian_2d(0.0..most, 0.0..count)?;
     chart
         .configure_mesh()
         .disable_y_mesh()
@@ -324,15 +312,14 @@ fn bars<B: DrawingBackend>(
         .disable_y_axis()
         .y_labels(0)
         .x_desc(quantity.title().1)
-        .draw()
-        .map_err(|error| fault(&error))?;
+        .draw()?;
     for (at, (one, value)) in rows.iter().enumerate() {
         let top = count - at as f64;
         let colour = if one.published { RGBColor(0xb0, 0xb0, 0xb0) } else { COLOURS[0] };
         let corners = [(0.0, top - 0.15), (value.median * scale, top - 0.85)];
-        chart.draw_series([Rectangle::new(corners, colour.filled())]).map_err(|error| fault(&error))?;
+        chart.draw_series([Rectangle::new(corners, colour.filled())])?;
         let ends = vec![(value.low * scale, top - 0.5), (value.high * scale, top - 0.5)];
-        chart.draw_series([PathElement::new(ends, BLACK.stroke_width(2))]).map_err(|error| fault(&error))?;
+        chart.draw_series([PathElement::new(ends, BLACK.stroke_width(2))])?;
         let (offset_x, offset_y) = area.get_base_pixel();
         let style = TextStyle::from(("sans-serif", 12).into_font());
         let place = |x: f64| {
@@ -340,10 +327,10 @@ fn bars<B: DrawingBackend>(
             (x - offset_x, y - offset_y - 6)
         };
         let (left, right) = (place(0.0), place(value.high * scale));
-        let named = Text::new(short(&one.name), (left.0 - NAMES + 8, left.1), style.clone());
-        area.draw(&named).map_err(|error| fault(&error))?;
+        let named = Text::new(cut(&one.name, NAME), (left.0 - NAMES + 8, left.1), style.clone());
+        area.draw(&named)?;
         let number = format!("{:.*}", usize::from(value.median * scale < 100.0), value.median * scale);
-        area.draw(&Text::new(number, (right.0 + 6, right.1), style)).map_err(|error| fault(&error))?;
+        area.draw(&Text::new(number, (right.0 + 6, right.1), style))?;
     }
     Ok(())
 }
@@ -354,9 +341,8 @@ fn printable(text: &str) -> String {
     text.chars().map(|letter| if stands(letter) { letter } else { char::REPLACEMENT_CHARACTER }).collect()
 }
 
-/// Name, cut to the available room.
-fn short(name: &str) -> String {
-    const ROOM: usize = 50;
-    let name = printable(name);
-    if name.chars().count() <= ROOM { name } else { name.chars().take(ROOM - 1).chain(['…']).collect() }
+/// Text, cut to this many letters.
+fn cut(text: &str, most: usize) -> String {
+    let text = printable(text);
+    if text.chars().count() <= most { text } else { text.chars().take(most - 1).chain(['…']).collect() }
 }

@@ -35,9 +35,6 @@ pub struct Finished {
 
 impl Child {
     /// Starts a process without input; `name` is for messages.
-    ///
-    /// # Errors
-    /// The process cannot be started.
     pub fn spawn(name: &str, command: &mut Command) -> Result<Child> {
         let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut process = command.spawn().with_context(|| format!("starting {name}"))?;
@@ -60,9 +57,6 @@ impl Child {
     }
 
     /// Waits for a line that satisfies the condition, within this time.
-    ///
-    /// # Errors
-    /// There is no such line in time, or the process ended first; with its output.
     pub fn wait_for(&mut self, timeout: Duration, mut is_it: impl FnMut(&str) -> bool) -> Result<()> {
         let end = Instant::now() + timeout;
         loop {
@@ -85,9 +79,6 @@ impl Child {
     }
 
     /// Whether it is still running.
-    ///
-    /// # Errors
-    /// The kernel reports an error.
     pub fn is_running(&mut self) -> Result<bool> {
         Ok(self.process.try_wait().context("waiting")?.is_none())
     }
@@ -108,9 +99,6 @@ impl Child {
     }
 
     /// Waits for its end.
-    ///
-    /// # Errors
-    /// It does not end in time, and was killed.
     pub fn finish(mut self, timeout: Duration) -> Result<Finished> {
         let end = Instant::now() + timeout;
         // Wait for the process and not for the end of its output, which its descendants may keep open.
@@ -124,7 +112,8 @@ impl Child {
             }
             thread::sleep(Duration::from_millis(2));
         };
-        let rest = Instant::now() + Duration::from_millis(200);
+        // Its last lines may come late on a busy machine; at the end of its output the wait ends.
+        let rest = Instant::now() + Duration::from_secs(2);
         while let Ok(line) = self.lines.recv_timeout(rest.saturating_duration_since(Instant::now())) {
             self.keep(&line);
         }

@@ -51,9 +51,6 @@ impl Collection {
     }
 
     /// Text of a suite, and the suite reduced to this machine and form.
-    ///
-    /// # Errors
-    /// There is no suite of this name.
     pub fn suite(
         self,
         name: &str,

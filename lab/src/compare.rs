@@ -48,7 +48,9 @@ fn groups<'s>(suite: &Suite, sensors: &'s Duts, summary: &'s Summary) -> Vec<Gro
     let mut groups: Vec<Group<'s>> = Vec::new();
     let paced = summary.lines.iter().filter(|line| matches!(line.case.rate, Rate::Pps(_)));
     for line in paced {
-        let (Some(offered), Some(analysed)) = (line.place(Axis::Rate), line.analysed) else { continue };
+        let (Some(offered), Some(analysed)) = (line.place(Axis::Rate), line.value(Quantity::Analysed)) else {
+            continue;
+        };
         let title = sensors.get(&line.case.sensor).map_or(&*line.case.sensor, |adapter| &*adapter.title);
         let name = conditions(line);
         let at = groups.iter().position(|group| group.name == name).unwrap_or_else(|| {

@@ -42,9 +42,6 @@ pub struct Holder {
 
 impl Holder {
     /// Holds a memory file system, and with `network` a network namespace. Needs root.
-    ///
-    /// # Errors
-    /// The kernel or a tool reports an error.
     pub fn new(name: &'static str, network: bool) -> Result<Holder> {
         let mut command = mortal();
         command.args(["unshare", "--mount"]);
@@ -63,9 +60,6 @@ impl Holder {
     }
 
     /// Checks that it is still running.
-    ///
-    /// # Errors
-    /// It has ended.
     pub fn check(&mut self) -> Result<()> {
         ensure!(self.child.is_running()?, "the process that holds {} was ended by somebody", self.name);
         Ok(())
@@ -105,9 +99,6 @@ impl Holder {
     }
 
     /// Creates a folder for a trial's files, in memory.
-    ///
-    /// # Errors
-    /// The folder cannot be created.
     pub fn folder(&self, name: &str) -> Result<Folder> {
         let inside = Path::new(FILES).join(name);
         let outside = self.root().join(FILES.trim_start_matches('/')).join(name);
@@ -141,9 +132,6 @@ fn mortal() -> Command {
 }
 
 /// Runs a command and returns its output.
-///
-/// # Errors
-/// The command fails; with its output.
 pub fn output(command: &mut Command) -> Result<String> {
     let output = command.output().with_context(|| format!("starting {command:?}"))?;
     if !output.status.success() {

@@ -5,7 +5,7 @@
 //!                 schedule: Trials, in the order in which they are run; what is there already is left out
 //!   run: for each     site      where it happens: a network topology here, or agents on other machines (remote/)
 //!                     topology  two network namespaces, a veth pair, NAPI where the suite wants it
-//!                     roles/    what injector and sensor do, wherever they are
+//!                     roles/    what injector and sensor do, wherever they are (station)
 //!                     duts/     any program (device under test), by an adapter: a command line, when it is ready, what it has counted
 //!                     calls     signalling and RTP of calls, as captures to replay
 //!                     trial     what they are told to do, and the account of every packet
@@ -15,7 +15,8 @@
 //!   collection    suites that are shipped: published measurements, our own benchmarks
 //!   bench/        receivers, generators and measurements of single parts for our benchmarks
 //!   web           web traffic, recorded and sent again
-//!        summary -> text, chart, compare (what curves say), page; columns, for Parquet
+//!        summary -> text, chart, compare (what curves say), page
+//!   program/      the command line
 //! ```
 //!
 //! The manager is the process that runs this. It starts its processes with setpriv(1) and a signal for the death of
@@ -24,33 +25,33 @@
 //! named objects are left behind.
 
 #[cfg(feature = "bench")]
-pub mod bench;
+mod bench;
 mod bitmap;
-pub mod calls;
+mod calls;
 pub mod chart;
-pub mod child;
-pub mod collection;
-pub mod columns;
-pub mod compare;
+mod child;
+mod collection;
+mod compare;
 pub mod duts;
-pub mod holder;
-pub mod machine;
-pub mod overload;
-pub mod page;
-pub mod process;
+mod holder;
+mod machine;
+mod overload;
+mod page;
+mod process;
+pub mod program;
 pub mod remote;
-pub mod results;
-pub mod roles;
+mod results;
+mod roles;
 pub mod run;
 pub mod schedule;
-pub mod search;
-pub mod site;
+mod search;
+mod site;
 pub mod suite;
-pub mod summary;
-pub mod text;
-pub mod topology;
-pub mod trial;
-pub mod watcher;
-pub mod web;
+mod summary;
+mod text;
+mod topology;
+mod trial;
+mod watcher;
+mod web;
 
 pub use suite::Suite;

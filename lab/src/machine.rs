@@ -59,13 +59,6 @@ impl Machine {
         }
     }
 
-    /// Name for a folder: DATE-KERNEL-PROCESSOR.
-    pub fn run_name(&self) -> String {
-        let processor = slug(&self.cpu);
-        let processor = if processor.is_empty() { "unknown".to_owned() } else { processor };
-        format!("{}-{}-{processor}", self.date, self.kernel)
-    }
-
     /// Lines for people.
     pub fn text(&self) -> String {
         let list = |items: &[String]| if items.is_empty() { "none".into() } else { items.join("; ") };
@@ -86,14 +79,6 @@ impl Machine {
             list(&self.programs),
         )
     }
-}
-
-/// Significant words of a processor's model name, for a file name.
-fn slug(model: &str) -> String {
-    let model = model.to_lowercase().replace("(r)", " ").replace("(tm)", " ");
-    let says_something = |word: &&str| !word.is_empty() && !["cpu", "processor", "core"].contains(word);
-    let words = model.split(|c: char| !c.is_ascii_alphanumeric() && c != '.');
-    words.filter(says_something).collect::<Vec<_>>().join("-")
 }
 
 fn read(path: &str) -> String {
@@ -142,18 +127,4 @@ fn mitigations() -> Vec<String> {
         .collect();
     found.sort();
     found
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn processors_make_short_names() {
-        assert_eq!(slug("Intel(R) Xeon(R) Processor"), "intel-xeon");
-        assert_eq!(slug("AMD EPYC 9654 96-Core Processor"), "amd-epyc-9654-96");
-        assert_eq!(slug("Intel(R) Core(TM) i7-8550U CPU @ 1.80GHz"), "intel-i7-8550u-1.80ghz");
-        assert_eq!(slug("0xd0c"), "0xd0c");
-        assert_eq!(slug("a/../b"), "a-..-b");
-    }
 }

@@ -44,9 +44,7 @@ pub fn measure(
     let mut course = || -> Result<Overload, Failure> {
         let full = Rate::Full;
         let taken = DutOrder { reports: true, ..sensor_order(suite, case, &full, OVERLOAD) };
-        let order = |factor: f64, duration| {
-            send_order(suite, case, &Rate::Pps(rate * factor), duration).map_err(Failure::Testbed)
-        };
+        let order = |factor: f64, duration| send_order(suite, case, &Rate::Pps(rate * factor), duration);
         place.start(adapter, &taken)?;
         place.begin()?;
         // During the overload, sensor and generator have equal priority on the cores.
@@ -66,7 +64,7 @@ pub fn measure(
             all.push(place.send(&order(0.8, RECOVERED)?)?);
         }
         place.sent()?;
-        let end = place.end()?;
+        let end = place.end()?.counts;
         let captured = captured.get_or_insert(end.captured);
         let last = all.last().filter(|_| all.len() > 1);
         let lost_after = last.map(|last| {

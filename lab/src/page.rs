@@ -42,9 +42,6 @@ pub struct Report {
 
 impl Report {
     /// Creates a report of these results.
-    ///
-    /// # Errors
-    /// The folder cannot be read, or a chart cannot be drawn.
     pub fn of(suite: &Suite, sensors: &Duts, results: &Results) -> Result<Report> {
         let machine = results.machine()?;
         let summary = summarise(suite, sensors, results)?;
@@ -57,9 +54,6 @@ impl Report {
     }
 
     /// Writes it into the folder of the results, and replaces earlier reports.
-    ///
-    /// # Errors
-    /// The first file that cannot be written.
     pub fn write(&self, suite: &Suite, sensors: &Duts, folder: &Path) -> Result<PathBuf> {
         results::write(&folder.join(TABLE), &format!("{}\n{}", self.table, self.machines()))?;
         results::write(&folder.join(SUMMARY), &text::csv(sensors, &self.summary)?)?;
@@ -169,6 +163,7 @@ pub fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bitmap::tests::decoded;
     use crate::results::Row;
     use crate::schedule;
     use crate::trial::Measured;
@@ -256,15 +251,6 @@ mod tests {
         assert_eq!(chart::charts(&suite).len(), 2);
     }
 
-    /// Pixels of a PNG, three bytes each, with width and height.
-    fn pixels(png: &[u8]) -> (u32, u32, Vec<u8>) {
-        let mut reader = png::Decoder::new(std::io::Cursor::new(png)).read_info().unwrap();
-        let mut pixels = vec![0; reader.output_buffer_size().unwrap()];
-        let info = reader.next_frame(&mut pixels).unwrap();
-        assert_eq!((info.color_type, info.bit_depth), (png::ColorType::Rgb, png::BitDepth::Eight));
-        (info.width, info.height, pixels)
-    }
-
     #[test]
     fn charts_are_there_as_png_too() {
         let folder = tempfile::tempdir().unwrap();
@@ -274,9 +260,9 @@ mod tests {
             let svg = std::fs::read_to_string(folder.path().join(format!("r/{name}.svg"))).unwrap();
             assert!(svg.contains("width=\"960\" height=\"420\""), "{svg}");
             let (width, height, pixels) =
-                pixels(&std::fs::read(folder.path().join(format!("r/{name}.png"))).unwrap());
+                decoded(&std::fs::read(folder.path().join(format!("r/{name}.png"))).unwrap());
             assert_eq!((width, height), (2 * 960, 2 * 420));
-            let many = |colour: [u8; 3]| pixels.chunks_exact(3).filter(|pixel| **pixel == colour).count();
+            let many = |colour: [u8; 3]| pixels.iter().filter(|pixel| **pixel == colour).count();
             // Background, line of the first sensor, letters.
             assert!(many([255; 3]) > 1_000_000 && many([0x1f, 0x6f, 0xb4]) > 500 && many([0; 3]) > 1000);
             // Published points have another colour, and are in one of the two charts.

@@ -1,16 +1,14 @@
 //! Values from `/proc` about processes and the machine.
 
 use std::fs;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 /// CPU time that all threads of a process have used, from the scheduler's own count in nanoseconds
 /// (Documentation/scheduler/sched-stats.rst in the kernel tree).
-///
-/// # Errors
-/// The process has ended.
 pub fn run_time(pid: u32) -> Result<Duration> {
     let folder = format!("/proc/{pid}/task");
     let mut total = 0;
@@ -25,18 +23,12 @@ pub fn run_time(pid: u32) -> Result<Duration> {
 }
 
 /// CPU time of several processes.
-///
-/// # Errors
-/// One of them has ended.
 pub fn run_times(pids: &[u32]) -> Result<Duration> {
     pids.iter().map(|pid| run_time(*pid)).sum()
 }
 
 /// CPU time of these processes in user space and in the kernel, in seconds (`utime` and `stime` of proc_pid_stat(5)).
 /// The kernel divides it by clock ticks.
-///
-/// # Errors
-/// One of them has ended.
 pub fn user_and_system(pids: &[u32]) -> Result<[f64; 2]> {
     let mut sums = [0.0; 2];
     for pid in pids {
@@ -63,52 +55,12 @@ pub fn children(pid: u32) -> Vec<u32> {
     numbers.filter(|number| parent(number) == Some(pid)).collect()
 }
 
-/// Sends a signal, as in `-USR1`, to a process.
-///
-/// # Errors
-/// There is no such process.
-pub fn signal(name: &str, pid: u32) -> Result<()> {
-    let output = Command::new("kill").args([name, &pid.to_string()]).output().context("kill")?;
-    ensure!(output.status.success(), "kill: {}", String::from_utf8_lossy(&output.stderr).trim());
-    Ok(())
-}
-
-/// Waits until a process that calls setsid(2) has the autogroup of its new session (sched(7)); false if the kernel has
-/// no autogroups, or the process has ended. The kernel creates the autogroup shortly after the session, and rejects a
-/// nice value before that.
-///
-/// # Errors
-/// It still has our autogroup after this time.
-pub fn has_own_autogroup(pid: u32, timeout: Duration) -> Result<bool> {
-    let name = |process: &str| {
-        let text = fs::read_to_string(format!("/proc/{process}/autogroup")).ok()?;
-        Some(text.split_whitespace().next().unwrap_or_default().to_owned())
-    };
-    let end = Instant::now() + timeout;
-    while Instant::now() < end {
-        let (Some(ours), Some(its)) = (name("self"), name(&pid.to_string())) else { return Ok(false) };
-        if !its.is_empty() && its != ours {
-            return Ok(true);
-        }
-        if state(pid).is_none_or(|state| state == 'Z') {
-            return Ok(false);
-        }
-        std::thread::sleep(Duration::from_millis(2));
-    }
-    bail!("process {pid} has no autogroup of its own within {timeout:?}")
-}
-
-/// State of a process by proc_pid_stat(5): `R`, `S`, `Z` and so on; `None` if it has ended and was reaped.
-fn state(pid: u32) -> Option<char> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name may contain blanks.
-    stat.rsplit_once(')')?.1.trim_start().chars().next()
+/// Sends a signal to a process.
+pub fn signal(signal: Signal, pid: u32) -> Result<()> {
+    kill(Pid::from_raw(i32::try_from(pid)?), signal).with_context(|| format!("process {pid}"))
 }
 
 /// Waits until a process has an AF_PACKET socket that receives, seen from its own network namespace.
-///
-/// # Errors
-/// It has no such socket in time, or has ended.
 pub fn wait_for_packet_socket(pid: u32, timeout: Duration) -> Result<()> {
     let path = format!("/proc/{pid}/net/packet");
     let end = Instant::now() + timeout;
@@ -130,17 +82,11 @@ fn is_running_socket(line: &str) -> bool {
 
 /// Waits until a process no longer uses its CPU: until `quiet` has passed in which it ran less than 5 % of the
 /// time. A process that never sleeps reaches `most`.
-///
-/// # Errors
-/// It has ended.
 pub fn wait_until_idle(pid: u32, quiet: Duration, most: Duration) -> Result<()> {
     wait_until_all_idle(&[pid], quiet, most)
 }
 
 /// Waits in the same way for several processes together.
-///
-/// # Errors
-/// One of them has ended.
 pub fn wait_until_all_idle(pids: &[u32], quiet: Duration, most: Duration) -> Result<()> {
     let start = Instant::now();
     let (mut since, mut used) = (start, run_times(pids)?);
@@ -165,9 +111,6 @@ pub struct CoreTime {
 
 impl CoreTime {
     /// Reads the current values.
-    ///
-    /// # Errors
-    /// `/proc/stat` cannot be read, or the core is not online.
     pub fn now(core: usize) -> Result<CoreTime> {
         let text = fs::read_to_string("/proc/stat").context("/proc/stat")?;
         parse_stat(&text, core).with_context(|| format!("/proc/stat has no core {core}"))
@@ -202,14 +145,10 @@ fn parse_stat(text: &str, core: usize) -> Option<CoreTime> {
     })
 }
 
-/// Load average of the last minute (proc_loadavg(5)).
-pub fn load_average() -> f64 {
-    let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    text.split_whitespace().next().and_then(|first| first.parse().ok()).unwrap_or(f64::NAN)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+
     use super::*;
 
     #[test]
@@ -232,26 +171,6 @@ mod tests {
     }
 
     #[test]
-    fn an_autogroup_comes_with_a_session_of_its_own() {
-        let start = |words: &[&str]| Command::new(words[0]).args(&words[1..]).spawn().unwrap();
-        if !fs::exists("/proc/self/autogroup").unwrap() {
-            return;
-        }
-        let (mut own, mut ours) = (start(&["setsid", "sleep", "60"]), start(&["sleep", "60"]));
-        assert!(has_own_autogroup(own.id(), Duration::from_secs(20)).unwrap());
-        assert!(has_own_autogroup(ours.id(), Duration::from_millis(50)).is_err());
-        for child in [&mut own, &mut ours] {
-            child.kill().unwrap();
-        }
-        // Ended, reaped or not.
-        assert!(!has_own_autogroup(ours.id(), Duration::from_secs(20)).unwrap());
-        for child in [&mut own, &mut ours] {
-            child.wait().unwrap();
-        }
-        assert!(!has_own_autogroup(own.id(), Duration::from_secs(20)).unwrap());
-    }
-
-    #[test]
     fn children_are_found_and_their_times_add_up() {
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
         let me = std::process::id();
@@ -259,9 +178,9 @@ mod tests {
         assert!(children(child.id()).is_empty());
         assert!(run_times(&[me, child.id()]).unwrap() >= run_time(child.id()).unwrap());
         assert!(user_and_system(&[me, child.id()]).unwrap().iter().all(|time| (0.0..1e6).contains(time)));
-        signal("-KILL", child.id()).unwrap();
+        signal(Signal::SIGKILL, child.id()).unwrap();
         child.wait().unwrap();
-        assert!(signal("-KILL", child.id()).is_err());
+        assert!(signal(Signal::SIGKILL, child.id()).is_err());
     }
 
     #[test]

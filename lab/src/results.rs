@@ -1,6 +1,6 @@
 //! Results on disk: a folder with the suite, the machine, and a line for each completed trial.
 
-mod line;
+pub mod figures;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -8,14 +8,13 @@ use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
+use csv::StringRecord;
 use serde::{Deserialize, Serialize};
 
 use crate::machine::Machine;
 use crate::schedule::Trial;
+use crate::search::Bound;
 use crate::trial::Measured;
-
-use line::Line;
-pub use line::figures_text;
 
 /// Copy of the suite.
 pub const SUITE: &str = "suite.toml";
@@ -34,7 +33,7 @@ pub const OTHERS: [&str; 2] = ["injector", "receiver"];
 pub const SKIPPED: &str = "skipped.json";
 
 /// A line of `trials.csv`.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// [`Case::key`](crate::schedule::Case::key) of the case.
     pub case: String,
@@ -44,12 +43,24 @@ pub struct Row {
     pub rate: String,
     /// `short` or `long` within a search; empty: not part of a search.
     pub search: String,
-    /// Measurements.
+    /// Measurements: columns of their own, since CSV has no nested structures.
+    #[serde(skip)]
     pub measured: Measured,
 }
 
+impl Row {
+    /// All columns.
+    fn columns(&self) -> (&Row, &Measured) {
+        (self, &self.measured)
+    }
+
+    fn read(line: &StringRecord, names: &StringRecord) -> csv::Result<Row> {
+        Ok(Row { measured: line.deserialize(Some(names))?, ..line.deserialize(Some(names))? })
+    }
+}
+
 /// A line of `searches.csv`: the result for one goal.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FoundRow {
     /// As in [`Row`].
     pub case: String,
@@ -59,8 +70,8 @@ pub struct FoundRow {
     pub goal: f64,
     /// Highest rate, in packets per second; `None`: not even the lowest passed.
     pub rate: Option<f64>,
-    /// Reason why it is not higher: `loss`, `generator` or `trials`.
-    pub bound: String,
+    /// Reason why it is not higher.
+    pub bound: Bound,
     /// Valid trials, and invalid ones.
     pub trials: usize,
     /// See `trials`.
@@ -89,16 +100,13 @@ pub struct Results {
 
 impl Results {
     /// Creates a folder, which must be new or empty.
-    ///
-    /// # Errors
-    /// The folder is not empty, or cannot be written.
     pub fn begin(folder: &Path, suite: &str, machine: &Machine) -> Result<Results> {
         let named = || folder.display().to_string();
         fs::create_dir_all(folder).with_context(named)?;
         let is_empty = fs::read_dir(folder).with_context(named)?.next().is_none();
         ensure!(is_empty, "{} is not empty: name another folder, or go on with it by --resume", named());
         write(&folder.join(SUITE), suite)?;
-        write(&folder.join(MACHINE), &(serde_json::to_string_pretty(machine)? + "\n"))?;
+        write_json(&folder.join(MACHINE), machine)?;
         let (trials, searches) = (append(&folder.join(TRIALS))?, append(&folder.join(SEARCHES))?);
         let mut results = Results {
             folder: folder.to_owned(),
@@ -108,28 +116,26 @@ impl Results {
             searches,
             is_ours: true,
         };
-        results.trials.write_all(&head(Line::of(&Row::example()))?).context(TRIALS)?;
-        results.searches.write_all(&head(FoundRow::example())?).context(SEARCHES)?;
+        results.trials.write_all(&head(Row::default().columns())?).context(TRIALS)?;
+        results.searches.write_all(&head(FoundRow::default())?).context(SEARCHES)?;
         Ok(results)
     }
 
     /// Opens a folder to continue or read it. Removes an incomplete last line, as left by an interruption.
-    ///
-    /// # Errors
-    /// The folder does not contain results of a suite, or has invalid lines.
     pub fn resume(folder: &Path) -> Result<Results> {
         let read = |name: &str| whole_lines(&folder.join(name));
         let (trials, searches) = (read(TRIALS)?, read(SEARCHES)?);
         let parse =
             |name: &'static str| move |error| anyhow::anyhow!("{name}: {error}; it was changed since");
-        let lines: Result<Vec<Line>, _> = csv::Reader::from_reader(trials.as_bytes()).deserialize().collect();
-        let rows = lines.map_err(parse(TRIALS))?.into_iter().map(Line::row).collect();
+        let mut reader = csv::Reader::from_reader(trials.as_bytes());
+        let names = reader.headers().map_err(parse(TRIALS))?.clone();
+        let rows: Result<_, _> = reader.records().map(|line| Row::read(&line?, &names)).collect();
         let found: Result<Vec<FoundRow>, _> =
             csv::Reader::from_reader(searches.as_bytes()).deserialize().collect();
         Ok(Results {
-            is_ours: trials.as_bytes().starts_with(&head(Line::of(&Row::example()))?),
+            is_ours: trials.as_bytes().starts_with(&head(Row::default().columns())?),
             folder: folder.to_owned(),
-            rows,
+            rows: rows.map_err(parse(TRIALS))?,
             found: found.map_err(parse(SEARCHES))?,
             trials: append(&folder.join(TRIALS))?,
             searches: append(&folder.join(SEARCHES))?,
@@ -142,9 +148,6 @@ impl Results {
     }
 
     /// Text of the suite.
-    ///
-    /// # Errors
-    /// The file cannot be read.
     pub fn suite(&self) -> Result<String> {
         let path = [SUITE, SUITE_BEFORE].map(|name| self.folder.join(name));
         let path = path.iter().find(|path| path.is_file()).unwrap_or(&path[0]);
@@ -152,9 +155,6 @@ impl Results {
     }
 
     /// Machine of the measurement.
-    ///
-    /// # Errors
-    /// The file cannot be read.
     pub fn machine(&self) -> Result<Machine> {
         let path = self.folder.join(MACHINE);
         let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
@@ -162,9 +162,6 @@ impl Results {
     }
 
     /// Other machines, with the names of their roles.
-    ///
-    /// # Errors
-    /// A file cannot be read.
     pub fn others(&self) -> Result<Vec<(&'static str, Machine)>> {
         let read = |role: &&'static str| {
             Ok(self.aside(&format!("{role}.json"))?.map(|machine: Machine| (*role, machine)))
@@ -173,27 +170,18 @@ impl Results {
     }
 
     /// Stores the machine of another role.
-    ///
-    /// # Errors
-    /// The file cannot be written.
     pub fn keep_other(&self, role: &str, machine: &Machine) -> Result<()> {
-        write(&self.folder.join(format!("{role}.json")), &(serde_json::to_string_pretty(machine)? + "\n"))
+        write_json(&self.folder.join(format!("{role}.json")), machine)
     }
 
     /// DUTs that an agent could not start in the last run, and the reasons; `None`: no run yet, or no agents.
-    ///
-    /// # Errors
-    /// The file cannot be read.
     pub fn skipped(&self) -> Result<Option<BTreeMap<String, String>>> {
         self.aside(SKIPPED)
     }
 
     /// Stores the sensors that an agent could not start.
-    ///
-    /// # Errors
-    /// The file cannot be written.
     pub fn skip(&self, skipped: &BTreeMap<String, String>) -> Result<()> {
-        write(&self.folder.join(SKIPPED), &(serde_json::to_string_pretty(skipped)? + "\n"))
+        write_json(&self.folder.join(SKIPPED), skipped)
     }
 
     /// Contents of an optional file.
@@ -226,23 +214,17 @@ impl Results {
     }
 
     /// Appends a trial immediately.
-    ///
-    /// # Errors
-    /// The file cannot be written.
     pub fn add(&mut self, row: Row) -> Result<()> {
         ensure!(
             self.is_ours,
             "{TRIALS} has the columns of another version, which wrote it: go on with that one, or begin anew"
         );
-        self.trials.write_all(&lines(&[Line::of(&row)])?).context(TRIALS)?;
+        self.trials.write_all(&lines(&[row.columns()])?).context(TRIALS)?;
         self.rows.push(row);
         Ok(())
     }
 
     /// Appends the results of a search, all goals in one write, so that a search is stored completely or not at all.
-    ///
-    /// # Errors
-    /// The file cannot be written.
     pub fn add_found(&mut self, found: Vec<FoundRow>) -> Result<()> {
         self.searches.write_all(&lines(&found)?).context(SEARCHES)?;
         self.found.extend(found);
@@ -251,11 +233,13 @@ impl Results {
 }
 
 /// Writes a file.
-///
-/// # Errors
-/// The file cannot be written; with its path.
 pub fn write(path: &Path, content: &(impl AsRef<[u8]> + ?Sized)) -> Result<()> {
     fs::write(path, content).with_context(|| path.display().to_string())
+}
+
+/// Writes a file of JSON for people.
+pub fn write_json(path: &Path, value: &impl Serialize) -> Result<()> {
+    write(path, &(serde_json::to_string_pretty(value)? + "\n"))
 }
 
 fn append(path: &Path) -> Result<File> {
@@ -293,30 +277,6 @@ fn lines<T: Serialize>(rows: &[T]) -> Result<Vec<u8>> {
     Ok(writer.into_inner()?)
 }
 
-impl Row {
-    fn example() -> Row {
-        let text = String::new;
-        Row { case: text(), repetition: 0, rate: text(), search: text(), measured: Measured::default() }
-    }
-}
-
-impl FoundRow {
-    fn example() -> FoundRow {
-        let text = String::new;
-        FoundRow {
-            case: text(),
-            repetition: 0,
-            goal: 0.0,
-            rate: None,
-            bound: text(),
-            trials: 0,
-            invalid: 0,
-            overload: None,
-            lost_after: None,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -324,20 +284,7 @@ mod tests {
     use crate::suite::Rate;
 
     fn trial(rate: Rate, repetition: u32) -> Trial {
-        let sensor = "tcpdump".to_owned();
-        let case = Case {
-            sensor,
-            size: Some(60),
-            rate,
-            loops: None,
-            cores: vec![1, 2],
-            workers: None,
-            queues: 1,
-            engine: None,
-            calls: None,
-            entries: None,
-            napi: None,
-        };
+        let case = Case { sensor: "tcpdump".to_owned(), rate, ..Case::default() };
         Trial { case, repetition }
     }
 
@@ -367,7 +314,7 @@ mod tests {
         results.add(row(&first, "")).unwrap();
         results.add(row(&searched, "short")).unwrap();
         let found =
-            FoundRow { case: searched.case.key(), repetition: 1, rate: Some(7.5), ..FoundRow::example() };
+            FoundRow { case: searched.case.key(), repetition: 1, rate: Some(7.5), ..FoundRow::default() };
         let rows = results.rows.clone();
         drop(results);
         OpenOptions::new()

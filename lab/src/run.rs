@@ -10,9 +10,10 @@ use crate::duts::{Adapter, Duts};
 use crate::overload;
 use crate::remote::Agents;
 use crate::results::{FoundRow, Results, Row};
+use crate::roles::station::Station;
 use crate::schedule::{self, Case, Trial};
 use crate::search::{self, Bound, Length, Outcome};
-use crate::site::{Local, Site};
+use crate::site::Site;
 use crate::suite::{Rate, Suite};
 use crate::topology::{Plan, Topology};
 use crate::trial::{self, Measured};
@@ -221,7 +222,7 @@ impl Runner<'_> {
             receiver: self.suite.receiver,
         };
         let fits = match &self.place {
-            Some(Site::Local(here)) => *here.topology().plan() == plan,
+            Some(Site::Local(here)) => *here.host.plan() == plan,
             Some(Site::Remote(_)) => true,
             None => false,
         };
@@ -229,7 +230,7 @@ impl Runner<'_> {
             // Remove the old one first, as device names would collide.
             self.place = None;
             let topology = Topology::new(&plan).context("building the test-bed")?;
-            self.place = Some(Site::Local(Box::new(Local::new(topology, self.wirelane.clone()))));
+            self.place = Some(Site::Local(Box::new(Station::new(topology, self.wirelane.clone()))));
         }
         self.place.as_mut().context("there is a place")
     }
@@ -275,7 +276,7 @@ impl Runner<'_> {
                 repetition: trial.repetition,
                 goal: found.goal,
                 rate: found.rate,
-                bound: found.bound.name().to_owned(),
+                bound: found.bound,
                 trials: found.trials,
                 invalid: found.invalid,
                 overload: None,
@@ -284,7 +285,7 @@ impl Runner<'_> {
             .collect();
         // Not of the rate without any loss: on a machine that stalls now and then, that is far below the sustained
         // rate.
-        let lasting = rows.iter_mut().find(|row| row.bound == Bound::Loss.name());
+        let lasting = rows.iter_mut().find(|row| row.bound == Bound::Loss);
         if let Some((row, rate)) =
             lasting.filter(|_| self.suite.overload).and_then(|row| row.rate.map(|rate| (row, rate)))
         {

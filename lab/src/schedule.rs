@@ -1,10 +1,12 @@
 //! Trials of a suite, and their order.
 
+use std::fmt::Display;
+
 use crate::duts::Duts;
-use crate::suite::{Napi, Rate, Suite};
+use crate::suite::{Named, Napi, Rate, Suite};
 
 /// Conditions shared by all repetitions of a trial.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Case {
     /// Name of the adapter.
     pub sensor: String,
@@ -45,22 +47,37 @@ impl Case {
         suite.agent_devices.is_none() && self.cores.iter().any(|core| suite.injector.contains(core))
     }
 
+    /// Conditions by their names in results; `None`: not varied, or not supported by the sensor.
+    pub fn conditions(&self) -> [(&'static str, Option<String>); 10] {
+        fn text(value: Option<impl Display>) -> Option<String> {
+            value.map(|value| value.to_string())
+        }
+        let cores: Vec<String> = self.cores.iter().map(ToString::to_string).collect();
+        [
+            ("size", text(self.size)),
+            ("rate", Some(self.rate.name())),
+            ("loops", text(self.loops)),
+            ("cores", Some(cores.join("+"))),
+            ("workers", text(self.workers)),
+            ("queues", text(Some(self.queues))),
+            ("engine", self.engine.clone()),
+            ("calls", text(self.calls)),
+            ("entries", text(self.entries)),
+            ("napi", self.napi.map(|napi| napi.name())),
+        ]
+    }
+
     /// Name in results, by which a resumed suite finds it.
     pub fn key(&self) -> String {
-        let list = self.cores.iter().map(ToString::to_string).collect::<Vec<_>>().join("+");
-        let optional = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
-        format!(
-            "{} size={} rate={} loops={} cores={list} workers={} queues={} engine={}",
-            self.sensor,
-            optional(self.size.map(|size| size.to_string())),
-            self.rate.name(),
-            optional(self.loops.map(|loops| loops.to_string())),
-            optional(self.workers.map(|workers| workers.to_string())),
-            self.queues,
-            optional(self.engine.clone()),
-        ) + &self.calls.map_or(String::new(), |calls| format!(" calls={calls}"))
-            + &self.entries.map_or(String::new(), |entries| format!(" entries={entries}"))
-            + &self.napi.map_or(String::new(), |napi| format!(" napi={}", napi.name()))
+        let mut key = self.sensor.clone();
+        for (name, value) in self.conditions() {
+            match value {
+                Some(value) => key += &format!(" {name}={value}"),
+                None if ["calls", "entries", "napi"].contains(&name) => {}
+                None => key += &format!(" {name}=-"),
+            }
+        }
+        key
     }
 }
 
@@ -69,57 +86,38 @@ fn each<T: Clone>(values: &[T], matters: bool) -> Vec<Option<T>> {
     if matters { values.iter().cloned().map(Some).collect() } else { vec![None] }
 }
 
+/// Each case with each of the values; the last dimension varies fastest.
+fn vary<T>(cases: Vec<Case>, values: &[T], set: impl Fn(&mut Case, &T)) -> Vec<Case> {
+    let with = |case: &Case, value| {
+        let mut case = case.clone();
+        set(&mut case, value);
+        case
+    };
+    cases.iter().flat_map(|case| values.iter().map(move |value| with(case, value))).collect()
+}
+
 /// All trials. Repetitions are outermost and sensors innermost, so that slow changes of a machine affect all sensors
 /// alike.
 pub fn trials(suite: &Suite, sensors: &Duts) -> Vec<Trial> {
-    let mut all = Vec::new();
     let traffic = &suite.traffic;
-    let sizes: Vec<Option<u16>> = match traffic.replay.is_some() || traffic.web {
-        true => vec![None],
-        false => traffic.sizes.iter().copied().map(Some).collect(),
-    };
-    let calls = each(&traffic.calls, !traffic.calls.is_empty());
+    let cases = vary(vec![Case::default()], &suite.topologies(), |case, queues| case.queues = *queues);
+    let cases = vary(cases, &each(&suite.napi, suite.napi.len() > 1), |case, napi| case.napi = *napi);
+    let has_sizes = traffic.replay.is_none() && !traffic.web;
+    let cases = vary(cases, &each(&traffic.sizes, has_sizes), |case, size| case.size = *size);
+    let cases =
+        vary(cases, &each(&traffic.calls, !traffic.calls.is_empty()), |case, calls| case.calls = *calls);
     let entries = each(&suite.entries, !suite.entries.is_empty());
-    let napi = each(&suite.napi, suite.napi.len() > 1);
-    for repetition in 1..=suite.repetitions {
-        for queues in suite.topologies() {
-            for napi in &napi {
-                for size in &sizes {
-                    for (calls, entries) in
-                        calls.iter().flat_map(|calls| entries.iter().map(move |entries| (calls, entries)))
-                    {
-                        for rate in &suite.rates {
-                            let traffic = Traffic {
-                                queues,
-                                napi: *napi,
-                                size: *size,
-                                calls: *calls,
-                                entries: *entries,
-                                rate,
-                            };
-                            cases(suite, sensors, &traffic, |case| all.push(Trial { case, repetition }));
-                        }
-                    }
-                }
-            }
-        }
-    }
-    all
-}
-
-/// Conditions shared by all sensors.
-struct Traffic<'a> {
-    queues: u32,
-    napi: Option<Napi>,
-    size: Option<u16>,
-    calls: Option<u32>,
-    entries: Option<u32>,
-    rate: &'a Rate,
+    let cases = vary(cases, &entries, |case, entries| case.entries = *entries);
+    let cases = vary(cases, &suite.rates, |case, rate| case.rate = rate.clone());
+    let cases: Vec<Case> = cases.iter().flat_map(|case| of_sensors(suite, sensors, case)).collect();
+    let repeated = |repetition| cases.iter().map(move |case| Trial { case: case.clone(), repetition });
+    (1..=suite.repetitions).flat_map(repeated).collect()
 }
 
 /// Cases of each sensor under this traffic. A setting that a sensor does not support has only one case.
-fn cases(suite: &Suite, sensors: &Duts, traffic: &Traffic<'_>, mut add: impl FnMut(Case)) {
+fn of_sensors(suite: &Suite, sensors: &Duts, traffic: &Case) -> Vec<Case> {
     let adapters: Vec<_> = suite.sensors.iter().filter_map(|name| sensors.get(name)).collect();
+    let mut all = Vec::new();
     for (first_load, load) in suite.loops.iter().enumerate() {
         for (cores, workers) in suite.sets(traffic.queues) {
             for adapter in &adapters {
@@ -128,26 +126,21 @@ fn cases(suite: &Suite, sensors: &Duts, traffic: &Traffic<'_>, mut add: impl FnM
                 if !loaded && first_load > 0 || !told && traffic.entries != suite.entries.first().copied() {
                     continue;
                 }
-                for workers in each(&workers, adapter.asks_for(&["workers"])) {
-                    for engine in each(&suite.engines, adapter.asks_for(&["engine"])) {
-                        add(Case {
-                            sensor: adapter.name.clone(),
-                            size: traffic.size,
-                            rate: traffic.rate.clone(),
-                            loops: loaded.then_some(*load),
-                            cores: cores.clone(),
-                            workers,
-                            queues: traffic.queues,
-                            engine,
-                            calls: traffic.calls,
-                            entries: traffic.entries.filter(|_| told),
-                            napi: traffic.napi,
-                        });
-                    }
-                }
+                let case = Case {
+                    sensor: adapter.name.clone(),
+                    loops: loaded.then_some(*load),
+                    cores: cores.clone(),
+                    entries: traffic.entries.filter(|_| told),
+                    ..traffic.clone()
+                };
+                let workers = each(&workers, adapter.asks_for(&["workers"]));
+                let cases = vary(vec![case], &workers, |case, workers| case.workers = *workers);
+                let engines = each(&suite.engines, adapter.asks_for(&["engine"]));
+                all.extend(vary(cases, &engines, |case, engine| case.engine.clone_from(engine)));
             }
         }
     }
+    all
 }
 
 #[cfg(test)]

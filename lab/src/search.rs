@@ -11,7 +11,7 @@
 //! in a hundred trials would determine the result.
 
 use anyhow::Result;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Maximum distance of a rate that passed and one that did not, relative to the rate.
 const WIDTH: f64 = 0.005;
@@ -46,7 +46,7 @@ pub enum Length {
 }
 
 /// Result of a search for one goal.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Found {
     /// Maximum allowed loss, as a fraction.
     pub goal: f64,
@@ -62,26 +62,16 @@ pub struct Found {
 }
 
 /// Reason why a rate is not higher.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Bound {
     /// The receiver lost more than allowed.
+    #[default]
     Loss,
     /// The generator could not go faster.
     Generator,
     /// The search ran out of trials.
     Trials,
-}
-
-impl Bound {
-    /// Name for people.
-    pub fn name(self) -> &'static str {
-        match self {
-            Bound::Loss => "loss",
-            Bound::Generator => "generator",
-            Bound::Trials => "trials",
-        }
-    }
 }
 
 struct Search<'a> {
@@ -95,9 +85,6 @@ struct Search<'a> {
 
 /// Searches for each goal in turn, the most lenient first, starting at a rate that is expected to be close. Each search
 /// ends after `most` trials, because a receiver with erratic behaviour has no rate to find.
-///
-/// # Errors
-/// A trial could not be run.
 pub fn search(
     start: f64,
     goals: &[f64],

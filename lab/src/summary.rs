@@ -9,6 +9,7 @@ use crate::duts::{Adapter, Duts};
 use crate::results::{FoundRow, Results, Row};
 use crate::run;
 use crate::schedule::{self, Case};
+use crate::search::Bound;
 use crate::suite::{Axis, Quantity, Rate, Suite};
 use crate::trial::Measured;
 
@@ -51,18 +52,10 @@ pub struct Line {
     pub disturbed: bool,
     /// Packets offered per second.
     pub offered: Option<Spread>,
-    /// Packets captured per second.
-    pub captured: Option<Spread>,
-    /// Packets analysed per second.
-    pub analysed: Option<Spread>,
-    /// Fraction not captured.
-    pub loss: Option<Spread>,
-    /// Nanoseconds per packet.
-    pub cpu: Option<Spread>,
+    /// Measured quantities; the rate is that of the search with the lowest goal.
+    values: BTreeMap<Quantity, Spread>,
     /// CPU time of the sensor in user space and in the kernel, and of NAPI threads: medians.
     pub cpu_parts: Option<[f64; 3]>,
-    /// Nanoseconds of the generator per packet.
-    pub generator: Option<Spread>,
     /// Median ratio of captured packets to those of each reference in the same repetition.
     pub of: Vec<(String, f64)>,
     /// The same relative to this sensor with the first of the entries, workers or RX queues that the suite varies.
@@ -72,24 +65,14 @@ pub struct Line {
     /// At twice the rate that was found: packets captured per second relative to it; and the loss at four fifths of it
     /// after that.
     pub overload: (Option<Spread>, Option<Spread>),
-    /// Packets per second that arrived at the receiver.
-    pub passed_on: Option<Spread>,
     /// For each goal of a search: the goal, the rate, and the reason why it is not higher.
-    pub found: Vec<(f64, Option<Spread>, String)>,
+    pub found: Vec<(f64, Option<Spread>, Bound)>,
 }
 
 impl Line {
     /// Value of a quantity; for a search, the one with the lowest goal.
     pub fn value(&self, quantity: Quantity) -> Option<Spread> {
-        match quantity {
-            Quantity::Captured => self.captured,
-            Quantity::Analysed => self.analysed,
-            Quantity::Loss => self.loss,
-            Quantity::Cpu => self.cpu,
-            Quantity::PassedOn => self.passed_on,
-            Quantity::Generator => self.generator,
-            Quantity::Rate => self.found.last().and_then(|(_, rate, _)| *rate),
-        }
+        self.values.get(&quantity).copied()
     }
 
     /// Position on an axis.
@@ -127,9 +110,6 @@ pub struct Summary {
 }
 
 /// Summarises the available results.
-///
-/// # Errors
-/// The folder of the results cannot be read.
 pub fn summarise(suite: &Suite, sensors: &Duts, results: &Results) -> Result<Summary> {
     // Missing programs of agents are known only to the run that asked them.
     let skipped = match &suite.agent_devices {
@@ -212,6 +192,9 @@ fn ratio(rows: &[&Row], others: &[&Row]) -> Option<f64> {
     Spread::of(rows.iter().filter(counts).filter_map(of).collect()).map(|spread| spread.median)
 }
 
+/// A value of a trial.
+type Value = fn(&Measured) -> Option<f64>;
+
 fn line(case: Case, rows: &[&Row], found: &[&FoundRow]) -> Line {
     let plain: Vec<&Measured> =
         rows.iter().filter(|row| row.search.is_empty()).map(|row| &row.measured).collect();
@@ -221,27 +204,37 @@ fn line(case: Case, rows: &[&Row], found: &[&FoundRow]) -> Line {
     let rest: Vec<&Measured> = plain.iter().copied().filter(usable).collect();
     let disturbed = good.is_empty() && !rest.is_empty();
     let used = if disturbed { rest } else { good };
-    let of = |value: fn(&Measured) -> f64| Spread::of(used.iter().map(|one| value(one)).collect());
     let mut goals: Vec<f64> = found.iter().map(|row| row.goal).collect();
     goals.sort_by(|a, b| b.total_cmp(a));
     goals.dedup();
     let goal = |goal: f64| {
         let of: Vec<&&FoundRow> = found.iter().filter(|row| row.goal == goal).collect();
         let rates = of.iter().filter_map(|row| row.rate).collect();
-        let bound = of.iter().map(|row| row.bound.as_str()).find(|bound| *bound != "loss").unwrap_or("loss");
-        (goal, Spread::of(rates), bound.to_owned())
+        let bound = of.iter().map(|row| row.bound).find(|bound| *bound != Bound::Loss);
+        (goal, Spread::of(rates), bound.unwrap_or_default())
     };
+    let found_rates: Vec<_> = goals.iter().copied().map(goal).collect();
+    let quantities: [(Quantity, Value); 6] = [
+        (Quantity::Captured, |one| Some(one.captured_pps())),
+        (Quantity::Analysed, |one| Some(one.analysed_pps())),
+        (Quantity::Loss, |one| Some(one.loss())),
+        (Quantity::Cpu, |one| Some(one.cpu_ns())),
+        (Quantity::PassedOn, Measured::passed_on_pps),
+        (Quantity::Generator, |one| Some(one.generator_ns())),
+    ];
+    let spread = |of: Value| Spread::of(used.iter().filter_map(|one| of(one)).collect());
+    let values = quantities.into_iter().map(|(quantity, of)| (quantity, spread(of)));
+    let rate = found_rates.last().and_then(|(_, rate, _)| *rate);
+    let values = values.chain([(Quantity::Rate, rate)]);
+    // Copies of packets are no measure of the loss.
+    let values = values.filter(|(quantity, _)| *quantity != Quantity::Loss || !case_copies(&used));
     Line {
         trials: used.len() + found.len() / goals.len().max(1),
         left_out: plain.len() - used.len(),
         disturbed,
-        offered: of(Measured::offered_pps),
-        captured: of(Measured::captured_pps),
-        analysed: of(Measured::analysed_pps),
-        loss: if case_copies(&used) { None } else { of(Measured::loss) },
-        cpu: of(Measured::cpu_ns),
+        offered: spread(|one| Some(one.offered_pps())),
+        values: values.filter_map(|(quantity, value)| Some((quantity, value?))).collect(),
         cpu_parts: cpu_parts(&used),
-        generator: of(Measured::generator_ns),
         of: Vec::new(),
         of_first: None,
         figures: figures(&used),
@@ -249,8 +242,7 @@ fn line(case: Case, rows: &[&Row], found: &[&FoundRow]) -> Line {
             Spread::of(found.iter().filter_map(|row| row.overload).collect()),
             Spread::of(found.iter().filter_map(|row| row.lost_after).collect()),
         ),
-        passed_on: Spread::of(used.iter().filter_map(|one| one.passed_on_pps()).collect()),
-        found: goals.into_iter().map(goal).collect(),
+        found: found_rates,
         case,
     }
 }
@@ -324,13 +316,9 @@ mod tests {
         let found = |repetition, rate| FoundRow {
             case: case.clone(),
             repetition,
-            goal: 0.0,
             rate: Some(rate),
-            bound: "loss".into(),
             trials: 9,
-            invalid: 0,
-            overload: None,
-            lost_after: None,
+            ..FoundRow::default()
         };
         results.add_found(vec![found(1, 500.0)]).unwrap();
         results.add_found(vec![found(2, 700.0)]).unwrap();
@@ -338,9 +326,15 @@ mod tests {
         let summary = summarise(&suite, &sensors, &results).unwrap();
         let [first, second, third, search] = &summary.lines[..] else { panic!("{summary:?}") };
         assert_eq!((first.trials, first.left_out, first.disturbed), (2, 1, false));
-        assert_eq!(first.captured.unwrap(), Spread { median: 902.0, low: 901.0, high: 903.0 });
-        assert_eq!((second.trials, second.disturbed, second.captured.is_some()), (3, true, true));
-        assert_eq!((third.trials, third.left_out, third.captured), (0, 2, None));
+        assert_eq!(
+            first.value(Quantity::Captured).unwrap(),
+            Spread { median: 902.0, low: 901.0, high: 903.0 }
+        );
+        assert_eq!(
+            (second.trials, second.disturbed, second.value(Quantity::Captured).is_some()),
+            (3, true, true)
+        );
+        assert_eq!((third.trials, third.left_out, third.value(Quantity::Captured)), (0, 2, None));
         assert_eq!((search.trials, search.value(Quantity::Rate).unwrap().median), (2, 600.0));
         assert_eq!((summary.faults.len(), summary.missing), (1, 2));
         assert!(summary.faults[0].ends_with("#2: it died"), "{:?}", summary.faults);

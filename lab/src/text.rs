@@ -5,34 +5,25 @@ use std::fmt::Write as _;
 use anyhow::Result;
 
 use crate::duts::Duts;
-use crate::suite::{Quantity, Suite};
+use crate::schedule::Case;
+use crate::search::Bound;
+use crate::suite::{Named, Quantity, Suite};
 use crate::summary::{Line, Spread, Summary};
 
-/// Number of columns with conditions.
-const CONDITIONS: usize = 11;
+/// Columns after the conditions.
+const VALUES: [&str; 4] = ["captured kpps", "analysed kpps", "passed on kpps", "notes"];
+/// Columns that are left out where they are empty in all lines.
+const OPTIONAL: [&str; 4] = ["calls", "entries", "napi", "passed on kpps"];
 
-/// Columns of the table.
-const COLUMNS: [&str; CONDITIONS + 4] = [
-    "sensor",
-    "size",
-    "rate",
-    "loops",
-    "cores",
-    "workers",
-    "queues",
-    "engine",
-    "calls",
-    "entries",
-    "napi",
-    "captured kpps",
-    "analysed kpps",
-    "passed on kpps",
-    "notes",
-];
+/// Names of the columns with conditions.
+fn conditions() -> Vec<String> {
+    let names = Case::default().conditions().map(|(name, _)| name.to_owned());
+    ["sensor".to_owned()].into_iter().chain(names).collect()
+}
 
 /// Cell with a median in thousands.
-fn value(spread: Option<Spread>) -> String {
-    spread.map_or_else(|| "-".to_owned(), |spread| format!("{:.1}", spread.median / 1e3))
+fn kpps(line: &Line, quantity: Quantity) -> String {
+    line.value(quantity).map_or_else(|| "-".to_owned(), |spread| format!("{:.1}", spread.median / 1e3))
 }
 
 /// Notes about a line, for people.
@@ -40,10 +31,10 @@ fn notes(line: &Line) -> String {
     let mut notes = Vec::new();
     for (goal, rate, bound) in &line.found {
         let rate = rate.map_or("no rate".to_owned(), |rate| format!("{:.0} kpps", rate.median / 1e3));
-        let bound = match bound.as_str() {
-            "generator" => " (the generator's most)",
-            "trials" => " (unconfirmed)",
-            _ => "",
+        let bound = match bound {
+            Bound::Generator => " (the generator's most)",
+            Bound::Trials => " (unconfirmed)",
+            Bound::Loss => "",
         };
         notes.push(format!("loss {} %: {rate}{bound}", goal * 100.0));
     }
@@ -55,10 +46,12 @@ fn notes(line: &Line) -> String {
         let lost = lost.map_or(String::new(), |lost| format!(", then {:.2} % lost", lost.median * 100.0));
         notes.push(format!("at twice that {:.2} of it{lost}", captured.median));
     }
-    if let Some(loss) = line.loss.filter(|loss| loss.median > 0.0) {
+    let captured = line.value(Quantity::Captured);
+    if let Some(loss) = line.value(Quantity::Loss).filter(|loss| loss.median > 0.0) {
         notes.push(format!("loss {:.2} %", loss.median * 100.0));
     }
-    if let Some(cpu) = line.cpu.filter(|_| line.captured.is_some_and(|captured| captured.median > 0.0)) {
+    let has_packets = captured.is_some_and(|captured| captured.median > 0.0);
+    if let Some(cpu) = line.value(Quantity::Cpu).filter(|_| has_packets) {
         let [user, kernel, napi] = line.cpu_parts.unwrap_or_default();
         let napi = if napi > 0.0 { format!(" + NAPI {napi:.0}") } else { String::new() };
         notes.push(format!("{:.0} ns/packet (user {user:.0} + kernel {kernel:.0}{napi})", cpu.median));
@@ -70,47 +63,32 @@ fn notes(line: &Line) -> String {
         notes.push("disturbed".to_owned());
     }
     if line.left_out > 0 {
-        let all = if line.captured.is_none() && line.found.is_empty() { "all " } else { "" };
+        let all = if captured.is_none() && line.found.is_empty() { "all " } else { "" };
         notes.push(format!("{all}{} left out", line.left_out));
     }
     notes.join(", ")
 }
 
-/// Cells of a line, as in [`COLUMNS`].
+/// Cells of a line with its conditions.
 fn cells(line: &Line) -> Vec<String> {
-    let case = &line.case;
-    let or_none = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
-    let cores: Vec<String> = case.cores.iter().map(ToString::to_string).collect();
-    vec![
-        case.sensor.clone(),
-        or_none(case.size.map(|size| size.to_string())),
-        case.rate.name(),
-        or_none(case.loops.map(|loops| loops.to_string())),
-        cores.join("+"),
-        or_none(case.workers.map(|workers| workers.to_string())),
-        case.queues.to_string(),
-        or_none(case.engine.clone()),
-        or_none(case.calls.map(|calls| calls.to_string())),
-        or_none(case.entries.map(|entries| entries.to_string())),
-        or_none(case.napi.map(|napi| napi.name().to_owned())),
-        value(line.captured),
-        value(line.analysed),
-        value(line.passed_on),
-        notes(line),
-    ]
+    let values = line.case.conditions().map(|(_, value)| value.unwrap_or_else(|| "-".to_owned()));
+    [line.case.sensor.clone()].into_iter().chain(values).collect()
 }
 
-/// Table with a header, and a row for each line. Columns that are empty in all lines are left out.
+/// Table with a header, and a row for each line.
 pub fn rows(summary: &Summary) -> Vec<Vec<String>> {
-    let mut rows: Vec<Vec<String>> = vec![COLUMNS.map(str::to_owned).to_vec()];
-    rows.extend(summary.lines.iter().map(cells));
-    let optional = ["calls", "entries", "napi", "passed on kpps"];
-    let kept: Vec<bool> = (0..COLUMNS.len())
-        .map(|at| !optional.contains(&COLUMNS[at]) || rows[1..].iter().any(|row| row[at] != "-"))
-        .collect();
+    let mut rows = vec![[conditions(), VALUES.map(str::to_owned).to_vec()].concat()];
+    rows.extend(summary.lines.iter().map(|line| {
+        let values = [Quantity::Captured, Quantity::Analysed, Quantity::PassedOn];
+        [cells(line), values.map(|quantity| kpps(line, quantity)).to_vec(), vec![notes(line)]].concat()
+    }));
+    let is_kept = |(at, name): (usize, &String)| {
+        !OPTIONAL.contains(&name.as_str()) || rows[1..].iter().any(|row| row[at] != "-")
+    };
+    let kept: Vec<bool> = rows[0].iter().enumerate().map(is_kept).collect();
     for row in &mut rows {
-        let mut at = kept.iter();
-        row.retain(|_| *at.next().unwrap_or(&true));
+        let mut kept = kept.iter();
+        row.retain(|_| *kept.next().unwrap_or(&true));
     }
     rows
 }
@@ -159,9 +137,6 @@ fn list<'a>(all: impl Iterator<Item = (&'a String, f64)>) -> String {
 }
 
 /// Medians and their ranges as CSV.
-///
-/// # Errors
-/// Does not occur: the output is in memory.
 pub fn csv(sensors: &Duts, summary: &Summary) -> Result<String> {
     let mut writer = csv::Writer::from_writer(Vec::new());
     let quantities = [
@@ -172,7 +147,7 @@ pub fn csv(sensors: &Duts, summary: &Summary) -> Result<String> {
         Quantity::PassedOn,
         Quantity::Generator,
     ];
-    let mut head: Vec<String> = COLUMNS[..CONDITIONS].iter().map(|name| (*name).to_owned()).collect();
+    let mut head = conditions();
     head.extend(["title", "trials", "left_out", "disturbed", "goal", "found_pps"].map(str::to_owned));
     for quantity in quantities {
         head.extend(["", "_low", "_high"].map(|end| format!("{}{end}", quantity.name())));
@@ -189,7 +164,7 @@ pub fn csv(sensors: &Duts, summary: &Summary) -> Result<String> {
             line.found.iter().map(|(goal, rate, _)| (goal.to_string(), number(rate))).collect()
         };
         for (goal, rate) in goals {
-            let mut row = cells(line)[..CONDITIONS].to_vec();
+            let mut row = cells(line);
             row.extend([
                 title.to_owned(),
                 line.trials.to_string(),

@@ -68,9 +68,6 @@ pub struct Topology {
 
 impl Topology {
     /// Builds a topology, and returns when its link is up. Needs root.
-    ///
-    /// # Errors
-    /// The kernel or a tool reports an error.
     pub fn new(plan: &Plan) -> Result<Topology> {
         let mut injector = Holder::new("the injector's namespace", true)?;
         let mut sensor = Holder::new("the sensor's namespace", true)?;
@@ -153,43 +150,9 @@ impl Topology {
         &self.plan
     }
 
-    /// Devices to send from.
-    pub fn sending(&self) -> Vec<&str> {
-        self.pairs.iter().map(|(sends, _)| sends.as_str()).collect()
-    }
-
-    /// Holder of the generator's namespace.
-    pub fn injector(&self) -> &Holder {
-        &self.injector
-    }
-
     /// Holder of the sensor's namespace.
     pub fn sensor(&self) -> &Holder {
         &self.sensor
-    }
-
-    /// Devices of the sensor, separated by commas.
-    pub fn devices(&self) -> &str {
-        &self.device
-    }
-
-    /// Starts to count packets at the receiver; `None`: there is no receiver.
-    ///
-    /// # Errors
-    /// The kernel reports an error.
-    pub fn receives(&self) -> Result<Option<Counting>> {
-        let begin = |holder: &Holder| Counting::begin(&holder.root().join("sys"), RECEIVING);
-        self.receiver.as_ref().map(begin).transpose()
-    }
-
-    /// Checks that all holders are running.
-    ///
-    /// # Errors
-    /// The first holder that has ended.
-    pub fn check(&mut self) -> Result<()> {
-        self.injector.check()?;
-        self.sensor.check()?;
-        self.receiver.as_mut().map_or(Ok(()), Holder::check)
     }
 
     fn tool(&self, holder: &Holder, words: &str) -> Result<String> {
@@ -273,6 +236,25 @@ impl Host for Topology {
 
     fn takes_interrupts(&self) -> bool {
         false
+    }
+
+    fn check(&mut self) -> Result<()> {
+        self.injector.check()?;
+        self.sensor.check()?;
+        self.receiver.as_mut().map_or(Ok(()), Holder::check)
+    }
+
+    fn sending(&self) -> Vec<&str> {
+        self.pairs.iter().map(|(sends, _)| sends.as_str()).collect()
+    }
+
+    fn sender(&self) -> &Holder {
+        &self.injector
+    }
+
+    fn receives(&self) -> Result<Option<Counting>> {
+        let begin = |holder: &Holder| Counting::begin(&holder.root().join("sys"), RECEIVING);
+        self.receiver.as_ref().map(begin).transpose()
     }
 }
 

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::calls::{self, Media};
-use crate::duts::Adapter;
+use crate::duts::{Adapter, Counts};
 use crate::roles::{DutOrder, Failure, Load, Recording, Replay, SendOrder, Sent, Taken};
 use crate::schedule::Case;
 use crate::site::Site;
@@ -32,7 +33,7 @@ pub const FELL_SHORT: &str = "generator fell short";
 const FOREIGN: &str = "somebody else sent";
 
 /// Measurements of a trial. Counts are packets.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
     /// Passed to the kernel by the generator.
     pub offered: u64,
@@ -61,6 +62,7 @@ pub struct Measured {
     /// CPU time of the sensor's processes, in seconds.
     pub sensor_cpu_s: f64,
     /// Share of it in user space.
+    #[serde(default)]
     pub sensor_user_s: f64,
     /// CPU time of NAPI threads, in seconds.
     pub napi_cpu_s: f64,
@@ -73,10 +75,12 @@ pub struct Measured {
     /// Largest fraction of a core that the hypervisor took.
     pub steal: f64,
     /// Other numbers that the sensor reports, by name.
+    #[serde(default, with = "crate::results::figures")]
     pub figures: BTreeMap<String, f64>,
     /// Reason why this trial does not count; empty: it counts.
     pub invalid: String,
-    /// Description of a failure; empty: none.
+    /// Description of a failure; empty: none. It may quote several lines of a program, which are one in CSV.
+    #[serde(serialize_with = "on_one_line")]
     pub fault: String,
 }
 
@@ -140,6 +144,10 @@ impl Measured {
     }
 }
 
+fn on_one_line<S: Serializer>(text: &str, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(&text.replace(['\n', '\r'], " "))
+}
+
 pub(crate) fn per_second(packets: u64, seconds: f64) -> f64 {
     if seconds > 0.0 { packets as f64 / seconds } else { 0.0 }
 }
@@ -169,7 +177,7 @@ pub fn run(
             place.flush(&adapter.flush, &suite.injector)?;
         }
         let (taken, passed_on) = (place.end()?, place.received()?);
-        let sent = if suite.traffic.web { web::requests(sent).map_err(Failure::Testbed)? } else { sent };
+        let sent = if suite.traffic.web { web::requests(sent)? } else { sent };
         let taken = without(taken, &announced, copies(adapter, case)).map_err(Failure::Trial)?;
         Ok((sent, taken, passed_on))
     };
@@ -189,16 +197,16 @@ pub fn run(
         passed_on,
         offered: sent.offered,
         sent: sent.sent,
-        seen: taken.seen,
-        captured: taken.captured,
-        analysed: taken.analysed,
-        lost: taken.lost,
-        aside: taken.aside,
+        seen: taken.counts.seen,
+        captured: taken.counts.captured,
+        analysed: taken.counts.analysed,
+        lost: taken.counts.lost,
+        aside: taken.counts.aside,
         duration_s: sent.duration_s,
         late_s: taken.late_s,
         sensor_cpu_s: taken.cpu_s,
         sensor_user_s: taken.user_s,
-        figures: taken.figures.clone(),
+        figures: taken.counts.figures.clone(),
         napi_cpu_s: taken.napi_cpu_s,
         generator_cpu_s: sent.cpu_s,
         cores: cores(&sent.load, &taken.load, away),
@@ -213,7 +221,7 @@ pub fn run(
         ..Measured::default()
     };
     account(&mut measured, adapter, case, suite.traffic.web, away);
-    check_wanted(&mut measured, adapter, &taken);
+    check_wanted(&mut measured, adapter, taken.counts.wanted);
     measured.invalid = if sent.foreign > 0 {
         FOREIGN.to_owned()
     } else {
@@ -325,12 +333,14 @@ fn without(taken: Taken, announced: &Sent, copies: u64) -> Result<Taken> {
             format!("calls began with {packets} messages, and the sensor has {what} {count} packets in all")
         })
     };
-    Ok(Taken {
-        seen: taken.seen.map(|seen| rest("seen", seen)).transpose()?,
-        captured: rest("captured", taken.captured)?,
-        analysed: rest("analysed", taken.analysed)?,
-        ..taken
-    })
+    let counts = taken.counts;
+    let counts = Counts {
+        seen: counts.seen.map(|seen| rest("seen", seen)).transpose()?,
+        captured: rest("captured", counts.captured)?,
+        analysed: rest("analysed", counts.analysed)?,
+        ..counts
+    };
+    Ok(Taken { counts, ..taken })
 }
 
 /// Number of times that a sensor counts each packet.
@@ -357,8 +367,8 @@ fn account(measured: &mut Measured, adapter: &Adapter, case: &Case, web: bool, a
 }
 
 /// Checks that a sensor received the packets that it selects, except those that found no room in its device.
-fn check_wanted(measured: &mut Measured, adapter: &Adapter, taken: &Taken) {
-    let (Some(wanted), Some(had)) = (&adapter.wanted, taken.wanted) else { return };
+fn check_wanted(measured: &mut Measured, adapter: &Adapter, had: Option<u64>) {
+    let (Some(wanted), Some(had)) = (&adapter.wanted, had) else { return };
     let most = wanted.of(measured.offered);
     let least = most.saturating_sub(measured.offered - measured.sent);
     if !(least..=most).contains(&had) && measured.fault.is_empty() {
@@ -406,19 +416,7 @@ mod tests {
     }
 
     fn case(workers: usize) -> Case {
-        Case {
-            sensor: "wirelane-count".to_owned(),
-            size: Some(60),
-            rate: Rate::Pps(2000.0),
-            loops: None,
-            cores: vec![1],
-            workers: Some(workers),
-            queues: 1,
-            engine: None,
-            calls: None,
-            entries: None,
-            napi: None,
-        }
+        Case { cores: vec![1], workers: Some(workers), ..Case::default() }
     }
 
     #[test]
@@ -450,12 +448,14 @@ mod tests {
 
     #[test]
     fn what_came_before_a_trial_is_none_of_it() {
-        let taken = Taken { seen: Some(1010), captured: 1006, analysed: 1006, lost: 4, ..Taken::default() };
+        let counts =
+            Counts { seen: Some(1010), captured: 1006, analysed: 1006, lost: 4, ..Counts::default() };
+        let taken = Taken { counts, ..Taken::default() };
         let announced = Sent { offered: 6, sent: 6, ..Sent::default() };
-        let rest = without(taken.clone(), &announced, 1).unwrap();
+        let rest = without(taken.clone(), &announced, 1).unwrap().counts;
         assert_eq!((rest.seen, rest.captured, rest.analysed, rest.lost), (Some(1004), 1000, 1000, 4));
-        assert_eq!(without(taken.clone(), &announced, 2).unwrap().captured, 994);
-        let few = Taken { captured: 5, ..taken.clone() };
+        assert_eq!(without(taken.clone(), &announced, 2).unwrap().counts.captured, 994);
+        let few = Taken { counts: Counts { captured: 5, ..taken.counts.clone() }, ..taken.clone() };
         assert!(without(few, &announced, 1).unwrap_err().to_string().contains("captured 5"));
         let short = Sent { sent: 5, ..announced };
         assert!(without(taken, &short, 1).unwrap_err().to_string().contains("1 of 6 messages"));

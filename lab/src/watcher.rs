@@ -41,9 +41,6 @@ fn running() -> MutexGuard<'static, Running> {
 }
 
 /// Registers a process that this thread has started in a session of its own.
-///
-/// # Errors
-/// The watcher cannot be started.
 pub fn started(pid: u32) -> Result<()> {
     let mut running = running();
     if running.watcher.is_none() {

@@ -17,6 +17,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use nix::sys::signal::Signal;
 use serde_json::Value;
 use wirelane::{FileOptions, FileSource};
 
@@ -24,7 +25,7 @@ use crate::calls::Capture;
 use crate::child::Child;
 use crate::holder::{Holder, output};
 use crate::process;
-use crate::roles::Sent;
+use crate::roles::{Host as _, Sent};
 use crate::suite::Napi;
 use crate::topology::{Plan, Topology};
 
@@ -64,9 +65,6 @@ pub struct Recording {
 static RECORDING: OnceLock<Recording> = OnceLock::new();
 
 /// Recording of this process, which is created at the first call. `wirelane` is the program.
-///
-/// # Errors
-/// A program fails, or our log of the recording differs from the server's.
 pub fn recording(wirelane: &Path) -> Result<&'static Recording> {
     if let Some(recording) = RECORDING.get() {
         return Ok(recording);
@@ -76,26 +74,17 @@ pub fn recording(wirelane: &Path) -> Result<&'static Recording> {
 }
 
 /// Number of packets in the recording for each request.
-///
-/// # Errors
-/// There is no recording yet.
 pub fn packets_per_request() -> Result<f64> {
     let recording = RECORDING.get().context("no web traffic is recorded yet")?;
     Ok(recording.frames.len() as f64 / REQUESTS as f64)
 }
 
 /// Speed of a replay, as for `--speed`, for this many requests per second.
-///
-/// # Errors
-/// As [`packets_per_request`].
 pub fn speed(rps: f64) -> Result<String> {
     Ok(format!("{:.9}x", rps * packets_per_request()? * STEP_NS as f64 / 1e9))
 }
 
 /// Converts sent packets to requests; lost packets are assumed to be distributed evenly over them.
-///
-/// # Errors
-/// As [`packets_per_request`].
 pub fn requests(sent: Sent) -> Result<Sent> {
     let per_request = packets_per_request()?;
     let of = |packets: u64| (packets as f64 / per_request).round() as u64;
@@ -114,8 +103,8 @@ impl Recording {
             receiver: false,
         };
         let topology = Topology::new(&plan)?;
-        let (client, server) = (topology.injector(), topology.sensor());
-        let device = topology.devices().to_owned();
+        let (client, server) = (topology.sender(), topology.sensor());
+        let device = topology.device().to_owned();
         let here = |holder: &Holder, words: &str| output(holder.inside().args(words.split_whitespace()));
         here(
             client,
@@ -156,13 +145,13 @@ impl Recording {
         wait_until("wrk has asked", || Ok(lines()? >= REQUESTS))?;
         // wrk's output may still be in transit.
         std::thread::sleep(Duration::from_millis(200));
-        process::signal("-INT", wrk.pid())?;
+        process::signal(Signal::SIGINT, wrk.pid())?;
         wrk.finish(LIMIT)?;
         // Wait for the ends of connections, too.
         std::thread::sleep(Duration::from_millis(300));
-        process::signal("-TERM", recorder.pid())?;
+        process::signal(Signal::SIGTERM, recorder.pid())?;
         let recorded = recorder.finish(LIMIT)?.said;
-        process::signal("-TERM", nginx.pid())?;
+        process::signal(Signal::SIGTERM, nginx.pid())?;
         nginx.finish(LIMIT)?;
         ensure!(recorded.contains("\n0 packets dropped by kernel"), "tcpdump has lost packets: {recorded}");
         let requests = lines()?;
@@ -172,9 +161,6 @@ impl Recording {
     }
 
     /// Writes a file with this traffic of this many clients, one after the other.
-    ///
-    /// # Errors
-    /// The file cannot be written.
     pub fn write(&self, path: &Path, clients: u64) -> Result<()> {
         let mut output = Capture::create(path)?;
         let mut ts_ns = NOON_NS;

@@ -38,6 +38,15 @@ static __always_inline void wl_count_segments(struct wl_packet *packet, const st
 	}
 }
 
+/* Result for a packet, or for one worker's copy of it: the column of the ledger, as a field of wl_tally. */
+enum wl_fate {
+	WL_FILTERED = __builtin_offsetof(struct wl_tally, filtered) / 8,
+	WL_ABSORBED = __builtin_offsetof(struct wl_tally, absorbed) / 8,
+	WL_SHED = __builtin_offsetof(struct wl_tally, shed) / 8,
+	WL_LOST = __builtin_offsetof(struct wl_tally, lost) / 8,
+	WL_DELIVERED = __builtin_offsetof(struct wl_tally, delivered) / 8,
+};
+
 /* Counts the current packet as seen by a group. */
 static __always_inline void wl_account_seen(struct wl_tally *tally, const struct wl_packet *packet)
 {
@@ -45,6 +54,27 @@ static __always_inline void wl_account_seen(struct wl_tally *tally, const struct
 	tally->seen_bytes += packet->wire_bytes;
 	if (packet->segment_size)
 		tally->aggregates++;
+}
+
+/* Adds the current packet, or one worker's copy of it, to the column of its fate: the only place where
+ * columns change. */
+static __always_inline void wl_account(struct wl_tally *tally, const struct wl_packet *packet, __u32 fate)
+{
+	((__u64 *)tally)[fate & 7] += packet->segments;
+}
+
+/* Counts the current packet as kept in the lane; of the column `absorbed`. */
+static __always_inline void wl_account_offloaded(struct wl_tally *tally, const struct wl_packet *packet)
+{
+	tally->offloaded += packet->segments;
+	tally->offloaded_bytes += packet->wire_bytes;
+}
+
+/* Counts the current packet as seen and not wanted. */
+static __always_inline void wl_account_filtered(struct wl_tally *tally, const struct wl_packet *packet)
+{
+	wl_account_seen(tally, packet);
+	wl_account(tally, packet, WL_FILTERED);
 }
 
 #endif

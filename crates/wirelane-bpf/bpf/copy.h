@@ -244,13 +244,12 @@ static __always_inline void wl_deliver(void *ctx, enum wl_hook hook, struct wl_p
 			fate &= ~WL_HTTP_READ;
 		}
 		if (fate == WL_ABSORBED) {
-			tally->absorbed += packet->segments;
-			tally->offloaded += packet->segments;
-			tally->offloaded_bytes += packet->wire_bytes;
+			wl_account(tally, packet, WL_ABSORBED);
+			wl_account_offloaded(tally, packet);
 			return;
 		}
 		if (fate == WL_LOST) {
-			tally->lost += packet->segments;
+			wl_account(tally, packet, WL_LOST);
 			return;
 		}
 	}
@@ -265,16 +264,14 @@ static __always_inline void wl_deliver(void *ctx, enum wl_hook hook, struct wl_p
 				wl_name_skb(ctx, packet, parsed, target);
 			fate = WL_ABSORBED;
 		}
-		if (fate == WL_ABSORBED) {
-			tally->offloaded += packet->segments;
-			tally->offloaded_bytes += packet->wire_bytes;
-		}
+		if (fate == WL_ABSORBED)
+			wl_account_offloaded(tally, packet);
 	} else if (hook == WL_HOOK_XDP) {
 		fate = wl_copy_xdp(ctx, packet, parsed, target);
 	} else {
 		fate = wl_copy_skb(ctx, packet, parsed, target);
 	}
-	((__u64 *)tally)[fate & 7] += packet->segments;
+	wl_account(tally, packet, fate);
 }
 
 #endif

@@ -34,6 +34,7 @@
 #ifndef WL_FLOWS_H
 #define WL_FLOWS_H
 
+#include "account.h"
 #include "hook.h"
 #include "instance.h"
 #include "maps.h"
@@ -41,14 +42,6 @@
 #include "shed.h"
 #include "lib/application.h"
 #include "lib/flow_cache.h"
-
-/* Result for a packet, or for one worker's copy of it: the column of the ledger, as a field of wl_tally. */
-enum wl_fate {
-	WL_ABSORBED = __builtin_offsetof(struct wl_tally, absorbed) / 8,
-	WL_SHED = __builtin_offsetof(struct wl_tally, shed) / 8,
-	WL_LOST = __builtin_offsetof(struct wl_tally, lost) / 8,
-	WL_DELIVERED = __builtin_offsetof(struct wl_tally, delivered) / 8,
-};
 
 /* With WL_ABSORBED: the flow's application is unknown, and the packet may reveal it (application.h). */
 #define WL_NAMELESS    0x100

@@ -124,8 +124,7 @@ static __always_inline bool wl_rules_pass(void *ctx, enum wl_hook hook, struct w
 	if (wl_has(WL_HAS_STREAMS) && verdict == WL_VERDICT_MEASURE) {
 		if (!(hook == WL_HOOK_XDP ? wl_measure_xdp(ctx, packet, g) : wl_measure_skb(ctx, packet, g)))
 			return true;
-		tally->offloaded += packet->segments;
-		tally->offloaded_bytes += packet->wire_bytes;
+		wl_account_offloaded(tally, packet);
 		verdict = WL_VERDICT_ABSORB;
 	}
 	packet->digest = verdict == WL_VERDICT_DIGEST;
@@ -133,11 +132,11 @@ static __always_inline bool wl_rules_pass(void *ctx, enum wl_hook hook, struct w
 		return true;
 	wl_account_seen(tally, packet);
 	if (verdict == WL_VERDICT_ABSORB || verdict == WL_VERDICT_REDIRECT) {
-		tally->absorbed += packet->segments;
+		wl_account(tally, packet, WL_ABSORBED);
 		if (verdict == WL_VERDICT_REDIRECT || group->flags & WL_GROUP_EXCLUSIVE)
 			*goes = WL_CONSUMED;
 	} else {
-		tally->filtered += packet->segments;
+		wl_account(tally, packet, WL_FILTERED);
 		if (verdict == WL_VERDICT_DROP && group->flags & WL_GROUP_WIDE && wl_is_owned(g))
 			*goes = WL_BLOCKED;
 	}
@@ -166,8 +165,7 @@ static __always_inline __u32 wl_offer_to(void *ctx, enum wl_hook hook, struct wl
 	/* The share first: of many groups that divide flows, only one evaluates its filter and rules. */
 	if (group->shares &&
 	    !wl_is_in_share(wl_packet_hash(parsed, chosen, group->share_seed), group->share, group->shares)) {
-		wl_account_seen(tally, packet);
-		tally->filtered += packet->segments;
+		wl_account_filtered(tally, packet);
 		return goes;
 	}
 	/* Read once: the owner may change it at any time. */
@@ -176,8 +174,7 @@ static __always_inline __u32 wl_offer_to(void *ctx, enum wl_hook hook, struct wl
 		key = g * WL_GROUP_FILTERS + ((filter - 1) & (WL_GROUP_FILTERS - 1));
 		if (!(hook == WL_HOOK_XDP ? wl_accepts_xdp(ctx, packet, key)
 					  : wl_accepts_skb(ctx, packet, key))) {
-			wl_account_seen(tally, packet);
-			tally->filtered += packet->segments;
+			wl_account_filtered(tally, packet);
 			return goes;
 		}
 	}
@@ -205,8 +202,7 @@ static __always_inline __u32 wl_offer_to(void *ctx, enum wl_hook hook, struct wl
 			worker = hook == WL_HOOK_XDP ? wl_ask_xdp(ctx, packet, parsed, g)
 						     : wl_ask_skb(ctx, packet, parsed, g);
 		if ((__s32)worker < 0) {
-			wl_account_seen(tally, packet);
-			tally->filtered += packet->segments;
+			wl_account_filtered(tally, packet);
 			return goes;
 		}
 		break;

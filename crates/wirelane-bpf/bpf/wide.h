@@ -18,6 +18,7 @@
 
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
+#include "account.h"
 #include "hook.h"
 #include "instance.h"
 #include "maps.h"
@@ -78,8 +79,7 @@ __noinline int wl_withhold(struct wl_packet *packet, __u32 g)
 	tally = wl_tally_of(packet, g);
 	if (!tally)
 		return 0;
-	wl_account_seen(tally, packet);
-	tally->filtered += packet->segments;
+	wl_account_filtered(tally, packet);
 	tally->blocked += packet->segments;
 	return 0;
 }

@@ -25,7 +25,9 @@ pub struct Interface {
 /// Counters of the device, as in `/proc/net/dev`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counters {
+    /// Packets sent.
     pub sent: u64,
+    /// Packets dropped before they were sent.
     pub dropped: u64,
 }
 

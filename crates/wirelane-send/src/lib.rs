@@ -38,7 +38,7 @@ use std::time::Duration;
 pub use account::{Interval, Report, ThreadReport};
 pub use error::{Error, Result};
 pub use generator::{generate, generate_confined};
-pub use interface::Interface;
+pub use interface::{Counters, Gauge, Interface};
 pub use mac::MacAddr;
 pub use pace::{Clock, MOST_CATCH_UP, Pacer, Step, SystemClock};
 pub use pattern::{

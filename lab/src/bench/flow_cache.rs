@@ -6,6 +6,7 @@
 //! thousand per second. So parts end as in real traffic: by eviction, at time boundaries, and when the halves are
 //! exchanged.
 
+use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -15,6 +16,7 @@ use wirelane_tests::Lab;
 
 use super::driven::Driven;
 use super::table::{Table, spread};
+use crate::calls::datagram;
 use crate::summary::Spread;
 
 /// Entries of a lane, and numbers of flows.
@@ -36,32 +38,6 @@ const BESIDE: &str = "the same, asked by two rules first whether it comes up for
 const WHOLE: &str = "[[rule]]\nid = 1\ntcp-flags = \"S/SA\"\naction = \"pass\"\n\
     [[rule]]\nid = 2\nprotocol = \"udp\"\nport = 53\naction = \"pass\"\n";
 
-/// Parts of this many flows through a cache of this many entries.
-#[derive(Clone, Copy, Debug)]
-struct Point {
-    /// Entries of the lane.
-    entries: usize,
-    /// Number of flows, chosen at random.
-    flows: u32,
-    /// Packets.
-    packets: u64,
-    /// Packets per second.
-    pps: u64,
-    /// Parts that were delivered, through the ring and through memory.
-    parts: u64,
-    /// Parts that were delivered through the ring.
-    written: u64,
-    /// Packets that were lost because the ring was full.
-    lost: u64,
-}
-
-impl Point {
-    /// Parts for each packet.
-    fn per_packet(&self) -> f64 {
-        self.parts as f64 / self.packets.max(1) as f64
-    }
-}
-
 /// Opens a capture of flows with this many entries, the intervals of a probe, and rules whose packets are delivered;
 /// `None`: a capture of counted packets.
 fn open(lab: &Lab, flows: Option<(usize, Option<Intervals>, &RuleSet)>) -> Result<Driven> {
@@ -77,9 +53,6 @@ fn open(lab: &Lab, flows: Option<(usize, Option<Intervals>, &RuleSet)>) -> Resul
 }
 
 /// Runs all measurements.
-///
-/// # Errors
-/// The kernel rejects a request, or packets are missing.
 pub(super) fn measure(quick: bool) -> Result<Vec<Table>> {
     let lab = Lab::new(1)?;
     let mut program = Table::new(
@@ -89,7 +62,7 @@ pub(super) fn measure(quick: bool) -> Result<Vec<Table>> {
     );
     for (label, ns) in costs(&lab)? {
         let [median, ends] = spread(ns, 0);
-        program.row([label.to_owned(), median, ends]);
+        program.row(&[&label, &median, &ends]);
     }
     let mut parts = Table::new(
         "Flows made in the kernel: parts",
@@ -99,19 +72,7 @@ pub(super) fn measure(quick: bool) -> Result<Vec<Table>> {
     let packets = if quick { QUICK_PACKETS } else { PACKETS };
     for entries in ENTRIES {
         for flows in FLOWS {
-            let point = point(&lab, entries, flows, packets)?;
-            let per_packet = format!("{:.5}", point.per_packet());
-            let Point { entries, flows, packets, pps, parts: all, written, lost } = point;
-            parts.row([
-                entries.to_string(),
-                flows.to_string(),
-                per_packet,
-                pps.to_string(),
-                all.to_string(),
-                written.to_string(),
-                packets.to_string(),
-                lost.to_string(),
-            ]);
+            measure_parts(&lab, entries, flows, packets, &mut parts)?;
         }
     }
     Ok(vec![program, parts])
@@ -139,7 +100,8 @@ fn costs(lab: &Lab) -> Result<Vec<(&'static str, Spread)>> {
         .collect())
 }
 
-fn point(lab: &Lab, entries: usize, flows: u32, packets: u32) -> Result<Point> {
+/// Parts of this many flows, chosen at random, through a cache of this many entries.
+fn measure_parts(lab: &Lab, entries: usize, flows: u32, packets: u32, table: &mut Table) -> Result<()> {
     let mut running = open(lab, Some((entries, None, &RuleSet::default())))?;
     let workers = running.capture.workers();
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
@@ -180,23 +142,21 @@ fn point(lab: &Lab, entries: usize, flows: u32, packets: u32) -> Result<Point> {
         cache.packets,
         ledger.total
     );
-    Ok(Point {
-        entries,
-        flows,
-        packets: cache.packets,
-        pps: (f64::from(packets) / seconds) as u64,
-        parts: cache.parts,
-        written: cache.written,
-        lost: ledger.total.lost,
-    })
+    table.row(&[
+        &entries,
+        &flows,
+        &format!("{:.5}", cache.parts as f64 / cache.packets.max(1) as f64),
+        &((f64::from(packets) / seconds) as u64),
+        &cache.parts,
+        &cache.written,
+        &cache.packets,
+        &ledger.total.lost,
+    ]);
+    Ok(())
 }
 
-/// Ethernet, IPv4, UDP, 60 bytes, of this flow: its number is in the source address.
-fn frame(flow: u32) -> [u8; 60] {
-    let mut packet = [0; 60];
-    packet[..14].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0]);
-    packet[14..34].copy_from_slice(&[0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
-    packet[26..30].copy_from_slice(&(0x0a00_0000 + flow).to_be_bytes());
-    packet[34..42].copy_from_slice(&[0x10, 0, 0, 9, 0, 26, 0, 0]);
-    packet
+/// A UDP packet of 60 bytes of this flow: its number is in the source address.
+fn frame(flow: u32) -> Vec<u8> {
+    let source = Ipv4Addr::from(0x0a00_0000 + flow);
+    datagram([(source, 4096), (Ipv4Addr::new(10, 0, 0, 2), 9)], &[0; 18])
 }

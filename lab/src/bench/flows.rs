@@ -1,19 +1,17 @@
 //! Generator of flows that differ in size, or that begin and end (`programs/flows.bpf.c`): a separate process
-//! (`wirelane-testbed generate flows`) with the same report as `wirelane send --json`.
+//! (`wirelane-testbed generate flows`).
 //!
 //! Packet `n` carries its number, as the packets of `wirelane send`, so a receiver can derive its flow from it.
 
-use std::io::{Write, stdout};
 use std::mem::MaybeUninit;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use libbpf_rs::ProgramInput;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{MapCore, MapFlags, ProgramInput};
-use serde_json::json;
-use wirelane_send::{Interface, Template, Traffic};
+use wirelane_send::Traffic;
 
-use super::clones::{Counters, Division, GAP_SHIFT, LARGEST_INPUT, MOST_CATCH_UP, settle};
+use super::generator::{LARGEST_INPUT, MOST_CATCH_UP, Made, Sending, state};
 use super::receive::sys;
 use super::skel::flows::FlowsSkelBuilder;
 
@@ -46,17 +44,8 @@ const START: Duration = Duration::from_millis(300);
 /// The generator.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// The device to send from
-    device: String,
-    /// Bytes of a frame without FCS
-    #[arg(long)]
-    size: u16,
-    /// Seconds
-    #[arg(long)]
-    duration: f64,
-    /// Packets per second; as fast as possible where it is left out
-    #[arg(long)]
-    rate: Option<f64>,
+    #[command(flatten)]
+    sending: Sending,
     /// 4096 endless flows, flow k as large as k to the power of minus this; flows of 16 packets where it is left out
     #[arg(long)]
     zipf: Option<f64>,
@@ -115,16 +104,9 @@ fn sum16(bytes: &[u8]) -> u32 {
 }
 
 /// Sends, and prints one JSON object with the field names of `wirelane send`.
-///
-/// # Errors
-/// The kernel rejects the program, or the counters of a device cannot be read.
 pub fn run(args: &Args) -> Result<()> {
-    let interface = Interface::find(&args.device)?;
-    let traffic = Traffic { sizes: vec![args.size], ..Traffic::default() };
-    let template = Template::new(&traffic)?;
-    let mut frame = vec![0; template.largest()];
-    template.prepare(&mut frame);
-    template.write(0, &mut frame);
+    let mut generator = args.sending.prepare()?;
+    let frame = &mut generator.frame;
     ensure!(frame.len() <= LARGEST_INPUT, "--size: frames made here have up to {LARGEST_INPUT} bytes");
     // Fields that change from packet to packet. A UDP checksum of zero means that there is no checksum (RFC 768).
     frame[CHECKSUM..CHECKSUM + 2].fill(0);
@@ -135,77 +117,43 @@ pub fn run(args: &Args) -> Result<()> {
     let mut open = FlowsSkelBuilder::default().open(&mut storage)?;
     let constants = open.maps.rodata_data.as_deref_mut().context("the program has constants")?;
     let config = &mut constants.config;
-    config.ifindex = interface.index;
-    config.first = u32::from(traffic.dst);
-    config.l3_sum = sum16(&frame[IPV4]);
-    config.duration_ns = Duration::from_secs_f64(args.duration).as_nanos() as u64;
-    config.gap = args.rate.map_or(0, |pps| ((1e9 / pps * f64::from(1 << GAP_SHIFT)) as u64).max(1));
+    config.ifindex = generator.ifindex;
+    config.first = u32::from(Traffic::default().dst);
+    config.l3_sum = sum16(&generator.frame[IPV4]);
+    config.duration_ns = args.sending.duration_ns();
+    config.gap = args.sending.gap();
     config.most_catch_up_ns = MOST_CATCH_UP.as_nanos() as u64;
     // Flows are complete: the number of packets is the closest multiple.
-    config.limit =
-        args.rate.map_or(0, |pps| ((pps * args.duration / WHOLE as f64).round() as u64).max(1) * WHOLE);
-    for (word, bytes) in config.header.iter_mut().zip(frame.chunks_exact(8)) {
+    let Sending { rate, duration, .. } = args.sending;
+    config.limit = rate.map_or(0, |pps| ((pps * duration / WHOLE as f64).round() as u64).max(1) * WHOLE);
+    for (word, bytes) in config.header.iter_mut().zip(generator.frame.chunks_exact(8)) {
         *word = u64::from_ne_bytes(bytes.try_into().context("eight bytes")?);
     }
     config.per_turn = if args.zipf.is_some() { 0 } else { (SEQUENCE as u64 / PACKETS_OF_A_FLOW) as u32 };
     let sequence = args.zipf.map_or_else(ending, |exponent| skewed(exponent, args.elephant));
     constants.sequence.copy_from_slice(&sequence);
     let skel = open.load().context("loading programs/flows.bpf.c")?;
-    let state = || -> Result<State> {
-        let bytes = skel.maps.bss.lookup(&0u32.to_ne_bytes(), MapFlags::ANY)?.context("no state")?;
-        State::read(&bytes).context("the state is too short")
-    };
 
-    let before = Counters::read(&args.device)?;
-    let wait = START + Duration::from_secs_f64(args.duration);
+    let wait = START + Duration::from_secs_f64(duration);
     let give_up = Instant::now() + wait * 3 + Duration::from_secs(5);
-    let end = loop {
+    loop {
         // Set for each call, since each takes some time to begin.
         sys::alarm_after(wait, Duration::from_millis(20)).context("setting a timer")?;
         let flags = libbpf_sys::BPF_F_TEST_XDP_LIVE_FRAMES;
-        let input =
-            ProgramInput { data_in: Some(&frame), repeat: i32::MAX as u32, flags, ..ProgramInput::default() };
+        let (data_in, repeat) = (Some(&*generator.frame), i32::MAX as u32);
+        let input = ProgramInput { data_in, repeat, flags, ..ProgramInput::default() };
         match skel.progs.bench_flows.test_run(input) {
             Err(error) if error.kind() != libbpf_rs::ErrorKind::Interrupted => {
                 return Err(error).context("BPF_PROG_TEST_RUN (live frames need Linux 5.18)");
             }
             _ => {}
         }
-        let state = state()?;
-        if state.over {
-            break state;
+        // `struct flows_state`.
+        let [packets, given_up, first_ns, last_ns, _due, over] = state(&skel.maps.bss)?;
+        if over != 0 {
+            return generator.report("flows", &Made { packets, given_up, first_ns, last_ns });
         }
-        ensure!(Instant::now() < give_up, "the kernel made {} packets and does not end", state.made);
-    };
-    let Division { sent, dropped, others } = settle(&args.device, before, end.made)?;
-    let duration_s = Duration::from_nanos(end.last_ns.saturating_sub(end.first_ns)).as_secs_f64();
-    let report = json!({
-        "device": args.device, "method": "flows", "asked_pps": args.rate, "offered": end.made, "sent": sent,
-        "dropped": dropped, "others": others, "duration_s": duration_s, "given_up": end.given_up, "final": true,
-    });
-    writeln!(stdout(), "{report}").context("writing to standard output")
-}
-
-/// `struct flows_state`, without the fields that only the program needs.
-struct State {
-    made: u64,
-    given_up: u64,
-    first_ns: u64,
-    last_ns: u64,
-    over: bool,
-}
-
-impl State {
-    fn read(bytes: &[u8]) -> Option<State> {
-        let word =
-            |index: usize| Some(u64::from_ne_bytes(bytes.chunks_exact(8).nth(index)?.try_into().ok()?));
-        Some(State {
-            made: word(0)?,
-            given_up: word(1)?,
-            first_ns: word(2)?,
-            last_ns: word(3)?,
-            over: word(5)? != 0,
-        })
+        ensure!(Instant::now() < give_up, "the kernel made {packets} packets and does not end");
     }
 }
 

@@ -14,6 +14,7 @@ mod cost;
 mod driven;
 mod flow_cache;
 pub mod flows;
+mod generator;
 mod patterns;
 pub mod receive;
 pub mod rules;
@@ -23,7 +24,7 @@ mod store;
 mod table;
 mod voip;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
@@ -50,36 +51,43 @@ impl Part {
     pub fn all() -> &'static [Part] {
         clap::ValueEnum::value_variants()
     }
-
-    /// Name, in options and of its files.
-    pub fn name(self) -> String {
-        clap::ValueEnum::to_possible_value(&self)
-            .map_or_else(String::new, |value| value.get_name().to_owned())
-    }
 }
 
-/// Options of a measurement.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Core of the measurement.
-    pub core: usize,
-    /// Fewer packets and flows.
-    pub quick: bool,
-    /// Folder with captures, whose payloads are searched.
-    pub captures: Option<PathBuf>,
-    /// Number of flows in the store; `None`: 100 million, or 2 million with `quick`.
-    pub flows: Option<u64>,
-    /// Folder of the store; `None`: the folder for temporary files.
-    pub store: Option<PathBuf>,
-    /// The program `wirelane`.
-    pub wirelane: PathBuf,
+/// Options of `measure`.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// Parts to measure. Default: all
+    #[arg(value_enum)]
+    pub(crate) parts: Vec<Part>,
+
+    /// Fewer packets and flows
+    #[arg(long)]
+    pub(crate) quick: bool,
+
+    /// The core that measures
+    #[arg(long, value_name = "CORE", default_value_t = 1)]
+    pub(crate) core: usize,
+
+    /// patterns: a folder with pcap and pcapng files, whose payloads are searched
+    #[arg(long, value_name = "DIR")]
+    pub(crate) captures: Option<PathBuf>,
+
+    /// store: flows that are written and asked about, some 65 bytes each. Default: 100 million, or 2 million with --quick
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(100..))]
+    pub(crate) flows: Option<u64>,
+
+    /// store: the folder in which they are written to one of their own. Default: that for temporary files
+    #[arg(long, value_name = "DIR")]
+    pub(crate) store_folder: Option<PathBuf>,
+
+    /// Folder for the results, which is made
+    #[arg(long, value_name = "DIR", default_value = "testbed-parts")]
+    pub(crate) out: PathBuf,
 }
 
 /// Measures a part; `None`: it needs captures, and none are given.
-///
-/// # Errors
-/// The kernel rejects a request, or a result is not exact.
-pub fn measure(part: Part, options: &Options) -> Result<Option<Vec<Table>>> {
+#[cfg_attr(not(feature = "store"), expect(unused_variables, reason = "only the store runs the program"))]
+pub(crate) fn measure(part: Part, options: &Args, wirelane: &Path) -> Result<Option<Vec<Table>>> {
     let tables = match (part, &options.captures) {
         (Part::Cost, _) => on_core(options.core, cost::measure)?,
         (Part::Patterns, None) => return Ok(None),
@@ -87,7 +95,7 @@ pub fn measure(part: Part, options: &Options) -> Result<Option<Vec<Table>>> {
         (Part::FlowCache, _) => on_core(options.core, || flow_cache::measure(options.quick))?,
         (Part::Voip, _) => on_core(options.core, || voip::measure(options.quick))?,
         #[cfg(feature = "store")]
-        (Part::Store, _) => store::measure(options)?,
+        (Part::Store, _) => store::measure(options, wirelane)?,
     };
     Ok(Some(tables))
 }

@@ -33,43 +33,9 @@ const FRAMES: std::ops::RangeInclusive<usize> = 61..=3400;
 /// Number of measurements of each searcher, interleaved.
 const ROUNDS: usize = 5;
 
-/// Searcher.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Searcher {
-    /// The capture program.
-    Kernel,
-    /// The crate with its default choice of automaton.
-    Crate,
-    /// The crate with its largest and fastest automaton.
-    CrateDfa,
-}
-
-impl Searcher {
-    const ALL: [Searcher; 3] = [Searcher::Kernel, Searcher::Crate, Searcher::CrateDfa];
-
-    fn label(self) -> &'static str {
-        match self {
-            Searcher::Kernel => "Wirelane, in the kernel",
-            Searcher::Crate => "aho-corasick, in user space",
-            Searcher::CrateDfa => "aho-corasick, as a DFA",
-        }
-    }
-}
-
-/// Result of one searcher with this many patterns.
-#[derive(Clone, Debug)]
-struct Searched {
-    /// Number of patterns.
-    patterns: usize,
-    /// Searcher.
-    searcher: Searcher,
-    /// Number of packets with a match.
-    found: usize,
-    /// Payload that one core searches, in Gbit/s.
-    gbit_s: Spread,
-    /// The same with all other work of the program on a packet included; equal for the crate.
-    whole_gbit_s: Spread,
-}
+/// The searchers: the capture program; the crate with its default choice of automaton, and with its largest and fastest.
+const SEARCHERS: [&str; 3] =
+    ["Wirelane, in the kernel", "aho-corasick, in user space", "aho-corasick, as a DFA"];
 
 /// A frame with payload.
 struct Frame {
@@ -84,12 +50,8 @@ impl Frame {
 }
 
 /// Measures with packets of the captures in a folder.
-///
-/// # Errors
-/// There are no such packets, the kernel rejects a request, or searchers disagree.
 pub(super) fn measure(folder: &Path) -> Result<Vec<Table>> {
     let frames = frames(folder)?;
-    let searched = measure_here(&frames)?;
     let bytes: u64 = frames.iter().map(|frame| frame.payload().len() as u64).sum();
     let mut table = Table::new(
         "Payloads searched for patterns",
@@ -100,20 +62,7 @@ pub(super) fn measure(folder: &Path) -> Result<Vec<Table>> {
         ),
         &["who", "patterns", "Gbit/s a core", "spread", "with all else", "of the crate", "packets found in"],
     );
-    for one in &searched {
-        let of_crate =
-            searched.iter().find(|two| two.patterns == one.patterns && two.searcher == Searcher::Crate);
-        let [median, ends] = spread(one.gbit_s, 2);
-        table.row([
-            one.searcher.label().to_owned(),
-            one.patterns.to_string(),
-            median,
-            ends,
-            format!("{:.2}", one.whole_gbit_s.median),
-            of_crate.map_or_else(String::new, |two| format!("{:.2}", one.gbit_s.median / two.gbit_s.median)),
-            one.found.to_string(),
-        ]);
-    }
+    measure_here(&frames, bytes, &mut table)?;
     Ok(vec![table])
 }
 
@@ -226,13 +175,14 @@ fn crate_time(searcher: &AhoCorasick, frames: &[Frame]) -> (f64, usize) {
     (start.elapsed().as_nanos() as f64 / f64::from(REPEAT), found)
 }
 
-fn measure_here(frames: &[Frame]) -> Result<Vec<Searched>> {
+fn measure_here(frames: &[Frame], bytes: u64, table: &mut Table) -> Result<()> {
     let lab = Lab::new(1)?;
     let plain = rules(PLAIN)?;
     let running = Driven::open(&lab, |builder| builder.rules(plain.clone()))?;
-    let bytes: u64 = frames.iter().map(|frame| frame.payload().len() as u64).sum();
-    let gbit_s = |ns: &f64| bytes as f64 * 8.0 / ns;
-    let mut all = Vec::new();
+    let gbit_s = |ns: &[f64]| {
+        let rates = ns.iter().map(|ns| bytes as f64 * 8.0 / ns).collect();
+        Spread::of(rates).context("one round at least")
+    };
     for count in PATTERNS {
         let patterns = patterns(count, frames);
         let with = rules(&rule_file(&patterns))?;
@@ -265,18 +215,18 @@ fn measure_here(frames: &[Frame]) -> Result<Vec<Searched>> {
             times[0].push(ours - without);
             whole.push(ours);
         }
-        for (searcher, ns) in Searcher::ALL.into_iter().zip(times) {
-            let whole = if searcher == Searcher::Kernel { &whole } else { &ns };
-            all.push(Searched {
-                patterns: count,
-                searcher,
-                found: expected,
-                gbit_s: Spread::of(ns.iter().map(gbit_s).collect()).context("one round at least")?,
-                whole_gbit_s: Spread::of(whole.iter().map(gbit_s).collect()).context("one round at least")?,
-            });
+        let of_crate = gbit_s(&times[1])?.median;
+        for (at, ns) in times.iter().enumerate() {
+            let rate = gbit_s(ns)?;
+            let [median, ends] = spread(rate, 2);
+            // All other work of the program on a packet included; equal for the crate.
+            let with_all = gbit_s(if at == 0 { &whole } else { ns })?.median;
+            let ratio = rate.median / of_crate;
+            let (with_all, ratio) = (format!("{with_all:.2}"), format!("{ratio:.2}"));
+            table.row(&[&SEARCHERS[at], &count, &median, &ends, &with_all, &ratio, &expected]);
         }
     }
-    Ok(all)
+    Ok(())
 }
 
 #[cfg(test)]

@@ -54,9 +54,6 @@ enum Kind {
 }
 
 /// Writes the files.
-///
-/// # Errors
-/// A file cannot be written.
 pub fn run(args: &Args) -> Result<()> {
     write_all(args.kind, args.count, &args.folder)
 }

@@ -1,5 +1,7 @@
 //! A table of results, for people and for programs.
 
+use std::fmt::Display;
+
 use crate::summary::Spread;
 
 /// A table with a heading and a note.
@@ -23,8 +25,8 @@ impl Table {
     }
 
     /// Adds a row.
-    pub fn row<const N: usize>(&mut self, cells: [String; N]) {
-        self.rows.push(cells.to_vec());
+    pub fn row(&mut self, cells: &[&dyn Display]) {
+        self.rows.push(cells.iter().map(ToString::to_string).collect());
     }
 
     /// Readable Markdown: the first column is aligned to the left, the others to the right.
@@ -77,8 +79,8 @@ mod tests {
     #[test]
     fn tables_are_aligned_and_have_a_cell_for_each_column() {
         let mut table = Table::new("Title", "Note.", &["name", "n"]);
-        table.row(["a, b".into(), "1".into()]);
-        table.row(["longer".into(), "1234".into()]);
+        table.row(&[&"a, b", &1]);
+        table.row(&[&"longer", &1234]);
         let rows = "| name   |    n |\n| ------ | ---: |\n| a, b   |    1 |\n| longer | 1234 |\n";
         assert_eq!(table.markdown(), format!("## Title\n\nNote.\n\n{rows}"));
         assert_eq!(table.csv(), "name,n\na; b,1\nlonger,1234\n");

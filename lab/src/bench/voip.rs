@@ -12,10 +12,10 @@ use anyhow::{Context, Result, ensure};
 use wirelane::RulesCapacity;
 use wirelane_analysis::voip::{Monitor, Settings};
 use wirelane_tests::Lab;
-use wirelane_tests::calls::{description, message};
 
 use super::driven::Driven;
 use super::table::Table;
+use crate::calls::{End, datagram, ends, signalling};
 
 /// Numbers of concurrent streams; a call has two.
 const STREAMS: [u32; 4] = [100, 1000, 10_000, 40_000];
@@ -29,45 +29,7 @@ const PER_CALL: f64 = 100.0;
 /// Bytes of RTP payload of 20 ms.
 const CODECS: [(&str, u8, usize); 2] = [("G.711", 0, 160), ("G.729", 18, 20)];
 
-/// One measurement.
-#[derive(Clone, Debug)]
-struct Point {
-    /// Codec of the packets.
-    codec: &'static str,
-    /// Place of measurement.
-    analysis: &'static str,
-    /// Number of streams, of half as many calls.
-    streams: u32,
-    /// Number of active exact-match rules.
-    rules: u64,
-    /// RTP packets.
-    packets: u64,
-    /// RTP packets that were delivered to user space.
-    delivered: u64,
-    /// Packets that were lost because the ring was full.
-    lost: u64,
-    /// Time of the capture program per packet, in nanoseconds.
-    program_ns: f64,
-    /// Time of the worker per packet, in nanoseconds.
-    worker_ns: f64,
-}
-
-impl Point {
-    /// Time of a core per packet, in nanoseconds.
-    fn ns(&self) -> f64 {
-        self.program_ns + self.worker_ns
-    }
-
-    /// Number of calls that a core can process.
-    fn calls(&self) -> f64 {
-        1e9 / self.ns() / PER_CALL
-    }
-}
-
 /// Runs all measurements; the worker has another core.
-///
-/// # Errors
-/// The kernel rejects a request, or packets are missing.
 pub(super) fn measure(quick: bool) -> Result<Vec<Table>> {
     let lab = Lab::new(1)?;
     let packets = if quick { QUICK_PACKETS } else { PACKETS };
@@ -90,18 +52,7 @@ pub(super) fn measure(quick: bool) -> Result<Vec<Table>> {
     for codec in CODECS {
         for streams in STREAMS {
             for kernel in [true, false] {
-                let point = point(&lab, codec, streams, kernel, packets)?;
-                table.row([
-                    point.codec.to_owned(),
-                    point.analysis.to_owned(),
-                    point.streams.to_string(),
-                    point.rules.to_string(),
-                    format!("{:.3}", 100.0 * point.delivered as f64 / point.packets as f64),
-                    format!("{:.0}", point.program_ns),
-                    format!("{:.0}", point.worker_ns),
-                    format!("{:.0}", point.calls()),
-                    point.lost.to_string(),
-                ]);
+                measure_one(&lab, codec, streams, kernel, packets, &mut table)?;
             }
         }
     }
@@ -124,56 +75,22 @@ fn open(lab: &Lab, streams: Option<usize>) -> Result<Driven> {
 }
 
 /// One direction of a call.
-#[derive(Clone, Copy)]
 struct Talker {
-    from: ([u8; 4], u16),
-    to: ([u8; 4], u16),
+    way: [End; 2],
     ssrc: u32,
     seq: u16,
 }
 
-/// Ends of a call: an address for each thousand, as phones do not share ports.
-fn ends(call: u32) -> [([u8; 4], u16); 2] {
-    let port = 10_000 + 2 * (call % 1000) as u16;
-    let host = (call / 1000) as u8;
-    [([10, 1, 0, host], port), ([10, 2, 0, host], port)]
-}
-
-/// Frame with Ethernet, IPv4 and UDP headers.
-fn frame((src, sport): ([u8; 4], u16), (dst, dport): ([u8; 4], u16), payload: &[u8]) -> Vec<u8> {
-    let mut packet = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0];
-    packet.extend((28 + payload.len() as u16).to_be_bytes());
-    packet.extend([0, 0, 0, 0, 64, 17, 0, 0]);
-    packet.extend(src.into_iter().chain(dst));
-    packet.extend([sport.to_be_bytes(), dport.to_be_bytes()].concat());
-    packet.extend((8 + payload.len() as u16).to_be_bytes());
-    packet.extend([0, 0]);
-    packet.extend(payload);
-    packet
-}
-
 /// Establishes calls.
-fn call_all(running: &Driven, streams: u32) -> Result<Vec<Talker>> {
+fn call_all(running: &Driven, calls: u32) -> Result<Vec<Talker>> {
     let mut talkers = Vec::new();
-    for call in 0..streams / 2 {
+    for call in 0..calls {
+        for message in signalling(call) {
+            running.time(&message, 1)?;
+        }
         let [caller, callee] = ends(call);
-        let id = format!("Call-ID: {call}");
-        let address = |end: ([u8; 4], u16)| std::net::Ipv4Addr::from(end.0).to_string();
-        let lines = ["Via: SIP/2.0/UDP x", "From: <sip:a@x>;tag=1", &id, "CSeq: 1 INVITE"];
-        let invite = message(
-            "INVITE sip:b@x SIP/2.0",
-            &[&lines[..], &["To: <sip:b@x>"]].concat(),
-            &description(&address(caller), caller.1),
-        );
-        let answer = message(
-            "SIP/2.0 200 OK",
-            &[&lines[..], &["To: <sip:b@x>;tag=2"]].concat(),
-            &description(&address(callee), callee.1),
-        );
-        running.time(&frame((caller.0, 5060), (callee.0, 5060), &invite), 1)?;
-        running.time(&frame((callee.0, 5060), (caller.0, 5060), &answer), 1)?;
-        for (from, to) in [(caller, callee), (callee, caller)] {
-            talkers.push(Talker { from, to, ssrc: talkers.len() as u32 + 1, seq: 0 });
+        for way in [[caller, callee], [callee, caller]] {
+            talkers.push(Talker { way, ssrc: talkers.len() as u32 + 1, seq: 0 });
         }
     }
     Ok(talkers)
@@ -187,16 +104,18 @@ fn rtp(talker: &mut Talker, pt: u8, bytes: usize) -> Vec<u8> {
     payload.extend((u32::from(talker.seq) * 160).to_be_bytes());
     payload.extend(talker.ssrc.to_be_bytes());
     payload.resize(12 + bytes, 0);
-    frame(talker.from, talker.to, &payload)
+    datagram(talker.way, &payload)
 }
 
-fn point(
+/// Measures calls with this many streams, in the kernel or in user space.
+fn measure_one(
     lab: &Lab,
-    (codec, pt, bytes): (&'static str, u8, usize),
+    (codec, pt, bytes): (&str, u8, usize),
     streams: u32,
     kernel: bool,
     packets: u32,
-) -> Result<Point> {
+    table: &mut Table,
+) -> Result<()> {
     let mut running = open(lab, kernel.then_some(streams as usize))?;
     let mut monitor = Monitor::new(Settings { memory: 2 << 30, ..Settings::default() });
     if let Some(meter) = running.capture.meter() {
@@ -230,24 +149,24 @@ fn point(
                 })
             })
             .collect();
-        let wait = |wanted: u64| -> Result<()> {
+        let catch_up = || -> Result<()> {
             for _ in 0..10_000 {
-                if running.capture.ledger()?.total.analysed >= wanted {
+                let total = running.capture.ledger()?.total;
+                if total.analysed >= total.delivered {
                     return Ok(());
                 }
                 std::thread::sleep(Duration::from_millis(1));
             }
             anyhow::bail!("the worker does not keep up")
         };
-        let mut talkers = call_all(&running, streams)?;
-        wait(u64::from(streams))?;
+        let mut talkers = call_all(&running, streams / 2)?;
+        catch_up()?;
         // Streams begin in user space, and move to the kernel.
         for _ in 0..4 {
             for talker in &mut talkers {
                 running.time(&rtp(talker, pt, bytes), 1)?;
             }
-            let total = running.capture.ledger()?.total;
-            wait(total.delivered)?;
+            catch_up()?;
         }
         let rules = running.capture.rule_stats()?.map_or(0, |stats| stats.exact);
         let before = running.capture.ledger()?.total;
@@ -259,7 +178,7 @@ fn point(
             let at = (state >> 33) as usize % talkers.len();
             ns += running.time(&rtp(&mut talkers[at], pt, bytes), 1)?;
         }
-        wait(running.capture.ledger()?.total.delivered)?;
+        catch_up()?;
         counted.store(false, Ordering::Relaxed);
         std::thread::sleep(4 * LOOK);
         running.capture.stop()?;
@@ -283,16 +202,18 @@ fn point(
     let (ran, ns, rules, before) = result?;
     let total = running.capture.ledger()?.total;
     ensure!(running.capture.ledger()?.balances(), "{total:?}");
-    let each = f64::from(packets);
-    Ok(Point {
-        codec,
-        analysis: if kernel { "kernel" } else { "user" },
-        streams,
-        rules,
-        packets: u64::from(packets),
-        delivered: total.delivered - before.delivered,
-        lost: total.lost,
-        program_ns: ns / each,
-        worker_ns: ran as f64 / each,
-    })
+    // Nanoseconds of the program and of the worker per packet.
+    let [program, worker] = [ns, ran as f64].map(|ns| ns / f64::from(packets));
+    table.row(&[
+        &codec,
+        &if kernel { "kernel" } else { "user" },
+        &streams,
+        &rules,
+        &format!("{:.3}", 100.0 * (total.delivered - before.delivered) as f64 / f64::from(packets)),
+        &format!("{program:.0}"),
+        &format!("{worker:.0}"),
+        &format!("{:.0}", 1e9 / (program + worker) / PER_CALL),
+        &total.lost,
+    ]);
+    Ok(())
 }

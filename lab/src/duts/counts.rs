@@ -4,12 +4,11 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, bail, ensure};
 use regex::Regex;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use wirelane_probe::placed::At;
 
 /// Packet counts that the sensor reports.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Counts {
     /// Packets that reached it, including lost ones, if it reports this.
     pub seen: Option<u64>,
@@ -39,25 +38,17 @@ impl Counts {
     }
 }
 
+/// `{ regex = "..." }` or `{ json = ["/pointer"] }`.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub(super) struct Raw {
-    seen: Option<At<RawExtractor>>,
-    captured: Option<At<RawExtractor>>,
-    analysed: Option<At<RawExtractor>>,
-    lost: Option<At<RawExtractor>>,
-    aside: Option<At<RawExtractor>>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub(super) struct RawExtractor {
+#[serde(deny_unknown_fields)]
+struct Raw {
     regex: Option<String>,
     json: Option<Vec<String>>,
 }
 
 /// Source of a counter.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize)]
+#[serde(try_from = "Raw")]
 pub(super) enum Extractor {
     /// The number in the first group of the last match.
     Regex(Regex),
@@ -67,7 +58,8 @@ pub(super) enum Extractor {
 }
 
 /// Sources of all counters.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Extractors {
     seen: Option<Extractor>,
     captured: Option<Extractor>,
@@ -76,50 +68,24 @@ pub(super) struct Extractors {
     aside: Option<Extractor>,
 }
 
-/// Parses the sources of counters; mistakes are added to `found`.
-pub(super) fn extractors(raw: &At<Raw>, found: &mut Vec<(usize, String)>) -> Extractors {
-    let start = raw.start;
-    let raw = &raw.value;
-    if raw.captured.is_none() && (raw.seen.is_none() || raw.lost.is_none()) {
-        found.push((start, "give 'captured', or 'seen' and 'lost', of which it is the difference".into()));
-    }
-    let mut one = |raw: &Option<At<RawExtractor>>| {
-        let at = raw.as_ref()?;
-        match extractor(&at.value) {
-            Ok(way) => Some(way),
-            Err(reason) => {
-                found.push((at.start, reason));
-                None
-            }
-        }
-    };
-    Extractors {
-        seen: one(&raw.seen),
-        captured: one(&raw.captured),
-        analysed: one(&raw.analysed),
-        lost: one(&raw.lost),
-        aside: one(&raw.aside),
-    }
-}
+impl TryFrom<Raw> for Extractor {
+    type Error = String;
 
-pub(super) fn extractor(raw: &RawExtractor) -> Result<Extractor, String> {
-    match (&raw.regex, &raw.json) {
-        (Some(regex), None) => {
-            let regex = Regex::new(regex).map_err(|error| error.to_string())?;
-            let groups = regex.captures_len() - 1;
-            if groups == 1 {
-                Ok(Extractor::Regex(regex))
-            } else {
-                Err(format!("the number is one group in brackets, and there are {groups}"))
+    fn try_from(raw: Raw) -> Result<Extractor, String> {
+        let is_pointer = |one: &String| one.trim_start_matches('-').starts_with('/');
+        match (raw.regex, raw.json) {
+            (Some(regex), None) => {
+                let regex = Regex::new(&regex).map_err(|error| error.to_string())?;
+                match regex.captures_len() - 1 {
+                    1 => Ok(Extractor::Regex(regex)),
+                    groups => Err(format!("the number is one group in brackets, and there are {groups}")),
+                }
             }
+            (None, Some(pointers)) if !pointers.is_empty() && pointers.iter().all(is_pointer) => {
+                Ok(Extractor::Json(pointers))
+            }
+            _ => Err("give { regex = \"...\" } or { json = [\"/pointer\"] }".into()),
         }
-        (None, Some(pointers))
-            if !pointers.is_empty()
-                && pointers.iter().all(|one| one.trim_start_matches('-').starts_with('/')) =>
-        {
-            Ok(Extractor::Json(pointers.clone()))
-        }
-        _ => Err("give { regex = \"...\" } or { json = [\"/pointer\"] }".into()),
     }
 }
 
@@ -160,6 +126,11 @@ impl Extractor {
 }
 
 impl Extractors {
+    /// Whether they tell how many packets were captured.
+    pub(super) fn are_complete(&self) -> bool {
+        self.captured.is_some() || self.seen.is_some() && self.lost.is_some()
+    }
+
     pub(super) fn read(&self, said: &str) -> Result<Counts> {
         let json = last_json(said);
         let one = |name: &str, way: &Option<Extractor>| {

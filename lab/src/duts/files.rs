@@ -69,9 +69,6 @@ pub(super) fn files(
 }
 
 /// Writes the files into a folder.
-///
-/// # Errors
-/// A file cannot be written.
 pub(super) fn write(files: &BTreeMap<String, File>, folder: &Path) -> Result<()> {
     for (name, file) in files {
         let path = folder.join(name);

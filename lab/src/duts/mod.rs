@@ -50,19 +50,20 @@ mod parse;
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use regex::Regex;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use wirelane_probe::Mistakes;
 use wirelane_probe::placed::{mistakes, read};
 
 pub use counts::Counts;
 use counts::{Extractor, Extractors, last_json};
 pub use files::File;
-use parse::Raw;
+use parse::{Raw, RawReady};
 
 /// Shipped adapters, by name: the files of `duts/`.
 const SHIPPED: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/duts.rs"));
@@ -70,36 +71,46 @@ const SHIPPED: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/duts.rs"));
 /// Analysis loads in the kernel: number of loops, and the steering program with this load.
 const LOADS: &[(u32, &[u8])] = include!(concat!(env!("OUT_DIR"), "/loads.rs"));
 
-/// Placeholders of a command line.
-const PLACEHOLDERS: [&str; 21] = [
-    "core",
-    "device",
-    "devices",
-    "cores",
-    "queue-cores",
-    "queues",
-    "worker-cores",
-    "workers",
-    "engine",
-    "entries",
-    "index",
-    "interval",
-    "loops",
-    "duration",
-    "buffer",
-    "buffer-kib",
-    "buffer-bytes",
-    "folder",
-    "testbed",
-    "wirelane",
-    "load-program",
+/// Placeholders of a command line, with their values.
+const PLACEHOLDERS: [(&str, Value); 21] = [
+    ("core", |fill| fill.order.cores[fill.index % fill.order.cores.len()].to_string()),
+    ("device", |fill| fill.device.to_owned()),
+    // If there are several, `device` contains all of them.
+    ("devices", |fill| fill.device.to_owned()),
+    ("cores", |fill| in_turn(fill, fill.order.cores.len())),
+    ("queue-cores", |fill| in_turn(fill, fill.order.queues as usize)),
+    ("queues", |fill| fill.order.queues.to_string()),
+    ("worker-cores", |fill| in_turn(fill, fill.order.workers)),
+    ("workers", |fill| fill.order.workers.to_string()),
+    ("engine", |fill| fill.order.engine.clone()),
+    ("entries", |fill| fill.order.entries.to_string()),
+    ("index", |fill| fill.index.to_string()),
+    ("interval", |fill| if fill.order.reports { REPORT_S } else { NEVER_S }.to_string()),
+    ("loops", |fill| fill.order.loops.to_string()),
+    ("duration", |fill| fill.order.duration_s.to_string()),
+    ("buffer", |fill| fill.order.buffer.to_string()),
+    ("buffer-kib", |fill| (u64::from(fill.order.buffer) << 10).to_string()),
+    ("buffer-bytes", |fill| (u64::from(fill.order.buffer) << 20).to_string()),
+    ("folder", |fill| fill.folder.display().to_string()),
+    ("testbed", |_| std::env::current_exe().unwrap_or_default().display().to_string()),
+    ("wirelane", |fill| fill.wirelane.display().to_string()),
+    ("load-program", |fill| fill.folder.join(LOAD).display().to_string()),
 ];
+type Value = fn(&Fill<'_>) -> String;
+/// File name of a steering program in the folder of a trial.
+const LOAD: &str = "load.bpf.o";
+
+/// Seconds between reports of a sensor that reports while it runs, and of one that does not.
+const REPORT_S: f64 = 0.1;
+const NEVER_S: f64 = 3600.0;
 const SIGNALS: [&str; 5] = ["INT", "TERM", "HUP", "USR1", "QUIT"];
 
 /// Condition for the readiness of a sensor.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(try_from = "RawReady")]
 pub enum Ready {
     /// It has a packet socket, and is idle.
+    #[default]
     PacketSocket,
     /// A line of its output matches.
     Says(Regex),
@@ -118,10 +129,11 @@ pub enum Processes {
 }
 
 /// Selection of the first packets of each group, with its counter.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Wanted {
     first: u64,
-    of: u64,
+    of: NonZeroU64,
     count: Extractor,
 }
 
@@ -133,7 +145,7 @@ impl Wanted {
 }
 
 /// A sensor, as defined by its adapter.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Adapter {
     /// Name in suites and results.
     pub name: String,
@@ -178,31 +190,45 @@ pub struct Adapter {
     counts: Extractors,
 }
 
-/// Values for the placeholders of a command line.
-#[derive(Clone, Debug)]
-pub struct Fill<'a> {
-    /// Device to capture on, or several separated by commas.
-    pub device: &'a str,
-    /// Cores.
-    pub cores: &'a [usize],
+/// Order to start a sensor.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DutOrder {
+    /// Name of the adapter.
+    pub sensor: String,
+    /// Cores of the sensor.
+    pub cores: Vec<usize>,
     /// RX queues.
     pub queues: u32,
     /// Workers.
     pub workers: usize,
     /// Engine.
-    pub engine: &'a str,
+    pub engine: String,
     /// Loops per packet.
     pub loops: u32,
     /// Rules, or entries of a set.
     pub entries: u32,
-    /// Index of this process among those of the sensor.
-    pub index: usize,
-    /// Interval between reports in JSON, in seconds.
-    pub interval: f64,
     /// Duration of traffic in seconds.
-    pub duration: f64,
+    pub duration_s: f64,
     /// Buffer in MiB.
     pub buffer: u32,
+    /// Whether packets have a rate: a topology then chooses the priority of NAPI threads.
+    #[serde(skip)]
+    pub paced: bool,
+    /// Whether it reports while it runs.
+    #[serde(skip)]
+    pub reports: bool,
+}
+
+/// Values for the placeholders of a command line.
+#[derive(Clone, Debug)]
+pub struct Fill<'a> {
+    /// Device to capture on, or several separated by commas.
+    pub device: &'a str,
+    /// Conditions of the trial.
+    pub order: &'a DutOrder,
+    /// Index of this process among those of the sensor.
+    pub index: usize,
     /// Folder of this trial, as the sensor sees it.
     pub folder: &'a Path,
     /// The same folder, as this process sees it.
@@ -248,11 +274,11 @@ impl Adapter {
         by_process || words.any(is_asked)
     }
 
-    /// Checks that it supports these loads and workers.
+    /// Checks that it supports these loads.
     ///
     /// # Errors
     /// The first load that is not available.
-    pub fn serves(&self, loops: &[u32], _workers: &[usize]) -> Result<()> {
+    pub fn serves(&self, loops: &[u32]) -> Result<()> {
         let there = |loops: &&u32| LOADS.iter().any(|(there, _)| there == *loops);
         if self.asks_for(&["load-program"])
             && let Some(missing) = loops.iter().find(|loops| !there(loops))
@@ -350,46 +376,24 @@ fn placeholders(word: &str) -> Vec<&str> {
     word.split('{').skip(1).filter_map(|rest| rest.split_once('}')).map(|(name, _)| name).collect()
 }
 
+/// The first of these cores, repeated if there are too few.
+fn in_turn(fill: &Fill<'_>, count: usize) -> String {
+    let cores = fill.order.cores.iter().cycle().take(count);
+    cores.map(ToString::to_string).collect::<Vec<_>>().join(",")
+}
+
+/// Words with the values of their placeholders. Writes the steering program that they name.
 fn filled(words: &[String], fill: &Fill<'_>) -> Result<Vec<String>> {
-    let cores = fill.cores.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
-    let in_turn = |count: usize| {
-        fill.cores.iter().cycle().take(count).map(ToString::to_string).collect::<Vec<_>>().join(",")
-    };
-    let mut load = String::new();
     if words.iter().any(|word| word.contains("{load-program}")) {
-        let (_, object) = LOADS.iter().find(|(loops, _)| *loops == fill.loops).context("no such load")?;
-        let path = fill.outside.join("load.bpf.o");
+        let (_, object) =
+            LOADS.iter().find(|(loops, _)| *loops == fill.order.loops).context("no such load")?;
+        let path = fill.outside.join(LOAD);
         fs::write(&path, object).with_context(|| path.display().to_string())?;
-        load = fill.folder.join("load.bpf.o").display().to_string();
     }
-    let values = [
-        ("device", fill.device.to_owned()),
-        // If there are several, `device` contains all of them.
-        ("devices", fill.device.to_owned()),
-        ("cores", cores),
-        ("queue-cores", in_turn(fill.queues as usize)),
-        ("queues", fill.queues.to_string()),
-        ("worker-cores", in_turn(fill.workers)),
-        ("workers", fill.workers.to_string()),
-        ("engine", fill.engine.to_owned()),
-        ("loops", fill.loops.to_string()),
-        ("entries", fill.entries.to_string()),
-        ("index", fill.index.to_string()),
-        ("core", fill.cores[fill.index % fill.cores.len()].to_string()),
-        ("interval", fill.interval.to_string()),
-        ("duration", fill.duration.to_string()),
-        ("buffer", fill.buffer.to_string()),
-        ("buffer-kib", (u64::from(fill.buffer) << 10).to_string()),
-        ("buffer-bytes", (u64::from(fill.buffer) << 20).to_string()),
-        ("folder", fill.folder.display().to_string()),
-        ("testbed", std::env::current_exe().unwrap_or_default().display().to_string()),
-        ("wirelane", fill.wirelane.display().to_string()),
-        ("load-program", load),
-    ];
     let fill_in = |word: &String| {
         let replace =
-            |word: String, (name, value): &(&str, String)| word.replace(&format!("{{{name}}}"), value);
-        values.iter().fold(word.clone(), replace)
+            |word: String, (name, value): &(&str, Value)| word.replace(&format!("{{{name}}}"), &value(fill));
+        PLACEHOLDERS.iter().fold(word.clone(), replace)
     };
     Ok(words.iter().map(fill_in).collect())
 }

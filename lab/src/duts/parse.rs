@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use regex::Regex;
-use serde::Deserialize;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 use wirelane_probe::placed::At;
 
-use super::counts::{self, Extractors, extractor, extractors};
+use super::counts::Extractors;
 use super::files;
 use super::{Adapter, PLACEHOLDERS, Processes, Ready, SIGNALS, Wanted, placeholders};
 
@@ -21,8 +22,9 @@ pub(super) struct Raw {
     command: Option<At<Vec<At<String>>>>,
     #[serde(default)]
     more: Vec<At<String>>,
-    ready: Option<At<RawReady>>,
-    quiet: Option<At<String>>,
+    ready: Option<Ready>,
+    #[serde(default, deserialize_with = "quiet")]
+    quiet: Option<Duration>,
     stop: Option<At<String>>,
     ask: Option<Vec<At<String>>>,
     exact: Option<bool>,
@@ -33,23 +35,15 @@ pub(super) struct Raw {
     flush: Option<String>,
     also_lost: Option<String>,
     figures: Option<At<BTreeMap<String, String>>>,
-    wanted: Option<At<RawWanted>>,
+    wanted: Option<Wanted>,
     files: Option<At<BTreeMap<String, files::Raw>>>,
-    counts: Option<At<counts::Raw>>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct RawWanted {
-    first: u64,
-    of: u64,
-    count: counts::RawExtractor,
+    counts: Option<At<Extractors>>,
 }
 
 /// `"packet-socket"`, or a table.
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum RawReady {
+pub(super) enum RawReady {
     Word(String),
     Table(BTreeMap<String, String>),
 }
@@ -75,7 +69,7 @@ impl Adapter {
             for (key, _) in lacks.iter().filter(|(_, lacks)| *lacks && raw.like.is_none()) {
                 found.push((0, format!("missing field `{key}`")));
             }
-            Adapter::empty()
+            Adapter { stop: "TERM".to_owned(), ..Adapter::default() }
         });
         if let Some(command) = raw.command.as_ref().filter(|command| command.value.is_empty()) {
             found.push((command.start, "the command has no words".into()));
@@ -83,20 +77,11 @@ impl Adapter {
         let command = raw.command.as_ref().map_or(&[][..], |command| &command.value[..]);
         let others = [&raw.ask, &raw.prepare].into_iter().flatten().flatten();
         for word in command.iter().chain(&raw.more).chain(others) {
-            for asked in placeholders(&word.value).into_iter().filter(|asked| !PLACEHOLDERS.contains(asked)) {
-                let known = PLACEHOLDERS.join(", ");
-                found.push((word.start, format!("there is no {{{asked}}}; there are {known}")));
+            let known = PLACEHOLDERS.map(|(name, _)| name);
+            for asked in placeholders(&word.value).into_iter().filter(|asked| !known.contains(asked)) {
+                found.push((word.start, format!("there is no {{{asked}}}; there are {}", known.join(", "))));
             }
         }
-        let ready = raw.ready.and_then(|at| ready(&at.value).map_err(|why| found.push((at.start, why))).ok());
-        let quiet = raw.quiet.and_then(|at| {
-            let quiet =
-                humantime::parse_duration(&at.value).ok().filter(|quiet| *quiet <= Duration::from_secs(60));
-            if quiet.is_none() {
-                found.push((at.start, "give a length of time up to \"60s\", as in \"300ms\"".into()));
-            }
-            quiet
-        });
         if let Some(stop) = raw.stop.as_ref().filter(|stop| !SIGNALS.contains(&stop.value.as_str())) {
             found.push((stop.start, format!("give one of the signals {}", SIGNALS.join(", "))));
         }
@@ -107,18 +92,13 @@ impl Adapter {
             }
             at.value
         });
-        let wanted = raw.wanted.and_then(|at| match extractor(&at.value.count) {
-            Ok(count) if at.value.of > 0 => Some(Wanted { first: at.value.first, of: at.value.of, count }),
-            Ok(_) => {
-                found.push((at.start, "'of' is 1 or more".into()));
-                None
+        let counts = raw.counts.map(|counts| {
+            if !counts.value.are_complete() {
+                let reason = "give 'captured', or 'seen' and 'lost', of which it is the difference";
+                found.push((counts.start, reason.into()));
             }
-            Err(reason) => {
-                found.push((at.start, reason));
-                None
-            }
+            counts.value
         });
-        let counts = raw.counts.map(|counts| extractors(&counts, found));
         let files = raw.files.map(|raw| files::files(raw, found));
         let words =
             |list: Vec<At<String>>| -> Vec<String> { list.into_iter().map(|word| word.value).collect() };
@@ -130,8 +110,8 @@ impl Adapter {
             program: raw.program.map_or(base.program, |program| program.value),
             package: raw.package.or(base.package),
             command,
-            ready: ready.unwrap_or(base.ready),
-            quiet: quiet.unwrap_or(base.quiet),
+            ready: raw.ready.unwrap_or(base.ready),
+            quiet: raw.quiet.unwrap_or(base.quiet),
             stop: raw.stop.map_or(base.stop, |stop| stop.value),
             ask: raw.ask.map_or(base.ask, words),
             exact: raw.exact.unwrap_or(base.exact),
@@ -142,50 +122,40 @@ impl Adapter {
             flush: raw.flush.unwrap_or(base.flush),
             also_lost: raw.also_lost.unwrap_or(base.also_lost),
             figures: figures.unwrap_or(base.figures),
-            wanted: wanted.or(base.wanted),
+            wanted: raw.wanted.or(base.wanted),
             files: files.unwrap_or(base.files),
             text: text.to_owned(),
             counts: counts.unwrap_or(base.counts),
         }
     }
-
-    /// An adapter without any settings.
-    fn empty() -> Adapter {
-        Adapter {
-            name: String::new(),
-            title: String::new(),
-            program: String::new(),
-            package: None,
-            command: Vec::new(),
-            ready: Ready::PacketSocket,
-            quiet: Duration::ZERO,
-            stop: "TERM".to_owned(),
-            ask: Vec::new(),
-            exact: false,
-            copies: false,
-            processes: None,
-            stands_for: 1,
-            prepare: Vec::new(),
-            flush: String::new(),
-            also_lost: String::new(),
-            figures: BTreeMap::new(),
-            wanted: None,
-            files: BTreeMap::new(),
-            text: String::new(),
-            counts: Extractors::default(),
-        }
-    }
 }
 
-fn ready(raw: &RawReady) -> Result<Ready, String> {
-    let wanted = "give \"packet-socket\", { regex = \"...\" } or { json = \"/pointer\" }";
-    match raw {
-        RawReady::Word(word) if word == "packet-socket" => Ok(Ready::PacketSocket),
-        RawReady::Table(table) => match (table.len(), table.get("regex"), table.get("json")) {
-            (1, Some(regex), None) => Regex::new(regex).map(Ready::Says).map_err(|error| error.to_string()),
-            (1, None, Some(pointer)) if pointer.starts_with('/') => Ok(Ready::Json(pointer.clone())),
-            _ => Err(wanted.to_owned()),
-        },
-        RawReady::Word(_) => Err(wanted.to_owned()),
+fn quiet<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
+    let time = humantime::parse_duration(&String::deserialize(from)?).ok();
+    let time = time.filter(|time| *time <= Duration::from_secs(60));
+    time.map(Some).ok_or_else(|| D::Error::custom("give a length of time up to \"60s\", as in \"300ms\""))
+}
+
+impl TryFrom<RawReady> for Ready {
+    type Error = String;
+
+    fn try_from(raw: RawReady) -> Result<Ready, String> {
+        if let RawReady::Word(word) = &raw
+            && word == "packet-socket"
+        {
+            return Ok(Ready::PacketSocket);
+        }
+        if let RawReady::Table(table) = &raw {
+            match (table.len(), table.get("regex"), table.get("json")) {
+                (1, Some(regex), None) => {
+                    return Regex::new(regex).map(Ready::Says).map_err(|error| error.to_string());
+                }
+                (1, None, Some(pointer)) if pointer.starts_with('/') => {
+                    return Ok(Ready::Json(pointer.clone()));
+                }
+                _ => {}
+            }
+        }
+        Err("give \"packet-socket\", { regex = \"...\" } or { json = \"/pointer\" }".into())
     }
 }

@@ -51,41 +51,41 @@ fn what_is_not_understood_is_quoted() {
     assert!(sensors.get("wirelane-count").unwrap().counts("").is_err());
 }
 
-fn fill<'a>() -> Fill<'a> {
-    Fill {
-        device: "rx0",
-        cores: &[1, 2],
+fn order() -> DutOrder {
+    DutOrder {
+        cores: vec![1, 2],
         queues: 4,
         workers: 3,
-        engine: "ring",
+        engine: "ring".into(),
         loops: 1000,
         entries: 40,
-        index: 1,
-        interval: 3600.0,
-        duration: 0.5,
+        duration_s: 0.5,
         buffer: 8,
-        folder: Path::new("/f"),
-        outside: Path::new("/f"),
-        wirelane: Path::new("/w"),
+        ..DutOrder::default()
     }
+}
+
+fn fill(order: &DutOrder) -> Fill<'_> {
+    let (folder, wirelane) = (Path::new("/f"), Path::new("/w"));
+    Fill { device: "rx0", order, index: 1, folder, outside: folder, wirelane }
 }
 
 #[test]
 fn command_lines_are_filled_in() {
     let sensors = Duts::shipped();
-    let words = |name: &str| sensors.get(name).unwrap().words(&fill()).unwrap().join(" ");
+    let words = |name: &str| sensors.get(name).unwrap().words(&fill(&order())).unwrap().join(" ");
     assert_eq!(words("tcpdump"), "tcpdump -n -i rx0 -B 8192 -w /dev/null");
     assert_eq!(
         words("wirelane-count"),
         "/w count -i rx0 --direction rx --json --interval 3600 --cores 1,2 --ring-size 8 --engine ring --workers 3 --load 1000"
     );
     assert_eq!(
-        sensors.get("softflowd").unwrap().asking(&fill()).unwrap().join(" "),
+        sensors.get("softflowd").unwrap().asking(&fill(&order())).unwrap().join(" "),
         "softflowctl -c /f/ctl statistics"
     );
     let no_files = |adapter: &&Adapter| adapter.files.is_empty() && !adapter.asks_for(&["load-program"]);
     for adapter in sensors.all().filter(no_files) {
-        assert!(!adapter.words(&fill()).unwrap().join(" ").contains('{'), "{}", adapter.name);
+        assert!(!adapter.words(&fill(&order())).unwrap().join(" ").contains('{'), "{}", adapter.name);
     }
 }
 
@@ -93,12 +93,13 @@ fn command_lines_are_filled_in() {
 fn loads_of_the_kernel_are_those_that_there_are() {
     let sensors = Duts::shipped();
     let kernel = sensors.get("wirelane-kernel-loops").unwrap();
-    assert!(kernel.serves(&[0, 1000, 25_000], &[1]).is_ok());
-    let error = kernel.serves(&[1000, 1234], &[1]).unwrap_err().to_string();
+    assert!(kernel.serves(&[0, 1000, 25_000]).is_ok());
+    let error = kernel.serves(&[1000, 1234]).unwrap_err().to_string();
     assert!(error.contains("1234") && error.contains("25000"), "{error}");
-    assert!(sensors.get("wirelane-count").unwrap().serves(&[1234], &[1]).is_ok());
-    let folder = tempfile::tempdir().unwrap();
-    let words = kernel.words(&Fill { folder: folder.path(), outside: folder.path(), ..fill() }).unwrap();
+    assert!(sensors.get("wirelane-count").unwrap().serves(&[1234]).is_ok());
+    let (folder, order) = (tempfile::tempdir().unwrap(), order());
+    let words =
+        kernel.words(&Fill { folder: folder.path(), outside: folder.path(), ..fill(&order) }).unwrap();
     let object = fs::read(words.last().unwrap()).unwrap();
     assert_eq!(&object[..4], b"\x7fELF");
 }
@@ -108,10 +109,10 @@ const MINE: &str = "program = \"true\"\ncommand = [\"true\", \"{device}\"]\nread
 
 #[test]
 fn files_are_brought_along() {
-    let folder = tempfile::tempdir().unwrap();
+    let (folder, order) = (tempfile::tempdir().unwrap(), order());
     let sensors = Duts::shipped();
     let set = sensors.get("wirelane-rules-set").unwrap();
-    let fill = Fill { outside: folder.path(), ..fill() };
+    let fill = Fill { outside: folder.path(), ..fill(&order) };
     assert_eq!(set.words(&fill).unwrap().last().unwrap(), "/f/rules.toml");
     let read = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
     assert!(read("rules.toml").starts_with("default = \"drop\"\n"));

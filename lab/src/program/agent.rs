@@ -1,14 +1,14 @@
 //! The agent, and the identity of this machine for agents.
 
+use crate::Suite;
+use crate::remote::{Agent, Agents, Files, Manager, Options, run_front};
+use crate::run::On;
 use anyhow::Result;
 use wirelane::escape::printable;
-use wirelane_lab::Suite;
-use wirelane_lab::remote::{Agent, Agents, Files, Manager, Options, run_front};
-use wirelane_lab::run::On;
 
 use super::manage::adapters;
+use super::out;
 use super::{AgentArgs, FrontArgs, Identity, wirelane_program};
-use crate::out;
 
 /// `wirelane testbed agent`.
 pub fn run(args: &AgentArgs) -> Result<()> {
@@ -35,9 +35,6 @@ fn log(text: &str) {
 }
 
 /// Location of a run: this machine, or the agents of the suite, to which it connects.
-///
-/// # Errors
-/// The first missing file or agent, and the reason.
 pub fn place(suite: &Suite, identity: &Identity) -> Result<On> {
     if suite.agent_devices.is_none() {
         anyhow::ensure!(

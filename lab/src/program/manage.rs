@@ -4,24 +4,24 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::collection::{Collection, Form};
+use crate::duts::Duts;
+use crate::machine::Machine;
+use crate::page::{self, Report};
+use crate::results::{self, Results};
+use crate::run::{On, Progress as _};
+#[cfg(feature = "bench")]
+use crate::suite::Named as _;
+use crate::suite::{Resources, Suite};
+use crate::{run as runner, schedule};
 use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 use wirelane::escape::printable;
-use wirelane_lab::collection::{Collection, Form};
-use wirelane_lab::duts::Duts;
-use wirelane_lab::machine::Machine;
-use wirelane_lab::page::{self, Report};
-use wirelane_lab::results::{self, Results};
-use wirelane_lab::run::{On, Progress as _};
-use wirelane_lab::suite::{Resources, Suite};
-use wirelane_lab::{run as runner, schedule};
 
-#[cfg(feature = "bench")]
-use super::MeasureArgs;
 use super::agent::place;
+use super::out;
 use super::progress::{Shown, time};
 use super::{CollectionArgs, ReportArgs, RunArgs, SensorsArgs, wirelane_program};
-use crate::out;
 
 /// File in the folder of a collection: the parameters of its run.
 const INDEX: &str = "collection.json";
@@ -205,7 +205,7 @@ fn write(suite: &Suite, sensors: &Duts, results: &Results) -> Result<()> {
     let report = Report::of(suite, sensors, results)?;
     let page = report.write(suite, sensors, results.folder())?;
     #[cfg(feature = "store")]
-    crate::parquet::write_trials(results)?;
+    super::parquet::write_trials(results)?;
     out::print(format!("{}\n{}\n", report.table, page.display()))
 }
 
@@ -261,7 +261,7 @@ pub fn collection(collection: Collection, args: &CollectionArgs) -> Result<()> {
             "{} is not empty: name another folder with --out, or go on with it by --resume",
             folder.display()
         );
-        results::write(&folder.join(INDEX), &(serde_json::to_string_pretty(&index)? + "\n"))?;
+        results::write_json(&folder.join(INDEX), &index)?;
     }
     for (name, text, suite) in suites {
         let place = folder.join(name);
@@ -320,23 +320,16 @@ fn page_of_collection(folder: &Path, index: &Index, sensors: &Duts) -> Result<()
 
 /// `wirelane-testbed measure`: measures single parts.
 #[cfg(feature = "bench")]
-pub fn measure_parts(args: &MeasureArgs) -> Result<()> {
-    use wirelane_lab::bench::{Options, Part, measure};
+pub fn measure_parts(args: &crate::bench::Args) -> Result<()> {
+    use crate::bench::{Part, measure};
 
-    let options = Options {
-        core: args.core,
-        quick: args.quick,
-        captures: args.captures.clone(),
-        flows: args.flows,
-        store: args.store_folder.clone(),
-        wirelane: wirelane_program()?,
-    };
+    let wirelane = wirelane_program()?;
     let parts = if args.parts.is_empty() { Part::all() } else { &args.parts };
     fs::create_dir_all(&args.out).with_context(|| args.out.display().to_string())?;
     let machine = Machine::describe();
-    results::write(&args.out.join(results::MACHINE), &(serde_json::to_string_pretty(&machine)? + "\n"))?;
+    results::write_json(&args.out.join(results::MACHINE), &machine)?;
     for part in parts {
-        let Some(tables) = measure(*part, &options)? else {
+        let Some(tables) = measure(*part, args, &wirelane)? else {
             out::note(&format!(
                 "left out: {} (it searches payloads of real captures: --captures FOLDER)",
                 part.name()

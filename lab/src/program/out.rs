@@ -5,9 +5,6 @@ use std::io::{self, Write};
 use anyhow::{Context, Result};
 
 /// Writes to standard output, and flushes it. A closed pipe (`| head -1`) is not an error.
-///
-/// # Errors
-/// The error of the kernel.
 pub fn print(text: impl AsRef<[u8]>) -> Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_ref()).and_then(|()| out.flush()) {

@@ -3,12 +3,12 @@
 use std::io::IsTerminal;
 use std::time::Duration;
 
+use crate::run::Progress;
+use crate::trial::Measured;
 use indicatif::{ProgressBar, ProgressStyle};
 use wirelane::escape::printable;
-use wirelane_lab::run::Progress;
-use wirelane_lab::trial::Measured;
 
-use crate::out;
+use super::out;
 
 /// Display of the progress.
 pub struct Shown {

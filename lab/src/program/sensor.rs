@@ -9,7 +9,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use super::SensorArgs;
-use crate::out;
+use super::out;
 
 /// Maximum delay of packets in libpcap, in milliseconds.
 const TIMEOUT: i32 = 100;
@@ -17,9 +17,6 @@ const TIMEOUT: i32 = 100;
 const SNAP: i32 = 262_144;
 
 /// Captures until SIGINT, SIGTERM or SIGHUP, and prints its counters.
-///
-/// # Errors
-/// libpcap cannot open the device, or fails.
 pub fn run(args: &SensorArgs) -> Result<()> {
     let buffer = i32::try_from(args.buffer << 20).unwrap_or(i32::MAX);
     let capture = pcap::Capture::from_device(args.interface.as_str()).context("libpcap")?;

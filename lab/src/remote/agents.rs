@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 
 use super::link::{Link, Refusal};
 use super::message::{Answer, Hello, Offer, Order, PROTOCOL, Role, VERSION, Welcome};
@@ -80,7 +80,7 @@ impl Agents {
     }
 
     pub(crate) fn start(&mut self, order: &DutOrder) -> Result<(), Failure> {
-        self.mend().map_err(Failure::Testbed)?;
+        self.mend()?;
         self.ask(Order::Start(order.clone())).and_then(done)
     }
 
@@ -128,11 +128,11 @@ impl Agents {
         let named = end.name();
         let told = match &end.link {
             Some(link) => link.ask(order),
-            None => Err(Refusal::Gone(anyhow::anyhow!("the connection is closed"))),
+            None => Err(Refusal::Gone(anyhow!("the connection is closed"))),
         };
         told.map_err(|failure| match failure {
-            Refusal::Fault(reason) => Failure::Trial(anyhow::anyhow!(reason)),
-            Refusal::Failed(reason) => Failure::Testbed(anyhow::anyhow!("{named}: {reason}")),
+            Refusal::Fault(reason) => Failure::Trial(anyhow!(reason)),
+            Refusal::Failed(reason) => Failure::Testbed(anyhow!("{named}: {reason}")),
             Refusal::Gone(error) => {
                 // The other agents end their current work.
                 self.all().for_each(|end| end.link = None);
@@ -206,7 +206,7 @@ fn done(answer: Answer) -> Result<(), Failure> {
 }
 
 fn other_answer() -> Failure {
-    Failure::Testbed(anyhow::anyhow!("an agent answers something else than it was asked"))
+    anyhow!("an agent answers something else than it was asked").into()
 }
 
 #[cfg(test)]

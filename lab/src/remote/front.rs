@@ -93,9 +93,6 @@ pub struct Session {
 
 impl Session {
     /// Sends a message.
-    ///
-    /// # Errors
-    /// The front has ended, or the message is too long.
     pub fn say<T: Serialize>(&mut self, message: &T) -> Result<()> {
         let text = serde_json::to_vec(message)?;
         ensure!(text.len() <= LONGEST, "a message of {} bytes is too long", text.len());
@@ -103,9 +100,6 @@ impl Session {
     }
 
     /// The next frame, if one arrives within this time.
-    ///
-    /// # Errors
-    /// The connection is closed.
     pub fn poll(&mut self, most: Duration) -> Result<Option<Vec<u8>>> {
         match self.frames.recv_timeout(most) {
             Ok(frame) => Ok(Some(frame)),
@@ -115,9 +109,6 @@ impl Session {
     }
 
     /// The next frame.
-    ///
-    /// # Errors
-    /// As [`Session::poll`], or no frame arrives in time.
     pub fn receive(&mut self, most: Duration) -> Result<Vec<u8>> {
         self.poll(most)?.with_context(|| format!("it says nothing for {most:?}"))
     }
@@ -139,9 +130,6 @@ pub struct Front {
 
 impl Front {
     /// Starts the front with these arguments, followed by the three files.
-    ///
-    /// # Errors
-    /// The process cannot be started.
     pub fn start(listener: &TcpListener, program: &[&str], files: &Files) -> Result<Front> {
         let (stream, its) = UnixStream::pair().context("a socket to the front")?;
         let listener = listener.as_fd().try_clone_to_owned().context("the listening socket")?;
@@ -157,9 +145,6 @@ impl Front {
     }
 
     /// Calls `meet` for each peer with a valid certificate, each in a thread of its own, until the front ends.
-    ///
-    /// # Errors
-    /// The front has ended.
     pub fn serve(&mut self, log: fn(&str), meet: impl Fn(SocketAddr, Session) + Sync) -> Result<()> {
         let front = Arc::new(Mutex::new(self.stream.try_clone()?));
         let mut sessions: HashMap<u32, SyncSender<Vec<u8>>> = HashMap::new();

@@ -34,9 +34,6 @@ pub struct Link {
 
 impl Link {
     /// Connects and sends the request.
-    ///
-    /// # Errors
-    /// There is no agent at the address, or it refuses this manager.
     pub fn connect(manager: &Manager, agent_device: &AgentDevice, hello: &Hello) -> Result<(Link, Welcome)> {
         let mut wire = manager.connect(&agent_device.host, reach(agent_device)?)?;
         let said = wire.say(&ToAgent::Hello(hello.clone()));
@@ -62,9 +59,6 @@ impl Link {
     }
 
     /// Gives an order and returns its result. Waits as long as the agent sends pings.
-    ///
-    /// # Errors
-    /// As [`Refusal`].
     pub fn ask(&self, order: Order) -> Result<Answer, Refusal> {
         let gone = || Refusal::Gone(anyhow::anyhow!("the connection is closed"));
         // The reason of a failure is among the answers.

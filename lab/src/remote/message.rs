@@ -195,17 +195,11 @@ pub fn plain(text: &str) -> String {
 }
 
 /// Parses a message.
-///
-/// # Errors
-/// The frame is not a valid message.
 pub fn read<T: for<'de> Deserialize<'de>>(frame: &[u8]) -> Result<T> {
     serde_json::from_slice(frame).context("what the other side says is not understood")
 }
 
 /// Parses the first message of a manager.
-///
-/// # Errors
-/// The other side is not a manager, or has another version.
 pub fn read_hello(frame: &[u8]) -> Result<Hello> {
     let value: Value = read(frame)?;
     let hello =
@@ -218,9 +212,6 @@ pub fn read_hello(frame: &[u8]) -> Result<Hello> {
 }
 
 /// Parses the first message of an agent.
-///
-/// # Errors
-/// The other side is not an agent, has another version, or refuses; with the reason.
 pub fn read_welcome(frame: &[u8]) -> Result<Welcome> {
     let value: Value = read(frame)?;
     if let Some(reason) = value.pointer("/refused/reason") {

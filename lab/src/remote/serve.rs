@@ -47,24 +47,14 @@ pub struct Agent {
 }
 
 /// State shared by the connections.
+#[derive(Debug)]
 struct Shared {
-    files: Files,
-    device: Option<String>,
+    options: Options,
+    /// Cores for managers.
     cores: Vec<usize>,
-    sensors: Duts,
-    wirelane: PathBuf,
     /// Current manager.
     manager: Mutex<Option<SocketAddr>>,
     log: fn(&str),
-}
-
-impl std::fmt::Debug for Shared {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shared")
-            .field("device", &self.device)
-            .field("cores", &self.cores)
-            .finish_non_exhaustive()
-    }
 }
 
 impl Agent {
@@ -82,20 +72,12 @@ impl Agent {
         if let Some(device) = &options.device {
             ensure!(is_there(device), "there is no device {device}");
         }
-        let cores = if options.cores.is_empty() { resources.cores } else { options.cores };
+        let cores = if options.cores.is_empty() { resources.cores } else { options.cores.clone() };
         // Faults in the files are reported before the agent listens.
         Listening::new(&options.files)?;
         let listener =
             TcpListener::bind(options.listen).with_context(|| format!("listening on {}", options.listen))?;
-        let shared = Shared {
-            files: options.files,
-            device: options.device,
-            cores,
-            sensors: options.sensors,
-            wirelane: options.wirelane,
-            manager: Mutex::new(None),
-            log,
-        };
+        let shared = Shared { options, cores, manager: Mutex::new(None), log };
         Ok(Agent { listener, shared })
     }
 
@@ -114,7 +96,7 @@ impl Agent {
     /// That process has ended, or cannot be started.
     pub fn serve(&self, front: &[&str]) -> Result<()> {
         let shared = &self.shared;
-        let mut front = Front::start(&self.listener, front, &shared.files)?;
+        let mut front = Front::start(&self.listener, front, &shared.options.files)?;
         front.serve(shared.log, |peer, session| shared.meet(peer, session))
     }
 }
@@ -152,7 +134,7 @@ impl Shared {
         let taken = self.take(peer)?;
         self.check_device(&hello)?;
         let offer = |name: &String| {
-            let adapter = self.sensors.get(name)?;
+            let adapter = self.options.sensors.get(name)?;
             Some((name.clone(), Offer { text: adapter.text.clone(), missing: adapter.missing() }))
         };
         let welcome = Welcome {
@@ -178,7 +160,7 @@ impl Shared {
     /// Checks that the device exists, may be used, and can carry the packets of the suite.
     fn check_device(&self, hello: &Hello) -> Result<()> {
         let device = &hello.device;
-        if let Some(ours) = &self.device {
+        if let Some(ours) = &self.options.device {
             ensure!(ours == device, "it is for device {ours}, and not for {device}");
         }
         ensure!(is_device(device) && is_there(device), "there is no device {device}");
@@ -214,7 +196,8 @@ impl Shared {
         thread::scope(|scope| {
             // Processes end with the thread that started them.
             let worker = scope.spawn(move || {
-                let mut worker = Worker::new(hello, &self.cores, &self.sensors, &self.wirelane);
+                let mut worker =
+                    Worker::new(hello, &self.cores, &self.options.sensors, &self.options.wirelane);
                 for order in taken {
                     if give.send(worker.carry_out(order)).is_err() {
                         break;

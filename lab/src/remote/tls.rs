@@ -81,9 +81,6 @@ impl Manager {
     }
 
     /// Connects to the agent of this name or address.
-    ///
-    /// # Errors
-    /// The certificate of the agent is not valid for it.
     pub fn connect(&self, host: &str, mut socket: TcpStream) -> Result<Wire> {
         let name = ServerName::try_from(host.to_owned())
             .with_context(|| format!("{host} is no name of a machine"))?;
@@ -105,9 +102,6 @@ pub struct Listening(Arc<ServerConfig>);
 
 impl Listening {
     /// Loads these files.
-    ///
-    /// # Errors
-    /// The first unusable file, and the reason.
     pub fn new(files: &Files) -> Result<Listening> {
         let provider = Arc::new(ring::default_provider());
         let verifier =
@@ -124,9 +118,6 @@ impl Listening {
     }
 
     /// Accepts a connection.
-    ///
-    /// # Errors
-    /// The peer has no certificate of the authority.
     pub fn accept(&self, mut socket: TcpStream) -> Result<Wire> {
         let mut tls = ServerConnection::new(Arc::clone(&self.0))?;
         let shaken = shake(&mut socket, |socket| {

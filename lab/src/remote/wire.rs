@@ -32,17 +32,11 @@ impl Wire {
     }
 
     /// Sends a message.
-    ///
-    /// # Errors
-    /// The other side is gone.
     pub fn say<T: Serialize>(&mut self, message: &T) -> Result<()> {
         self.send(&serde_json::to_vec(message)?)
     }
 
     /// Sends a frame.
-    ///
-    /// # Errors
-    /// The other side is gone.
     pub fn send(&mut self, text: &[u8]) -> Result<()> {
         ensure!(text.len() <= LONGEST, "a message of {} bytes is too long", text.len());
         let length = u32::try_from(text.len())?.to_be_bytes();
@@ -61,9 +55,6 @@ impl Wire {
     }
 
     /// Next frame, if it is complete within this time, which must not be zero.
-    ///
-    /// # Errors
-    /// The other side is gone, or violates the framing.
     pub fn poll(&mut self, most: Duration) -> Result<Option<Vec<u8>>> {
         let end = Instant::now() + most;
         loop {
@@ -92,9 +83,6 @@ impl Wire {
     }
 
     /// Next frame.
-    ///
-    /// # Errors
-    /// As [`Wire::poll`], or no frame arrives in time.
     pub fn receive(&mut self, most: Duration) -> Result<Vec<u8>> {
         let end = Instant::now() + most;
         while Instant::now() < end {

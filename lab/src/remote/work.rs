@@ -4,14 +4,14 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 
 use super::message::{Answer, FromAgent, Hello, Order, Role};
 use crate::duts::Duts;
 use crate::holder::{Folder, Holder};
-use crate::roles::dut::{self, Running};
 use crate::roles::receiver::Counting;
-use crate::roles::{DutOrder, Failure, Host, SendOrder, injector};
+use crate::roles::station::Station;
+use crate::roles::{DutOrder, Failure, Host, SendOrder};
 use crate::suite::{ENGINES, MOST_LOOPS, MOST_PPS};
 
 /// Maximum duration of a trial: a search confirms with three times the maximum of a suite.
@@ -27,16 +27,11 @@ struct Own {
 /// Executes the orders of one manager.
 #[derive(Debug)]
 pub(super) struct Worker<'a> {
-    // Dropped before its host.
-    running: Option<Running>,
-    receiving: Option<Counting>,
-    /// Host, or the reason why it could not be created.
-    host: Result<Own, String>,
+    /// Station, or the reason why it could not be created.
+    station: Result<Station<Own>, String>,
     role: Role,
     cores: &'a [usize],
     sensors: &'a Duts,
-    wirelane: &'a Path,
-    number: u64,
 }
 
 impl<'a> Worker<'a> {
@@ -49,8 +44,8 @@ impl<'a> Worker<'a> {
     ) -> Worker<'a> {
         let holder = Holder::new("the files of trials", false);
         let host = holder.map(|holder| Own { holder, device: hello.device.clone() });
-        let host = host.map_err(|error| format!("{error:#}"));
-        Worker { running: None, receiving: None, host, role: hello.role, cores, sensors, wirelane, number: 0 }
+        let station = host.map(|host| Station::new(host, wirelane.to_owned()));
+        Worker { station: station.map_err(|error| format!("{error:#}")), role: hello.role, cores, sensors }
     }
 
     /// Executes an order and returns its result.
@@ -59,7 +54,9 @@ impl<'a> Worker<'a> {
             Ok(answer) => FromAgent::Done(answer),
             Err(wrong) => {
                 // A failed trial is over.
-                self.running = None;
+                if let Ok(station) = &mut self.station {
+                    station.abandon();
+                }
                 match wrong {
                     Failure::Trial(error) => FromAgent::Fault(FromAgent::reason(&error)),
                     Failure::Testbed(error) => FromAgent::Failed(FromAgent::reason(&error)),
@@ -69,48 +66,28 @@ impl<'a> Worker<'a> {
     }
 
     fn try_to(&mut self, order: Order) -> Result<Answer, Failure> {
-        let host = self.host.as_mut().map_err(|error| Failure::Testbed(anyhow::anyhow!("{error}")))?;
-        host.holder.check().map_err(Failure::Testbed)?;
+        let station = self.station.as_mut().map_err(|error| anyhow!("{error}"))?;
+        station.host.check()?;
         let wanted = order.role();
         if wanted != self.role {
-            return Err(Failure::Testbed(anyhow::anyhow!("this is an order for the {}", wanted.name())));
+            return Err(anyhow!("this is an order for the {}", wanted.name()).into());
         }
-        let none = || Failure::Testbed(anyhow::anyhow!("no sensor runs"));
+        let done = |()| Answer::Done;
         match order {
             Order::Start(order) => {
-                self.running = None;
-                check_sensor(&order, self.cores).map_err(Failure::Testbed)?;
+                check_sensor(&order, self.cores)?;
                 let adapter = self.sensors.get(&order.sensor);
                 let adapter = adapter.with_context(|| format!("there is no adapter {:?} here", order.sensor));
-                let adapter = adapter.map_err(Failure::Testbed)?;
-                self.number += 1;
-                self.running = Some(dut::start(host, self.wirelane, adapter, &order, self.number)?);
-                Ok(Answer::Done)
+                station.start(adapter?, &order).map(done)
             }
-            Order::Begin => {
-                self.running.as_mut().ok_or_else(none)?.begin(&*host)?;
-                Ok(Answer::Done)
-            }
-            Order::Sent => {
-                self.running.as_mut().ok_or_else(none)?.sent(&*host)?;
-                Ok(Answer::Done)
-            }
-            Order::End => Ok(Answer::Taken(self.running.take().ok_or_else(none)?.end(&*host)?)),
-            Order::Count => {
-                // The agent's own sysfs: that of its network namespace.
-                self.receiving =
-                    Some(Counting::begin(Path::new("/sys"), &host.device).map_err(Failure::Testbed)?);
-                Ok(Answer::Done)
-            }
-            Order::Counted => {
-                let none = || Failure::Testbed(anyhow::anyhow!("nothing is counted"));
-                let counting = self.receiving.take().ok_or_else(none)?;
-                Ok(Answer::Received(counting.end().map_err(Failure::Testbed)?))
-            }
+            Order::Begin => station.begin().map(done),
+            Order::Sent => station.sent().map(done),
+            Order::End => station.end().map(Answer::Taken),
+            Order::Count => station.count().map(done),
+            Order::Counted => Ok(Answer::Received(station.received()?.context("nothing is counted")?)),
             Order::Send(order) => {
-                check_send(&order, self.cores).map_err(Failure::Testbed)?;
-                let sent = injector::send(self.wirelane, &[&host.device], &order, &host.holder);
-                Ok(Answer::Sent(sent.map_err(Failure::Testbed)?))
+                check_send(&order, self.cores)?;
+                station.send(&order).map(Answer::Sent)
             }
         }
     }
@@ -139,6 +116,23 @@ impl Host for Own {
 
     fn takes_interrupts(&self) -> bool {
         true
+    }
+
+    fn check(&mut self) -> Result<()> {
+        self.holder.check()
+    }
+
+    fn sending(&self) -> Vec<&str> {
+        vec![&self.device]
+    }
+
+    fn sender(&self) -> &Holder {
+        &self.holder
+    }
+
+    fn receives(&self) -> Result<Option<Counting>> {
+        // The agent's own sysfs: that of its network namespace.
+        Counting::begin(Path::new("/sys"), &self.device).map(Some)
     }
 }
 
@@ -183,22 +177,10 @@ fn check_send(order: &SendOrder, cores: &[usize]) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::suite::{Method, Pattern, Proto, Shape};
 
     fn sensor() -> DutOrder {
-        DutOrder {
-            sensor: "tcpdump".into(),
-            cores: vec![1],
-            queues: 1,
-            workers: 1,
-            engine: "auto".into(),
-            loops: 0,
-            entries: 0,
-            duration_s: 1.0,
-            buffer: 4,
-            paced: false,
-            reports: false,
-        }
+        let (cores, engine) = (vec![1], "auto".to_owned());
+        DutOrder { cores, queues: 1, workers: 1, engine, duration_s: 1.0, buffer: 4, ..DutOrder::default() }
     }
 
     #[test]
@@ -219,21 +201,8 @@ mod tests {
             let error = check_sensor(&order, &given).unwrap_err().to_string();
             assert!(error.contains(words), "{error}");
         }
-        let send = SendOrder {
-            shares_cores: false,
-            cores: vec![1],
-            size: Some(60),
-            flows: 1,
-            pattern: Pattern::Papers,
-            proto: Proto::Udp,
-            method: Method::Socket,
-            pps: Some(1.0),
-            duration_s: 1.0,
-            first: false,
-            shape: Shape::Steady,
-            queues: 1,
-            replay: None,
-        };
+        let (cores, size, pps) = (vec![1], Some(60), Some(1.0));
+        let send = SendOrder { cores, size, flows: 1, pps, duration_s: 1.0, ..SendOrder::default() };
         check_send(&send, &given).unwrap();
         for order in [
             SendOrder { size: None, ..send.clone() },

@@ -4,8 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use super::{DutOrder, Failure, Host, Load, Taken, Watch};
@@ -18,9 +17,6 @@ use crate::process;
 const LIMIT: Duration = Duration::from_secs(60);
 /// Idle time after which a sensor with a packet socket is ready: the socket exists before its ring.
 const READY_IDLE: Duration = Duration::from_millis(300);
-/// Seconds between reports of a sensor that reports while it runs, and of one that does not.
-const REPORT_S: f64 = 0.1;
-const NEVER_S: f64 = 3600.0;
 /// Maximum time for a sensor to process the sent packets, in addition to its quiet time.
 const MOST_LATE: Duration = Duration::from_secs(10);
 
@@ -51,9 +47,6 @@ struct Begun {
 
 /// Starts a sensor, and returns when it captures. `wirelane` is the program of our sensors; the number must be unique
 /// among the trials of this process.
-///
-/// # Errors
-/// As [`Failure`].
 pub fn start(
     host: &mut dyn Host,
     wirelane: &Path,
@@ -61,7 +54,7 @@ pub fn start(
     order: &DutOrder,
     number: u64,
 ) -> Result<Running, Failure> {
-    let folder = host.folder(&format!("trial-{number}")).map_err(Failure::Testbed)?;
+    let folder = host.folder(&format!("trial-{number}"))?;
     let device = host.device().to_owned();
     let mut running = Running {
         children: Vec::new(),
@@ -88,19 +81,10 @@ pub fn start(
 
 impl Running {
     fn fill(&self, index: usize) -> Fill<'_> {
-        let order = &self.order;
         Fill {
             device: &self.device,
-            cores: &order.cores,
-            queues: order.queues,
-            workers: order.workers,
-            engine: &order.engine,
-            loops: order.loops,
-            entries: order.entries,
+            order: &self.order,
             index,
-            interval: if order.reports { REPORT_S } else { NEVER_S },
-            duration: order.duration_s,
-            buffer: order.buffer,
             folder: &self.folder.inside,
             outside: &self.folder.outside,
             wirelane: &self.wirelane,
@@ -157,9 +141,6 @@ impl Running {
     }
 
     /// Waits until it has processed all packets from before the measurement.
-    ///
-    /// # Errors
-    /// It has ended, or does not become idle.
     pub fn rest(&mut self) -> Result<(), Failure> {
         let quiet = self.adapter.quiet;
         let idle = process::wait_until_all_idle(&self.pids, quiet, quiet + MOST_LATE);
@@ -167,37 +148,28 @@ impl Running {
     }
 
     /// Starts the measurement.
-    ///
-    /// # Errors
-    /// As [`Failure`]: it has ended, or the load of the cores is not available.
     pub fn begin(&mut self, host: &dyn Host) -> Result<(), Failure> {
         let cpu = process::run_times(&self.pids);
         let cpu = cpu.with_context(|| self.ended_by_itself()).map_err(Failure::Trial)?;
         let ticks = process::user_and_system(&self.pids).map_err(Failure::Trial)?;
-        let napi = host.napi_time().map_err(Failure::Testbed)?;
-        let watch = Watch::begin(&self.order.cores).map_err(Failure::Testbed)?;
+        let napi = host.napi_time()?;
+        let watch = Watch::begin(&self.order.cores)?;
         self.begun = Some(Begun { watch, cpu, ticks, napi, sent: None });
         Ok(())
     }
 
     /// Notes the end of the sending: work from now on counts as late.
-    ///
-    /// # Errors
-    /// As [`Failure`].
     pub fn sent(&mut self, host: &dyn Host) -> Result<(), Failure> {
-        let Some(begun) = &mut self.begun else { return Err(Failure::Testbed(not_begun())) };
+        let Some(begun) = &mut self.begun else { return Err(not_begun().into()) };
         // `end` reports a process that has ended.
         let by_then = process::run_times(&self.pids).unwrap_or(begun.cpu).saturating_sub(begun.cpu);
         let ours = || Ok(by_then + host.napi_time()?.saturating_sub(begun.napi));
-        let load = begun.watch.load(ours, host.takes_interrupts()).map_err(Failure::Testbed)?;
+        let load = begun.watch.load(ours, host.takes_interrupts())?;
         begun.sent = Some((by_then, load));
         Ok(())
     }
 
     /// Waits until the sensor has processed all packets, ends it, and reads its counters.
-    ///
-    /// # Errors
-    /// As [`Failure`].
     pub fn end(mut self, host: &dyn Host) -> Result<Taken, Failure> {
         let Some(Begun {
             cpu: cpu_before,
@@ -207,7 +179,7 @@ impl Running {
             ..
         }) = self.begun.take()
         else {
-            return Err(Failure::Testbed(not_begun()));
+            return Err(not_begun().into());
         };
         let quiet = self.adapter.quiet;
         let idle = process::wait_until_all_idle(&self.pids, quiet, quiet + MOST_LATE);
@@ -215,21 +187,15 @@ impl Running {
         let ticks = process::user_and_system(&self.pids).unwrap_or(ticks_before);
         let [user, system] = [ticks[0] - ticks_before[0], ticks[1] - ticks_before[1]];
         let user_share = if user + system > 0.0 { user / (user + system) } else { 0.0 };
-        let napi = host.napi_time().map_err(Failure::Testbed)?.saturating_sub(napi_before);
+        let napi = host.napi_time()?.saturating_sub(napi_before);
         idle.with_context(|| self.ended_by_itself()).map_err(Failure::Trial)?;
         let cores = self.order.cores.len() as f64;
         let counts = self.stop(host).map_err(Failure::Trial)?;
         Ok(Taken {
-            seen: counts.seen,
-            captured: counts.captured,
-            analysed: counts.analysed,
-            lost: counts.lost,
-            aside: counts.aside,
+            counts,
             late_s: cpu.saturating_sub(by_then).as_secs_f64() / cores,
             cpu_s: cpu.as_secs_f64(),
             user_s: cpu.as_secs_f64() * user_share,
-            wanted: counts.wanted,
-            figures: counts.figures,
             napi_cpu_s: napi.as_secs_f64(),
             load,
         })
@@ -252,8 +218,7 @@ impl Running {
         let signal: Signal = format!("SIG{}", adapter.stop).parse().context("no such signal")?;
         let mut sum: Option<Counts> = None;
         for child in std::mem::take(&mut self.children) {
-            let pid = i32::try_from(child.pid()).context("a process id")?;
-            kill(Pid::from_raw(pid), signal)
+            process::signal(signal, child.pid())
                 .with_context(|| format!("{} had ended by itself", adapter.name))?;
             let finished = child.finish(LIMIT)?;
             // Some are terminated by the signal, which is correct.

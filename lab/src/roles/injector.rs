@@ -11,7 +11,7 @@ use super::{Recording, SendOrder, Sent, Watch};
 use crate::calls;
 use crate::child::{Child, Finished};
 use crate::holder::Holder;
-use crate::suite::{Method, Proto, Shape};
+use crate::suite::{Method, Named, Proto, Shape};
 use crate::web;
 
 /// Maximum time of the generator in addition to the sending.
@@ -21,9 +21,6 @@ const LONGEST: Duration = Duration::from_secs(86_400);
 
 /// Sends from these devices in the holder's namespaces, with one generator for each and its share of the rate.
 /// `wirelane` is the program.
-///
-/// # Errors
-/// A generator fails, or does not report its counts.
 pub fn send(wirelane: &Path, devices: &[&str], order: &SendOrder, holder: &Holder) -> Result<Sent> {
     // Generated captures are removed after the sending.
     let folder = holder.folder("sent")?;
@@ -71,9 +68,6 @@ pub fn send(wirelane: &Path, devices: &[&str], order: &SendOrder, holder: &Holde
 }
 
 /// Sends packets after all others, with these options of `wirelane send`; their delivery is not checked.
-///
-/// # Errors
-/// The generator fails.
 pub fn flush(wirelane: &Path, device: &str, cores: &[usize], options: &str, holder: &Holder) -> Result<()> {
     let line = format!("send -i {device} --json {options}");
     let words = [wirelane.display().to_string()]
@@ -137,7 +131,7 @@ fn words(wirelane: &Path, device: &str, order: &SendOrder, file: Option<&str>) -
         return words;
     }
     // Where packets could be merged, NAPI does not accept frames of the method "kernel".
-    let method = if order.proto == Proto::Tcp { "socket" } else { order.method.name() };
+    let method = if order.proto == Proto::Tcp { Method::Socket } else { order.method }.name();
     add(&format!("--interval 3600 --cores {cores} --method {method} --flows {}", order.flows));
     add(&format!("--pattern {} --proto {}", order.pattern.name(), order.proto.name()));
     add(&format!("--duration {}", order.duration_s));
@@ -165,24 +159,17 @@ fn children_time() -> Result<Duration> {
 mod tests {
     use super::super::Replay;
     use super::*;
-    use crate::suite::Pattern;
 
     #[test]
     fn the_generator_is_told_what_was_ordered() {
         let mut order = SendOrder {
-            shares_cores: false,
             cores: vec![0, 2],
             size: Some(60),
             flows: 16,
-            pattern: Pattern::Papers,
-            proto: Proto::Udp,
-            method: Method::Auto,
             pps: Some(1000.0),
             duration_s: 0.5,
-            first: false,
-            shape: Shape::Steady,
             queues: 2,
-            replay: None,
+            ..SendOrder::default()
         };
         let words = |order: &SendOrder| {
             super::words(Path::new("/w"), "tx", order, order.replay.as_ref().map(|_| "/a b.pcap")).join(" ")

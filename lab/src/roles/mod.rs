@@ -6,8 +6,8 @@
 pub mod dut;
 pub mod injector;
 pub mod receiver;
+pub mod station;
 
-use std::collections::BTreeMap;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -15,9 +15,12 @@ use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
 use crate::calls::Media;
-use crate::holder::Folder;
+use crate::duts::Counts;
+pub use crate::duts::DutOrder;
+use crate::holder::{Folder, Holder};
 use crate::process::CoreTime;
 use crate::suite::{Method, Pattern, Proto, Shape};
+use receiver::Counting;
 
 /// Host of a sensor and its programs.
 pub trait Host {
@@ -28,25 +31,28 @@ pub trait Host {
     fn command(&self, cores: &[usize], words: &[String]) -> Command;
 
     /// Creates a folder for a trial's files, in memory.
-    ///
-    /// # Errors
-    /// The folder cannot be created.
     fn folder(&self, name: &str) -> Result<Folder>;
 
     /// Places the NAPI threads. Call when the sensor is ready.
-    ///
-    /// # Errors
-    /// NAPI threads are missing, or cannot be moved.
     fn settle(&mut self, order: &DutOrder) -> Result<()>;
 
     /// CPU time of NAPI threads so far; 0 without NAPI threads.
-    ///
-    /// # Errors
-    /// A thread has ended.
     fn napi_time(&self) -> Result<Duration>;
 
     /// Whether packets arrive by interrupts of the sensor's cores, so that interrupt time is not a disturbance.
     fn takes_interrupts(&self) -> bool;
+
+    /// Checks that all holders are running.
+    fn check(&mut self) -> Result<()>;
+
+    /// Devices to send from.
+    fn sending(&self) -> Vec<&str>;
+
+    /// Holder of the generator's namespaces.
+    fn sender(&self) -> &Holder;
+
+    /// Starts to count packets at the receiver; `None`: there is no receiver.
+    fn receives(&self) -> Result<Option<Counting>>;
 }
 
 /// Failure of a trial, which is then marked, or of the test-bed, which ends the run.
@@ -58,38 +64,14 @@ pub enum Failure {
     Testbed(anyhow::Error),
 }
 
-/// Order to start a sensor.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct DutOrder {
-    /// Name of the adapter.
-    pub sensor: String,
-    /// Cores of the sensor.
-    pub cores: Vec<usize>,
-    /// RX queues.
-    pub queues: u32,
-    /// Workers.
-    pub workers: usize,
-    /// Engine.
-    pub engine: String,
-    /// Loops per packet.
-    pub loops: u32,
-    /// Rules, or entries of a set.
-    pub entries: u32,
-    /// Duration of traffic in seconds.
-    pub duration_s: f64,
-    /// Buffer in MiB.
-    pub buffer: u32,
-    /// Whether packets have a rate: a topology then chooses the priority of NAPI threads.
-    #[serde(skip)]
-    pub paced: bool,
-    /// Whether it reports while it runs.
-    #[serde(skip)]
-    pub reports: bool,
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Failure {
+        Failure::Testbed(error)
+    }
 }
 
 /// Order to send packets.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SendOrder {
     /// Whether sensor and generator share cores, with precedence for the generator; only on one machine.
@@ -171,26 +153,15 @@ pub struct Sent {
 /// Results of the sensor's side. Counts are packets.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Taken {
-    /// Seen by the sensor, if it reports this.
-    pub seen: Option<u64>,
-    /// Captured by the sensor.
-    pub captured: u64,
-    /// Analysed by the sensor.
-    pub analysed: u64,
-    /// Lost, as the sensor reports.
-    pub lost: u64,
-    /// Filtered out, as the sensor reports.
-    pub aside: u64,
+    /// Counters of the sensor.
+    #[serde(flatten)]
+    pub counts: Counts,
     /// CPU time after the sending, in seconds, divided by the number of cores.
     pub late_s: f64,
     /// CPU time of the sensor, in seconds.
     pub cpu_s: f64,
     /// Share of it in user space, at the resolution of the kernel's clock ticks.
     pub user_s: f64,
-    /// Packets that it selected, if this is checked.
-    pub wanted: Option<u64>,
-    /// Other numbers that it reports, by name.
-    pub figures: BTreeMap<String, f64>,
     /// CPU time of NAPI threads, in seconds.
     pub napi_cpu_s: f64,
     /// Load of its cores.

@@ -14,9 +14,6 @@ pub struct Counting {
 
 impl Counting {
     /// Starts to count. `sysfs` is that of the device's network namespace.
-    ///
-    /// # Errors
-    /// The device does not exist.
     pub fn begin(sysfs: &Path, device: &str) -> Result<Counting> {
         let file = sysfs.join("class/net").join(device).join("statistics/rx_packets");
         let before = read(&file)?;
@@ -24,9 +21,6 @@ impl Counting {
     }
 
     /// Number of packets since the start.
-    ///
-    /// # Errors
-    /// The device is gone.
     pub fn end(self) -> Result<u64> {
         let now = read(&self.file)?;
         now.checked_sub(self.before).with_context(|| format!("{} goes backwards", self.file.display()))

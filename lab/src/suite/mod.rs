@@ -17,6 +17,7 @@ pub use requirements::{Resources, tools};
 use std::path::Path;
 use std::time::Duration;
 
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use wirelane_probe::Mistakes;
 
@@ -27,8 +28,20 @@ pub const MOST_TRIALS: usize = 100_000;
 /// Maximum bytes of a suite.
 pub const LONGEST: usize = 1 << 20;
 
+/// Values with names in files and options.
+pub trait Named {
+    /// The name: that of the variant in kebab-case.
+    fn name(&self) -> String;
+}
+
+impl<T: ValueEnum> Named for T {
+    fn name(&self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+}
+
 /// Method of the generator: `--method` of `wirelane send`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Method {
     /// In the kernel if possible and useful at the rate, otherwise through a packet socket.
@@ -43,20 +56,8 @@ pub enum Method {
     Clone,
 }
 
-impl Method {
-    /// Name in the file.
-    pub fn name(self) -> &'static str {
-        match self {
-            Method::Auto => "auto",
-            Method::Kernel => "kernel",
-            Method::Socket => "socket",
-            Method::Clone => "clone",
-        }
-    }
-}
-
 /// Field that identifies flows: `--pattern` of `wirelane send`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pattern {
     /// The destination address: one source, as in the traffic of the published measurements.
@@ -66,17 +67,6 @@ pub enum Pattern {
     Sources,
     /// The source port.
     Ports,
-}
-
-impl Pattern {
-    /// Name in the file.
-    pub fn name(self) -> &'static str {
-        match self {
-            Pattern::Papers => "papers",
-            Pattern::Sources => "sources",
-            Pattern::Ports => "ports",
-        }
-    }
 }
 
 /// Distribution of packets over flows.
@@ -94,7 +84,7 @@ pub enum Shape {
 }
 
 /// Transport protocol of the packets.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Proto {
     /// UDP.
@@ -104,18 +94,8 @@ pub enum Proto {
     Tcp,
 }
 
-impl Proto {
-    /// Name in the file.
-    pub fn name(self) -> &'static str {
-        match self {
-            Proto::Udp => "udp",
-            Proto::Tcp => "tcp",
-        }
-    }
-}
-
 /// Context in which the kernel polls the device (NAPI).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Napi {
     /// On the injector's core, within the sending: each packet's cost in the kernel slows the generator, and no packets
@@ -131,20 +111,8 @@ pub enum Napi {
     ThreadsPaced,
 }
 
-impl Napi {
-    /// Name in the file.
-    pub fn name(self) -> &'static str {
-        match self {
-            Napi::Inline => "inline",
-            Napi::Threads => "threads",
-            Napi::ThreadsFirst => "threads-first",
-            Napi::ThreadsPaced => "threads-paced",
-        }
-    }
-}
-
 /// Measured quantity, for charts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Quantity {
     /// Packets per second that the sensor has captured.
@@ -164,19 +132,6 @@ pub enum Quantity {
 }
 
 impl Quantity {
-    /// Name in the file.
-    pub fn name(self) -> &'static str {
-        match self {
-            Quantity::Captured => "captured",
-            Quantity::Analysed => "analysed",
-            Quantity::Loss => "loss",
-            Quantity::Cpu => "cpu",
-            Quantity::PassedOn => "passed-on",
-            Quantity::Rate => "rate",
-            Quantity::Generator => "generator",
-        }
-    }
-
     /// Title for people, and the unit of the axis.
     pub fn title(self) -> (&'static str, &'static str) {
         match self {
@@ -265,11 +220,12 @@ impl Traffic {
 }
 
 /// Rate of the packets in a trial.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub enum Rate {
     /// This many packets per second.
     Pps(f64),
     /// As fast as the generator can send.
+    #[default]
     Full,
     /// This fraction of the capacity of the first sensor with its cores, measured by a trial at full speed.
     OfCapacity(f64),

@@ -19,9 +19,7 @@ pub struct Resources {
 impl Resources {
     /// Resources of this machine.
     pub fn here() -> Resources {
-        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-        let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap_or("0");
-        Resources { cores: cores(list.trim()), root: nix::unistd::geteuid().is_root() }
+        Resources { cores: wirelane_netdev::allowed_cpus(), root: nix::unistd::geteuid().is_root() }
     }
 }
 
@@ -37,15 +35,6 @@ pub fn tools(programs: &[&str]) -> Result<()> {
         );
     }
     Ok(())
-}
-
-/// `0-3,8` (cpuset(7)).
-fn cores(list: &str) -> Vec<usize> {
-    let part = |part: &str| {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        Some(first.parse().ok()?..=last.parse().ok()?)
-    };
-    list.split(',').filter_map(part).flatten().collect()
 }
 
 impl Suite {
@@ -72,9 +61,7 @@ impl Suite {
     fn served(&self, sensors: &Duts) -> Result<()> {
         for sensor in &self.sensors {
             let Some(adapter) = sensors.get(sensor) else { bail!("there is no adapter {sensor}") };
-            for (_, workers) in self.topologies().iter().flat_map(|queues| self.sets(*queues)) {
-                adapter.serves(&self.loops, &workers)?;
-            }
+            adapter.serves(&self.loops)?;
         }
         Ok(())
     }
@@ -159,11 +146,5 @@ mod tests {
         );
         let error = suite.possible_remote(&[1], &[0, 1], &sensors).unwrap_err().to_string();
         assert!(error.contains("core 2 of the sensor's machine, and its agent gives these: 0, 1"), "{error}");
-    }
-
-    #[test]
-    fn lists_of_cores_are_read() {
-        assert_eq!(cores("0-3,8,10-11"), [0, 1, 2, 3, 8, 10, 11]);
-        assert_eq!(cores("0"), [0]);
     }
 }

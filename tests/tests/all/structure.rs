@@ -134,6 +134,48 @@ fn crates_of_the_library_describe_themselves() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
+/// A package has its licences, its README, and every file that its code includes, so that it builds by itself.
+#[test]
+fn packages_have_all_that_they_need() {
+    let mut wrong = Vec::new();
+    for Package { name, folder, .. } in packages() {
+        if level(&name).is_none() {
+            continue;
+        }
+        let output = Command::new(env!("CARGO"))
+            .args(["package", "--list", "--allow-dirty", "--offline", "--quiet"])
+            .current_dir(&folder)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
+        let text = String::from_utf8(output.stdout).unwrap();
+        let files: BTreeSet<&Path> = text.lines().map(Path::new).collect();
+        let may_have = ["README.md", "bpf/capture.bpf.c", "LICENSE-GPL-2.0"];
+        let has = may_have.into_iter().filter(|file| folder.join(file).exists());
+        for needed in ["LICENSE-MIT", "LICENSE-APACHE"].into_iter().chain(has) {
+            if !files.contains(Path::new(needed)) {
+                wrong.push(format!("{name}: the package has no {needed}"));
+            }
+        }
+        let is_code =
+            |file: &&&Path| file.extension().is_some_and(|end| end == "rs") && !file.starts_with("tests");
+        for file in files.iter().filter(is_code) {
+            let text = fs::read_to_string(folder.join(file)).unwrap();
+            let included = ["include_str!(\"", "include_bytes!(\""].map(|call| text.split(call).skip(1));
+            for path in included.into_iter().flatten().filter_map(|rest| Some(rest.split_once('"')?.0)) {
+                let found = folder.join(file).parent().unwrap().join(path).canonicalize().unwrap();
+                if !found.strip_prefix(&folder).is_ok_and(|path| files.contains(path)) {
+                    wrong.push(format!(
+                        "{name}: {} includes {path}, which is not in the package",
+                        file.display()
+                    ));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
 /// The Rust files of a crate without its tests: module path (`engine::ring`) and text.
 fn modules(source: &Path) -> Vec<(Vec<String>, String)> {
     fn visit(folder: &Path, path: &mut Vec<String>, found: &mut Vec<(Vec<String>, String)>) {

@@ -8,9 +8,9 @@ use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{MapCore, MapFlags};
 
 use super::super::skel::drop::DropSkelBuilder;
-use super::{Counts, End};
+use super::{Counts, End, ready};
 
-pub(super) fn run(index: u32, read: bool, end: &mut End, ready: impl Fn() -> Result<()>) -> Result<Counts> {
+pub(super) fn run(index: u32, read: bool, end: &mut End) -> Result<Counts> {
     let mut storage = MaybeUninit::uninit();
     let skel = DropSkelBuilder::default().open(&mut storage)?.load().context("loading the XDP program")?;
     let program = if read { &skel.progs.bench_read } else { &skel.progs.bench_drop };

@@ -5,7 +5,6 @@
 //! socket as one JSON object.
 
 mod drop;
-mod memory;
 mod packet;
 mod ring;
 pub(super) mod sys;
@@ -13,12 +12,15 @@ mod xsk;
 
 use std::collections::BTreeMap;
 use std::io::{Write, stdout};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
+use wirelane_send::Interface;
 
 /// One receiver.
 #[derive(clap::Args, Debug)]
@@ -115,27 +117,20 @@ impl End {
 }
 
 /// Receives until a signal, and prints the counters.
-///
-/// # Errors
-/// The kernel rejects a request, or a ledger does not balance.
 pub fn run(args: &Args) -> Result<()> {
     let mut end = End::new()?;
     if args.kind == Kind::Ring {
         return told(&ring::run(args, &end)?);
     }
-    let index = sys::interface_index(&args.device)?;
-    let counts = match (args.kind, args.fanout) {
-        (Kind::Packet, Some(fanout)) => packet::run_fanout(index, args.buffer, fanout, &args.cores, ready)?,
-        (kind, _) => match kind {
-            Kind::Drop => drop::run(index, false, &mut end, ready)?,
-            Kind::DropRead => drop::run(index, true, &mut end, ready)?,
-            Kind::XskPoll => xsk::run(index, args.jumbo, false, &args.cores, &mut end, ready)?,
-            Kind::XskBusy => xsk::run(index, args.jumbo, true, &args.cores, &mut end, ready)?,
-            Kind::Packet => packet::run(index, args.buffer, &mut end, ready)?,
-            Kind::Ring => unreachable!("served above"),
-        },
-    };
-    told(&counts)
+    let interface = Interface::find(&args.device)?;
+    told(&match args.kind {
+        Kind::Drop => drop::run(interface.index, false, &mut end)?,
+        Kind::DropRead => drop::run(interface.index, true, &mut end)?,
+        Kind::XskPoll => xsk::run(&interface, args, false, &mut end)?,
+        Kind::XskBusy => xsk::run(&interface, args, true, &mut end)?,
+        Kind::Packet => packet::run(&interface, args, &mut end)?,
+        Kind::Ring => unreachable!("served above"),
+    })
 }
 
 fn told(counts: &Counts) -> Result<()> {
@@ -146,7 +141,6 @@ fn told(counts: &Counts) -> Result<()> {
 fn each_on_its_core<S: Send>(
     sockets: Vec<S>,
     cores: &[usize],
-    ready: impl Fn() -> Result<()>,
     serve: impl Fn(S, &mut End) -> Result<Counts> + Sync,
 ) -> Result<Counts> {
     std::thread::scope(|scope| {
@@ -176,10 +170,17 @@ fn ready() -> Result<()> {
     writeln!(out, "{{\"ready\": true}}").and_then(|()| out.flush()).context("writing to standard output")
 }
 
+/// Sleeps until a socket is readable, a signal arrives, or the time is over.
+fn wait_readable(socket: BorrowedFd<'_>, timeout: Duration) -> Result<()> {
+    let timeout = Timespec::try_from(timeout)?;
+    match poll(&mut [PollFd::from_borrowed_fd(socket, PollFlags::IN)], Some(&timeout)) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(error) => Err(error).context("poll"),
+    }
+}
+
 /// Pins the calling thread to one core.
-///
-/// # Errors
-/// Where the core does not exist or may not be used.
 pub fn pin(core: usize) -> Result<()> {
-    sys::pin(core).with_context(|| format!("core {core} cannot be used: see --cores"))
+    wirelane_netdev::sys::set_affinity(0, &[core].into())
+        .with_context(|| format!("core {core} cannot be used: see --cores"))
 }

@@ -7,8 +7,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use super::memory::Area;
-use super::{Counts, End, sys};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+use wirelane_send::Interface;
+
+use super::sys::{self, Area};
+use super::{Args, Counts, End, ready, wait_readable};
 
 const BLOCK_BYTES: usize = 256 << 10;
 const FRAME_BYTES: u32 = 2048;
@@ -46,38 +49,27 @@ impl Fanout {
     }
 }
 
-/// One socket, served by the calling thread.
-pub(super) fn run(
-    index: u32,
-    buffer_mib: u32,
-    end: &mut End,
-    ready: impl Fn() -> Result<()>,
-) -> Result<Counts> {
-    let socket = open(index, buffer_mib)?;
-    ready()?;
-    serve(&socket, end)
-}
-
-/// Opens a socket per core, each served by a thread on it.
-pub(super) fn run_fanout(
-    index: u32,
-    buffer_mib: u32,
-    fanout: Fanout,
-    cores: &[usize],
-    ready: impl Fn() -> Result<()>,
-) -> Result<Counts> {
-    let sockets: Vec<Socket> = cores.iter().map(|_| open(index, buffer_mib)).collect::<Result<_>>()?;
+/// Opens one socket that the calling thread serves; with a fanout one for each core, each served by a thread on it.
+pub(super) fn run(interface: &Interface, args: &Args, end: &mut End) -> Result<Counts> {
+    let open = || open(interface.index, args.buffer);
+    let Some(fanout) = args.fanout else {
+        let socket = open()?;
+        ready()?;
+        return serve(&socket, end);
+    };
+    let sockets: Vec<Socket> = args.cores.iter().map(|_| open()).collect::<Result<_>>()?;
     // The low half of the process id, which no other process uses.
     let value = (std::process::id() & 0xffff) | fanout.mode() << 16;
     for socket in &sockets {
         sys::set_option(socket.fd.as_fd(), libc::SOL_PACKET, libc::PACKET_FANOUT, &value)
             .context("PACKET_FANOUT")?;
     }
-    super::each_on_its_core(sockets, cores, ready, |socket, end| serve(&socket, end))
+    super::each_on_its_core(sockets, &args.cores, |socket, end| serve(&socket, end))
 }
 
 fn open(index: u32, buffer_mib: u32) -> Result<Socket> {
-    let fd = sys::socket(libc::AF_PACKET).context("opening an AF_PACKET socket")?;
+    let fd = socket_with(AddressFamily::PACKET, SocketType::RAW, SocketFlags::CLOEXEC, None)
+        .context("opening an AF_PACKET socket")?;
     let blocks = (buffer_mib as usize) << 20 >> BLOCK_BYTES.trailing_zeros();
     let length = blocks * BLOCK_BYTES;
     let request = libc::tpacket_req3 {
@@ -93,7 +85,7 @@ fn open(index: u32, buffer_mib: u32) -> Result<Socket> {
     let level = libc::SOL_PACKET;
     sys::set_option(fd.as_fd(), level, libc::PACKET_VERSION, &version).context("PACKET_VERSION")?;
     sys::set_option(fd.as_fd(), level, libc::PACKET_RX_RING, &request).context("PACKET_RX_RING")?;
-    let area = Area::of(fd.as_fd(), length, 0).context("mapping the ring")?;
+    let area = Area::of(fd.as_fd(), length).context("mapping the ring")?;
     let membership = libc::packet_mreq {
         mr_ifindex: index.cast_signed(),
         mr_type: libc::PACKET_MR_PROMISC as u16,
@@ -102,17 +94,7 @@ fn open(index: u32, buffer_mib: u32) -> Result<Socket> {
     };
     sys::set_option(fd.as_fd(), level, libc::PACKET_ADD_MEMBERSHIP, &membership)
         .context("PACKET_ADD_MEMBERSHIP")?;
-    let address = libc::sockaddr_ll {
-        sll_family: libc::AF_PACKET as u16,
-        sll_protocol: (libc::ETH_P_ALL as u16).to_be(),
-        sll_ifindex: index.cast_signed(),
-        sll_hatype: 0,
-        sll_pkttype: 0,
-        sll_halen: 0,
-        sll_addr: [0; 8],
-    };
-    // SAFETY: the socket is of family AF_PACKET, and this is its address.
-    unsafe { sys::bind(fd.as_fd(), &address) }.context("binding the AF_PACKET socket")?;
+    sys::bind_to_device(fd.as_fd(), index).context("binding the AF_PACKET socket")?;
     Ok(Socket { fd, area, blocks })
 }
 
@@ -126,7 +108,7 @@ fn serve(socket: &Socket, end: &mut End) -> Result<Counts> {
             let count = area.atomic(start + PACKETS).load(Ordering::Relaxed);
             let mut at = start + area.atomic(start + FIRST).load(Ordering::Relaxed) as usize;
             for _ in 0..count {
-                let header: libc::tpacket3_hdr = area.read(at);
+                let header = area.header(at);
                 packets += 1;
                 bytes += u64::from(header.tp_len);
                 at += header.tp_next_offset as usize;
@@ -142,7 +124,7 @@ fn serve(socket: &Socket, end: &mut End) -> Result<Counts> {
             break;
         }
         took = false;
-        sys::wait_readable(fd.as_fd(), Duration::from_millis(10)).context("poll")?;
+        wait_readable(fd.as_fd(), Duration::from_millis(10))?;
     }
     std::hint::black_box(bytes);
     // SAFETY: tpacket_stats_v3 is integers only.

@@ -1,36 +1,14 @@
-//! System calls for sockets and their options, for the receivers of the benchmarks.
+//! System calls for sockets and their options, memory that the kernel shares, and a timer: for the receivers and
+//! generators of the benchmarks.
 
-use std::ffi::{CString, c_int};
+use std::ffi::c_int;
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::time::Duration;
-
-use anyhow::{Context, Result};
-
-/// Index of a device in this network namespace.
-pub(super) fn interface_index(device: &str) -> Result<u32> {
-    let name = CString::new(device).context("a device's name has no NUL")?;
-    // SAFETY: `name` is NUL-terminated and outlives the call.
-    let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
-    if index == 0 {
-        return Err(io::Error::last_os_error()).with_context(|| format!("no device {device}"));
-    }
-    Ok(index)
-}
-
-/// Opens a raw socket of this family.
-pub(super) fn socket(family: c_int) -> io::Result<OwnedFd> {
-    // SAFETY: socket(2) takes integers only.
-    let fd = unsafe { libc::socket(family, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: `fd` was just returned by socket(2), so it is open and has no other owner.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-}
 
 /// Sets an option to a structure or integer without padding.
 pub(super) fn set_option<T: Copy>(
@@ -70,44 +48,78 @@ pub(super) unsafe fn get_option<T: Copy>(socket: BorrowedFd<'_>, level: c_int, n
     Ok(unsafe { value.assume_init() })
 }
 
-/// Binds to an address that is a structure without pointers.
-///
-/// # Safety
-/// `T` must be the `sockaddr_*` of the socket's family.
-pub(super) unsafe fn bind<T: Copy>(socket: BorrowedFd<'_>, address: &T) -> io::Result<()> {
-    // SAFETY: `address` is valid for reads of its size, and of the socket's family as the caller promised.
-    let status = unsafe {
-        libc::bind(socket.as_raw_fd(), (&raw const *address).cast(), size_of::<T>() as libc::socklen_t)
+/// Binds an AF_PACKET socket to a device, for all protocols.
+pub(super) fn bind_to_device(socket: BorrowedFd<'_>, index: u32) -> io::Result<()> {
+    let address = libc::sockaddr_ll {
+        sll_family: libc::AF_PACKET as u16,
+        sll_protocol: (libc::ETH_P_ALL as u16).to_be(),
+        sll_ifindex: index.cast_signed(),
+        sll_hatype: 0,
+        sll_pkttype: 0,
+        sll_halen: 0,
+        sll_addr: [0; 8],
     };
+    let length = size_of_val(&address) as libc::socklen_t;
+    // SAFETY: `address` is valid for reads of its size, for the call.
+    let status = unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), length) };
     if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Sleeps until the socket is readable, a signal arrives, or the time is over.
-pub(super) fn wait_readable(socket: BorrowedFd<'_>, timeout: Duration) -> io::Result<()> {
-    let mut wanted = libc::pollfd { fd: socket.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-    // SAFETY: `wanted` is one pollfd, valid for the call.
-    let status = unsafe { libc::poll(&raw mut wanted, 1, timeout.as_millis() as c_int) };
-    if status >= 0 {
-        return Ok(());
-    }
-    let error = io::Error::last_os_error();
-    if error.kind() == io::ErrorKind::Interrupted { Ok(()) } else { Err(error) }
+/// Memory of a socket, which the kernel writes while this process reads it; unmapped when dropped.
+pub(super) struct Area {
+    start: *mut u8,
+    length: usize,
 }
 
-/// Pins the calling thread to one core.
-pub(super) fn pin(core: usize) -> io::Result<()> {
-    // SAFETY: cpu_set_t is an array of integers; all zero is the empty set.
-    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    if core >= libc::CPU_SETSIZE as usize {
-        return Err(io::ErrorKind::InvalidInput.into());
+// SAFETY: an area is memory of the process, mapped until it is dropped, and belongs to no thread; the owner of the
+// value has exclusive access.
+unsafe impl Send for Area {}
+
+impl Area {
+    /// Maps this many bytes of a socket.
+    pub(super) fn of(socket: BorrowedFd<'_>, length: usize) -> io::Result<Area> {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_SHARED | libc::MAP_POPULATE;
+        // SAFETY: a null hint lets the kernel choose free addresses, so no memory in use is replaced; the
+        // other arguments are integers, and the kernel checks them.
+        let start = unsafe { libc::mmap(ptr::null_mut(), length, protection, flags, socket.as_raw_fd(), 0) };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Area { start: start.cast(), length })
     }
-    // SAFETY: `core` is below the number of bits in the set, as checked.
-    unsafe { libc::CPU_SET(core, &mut set) };
-    // SAFETY: 0 is the calling thread; `set` is valid for reads of its size.
-    if unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) } == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
+
+    /// Pointer to a `T` at this offset.
+    ///
+    /// # Panics
+    /// It would not be completely within the area, or not aligned.
+    fn at<T>(&self, offset: usize) -> *mut T {
+        assert!(offset.checked_add(size_of::<T>()).is_some_and(|end| end <= self.length), "beyond the area");
+        let at = self.start.wrapping_add(offset).cast::<T>();
+        assert!(at.is_aligned(), "not aligned");
+        at
+    }
+
+    /// An integer that both sides modify.
+    pub(super) fn atomic(&self, offset: usize) -> &AtomicU32 {
+        // SAFETY: `at` checked bounds and alignment. The area lives as long as the reference. The kernel
+        // accesses the integer whole, and this side through atomics only.
+        unsafe { &*self.at::<AtomicU32>(offset) }
+    }
+
+    /// Copies out the header of a packet that the kernel has finished writing.
+    pub(super) fn header(&self, offset: usize) -> libc::tpacket3_hdr {
+        // SAFETY: `at` checked bounds and alignment; the structure has integers only (linux/if_packet.h). The read
+        // is volatile because the bytes change behind the compiler's back between two reads.
+        unsafe { self.at::<libc::tpacket3_hdr>(offset).read_volatile() }
+    }
+}
+
+impl Drop for Area {
+    fn drop(&mut self) {
+        // SAFETY: the area was mapped by `of` with this length and is unmapped once; no reference into it
+        // outlives `self`. It fails only for arguments that mmap would not have returned.
+        unsafe { libc::munmap(self.start.cast(), self.length) };
     }
 }
 
@@ -122,6 +134,6 @@ pub(crate) fn alarm_after(first: Duration, then: Duration) -> io::Result<()> {
     };
     let timer = libc::itimerval { it_interval: time(then), it_value: time(first) };
     // SAFETY: `timer` is valid for reads for the call; a null pointer means that the old one is not asked for.
-    let status = unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut()) };
+    let status = unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const timer, ptr::null_mut()) };
     if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

@@ -18,7 +18,7 @@ use wirelane_export::flows::Naming;
 use wirelane_store::{StoreSettings, Writer};
 use wirelane_tests::recordings::make_capture;
 
-use super::Options;
+use super::Args;
 use super::table::{Table, spread};
 use crate::summary::Spread;
 use flows::{Flows, SOMEBODY};
@@ -36,41 +36,19 @@ const QUICK_WARM: usize = 1;
 /// Interval of readings of a query's memory.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// Flows written by this many writers.
-#[derive(Clone, Debug)]
+/// Sums over writers.
+#[derive(Default)]
 struct Written {
-    /// Number of writers, each with a thread, and one that generates flows for it.
-    writers: usize,
-    /// Flows.
     flows: u64,
-    /// Seconds until all files were complete and on disk.
-    seconds: f64,
-    /// Total bytes of the files.
+    packets: u64,
     bytes: u64,
-    /// Number of files.
     files: u64,
 }
 
-/// Result of a query.
-#[derive(Clone, Debug)]
-struct Asked {
-    /// Seconds with all files outside of the page cache.
-    cold_s: f64,
-    /// Seconds after that.
-    warm_s: Spread,
-    /// Peak memory of the process, in MiB.
-    peak_mib: f64,
-    /// Rows of the answer.
-    rows: usize,
-}
-
 /// Runs all measurements. The data are removed at the end, also after an error.
-///
-/// # Errors
-/// There is not enough space, or the store lacks a flow.
-pub(super) fn measure(options: &Options) -> Result<Vec<Table>> {
+pub(super) fn measure(options: &Args, wirelane: &Path) -> Result<Vec<Table>> {
     let total = options.flows.unwrap_or(if options.quick { QUICK_FLOWS } else { FLOWS });
-    let place = options.store.clone().unwrap_or_else(std::env::temp_dir);
+    let place = options.store_folder.clone().unwrap_or_else(std::env::temp_dir);
     let named = || place.display().to_string();
     let disk = statvfs(&place).with_context(named)?;
     let (room, needed) = (disk.f_bavail * disk.f_frsize, total * MOST_BYTES);
@@ -96,20 +74,11 @@ pub(super) fn measure(options: &Options) -> Result<Vec<Table>> {
     let alone = (total / 10).clamp(1, MOST_ALONE);
     let mut packets = 0;
     for (number, (writers, flows)) in [(1, alone), (cores, total - alone)].into_iter().enumerate() {
-        let (one, its_packets) = write(&store, &naming, writers, flows, number as u64)?;
-        table.row([
-            one.writers.to_string(),
-            one.flows.to_string(),
-            format!("{:.1}", one.seconds),
-            format!("{:.0}", one.flows as f64 / one.seconds),
-            format!("{:.1}", one.bytes as f64 / one.flows.max(1) as f64),
-            one.files.to_string(),
-        ]);
-        packets += its_packets;
+        packets += write(&store, &naming, writers, flows, number as u64, &mut table)?;
     }
     // All flows and packets that were written are present.
     let sum = "SELECT count(*) AS flows, sum(packets) AS packets FROM flows";
-    let (_, _, answer) = ask(&options.wirelane, &store, &[sum])?;
+    let (_, _, answer) = ask(wirelane, &store, &[sum])?;
     let sums: serde_json::Value = serde_json::from_str(answer.trim()).context("the sums are no JSON")?;
     ensure!(
         sums["flows"] == total && sums["packets"] == packets,
@@ -131,16 +100,7 @@ pub(super) fn measure(options: &Options) -> Result<Vec<Table>> {
     );
     for question in questions {
         let times = if options.quick { QUICK_WARM } else { WARM };
-        let one = asked(&options.wirelane, &store, question, times)?;
-        let [warm, ends] = spread(one.warm_s, 2);
-        answers.row([
-            question.join(" "),
-            format!("{:.2}", one.cold_s),
-            warm,
-            ends,
-            format!("{:.0}", one.peak_mib),
-            one.rows.to_string(),
-        ]);
+        measure_question(wirelane, &store, question, times, &mut answers)?;
     }
     Ok(vec![table, answers])
 }
@@ -162,8 +122,16 @@ fn making(count: u64) -> f64 {
     start.elapsed().as_nanos() as f64 / count.max(1) as f64
 }
 
-/// Writes flows with several writers; also returns the number of packets of these flows.
-fn write(store: &Path, naming: &Naming, writers: usize, count: u64, seed: u64) -> Result<(Written, u64)> {
+/// Writes flows with several writers, each with a thread, and one that generates flows for it, until all files are
+/// complete and on disk. Returns the number of packets of these flows.
+fn write(
+    store: &Path,
+    naming: &Naming,
+    writers: usize,
+    count: u64,
+    seed: u64,
+    table: &mut Table,
+) -> Result<u64> {
     let start = Instant::now();
     let parts = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..writers as u64)
@@ -175,22 +143,28 @@ fn write(store: &Path, naming: &Naming, writers: usize, count: u64, seed: u64) -
         threads
             .into_iter()
             .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-            .collect::<Result<Vec<(Written, u64)>>>()
+            .collect::<Result<Vec<Written>>>()
     })?;
     let seconds = start.elapsed().as_secs_f64();
-    let mut sum = Written { writers, flows: 0, seconds, bytes: 0, files: 0 };
-    let mut packets = 0;
-    for (one, its_packets) in parts {
-        sum.flows += one.flows;
-        sum.bytes += one.bytes;
-        sum.files += one.files;
-        packets += its_packets;
-    }
+    let sum = parts.into_iter().fold(Written::default(), |sum, one| Written {
+        flows: sum.flows + one.flows,
+        packets: sum.packets + one.packets,
+        bytes: sum.bytes + one.bytes,
+        files: sum.files + one.files,
+    });
     ensure!(sum.flows == count, "{count} flows were to be written, and {} were", sum.flows);
-    Ok((sum, packets))
+    table.row(&[
+        &writers,
+        &sum.flows,
+        &format!("{seconds:.1}"),
+        &format!("{:.0}", sum.flows as f64 / seconds),
+        &format!("{:.1}", sum.bytes as f64 / sum.flows.max(1) as f64),
+        &sum.files,
+    ]);
+    Ok(sum.packets)
 }
 
-fn write_one(store: &Path, naming: Naming, count: u64, seed: u64) -> Result<(Written, u64)> {
+fn write_one(store: &Path, naming: Naming, count: u64, seed: u64) -> Result<Written> {
     let mut writer = Writer::open(StoreSettings {
         memory: wirelane_store::MEMORY,
         folder: store.to_owned(),
@@ -209,14 +183,18 @@ fn write_one(store: &Path, naming: Naming, count: u64, seed: u64) -> Result<(Wri
     if let Some(error) = counts.failure() {
         return Err(error.into());
     }
-    let written = counts.rows.values().sum();
-    let written =
-        Written { writers: 1, flows: written, seconds: 0.0, bytes: counts.bytes, files: counts.files };
-    Ok((written, flows.packets))
+    let flows_written = counts.rows.values().sum();
+    Ok(Written { flows: flows_written, packets: flows.packets, bytes: counts.bytes, files: counts.files })
 }
 
-/// `times`: number of runs with a warm page cache.
-fn asked(wirelane: &Path, store: &Path, question: &[&str], times: usize) -> Result<Asked> {
+/// Asks a question with all files outside of the page cache, and then this many times with a warm one.
+fn measure_question(
+    wirelane: &Path,
+    store: &Path,
+    question: &[&str],
+    times: usize,
+    table: &mut Table,
+) -> Result<()> {
     forget(store)?;
     let (cold_s, mut peak_mib, answer) = ask(wirelane, store, question)?;
     let mut warm = Vec::new();
@@ -226,8 +204,16 @@ fn asked(wirelane: &Path, store: &Path, question: &[&str], times: usize) -> Resu
         warm.push(seconds);
         peak_mib = peak_mib.max(mib);
     }
-    let warm_s = Spread::of(warm).context("no time")?;
-    Ok(Asked { cold_s, warm_s, peak_mib, rows: answer.lines().count() })
+    let [warm, ends] = spread(Spread::of(warm).context("no time")?, 2);
+    table.row(&[
+        &question.join(" "),
+        &format!("{cold_s:.2}"),
+        &warm,
+        &ends,
+        &format!("{peak_mib:.0}"),
+        &answer.lines().count(),
+    ]);
+    Ok(())
 }
 
 /// Runs a query; returns seconds, peak memory in MiB, and the answer.

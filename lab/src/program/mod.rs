@@ -1,4 +1,4 @@
-//! `wirelane-testbed`: suites of traffic against any sensor, on this machine or between two. `wirelane testbed` runs it.
+//! The command line of `wirelane-testbed`.
 
 mod agent;
 mod manage;
@@ -16,9 +16,10 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::Parser;
 use wirelane::escape::printable_lines;
+
 #[cfg(feature = "bench")]
-use wirelane_lab::bench;
-use wirelane_lab::collection::Collection;
+use crate::bench;
+use crate::collection::Collection;
 
 /// Measure any sensor under suites of traffic: ours, tcpdump, dumpcap, your own
 ///
@@ -37,7 +38,7 @@ enum Command {
     Bench(CollectionArgs),
     /// Measure single parts of Wirelane by themselves
     #[cfg(feature = "bench")]
-    Measure(MeasureArgs),
+    Measure(bench::Args),
     /// Draw the results of a suite again
     Report(ReportArgs),
     /// List the sensors that suites can name, and which programs are missing
@@ -199,39 +200,6 @@ pub struct CollectionArgs {
     list: bool,
 }
 
-/// Options of `measure`.
-#[cfg(feature = "bench")]
-#[derive(clap::Args, Debug)]
-pub struct MeasureArgs {
-    /// Parts to measure. Default: all
-    #[arg(value_enum)]
-    parts: Vec<bench::Part>,
-
-    /// Fewer packets and flows
-    #[arg(long)]
-    quick: bool,
-
-    /// The core that measures
-    #[arg(long, value_name = "CORE", default_value_t = 1)]
-    core: usize,
-
-    /// patterns: a folder with pcap and pcapng files, whose payloads are searched
-    #[arg(long, value_name = "DIR")]
-    captures: Option<PathBuf>,
-
-    /// store: flows that are written and asked about, some 65 bytes each. Default: 100 million, or 2 million with --quick
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(100..))]
-    flows: Option<u64>,
-
-    /// store: the folder in which they are written to one of their own. Default: that for temporary files
-    #[arg(long, value_name = "DIR")]
-    store_folder: Option<PathBuf>,
-
-    /// Folder for the results, which is made
-    #[arg(long, value_name = "DIR", default_value = "testbed-parts")]
-    out: PathBuf,
-}
-
 /// Options of `testbed report`.
 #[derive(clap::Args, Debug)]
 pub struct ReportArgs {
@@ -319,7 +287,8 @@ Examples:
 
 Exit status: 0 done, 1 failed or trials went wrong, 2 wrong usage.";
 
-fn main() -> ExitCode {
+/// Runs the program.
+pub fn main() -> ExitCode {
     let level = tracing_subscriber::EnvFilter::try_from_env("WIRELANE_LOG").unwrap_or_else(|_| "warn".into());
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
@@ -359,9 +328,6 @@ fn main() -> ExitCode {
 
 /// Path of `wirelane`, which sends and is the program of our sensors: WIRELANE_BIN, else the program beside this one,
 /// else the first in PATH.
-///
-/// # Errors
-/// There is no such program.
 fn wirelane_program() -> Result<PathBuf> {
     if let Some(named) = env::var_os("WIRELANE_BIN") {
         return Ok(named.into());
