@@ -118,10 +118,7 @@ fn main() -> ExitCode {
         Command::Send(args) => send::run(*args),
         Command::Run(args) => run::run(&args),
         Command::Extcap(args) => extcap::run(&args),
-        Command::Helper { jobs, shell: Some(command), .. } => {
-            helper::run(&Permitted::Finished { command, jobs })
-        }
-        Command::Helper { jobs, config, .. } => helper::run(&Permitted::Programs { config, jobs }),
+        Command::Helper { jobs, shell, config } => helper::run(&Permitted { jobs, shell, config }),
         Command::Completions(args) => completions::run(&args, Command::command()),
         Command::Man(args) => man::run(&args, Command::command()),
         Command::Testbed(args) => testbed::run(&args),

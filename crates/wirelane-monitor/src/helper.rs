@@ -43,82 +43,62 @@ const FINISHED: u8 = b'W';
 /// Request: read the configuration.
 const CONFIG: u8 = b'C';
 
-/// The requests that a helper serves. Fixed at its start.
-#[derive(Debug)]
-pub enum Permitted {
-    /// Running a shell command for finished files.
-    Finished {
-        /// The text for the shell.
-        command: String,
-        /// Commands that run at once.
-        jobs: usize,
-    },
-    /// Running programs, and reading a configuration.
-    Programs {
-        /// The configuration; `None`: it cannot be read again.
-        config: Option<PathBuf>,
-        /// Programs that run at once.
-        jobs: usize,
-    },
+/// The requests that a helper serves, fixed at its start: with `shell` commands for finished files, else programs and
+/// reading the configuration.
+#[derive(Debug, Default)]
+pub struct Permitted {
+    /// Commands that run at once.
+    pub jobs: usize,
+    /// The text for the shell.
+    pub shell: Option<String>,
+    /// The configuration; `None`: it cannot be read again.
+    pub config: Option<PathBuf>,
 }
 
 /// An answer of the helper.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
-    /// The text of the configuration, or the reason why it cannot be read.
-    Config(Result<String, String>),
-    /// The end of a command, or the reason why it was not started.
-    Command(CommandEnd),
-}
-
-/// The end of a command.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CommandEnd {
-    /// See [`Outcome`].
-    pub outcome: Outcome,
-    /// The program, or the finished file.
+pub struct Answer {
+    /// See [`Kind`].
+    pub kind: Kind,
+    /// The program or the finished file; empty for a configuration.
     pub of: OsString,
-    /// An explanation; empty if the command ended with status 0.
+    /// The text of the configuration, or an explanation.
     pub text: String,
 }
 
-/// The outcome of a command; as a byte, the letter of the answer.
+/// Kind of an answer; as a byte, its letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Outcome {
-    /// Ended with status 0.
+pub enum Kind {
+    /// The command ended with status 0.
     Done = b'D',
-    /// Ended otherwise, or could not be started.
+    /// The command ended otherwise, or could not be started.
     Failed = b'F',
-    /// Killed because of the time limit.
+    /// The command was killed because of the time limit.
     TimedOut = b'L',
-    /// Not started, because too many were running and waiting.
+    /// The command was not started, because too many were running and waiting.
     Refused = b'N',
+    /// The configuration.
+    Config = b'T',
+    /// The configuration cannot be read.
+    Unreadable = b'U',
 }
-
-/// Letters of the answers to [`CONFIG`].
-const TEXT: u8 = b'T';
-const UNREADABLE: u8 = b'U';
 
 impl Answer {
-    fn read(letter: u8, contents: Vec<u8>) -> Option<Answer> {
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        match letter {
-            TEXT => return Some(Answer::Config(Ok(text(&contents)))),
-            UNREADABLE => return Some(Answer::Config(Err(text(&contents)))),
-            _ => {}
-        }
-        let all = [Outcome::Done, Outcome::Failed, Outcome::TimedOut, Outcome::Refused];
-        let outcome = all.into_iter().find(|outcome| *outcome as u8 == letter)?;
+    fn new(kind: Kind, of: impl Into<OsString>, text: impl Into<String>) -> Answer {
+        Answer { kind, of: of.into(), text: text.into() }
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        frame(self.kind as u8, &[self.of.as_bytes(), &[0], self.text.as_bytes()].concat())
+    }
+
+    fn read(letter: u8, contents: &[u8]) -> Option<Answer> {
+        let all = [Kind::Done, Kind::Failed, Kind::TimedOut, Kind::Refused, Kind::Config, Kind::Unreadable];
+        let kind = all.into_iter().find(|kind| *kind as u8 == letter)?;
         let end = contents.iter().position(|byte| *byte == 0)?;
         let of = OsString::from_vec(contents[..end].to_vec());
-        Some(Answer::Command(CommandEnd { outcome, of, text: text(&contents[end + 1..]) }))
-    }
-}
-
-impl CommandEnd {
-    fn new(outcome: Outcome, of: impl Into<OsString>, text: impl Into<String>) -> CommandEnd {
-        CommandEnd { outcome, of: of.into(), text: text.into() }
+        Some(Answer::new(kind, of, String::from_utf8_lossy(&contents[end + 1..])))
     }
 }
 
@@ -173,21 +153,14 @@ impl Helper {
         if let Some((uid, gid)) = identity.map(|identity| identity.ids()) {
             helper.uid(uid).gid(gid);
         }
-        let option = |name: &str, value: &OsStr| {
-            let mut option = OsString::from(name);
-            option.push(value);
-            option
-        };
-        let (option, jobs) = match permitted {
-            Permitted::Finished { command, jobs } => (Some(option("--shell=", command.as_ref())), jobs),
-            Permitted::Programs { config, jobs } => {
-                (config.as_ref().map(|config| option("--config=", config.as_ref())), jobs)
-            }
-        };
+        let option =
+            |name: &str, value: &OsStr| OsString::from_vec([name.as_bytes(), value.as_bytes()].concat());
+        let shell = permitted.shell.as_ref().map(|shell| option("--shell=", shell.as_ref()));
+        let config = permitted.config.as_ref().map(|config| option("--config=", config.as_ref()));
         let mut child = helper
             .arg0("wirelane-helper")
-            .args([SUBCOMMAND, &jobs.to_string()])
-            .args(option)
+            .args([SUBCOMMAND, &permitted.jobs.to_string()])
+            .args(shell.into_iter().chain(config))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .process_group(0)
@@ -211,7 +184,7 @@ impl Helper {
         let thread = std::thread::Builder::new().name("wl-helper".into()).spawn(move || {
             let mut stdout = BufReader::new(stdout);
             while let Ok(Some((letter, contents))) = next_frame(&mut stdout) {
-                if let Some(answer) = Answer::read(letter, contents) {
+                if let Some(answer) = Answer::read(letter, &contents) {
                     answered(answer);
                 }
             }
@@ -220,29 +193,19 @@ impl Helper {
     }
 }
 
+/// Each request is an error if it is too long, or if the helper does not run or read.
 impl Requests {
     /// Requests a program with these words.
-    ///
-    /// # Errors
-    /// If the request is too long, or the helper does not run or read.
     pub fn run(&mut self, words: &[String], timeout_ns: u64) -> io::Result<()> {
-        let mut contents = timeout_ns.to_le_bytes().to_vec();
-        contents.extend_from_slice(words.join("\0").as_bytes());
-        self.send(RUN, &contents)
+        self.send(RUN, &[&timeout_ns.to_le_bytes(), words.join("\0").as_bytes()].concat())
     }
 
     /// Requests the command for a finished file.
-    ///
-    /// # Errors
-    /// As [`Requests::run`].
     pub fn finished(&mut self, path: &Path) -> io::Result<()> {
         self.send(FINISHED, path.as_os_str().as_bytes())
     }
 
     /// Requests the configuration.
-    ///
-    /// # Errors
-    /// As [`Requests::run`].
     pub fn config(&mut self) -> io::Result<()> {
         self.send(CONFIG, &[])
     }
@@ -284,8 +247,8 @@ struct Job {
 impl Permitted {
     /// The command that this request is for.
     fn job(&self, letter: u8, contents: Vec<u8>) -> Result<Job> {
-        match (self, letter) {
-            (Permitted::Finished { command, .. }, FINISHED) => {
+        match (&self.shell, letter) {
+            (Some(command), FINISHED) => {
                 let of = OsString::from_vec(contents);
                 // The path is an argument and never part of the shell's script.
                 let script = format!("{command} \"$@\"");
@@ -293,7 +256,7 @@ impl Permitted {
                 let words = shell.into_iter().chain([of.clone()]).collect();
                 Ok(Job { of, words, timeout: None })
             }
-            (Permitted::Programs { .. }, RUN) => {
+            (None, RUN) => {
                 let (timeout, words) =
                     contents.split_first_chunk::<8>().context("a request without a limit")?;
                 let words: Vec<OsString> =
@@ -318,14 +281,11 @@ pub fn run(permitted: &Permitted) -> Result<()> {
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
         signal_hook::flag::register(signal, Arc::default())?;
     }
-    let (jobs, most) = match permitted {
-        Permitted::Finished { jobs, .. } => (*jobs, usize::MAX),
-        Permitted::Programs { jobs, .. } => (*jobs, WAITING),
-    };
+    let most = if permitted.shell.is_some() { usize::MAX } else { WAITING };
     let (sender, inbox) = mpsc::channel::<Job>();
     let (inbox, waiting) = (Mutex::new(inbox), AtomicUsize::new(0));
     std::thread::scope(|scope| -> Result<()> {
-        for _ in 0..jobs.max(1) {
+        for _ in 0..permitted.jobs.max(1) {
             scope.spawn(|| {
                 loop {
                     // The lock is held while waiting: the other threads would only wait for the same channel.
@@ -340,56 +300,47 @@ pub fn run(permitted: &Permitted) -> Result<()> {
         let sender = sender;
         let mut stdin = io::stdin().lock();
         while let Some((letter, contents)) = next_frame(&mut stdin).context("reading requests")? {
-            match (permitted, letter) {
-                (Permitted::Programs { config, .. }, CONFIG) => match read_config(config.as_deref()) {
-                    Ok(text) => answer(TEXT, text.as_bytes()),
-                    Err(reason) => answer(UNREADABLE, reason.as_bytes()),
-                },
-                _ => {
-                    let job = permitted.job(letter, contents)?;
-                    if waiting.load(Ordering::Relaxed) >= most {
-                        let text = "was not started: too many are running and waiting";
-                        say(&CommandEnd::new(Outcome::Refused, job.of, text));
-                        continue;
-                    }
-                    waiting.fetch_add(1, Ordering::Relaxed);
-                    if sender.send(job).is_err() {
-                        break;
-                    }
-                }
+            if letter == CONFIG && permitted.shell.is_none() {
+                say(&read_config(permitted.config.as_deref()));
+                continue;
+            }
+            let job = permitted.job(letter, contents)?;
+            if waiting.load(Ordering::Relaxed) >= most {
+                say(&Answer::new(Kind::Refused, job.of, "was not started: too many are running and waiting"));
+                continue;
+            }
+            waiting.fetch_add(1, Ordering::Relaxed);
+            if sender.send(job).is_err() {
+                break;
             }
         }
         Ok(())
     })
 }
 
-fn say(end: &CommandEnd) {
-    let contents = [end.of.as_bytes(), &[0], end.text.as_bytes()].concat();
-    answer(end.outcome as u8, &contents);
-}
-
-fn answer(letter: u8, contents: &[u8]) {
+fn say(answer: &Answer) {
     // If the reader has ended, the commands must still run.
     let mut out = io::stdout().lock();
-    let _ = out.write_all(&frame(letter, contents)).and_then(|()| out.flush());
+    let _ = out.write_all(&answer.bytes()).and_then(|()| out.flush());
 }
 
-fn read_config(path: Option<&Path>) -> Result<String, String> {
-    let path = path.ok_or("it is not a file that could be read again")?;
+fn read_config(path: Option<&Path>) -> Answer {
+    let refuse = |reason: String| Answer::new(Kind::Unreadable, "", reason);
+    let Some(path) = path else { return refuse("it is not a file that could be read again".into()) };
     let mut text = String::new();
     let read =
         std::fs::File::open(path).and_then(|file| file.take(LONGEST as u64 + 1).read_to_string(&mut text));
+    let user = rustix::process::geteuid().as_raw();
     match read {
-        Ok(_) => Ok(text),
+        Ok(_) => Answer::new(Kind::Config, "", text),
         Err(error) => {
-            let user = rustix::process::geteuid().as_raw();
-            Err(format!("{}: {error} (user {user}, which the command has become: --user)", path.display()))
+            refuse(format!("{}: {error} (user {user}, which the command has become: --user)", path.display()))
         }
     }
 }
 
 /// Runs a command to its end.
-fn run_job(Job { of, words, timeout }: Job) -> CommandEnd {
+fn run_job(Job { of, words, timeout }: Job) -> Answer {
     let spawned = Command::new(&words[0])
         .args(&words[1..])
         .stdin(Stdio::null())
@@ -398,27 +349,22 @@ fn run_job(Job { of, words, timeout }: Job) -> CommandEnd {
         .spawn();
     let mut child = match spawned {
         Ok(child) => child,
-        Err(error) => return CommandEnd::new(Outcome::Failed, of, format!("cannot be started: {error}")),
+        Err(error) => return Answer::new(Kind::Failed, of, format!("cannot be started: {error}")),
     };
     match wait(&mut child, timeout) {
-        Ok(Some(status)) if status.success() => CommandEnd::new(Outcome::Done, of, ""),
-        Ok(Some(status)) => CommandEnd::new(Outcome::Failed, of, format!("ended with {status}")),
+        Ok(Some(status)) if status.success() => Answer::new(Kind::Done, of, ""),
+        Ok(Some(status)) => Answer::new(Kind::Failed, of, format!("ended with {status}")),
         unfinished => {
             // Also kill its children: the program has its own process group.
             if let Some(group) = rustix::process::Pid::from_raw(child.id().cast_signed()) {
                 let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
             }
             let _ = child.wait();
-            match (unfinished, timeout) {
-                (Err(error), _) => {
-                    CommandEnd::new(Outcome::Failed, of, format!("cannot be waited for: {error}"))
-                }
-                (_, limit) => {
-                    let limit = limit.unwrap_or_default();
-                    let text = format!("was ended, as it had not ended in {limit:?}");
-                    CommandEnd::new(Outcome::TimedOut, of, text)
-                }
-            }
+            let text = match unfinished {
+                Err(error) => return Answer::new(Kind::Failed, of, format!("cannot be waited for: {error}")),
+                Ok(_) => format!("was ended, as it had not ended in {:?}", timeout.unwrap_or_default()),
+            };
+            Answer::new(Kind::TimedOut, of, text)
         }
     }
 }
@@ -441,8 +387,8 @@ mod tests {
 
     #[test]
     fn only_permitted_requests_become_commands() {
-        let finished = Permitted::Finished { command: "gzip -9".into(), jobs: 1 };
-        let programs = Permitted::Programs { config: None, jobs: 1 };
+        let finished = Permitted { shell: Some("gzip -9".into()), ..Permitted::default() };
+        let programs = Permitted::default();
         let job = finished.job(FINISHED, b"/a/$(x).pcapng".to_vec()).unwrap();
         assert_eq!(
             job.words,
@@ -465,13 +411,10 @@ mod tests {
 
     #[test]
     fn answers_come_as_they_were_sent() {
-        let end = CommandEnd::new(Outcome::Failed, OsString::from_vec(vec![b'/', 0xff]), "ended with 1");
-        let contents = [end.of.as_bytes(), &[0], end.text.as_bytes()].concat();
-        let bytes = frame(end.outcome as u8, &contents);
-        let (letter, contents) = next_frame(&mut &bytes[..]).unwrap().unwrap();
-        assert_eq!(Answer::read(letter, contents), Some(Answer::Command(end)));
-        assert_eq!(Answer::read(UNREADABLE, b"why".to_vec()), Some(Answer::Config(Err("why".into()))));
-        assert_eq!(Answer::read(b'?', b"a\0b".to_vec()), None);
+        let sent = Answer::new(Kind::Failed, OsString::from_vec(vec![b'/', 0xff]), "ended with 1");
+        let (letter, contents) = next_frame(&mut &sent.bytes()[..]).unwrap().unwrap();
+        assert_eq!(Answer::read(letter, &contents), Some(sent));
+        assert_eq!(Answer::read(b'?', b"a\0b"), None);
         assert!(next_frame(&mut &[0, 0, 0, 0][..]).is_err());
         assert!(next_frame(&mut &[0xff; 8][..]).is_err());
     }
@@ -481,16 +424,13 @@ mod tests {
         let job = |words: &[&str], timeout| {
             run_job(Job { of: "it".into(), words: words.iter().map(OsString::from).collect(), timeout })
         };
-        assert_eq!(job(&["/bin/true"], None), CommandEnd::new(Outcome::Done, "it", ""));
+        assert_eq!(job(&["/bin/true"], None), Answer::new(Kind::Done, "it", ""));
         let limit = Some(Duration::from_secs(60));
-        let failed = CommandEnd::new(Outcome::Failed, "it", "ended with exit status: 3");
+        let failed = Answer::new(Kind::Failed, "it", "ended with exit status: 3");
         assert_eq!(job(&["/bin/sh", "-c", "exit 3"], limit), failed);
         let long = job(&["/bin/sleep", "600"], Some(Duration::from_millis(50)));
-        assert_eq!(
-            (long.outcome, &*long.text),
-            (Outcome::TimedOut, "was ended, as it had not ended in 50ms")
-        );
+        assert_eq!((long.kind, &*long.text), (Kind::TimedOut, "was ended, as it had not ended in 50ms"));
         let none = job(&["/no/such/program"], limit);
-        assert!(none.outcome == Outcome::Failed && none.text.contains("cannot be started"), "{none:?}");
+        assert!(none.kind == Kind::Failed && none.text.contains("cannot be started"), "{none:?}");
     }
 }

@@ -10,7 +10,7 @@ use serde::Serialize;
 use wirelane::sandbox::Identity;
 use wirelane_screen::table::printable;
 
-use crate::helper::{Answer, Helper, Listening, Outcome, Permitted, Requests};
+use crate::helper::{Helper, Kind, Listening, Permitted, Requests};
 
 /// Maximum concurrent programs.
 const JOBS: usize = 4;
@@ -48,15 +48,15 @@ struct Counts {
 }
 
 impl Counts {
-    fn count(&self, outcome: Outcome, program: &str, text: &str) {
-        let counter = match outcome {
-            Outcome::Done => &self.done,
-            Outcome::Failed => &self.failed,
-            Outcome::TimedOut => &self.timed_out,
-            Outcome::Refused => &self.refused,
+    fn count(&self, kind: Kind, program: &str, text: &str) {
+        let counter = match kind {
+            Kind::Done => &self.done,
+            Kind::TimedOut => &self.timed_out,
+            Kind::Refused => &self.refused,
+            _ => &self.failed,
         };
         counter.fetch_add(1, Ordering::Relaxed);
-        if outcome != Outcome::Done {
+        if kind != Kind::Done {
             tracing::warn!("an alarm's program: {} {text}", printable(program));
         }
     }
@@ -68,7 +68,7 @@ impl Counts {
 /// # Errors
 /// If it cannot be started.
 pub fn start(identity: Option<Identity>, config: Option<PathBuf>) -> Result<Helper> {
-    Helper::start(&Permitted::Programs { config, jobs: JOBS }, identity)
+    Helper::start(&Permitted { jobs: JOBS, shell: None, config }, identity)
 }
 
 /// Texts of configurations, or error messages.
@@ -108,10 +108,11 @@ impl ProbeHelper {
         let counts = Arc::new(Counts::default());
         let (sender, inbox) = mpsc::channel();
         let counting = Arc::clone(&counts);
-        let (requests, listening) = helper.listen(move |answer| match answer {
-            Answer::Command(end) => counting.count(end.outcome, &end.of.to_string_lossy(), &end.text),
+        let (requests, listening) = helper.listen(move |answer| match answer.kind {
             // If nobody waits any more, programs are still counted.
-            Answer::Config(text) => drop(sender.send(text)),
+            Kind::Config => drop(sender.send(Ok(answer.text))),
+            Kind::Unreadable => drop(sender.send(Err(answer.text))),
+            kind => counting.count(kind, &answer.of.to_string_lossy(), &answer.text),
         })?;
         Ok(ProbeHelper { requests, listening, counts, texts: Arc::new(Mutex::new(inbox)) })
     }
@@ -121,7 +122,7 @@ impl ProbeHelper {
         if let Err(error) = self.requests.run(words, timeout_ns) {
             let program = words.first().map_or("", String::as_str);
             let text = format!("was not started: the helper that starts it does not take it: {error}");
-            self.counts.count(Outcome::Refused, program, &text);
+            self.counts.count(Kind::Refused, program, &text);
         }
     }
 

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use wirelane::sandbox::Identity;
 use wirelane_screen::table::printable;
 
-use crate::helper::{Answer, Helper, Listening, Outcome, Permitted};
+use crate::helper::{Helper, Kind, Listening, Permitted};
 
 /// Counts of the commands.
 #[derive(Debug, Default)]
@@ -41,7 +41,7 @@ impl PostRotate {
     /// Starts the helper, as this user. To be called before privileges are dropped.
     pub fn start(command: &str, jobs: u16, identity: Option<Identity>) -> Result<PostRotate> {
         ensure!(!command.trim().is_empty(), "--post-rotate needs a command");
-        let permitted = Permitted::Finished { command: command.to_owned(), jobs: jobs.into() };
+        let permitted = Permitted { jobs: jobs.into(), shell: Some(command.to_owned()), config: None };
         let helper = Helper::start(&permitted, identity)?;
         Ok(PostRotate { helper: Some(helper), listening: None, outcomes: Arc::default() })
     }
@@ -57,12 +57,11 @@ impl PostRotate {
     pub fn listen(&mut self) -> Result<impl FnMut(&Path) + Send + 'static> {
         let helper = self.helper.take().context("the helper is listened to once")?;
         let counts = Arc::clone(&self.outcomes);
-        let (mut requests, listening) = helper.listen(move |answer| match answer {
-            Answer::Command(end) if end.outcome == Outcome::Done => {
+        let (mut requests, listening) = helper.listen(move |answer| match answer.kind {
+            Kind::Done => {
                 counts.done.fetch_add(1, Ordering::Relaxed);
             }
-            Answer::Command(end) => counts.failed(Path::new(&end.of), &end.text),
-            Answer::Config(_) => {}
+            _ => counts.failed(Path::new(&answer.of), &answer.text),
         })?;
         self.listening = Some(listening);
         let outcomes = Arc::clone(&self.outcomes);
