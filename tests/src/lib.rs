@@ -59,7 +59,7 @@ pub use foreign::{AttachBy, ForeignTc, ForeignXdp, detach_xdp};
 pub use kernel::{KernelLog, kernel_version};
 pub use lab::{End, Lab, LabOptions, Link};
 pub use paths::{Capture, corpus, repository, wirelane_binary};
-pub use process::{bpf_links, cpu_time, guardians, in_own_process, open_descriptors, resident_bytes};
+pub use process::{bpf_links, brokers, cpu_time, in_own_process, open_descriptors, resident_bytes};
 pub use programs::{program_file, program_object, tag_beside};
 pub use sys::{
     Signal, children_cpu_time, detach_link, raw_ns, set_guest_clock, slew_guest_clock, test_run, timed_run,

@@ -63,12 +63,12 @@ pub fn bpf_links(pid: u32) -> Result<Vec<u32>> {
     Ok(links)
 }
 
-/// Process ids of the guardians of the captures on a lab's receiver (`crates/wirelane-privsep/src/cleanup/`): they are
+/// Process ids of the brokers of the captures on a lab's receiver (`crates/wirelane-privsep/src/broker/`): they are
 /// in its network namespace.
 ///
 /// # Panics
 /// If `/proc` or the namespace cannot be read.
-pub fn guardians(lab: &Lab) -> Vec<u32> {
+pub fn brokers(lab: &Lab) -> Vec<u32> {
     let namespace = &lab.receiver().namespace;
     let theirs = lab.exec(namespace, &["readlink", "/proc/self/ns/net"]).expect("the namespace is there");
     let entries = fs::read_dir("/proc").expect("/proc is there");
@@ -77,7 +77,7 @@ pub fn guardians(lab: &Lab) -> Vec<u32> {
         // Processes may end meanwhile.
         let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
         let namespace = fs::read_link(format!("/proc/{pid}/ns/net")).unwrap_or_default();
-        comm.trim() == "wl-cleanup" && namespace.to_str() == Some(theirs.trim())
+        comm.trim() == "wl-broker" && namespace.to_str() == Some(theirs.trim())
     })
     .collect()
 }

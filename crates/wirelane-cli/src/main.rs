@@ -39,6 +39,7 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser};
 use wirelane::escape::printable_lines;
+use wirelane_monitor::helper::{self, Permitted};
 
 /// Multi-core packet capture for stock Linux, with an account of every packet
 #[derive(Parser)]
@@ -53,27 +54,25 @@ enum Command {
     Monitor(monitor::Args),
     Packets(Box<packets::Args>),
     Probe(Box<probe::Args>),
-    #[command(hide = true)]
-    /// Reads configurations and runs programs for another wirelane process
-    ProbeHelper {
-        /// The configuration
-        config: Option<PathBuf>,
-    },
     Query(Box<query::Args>),
     Record(Box<record::Args>),
     Report(report_command::Args),
-    #[command(hide = true)]
-    /// Runs post-rotate commands for another wirelane process
-    PostRotateHelper {
-        /// Commands that run at once
-        jobs: usize,
-        /// What sh runs
-        command: String,
-    },
     Rules(Box<rules::Args>),
     Send(Box<send::Args>),
     Run(run::Args),
     Extcap(extcap::Args),
+    #[command(name = "command-helper", hide = true)]
+    /// Runs commands and reads a configuration for another wirelane process
+    Helper {
+        /// Commands that run at once
+        jobs: usize,
+        /// What sh runs for each finished file
+        #[arg(long, conflicts_with = "config")]
+        shell: Option<String>,
+        /// The configuration
+        #[arg(long)]
+        config: Option<PathBuf>,
+    },
     Completions(completions::Args),
     Man(man::Args),
     Testbed(testbed::Args),
@@ -112,17 +111,14 @@ fn main() -> ExitCode {
         Command::Monitor(args) => monitor::run(&args),
         Command::Packets(args) => packets::run(*args),
         Command::Probe(args) => probe::run(*args),
-        Command::ProbeHelper { config } => wirelane_monitor::probe::helper::run_helper(config.as_deref()),
         Command::Query(args) => query::run(&args),
         Command::Record(args) => record::run(*args),
         Command::Report(args) => report_command::run(&args),
-        Command::PostRotateHelper { jobs, command } => {
-            wirelane_monitor::record::post_rotate::run_helper(jobs, &command)
-        }
         Command::Rules(args) => rules::run(&args),
         Command::Send(args) => send::run(*args),
         Command::Run(args) => run::run(&args),
         Command::Extcap(args) => extcap::run(&args),
+        Command::Helper { jobs, shell, config } => helper::run(&Permitted { jobs, shell, config }),
         Command::Completions(args) => completions::run(&args, Command::command()),
         Command::Man(args) => man::run(&args, Command::command()),
         Command::Testbed(args) => testbed::run(&args),

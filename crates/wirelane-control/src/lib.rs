@@ -8,7 +8,7 @@
 //! A capture started with `Builder::control` has a socket in `/run/wirelane` (for a user other than root: under
 //! `$XDG_RUNTIME_DIR`). Only its user can connect to it, which is enforced by the file's mode and by the peer
 //! credentials from the kernel. The process has dropped its other rights before it serves requests: it can change its
-//! rules, and nothing else. The cleanup process removes the file, however the process ends (`place.rs`).
+//! rules, and nothing else. The broker removes the file, however the process ends (`place.rs`).
 //!
 //! A program started with `Builder::service` also has a socket of the same kind for application-defined requests
 //! ([`Service`]): a probe is changed through it.
@@ -36,7 +36,7 @@ pub use self::client::{Client, Instance, instances};
 pub use self::converse::converse;
 pub use self::error::{Error, Result};
 pub use self::place::Purpose;
-pub use self::place::{CLEANUP, Listener, folder};
+pub use self::place::{KIND, Listener, folder};
 pub use self::protocol::{Position, Status};
 pub use self::server::{About, Answered, Cursor, Rules, Server};
 pub use self::service::whereabouts;

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustix::fs::Mode;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use serde::{Deserialize, Serialize};
-use wirelane_privsep::cleanup::{ActionKind, CleanupAction, CleanupProcess, LogLine, Outcome, Registration};
+use wirelane_privsep::broker::{Broker, Kind, LogLine, Outcome, Registration, Task};
 use wirelane_privsep::process::{ProcessId, RUN_FOLDER, run_folder};
 
 use crate::{Error, Result};
@@ -92,19 +92,20 @@ impl SocketFile {
     }
 }
 
-/// Removing a [`SocketFile`], as an action of a cleanup process.
-pub const CLEANUP: ActionKind = ActionKind {
+/// Removing a [`SocketFile`], as a task of a broker.
+pub const KIND: Kind = Kind {
     name: "control socket",
-    prepare: ActionKind::nothing,
-    read: |action, descriptors| {
-        let file: SocketFile = serde_json::from_slice(action).ok()?;
-        descriptors.is_empty().then(|| Box::new(file) as Box<dyn CleanupAction>)
+    capabilities: &[],
+    prepare: Kind::nothing,
+    read: |task, descriptors| {
+        let file: SocketFile = serde_json::from_slice(task).ok()?;
+        descriptors.is_empty().then(|| Box::new(file) as Box<dyn Task>)
     },
 };
 
-impl CleanupAction for SocketFile {
+impl Task for SocketFile {
     /// Never retried: a removal that fails now would fail a moment later too, and the next start tries again.
-    fn attempt(&mut self, _prepared: Option<BorrowedFd<'_>>) -> (bool, Vec<LogLine>) {
+    fn undo(&mut self, _prepared: Option<BorrowedFd<'_>>) -> (bool, Vec<LogLine>) {
         (true, self.remove().err().map(|e| self.not_removed(&e)).into_iter().collect())
     }
 }
@@ -155,7 +156,7 @@ pub(super) fn files(folder: &Path, purpose: Purpose) -> io::Result<Vec<PathBuf>>
         let path = entry?.path();
         match SocketFile::owner(&path) {
             Some((owner, its)) if owner.lives() => files.extend((its == purpose).then_some(path)),
-            // The cleanup process was killed too.
+            // The broker was killed too.
             Some(_) => SocketFile { path }.remove()?,
             None => {}
         }
@@ -164,7 +165,7 @@ pub(super) fn files(folder: &Path, purpose: Purpose) -> io::Result<Vec<PathBuf>>
     Ok(files)
 }
 
-/// A listening socket of this process, and its file, which the cleanup process removes however the process ends.
+/// A listening socket of this process, and its file, which the broker removes however the process ends.
 #[derive(Debug)]
 pub struct Listener {
     pub(super) socket: UnixListener,
@@ -179,13 +180,13 @@ impl Listener {
     ///
     /// # Errors
     /// As [`folder`]; [`Error::Kernel`] if the socket cannot be created.
-    pub fn open(cleanup: &Arc<CleanupProcess>, purpose: Purpose) -> Result<Listener> {
+    pub fn open(broker: &Arc<Broker>, purpose: Purpose) -> Result<Listener> {
         let folder = folder()?;
         if let Err(e) = files(&folder, purpose) {
             tracing::warn!("{}: looking for sockets that killed captures have left: {e}", folder.display());
         }
         let file = SocketFile::new(&folder, purpose);
-        let registration = cleanup.register(&CLEANUP, &file, &[])?;
+        let registration = broker.register(&KIND, &file, &[])?;
         let socket = listen(&file.path).map_err(|source| {
             Error::kernel(format!("making the control socket {}", file.path.display()), source)
         })?;
@@ -209,7 +210,7 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        let removed = match self.registration.run() {
+        let removed = match self.registration.undo() {
             Outcome::Done(said) => {
                 said.iter().for_each(LogLine::log);
                 return;

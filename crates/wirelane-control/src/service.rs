@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
-use wirelane_privsep::cleanup::CleanupProcess;
+use wirelane_privsep::broker::Broker;
 
 use super::connections::{Connections, Thread};
 use super::place::{Listener, Purpose};
@@ -51,8 +51,8 @@ impl Service {
     ///
     /// # Errors
     /// [`Error::Kernel`] if the socket cannot be created.
-    pub fn open(cleanup: &Arc<CleanupProcess>) -> Result<Option<Service>> {
-        let listener = match Listener::open(cleanup, Purpose::Probe) {
+    pub fn open(broker: &Arc<Broker>) -> Result<Option<Service>> {
+        let listener = match Listener::open(broker, Purpose::Probe) {
             Err(e @ Error::Unsupported { .. }) => {
                 tracing::warn!("{e}; without, '{}' cannot reach this capture", Purpose::Probe.command());
                 return Ok(None);

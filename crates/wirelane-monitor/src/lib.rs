@@ -7,6 +7,7 @@
 pub mod advice;
 pub mod analysis;
 pub mod flows;
+pub mod helper;
 pub mod http;
 pub mod out;
 pub mod probe;

@@ -91,21 +91,12 @@ pub struct Owner {
 }
 
 /// Value of [`Owner::polling`] for owners that hold only the RSS table.
-const TABLE: &str = "rss";
+pub const TABLE: &str = "rss";
 
 impl Owner {
     /// The calling process.
     pub fn this(polling: &str) -> Owner {
-        Owner::of(std::process::id(), polling)
-    }
-
-    /// A process that moves entries of the RSS table.
-    pub fn of_table(pid: u32) -> Owner {
-        Owner::of(pid, TABLE)
-    }
-
-    fn of(pid: u32, polling: &str) -> Owner {
-        let ProcessId { pid, start } = ProcessId::of(pid);
+        let ProcessId { pid, start } = ProcessId::this();
         Owner { pid, start, polling: polling.to_owned() }
     }
 
@@ -140,13 +131,34 @@ pub struct Entry {
 #[derive(Serialize, Deserialize)]
 #[serde(tag = "line", rename_all = "snake_case")]
 enum Line {
-    Header { version: u32, of: Identity },
+    Header {
+        version: u32,
+        of: Identity,
+    },
     Hold(Owner),
-    Release { pid: u32, start: u64 },
-    Intent { change: u32, by: By, what: Setting, old: String, new: String },
-    Done { change: u32, now: String },
-    Undone { change: u32 },
-    Adopt { change: u32 },
+    /// Without `polling` in journals of older versions, where a process was the owner of one mode.
+    Release {
+        pid: u32,
+        start: u64,
+        polling: Option<String>,
+    },
+    Intent {
+        change: u32,
+        by: By,
+        what: Setting,
+        old: String,
+        new: String,
+    },
+    Done {
+        change: u32,
+        now: String,
+    },
+    Undone {
+        change: u32,
+    },
+    Adopt {
+        change: u32,
+    },
 }
 
 /// An open, locked journal.
@@ -274,11 +286,13 @@ impl Journal {
         match line {
             Line::Header { .. } => {}
             Line::Hold(owner) => self.owners.push(owner),
-            Line::Release { pid, start } => {
+            Line::Release { pid, start, polling } => {
+                let released = |owner: &Owner| {
+                    (owner.pid, owner.start) == (pid, start)
+                        && polling.as_ref().is_none_or(|polling| *polling == owner.polling)
+                };
                 // One process may hold a device twice: two captures of one program.
-                if let Some(at) =
-                    self.owners.iter().position(|owner| (owner.pid, owner.start) == (pid, start))
-                {
+                if let Some(at) = self.owners.iter().position(released) {
                     self.owners.remove(at);
                 }
             }
@@ -347,7 +361,8 @@ impl Journal {
 
     /// Records the end of one hold of this process.
     pub fn release(&mut self, owner: &Owner) -> Result<()> {
-        self.note(Line::Release { pid: owner.pid, start: owner.start })
+        let Owner { pid, start, polling } = owner.clone();
+        self.note(Line::Release { pid, start, polling: Some(polling) })
     }
 
     /// Releases owners that have ended.

@@ -11,13 +11,14 @@
 //! [`plan`] is a pure function of its inputs, so recorded machines serve as tests. The journal is always written before
 //! the settings: the next process that finds it can undo the changes of a killed one. A capture that asks for polling
 //! threads keeps its changes in the same journal, with its process as their owner; they are undone when the last owner
-//! has ended. The same applies to a capture that moves entries of the RSS table (`table`), by a process that keeps the
+//! has ended. The same applies to a capture that moves entries of the RSS table (`table`), by its broker, which keeps the
 //! right to do so.
 
 mod apply;
 #[cfg(test)]
 mod crash;
 mod error;
+mod hold;
 mod journal;
 mod place;
 mod plan;

@@ -17,20 +17,12 @@ use wirelane_privsep::{Capability, Result};
 /// Capabilities, and paths with the access that they need.
 pub type Needed = (Vec<Capability>, Vec<(PathBuf, Access)>);
 
-/// Rights for undoing settings of these devices.
+/// Rights for changing settings of these devices and undoing the changes.
 ///
 /// # Errors
 /// If the folder of the journals cannot be created.
 pub fn for_settings(devices: &[String]) -> Result<Needed> {
     Ok((vec![Capability::NetAdmin, Capability::SysNice], folders(devices)?))
-}
-
-/// Rights for setting the RSS table of this device and restoring it.
-///
-/// # Errors
-/// As [`for_settings`].
-pub(super) fn for_table_of(device: &str) -> Result<Needed> {
-    Ok((vec![Capability::NetAdmin], folders(&[device.to_owned()])?))
 }
 
 fn folders(devices: &[String]) -> Result<Vec<(PathBuf, Access)>> {

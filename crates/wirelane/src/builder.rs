@@ -77,7 +77,7 @@ impl Builder {
     }
 
     /// How the devices' RX queues are polled for as long as the capture lasts. The previous state is restored at its
-    /// end, also if the process is killed, by a process that is forked here (`wl-cleanup`); if that process is killed
+    /// end, also if the process is killed, by a process that is forked here (`wl-broker`); if that process is killed
     /// too, by the next capture on the device or by [`wirelane_tune::restore`]. Start the capture before threads, whose
     /// locks a forked process inherits: the forked process logs nothing and takes no lock except the allocator's. Each
     /// queue's thread or interrupt is bound beside the worker that it feeds; workers without [`Builder::cores`] are

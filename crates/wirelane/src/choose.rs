@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use wirelane_privsep::cleanup::CleanupProcess;
+use wirelane_privsep::broker::Broker;
 use wirelane_privsep::{Capability, Error as Privsep, Sandbox};
 
 use crate::backend::Backend;
@@ -111,19 +111,19 @@ pub(crate) fn start(
     for one in &selected {
         filter::for_device(&settings.filter, one.device.link_type, &one.device.name)?;
     }
-    let cleanup = &crate::cleanup::for_capture(settings, &selected);
+    let broker = &crate::broker::for_capture(settings, &selected, confinement.is_some());
     // Before the engine gives up rights.
-    let service = if settings.service { Service::open(cleanup)? } else { None };
+    let service = if settings.service { Service::open(broker)? } else { None };
     let backend: Box<dyn Backend> = match settings.engine {
-        Engine::Ring => Box::new(ring(settings, selected, confinement, cleanup)?),
-        Engine::Xsk => Box::new(xsk(settings, selected, confinement, cleanup)?),
-        Engine::Packet => Box::new(packet(settings, selected, confinement, cleanup, None)?),
-        Engine::Auto => match ring(settings, selected.clone(), confinement, cleanup) {
+        Engine::Ring => Box::new(ring(settings, selected, confinement, broker)?),
+        Engine::Xsk => Box::new(xsk(settings, selected, confinement, broker)?),
+        Engine::Packet => Box::new(packet(settings, selected, confinement, broker, None)?),
+        Engine::Auto => match ring(settings, selected.clone(), confinement, broker) {
             Ok(live) => Box::new(live),
             Err(why) if !is_refusal(&why) || check(settings, Engine::Packet).is_err() => return Err(why),
             Err(why) => {
                 let reason = format!("engine ring does not work here: {why}");
-                let sockets = packet(settings, selected, confinement, cleanup, Some(reason.clone()));
+                let sockets = packet(settings, selected, confinement, broker, Some(reason.clone()));
                 // If the other engine fails too, the first error is the helpful one.
                 let Ok(capture) = sockets else { return Err(why) };
                 tracing::warn!("capturing with engine packet, because {reason}");
@@ -138,36 +138,36 @@ fn ring(
     settings: &Settings,
     selected: Vec<Selected>,
     confinement: Option<&Sandbox>,
-    cleanup: &Arc<CleanupProcess>,
+    broker: &Arc<Broker>,
 ) -> Result<LiveCapture> {
     wirelane_privsep::require(&Capability::CAPTURE, "capturing from a device")?;
-    cleanup.prepare()?;
-    LiveCapture::open(settings, selected, confinement, cleanup)
+    broker.prepare()?;
+    LiveCapture::open(settings, selected, confinement, broker)
 }
 
 fn packet(
     settings: &Settings,
     selected: Vec<Selected>,
     confinement: Option<&Sandbox>,
-    cleanup: &Arc<CleanupProcess>,
+    broker: &Arc<Broker>,
     reason: Option<String>,
 ) -> Result<SocketCapture> {
     packet::check(settings)?;
     wirelane_privsep::require(&[Capability::NetRaw], "capturing through packet sockets")?;
-    cleanup.prepare()?;
-    SocketCapture::start(packet::open(settings, selected)?, reason, settings, confinement, cleanup)
+    broker.prepare()?;
+    SocketCapture::start(packet::open(settings, selected)?, reason, settings, confinement, broker)
 }
 
 fn xsk(
     settings: &Settings,
     selected: Vec<Selected>,
     confinement: Option<&Sandbox>,
-    cleanup: &Arc<CleanupProcess>,
+    broker: &Arc<Broker>,
 ) -> Result<SocketCapture> {
     xsk::check(settings, &selected)?;
     wirelane_privsep::require(&Capability::CAPTURE, "capturing through AF_XDP sockets")?;
-    cleanup.prepare()?;
-    SocketCapture::start(xsk::open(settings, selected)?, None, settings, confinement, cleanup)
+    broker.prepare()?;
+    SocketCapture::start(xsk::open(settings, selected)?, None, settings, confinement, broker)
 }
 
 /// Whether the kernel refuses us or lacks a feature, so that another engine is worth trying. False for errors that the

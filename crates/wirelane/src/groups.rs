@@ -70,10 +70,10 @@ pub fn list() -> Result<Vec<Group>> {
     wirelane_privsep::require(&Capability::CAPTURE, "looking at groups")?;
     let mut groups = Vec::new();
     // Inspecting a filter's instance keeps the filter on the device meanwhile.
-    let cleanup = crate::cleanup::for_filters();
+    let broker = crate::broker::for_filters();
     for device in Device::list()? {
         for hook in [Hook::Xdp(XdpMode::Native), Hook::Ingress, Hook::Egress] {
-            match running(&device, hook, &cleanup) {
+            match running(&device, hook, &broker) {
                 Ok(Some(instance)) => of(&device, &instance, &mut groups)?,
                 // Foreign programs have no groups; a kernel without this hook has no groups either.
                 Ok(None) | Err(Error::ForeignProgram { .. } | Error::Unsupported { .. }) => {}

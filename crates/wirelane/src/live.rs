@@ -48,7 +48,7 @@ use crate::polling;
 use crate::watch::{Attachment, Ending, MonitoredDevice, Whereabouts};
 use crate::worker::Worker;
 use wirelane_privsep::Sandbox;
-use wirelane_privsep::cleanup::CleanupProcess;
+use wirelane_privsep::broker::Broker;
 
 /// See the head of this file.
 #[derive(Debug)]
@@ -80,7 +80,7 @@ impl LiveCapture {
         settings: &Settings,
         selected: Vec<Selected>,
         confinement: Option<&Sandbox>,
-        cleanup: &Arc<CleanupProcess>,
+        broker: &Arc<Broker>,
     ) -> Result<LiveCapture> {
         crate::kernel::require_bpf()?;
         let program = settings
@@ -91,7 +91,8 @@ impl LiveCapture {
         let plugins: Vec<Plugin> = Plugin::read(&settings.plugins)?;
         let room = rules_startup::room(settings)?;
         let with_sets = |room: RulesCapacity| {
-            Ok::<_, Error>((room, KernelSets::new(confinement.is_some(), room.set_bytes())?))
+            let maker = confinement.is_some().then_some(broker);
+            Ok::<_, Error>((room, KernelSets::new(maker, room.set_bytes())?))
         };
         let room = room.map(with_sets);
         let room: Option<(RulesCapacity, Arc<KernelSets>)> = room.transpose()?;
@@ -116,10 +117,10 @@ impl LiveCapture {
             // tc cannot replace XDP where RX queues must be told apart, nor can XDP replace tc for sending.
             let ours =
                 settings.hook == HookChoice::Auto && settings.egress_devices.is_empty() && !selected.by_queue;
-            let hook = if ours { beside_others(device, hook, cleanup)? } else { hook };
+            let hook = if ours { beside_others(device, hook, broker)? } else { hook };
             let opened = match hook {
-                Some(hook) => Instance::open(device, hook, settings.tc(), features, cleanup),
-                None => Instance::open_xdp(device, features, cleanup),
+                Some(hook) => Instance::open(device, hook, settings.tc(), features, broker),
+                None => Instance::open_xdp(device, features, broker),
             };
             let instance = match opened {
                 // The user did not request transmitted packets explicitly.
@@ -184,7 +185,7 @@ impl LiveCapture {
                 _promiscuous: promiscuous,
             });
         }
-        let (cores, polling) = polling::for_capture(settings, &selected, cleanup)?;
+        let (cores, polling) = polling::for_capture(settings, &selected, broker)?;
         let kept: Arc<[MonitoredDevice]> = parts
             .iter()
             .map(|part| MonitoredDevice {
@@ -208,12 +209,12 @@ impl LiveCapture {
             })
             .collect();
         let clock = Arc::new(Clock::new(cards));
-        let (controllers, moved) = controllers(settings, &parts)?;
+        let (controllers, moved) = controllers(settings, &parts, broker)?;
         let watcher = Watcher::open()?;
         let rules = parts.iter().filter_map(|part| part.membership.rules().cloned());
         let targets = rules.map(|rules| -> Arc<dyn Target> { rules }).collect();
-        let ruled = rules_startup::start(settings, "ring", targets, Times::Monotonic, cleanup)?;
-        cleanup.seal(confinement.is_some());
+        let ruled = rules_startup::start(settings, "ring", targets, Times::Monotonic, broker)?;
+        broker.seal(confinement.is_some());
         // All privileged work is done, and no thread that would keep the privileges exists yet.
         rules_startup::confine(confinement, ruled.is_some())?;
         let plugins = parts.iter().filter_map(|part| part.membership.rules().cloned());
@@ -446,7 +447,11 @@ impl Drop for LiveCapture {
 }
 
 /// Load controllers of these parts, and their counts of moves.
-fn controllers(settings: &Settings, parts: &[Part]) -> Result<(Vec<Controller>, Vec<Arc<Moved>>)> {
+fn controllers(
+    settings: &Settings,
+    parts: &[Part],
+    broker: &Arc<Broker>,
+) -> Result<(Vec<Controller>, Vec<Arc<Moved>>)> {
     let mut all = Vec::new();
     for part in parts {
         let (instance, group) = (Arc::clone(part.membership.instance()), part.membership.group());
@@ -455,7 +460,7 @@ fn controllers(settings: &Settings, parts: &[Part]) -> Result<(Vec<Controller>, 
             let balancer = Balancer::new(instance, group, settings.workers, Arc::clone(&moved));
             all.push((Controller::Buckets(balancer), moved));
         } else if !part.egress() {
-            let table = TableBalancer::of(settings, &part.selected, Counts::Ring(instance, group))?;
+            let table = TableBalancer::of(settings, &part.selected, Counts::Ring(instance, group), broker)?;
             all.extend(table.map(|(balancer, moved)| (Controller::Table(Box::new(balancer)), moved)));
         }
     }

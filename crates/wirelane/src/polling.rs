@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use wirelane_netdev::topology::Card;
 use wirelane_netdev::{Device, Selected};
-use wirelane_privsep::cleanup::CleanupProcess;
+use wirelane_privsep::broker::Broker;
 use wirelane_tune::polling::{self, PollingHold};
 use wirelane_tune::{Polling, Wishes};
 
@@ -19,7 +19,7 @@ use crate::settings::Settings;
 pub fn for_capture(
     settings: &Settings,
     selected: &[Selected],
-    cleanup: &Arc<CleanupProcess>,
+    broker: &Arc<Broker>,
 ) -> Result<(Vec<Option<usize>>, Vec<PollingHold>)> {
     for one in selected {
         polling::heal(&one.device)?;
@@ -74,7 +74,7 @@ pub fn for_capture(
                     instead: "run it with 'ip netns exec', which mounts a fitting one".into(),
                 });
             }
-            holds.push(PollingHold::take(device, &plan, polling, cleanup)?);
+            holds.push(PollingHold::take(device, &plan, polling, broker)?);
         }
     }
     Ok((plan.workers.iter().map(|place| Some(place.core)).collect(), holds))

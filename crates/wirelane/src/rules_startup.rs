@@ -10,7 +10,7 @@ use wirelane_rules::{Changed, ExactFields, ExactLine, ExactRule, Rule, RuleSet, 
 
 type Result<T, E = crate::error::Error> = std::result::Result<T, E>;
 use wirelane_privsep::Sandbox;
-use wirelane_privsep::cleanup::CleanupProcess;
+use wirelane_privsep::broker::Broker;
 
 /// Rules that are active before the first packet is evaluated, and the control socket to change them.
 pub(crate) struct StartedRules {
@@ -36,7 +36,7 @@ pub(crate) fn start(
     engine: &'static str,
     targets: Vec<Arc<dyn Target>>,
     times: Times,
-    cleanup: &Arc<CleanupProcess>,
+    broker: &Arc<Broker>,
 ) -> Result<Option<StartedRules>> {
     let Some(rules) = &settings.rules else { return Ok(None) };
     let mut devices: Vec<String> = targets.iter().map(|target| target.device().to_owned()).collect();
@@ -45,7 +45,7 @@ pub(crate) fn start(
     let plugins = settings.plugins.iter().map(|(name, _)| name.clone()).collect();
     let (command, namespace) = wirelane_control::whereabouts()?;
     let active_rules = Arc::new(ActiveRuleset::new(targets, times, rules)?);
-    let listener = match settings.is_managed().then(|| Listener::open(cleanup, Purpose::Rules)) {
+    let listener = match settings.is_managed().then(|| Listener::open(broker, Purpose::Rules)) {
         Some(Err(e @ wirelane_control::Error::Unsupported { .. })) => {
             tracing::warn!("{e}; without, 'wirelane rules' cannot change the rules of this capture");
             None

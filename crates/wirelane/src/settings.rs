@@ -332,6 +332,11 @@ impl Settings {
         self.balance == Balance::Adaptive && self.steering.has_buckets()
     }
 
+    /// Whether entries of RSS tables move between RX queues.
+    pub(crate) fn moves_entries(&self) -> bool {
+        self.balance == Balance::Adaptive && self.steering == Steering::Queue
+    }
+
     /// The core of a worker; `None`: not pinned.
     pub(crate) fn core_of(&self, worker: usize) -> Option<usize> {
         (!self.cores.is_empty()).then(|| self.cores[worker % self.cores.len()])

@@ -29,7 +29,7 @@ use crate::polling;
 use crate::watch::{Attachment, Ending, MonitoredDevice, Whereabouts};
 use crate::worker::Worker;
 use wirelane_privsep::Sandbox;
-use wirelane_privsep::cleanup::CleanupProcess;
+use wirelane_privsep::broker::Broker;
 
 #[derive(Debug)]
 struct Device {
@@ -73,7 +73,7 @@ impl SocketCapture {
         reason: Option<String>,
         settings: &Settings,
         confinement: Option<&Sandbox>,
-        cleanup: &Arc<CleanupProcess>,
+        broker: &Arc<Broker>,
     ) -> Result<SocketCapture> {
         let Started { engine, parts, sources, stamps_utc } = started;
         let mut monitor = Monitor::open()?;
@@ -86,7 +86,7 @@ impl SocketCapture {
             devices.push(Device { opened, missed_before: missed, missed, _promiscuous: promiscuous });
         }
         let selected: Vec<Selected> = devices.iter().map(|device| device.opened.selected.clone()).collect();
-        let (cores, polling) = polling::for_capture(settings, &selected, cleanup)?;
+        let (cores, polling) = polling::for_capture(settings, &selected, broker)?;
         let kept: Arc<[MonitoredDevice]> = devices.iter().map(|device| monitored(&device.opened)).collect();
         let clock = Arc::new(Clock::new(Vec::new()));
         let shared: Vec<Arc<Shared>> = sources.iter().map(|(_, shared)| Arc::clone(shared)).collect();
@@ -94,7 +94,7 @@ impl SocketCapture {
         let mut moved = Vec::new();
         for Device { opened, .. } in devices.iter().filter(|device| !device.opened.part.hook().is_egress()) {
             let counts = Counts::Sockets(Arc::clone(&opened.part));
-            if let Some((balancer, its)) = TableBalancer::of(settings, &opened.selected, counts)? {
+            if let Some((balancer, its)) = TableBalancer::of(settings, &opened.selected, counts, broker)? {
                 controllers.push(Controller::Table(Box::new(balancer)));
                 moved.push(its);
             }
@@ -102,8 +102,8 @@ impl SocketCapture {
         let watcher = Watcher::open()?;
         let rules = devices.iter().filter_map(|device| device.opened.rules.clone());
         let targets = rules.map(|rules| -> Arc<dyn Target> { rules }).collect();
-        let ruled = rules_startup::start(settings, engine, targets, Times::Monotonic, cleanup)?;
-        cleanup.seal(confinement.is_some());
+        let ruled = rules_startup::start(settings, engine, targets, Times::Monotonic, broker)?;
+        broker.seal(confinement.is_some());
         // All privileged work is done, and no thread that would keep the privileges exists yet.
         rules_startup::confine(confinement, ruled.is_some())?;
         let maintenance = Maintenance::start(

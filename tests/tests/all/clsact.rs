@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use wirelane_tests::numbers::{LIMIT, capture, column, finish, send, wirelane};
 use wirelane_tests::{
-    Child, Lab, LabOptions, Signal, bpf_objects, guardians, require_root, settled_bpf_objects,
+    Child, Lab, LabOptions, Signal, bpf_objects, brokers, require_root, settled_bpf_objects,
     wait_for_bpf_objects,
 };
 
@@ -65,9 +65,9 @@ fn both_directions_count_exactly_and_leave_nothing() {
     send(&lab, 5000, &["--rate", "50k"]).unwrap();
     let last = finish(child).unwrap();
     assert_eq!((column(&last, "seen"), column(&last, "analysed"), column(&last, "lost")), (5000, 5000, 0));
-    // Immediately: the command ends after its guardian.
+    // Immediately: the command ends after its broker.
     assert_eq!(shown(&lab), "");
-    assert!(guardians(&lab).is_empty());
+    assert!(brokers(&lab).is_empty());
     assert_eq!(wait_for_bpf_objects(&before, LIMIT), before);
 }
 
@@ -107,8 +107,8 @@ fn processes_killed_at_once_leave_nothing() {
     let before = settled_bpf_objects();
     for _ in 0..2 {
         let children = [count(&lab, &BOTH), count(&lab, &BOTH), count(&lab, &BOTH)];
-        // One guardian for each process, whatever it captures.
-        assert_eq!(guardians(&lab).len(), 3);
+        // One broker for each process, whatever it captures.
+        assert_eq!(brokers(&lab).len(), 3);
         for child in &children {
             child.signal(Signal::Kill).unwrap();
         }
@@ -118,7 +118,7 @@ fn processes_killed_at_once_leave_nothing() {
     }
 }
 
-/// If the guardian was killed too, the filter stays but does nothing, even if the capture consumed packets; any capture
+/// If the broker was killed too, the filter stays but does nothing, even if the capture consumed packets; any capture
 /// on the device removes it.
 #[test]
 fn what_nobody_removed_does_nothing_and_is_healed() {
@@ -130,8 +130,8 @@ fn what_nobody_removed_does_nothing_and_is_healed() {
     for next in [["--hook", "native"], ["--hook", "clsact"]] {
         let victim = count(&lab, &["--hook", "clsact", "--exclusive"]);
         assert!(!ping(&lab), "the capture takes all packets");
-        for guardian in guardians(&lab) {
-            lab.exec(&lab.receiver().namespace, &["kill", "-KILL", &guardian.to_string()]).unwrap();
+        for broker in brokers(&lab) {
+            lab.exec(&lab.receiver().namespace, &["kill", "-KILL", &broker.to_string()]).unwrap();
         }
         kill(victim);
         assert!(shown(&lab).contains("wirelane_clsact"), "nobody was there to remove it");
@@ -237,19 +237,19 @@ fn an_ingress_qdisc_serves_received_packets_only() {
 }
 
 #[test]
-fn the_guardian_has_one_capability_and_no_files_of_others() {
-    if !require_root("the_guardian_has_one_capability_and_no_files_of_others") {
+fn the_broker_has_one_capability_and_no_files_of_others() {
+    if !require_root("the_broker_has_one_capability_and_no_files_of_others") {
         return;
     }
     let lab = alone();
     let child = count(&lab, &BOTH);
-    let pids = guardians(&lab);
-    let [guardian] = pids[..] else { panic!("guardians {pids:?}") };
-    let status = fs::read_to_string(format!("/proc/{guardian}/status")).unwrap();
+    let pids = brokers(&lab);
+    let [broker] = pids[..] else { panic!("brokers {pids:?}") };
+    let status = fs::read_to_string(format!("/proc/{broker}/status")).unwrap();
     for wanted in ["CapEff:\t0000000000001000", "CapPrm:\t0000000000001000", "NoNewPrivs:\t1"] {
         assert!(status.contains(wanted), "{wanted}: {status}");
     }
-    let open = fs::read_dir(format!("/proc/{guardian}/fd")).unwrap();
+    let open = fs::read_dir(format!("/proc/{broker}/fd")).unwrap();
     let open = open.map(|fd| fs::read_link(fd.unwrap().path()).unwrap().display().to_string());
     let open: Vec<String> = open.collect();
     // The lock, the capturing process and the socket to it, a folder in place of standard input, output and error, and
@@ -259,14 +259,14 @@ fn the_guardian_has_one_capability_and_no_files_of_others() {
     let folders = open.iter().filter(|file| *file == "/").count();
     assert_eq!((counts, folders, open.len()), ([2, 1, 1, 3], 3, 10), "{open:?}");
     // None of its mappings keeps rings alive: a page of constants at most.
-    let maps = fs::read_to_string(format!("/proc/{guardian}/maps")).unwrap();
+    let maps = fs::read_to_string(format!("/proc/{broker}/maps")).unwrap();
     for mapping in maps.lines().filter(|line| line.contains("bpf-map")) {
         let (start, end) = mapping.split_whitespace().next().unwrap().split_once('-').unwrap();
         let [start, end] = [start, end].map(|address| u64::from_str_radix(address, 16).unwrap());
         assert!(end - start <= 64 * 1024, "{mapping}");
     }
-    // Ctrl-C in a terminal reaches its whole process group, so the guardian has a session of its own.
-    let session = fs::read_to_string(format!("/proc/{guardian}/stat")).unwrap();
+    // Ctrl-C in a terminal reaches its whole process group, so the broker has a session of its own.
+    let session = fs::read_to_string(format!("/proc/{broker}/stat")).unwrap();
     let session = session.split_whitespace().nth(5).unwrap().to_owned();
     assert_ne!(session, child.pid().to_string());
     finish(child).unwrap();

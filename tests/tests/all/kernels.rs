@@ -310,17 +310,17 @@ fn virtio_net_polling_is_put_back() {
         assert_ne!(settings(&guest), before);
         capture
     };
-    // The guardian restores the settings.
+    // The broker restores the settings.
     kill(polling());
     let deadline = Instant::now() + LIMIT;
     while settings(&guest) != before {
         assert!(Instant::now() < deadline, "nobody puts it back: {}", settings(&guest));
         std::thread::sleep(Duration::from_millis(100));
     }
-    // If the guardian is killed too, the next command restores them.
+    // If the broker is killed too, the next command restores them.
     let capture = polling();
-    for guardian in processes("wl-cleanup") {
-        kill_process(guardian);
+    for broker in processes("wl-broker") {
+        kill_process(broker);
     }
     kill(capture);
     assert_ne!(settings(&guest), before, "nobody could put it back");

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use wirelane_tests::numbers::{LIMIT, capture, column, finish, send, wirelane};
-use wirelane_tests::{Child, Finished, Lab, LabOptions, Signal, guardians, require_root, wirelane_binary};
+use wirelane_tests::{Child, Finished, Lab, LabOptions, Signal, brokers, require_root, wirelane_binary};
 
 const CONFIG: &str = "interval = \"200ms\"\n\
     [[measurement]]\nname = \"all\"\nvalues = [\"packets\", \"bytes\"]\n\
@@ -254,7 +254,7 @@ fn the_socket_goes_with_the_probe() {
     for signal in [Signal::Terminate, Signal::Kill] {
         let child = capture(&lab, &words).unwrap();
         let pid = child.pid();
-        assert_eq!((sockets_of(pid).len(), guardians(&lab).len()), (1, 1));
+        assert_eq!((sockets_of(pid).len(), brokers(&lab).len()), (1, 1));
         // Selected by the device, as there is one probe on it.
         let told =
             wirelane(&lab, &lab.receiver().namespace, &["probe", "set", "-i", &device, "flush"]).unwrap();
@@ -263,10 +263,10 @@ fn the_socket_goes_with_the_probe() {
         child.signal(signal).unwrap();
         child.finish(LIMIT).unwrap();
         let end = Instant::now() + LIMIT;
-        while !(sockets_of(pid).is_empty() && guardians(&lab).is_empty()) && Instant::now() < end {
+        while !(sockets_of(pid).is_empty() && brokers(&lab).is_empty()) && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(10));
         }
-        assert_eq!((sockets_of(pid), guardians(&lab)), (Vec::new(), Vec::new()), "{signal:?}");
+        assert_eq!((sockets_of(pid), brokers(&lab)), (Vec::new(), Vec::new()), "{signal:?}");
     }
     let none = wirelane(&lab, &lab.receiver().namespace, &["probe", "show", "-i", &device]).unwrap();
     let none = none.finish(LIMIT).unwrap();

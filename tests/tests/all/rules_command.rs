@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use wirelane_tests::numbers::{LIMIT, capture, column, finish, send, wirelane};
 use wirelane_tests::{
-    Child, ControlGroup, Finished, Lab, Signal, guardians, require_root, timed, wirelane_binary,
+    Child, ControlGroup, Finished, Lab, Signal, brokers, require_root, timed, wirelane_binary,
 };
 
 /// Packets from source ports 1000 to 1255, in turn.
@@ -205,7 +205,7 @@ fn a_capture_of_sockets_is_managed() {
     }
 }
 
-/// The socket is removed at any end of a capture, also if the guardian is killed with it.
+/// The socket is removed at any end of a capture, also if the broker is killed with it.
 /// Battery: S8
 #[test]
 fn no_socket_stays_behind() {
@@ -228,21 +228,21 @@ fn no_socket_stays_behind() {
     for signal in [Signal::Kill, Signal::Terminate] {
         let child = start();
         let socket = socket_of(&child).unwrap();
-        assert_eq!(guardians(&lab).len(), 1);
+        assert_eq!(brokers(&lab).len(), 1);
         child.signal(signal).unwrap();
         child.finish(LIMIT).unwrap();
         gone(&socket, &format!("{signal:?}"));
         let deadline = Instant::now() + LIMIT;
-        while !guardians(&lab).is_empty() && Instant::now() < deadline {
+        while !brokers(&lab).is_empty() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(10));
         }
-        assert!(guardians(&lab).is_empty(), "a guardian is left");
+        assert!(brokers(&lab).is_empty(), "a broker is left");
     }
     // Both killed: the next command removes the socket.
     let child = start();
     let socket = socket_of(&child).unwrap();
-    for guardian in guardians(&lab) {
-        assert!(Command::new("kill").args(["-9", &guardian.to_string()]).status().unwrap().success());
+    for broker in brokers(&lab) {
+        assert!(Command::new("kill").args(["-9", &broker.to_string()]).status().unwrap().success());
     }
     child.signal(Signal::Kill).unwrap();
     child.finish(LIMIT).unwrap();
@@ -251,7 +251,7 @@ fn no_socket_stays_behind() {
     assert!(!socket.exists());
     // Without rules there is no socket.
     let child = capture(&lab, &["count", "-i", &device, "--engine", "packet", "--json"]).unwrap();
-    assert_eq!((socket_of(&child), guardians(&lab).len()), (None, 0));
+    assert_eq!((socket_of(&child), brokers(&lab).len()), (None, 0));
     finish(child).unwrap();
 }
 

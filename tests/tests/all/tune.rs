@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use wirelane_tests::{Child, Finished, Lab, LabOptions, Signal, guardians, require_root, wirelane_binary};
+use wirelane_tests::{Child, Finished, Lab, LabOptions, Signal, brokers, require_root, wirelane_binary};
 
 const LIMIT: Duration = Duration::from_secs(240);
 const PACKETS: u64 = 20_000;
@@ -135,25 +135,25 @@ fn the_last_capture_puts_back_what_the_first_changed() {
     assert_eq!(journal(&lab), None);
 }
 
-/// Kills a capture together with its guardian, which would restore the settings.
-fn kill_with_guardian(lab: &Lab, killed: Child) {
-    for guardian in guardians(lab) {
-        lab.exec(&lab.receiver().namespace, &["kill", "-KILL", &guardian.to_string()]).unwrap();
+/// Kills a capture together with its broker, which would restore the settings.
+fn kill_with_broker(lab: &Lab, killed: Child) {
+    for broker in brokers(lab) {
+        lab.exec(&lab.receiver().namespace, &["kill", "-KILL", &broker.to_string()]).unwrap();
     }
     killed.signal(Signal::Kill).unwrap();
     assert!(!killed.finish(LIMIT).unwrap().status.success());
-    assert!(guardians(lab).is_empty());
+    assert!(brokers(lab).is_empty());
     assert_eq!(sysfs(lab, "threaded"), "1", "nobody could put it back");
 }
 
 #[test]
-fn what_a_killed_capture_and_its_guardian_leave_is_put_back_by_the_next() {
-    if !require_root("what_a_killed_capture_and_its_guardian_leave_is_put_back_by_the_next") {
+fn what_a_killed_capture_and_its_broker_leave_is_put_back_by_the_next() {
+    if !require_root("what_a_killed_capture_and_its_broker_leave_is_put_back_by_the_next") {
         return;
     }
     let lab = Lab::new(2).unwrap();
     let killed = capture(&lab, &["--polling", "threaded"]);
-    kill_with_guardian(&lab, killed);
+    kill_with_broker(&lab, killed);
 
     // A capture without settings of its own.
     let next = capture(&lab, &[]);
@@ -163,13 +163,13 @@ fn what_a_killed_capture_and_its_guardian_leave_is_put_back_by_the_next() {
 }
 
 #[test]
-fn what_a_killed_capture_and_its_guardian_leave_is_put_back_by_restore() {
-    if !require_root("what_a_killed_capture_and_its_guardian_leave_is_put_back_by_restore") {
+fn what_a_killed_capture_and_its_broker_leave_is_put_back_by_restore() {
+    if !require_root("what_a_killed_capture_and_its_broker_leave_is_put_back_by_restore") {
         return;
     }
     let lab = Lab::new(2).unwrap();
     let killed = capture(&lab, &["--polling", "threaded"]);
-    kill_with_guardian(&lab, killed);
+    kill_with_broker(&lab, killed);
     // The program is removed a moment after its process, and the NAPI instances with it.
     let end = Instant::now() + LIMIT;
     while lab.exec(&lab.receiver().namespace, &["ip", "link", "show", "rx0"]).unwrap().contains("xdp") {

@@ -32,7 +32,7 @@ use settle::settle;
 use wirelane_monitor::probe::change::Changer;
 use wirelane_monitor::probe::controller::Controller;
 use wirelane_monitor::probe::exporter::Opened;
-use wirelane_monitor::probe::helper::Helper;
+use wirelane_monitor::probe::helper::{self, ProbeHelper};
 use wirelane_monitor::probe::keep::Keep;
 use wirelane_monitor::probe::recorder::Folders;
 use wirelane_monitor::probe::show::Show;
@@ -197,7 +197,7 @@ fn probe(mut args: Args, origin: &Origin, config: Config) -> Result<()> {
     // may need both.
     let again = origin.again.then(|| absolute(&origin.path)).transpose()?;
     let helper = if again.is_some() || config.runs_programs() {
-        Some(Helper::start(args.source.rights.identity()?, again.as_deref())?)
+        Some(helper::start(args.source.rights.identity()?, again)?)
     } else {
         None
     };
@@ -218,7 +218,7 @@ fn probe(mut args: Args, origin: &Origin, config: Config) -> Result<()> {
     let capture = args.source.open(&expression, workers, steering, BalanceArg::Static, None)?;
     let counted = capture.plugins().as_ref().map(PluginCounts::read).unwrap_or_default();
     switches.now().1.config().check_counters(&counted).map_err(anyhow::Error::msg)?;
-    let helper = helper.map(Helper::listen).transpose()?;
+    let helper = helper.map(ProbeHelper::listen).transpose()?;
     if let Some(store) = &mut store {
         store.start(())?;
     }

@@ -8,7 +8,7 @@ use wirelane::ledger::Counters;
 use wirelane_probe::{Closed, Conditions, Event, Orders, Plan, Reader};
 
 use super::exporter::Exporter;
-use super::helper::{Asked, Listening};
+use super::helper::{Asked, ProbeHelper};
 use super::keep::Keep;
 use super::recorder::Recorder;
 use super::report::ProbeReport;
@@ -23,7 +23,7 @@ pub struct Controller {
     reader: Reader,
     show: Show,
     keep: Keep,
-    helper: Option<Listening>,
+    helper: Option<ProbeHelper>,
     /// The live view, which receives all output instead of standard output.
     model: Option<Arc<TopModel>>,
     recorder: Option<Recorder>,
@@ -54,7 +54,7 @@ impl Controller {
         reader: Reader,
         show: Show,
         keep: Keep,
-        helper: Option<Listening>,
+        helper: Option<ProbeHelper>,
         (recorder, exporter): (Option<Recorder>, Option<Exporter>),
     ) -> Controller {
         let changes = Changes::default();
@@ -73,7 +73,7 @@ impl Controller {
 
     /// Requests the configuration; `None` if it is not a file that can be read again.
     pub fn ask(&mut self) -> Option<Asked> {
-        self.helper.as_mut().map(Listening::ask)
+        self.helper.as_mut().map(ProbeHelper::ask)
     }
 
     /// Counts of changes and refusals.
@@ -150,7 +150,7 @@ impl Controller {
     ) -> (ProbeReport, Option<anyhow::Error>) {
         let (events, totals) = self.reader.finish(counted);
         self.tell(&events);
-        let commands = self.helper.take().map(Listening::end);
+        let commands = self.helper.take().map(ProbeHelper::end);
         let store = std::mem::take(&mut self.keep).finish(counters);
         let recordings = self.recorder.take().map(Recorder::finish);
         let exports = self.exporter.take().map(Exporter::finish);

@@ -17,6 +17,7 @@ use std::io;
 use std::os::fd::RawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+pub(crate) use self::rights::keep_only;
 pub use self::rights::{Access, Rights};
 
 /// Forks a process of this name, which keeps these rights and descriptors, runs `work`, and ends.

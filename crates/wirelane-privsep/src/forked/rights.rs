@@ -59,13 +59,10 @@ impl Rights {
     /// # Errors
     /// [`Error::Kernel`] if capabilities cannot be read, or Landlock refuses.
     pub fn new(capabilities: &[Capability], folders: &[(PathBuf, Access)]) -> Result<Rights> {
-        let permitted = caps::read(None, CapSet::Permitted)
-            .map_err(|e| Error::kernel("reading this process's capabilities", io::Error::other(e)))?;
-        let permitted = permitted.iter().fold(0, |sum, one| sum | 1u64 << one.index());
-        // In a container, some may be missing: the owner cannot use them either.
-        let wanted = capabilities.iter().fold(0, |sum, one| sum | one.bit());
+        let capabilities = permitted_of(capabilities)
+            .map_err(|source| Error::kernel("reading this process's capabilities", source))?;
         let failed = |e| Error::kernel("restricting a process's files by Landlock", io::Error::other(e));
-        Ok(Rights { capabilities: wanted & permitted, files: rules(folders).map_err(failed)? })
+        Ok(Rights { capabilities, files: rules(folders).map_err(failed)? })
     }
 
     /// Gives up all other rights, in a process that has just been forked, or in a thread.
@@ -75,17 +72,37 @@ impl Rights {
     pub fn assume(self) -> io::Result<()> {
         // On a kernel without Landlock, only file permissions restrict access, as for captures.
         self.files.restrict_self().map_err(io::Error::other)?;
-        let kept = caps::all().into_iter().filter(|one| self.capabilities & (1 << one.index()) != 0);
-        let kept = kept.collect();
         caps::clear(None, CapSet::Ambient).map_err(io::Error::other)?;
         caps::clear(None, CapSet::Inheritable).map_err(io::Error::other)?;
-        for set in [CapSet::Effective, CapSet::Permitted] {
-            caps::set(None, set, &kept).map_err(io::Error::other)?;
-        }
+        set(self.capabilities)?;
         nix::sys::prctl::set_dumpable(false)?;
         nix::sys::prctl::set_no_new_privs()?;
         Ok(())
     }
+}
+
+/// Gives up all capabilities except these, as far as the process has them.
+///
+/// # Errors
+/// The kernel's error.
+pub(crate) fn keep_only(capabilities: &[Capability]) -> io::Result<()> {
+    set(permitted_of(capabilities)?)
+}
+
+/// Those of these capabilities that the process has. In a container, some may be missing: the owner of a helper cannot
+/// use them either.
+fn permitted_of(capabilities: &[Capability]) -> io::Result<u64> {
+    let permitted = caps::read(None, CapSet::Permitted).map_err(io::Error::other)?;
+    let permitted = permitted.iter().fold(0, |sum, one| sum | 1u64 << one.index());
+    Ok(permitted & capabilities.iter().fold(0, |sum, one| sum | one.bit()))
+}
+
+fn set(capabilities: u64) -> io::Result<()> {
+    let kept = caps::all().into_iter().filter(|one| capabilities & (1 << one.index()) != 0).collect();
+    for set in [CapSet::Effective, CapSet::Permitted] {
+        caps::set(None, set, &kept).map_err(io::Error::other)?;
+    }
+    Ok(())
 }
 
 fn rules(folders: &[(PathBuf, Access)]) -> std::result::Result<RulesetCreated, RulesetError> {

@@ -9,8 +9,9 @@ use crate::engine::ring::instance::Instance;
 use crate::engine::ring::tallies::read_tally;
 use crate::engine::sockets::Part;
 use crate::error::Result;
-use crate::settings::{Balance, Settings, Steering};
+use crate::settings::Settings;
 use wirelane_netdev::{Device, Selected};
+use wirelane_privsep::broker::Broker;
 use wirelane_tune::table::{self, Answer, TableHold};
 
 /// Source of the RX queues' packet counts.
@@ -72,8 +73,9 @@ impl TableBalancer {
         settings: &Settings,
         selected: &Selected,
         counts: Counts,
+        broker: &Arc<Broker>,
     ) -> Result<Option<(TableBalancer, Arc<Moved>)>> {
-        if settings.balance != Balance::Adaptive || settings.steering != Steering::Queue {
+        if !settings.moves_entries() {
             return Ok(None);
         }
         let device = &selected.device;
@@ -84,7 +86,7 @@ impl TableBalancer {
                 "an RSS table that names at least two of the RX queues that are captured (see ethtool -x)";
             return Err(table::cannot(&device.name, needs).into());
         };
-        let hold = TableHold::take(&Device::open(&device.name)?, &table, planner.queues())?;
+        let hold = TableHold::take(&Device::open(&device.name)?, &table, planner.queues(), broker)?;
         tracing::info!(
             "{}: {} entries of the RSS table, moved among RX queues {:?}",
             device.name,
@@ -113,7 +115,7 @@ impl TableBalancer {
         self.hold = None;
     }
 
-    /// One look after the helper has answered; an error says why no entry can move any more.
+    /// One look after the broker has answered; an error says why no entry can move any more.
     fn look_after(&mut self, answer: Option<Answer>) -> std::result::Result<(), String> {
         match answer {
             None => {}
@@ -126,7 +128,6 @@ impl TableBalancer {
             Some(Answer::Later) => self.planner.not_moved(),
             Some(Answer::Foreign) => return Err("the RSS table was changed by somebody else".into()),
             Some(Answer::Refused(errno)) => return Err(reason(errno)),
-            Some(other) => return Err(format!("the process that sets the RSS table says {other:?}")),
         }
         let counts = self.counts.of(self.planner.queues()).map_err(|error| error.to_string())?;
         let moves = self.planner.look(&counts);
@@ -139,14 +140,12 @@ impl TableBalancer {
 }
 
 fn gone(error: &std::io::Error) -> String {
-    format!("the process that sets the RSS table is gone ({error})")
+    format!("the broker, which sets the RSS table (wl-broker), is gone ({error})")
 }
 
-fn reason(errno: u32) -> String {
-    match i32::try_from(errno) {
-        Ok(errno) if errno != 0 => {
-            format!("the RSS table cannot be set: {}", std::io::Error::from_raw_os_error(errno))
-        }
+fn reason(errno: i32) -> String {
+    match errno {
+        1.. => format!("the RSS table cannot be set: {}", std::io::Error::from_raw_os_error(errno)),
         _ => "the driver leaves the RSS table as it is without saying why".into(),
     }
 }

@@ -14,7 +14,7 @@ use wirelane_tests::{Child, Lab, kernel_version, require_root};
 use super::{Bench as _, Guest, LIMIT, field, kill, kill_process, last_of, processes, start};
 
 /// Name of the process that sets the table.
-const HELPER: &str = "wl-rss";
+const BROKER: &str = "wl-broker";
 /// Enough packets for a plan, although some of them precede the first look.
 const SOME: u64 = 6000;
 /// Before this kernel virtio_net sends its device, with each table, the number of queues that it had at probe time,
@@ -71,8 +71,8 @@ impl Guest {
             assert!(Instant::now() < deadline, "no entry moves");
             *sent += self.send(1000, "socket");
         }
-        match processes(HELPER)[..] {
-            [helper] => (capture, helper),
+        match processes(BROKER)[..] {
+            [broker] => (capture, broker),
             ref others => panic!("processes {others:?}"),
         }
     }
@@ -104,8 +104,8 @@ fn exact(capture: Child, sent: u64) -> Value {
 
 fn gone() {
     let deadline = Instant::now() + LIMIT;
-    while !processes(HELPER).is_empty() {
-        assert!(Instant::now() < deadline, "{HELPER} goes on");
+    while !processes(BROKER).is_empty() {
+        assert!(Instant::now() < deadline, "{BROKER} goes on");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -223,8 +223,8 @@ fn virtio_net_moves_entries_of_its_queues_only() {
     gone();
 }
 
-/// A second capture that would move entries is refused with the helper's process id, while one that does not is
-/// accepted. A killed capture's helper restores the table; if it is killed too, `tune restore` does, or the next
+/// A second capture that would move entries is refused with the first one's process id, while one that does not is
+/// accepted. The broker of a killed capture restores the table; if it is killed too, `tune restore` does, or the next
 /// capture that moves entries.
 /// Battery: F2
 #[test]
@@ -234,26 +234,26 @@ fn virtio_net_is_put_back_after_a_kill() {
     guest.set_table(&UNEVEN);
     let before = guest.table();
     let mut sent = 0;
-    let (capture, helper) = guest.moved(&before, &mut sent);
+    let (capture, broker) = guest.moved(&before, &mut sent);
     let second = guest.balance("", &["--hook", "generic"]).finish(LIMIT).unwrap();
     assert_eq!(second.status.code(), Some(1), "{}", second.stderr);
-    assert!(second.stderr.contains(&format!("process {helper} does")), "{}", second.stderr);
-    assert_eq!(processes(HELPER), [helper]);
+    assert!(second.stderr.contains(&format!("process {} does", capture.pid())), "{}", second.stderr);
+    assert_eq!(processes(BROKER), [broker]);
     kill(capture);
     guest.wait_for_table(&before);
     gone();
 
-    let (capture, helper) = guest.moved(&before, &mut sent);
-    kill_process(helper);
+    let (capture, broker) = guest.moved(&before, &mut sent);
+    kill_process(broker);
     kill(capture);
     assert_ne!(guest.table(), before, "nobody could put it back");
     let restored = guest.wirelane(&["tune", "restore", "-i", guest.device()]).finish(LIMIT).unwrap();
     assert!(restored.status.success(), "{}", restored.stderr);
     assert_eq!(guest.table(), before);
 
-    let (capture, helper) = guest.moved(&before, &mut sent);
-    kill_process(helper);
-    // Counting goes on without the helper, and the capture reports that entries no longer move.
+    let (capture, broker) = guest.moved(&before, &mut sent);
+    kill_process(broker);
+    // Counting goes on without the broker, and the capture reports that entries no longer move.
     let counted = guest.send(500, "socket");
     let finished = capture.terminate(LIMIT).unwrap();
     assert!(finished.status.success(), "{}", finished.stderr);

@@ -30,7 +30,7 @@ use crate::error::{Error, Result};
 use crate::hook::{Hook, Tc};
 use crate::kernel;
 use wirelane_netdev::{Device, XdpMode};
-use wirelane_privsep::cleanup::CleanupProcess;
+use wirelane_privsep::broker::Broker;
 
 /// The maps of an instance that user space handles, and their shared parts.
 #[derive(Debug)]
@@ -94,14 +94,14 @@ impl Instance {
         hook: Hook,
         tc: Tc,
         features: u32,
-        cleanup: &Arc<CleanupProcess>,
+        broker: &Arc<Broker>,
     ) -> Result<Instance> {
         if let Err(e) = clsact::heal(device) {
             tracing::warn!("{}: looking for tc filters that a killed wirelane left: {e}", device.name);
         }
         // Another process may start or end an instance between the lookup and the change: look again then.
         for _ in 0..16 {
-            if let Some(instance) = find_or_load(device, hook, tc, features, cleanup)? {
+            if let Some(instance) = find_or_load(device, hook, tc, features, broker)? {
                 return Ok(instance);
             }
             std::thread::sleep(std::time::Duration::from_millis(5));
@@ -117,18 +117,14 @@ impl Instance {
     ///
     /// # Errors
     /// As [`Instance::open`].
-    pub(crate) fn open_xdp(
-        device: &Device,
-        features: u32,
-        cleanup: &Arc<CleanupProcess>,
-    ) -> Result<Instance> {
+    pub(crate) fn open_xdp(device: &Device, features: u32, broker: &Arc<Broker>) -> Result<Instance> {
         if let Found::Ours { hook, .. } = attach::look(device, Hook::Xdp(XdpMode::Native))? {
-            return Instance::open(device, hook, Tc::Best, features, cleanup);
+            return Instance::open(device, hook, Tc::Best, features, broker);
         }
-        match Instance::open(device, Hook::Xdp(XdpMode::Native), Tc::Best, features, cleanup) {
+        match Instance::open(device, Hook::Xdp(XdpMode::Native), Tc::Best, features, broker) {
             Err(Error::Unsupported { what, needs, .. }) => {
                 tracing::warn!("{what} needs {needs}: capturing under generic XDP, which is slower");
-                Instance::open(device, Hook::Xdp(XdpMode::Generic), Tc::Best, features, cleanup)
+                Instance::open(device, Hook::Xdp(XdpMode::Generic), Tc::Best, features, broker)
             }
             result => result,
         }
@@ -207,18 +203,14 @@ impl Instance {
 }
 
 /// The instance that runs on this hook of the device now, for inspection; `None` without one.
-pub(crate) fn running(
-    device: &Device,
-    hook: Hook,
-    cleanup: &Arc<CleanupProcess>,
-) -> Result<Option<Instance>> {
+pub(crate) fn running(device: &Device, hook: Hook, broker: &Arc<Broker>) -> Result<Option<Instance>> {
     let tc_hook = matches!(hook, Hook::Ingress | Hook::Egress);
     match attach::look(device, hook)? {
         Found::Ours { program, hook } => {
             let Some(link) = attach::link_of(program)? else { return Ok(None) };
             join(device, program, hook, Hold::Link(link))
         }
-        Found::Nothing | Found::NoLinks if tc_hook => match clsact::join(device, hook, cleanup)? {
+        Found::Nothing | Found::NoLinks if tc_hook => match clsact::join(device, hook, broker)? {
             Some((filter, program)) => join(device, program, hook, Hold::Filter(filter)),
             None => Ok(None),
         },
@@ -232,7 +224,7 @@ fn find_or_load(
     hook: Hook,
     tc: Tc,
     features: u32,
-    cleanup: &Arc<CleanupProcess>,
+    broker: &Arc<Broker>,
 ) -> Result<Option<Instance>> {
     let tc_hook = matches!(hook, Hook::Ingress | Hook::Egress);
     let found = if tc_hook && tc == Tc::Clsact { Found::NoLinks } else { attach::look(device, hook)? };
@@ -247,11 +239,11 @@ fn find_or_load(
         }),
         Found::Nothing | Found::NoLinks => {
             // On a kernel with both, there may be an instance that requested clsact.
-            if tc_hook && let Some((filter, program)) = clsact::join(device, hook, cleanup)? {
+            if tc_hook && let Some((filter, program)) = clsact::join(device, hook, broker)? {
                 return join(device, program, hook, Hold::Filter(filter));
             }
             attach::refuse_headerless(device, hook)?;
-            load(device, hook, features, matches!(found, Found::NoLinks).then_some(cleanup))
+            load(device, hook, features, matches!(found, Found::NoLinks).then_some(broker))
         }
     }
 }
@@ -317,7 +309,7 @@ fn load(
     device: &Device,
     hook: Hook,
     features: u32,
-    as_filter: Option<&Arc<CleanupProcess>>,
+    as_filter: Option<&Arc<Broker>>,
 ) -> Result<Option<Instance>> {
     // Device-bound programs can read the card's descriptors (Documentation/networking/xdp-rx-metadata.rst).
     let metadata = hook == Hook::Xdp(XdpMode::Native)
@@ -351,7 +343,7 @@ fn load_as(
     device: &Device,
     hook: Hook,
     features: u32,
-    as_filter: Option<&Arc<CleanupProcess>>,
+    as_filter: Option<&Arc<Broker>>,
     metadata: bool,
 ) -> Result<Loaded> {
     // Transmitted packets have no RX queues: all count for queue 0.
@@ -471,8 +463,8 @@ fn load_as(
         pad: [0; 7],
     };
     maps.describe(&state)?;
-    if let Some(cleanup) = as_filter {
-        let Some(filter) = clsact::attach(program, &maps.owners, device, hook, cleanup)? else {
+    if let Some(broker) = as_filter {
+        let Some(filter) = clsact::attach(program, &maps.owners, device, hook, broker)? else {
             return Ok(Loaded::Instance(None));
         };
         return maps

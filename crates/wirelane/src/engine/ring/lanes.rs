@@ -8,7 +8,7 @@ use super::instance::running;
 use crate::error::{Error, Result};
 use crate::hook::Hook;
 use wirelane_netdev::{Device, XdpMode};
-use wirelane_privsep::cleanup::CleanupProcess;
+use wirelane_privsep::broker::Broker;
 
 /// Whether two threads can be inside this driver's XDP hook for one RX queue at the same time.
 pub(super) fn shares_queues(driver: &str) -> bool {
@@ -41,7 +41,7 @@ pub(super) fn refuse_realtime(realtime: bool, per_cpu: bool, device: &Device, ho
 pub(crate) fn beside_others(
     device: &Device,
     wanted: Option<Hook>,
-    cleanup: &Arc<CleanupProcess>,
+    broker: &Arc<Broker>,
 ) -> Result<Option<Hook>> {
     Ok(match wanted {
         Some(Hook::Ingress) => match attach::look(device, Hook::Xdp(XdpMode::Native)) {
@@ -50,7 +50,7 @@ pub(crate) fn beside_others(
             Ok(Found::Nothing | Found::NoLinks) | Err(Error::ForeignProgram { .. }) => wanted,
             Err(error) => return Err(error),
         },
-        None => running(device, Hook::Ingress, cleanup)?.map(|_| Hook::Ingress),
+        None => running(device, Hook::Ingress, broker)?.map(|_| Hook::Ingress),
         _ => wanted,
     })
 }

@@ -48,7 +48,7 @@ impl Mapping {
             return Err(io::Error::last_os_error());
         }
         if !KEPT_OVER_FORK.load(std::sync::atomic::Ordering::Relaxed) {
-            // SAFETY: exactly what mmap gave. A process that is forked (the cleanup process) does not keep
+            // SAFETY: exactly what mmap gave. A process that is forked (the broker) does not keep
             // rings alive; a failure means that it does, for as long as it runs.
             unsafe { libc::madvise(start, len, libc::MADV_DONTFORK) };
         }

@@ -7,7 +7,7 @@
 //!
 //! The kernel keeps a filter when the process that created it is killed. Ours does nothing then: `wl_entry` has been
 //! emptied by the kernel, so packets are neither copied nor consumed. The remaining filter, the empty step, is removed
-//! by the cleanup process of the killed one, or, where that was killed too, by the next Wirelane that opens the device
+//! by the broker of the killed one, or, where that was killed too, by the next Wirelane that opens the device
 //! ([`heal`]).
 //!
 //! A process finds a running instance by the filters on the device: ours has a handle and a program of ours, its map
@@ -29,7 +29,8 @@ use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle, libbpf_sys as sys};
 use wirelane_bpf::instance::PROGRAM_CLSACT;
 use wirelane_bpf::skel::clsact::ClsactSkelBuilder;
-use wirelane_privsep::cleanup::{ActionKind, CleanupAction, CleanupProcess, LogLine, Outcome, Registration};
+use wirelane_privsep::Capability;
+use wirelane_privsep::broker::{Broker, Kind, LogLine, Outcome, Registration, Task};
 
 use super::attach;
 use crate::engine::uninterrupted::uninterrupted;
@@ -50,18 +51,19 @@ const HANDLE_MADE: u32 = HANDLE | 1;
 /// Priority of our filter where there is no other: before most later ones.
 const PRIORITY: u16 = 7;
 
-/// Cleanup action that removes a filter: under the namespace's lock, whose file is opened before the fork.
-pub(crate) const CLEANUP: ActionKind = ActionKind {
+/// Task of a broker that removes a filter: under the namespace's lock, whose file is opened before the fork.
+pub(crate) const KIND: Kind = Kind {
     name: "clsact filter",
+    capabilities: &[Capability::NetAdmin],
     prepare: || lock::open().map(Some),
-    read: |action, descriptors| {
-        let recipe = serde_json::from_slice(action).ok()?;
+    read: |task, descriptors| {
+        let recipe = serde_json::from_slice(task).ok()?;
         Some(Box::new(Removal::of(recipe, descriptors.try_into().ok()?)))
     },
 };
 
-impl CleanupAction for Removal {
-    fn attempt(&mut self, prepared: Option<BorrowedFd<'_>>) -> (bool, Vec<LogLine>) {
+impl Task for Removal {
+    fn undo(&mut self, prepared: Option<BorrowedFd<'_>>) -> (bool, Vec<LogLine>) {
         // A kernel error is final: the next Wirelane on the device tries again.
         let done = prepared.map(|file| lock::with(file, || self.run_if_unused()).unwrap_or(true));
         (done.unwrap_or(true), Vec::new())
@@ -85,9 +87,9 @@ impl std::fmt::Debug for Filter {
 impl Drop for Filter {
     fn drop(&mut self) {
         self.presence = None;
-        let removed = match self.registration.run() {
+        let removed = match self.registration.undo() {
             Outcome::Done(said) => return said.iter().for_each(LogLine::log),
-            // The cleanup process has been killed: this process does its work, where it still has the rights.
+            // The broker has been killed: this process does its work, where it still has the rights.
             Outcome::Unserved => Lock::take().and_then(|_lock| {
                 self.removal.run_if_unused().map_err(|e| Error::kernel("removing the tc filter", e))
             }),
@@ -95,7 +97,7 @@ impl Drop for Filter {
                 "removing the tc filter",
                 io::Error::new(
                     io::ErrorKind::PermissionDenied,
-                    "the cleanup process that has the right to it is gone",
+                    "the broker that has the right to it is gone",
                 ),
             )),
         };
@@ -139,9 +141,9 @@ struct Ours {
 }
 
 impl Removal {
-    /// Registers the removal with the cleanup process.
-    fn register(&self, cleanup: &Arc<CleanupProcess>) -> Result<Registration> {
-        Ok(cleanup.register(&CLEANUP, self.recipe(), &self.descriptors())?)
+    /// Registers the removal with the broker.
+    fn register(&self, broker: &Arc<Broker>) -> Result<Registration> {
+        Ok(broker.register(&KIND, self.recipe(), &self.descriptors())?)
     }
 }
 
@@ -371,16 +373,12 @@ pub(crate) fn heal(device: &Device) -> Result<()> {
 }
 
 /// Joins the instance that runs on this hook of the device: returns its hold, and the id of its capture program.
-pub(crate) fn join(
-    device: &Device,
-    hook: Hook,
-    cleanup: &Arc<CleanupProcess>,
-) -> Result<Option<(Filter, u32)>> {
+pub(crate) fn join(device: &Device, hook: Hook, broker: &Arc<Broker>) -> Result<Option<(Filter, u32)>> {
     let mut tc = Tc::open(device)?;
     let _lock = Lock::take()?;
     let Some((filter, running)) = tc.heal(hook == Hook::Egress)?.into_iter().next() else { return Ok(None) };
     let removal = filter.removal(&running.owners)?;
-    let registration = removal.register(cleanup)?;
+    let registration = removal.register(broker)?;
     let presence = Some(Presence::begin(&running.owners, running.entry.as_fd(), &device.name)?);
     Ok(Some((Filter { presence, registration, removal, device: device.name.clone() }, running.program)))
 }
@@ -391,7 +389,7 @@ pub(crate) fn attach(
     owners: &MapHandle,
     device: &Device,
     hook: Hook,
-    cleanup: &Arc<CleanupProcess>,
+    broker: &Arc<Broker>,
 ) -> Result<Option<Filter>> {
     let doing = |what: &str| format!("{what} for {}", device.name);
     let mut object = std::mem::MaybeUninit::uninit();
@@ -411,7 +409,7 @@ pub(crate) fn attach(
     }
     let presence = Some(Presence::begin(owners, skel.maps.wl_entry.as_fd(), &device.name)?);
     let made = tc.prepare_qdisc(hook)?;
-    let attached = put(&mut tc, hook, made, skel.progs.wirelane_clsact.as_fd(), owners, cleanup);
+    let attached = put(&mut tc, hook, made, skel.progs.wirelane_clsact.as_fd(), owners, broker);
     match attached {
         Ok((removal, registration)) => {
             Ok(Some(Filter { presence, registration, removal, device: device.name.clone() }))
@@ -432,7 +430,7 @@ fn put(
     made: bool,
     step: BorrowedFd<'_>,
     owners: &MapHandle,
-    cleanup: &Arc<CleanupProcess>,
+    broker: &Arc<Broker>,
 ) -> Result<(Removal, Registration)> {
     let device = tc.device;
     let place = FilterLocation::new(device.ifindex, hook);
@@ -447,7 +445,7 @@ fn put(
     let handle = if made { HANDLE_MADE } else { HANDLE };
     let filter = Ours { place, handle, priority, program: attach::program_id(step)? };
     let removal = filter.removal(owners)?;
-    let registration = removal.register(cleanup)?;
+    let registration = removal.register(broker)?;
     let request = Request::add_filter(place, handle, priority, step.as_raw_fd() as u32, PROGRAM_CLSACT);
     match tc.ask(&request, "adding the tc filter", |_| {}) {
         Ok(()) => Ok((removal, registration)),

@@ -1,6 +1,6 @@
 //! Removal of a filter of ours from its device, and of the qdisc where we created it.
 //!
-//! All requests to the kernel are prepared in advance: this runs in the cleanup process, which receives the recipe and
+//! All requests to the kernel are prepared in advance: this runs in the broker, which receives the recipe and
 //! the two descriptors that it needs, and knows nothing else of the device.
 
 use std::io;

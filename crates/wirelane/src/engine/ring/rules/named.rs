@@ -8,6 +8,7 @@ use std::time::Duration;
 use libbpf_rs::libbpf_sys as sys;
 use wirelane_bpf::members::Member;
 use wirelane_bpf::search::Search;
+use wirelane_privsep::broker::Broker;
 
 use super::map_factory::{self, MapFactory, Wanted};
 use super::patterns::{KernelSearch, KernelSearches};
@@ -32,13 +33,13 @@ pub(crate) struct KernelSets {
 }
 
 impl KernelSets {
-    /// Sets for a capture that gives up its rights (`confined`), or keeps them. No map takes more than `most` bytes. To
-    /// be called before memory is shared with the kernel.
+    /// Sets for a capture that gives up its rights, and has its broker create maps of at most `most` bytes; or for one
+    /// that keeps them (`None`).
     ///
     /// # Errors
-    /// Where the process that creates maps cannot be started.
-    pub(crate) fn new(confined: bool, most: u64) -> Result<Arc<KernelSets>> {
-        let map_factory = if confined { MapFactory::start(most)? } else { MapFactory::Here };
+    /// Where the broker cannot be started.
+    pub(crate) fn new(broker: Option<&Arc<Broker>>, most: u64) -> Result<Arc<KernelSets>> {
+        let map_factory = broker.map_or(Ok(MapFactory::Here), |broker| MapFactory::register(broker, most))?;
         Ok(Arc::new(KernelSets { map_factory, made: Mutex::default(), searches: KernelSearches::default() }))
     }
 
@@ -77,7 +78,7 @@ impl KernelSets {
             })
         };
         let size = set.bloom();
-        let bloom = make(Wanted::Bloom(size), "a bloom filter", size.bytes())?;
+        let bloom = make(size.into(), "a bloom filter", size.bytes())?;
         let exact = set.confirm.then(|| {
             let entries = u32::try_from(set.entries.count()).unwrap_or(u32::MAX);
             make(Wanted::Exact(entries), "a table of entries", set.kernel_bytes() - size.bytes())

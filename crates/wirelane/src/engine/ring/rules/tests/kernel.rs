@@ -151,7 +151,7 @@ impl Probe {
     /// Evaluates the following packets by this set, with all counters at 0.
     pub(super) fn use_set(&self, rules: &RuleSet, flat: &FlatSet, exact: &[(ExactKey, ExactValue)]) {
         let maps = &self.0.maps;
-        let kernel = KernelSets::new(false, u64::MAX).expect("nothing is started");
+        let kernel = KernelSets::new(None, u64::MAX).expect("nothing is started");
         for (test, (_, set)) in rules.named_tests().into_iter().enumerate() {
             let set = kernel.of(set).expect("the set fits");
             let place = |map: &OwnedFd| map.as_raw_fd().to_ne_bytes();

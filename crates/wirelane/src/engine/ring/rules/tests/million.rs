@@ -50,7 +50,7 @@ fn flow(n: u32) -> (String, Member) {
 fn measured(name: &str, entries: Entries, member: impl Fn(u32) -> Member) {
     let set = NamedSet { name: name.to_owned(), entries, false_positives: 0.001, confirm: false };
     assert_eq!(set.entries.count(), u64::from(MILLION));
-    let (size, kernel) = (set.bloom(), KernelSets::new(false, u64::MAX).expect("nothing is started"));
+    let (size, kernel) = (set.bloom(), KernelSets::new(None, u64::MAX).expect("nothing is started"));
     let made = kernel.of(&set).expect("the set fits");
     let missing =
         (0..MILLION).filter(|n| !has(&made.bloom, None, &member(*n)).expect("it can be asked")).count();
@@ -177,7 +177,7 @@ fn a_confirmed_set_is_two_maps() {
     let Some(_) = Probe::load("a_confirmed_set_is_two_maps") else { return };
     let text = "[[sets]]\nname = \"a\"\nentries = [\"192.0.2.1\", \"c000:201::\"]\nconfirm = true\n";
     let set: RuleSet = wirelane_rules::testing::set(text);
-    let kernel = KernelSets::new(false, u64::MAX).expect("nothing is started");
+    let kernel = KernelSets::new(None, u64::MAX).expect("nothing is started");
     let made = kernel.of(&set.sets[0]).expect("the set fits");
     let exact: &OwnedFd = made.exact.as_ref().expect("it confirms");
     for (address, there) in

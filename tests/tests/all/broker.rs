@@ -1,5 +1,5 @@
-//! The guardian, a cleanup process (`crates/wirelane-privsep/src/cleanup/`): every change of a capture on a device is
-//! undone at any end of the capture, by a process that has hardly any rights and ends when there is nothing left to do.
+//! The broker (`crates/wirelane-privsep/src/broker/`): one process, with the few rights that are needed later, undoes every
+//! change of a capture on a device at any end of the capture, and creates the maps of named sets meanwhile.
 //! Tests of clsact filters alone are in `clsact.rs`, and those of both processes killed in `tune.rs`.
 //!
 //! A veth device does not have interrupts of its own: the changes here are threaded NAPI and the CPUs of its threads.
@@ -9,13 +9,13 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use wirelane_tests::numbers::{LIMIT, capture, column, finish, last_of, send, wirelane};
-use wirelane_tests::{Child, Lab, LabOptions, Signal, guardians, kernel_version, require_root};
+use wirelane_tests::{Child, Lab, LabOptions, Signal, brokers, kernel_version, require_root};
 
 const NOBODY: &str = "65534";
-const POLLED: [&str; 2] = ["--polling", "threaded"];
+pub(super) const POLLED: [&str; 2] = ["--polling", "threaded"];
 
 /// A lab whose receivers have NAPI instances also without an XDP program.
-fn lab_with_gro(links: u32) -> Lab {
+pub(super) fn lab_with_gro(links: u32) -> Lab {
     let lab = Lab::with(&LabOptions { queues: 2, links, ..LabOptions::default() }).unwrap();
     for link in &lab.links {
         let end = &link.receiver;
@@ -41,7 +41,7 @@ fn journal(lab: &Lab, device: &str) -> Option<String> {
 }
 
 /// Polling, GRO, journal, qdiscs and filters of a device: everything that a capture here can change.
-fn state(lab: &Lab, device: &str) -> BTreeMap<&'static str, String> {
+pub(super) fn state(lab: &Lab, device: &str) -> BTreeMap<&'static str, String> {
     let gro = here(lab, &["ethtool", "-k", device]);
     let gro = gro.lines().find(|line| line.starts_with("generic-receive-offload")).unwrap().to_owned();
     let filters = |direction| here(lab, &["tc", "filter", "show", "dev", device, direction]);
@@ -55,7 +55,7 @@ fn state(lab: &Lab, device: &str) -> BTreeMap<&'static str, String> {
 }
 
 /// Waits until `look` returns `expected`.
-fn until<T: PartialEq + std::fmt::Debug>(expected: T, look: impl Fn() -> T, what: &str) {
+pub(super) fn until<T: PartialEq + std::fmt::Debug>(expected: T, look: impl Fn() -> T, what: &str) {
     let end = Instant::now() + LIMIT;
     while look() != expected && Instant::now() < end {
         std::thread::sleep(Duration::from_millis(20));
@@ -63,12 +63,12 @@ fn until<T: PartialEq + std::fmt::Debug>(expected: T, look: impl Fn() -> T, what
     assert_eq!(look(), expected, "{what}");
 }
 
-fn until_no_guardian(lab: &Lab) {
-    until(Vec::new(), || guardians(lab), "guardians that are left");
+pub(super) fn until_no_broker(lab: &Lab) {
+    until(Vec::new(), || brokers(lab), "brokers that are left");
 }
 
 /// A `wirelane count` on these devices that is ready.
-fn count(lab: &Lab, devices: &str, options: &[&str]) -> Child {
+pub(super) fn count(lab: &Lab, devices: &str, options: &[&str]) -> Child {
     capture(lab, &[&["count", "-i", devices, "--json"], options].concat()).unwrap()
 }
 
@@ -81,14 +81,14 @@ fn signal(lab: &Lab, pid: u32, signal: &str) {
     here(lab, &["kill", &format!("-{signal}"), &pid.to_string()]);
 }
 
-fn only_guardian(lab: &Lab) -> u32 {
-    let pids = guardians(lab);
-    let [pid] = pids[..] else { panic!("guardians {pids:?}") };
+pub(super) fn only_broker(lab: &Lab) -> u32 {
+    let pids = brokers(lab);
+    let [pid] = pids[..] else { panic!("brokers {pids:?}") };
     pid
 }
 
 /// The lines of `/proc/PID/status`, or of a thread's.
-fn status(path: &str) -> BTreeMap<String, String> {
+pub(super) fn status(path: &str) -> BTreeMap<String, String> {
     let text = fs::read_to_string(format!("{path}/status")).unwrap();
     let line = |line: &str| line.split_once(':').map(|(name, value)| (name.into(), value.trim().into()));
     text.lines().filter_map(line).collect()
@@ -138,7 +138,7 @@ fn everything_is_put_back_however_the_capture_ends() {
             let child = count(&lab, "rx0", &options);
             assert_eq!(threaded(&lab, "rx0"), "1", "{options:?}");
             assert!(journal(&lab, "rx0").is_some(), "{options:?}");
-            only_guardian(&lab);
+            only_broker(&lab);
             send(&lab, 300, &["--rate", "20k"]).unwrap();
             child.signal(end).unwrap();
             let finished = child.finish(LIMIT).unwrap();
@@ -148,13 +148,13 @@ fn everything_is_put_back_however_the_capture_ends() {
             } else {
                 let last = last_of(&finished).unwrap();
                 assert_eq!((column(&last, "analysed"), column(&last, "lost")), (300, 0), "{options:?}");
-                // Immediately: the command ends after its guardian.
+                // Immediately: the command ends after its broker.
                 assert_eq!(state(&lab, "rx0"), before, "{options:?}, {end:?}");
-                assert_eq!(guardians(&lab), [0; 0]);
+                assert_eq!(brokers(&lab), [0; 0]);
                 let complaints = finished.complaints();
                 assert!(!complaints.iter().any(|line| line.contains("WARN")), "{options:?}: {complaints:?}");
             }
-            until_no_guardian(&lab);
+            until_no_broker(&lab);
         }
         let child = count(&lab, "rx0", &[&options[..], &["--duration", "0.3"]].concat());
         assert!(child.finish(LIMIT).unwrap().status.success());
@@ -163,7 +163,7 @@ fn everything_is_put_back_however_the_capture_ends() {
 }
 
 /// Without GRO, a veth device loses its NAPI instances with the program, and the kernel refuses to switch threads off:
-/// the guardian has to create an instance for a moment.
+/// the broker has to create an instance for a moment.
 #[test]
 fn threads_are_switched_off_where_the_program_has_gone_before() {
     if !require_root("threads_are_switched_off_where_the_program_has_gone_before") {
@@ -177,7 +177,7 @@ fn threads_are_switched_off_where_the_program_has_gone_before() {
         assert_eq!(threaded(&lab, "rx0"), "1");
         kill(child);
         until(before.clone(), || state(&lab, "rx0"), "what was before");
-        until_no_guardian(&lab);
+        until_no_broker(&lab);
     }
 }
 
@@ -211,14 +211,14 @@ fn a_capture_that_sets_polling_has_no_rights_in_any_thread() {
 
 /// Battery: S1
 #[test]
-fn the_guardian_has_what_it_needs_and_nothing_else() {
-    if !require_root("the_guardian_has_what_it_needs_and_nothing_else") {
+fn the_broker_has_what_it_needs_and_nothing_else() {
+    if !require_root("the_broker_has_what_it_needs_and_nothing_else") {
         return;
     }
     let lab = Lab::new(2).unwrap();
     let child = count(&lab, "rx0", &[&["--hook", "native"], &POLLED[..]].concat());
-    let guardian = only_guardian(&lab);
-    let folder = format!("/proc/{guardian}");
+    let broker = only_broker(&lab);
+    let folder = format!("/proc/{broker}");
     assert_eq!(fs::read_dir(format!("{folder}/task")).unwrap().count(), 1);
     let told = status(&folder);
     // CAP_NET_ADMIN and CAP_SYS_NICE: bits 12 and 23 of linux/capability.h.
@@ -247,46 +247,46 @@ fn the_guardian_has_what_it_needs_and_nothing_else() {
             stat.rsplit_once(')').unwrap().1.split_whitespace().map(str::to_owned).collect();
         (fields[2].clone(), fields[3].clone())
     };
-    assert_ne!(group(guardian).0, group(child.pid()).0);
-    assert_ne!(group(guardian).1, group(child.pid()).1);
+    assert_ne!(group(broker).0, group(child.pid()).0);
+    assert_ne!(group(broker).1, group(child.pid()).1);
     assert_ne!(told["PPid"], child.pid().to_string());
     // Signals that a terminal, a shell or a service manager sends to all processes.
     for ending in ["TERM", "INT", "HUP", "QUIT", "USR1", "USR2", "PIPE"] {
-        signal(&lab, guardian, ending);
+        signal(&lab, broker, ending);
     }
     std::thread::sleep(Duration::from_millis(100));
-    assert_eq!(only_guardian(&lab), guardian);
+    assert_eq!(only_broker(&lab), broker);
     finish(child).unwrap();
     assert_eq!(threaded(&lab, "rx0"), "0");
-    assert_eq!(guardians(&lab), [0; 0]);
+    assert_eq!(brokers(&lab), [0; 0]);
 }
 
-/// The guardian is killed first. The capture undoes what its rights allow; a confined one reports the remaining
+/// The broker is killed first. The capture undoes what its rights allow; a confined one reports the remaining
 /// changes, and the command that undoes them.
 #[test]
-fn without_its_guardian_a_capture_does_what_it_may_and_names_the_rest() {
-    if !require_root("without_its_guardian_a_capture_does_what_it_may_and_names_the_rest") {
+fn without_its_broker_a_capture_does_what_it_may_and_names_the_rest() {
+    if !require_root("without_its_broker_a_capture_does_what_it_may_and_names_the_rest") {
         return;
     }
     let lab = lab_with_gro(1);
     let before = state(&lab, "rx0");
     let options = [&["--hook", "clsact"], &POLLED[..]].concat();
     let child = count(&lab, "rx0", &[&options[..], &["--keep-rights"]].concat());
-    signal(&lab, only_guardian(&lab), "KILL");
-    until_no_guardian(&lab);
+    signal(&lab, only_broker(&lab), "KILL");
+    until_no_broker(&lab);
     let finished = child.terminate(LIMIT).unwrap();
     assert!(finished.status.success() && !finished.stderr.contains("WARN"), "{}", finished.stderr);
     assert_eq!(state(&lab, "rx0"), before);
 
     let child = count(&lab, "rx0", &options);
-    signal(&lab, only_guardian(&lab), "KILL");
-    until_no_guardian(&lab);
+    signal(&lab, only_broker(&lab), "KILL");
+    until_no_broker(&lab);
     // The capture goes on undisturbed.
     send(&lab, 500, &[]).unwrap();
     let finished = child.terminate(LIMIT).unwrap();
     assert_eq!(column(&last_of(&finished).unwrap(), "analysed"), 500);
     for part in
-        ["giving back how it is polled: wl-cleanup", "wirelane tune restore -i rx0", "removing the tc filter"]
+        ["restoring its settings: wl-broker", "wirelane tune restore -i rx0", "removing the tc filter"]
     {
         assert!(finished.stderr.contains(part), "no {part}: {}", finished.stderr);
     }
@@ -299,29 +299,29 @@ fn without_its_guardian_a_capture_does_what_it_may_and_names_the_rest() {
     assert_eq!(state(&lab, "rx0"), before);
 }
 
-/// A request to a stopped guardian times out; the guardian does its work when it continues.
+/// A request to a stopped broker times out; the broker does its work when it continues.
 #[test]
-fn a_guardian_that_hangs_holds_nobody_up_for_ever() {
-    if !require_root("a_guardian_that_hangs_holds_nobody_up_for_ever") {
+fn a_broker_that_hangs_holds_nobody_up_for_ever() {
+    if !require_root("a_broker_that_hangs_holds_nobody_up_for_ever") {
         return;
     }
     let lab = Lab::new(2).unwrap();
     let before = state(&lab, "rx0");
     let child = count(&lab, "rx0", &[&["--hook", "native"], &POLLED[..]].concat());
-    let guardian = only_guardian(&lab);
-    signal(&lab, guardian, "STOP");
+    let broker = only_broker(&lab);
+    signal(&lab, broker, "STOP");
     let finished = child.terminate(LIMIT).unwrap();
     assert!(finished.status.success(), "{}", finished.stderr);
     assert!(finished.stderr.contains("is gone or does not answer"), "{}", finished.stderr);
     assert_eq!(threaded(&lab, "rx0"), "1");
-    signal(&lab, guardian, "CONT");
-    until_no_guardian(&lab);
+    signal(&lab, broker, "CONT");
+    until_no_broker(&lab);
     assert_eq!(state(&lab, "rx0"), before);
 }
 
 #[test]
-fn several_devices_and_both_kinds_of_change_have_one_guardian() {
-    if !require_root("several_devices_and_both_kinds_of_change_have_one_guardian") {
+fn several_devices_and_both_kinds_of_change_have_one_broker() {
+    if !require_root("several_devices_and_both_kinds_of_change_have_one_broker") {
         return;
     }
     let lab = lab_with_gro(3);
@@ -331,7 +331,7 @@ fn several_devices_and_both_kinds_of_change_have_one_guardian() {
     for end in [Signal::Terminate, Signal::Kill] {
         let options = [&["--hook", "clsact", "--direction", "both"], &POLLED[..]].concat();
         let child = count(&lab, "rx0,rx1,rx2", &options);
-        only_guardian(&lab);
+        only_broker(&lab);
         for during in states() {
             assert_eq!(during["threaded"], "1");
             assert_eq!(during["filters"].matches("name wirelane_clsact").count(), 2, "{during:?}");
@@ -339,11 +339,11 @@ fn several_devices_and_both_kinds_of_change_have_one_guardian() {
         child.signal(end).unwrap();
         child.finish(LIMIT).unwrap();
         until(before.clone(), states, &format!("{end:?}"));
-        until_no_guardian(&lab);
+        until_no_broker(&lab);
     }
 }
 
-/// Each capture has its guardian; shared changes are undone by the last.
+/// Each capture has its broker; shared changes are undone by the last.
 /// Battery: F2
 #[test]
 fn the_last_of_several_captures_has_it_put_back() {
@@ -353,26 +353,26 @@ fn the_last_of_several_captures_has_it_put_back() {
     let lab = lab_with_gro(1);
     let before = state(&lab, "rx0");
     let options = [&["--hook", "clsact"], &POLLED[..]].concat();
-    // One after the other; a guardian whose capture has ended does not wait for the others.
+    // One after the other; a broker whose capture has ended does not wait for the others.
     let [first, second, third] = [0; 3].map(|_| count(&lab, "rx0", &options));
-    assert_eq!(guardians(&lab).len(), 3);
+    assert_eq!(brokers(&lab).len(), 3);
     kill(first);
-    until(2, || guardians(&lab).len(), "guardians");
+    until(2, || brokers(&lab).len(), "brokers");
     finish(second).unwrap();
-    assert_eq!(guardians(&lab).len(), 1);
+    assert_eq!(brokers(&lab).len(), 1);
     assert_eq!(threaded(&lab, "rx0"), "1");
     assert!(state(&lab, "rx0")["filters"].contains("wirelane_clsact"));
     send(&lab, 200, &[]).unwrap();
     kill(third);
     until(before.clone(), || state(&lab, "rx0"), "after the last was killed");
-    until_no_guardian(&lab);
+    until_no_broker(&lab);
     // All at once.
     for _ in 0..3 {
         let children = [0; 3].map(|_| count(&lab, "rx0", &options));
         children.iter().for_each(|child| child.signal(Signal::Kill).unwrap());
         drop(children);
         until(before.clone(), || state(&lab, "rx0"), "after all were killed");
-        until_no_guardian(&lab);
+        until_no_broker(&lab);
     }
 }
 
@@ -396,7 +396,7 @@ fn threads_get_their_cpus_back_unless_others_have_moved_them() {
         child.signal(end).unwrap();
         child.finish(LIMIT).unwrap();
         until(before.clone(), || polling_threads(&lab, "rx0"), &format!("{end:?}"));
-        until_no_guardian(&lab);
+        until_no_broker(&lab);
     }
     let child = count(&lab, "rx0", &options);
     let (_, pid, bound) = polling_threads(&lab, "rx0").remove(0);
@@ -430,14 +430,14 @@ fn a_device_that_was_renamed_gets_its_settings_back() {
         child.signal(end).unwrap();
         child.finish(LIMIT).unwrap();
         until(before, || state(&lab, "uplink0"), &format!("{end:?}"));
-        until_no_guardian(&lab);
+        until_no_broker(&lab);
     }
 }
 
 /// Nothing is left to undo, and no warning about leftovers is printed; a new device with the same name is not touched.
 #[test]
-fn a_device_that_was_deleted_leaves_no_journal_and_no_guardian() {
-    if !require_root("a_device_that_was_deleted_leaves_no_journal_and_no_guardian") {
+fn a_device_that_was_deleted_leaves_no_journal_and_no_broker() {
+    if !require_root("a_device_that_was_deleted_leaves_no_journal_and_no_broker") {
         return;
     }
     for killed in [false, true] {
@@ -460,18 +460,18 @@ fn a_device_that_was_deleted_leaves_no_journal_and_no_guardian() {
             let finished = child.finish(LIMIT).unwrap();
             assert_eq!(finished.status.code(), Some(1), "{}", finished.stderr);
             assert!(finished.stderr.contains("device rx0 disappeared"), "{}", finished.stderr);
-            assert!(!finished.stderr.contains("giving back"), "{}", finished.stderr);
+            assert!(!finished.stderr.contains("restoring its settings"), "{}", finished.stderr);
         }
-        until_no_guardian(&lab);
+        until_no_broker(&lab);
         assert!(!fs::exists(&journal).unwrap(), "{journal}");
         assert_eq!(threaded(&lab, "rx0"), "1", "another device");
     }
 }
 
-/// No cleanup process if the kernel undoes all changes with the end of the capture.
+/// No broker if the kernel undoes all changes with the end of the capture.
 #[test]
-fn a_capture_that_changes_nothing_lasting_has_no_guardian() {
-    if !require_root("a_capture_that_changes_nothing_lasting_has_no_guardian") {
+fn a_capture_that_changes_nothing_lasting_has_no_broker() {
+    if !require_root("a_capture_that_changes_nothing_lasting_has_no_broker") {
         return;
     }
     let lab = Lab::new(2).unwrap();
@@ -483,7 +483,7 @@ fn a_capture_that_changes_nothing_lasting_has_no_guardian() {
         &["--cores", "auto"],
     ] {
         let child = count(&lab, "rx0", options);
-        assert_eq!(guardians(&lab), [0; 0], "{options:?}");
+        assert_eq!(brokers(&lab), [0; 0], "{options:?}");
         finish(child).unwrap();
     }
 }

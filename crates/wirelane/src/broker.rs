@@ -1,0 +1,48 @@
+//! The broker of a capture: its kinds of tasks and its rights.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use wirelane_privsep::Capability;
+use wirelane_privsep::broker::{Broker, Kind};
+use wirelane_privsep::forked::{Access, Rights};
+
+use crate::engine::ring::{clsact, rules};
+use crate::settings::Settings;
+use wirelane_netdev::Selected;
+
+static KINDS: [Kind; 5] = [
+    clsact::KIND,
+    wirelane_tune::polling::KIND,
+    wirelane_tune::table::KIND,
+    wirelane_control::KIND,
+    rules::MAPS,
+];
+
+/// The broker of a capture with these settings, which gives up its rights (`confined`) or keeps them. Starts nothing
+/// yet.
+pub(crate) fn for_capture(settings: &Settings, selected: &[Selected], confined: bool) -> Arc<Broker> {
+    let changes = settings.polling.is_some() || settings.moves_entries();
+    let devices = selected.iter().filter(|_| changes).map(|one| one.device.name.clone()).collect();
+    with(devices, settings.is_managed() || settings.service, confined && settings.rules.is_some())
+}
+
+/// The broker of an operation that does not change device settings.
+pub(crate) fn for_filters() -> Arc<Broker> {
+    with(Vec::new(), false, false)
+}
+
+/// `devices`: those whose settings are changed; `socket`: a control socket is opened; `maps`: maps are created later.
+fn with(devices: Vec<String>, socket: bool, maps: bool) -> Arc<Broker> {
+    Broker::new(&KINDS, !devices.is_empty() || socket || maps, move || {
+        let (mut capabilities, mut folders): (_, Vec<(PathBuf, Access)>) = match &devices[..] {
+            [] => (vec![Capability::NetAdmin], Vec::new()),
+            devices => wirelane_tune::rights::for_settings(devices)?,
+        };
+        capabilities.extend(maps.then_some(Capability::Bpf));
+        // A missing folder is reported when a socket is opened in it.
+        let sockets = socket.then(wirelane_control::folder).and_then(Result::ok);
+        folders.extend(sockets.map(|folder| (folder, Access::Remove)));
+        Rights::new(&capabilities, &folders)
+    })
+}
