@@ -101,6 +101,7 @@ mod rules_files;
 mod rules_patterns;
 mod rules_wide;
 mod segments;
+mod several_files;
 mod shipped;
 mod slow_clients;
 mod soak;
