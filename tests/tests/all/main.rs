@@ -53,6 +53,7 @@ mod http_command;
 mod http_kernel;
 mod http_servers;
 mod injection;
+mod json_schemas;
 mod kernel_reports;
 mod kernels;
 mod lab;
