@@ -14,6 +14,7 @@ mod built_otherwise;
 mod clocks;
 mod clsact;
 mod collector_restart;
+mod completion;
 mod complexity;
 mod complexity_series;
 mod confinement;
