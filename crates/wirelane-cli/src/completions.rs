@@ -26,9 +26,29 @@ For one user, in the shells' default folders:
 For zsh, in a folder of $fpath:
   wirelane completions zsh > ~/.zfunc/_wirelane";
 
+/// Stands in the generated script for the command that prints the devices: the generator knows fixed words only.
+const MARK: &str = "WIRELANE_DEVICES";
+/// That command; a shell runs it when it completes a device.
+const DEVICES: &str = "$(wirelane devices --names 2>/dev/null)";
+
 /// Runs the command; `definition` is the whole command line's.
-pub fn run(args: &Args, mut definition: clap::Command) -> Result<()> {
+pub fn run(args: &Args, definition: clap::Command) -> Result<()> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut definition, "wirelane", &mut script);
-    out::print(script)
+    clap_complete::generate(args.shell, &mut marked(definition), "wirelane", &mut script);
+    let script = String::from_utf8(script)?;
+    out::print(match args.shell {
+        Shell::Zsh => script.replace(&format!("({MARK})"), &format!("{{compadd -- ${{(f)\"{DEVICES}\"}}}}")),
+        Shell::Fish => script.replace(&format!("{MARK}\\t''"), &DEVICES[1..]),
+        _ => script.replace(MARK, DEVICES),
+    })
+}
+
+/// The command line with marks for the values that are devices.
+fn marked(command: clap::Command) -> clap::Command {
+    let is_device = |arg: &clap::Arg| {
+        arg.get_value_names().is_some_and(|names| names.iter().any(|name| name.starts_with("DEV")))
+    };
+    command
+        .mut_args(move |arg| if is_device(&arg) { arg.value_parser([MARK]) } else { arg })
+        .mut_subcommands(marked)
 }

@@ -26,6 +26,9 @@ pub struct Args {
     /// Print one JSON object a line: one for each device, and the last one, about the kernel, with "final": true
     #[arg(long)]
     pub json: bool,
+    /// Print only the names of the devices and of their RX queues as virtual devices, one a line, as -i takes them
+    #[arg(long, conflicts_with = "json")]
+    pub names: bool,
 }
 
 /// Text after the options in the long help.
@@ -56,6 +59,9 @@ struct KernelLine<'a> {
 /// # Errors
 /// If a device or queue does not exist, or the kernel does not answer.
 pub fn run(args: &Args) -> anyhow::Result<()> {
+    if args.names && args.devices.is_empty() {
+        return out::print(Device::list()?.iter().map(names).collect::<String>());
+    }
     let kernel = KernelFeatures::probe()?;
     let output = if args.devices.is_empty() {
         let devices = Device::list()?;
@@ -71,7 +77,9 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             selectors.extend(Selector::parse_list(list)?);
         }
         let selected = Selector::resolve_all(&selectors)?;
-        if args.json {
+        if args.names {
+            selected.into_iter().map(only_selected).map(|device| names(&device)).collect()
+        } else if args.json {
             json_lines(&selected.into_iter().map(only_selected).collect::<Vec<_>>(), &kernel)?
         } else {
             let style = Style::of_stdout();
@@ -80,6 +88,13 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         }
     };
     out::print(output)
+}
+
+/// The name of a device, and of each of its RX queues if it has several.
+fn names(device: &Device) -> String {
+    let name = &device.name;
+    let queues = device.rx_queues.iter().filter(|_| device.rx_queues.len() > 1);
+    format!("{name}\n") + &queues.map(|queue| format!("{name}@{}\n", queue.queue)).collect::<String>()
 }
 
 /// The device with only the selected queues.

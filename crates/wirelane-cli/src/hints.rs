@@ -106,7 +106,7 @@ const CAPTURING: Hints = &[
         "--packet-buffered",
         "'wirelane record -w -' writes packets as they come; add --immediate for the least delay",
     ),
-    ("-V", "name each file with -r, in a loop of the shell"),
+    ("-V", "name each file with -r, or a pattern in quotes: -r '*.pcap'"),
     ("-y", "the link type is that of the device: leave -y out"),
     ("--linktype", "the link type is that of the device: leave the option out"),
     ("-Y", "give a tcpdump filter expression at the end, as in: tcp port 80"),

@@ -35,7 +35,7 @@ impl MetricsArgs {
     /// Binds the endpoint, before privileges are dropped; `None` if it was not requested.
     pub fn open(&self, source: &mut SourceArgs) -> Result<Option<Endpoint>> {
         let Some(address) = self.address else { return Ok(None) };
-        if source.read.is_some() {
+        if !source.read.is_empty() {
             let reason = "a file is read as fast as possible: nothing can be scraped meanwhile";
             return Err(Error::BadOption { option: "--metrics", reason: reason.into() }.into());
         }

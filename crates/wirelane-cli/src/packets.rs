@@ -122,7 +122,7 @@ struct Line<'a> {
     #[serde(skip_serializing_if = "str::is_empty")]
     device: &'a str,
     queue: u16,
-    egress: bool,
+    direction: &'static str,
     wire_len: u32,
     cap_len: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -193,7 +193,7 @@ impl<'a> Line<'a> {
             utc_ns,
             device,
             queue: record.queue(),
-            egress: record.is_egress(),
+            direction: if record.is_egress() { "egress" } else { "ingress" },
             wire_len: record.wire_len(),
             cap_len: record.data().len(),
             l3: layer(header.l3),
@@ -219,7 +219,7 @@ impl<'a> Line<'a> {
     /// The line for people, without its time and its end.
     fn text(&self, into: &mut String) {
         let digest = if self.record == "digest" { " digest" } else { "" };
-        let way = if self.egress { " >" } else { "" };
+        let way = if self.direction == "egress" { " >" } else { "" };
         let _ = write!(into, "{}@{}{way}{digest}", printable(self.device), self.queue);
         if let Some(link) = &self.link {
             let _ = write!(into, " {}", printable(link));

@@ -222,7 +222,7 @@ with their types; names are those of the JSON output.
 
 Columns of flows:
   start_time end_time start_ns duration_ns device queue direction vlan src dst
-  proto src_port dst_port packets bytes wire_bytes tcp_flags application
+  protocol src_port dst_port packets bytes wire_bytes tcp_flags application
   community_id end_reason; reverse_packets, reverse_bytes and so on of the other
   direction (flows --biflow); date and hour of the end. Times are in UTC.
   network(src, 24, 48) is the network of an address, with so many bits for IPv4

@@ -38,9 +38,9 @@ pub struct RuleArgs {
     #[arg(long = "plugin", value_name = "NAME=FILE.bpf.o", value_parser = plugin, help_heading = CAPTURE)]
     pub plugins: Vec<PluginArg>,
 
-    /// Disable a plug-in, in the lane where it is too slow, that takes more than so many nanoseconds per packet on
-    /// average
-    #[arg(long, value_name = "NANOSECONDS", default_value_t = 5000, value_parser = clap::value_parser!(u32).range(1..=1_000_000_000), help_heading = CAPTURE)]
+    /// Disable a plug-in, in the lane where it is too slow, that takes more than this time per packet on average; a number
+    /// without a unit is in nanoseconds
+    #[arg(long, value_name = "TIME", default_value = "5us", value_parser = crate::values::plugin_budget, help_heading = CAPTURE)]
     pub plugin_budget: u32,
 
     /// The command's own rules, without a rule file: which packets are delivered besides flows that are made in the

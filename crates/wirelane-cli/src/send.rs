@@ -19,7 +19,7 @@ use wirelane_send::{
 };
 
 use crate::rights::RightsArgs;
-use crate::source::OUTPUT;
+use crate::source::{OUTPUT, expand, open_files};
 use crate::values::seconds;
 use wirelane_monitor::out;
 use wirelane_screen::table::{amount, rate, wrap};
@@ -109,11 +109,12 @@ pub struct Args {
     #[arg(long, value_name = "ID", help_heading = WHAT)]
     vlan: Option<u16>,
 
-    /// Send the frames of this pcap or pcapng file instead of numbered packets; '-' is standard input
+    /// Send the frames of pcap or pcapng files, in time order, instead of numbered packets: a file, a pattern in quotes,
+    /// or a folder; several by repeating the option; '-' is standard input
     #[arg(short = 'r', long, visible_alias = "read", value_name = "FILE", help_heading = REPLAY, conflicts_with_all = ["rate", "size", "flows", "packets", "duration",
         "pattern", "proto", "method", "threads", "cores", "no_retry", "src_mac", "dst_mac", "src", "dst", "src_port",
         "dst_port", "vlan", "interval"])]
-    replay: Option<PathBuf>,
+    replay: Vec<PathBuf>,
 
     /// Speed of the replay: recorded, a factor such as 10x or 0.5x, or max
     #[arg(long, value_name = "SPEED", requires = "replay", default_value = "recorded", help_heading = REPLAY)]
@@ -241,10 +242,7 @@ pub fn run(args: Args) -> Result<()> {
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&stop)).context("catching signals")?;
     }
-    match &args.replay {
-        Some(path) => run_replay(&args, path.clone(), &stop),
-        None => run_generator(&args, &stop),
-    }
+    if args.replay.is_empty() { run_generator(&args, &stop) } else { run_replay(&args, &stop) }
 }
 
 fn run_generator(args: &Args, stop: &AtomicBool) -> Result<()> {
@@ -324,17 +322,20 @@ fn cpus(args: &Args) -> Result<Vec<usize>> {
     Ok(allowed[..args.threads].to_vec())
 }
 
-fn run_replay(args: &Args, path: PathBuf, stop: &AtomicBool) -> Result<()> {
+fn run_replay(args: &Args, stop: &AtomicBool) -> Result<()> {
     ensure!(args.passes > 0, "--loop: give 1 or more");
-    let piped = path.as_os_str() == "-";
+    let piped = args.replay.iter().any(|path| path.as_os_str() == "-");
     ensure!(
         !piped || args.passes == 1,
         "--loop: standard input can be replayed once only; write it to a file first"
     );
     let plan = ReplayPlan { device: args.interface.clone(), speed: args.speed.0, passes: args.passes };
     // Opened with the privileges of the caller, and parsed without them.
-    let input = FileInput::open(&path)?;
-    let passes = || Ok(wirelane_pcapng::Reader::read(input.again()?)?);
+    let inputs = open_files(&expand(&args.replay)?)?;
+    let passes = || {
+        let again: wirelane_pcapng::Result<_> = inputs.iter().map(FileInput::again).collect();
+        Ok(wirelane_pcapng::MergedReader::read(again?)?)
+    };
     let report = match args.rights.confinement(Work::Send, None)? {
         Some(confinement) => replay_confined(&plan, &confinement, passes, stop)?,
         None => replay(&plan, passes, stop)?,

@@ -1,25 +1,28 @@
 //! Options shared by all capturing commands: the source of packets, and the end of the capture.
 
 mod choices;
+mod files;
 
 use std::fs::File;
 use std::io::Read as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Result;
 use wirelane::filter::FileFilter;
 use wirelane::sandbox::Work;
 use wirelane::{
-    Balance, Builder, Capture, Clock, Direction, Engine, Error, FileInput, HookChoice, KernelFlows,
-    KernelHttp, RulesCapacity, Selector, Steering, ZeroCopy,
+    Balance, Builder, Capture, Clock, Direction, Engine, Error, HookChoice, KernelFlows, KernelHttp,
+    RulesCapacity, Selector, Steering, ZeroCopy,
 };
 
 use crate::rights::{Output, RightsArgs};
 use crate::ruled::RuleArgs;
-use crate::values::{cores, ring_size, seconds, watermarks};
+use crate::values::{busy_poll, cores, ring_size, seconds, watermarks};
 use wirelane_monitor::advice::Expected;
 use wirelane_monitor::run_loop::{Limits, OnHangup};
+
+pub use files::{expand, open as open_files};
 
 pub use choices::{
     BalanceArg, ClockArg, CongestionControl, CoresArg, DirectionArg, EngineArg, HookArg, PollingArg,
@@ -39,13 +42,14 @@ pub const OUTPUT: &str = "Output";
 #[derive(clap::Args, Debug)]
 pub struct SourceArgs {
     /// Device to capture on: eth1 for its received and transmitted packets, eth1@2 or eth1@0-3 for RX queues; several
-    /// with commas or by repeating the option
+    /// with commas, by repeating the option, or by a pattern in quotes ('veth*'); 'any': all that are up at the start
     #[arg(short, long = "interface", value_name = "DEV", help_heading = SOURCE)]
     pub interface: Vec<String>,
 
-    /// Read packets from a pcap or pcapng file instead; '-' is standard input. Needs no privileges
+    /// Read packets from pcap or pcapng files instead, in time order: a file, a pattern in quotes, or a folder; several by
+    /// repeating the option; '-' is standard input. Needs no privileges
     #[arg(short, long, value_name = "FILE", conflicts_with = "interface", help_heading = SOURCE)]
-    pub read: Option<PathBuf>,
+    pub read: Vec<PathBuf>,
 
     /// Engine: how packets reach this program
     #[arg(long, value_enum, default_value_t = EngineArg::Auto, help_heading = CAPTURE)]
@@ -101,8 +105,9 @@ pub struct SourceArgs {
     #[arg(long, value_enum, default_value_t = ZeroCopyArg::Never, help_heading = CAPTURE)]
     pub zero_copy: ZeroCopyArg,
 
-    /// Poll the card from the worker for so many microseconds at a time, without interrupts (engine 'xsk')
-    #[arg(long, value_name = "MICROSECONDS", value_parser = clap::value_parser!(u32).range(1..=1_000_000), help_heading = CAPTURE)]
+    /// Poll the card from the worker for this time, without interrupts (engine 'xsk'), as in 20us; a number without a
+    /// unit is in microseconds
+    #[arg(long, value_name = "TIME", value_parser = busy_poll, help_heading = CAPTURE)]
     pub busy_poll: Option<u32>,
 
     /// Choose the worker with your own BPF program in the kernel: an object file, compiled from a source that includes
@@ -224,7 +229,11 @@ impl SourceArgs {
             duration: self.duration,
             packets: self.packets,
             on_hangup: self.on_hangup(),
-            live: self.read.is_none().then(expected),
+            live: self.read.is_empty().then(expected),
+            devices_may_end: self.interface.iter().all(|list| {
+                Selector::parse_list_with(list, |_| false)
+                    .is_ok_and(|all| all.iter().all(Selector::is_pattern))
+            }),
         }
     }
 
@@ -257,6 +266,20 @@ impl SourceArgs {
         Ok(text)
     }
 
+    /// The error for an invalid filter expression, which begins with a file if the shell has expanded a pattern.
+    fn unquoted(&self, error: wirelane::filter::Error) -> anyhow::Error {
+        match self.filter.first() {
+            Some(word) if Path::new(word).is_file() => {
+                let reason = format!(
+                    "'{word}' is a file, not a filter expression: write a pattern in quotes, as in -r '*.pcap', or -r \
+                     before each file"
+                );
+                wrong("-r", reason)
+            }
+            _ => error.into(),
+        }
+    }
+
     /// Starts the capture of the packets that match this expression, with this many workers, and drops the privileges
     /// that only the start needs. After that, the process can write to `output`, and open nothing else.
     pub fn open(
@@ -267,9 +290,9 @@ impl SourceArgs {
         balance: BalanceArg,
         output: Option<Output<'_>>,
     ) -> Result<Capture> {
-        match (self.engine, &self.read) {
-            (EngineArg::File, None) => return Err(wrong("--engine", "'file' reads a file: name it with -r")),
-            (EngineArg::Ring | EngineArg::Xsk | EngineArg::Packet, Some(_)) => {
+        match (self.engine, self.read.is_empty()) {
+            (EngineArg::File, true) => return Err(wrong("--engine", "'file' reads a file: name it with -r")),
+            (EngineArg::Ring | EngineArg::Xsk | EngineArg::Packet, false) => {
                 return Err(wrong(
                     "--engine",
                     "only 'file' reads a file, the others capture from devices; leave the option out",
@@ -277,7 +300,7 @@ impl SourceArgs {
             }
             _ => {}
         }
-        if let Some(path) = &self.read {
+        if !self.read.is_empty() {
             if workers != 1 {
                 return Err(wrong("--workers", "a file is read by one worker; leave the option out"));
             }
@@ -289,16 +312,17 @@ impl SourceArgs {
                 return Err(wrong("--polling", "a file has no RX queues; leave the option out"));
             }
             // Opened with the privileges of the caller, and parsed without them.
-            let input = FileInput::open(path)?.any_order(self.any_order);
+            let inputs = files::open(&files::expand(&self.read)?)?;
+            let inputs = inputs.into_iter().map(|input| input.any_order(self.any_order)).collect();
             // Names are also resolved with them.
-            let filter = FileFilter::compile(expression)?;
+            let filter = FileFilter::compile(expression).map_err(|error| self.unquoted(error))?;
             let rules = self.ruled.for_file()?;
             if let Some(confinement) = self.rights.confinement(Work::Read, output)? {
                 confinement.apply()?;
             }
             return Ok(match rules {
-                Some(rules) => Capture::read_file_by_rules(input, filter, &rules, self.inner)?,
-                None => Capture::read_file(input, filter)?,
+                Some(rules) => Capture::read_files_by_rules(inputs, filter, &rules, self.inner)?,
+                None => Capture::read_files(inputs, filter)?,
             });
         }
         if self.interface.is_empty() {

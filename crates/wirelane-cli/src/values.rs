@@ -31,9 +31,15 @@ pub fn split(text: &str) -> (&str, &str) {
 
 /// A time, of which a number without a unit is in seconds, in nanoseconds; `None` if it is not one.
 fn nanoseconds(text: &str) -> Option<f64> {
+    time_in(text, 1e9)
+}
+
+/// A time in nanoseconds; a number without a unit counts as so many times `bare` nanoseconds.
+fn time_in(text: &str, bare: f64) -> Option<f64> {
     let (number, unit) = split(text);
     let factor = match unit {
-        "" | "s" | "sec" => 1e9,
+        "" => bare,
+        "s" | "sec" => 1e9,
         "ns" => 1.0,
         "us" | "\u{b5}s" => 1e3,
         "ms" => 1e6,
@@ -58,6 +64,22 @@ pub fn time(text: &str) -> std::result::Result<Duration, String> {
     match nanoseconds(text) {
         Some(ns) if (1e9..=1e18).contains(&ns) => Ok(Duration::from_nanos(ns.round() as u64)),
         _ => Err("give a time of a second or more, as in 30s, 15m, 1h or 1d".into()),
+    }
+}
+
+/// The value of --busy-poll, in microseconds.
+pub fn busy_poll(text: &str) -> std::result::Result<u32, String> {
+    match time_in(text, 1e3) {
+        Some(ns) if (1e3..=1e9).contains(&ns) => Ok((ns / 1e3).round() as u32),
+        _ => Err("give a time from 1us to 1s, as in 20us, or 20 (microseconds)".into()),
+    }
+}
+
+/// The value of --plugin-budget, in nanoseconds.
+pub fn plugin_budget(text: &str) -> std::result::Result<u32, String> {
+    match time_in(text, 1.0) {
+        Some(ns) if (1.0..=1e9).contains(&ns) => Ok(ns.round() as u32),
+        _ => Err("give a time from 1ns to 1s, as in 5us, or 5000 (nanoseconds)".into()),
     }
 }
 
@@ -123,6 +145,14 @@ mod tests {
         assert_eq!((ring_size("4"), ring_size("8M")), (Ok(4), Ok(8)));
         for wrong in ["", "0", "64MB", "1KiB", "1000001", "many", "99999999999999999999"] {
             assert!(memory(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!((busy_poll("20"), busy_poll("20us"), busy_poll("1ms")), (Ok(20), Ok(20), Ok(1000)));
+        assert_eq!(
+            (plugin_budget("5000"), plugin_budget("5us"), plugin_budget("1s")),
+            (Ok(5000), Ok(5000), Ok(1_000_000_000))
+        );
+        for wrong in ["", "0", "-1", "2s", "20x", "1e3"] {
+            assert!(busy_poll(wrong).is_err() && plugin_budget(wrong).is_err(), "{wrong}");
         }
         assert!(query_memory("15").is_err() && query_memory("16MiB").is_ok());
     }

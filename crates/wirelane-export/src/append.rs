@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::words::counted;
 use crate::{Error, OutputOptions, Result};
 
 /// Bytes that are collected before they are written.
@@ -307,8 +308,8 @@ impl AppendFile {
         self.buffer.clear();
         self.start = 0;
         if self.reminded.take().is_some() {
-            let (path, unwritten) = (self.path.display(), self.counts.unwritten);
-            tracing::warn!("{path}: is written to again; {unwritten} records are missing from it");
+            let (path, unwritten) = (self.path.display(), counted(self.counts.unwritten, "record"));
+            tracing::warn!("{path}: is written to again; {unwritten} missing from it");
         }
     }
 
@@ -342,7 +343,8 @@ impl AppendFile {
         if self.reminded.is_some_and(|reminded| now - reminded >= REMINDER) {
             let AppendCounts { waiting, unwritten, .. } = self.counts;
             let path = self.path.display();
-            tracing::warn!("{path}: still not written to; {waiting} records wait, {unwritten} are missing");
+            let waiting = counted(waiting, "record");
+            tracing::warn!("{path}: still not written to; {waiting} waiting, {unwritten} missing");
             self.reminded = Some(now);
         }
         self.reminded.get_or_insert(now);

@@ -34,6 +34,7 @@ mod parts;
 pub mod pipeline;
 pub mod recorder;
 pub mod voip;
+pub mod words;
 
 pub use append::{AppendCounts, AppendFile};
 pub use calendar::clock;

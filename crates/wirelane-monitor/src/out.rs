@@ -67,9 +67,9 @@ pub fn finish() -> Result<()> {
     let counts = file.counts();
     ensure!(
         counts.unwritten == 0 || file.is_closed(),
-        "standard output: {}; {} lines are missing from it",
+        "standard output: {}; {} missing from it",
         counts.error.as_deref().unwrap_or_default(),
-        counts.unwritten
+        wirelane_export::words::counted(counts.unwritten, "line")
     );
     Ok(())
 }

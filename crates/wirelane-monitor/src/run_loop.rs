@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
-use wirelane::{Capture, Ledger, RuleStats, Worker};
+use wirelane::{Capture, CaptureDevice, Ledger, RuleStats, Worker};
 
 pub use wirelane_export::pipeline::Handler;
 
@@ -54,6 +54,8 @@ pub struct Limits {
     pub on_hangup: OnHangup,
     /// What advice on a live capture depends on; `None`: a file is read.
     pub live: Option<Expected>,
+    /// Whether devices may end before the capture does, because a pattern has selected them; the last one may not.
+    pub devices_may_end: bool,
 }
 
 /// Why the main thread wakes.
@@ -129,8 +131,12 @@ where
         run_loop.follow(running, start, limits, &inbox, reporter);
         (run_loop.stopped.unwrap_or_else(Instant::now) - start, run_loop.failure)
     });
-    for (device, ending) in capture.ended() {
-        failure.get_or_insert_with(|| anyhow!("device {device} {ending}"));
+    let ended = capture.ended();
+    let has_ended = |device: &CaptureDevice| ended.iter().any(|(name, _)| *name == device.name);
+    if !limits.devices_may_end || capture.devices().iter().all(has_ended) {
+        for (device, ending) in &ended {
+            failure.get_or_insert_with(|| anyhow!("device {device} {ending}"));
+        }
     }
     capture.stop()?;
     // The counters are final now, and read before the capture is dropped. A failed read must not hide the ledger.
@@ -424,7 +430,14 @@ mod tests {
         let file = ten_packets();
         let capture = Capture::open_file(file.path()).unwrap();
         let interval = Duration::from_secs(1);
-        let limits = Limits { interval, duration: None, packets: None, on_hangup: OnHangup::End, live: None };
+        let limits = Limits {
+            interval,
+            duration: None,
+            packets: None,
+            on_hangup: OnHangup::End,
+            live: None,
+            devices_may_end: false,
+        };
         let outcome = run(capture, &limits, |_| Ok(Doomed(0)), &mut Silent).unwrap();
         assert!(outcome.failure.unwrap().to_string().contains("a worker panicked"));
         assert!(outcome.ledger.balances(), "{:?}", outcome.ledger);
@@ -469,7 +482,14 @@ mod tests {
         let file = ten_packets();
         let capture = Capture::open_file(file.path()).unwrap();
         let interval = Duration::from_millis(5);
-        let limits = Limits { interval, duration: None, packets: None, on_hangup: OnHangup::End, live: None };
+        let limits = Limits {
+            interval,
+            duration: None,
+            packets: None,
+            on_hangup: OnHangup::End,
+            live: None,
+            devices_may_end: false,
+        };
         let go = std::sync::Arc::new(AtomicBool::new(false));
         let mut reporter = Watching(std::sync::Arc::clone(&go), 0);
         let outcome = run(capture, &limits, |_| Ok(Hung(std::sync::Arc::clone(&go))), &mut reporter).unwrap();

@@ -1,4 +1,4 @@
-//! Virtual devices by name: `eth1`, `eth1@2`, `eth1@0-3`, and lists of them.
+//! Virtual devices by name: `eth1`, `eth1@2`, `eth1@0-3`, patterns (`veth*`, `any`), and lists of them.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -35,16 +35,51 @@ impl Selected {
 }
 
 impl Selector {
-    /// Parses a comma-separated list, as in `eth1@0-1,eth2`; if the text is ambiguous, the kernel is asked which names
+    /// Parses a comma-separated list, as in `eth1@0-1,veth*`; if the text is ambiguous, the kernel is asked which names
     /// exist.
     ///
-    /// The kernel allows `@` and `,` in names of devices (it forbids only `/`, `:` and white space), so a text that is
-    /// exactly the name of an existing device means that device.
+    /// The kernel allows `@`, `,` and `*` in names of devices (it forbids only `/`, `:` and white space), so a text that is
+    /// exactly the name of an existing device means that device. A pattern (`*`, `?`, `[...]`), or `any`, stands for all
+    /// devices of this moment that match it and are up.
     ///
     /// # Errors
-    /// [`Error::BadSelector`] for the first part with a syntax error.
+    /// [`Error::BadSelector`] for the first part with a syntax error, or for a pattern that no device matches;
+    /// [`Error::Kernel`] if the kernel does not list the devices.
     pub fn parse_list(input: &str) -> Result<Vec<Selector>> {
-        Selector::parse_list_with(input, |name| Link::find(name).is_ok_and(|link| link.is_some()))
+        let exists = |name: &str| Link::find(name).is_ok_and(|link| link.is_some());
+        let mut selectors = Vec::new();
+        for selector in Selector::parse_list_with(input, exists)? {
+            if selector.is_pattern() && !exists(&selector.device) {
+                selectors.extend(selector.matching(&Link::list()?)?);
+            } else {
+                selectors.push(selector);
+            }
+        }
+        Ok(selectors)
+    }
+
+    /// Whether the selector may stand for several devices: a pattern, or `any`.
+    pub fn is_pattern(&self) -> bool {
+        self.device == "any" || self.device.contains(['*', '?', '['])
+    }
+
+    /// The selectors of the devices that match this pattern and are up.
+    fn matching(&self, links: &[Link]) -> Result<Vec<Selector>> {
+        let bad = |reason: String| Error::BadSelector { input: self.to_string(), reason };
+        let text = if self.device == "any" { "*" } else { &self.device };
+        let pattern =
+            glob::Pattern::new(text).map_err(|error| bad(format!("it is not a pattern: {}", error.msg)))?;
+        let is_up = |link: &&Link| link.flags & libc::IFF_UP as u32 != 0;
+        let found: Vec<Selector> = links
+            .iter()
+            .filter(|link| pattern.matches(&link.name))
+            .filter(is_up)
+            .map(|link| Selector { device: link.name.clone(), queues: self.queues.clone() })
+            .collect();
+        if found.is_empty() {
+            return Err(bad("no device that is up matches the pattern".into()));
+        }
+        Ok(found)
     }
 
     /// Like [`Selector::parse_list`], with a custom test for existing names. It is called only for ambiguous names.

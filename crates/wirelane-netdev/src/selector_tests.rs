@@ -78,6 +78,29 @@ fn a_device_of_that_very_name_comes_first() {
 }
 
 #[test]
+fn patterns_stand_for_the_devices_that_are_up() {
+    let link = |name: &str, up: bool| Link {
+        name: name.to_owned(),
+        flags: if up { libc::IFF_UP as u32 } else { 0 },
+        ..Link::default()
+    };
+    let links = [link("lo", true), link("veth0", true), link("veth1", false), link("veth12", true)];
+    let matching = |input: &str| -> Result<Vec<String>> {
+        let selector: Selector = input.parse()?;
+        assert!(selector.is_pattern(), "{input}");
+        Ok(selector.matching(&links)?.iter().map(ToString::to_string).collect())
+    };
+    assert_eq!(matching("any").unwrap(), ["lo", "veth0", "veth12"]);
+    assert_eq!(matching("veth*").unwrap(), ["veth0", "veth12"]);
+    assert_eq!(matching("veth?@0-1").unwrap(), ["veth0@0-1"]);
+    assert_eq!(matching("[lv]*[o2]").unwrap(), ["lo", "veth12"]);
+    for (input, reason) in [("veth1?3", "no device that is up matches"), ("eth[", "it is not a pattern")] {
+        assert!(matching(input).unwrap_err().to_string().contains(reason), "{input}");
+    }
+    assert!(!"veth0@1".parse::<Selector>().unwrap().is_pattern());
+}
+
+#[test]
 fn queues_that_do_not_exist_are_named_with_those_that_do() {
     let table = [
         ("eth1@9", 4, 9, "eth1@0 to eth1@3"),

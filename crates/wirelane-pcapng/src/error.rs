@@ -25,6 +25,19 @@ pub enum Error {
         /// The kernel's error.
         source: io::Error,
     },
+    /// Files of several that are damaged; all others were read to their ends.
+    #[error(
+        "{failed} of {files} files could not be read to the end, the others were:{}",
+        listed(errors, *failed)
+    )]
+    Damaged {
+        /// Number of these files.
+        failed: usize,
+        /// Number of all files.
+        files: usize,
+        /// The errors of the first of them.
+        errors: Vec<Error>,
+    },
     /// An option has an invalid value.
     #[error("{option}: {reason}")]
     BadOption {
@@ -78,3 +91,12 @@ pub enum Error {
 
 /// Results of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
+
+/// A line for each error, and one for those that are not listed.
+fn listed(errors: &[Error], failed: usize) -> String {
+    let mut text: String = errors.iter().map(|error| format!("\n  {error}")).collect();
+    if failed > errors.len() {
+        text += &format!("\n  ... and {} more", failed - errors.len());
+    }
+    text
+}

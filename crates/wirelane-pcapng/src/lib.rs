@@ -46,7 +46,8 @@ mod write;
 pub use aggregate::Aggregate;
 pub use error::{Error, Result};
 pub use read::{
-    FileInput, FileInterface, FileProgress, MAX_ITEM, Packet, Reached, Reader, TimestampResolution,
+    FileInput, FileInterface, FileProgress, MAX_ITEM, MergedReader, Packet, Reached, Reader,
+    TimestampResolution,
 };
 pub use write::{
     Direction, Interface, InterfaceStatistics, PCAP_BEFORE_DATA, PCAPNG_BEFORE_DATA, PcapWriter,

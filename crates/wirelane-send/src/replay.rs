@@ -10,7 +10,7 @@ use super::account::{Meter, per_second};
 use super::interface::Interface;
 use super::pace::{Clock, SystemClock};
 use super::packet_socket::{BATCH, Frames, PacketSocket};
-use wirelane_pcapng::{Reached, Reader};
+use wirelane_pcapng::{MergedReader, Reached};
 use wirelane_privsep::Sandbox;
 
 use wirelane_bpf::layout::LinkType;
@@ -33,14 +33,14 @@ pub struct Frame<'a> {
     pub bytes: &'a [u8],
 }
 
-/// Source of the frames of a replay: a capture file, read once.
+/// Source of the frames of a replay: capture files, read once.
 pub trait FrameReader {
     /// Calls `visit` with the next available frames until it returns `false`. Returns `false` at the end of the
     /// capture.
     fn read(&mut self, visit: &mut dyn FnMut(Frame<'_>) -> Result<bool>) -> Result<bool>;
 }
 
-impl FrameReader for Reader {
+impl FrameReader for MergedReader {
     fn read(&mut self, visit: &mut dyn FnMut(Frame<'_>) -> Result<bool>) -> Result<bool> {
         match self.advance(LOOK_AT_STOP)? {
             Reached::Packet(packet) => {

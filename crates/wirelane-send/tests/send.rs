@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use etherparse::{NetSlice, SlicedPacket, TransportSlice};
 use netns::{Pair, read_frames};
 use wirelane_netdev::allowed_cpus;
-use wirelane_pcapng::Reader;
+use wirelane_pcapng::{MergedReader, Reader};
 use wirelane_send::{
     Error, IMIX, Method, Plan, ReplayPlan, ReplaySpeed, Report, Traffic, Transport, generate, numbered,
     replay,
@@ -244,7 +244,7 @@ fn replay_is_byte_identical_and_in_order() {
     for (path, frames) in all.iter().take(6) {
         let receiver = pair.receiver(&folder.path().join("received.pcap"));
         let plan = ReplayPlan { device: "wltx".into(), speed: ReplaySpeed::Max, passes: 2 };
-        let open = || Ok(Reader::open(path)?);
+        let open = || Ok(MergedReader::from(Reader::open(path)?));
         let report = pair.in_near(|| replay(&plan, open, &NEVER)).unwrap();
         let received = receiver.finish(frames.len() * 2);
         let expected: Vec<_> = frames.iter().chain(frames).collect();
@@ -287,7 +287,7 @@ fn what_a_replay_leaves_out_is_counted() {
     std::fs::write(&file, write_pcap(&frames, usize::MAX)).unwrap();
     let receiver = pair.receiver(&folder.path().join("received.pcap"));
     let plan = ReplayPlan { device: "wltx".into(), speed: ReplaySpeed::Max, passes: 1 };
-    let open = || Ok(Reader::open(&file)?);
+    let open = || Ok(MergedReader::from(Reader::open(&file)?));
     let report = pair.in_near(|| replay(&plan, open, &NEVER)).unwrap();
     assert_eq!(receiver.finish(3), [&frames[0].1[..], &frames[2].1, &frames[4].1]);
     assert_eq!((report.read, report.offered, report.sent), (5, 3, 3));
@@ -310,7 +310,7 @@ fn replay_keeps_the_recorded_distances() {
         [("1x", ReplaySpeed::Factor(1.0)), ("3x", ReplaySpeed::Factor(3.0)), ("max", ReplaySpeed::Max)]
     {
         let plan = ReplayPlan { device: "wltx".into(), speed, passes: 1 };
-        let open = || Ok(Reader::open(&file)?);
+        let open = || Ok(MergedReader::from(Reader::open(&file)?));
         taken.insert(name, pair.in_near(|| replay(&plan, open, &NEVER)).unwrap().duration_s);
     }
     assert!((0.6..0.9).contains(&taken["1x"]), "{taken:?}");

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use serde::{Serialize, Serializer};
 use wirelane_export::folder;
+use wirelane_export::words::counted;
 
 use crate::file::{Ended, OpenFile, properties};
 use crate::paths::{self, Hour};
@@ -379,7 +380,8 @@ impl Store {
             Ok(()) if self.stuck.take().is_some() => {
                 self.counts.error = None;
                 let lost: u64 = self.counts.unwritten.values().sum();
-                tracing::warn!("store {}: is written to again; {lost} rows were lost", self.counts.store);
+                let lost = counted(lost, "row");
+                tracing::warn!("store {}: is written to again; {lost} lost", self.counts.store);
             }
             Ok(()) => {}
             Err(error) => {

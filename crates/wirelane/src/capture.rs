@@ -81,22 +81,33 @@ impl Capture {
     /// # Errors
     /// As [`Capture::open_file`].
     pub fn read_file(input: FileInput, filter: FileFilter) -> Result<Capture> {
-        FileCapture::read(input, filter, None).map(Capture::file)
+        Capture::read_files(vec![input], filter)
     }
 
-    /// Reads a file with rules ([`crate::Builder::rules`]), which decide about the packets that the filter accepts. A
+    /// Reads several open files as one: their packets in the order of the time stamps. Equal interfaces of several files
+    /// are one. Memory depends on how many files overlap in time. A file that is damaged ends there, and the error comes
+    /// after the packets of the others.
+    ///
+    /// # Errors
+    /// As [`Capture::open_file`]; [`wirelane_pcapng::Error::BadOption`] without a file, and for a pipe among several
+    /// files.
+    pub fn read_files(inputs: Vec<FileInput>, filter: FileFilter) -> Result<Capture> {
+        FileCapture::read(inputs, filter, None).map(Capture::file)
+    }
+
+    /// Reads files as [`Capture::read_files`] does, with rules ([`crate::Builder::rules`]), which decide about the packets that the filter accepts. A
     /// rule's conditions on devices refer to the names of the file's interfaces, and rules expire by packet time. With
     /// `inner` they look at the headers inside tunnels.
     ///
     /// # Errors
     /// As [`Capture::open_file`]; [`crate::Error::Rules`] for invalid rules.
-    pub fn read_file_by_rules(
-        input: FileInput,
+    pub fn read_files_by_rules(
+        inputs: Vec<FileInput>,
         filter: FileFilter,
         rules: &RuleSet,
         inner: bool,
     ) -> Result<Capture> {
-        FileCapture::read(input, filter, Some((rules, inner))).map(Capture::file)
+        FileCapture::read(inputs, filter, Some((rules, inner))).map(Capture::file)
     }
 
     /// Changes the filter (see [`crate::Builder::filter`]); an empty expression accepts all packets. Every packet is

@@ -68,13 +68,16 @@ impl Drop for Stoppable {
 
 impl FileCapture {
     pub(crate) fn read(
-        input: FileInput,
+        inputs: Vec<FileInput>,
         filter: FileFilter,
         rules: Option<(&RuleSet, bool)>,
     ) -> Result<FileCapture> {
-        let name = input.name().display().to_string();
-        let options = FileOptions { in_order: !input.is_any_order(), ..FileOptions::default() };
-        let mut source = FileSource::read(input, options)?;
+        let name = match &inputs[..] {
+            [input] => input.name().display().to_string(),
+            _ => format!("{} files", inputs.len()),
+        };
+        let in_order = !inputs.iter().all(FileInput::is_any_order);
+        let mut source = FileSource::merge(inputs, FileOptions { in_order, ..FileOptions::default() })?;
         let filter = Arc::new(FileInUse::new(filter));
         source.filter_by(FileView::new(Arc::clone(&filter)));
         let active_rules = rules.map(|(rules, inner)| {
@@ -148,7 +151,9 @@ impl Backend for FileCapture {
 
     fn ledger(&self) -> Result<Ledger> {
         let mut total = Counters::default();
-        let mut virtual_devices = Vec::new();
+        let mut virtual_devices: Vec<VirtualDeviceLine> = Vec::new();
+        // Merged files have many interfaces without names, which nobody can tell apart: they share a line.
+        let mut unnamed: Option<(usize, usize)> = None;
         for (index, line) in self.lines.now().into_iter().enumerate() {
             let counted = line.counters();
             let delivered = counted.read_packets - counted.filtered_packets - counted.absorbed_packets;
@@ -163,6 +168,15 @@ impl Backend for FileCapture {
                 ..Counters::default()
             };
             total += counters;
+            if line.interface.name.is_empty() {
+                let (at, interfaces) = unnamed.get_or_insert((virtual_devices.len(), 0));
+                *interfaces += 1;
+                if let Some(shared) = virtual_devices.get_mut(*at) {
+                    shared.device = format!("{} ({interfaces} interfaces without names)", self.name);
+                    shared.counters += counters;
+                    continue;
+                }
+            }
             virtual_devices.push(VirtualDeviceLine {
                 device: self.device_name(&line.interface),
                 queue: line.interface.queue.into(),

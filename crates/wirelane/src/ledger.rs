@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::balance::BalanceReport;
 use crate::egress_devices::EgressLine;
@@ -111,7 +111,8 @@ pub struct VirtualDeviceLine {
     pub device: String,
     /// The RX queue; 0 for transmitted packets.
     pub queue: u32,
-    /// Whether the line counts transmitted packets.
+    /// Whether the line counts transmitted packets; in JSON, `direction` is `egress` or `ingress`.
+    #[serde(rename = "direction", serialize_with = "direction")]
     pub egress: bool,
     /// Position of the device in [`crate::Capture::devices`].
     #[serde(skip)]
@@ -119,6 +120,10 @@ pub struct VirtualDeviceLine {
     /// Counters of the virtual device.
     #[serde(flatten)]
     pub counters: Counters,
+}
+
+fn direction<S: Serializer>(egress: &bool, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(if *egress { "egress" } else { "ingress" })
 }
 
 impl VirtualDeviceLine {

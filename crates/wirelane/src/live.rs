@@ -1,11 +1,13 @@
 //! A capture on devices, by the `ring` engine.
 
+mod opening;
 mod part;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use self::opening::open_all;
 use self::part::Part;
 use crate::active_rules::{ActiveRuleset, RulesCapacity, Target, Times};
 use crate::backend::Backend;
@@ -16,10 +18,8 @@ use crate::egress_devices::{self, EgressDevice, EgressLine};
 use crate::engine::ring::bell::Bell;
 use crate::engine::ring::flows::GroupFlows;
 use crate::engine::ring::group::{Membership, reap};
-use crate::engine::ring::group_config::{GroupConfig, needed_features};
-use crate::engine::ring::instance::Instance;
+use crate::engine::ring::group_config::GroupConfig;
 use crate::engine::ring::lane_end::{LaneEnd, Peer};
-use crate::engine::ring::lanes::beside_others;
 use crate::engine::ring::order::Merge;
 use crate::engine::ring::plugins::Watches;
 use crate::engine::ring::program::{Kind, Plugin, UserProgram};
@@ -36,7 +36,7 @@ use crate::ledger::{Counters, Ledger, VirtualDeviceLine, WorkerLine};
 use crate::maintenance::{self, Maintenance};
 use crate::meter::Meter;
 use crate::rules_startup::{self, StartedRules};
-use crate::settings::{Direction, HookChoice, Settings};
+use crate::settings::{Direction, Settings};
 use crate::tally::DeviceTally;
 use wirelane_control::Server;
 use wirelane_filter::{self as filter, Filter};
@@ -105,23 +105,11 @@ impl LiveCapture {
         let mut ends: Vec<(Vec<LaneEnd>, Vec<Bell>)> = (0..count).map(|_| Default::default()).collect();
         let mut parts = Vec::new();
         let mut ring_size = u64::MAX;
-        let mut places = Vec::new();
-        for selected in &selected {
-            places.extend(settings.hooks(selected)?.into_iter().map(|hook| (selected, hook)));
-        }
-        let asked = places.len();
-        let features = needed_features(settings);
-        for (selected, hook) in places {
+        let opened = open_all(settings, &selected, broker)?;
+        let asked = opened.len();
+        for (selected, hook, opened) in opened {
             let index = parts.len();
             let device = &selected.device;
-            // tc cannot replace XDP where RX queues must be told apart, nor can XDP replace tc for sending.
-            let ours =
-                settings.hook == HookChoice::Auto && settings.egress_devices.is_empty() && !selected.by_queue;
-            let hook = if ours { beside_others(device, hook, broker)? } else { hook };
-            let opened = match hook {
-                Some(hook) => Instance::open(device, hook, settings.tc(), features, broker),
-                None => Instance::open_xdp(device, features, broker),
-            };
             let instance = match opened {
                 // The user did not request transmitted packets explicitly.
                 Err(Error::Unsupported { what, needs, .. })

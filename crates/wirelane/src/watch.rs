@@ -147,20 +147,25 @@ impl Watch {
                 if self.absent == 2 {
                     device.whereabouts.index.store(0, Ordering::Relaxed);
                     tracing::warn!(
-                        "{} was moved to another network namespace, where it is captured on; without promiscuous mode \
+                        "{}: {} was moved to another network namespace, where it is captured on; without promiscuous mode \
                          and without what its card has missed",
+                        clock_time(),
                         self.last.name
                     );
                 }
             }
             (_, Some(state)) => {
                 if !was_here {
-                    tracing::warn!("{} is back in the network namespace of the capture", state.name);
+                    tracing::warn!(
+                        "{}: {} is back in the network namespace of the capture",
+                        clock_time(),
+                        state.name
+                    );
                 }
                 device.whereabouts.index.store(index, Ordering::Relaxed);
                 (self.absent, self.index) = (0, index);
                 for line in changes(device, &self.last, &state) {
-                    tracing::warn!("{line}");
+                    tracing::warn!("{}: {line}", clock_time());
                 }
                 self.last = state;
             }
@@ -170,8 +175,13 @@ impl Watch {
 
     fn end(&self, device: &MonitoredDevice, ending: Ending) {
         let ending = device.whereabouts.ending.get_or_init(|| ending);
-        tracing::warn!("{} {ending}", self.last.name);
+        tracing::warn!("{}: {} {ending}", clock_time(), self.last.name);
     }
+}
+
+/// The time of a message, as in `2026-03-01T12:00:00Z`.
+fn clock_time() -> humantime::Rfc3339Timestamp {
+    humantime::format_rfc3339_seconds(std::time::SystemTime::now())
 }
 
 /// Messages about the differences between two looks at a device.

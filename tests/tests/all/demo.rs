@@ -117,7 +117,7 @@ fn guides_work_with(demo: &Demo, recording: &Path) {
         String::from_utf8(output.stdout).unwrap()
     };
     let shown = run(&typed[2..]);
-    for words in ["Top 3 Src IP Addr ordered by bytes", "sent_bytes", "10.77.0.1", "proto"] {
+    for words in ["Top 3 Src IP Addr ordered by bytes", "sent_bytes", "10.77.0.1", "protocol"] {
         assert!(shown.contains(words), "{words}: {shown}");
     }
     let sums = run(&[

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tempfile::TempDir;
 use wirelane_tests::numbers::{self, LIMIT, capture, column, send, spread_by_hash};
-use wirelane_tests::{Child, Finished, Lab, Signal, cpu_time, kernel_version, require_root};
+use wirelane_tests::{Child, Finished, Lab, LabOptions, Signal, cpu_time, kernel_version, require_root};
 
 /// Time for the maintenance thread, which looks five times a second, to notice a change: four times its period.
 const NOTICED: Duration = Duration::from_millis(800);
@@ -339,5 +339,46 @@ fn traffic_flows_on_after_kill() {
         let again = capture(&lab, &["count", "-i", &device, "--hook", hook, "--json"]).unwrap();
         send(&lab, 100, &[]).unwrap();
         assert_eq!(column(&numbers::finish(again).unwrap(), "analysed"), 100, "{hook}");
+    }
+}
+
+/// A pattern stands for the devices of the start. One that disappears is reported once, and the others are captured on;
+/// one that appears is not captured.
+/// Battery: F1
+#[test]
+fn devices_of_a_pattern_disappear_and_appear() {
+    if !require_root("devices_of_a_pattern_disappear_and_appear") {
+        return;
+    }
+    for (hook, selector) in [("native", "rx*"), ("tc", "rx[0-9]"), ("generic", "any")] {
+        let lab = Lab::with(&LabOptions { links: 2, ..LabOptions::default() }).unwrap();
+        let receiver = lab.receiver().namespace.clone();
+        let exec = |words: &[&str]| lab.exec(&receiver, words).unwrap();
+        exec(&["ip", "link", "add", "rx7", "type", "veth", "peer", "name", "px7"]);
+        let options = ["--hook", hook, "--direction", "rx", "--json"];
+        let mut child = capture(&lab, &[&["count", "-i", selector], &options[..]].concat()).unwrap();
+        send(&lab, 300, &[]).unwrap();
+        exec(&["ip", "link", "set", "rx7", "up"]);
+        exec(&["ip", "link", "del", "rx1"]);
+        std::thread::sleep(NOTICED);
+        send(&lab, 400, &[]).unwrap();
+        assert!(child.is_running().unwrap(), "{selector}");
+        let finished = child.terminate(LIMIT).unwrap();
+        assert!(finished.status.success(), "{selector}: {}", finished.stderr);
+        let told: Vec<&str> = finished.stderr.lines().filter(|line| line.contains("disappeared")).collect();
+        assert_eq!(told.len(), 1, "{selector}: {}", finished.stderr);
+        // As in `2026-03-01T12:00:00Z: rx1 disappeared`.
+        assert!(told[0].contains("Z: rx1 disappeared during the capture"), "{}", told[0]);
+        let last = finished.last_json().unwrap();
+        assert_eq!((column(&last, "seen"), column(&last, "analysed")), (700, 700), "{selector}: {last}");
+        let devices: Vec<&str> = last["virtual_devices"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter_map(|line| line["device"].as_str())
+            .collect();
+        assert!(devices.contains(&"rx0") && devices.contains(&"rx1"), "{selector}: {devices:?}");
+        assert!(!devices.contains(&"rx7"), "a device that was down at the start: {devices:?}");
+        assert_eq!(devices.contains(&"lo"), selector == "any", "{devices:?}");
     }
 }

@@ -133,7 +133,7 @@ fn intervals_add_up_to_the_whole() {
     assert!(intervals.len() >= 10, "{} intervals", intervals.len());
     let lines = |object: &serde_json::Value| -> BTreeMap<(bool, u64), u64> {
         let line = |line: &serde_json::Value| {
-            ((line["egress"] == true, column(line, "queue")), column(line, "analysed"))
+            ((line["direction"] == "egress", column(line, "queue")), column(line, "analysed"))
         };
         object["virtual_devices"].as_array().unwrap().iter().map(line).collect()
     };

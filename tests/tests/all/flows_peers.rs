@@ -110,14 +110,14 @@ fn softflowd_has_the_same_flows() {
     let mut ours = Sums::new();
     let mut ended = BTreeMap::<String, u64>::new();
     for flow in finished.json().unwrap().iter().filter(|flow| flow.get("ip_version").is_some()) {
-        let port = match (flow["proto"].as_u64(), flow["icmp_type"].as_u64()) {
+        let port = match (flow["protocol"].as_u64(), flow["icmp_type"].as_u64()) {
             (Some(58), _) => "0.0".into(),
             (_, Some(kind)) => format!("{kind}.{}", flow["icmp_code"]),
             _ => flow["dst_port"].as_u64().unwrap_or(0).to_string(),
         };
         let ends = format!(
             "{} {} {} {} {port}",
-            flow["proto"],
+            flow["protocol"],
             flow["src"].as_str().unwrap(),
             flow["src_port"].as_u64().unwrap_or(0),
             flow["dst"].as_str().unwrap()

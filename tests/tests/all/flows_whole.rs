@@ -47,7 +47,7 @@ fn talk(lab: &Lab) {
 /// The flows of the connections, by their ends: packets, bytes, wire bytes.
 fn flows(lines: &[Value]) -> BTreeMap<String, Vec<[u64; 3]>> {
     let mut flows: BTreeMap<String, Vec<[u64; 3]>> = BTreeMap::new();
-    let tcp = |line: &&Value| line.get("flow").is_some() && line["proto"] == 6;
+    let tcp = |line: &&Value| line.get("flow").is_some() && line["protocol"] == 6;
     for flow in lines.iter().filter(tcp) {
         assert!(flow["src_port"] == PORT || flow["dst_port"] == PORT, "{flow}");
         let ends = format!("{}:{} {}:{}", flow["src"], flow["src_port"], flow["dst"], flow["dst_port"]);

@@ -99,7 +99,11 @@ fn directions_are_told_apart() {
             let last = finish(child);
             let lines = last["virtual_devices"].as_array().unwrap();
             let seen = |egress: bool| -> u64 {
-                lines.iter().filter(|line| line["egress"] == egress).map(|line| field(line, "seen")).sum()
+                lines
+                    .iter()
+                    .filter(|line| (line["direction"] == "egress") == egress)
+                    .map(|line| field(line, "seen"))
+                    .sum()
             };
             assert_eq!((seen(false), seen(true)), (received, transmitted), "{hook} {direction}");
             assert_eq!(field(&last, "analysed"), received + transmitted, "{hook} {direction}");

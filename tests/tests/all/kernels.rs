@@ -212,7 +212,11 @@ fn virtio_net_both_directions() {
     let last = last_of(counter, 800);
     let lines = last["virtual_devices"].as_array().unwrap();
     let seen = |egress: bool| -> u64 {
-        lines.iter().filter(|line| line["egress"] == egress).map(|line| field(line, "seen")).sum()
+        lines
+            .iter()
+            .filter(|line| (line["direction"] == "egress") == egress)
+            .map(|line| field(line, "seen"))
+            .sum()
     };
     assert_eq!((seen(false), seen(true)), (500, 300), "{last}");
     assert_eq!((field(&last, "analysed"), field(&last, "lost")), (800, 0), "{last}");

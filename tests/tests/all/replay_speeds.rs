@@ -28,7 +28,7 @@ fn essence(command: &str, line: &Value) -> Vec<(String, u64)> {
     };
     match command {
         "flows" if line.get("flow").is_some() => {
-            let ends = text(&["src", "src_port", "dst", "dst_port", "proto"]);
+            let ends = text(&["src", "src_port", "dst", "dst_port", "protocol"]);
             ["packets", "bytes"].map(|number| (format!("{ends} {number}"), column(line, number))).into()
         }
         "http" if line.get("transaction").is_some() => {

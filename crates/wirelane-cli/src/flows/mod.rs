@@ -192,7 +192,7 @@ impl Args {
         let prints = !self.quiet && !self.top;
         let outputs =
             shares::Outputs { files: self.export.len(), prints, stores: self.store.folder.is_some() };
-        Shares::of((self.memory as usize) << 20, self.source.read.is_none(), self.limit.output_rate, outputs)
+        Shares::of((self.memory as usize) << 20, self.source.read.is_empty(), self.limit.output_rate, outputs)
     }
 
     /// Settings of the workers' flow caches with this memory in bytes; also sets the kernel's flow cache.
@@ -219,7 +219,7 @@ impl Args {
                 None => Ok(cache),
             };
         }
-        if self.source.read.is_some() {
+        if !self.source.read.is_empty() {
             return Err(wrong("--cache", "a file is not analysed in the kernel: use 'user' with -r"));
         }
         if self.source.packets.is_some() {
@@ -267,7 +267,7 @@ impl Args {
         }
         let shares = self.shares();
         let cache = self.cache_settings(shares.analysis)?;
-        let live = self.source.read.is_none();
+        let live = self.source.read.is_empty();
         let targets = self.targets()?;
         self.source.headers_only = true;
         self.source.rights.tcp_ports.extend(targets.iter().flat_map(Target::tcp_ports));

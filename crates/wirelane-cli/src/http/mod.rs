@@ -176,7 +176,7 @@ impl Args {
     fn shares(&self) -> Shares {
         let (prints, stores) = (!self.quiet, self.store.folder.is_some());
         let outputs = shares::Outputs { files: self.log.len() + self.export.len(), prints, stores };
-        Shares::of((self.memory as usize) << 20, self.source.read.is_none(), self.limit.output_rate, outputs)
+        Shares::of((self.memory as usize) << 20, self.source.read.is_empty(), self.limit.output_rate, outputs)
     }
 
     /// Enables recognition of heads in the kernel, if requested.
@@ -187,7 +187,7 @@ impl Args {
                 None => Ok(()),
             };
         }
-        if self.source.read.is_some() {
+        if !self.source.read.is_empty() {
             return Err(wrong("--analysis", "a file is not analysed in the kernel: use 'user' with -r"));
         }
         if self.source.packets.is_some() {
@@ -252,7 +252,7 @@ impl Args {
         let options = OutputOptions { overwrite: self.overwrite };
         let logs = Logs::open(&logs, options, owner, extra.clone(), shares.limit, shares.output)?;
         let exporters = exporters(self, options, owner)?;
-        let live = self.source.read.is_none();
+        let live = self.source.read.is_empty();
         let store = Store::open(&self.store.options(), live, owner, shares, Transaction::wire_bytes)?;
         self.source.rights.trees.extend(self.store.folder.clone());
         self.source.rights.logs.extend(logs.rotating().chain(exporters.rotating()).map(Path::to_owned));
@@ -290,7 +290,7 @@ pub fn run(mut args: Args) -> Result<()> {
 fn exporters(args: &mut Args, options: OutputOptions, owner: Option<(u32, u32)>) -> Result<Exporters> {
     let targets = args.targets()?;
     args.source.rights.tcp_ports.extend(targets.iter().flat_map(Target::tcp_ports));
-    let live = args.source.read.is_none();
+    let live = args.source.read.is_empty();
     let settings = ExportSettings {
         transactions: true,
         backlog: args.shares().output,

@@ -227,7 +227,7 @@ fn plan(path: &std::path::Path) -> Result<Plan> {
             None
         }
     };
-    if whole.as_ref().is_some_and(|whole| whole.source.interface.is_empty() && whole.source.read.is_none()) {
+    if whole.as_ref().is_some_and(|whole| whole.source.interface.is_empty() && whole.source.read.is_empty()) {
         let reason =
             "expected a device, interface = \"eth1\" ('wirelane devices' lists them), or read = \"FILE\"";
         site.mistake("capture", "", reason);

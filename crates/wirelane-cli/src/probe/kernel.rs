@@ -27,7 +27,7 @@ pub fn flows(args: &mut Args, config: &Config, steering: SteeringArg) -> Result<
         }
         return Ok(None);
     };
-    let obstacle = if source.read.is_some() {
+    let obstacle = if !source.read.is_empty() {
         Some(("-r", "a file is not analysed in the kernel"))
     } else if matches!(source.engine, EngineArg::Xsk | EngineArg::Packet) {
         Some(("--engine", "packets are added up in the kernel by engine 'ring' only"))
@@ -45,7 +45,7 @@ pub fn flows(args: &mut Args, config: &Config, steering: SteeringArg) -> Result<
     };
     if let Some((option, reason)) = obstacle {
         // The results are the same, so that a configuration is also valid for recordings.
-        if source.read.is_none() && config.asks_for_kernel() {
+        if source.read.is_empty() && config.asks_for_kernel() {
             return Err(wrong(option, format!("{reason}, as analysis = \"kernel\" asks for")));
         }
         tracing::info!("measured in the workers: {reason}");

@@ -178,7 +178,7 @@ fn seed(live: bool) -> Result<u64> {
 /// Runs the probe with its configuration.
 fn probe(mut args: Args, origin: &Origin, config: Config) -> Result<()> {
     let (workers, steering) = settle(&mut args, &config)?;
-    let live = args.source.read.is_none();
+    let live = args.source.read.is_empty();
     if args.top {
         let wrong = |reason: &str| Error::BadOption { option: "--top", reason: reason.into() };
         if !live {
@@ -258,7 +258,7 @@ fn watch(
     changer: Changer,
     (numbers, model): (Option<LedgerMetrics>, Option<Arc<TopModel>>),
 ) -> Result<()> {
-    let live = args.source.read.is_none();
+    let live = args.source.read.is_empty();
     let (plugins, orders) = (capture.plugins(), controller.orders());
     let intervals = args.source.kernel_flows.and_then(|flows| flows.intervals);
     let controller = Arc::new(Mutex::new(controller));

@@ -21,7 +21,7 @@ pub fn prepare(source: &mut SourceArgs, config: &Config) -> Result<()> {
         );
         Err(Error::BadOption { option, reason }.into())
     };
-    if source.read.is_some() {
+    if !source.read.is_empty() {
         return cannot("-r", "not on files: measure packets of a device");
     }
     if matches!(source.engine, EngineArg::Xsk | EngineArg::Packet) {

@@ -18,17 +18,17 @@ pub fn settle(args: &mut Args, config: &Config) -> Result<(usize, SteeringArg)> 
         capture.devices.is_empty() || capture.read.is_none(),
         "[capture] has devices and read: give one of them"
     );
-    if source.interface.is_empty() && source.read.is_none() {
+    if source.interface.is_empty() && source.read.is_empty() {
         source.interface.clone_from(&capture.devices);
-        source.read = capture.read.as_ref().map(PathBuf::from);
+        source.read = capture.read.iter().map(PathBuf::from).collect();
     }
     if let (EngineArg::Auto, Some(engine)) = (source.engine, capture.engine) {
         source.engine = match engine {
             Engine::Auto => EngineArg::Auto,
             // Another source on the command line needs another engine.
-            Engine::File if source.read.is_none() => EngineArg::Auto,
+            Engine::File if source.read.is_empty() => EngineArg::Auto,
             Engine::File => EngineArg::File,
-            _ if source.read.is_some() => EngineArg::Auto,
+            _ if !source.read.is_empty() => EngineArg::Auto,
             Engine::Ring => EngineArg::Ring,
             Engine::Xsk => EngineArg::Xsk,
             Engine::Packet => EngineArg::Packet,
@@ -50,7 +50,7 @@ pub fn settle(args: &mut Args, config: &Config) -> Result<(usize, SteeringArg)> 
         (None, None | Some(Steering::Flow)) => SteeringArg::Flow,
         (None, Some(Steering::Queue)) => SteeringArg::Queue,
     };
-    let from_file = source.read.is_some();
+    let from_file = !source.read.is_empty();
     let workers = args.workers.or(if from_file { None } else { capture.workers }).unwrap_or(1);
     Ok((workers, steering))
 }

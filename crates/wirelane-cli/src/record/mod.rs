@@ -12,7 +12,7 @@ use wirelane_monitor::report::{Report, Stream};
 use wirelane_monitor::run_loop::Reporter;
 
 use crate::rights::Output;
-use crate::source::{self, BalanceArg, SourceArgs, SteeringArg};
+use crate::source::{self, BalanceArg, SourceArgs, SteeringArg, expand};
 
 pub mod options;
 
@@ -96,18 +96,18 @@ counted, and does not change the status.";
 impl Args {
     /// Checks how the options go together.
     pub fn check(&self) -> Result<()> {
-        self.recording.resolve(self.workers, self.source.read.is_none()).map(|_| ())
+        self.recording.resolve(self.workers, self.source.read.is_empty()).map(|_| ())
     }
 
     /// Starts the process of post-rotate commands, before the capture: later this process must not start others.
     pub fn prepare(&mut self) -> Result<RecordAnalysis> {
         self.recording.put_time(SystemTime::now())?;
-        let live = self.source.read.is_none();
+        let live = self.source.read.is_empty();
         let recording = &self.recording;
         let options = recording.resolve(self.workers, live)?;
         let to_stdout = recording.write.as_os_str() == "-";
         ensure!(
-            self.source.read.as_ref().is_none_or(|read| to_stdout || *read != recording.write),
+            to_stdout || !expand(&self.source.read)?.contains(&recording.write),
             "{} cannot be read and written at once",
             recording.write.display()
         );

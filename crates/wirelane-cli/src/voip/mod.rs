@@ -224,7 +224,7 @@ impl Args {
         let outputs =
             shares::Outputs { files: self.export.len(), prints, stores: self.store.folder.is_some() };
         let memory = self.memory() - self.saving_memory();
-        Shares::of(memory, self.source.read.is_none(), self.limit.output_rate, outputs)
+        Shares::of(memory, self.source.read.is_empty(), self.limit.output_rate, outputs)
     }
 
     fn memory(&self) -> usize {
@@ -265,7 +265,7 @@ impl Args {
             outputs::needs_terminal()?;
             self.source.rights.terminal = true;
         }
-        let live = self.source.read.is_none();
+        let live = self.source.read.is_empty();
         let targets = self.targets()?;
         let shares = self.shares();
         let settings = ExportSettings {
@@ -325,7 +325,7 @@ fn kernel_streams(args: &Args) -> Result<Option<usize>> {
             None => Ok(None),
         };
     }
-    if args.source.read.is_some() {
+    if !args.source.read.is_empty() {
         return Err(wrong("--analysis", "a file is not analysed in the kernel: use 'user' with -r"));
     }
     if args.source.packets.is_some() {

@@ -17,6 +17,7 @@ use super::netflow9::Netflow9;
 use super::tcp::Tcp;
 use super::transactions::TransactionIpfix;
 use super::{Format, Target, Transport};
+use crate::words::counted;
 use crate::{AppendFile, Error, Limiter, OnWire, OutputOptions, Result};
 
 /// A message is sent after its first flow has waited for this time, full or not.
@@ -257,11 +258,8 @@ impl Exporters {
         let lacks = |outlet: &&Outlet| outlet.file().is_some() && outlet.counts.unsent_flows > 0;
         let broken = self.outlets.iter().find(lacks)?;
         let (target, reason) = (&broken.counts.target, broken.counts.error.clone().unwrap_or_default());
-        let unsent = broken.counts.unsent_flows;
-        Some(Error::Target {
-            target: target.clone(),
-            reason: format!("{reason}; {unsent} flows are missing from it"),
-        })
+        let unsent = counted(broken.counts.unsent_flows, "flow");
+        Some(Error::Target { target: target.clone(), reason: format!("{reason}; {unsent} missing from it") })
     }
 }
 

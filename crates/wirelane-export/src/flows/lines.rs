@@ -198,7 +198,7 @@ struct Line {
     #[serde(skip_serializing_if = "Option::is_none")]
     dst: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    proto: Option<u8>,
+    protocol: Option<u8>,
     #[serde(skip_serializing_if = "Option::is_none")]
     src_port: Option<u16>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -246,7 +246,7 @@ impl Line {
             ip_version: ip.then_some(key.l3),
             src: record.source().map(|address| address.to_string()),
             dst: record.destination().map(|address| address.to_string()),
-            proto: ip.then_some(key.proto),
+            protocol: ip.then_some(key.proto),
             src_port: ports.then_some(source),
             dst_port: ports.then_some(destination),
             icmp_type: record.icmp().map(|(kind, _)| kind),
@@ -276,7 +276,7 @@ pub fn json_line(out: &mut Vec<u8>, number: u64, record: &FlowRecord, naming: &N
 
 /// The header line of CSV files.
 pub const CSV_HEADER: &str = "start,end,device,queue,direction,vlan,mpls_label,tunnel,tunnel_id,ether_type,src,dst,\
-proto,src_port,dst_port,icmp_type,icmp_code,packets,bytes,wire_bytes,length_min,length_mean,length_max,tos,ttl_min,ttl_max,\
+protocol,src_port,dst_port,icmp_type,icmp_code,packets,bytes,wire_bytes,length_min,length_mean,length_max,tos,ttl_min,ttl_max,\
 fragments,tcp_flags,tcp_first_seq,tcp_last_seq,tcp_retransmitted,tcp_reordered,tcp_rtt_ns,application,application_by,community_id,\
 end_reason,reverse_packets,reverse_bytes,reverse_wire_bytes,reverse_tcp_flags\n";
 
@@ -301,7 +301,7 @@ pub fn csv_line(out: &mut Vec<u8>, record: &FlowRecord, naming: &Naming) {
         show(line.ether_type),
         show(line.src),
         show(line.dst),
-        show(line.proto),
+        show(line.protocol),
         show(line.src_port),
         show(line.dst_port),
         show(line.icmp_type),

@@ -39,7 +39,7 @@ fn message(out: &mut Vec<u8>, which: &str, message: &Message) {
 /// Writes a transaction with its number in the log.
 pub fn line(out: &mut Vec<u8>, of_all: u64, transaction: &Transaction, extra: &[Box<str>]) {
     push(out, format_args!("{{\"transaction\":{of_all}"));
-    seconds(out, "ts", transaction.start_ns());
+    seconds(out, "time", transaction.start_ns());
     let (client, server) = (transaction.client, transaction.server);
     push(out, format_args!(",\"client\":\"{}\",\"client_port\":{}", client.0, client.1));
     push(out, format_args!(",\"server\":\"{}\",\"server_port\":{}", server.0, server.1));

@@ -7,6 +7,7 @@ use serde::Serialize;
 use wirelane_analysis::http::Transaction;
 
 use super::{LOG_FORMATS, LogFormat};
+use crate::words::counted;
 use crate::{AppendFile, Error, Limiter, OnWire, OutputLimit, OutputOptions, Result};
 
 /// A log, as the user writes it: `FORMAT:PATH`.
@@ -166,7 +167,7 @@ impl Logs {
         let broken = self.outlets.iter().find(|outlet| outlet.file.counts().unwritten > 0)?;
         let counts = broken.file.counts();
         let reason = counts.error.clone().unwrap_or_default();
-        let missing = format!("{reason}; {} transactions are missing from it", counts.unwritten);
+        let missing = format!("{reason}; {} missing from it", counted(counts.unwritten, "transaction"));
         Some(Error::Log { target: broken.target.clone(), reason: missing })
     }
 }

@@ -74,7 +74,7 @@ fn lines_are_those_of_the_servers() {
         "2026-04-15 17:19:57 2001:db8::1 GET /a b=c 8080 - 192.0.2.7 curl/7.88 - 200 0 0 42 2426 90 HTTP/1.1 www.example.org\n"
     );
     let json: serde_json::Value = serde_json::from_str(&line(LogFormat::Json, &one, &[])).unwrap();
-    assert_eq!(json["ts"], "1776273597.123456789");
+    assert_eq!(json["time"], "1776273597.123456789");
     assert_eq!((&json["ttfb_s"], &json["duration_s"]), (&"0.004000000".into(), &"0.042500000".into()));
     assert_eq!(json["marks"], serde_json::json!([]));
     assert!(!json.to_string().contains("Basic"), "nobody has asked for it");

@@ -15,6 +15,7 @@ use crate::flows::carrier::{ExportFile, Udp, Wait};
 use crate::flows::encode::Message;
 use crate::flows::exporters::udp;
 use crate::flows::target::resolve;
+use crate::words::counted;
 use crate::{AppendFile, Error, Limiter, OnWire, OutputLimit, OutputOptions, Result};
 
 /// Default port of HEP receivers.
@@ -414,12 +415,12 @@ impl Exporters {
     pub fn failure(&self) -> Option<Error> {
         self.outlets.iter().find_map(|outlet| {
             let (target, file, of) = match outlet {
-                Kind::IpfixFile { counts, file, .. } => (&counts.target, &file.file, "streams"),
-                Kind::Lines { target, file, .. } => (target, &**file, "lines"),
+                Kind::IpfixFile { counts, file, .. } => (&counts.target, &file.file, "stream"),
+                Kind::Lines { target, file, .. } => (target, &**file, "line"),
                 Kind::Messages { .. } => return None,
             };
             let (lacking, error) = (file.counts().unwritten, file.counts().error.clone().unwrap_or_default());
-            let reason = format!("{error}; {lacking} {of} are missing from it");
+            let reason = format!("{error}; {} missing from it", counted(lacking, of));
             (lacking > 0).then(|| Error::Target { target: target.clone(), reason })
         })
     }

@@ -18,6 +18,7 @@ use wirelane_analysis::voip::{Call, Captured, Finished, Kept};
 use super::rebuilt::Rebuilt;
 use crate::calendar::compact;
 use crate::parts::{self, Parts};
+use crate::words::counted;
 use crate::{Error, Interface, PcapngWriter, Result, SectionInfo};
 
 /// Bytes of a call that wait in memory.
@@ -99,9 +100,8 @@ impl SavedCalls {
         let (cleared_files, result) = parts::sweep(folder);
         let name = folder.display().to_string();
         if cleared_files > 0 {
-            tracing::warn!(
-                "calls in {name}: {cleared_files} files of calls that a process had left unfinished are removed"
-            );
+            let cleared = counted(cleared_files, "file");
+            tracing::warn!("calls in {name}: {cleared} removed, which a process had left unfinished");
         }
         if let Err(error) = result {
             tracing::warn!("calls in {name}: what was left unfinished cannot be removed: {error}");
@@ -214,8 +214,8 @@ impl SavedCalls {
     pub fn failure(&self) -> Option<Error> {
         let counts = &self.counts;
         let reason = format!(
-            "{} packets of calls are in no file; the first error was: {}",
-            counts.unsaved,
+            "{} in no file; the first error was: {}",
+            counted(counts.unsaved, "packet"),
             counts.error.as_deref().unwrap_or_default()
         );
         (counts.unsaved > 0).then(|| Error::Target { target: counts.folder.clone(), reason })

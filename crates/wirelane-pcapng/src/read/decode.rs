@@ -40,7 +40,7 @@ impl Step {
 }
 
 /// A packet within the available bytes.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Packet {
     /// Bytes of the whole item, from the current position.
     pub size: usize,

@@ -40,6 +40,8 @@ pub struct FileInput {
     start: Option<u64>,
     /// Records are yielded in the order of the file.
     any_order: bool,
+    /// Progress of reading several files.
+    progress: Option<FileProgress>,
 }
 
 impl FileInput {
@@ -77,7 +79,7 @@ impl FileInput {
         };
         // Standard input may be at any offset of its file, and a pipe has no offset.
         let start = file.stream_position().ok();
-        Ok(FileInput { file, name, start, any_order: false })
+        Ok(FileInput { file, name, start, any_order: false, progress: None })
     }
 
     /// The same file for another pass: from its position when it was opened, or, for a pipe, the bytes that have not
@@ -91,7 +93,36 @@ impl FileInput {
         if let Some(start) = self.start {
             file.seek(io::SeekFrom::Start(start)).map_err(failed)?;
         }
-        Ok(FileInput { file, name: self.name.clone(), start: self.start, any_order: self.any_order })
+        let (name, progress) = (self.name.clone(), self.progress.clone());
+        Ok(FileInput { file, name, start: self.start, any_order: self.any_order, progress })
+    }
+
+    /// The same file, from its position when it was opened.
+    pub(super) fn rewound(mut self) -> Result<FileInput> {
+        if let Some(start) = self.start {
+            let sought = self.file.seek(io::SeekFrom::Start(start));
+            sought.map_err(|source| Error::Io { path: self.name.clone(), source })?;
+        }
+        Ok(self)
+    }
+
+    /// Counts what is read as progress of several files.
+    pub(super) fn counted(mut self, progress: FileProgress) -> FileInput {
+        self.progress = Some(progress);
+        self
+    }
+
+    /// Size of a regular file in bytes. Others cannot be read twice, and so not be merged.
+    pub(super) fn size(&self) -> Result<u64> {
+        let failed = |source| Error::Io { path: self.name.clone(), source };
+        let metadata = self.file.metadata().map_err(failed)?;
+        if !metadata.is_file() {
+            let name = self.name.display();
+            let reason =
+                format!("{name} is not a regular file and cannot be merged with others: read it alone");
+            return Err(Error::BadOption { option: "-r", reason });
+        }
+        Ok(metadata.len())
     }
 
     /// The name of the file in error messages.
@@ -123,14 +154,14 @@ impl std::fmt::Debug for Input {
 impl Input {
     /// Creates an input over an open file.
     pub(super) fn over(opened: FileInput) -> Result<Input> {
-        let FileInput { file, name, .. } = opened;
+        let FileInput { file, name, progress, .. } = opened;
         let failed = |source| Error::Io { path: name.clone(), source };
         let metadata = file.metadata().map_err(failed)?;
         if !metadata.is_file() {
             let pipe = Some(file.as_fd().try_clone_to_owned().map_err(failed)?);
             return Ok(Input { pipe, ..Input::new(Box::new(file), &name) });
         }
-        let progress = FileProgress::new(metadata.len());
+        let progress = progress.unwrap_or_else(|| FileProgress::new(metadata.len()));
         let (reader, compression) = compressed::reader(file, progress.clone()).map_err(failed)?;
         Ok(Input { progress: Some(progress), compression, ..Input::new(reader, &name) })
     }

@@ -9,7 +9,7 @@ use wirelane_bpf::linktype;
 const MAX_TEXT: usize = 255;
 
 /// One interface of a capture file: a pcapng Interface Description Block, or the header of a pcap file.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileInterface {
     /// `if_name`, cut at 255 bytes; empty if the file has none, as in every pcap file.
     pub name: String,

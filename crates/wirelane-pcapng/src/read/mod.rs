@@ -4,6 +4,7 @@ mod compressed;
 mod decode;
 mod input;
 mod interface;
+mod merge;
 mod messages;
 mod options;
 mod pcap;
@@ -20,6 +21,7 @@ pub use decode::{MAX_ITEM, Packet};
 pub use input::FileInput;
 use input::{Filled, Input};
 pub use interface::FileInterface;
+pub use merge::MergedReader;
 pub use time::TimestampResolution;
 
 use crate::{Error, Result};

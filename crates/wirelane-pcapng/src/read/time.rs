@@ -26,14 +26,14 @@ impl TimestampResolution {
 ///
 /// Times before 1970 become 0 and times after 2554 become `u64::MAX`: such values are damage or nonsense, and a packet
 /// is more important than its timestamp.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Clock {
     scale: Scale,
     offset_ns: i128,
 }
 
 /// Conversion of units to nanoseconds. A finer unit than 10^-28 s cannot reach one nanosecond in 64 bits.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Scale {
     Multiply(u64),
     Divide(u64),

@@ -102,7 +102,7 @@ fn closest<'a>(name: &str, among: &[&'a str]) -> Option<&'a str> {
         "end" | "last" | "time" | "timestamp" => Some("end_time"),
         "source" | "src_ip" | "srcaddr" => Some("src"),
         "destination" | "dst_ip" | "dstaddr" => Some("dst"),
-        "protocol" => Some("proto"),
+        "proto" => Some("protocol"),
         "duration" => Some("duration_ns"),
         _ => None,
     };
@@ -145,7 +145,7 @@ mod tests {
             ("byte", Some("bytes")),
             ("dstport", Some("dst_port")),
             ("start", Some("start_time")),
-            ("protocol", Some("proto")),
+            ("proto", Some("protocol")),
             ("Packets", Some("packets")),
             ("frobnicate", None),
         ] {

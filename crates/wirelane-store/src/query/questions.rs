@@ -77,12 +77,12 @@ impl Question {
             Question::Talkers => ends("address", "", limit),
             Question::Networks { bits4, bits6 } => ends("network", &format!("{bits4}, {bits6}"), limit),
             Question::Ports => by(
-                &["proto", "least(src_port, dst_port) AS port", "application"],
+                &["protocol", "least(src_port, dst_port) AS port", "application"],
                 "WHERE src_port IS NOT NULL",
             ),
             Question::Pairs => by(&["src", "dst"], "WHERE src IS NOT NULL"),
             Question::Applications => by(&["application"], ""),
-            Question::Protocols => by(&["proto", "ether_type"], ""),
+            Question::Protocols => by(&["protocol", "ether_type"], ""),
             Question::Devices => by(&["device", "direction"], ""),
             Question::OverTime { step } => format!(
                 "SELECT date_bin(INTERVAL '{step} seconds', end_time) AS time, {SUMS} FROM flows GROUP BY 1 ORDER BY 1"

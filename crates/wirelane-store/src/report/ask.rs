@@ -129,7 +129,7 @@ type Named = (&'static str, fn(&Row, &str) -> Cell);
 const TALKERS: &[Named] =
     &[("address", text), ("flows", count), ("sent_bytes", count), ("received_bytes", count)];
 const PORTS: &[Named] = &[
-    ("proto", count),
+    ("protocol", count),
     ("port", count),
     ("application", text),
     ("flows", count),

@@ -27,7 +27,7 @@ const COLUMNS: &[Described] = &[
     ("ip_version", Type::Int, true),
     ("src", Type::Text, true),
     ("dst", Type::Text, true),
-    ("proto", Type::Int, true),
+    ("protocol", Type::Int, true),
     ("src_port", Type::Int, true),
     ("dst_port", Type::Int, true),
     ("icmp_type", Type::Int, true),

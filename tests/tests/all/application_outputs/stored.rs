@@ -139,7 +139,7 @@ fn transaction(one: &Value) -> BTreeMap<String, String> {
     let mut row = one.as_object().unwrap().clone();
     row.remove("transaction");
     for (from, to) in [
-        ("ts", "start_ns"),
+        ("time", "start_ns"),
         ("duration_s", "duration_ns"),
         ("request_s", "request_ns"),
         ("ttfb_s", "ttfb_ns"),

@@ -31,7 +31,8 @@ fn read(log: &Path) -> Vec<(Value, [f64; 4])> {
             let mut value: Value = serde_json::from_str(line).unwrap();
             let object = value.as_object_mut().unwrap();
             object.remove("transaction");
-            let times = ["ts", "request_s", "ttfb_s", "duration_s"].map(|name| seconds(object.remove(name)));
+            let times =
+                ["time", "request_s", "ttfb_s", "duration_s"].map(|name| seconds(object.remove(name)));
             (value, times)
         })
         .collect();

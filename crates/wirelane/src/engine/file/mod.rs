@@ -23,7 +23,9 @@ use std::time::{Duration, Instant};
 
 use wirelane_bpf::evaluate;
 use wirelane_bpf::layout::{Ip, RecordHeader, flags, record_kind};
-use wirelane_pcapng::{FileInput, FileInterface, FileProgress, MAX_ITEM, Packet, Reached, Reader};
+use wirelane_pcapng::{
+    FileInput, FileInterface, FileProgress, MAX_ITEM, MergedReader, Packet, Reached, Reader,
+};
 
 use crate::active_rules::{Evaluator, Fate, fate};
 use crate::batch::Batch;
@@ -77,12 +79,12 @@ impl Default for FileOptions {
     }
 }
 
-/// A capture file that is being read.
+/// A capture file that is being read, or several, merged by time.
 ///
 /// Timestamps are UTC nanoseconds and do not delay reading: a program that replays a capture does the pacing.
 #[derive(Debug)]
 pub struct FileSource {
-    reader: Reader,
+    reader: MergedReader,
     counters: Counters,
     arena: Arena,
     /// Sorts records by timestamp; `None`: records come in the order of the file.
@@ -130,7 +132,16 @@ impl FileSource {
     /// # Errors
     /// As [`FileSource::open`].
     pub fn read(input: FileInput, options: FileOptions) -> Result<FileSource> {
-        Ok(FileSource::start(Reader::read(input)?, options))
+        FileSource::merge(vec![input], options)
+    }
+
+    /// Reads several open capture files as one: their packets in the order of the time stamps, each file in its own
+    /// order. A file that is damaged ends there, and the error comes after the packets of the others.
+    ///
+    /// # Errors
+    /// As [`FileSource::open`]; [`wirelane_pcapng::Error::BadOption`] without a file, and for a pipe among several files.
+    pub fn merge(inputs: Vec<FileInput>, options: FileOptions) -> Result<FileSource> {
+        Ok(FileSource::start(MergedReader::read(inputs)?, options))
     }
 
     /// Reads a capture from any reader, for example from memory. `name` is its name in errors.
@@ -142,10 +153,10 @@ impl FileSource {
         name: impl Into<PathBuf>,
         options: FileOptions,
     ) -> Result<FileSource> {
-        Ok(FileSource::start(Reader::from_reader(reader, name)?, options))
+        Ok(FileSource::start(Reader::from_reader(reader, name)?.into(), options))
     }
 
-    fn start(reader: Reader, options: FileOptions) -> FileSource {
+    fn start(reader: MergedReader, options: FileOptions) -> FileSource {
         FileSource {
             reader,
             counters: Counters::default(),

@@ -1,0 +1,61 @@
+//! Opens the instances of a capture, several at once: loading a program, which the kernel verifies, takes most of the time
+//! of a start.
+
+use std::sync::Arc;
+
+use wirelane_bpf::kernel::at_least;
+use wirelane_netdev::Selected;
+use wirelane_privsep::broker::Broker;
+
+use crate::engine::ring::group_config::needed_features;
+use crate::engine::ring::instance::Instance;
+use crate::engine::ring::lanes::beside_others;
+use crate::error::Result;
+use crate::hook::{Hook, Tc};
+use crate::settings::{HookChoice, Settings};
+
+/// A device, the requested hook, and its instance.
+pub(super) type Opened<'a> = (&'a Selected, Option<Hook>, Result<Instance>);
+
+/// The instances on all hooks of these devices. All threads have ended on return: rights are given up later, by the only
+/// thread.
+pub(super) fn open_all<'a>(
+    settings: &Settings,
+    selected: &'a [Selected],
+    broker: &Arc<Broker>,
+) -> Result<Vec<Opened<'a>>> {
+    let mut places = Vec::new();
+    for selected in selected {
+        // tc cannot replace XDP where RX queues must be told apart, nor can XDP replace tc for sending.
+        let ours =
+            settings.hook == HookChoice::Auto && settings.egress_devices.is_empty() && !selected.by_queue;
+        for hook in settings.hooks(selected)? {
+            let hook = if ours { beside_others(&selected.device, hook, broker)? } else { hook };
+            places.push((selected, hook));
+        }
+    }
+    let features = needed_features(settings);
+    let open = &|selected: &Selected, hook: Option<Hook>| match hook {
+        Some(hook) => Instance::open(&selected.device, hook, settings.tc(), features, broker),
+        None => Instance::open_xdp(&selected.device, features, broker),
+    };
+    // Without links, both directions of a device share its queueing discipline, which one of them makes.
+    let by_link = settings.tc() != Tc::Clsact && at_least(6, 6);
+    let at_once = if by_link { std::thread::available_parallelism().map_or(1, usize::from) } else { 1 };
+    let mut opened = Vec::with_capacity(places.len());
+    for places in places.chunks(at_once) {
+        std::thread::scope(|scope| {
+            let others: Vec<_> = places[1..]
+                .iter()
+                .map(|&(selected, hook)| (selected, hook, scope.spawn(move || open(selected, hook))))
+                .collect();
+            let (selected, hook) = places[0];
+            opened.push((selected, hook, open(selected, hook)));
+            for (selected, hook, other) in others {
+                let instance = other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                opened.push((selected, hook, instance));
+            }
+        });
+    }
+    Ok(opened)
+}
