@@ -50,7 +50,7 @@ impl ProcessId {
         match stat_of(self.pid) {
             Ok(stat) => started(&stat) == Some(self.start),
             // With the mount options hidepid=2,gid=N, /proc hides other users' processes from a process that may not
-            // trace them and is not in that group, such as a cleanup process. A process that cannot be inspected counts
+            // trace them and is not in that group, such as a broker. A process that cannot be inspected counts
             // as running.
             Err(_) => i32::try_from(self.pid)
                 .ok()
