@@ -113,7 +113,8 @@ pub(crate) fn start(
     }
     let cleanup = &crate::cleanup::for_capture(settings, &selected);
     // Before the engine gives up rights.
-    let service = if settings.service { Service::open(cleanup)? } else { None };
+    let open = |purpose| Service::open(cleanup, purpose);
+    let service = settings.service.map(open).transpose()?.flatten();
     let backend: Box<dyn Backend> = match settings.engine {
         Engine::Ring => Box::new(ring(settings, selected, confinement, cleanup)?),
         Engine::Xsk => Box::new(xsk(settings, selected, confinement, cleanup)?),

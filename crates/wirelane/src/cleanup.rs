@@ -17,7 +17,7 @@ static KINDS: [ActionKind; 3] = [clsact::CLEANUP, wirelane_tune::polling::CLEANU
 pub(crate) fn for_capture(settings: &Settings, selected: &[Selected]) -> Arc<CleanupProcess> {
     let polled = settings.polling.is_some();
     let devices = selected.iter().filter(|_| polled).map(|one| one.device.name.clone()).collect();
-    with(devices, settings.is_managed() || settings.service)
+    with(devices, settings.is_managed() || settings.service.is_some())
 }
 
 /// The cleanup process for an operation that does not change device settings.

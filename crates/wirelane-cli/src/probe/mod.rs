@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
+use wirelane::control::Purpose;
 use wirelane::{Capture, Error, KernelFlows, Ledger, PluginCounts, RuleStats};
 use wirelane_export::metrics::{LedgerMetrics, ProbeMetrics};
 use wirelane_probe::config::{LONGEST, describe};
@@ -197,7 +198,7 @@ fn probe(mut args: Args, origin: &Origin, config: Config) -> Result<()> {
     // may need both.
     let again = origin.again.then(|| absolute(&origin.path)).transpose()?;
     let helper = if again.is_some() || config.runs_programs() {
-        Some(Helper::start(args.source.rights.identity()?, again.as_deref())?)
+        Some(Helper::start("probe-helper", args.source.rights.identity()?, again.as_deref())?)
     } else {
         None
     };
@@ -211,7 +212,7 @@ fn probe(mut args: Args, origin: &Origin, config: Config) -> Result<()> {
     args.source.reloads = true;
     let endpoint = args.metrics.open(&mut args.source)?;
     if live {
-        (args.source.service, args.source.rights.serves) = (true, true);
+        (args.source.service, args.source.rights.serves) = (Some(Purpose::Probe), true);
     }
     let model = args.top.then(|| Arc::new(TopModel::new(&config)));
     let switches = Arc::new(Switches::new(Plan::new(config, seed)?));

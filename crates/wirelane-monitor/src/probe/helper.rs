@@ -1,4 +1,4 @@
-//! Helper process of a probe: reads its configuration again and runs programs, which the sandbox forbids.
+//! Helper process of a probe or a monitor: reads its configuration again and runs programs, which the sandbox forbids.
 //!
 //! The capturing process drops these privileges, so a helper is started before: this program again, with a hidden
 //! subcommand, as the user that the command changes to. It receives requests through a non-blocking pipe, and answers
@@ -19,8 +19,8 @@ use serde::Serialize;
 use wirelane::sandbox::Identity;
 use wirelane_probe::config::LONGEST;
 
-/// Name of the hidden subcommand.
-const SUBCOMMAND: &str = "probe-helper";
+/// Maximum length of an answer.
+const LONGEST_ANSWER: usize = 256 << 20;
 /// Maximum concurrent programs.
 const JOBS: usize = 4;
 /// Maximum waiting programs.
@@ -95,15 +95,15 @@ fn frame(letter: u8, what: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The next frame; `None` at the end.
-fn next_frame(from: &mut impl Read) -> io::Result<Option<(u8, Vec<u8>)>> {
+/// The next frame of at most this length; `None` at the end.
+fn next_frame(from: &mut impl Read, most: usize) -> io::Result<Option<(u8, Vec<u8>)>> {
     let mut length = [0; 4];
     match from.read_exact(&mut length) {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
         read => read?,
     }
     let length = u32::from_le_bytes(length) as usize;
-    if length == 0 || length > LONGEST + 16 {
+    if length == 0 || length > most {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "a frame of invalid length"));
     }
     let mut bytes = vec![0; length];
@@ -120,24 +120,24 @@ pub struct Helper {
 }
 
 impl Helper {
-    /// Starts the helper, as this user, with this configuration.
+    /// Starts the helper, a hidden subcommand, as this user, with this configuration.
     ///
     /// # Errors
     /// If it cannot be started.
-    pub fn start(identity: Option<Identity>, config: Option<&Path>) -> Result<Helper> {
+    pub fn start(subcommand: &str, identity: Option<Identity>, config: Option<&Path>) -> Result<Helper> {
         let mut helper = Command::new("/proc/self/exe");
         if let Some((uid, gid)) = identity.map(|identity| identity.ids()) {
             helper.uid(uid).gid(gid);
         }
-        helper.arg0("wirelane-probe").args([SUBCOMMAND, "--"]).args(config);
+        helper.arg0(format!("wirelane-{subcommand}")).args([subcommand, "--"]).args(config);
         let mut child = helper
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .process_group(0)
             .spawn()
-            .context("starting the probe's helper")?;
-        let stdin = child.stdin.take().context("no pipe to the probe's helper")?;
-        let stdout = child.stdout.take().context("no pipe from the probe's helper")?;
+            .context("starting the helper process")?;
+        let stdin = child.stdin.take().context("no pipe to the helper process")?;
+        let stdout = child.stdout.take().context("no pipe from the helper process")?;
         // A stopped helper must not block us.
         let flags = rustix::fs::fcntl_getfl(&stdin)?;
         rustix::fs::fcntl_setfl(&stdin, flags | OFlags::NONBLOCK)?;
@@ -155,7 +155,7 @@ impl Helper {
         let stdout = self.stdout;
         let thread = std::thread::Builder::new().name("wl-helper".into()).spawn(move || {
             let mut stdout = BufReader::new(stdout);
-            while let Ok(Some((letter, what))) = next_frame(&mut stdout) {
+            while let Ok(Some((letter, what))) = next_frame(&mut stdout, LONGEST_ANSWER) {
                 let text = String::from_utf8_lossy(&what).into_owned();
                 let answered = match letter {
                     TEXT => answers.send(Ok(text)).is_ok(),
@@ -247,11 +247,19 @@ impl Listening {
     }
 }
 
-/// The helper itself. `config`: the file of the configuration, where it can be read again.
+/// The helper of a probe. `config`: the file of the configuration, where it can be read again.
 ///
 /// # Errors
 /// Where questions cannot be read.
 pub fn run_helper(config: Option<&Path>) -> Result<()> {
+    serve(|| read_config(config))
+}
+
+/// A helper itself, which answers requests for the configuration with what `read` returns, or its error.
+///
+/// # Errors
+/// Where questions cannot be read.
+pub fn serve(read: impl Fn() -> std::result::Result<String, String>) -> Result<()> {
     // Whoever stops the capture by a signal to all wants the last programs to be run as well.
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
         signal_hook::flag::register(signal, Arc::default())?;
@@ -272,9 +280,11 @@ pub fn run_helper(config: Option<&Path>) -> Result<()> {
             });
         }
         let mut stdin = io::stdin().lock();
-        while let Some((letter, what)) = next_frame(&mut stdin).context("reading questions")? {
+        while let Some((letter, what)) =
+            next_frame(&mut stdin, LONGEST_QUESTION).context("reading questions")?
+        {
             if letter == CONFIG {
-                match read_config(config) {
+                match read() {
                     Ok(text) => answer(TEXT, text.as_bytes()),
                     Err(reason) => answer(UNREADABLE, reason.as_bytes()),
                 }
