@@ -18,7 +18,7 @@ use wirelane_monitor::service::Notifier;
 
 use crate::metrics::MetricsArgs;
 use crate::source::{BalanceArg, SourceArgs, SteeringArg};
-use crate::{flows, http, record, voip};
+use crate::{flows, http, probe, record, voip};
 use reload::{Loaded, Reloader};
 use site::{Entry, Names, Site};
 
@@ -59,6 +59,8 @@ Sections, whose keys are the long options of the commands without '--':
   [flows]     'wirelane flows': export, biflow, active-timeout, memory, ...
   [http]      'wirelane http': log, export, fields, memory, ...
   [voip]      'wirelane voip': export, save-calls, from, memory, ...
+  [probe]     config: a file of 'wirelane probe', without [capture], plug-ins
+              and measurements in the kernel
   [store]     folder, max-age, max-size, rotate: the store of flows,
               transactions and calls, for 'wirelane query'
   [metrics]   address, cert, key, token-file: Prometheus
@@ -109,9 +111,9 @@ Example:
 Exit status: 0 no mistake, 2 mistakes.";
 
 /// Names of the sections.
-const SECTIONS: [&str; 7] = ["capture", "record", "flows", "http", "voip", "store", "metrics"];
+const SECTIONS: [&str; 8] = ["capture", "record", "flows", "http", "voip", "probe", "store", "metrics"];
 /// Names of the sections that are analyses.
-const ANALYSES: [&str; 4] = ["record", "flows", "http", "voip"];
+const ANALYSES: [&str; 5] = ["record", "flows", "http", "voip", "probe"];
 /// Options that are not keys: what the monitor prints is the same for all its analyses.
 const OTHERS: [&str; 8] = ["json", "csv", "quiet", "print", "top", "help", "balance", "print-config"];
 
@@ -133,6 +135,7 @@ enum Part {
     Flows(Box<flows::Args>),
     Http(Box<http::Args>),
     Voip(Box<voip::Args>),
+    Probe(Box<probe::shared::Args>),
 }
 
 impl Part {
@@ -142,6 +145,7 @@ impl Part {
             Part::Flows(_) => "flows",
             Part::Http(_) => "http",
             Part::Voip(_) => "voip",
+            Part::Probe(_) => "probe",
         }
     }
 
@@ -151,6 +155,7 @@ impl Part {
             Part::Flows(args) => &args.source,
             Part::Http(args) => &args.source,
             Part::Voip(args) => &args.source,
+            Part::Probe(args) => &args.source,
         }
     }
 
@@ -160,13 +165,14 @@ impl Part {
             Part::Flows(args) => &mut args.source,
             Part::Http(args) => &mut args.source,
             Part::Voip(args) => &mut args.source,
+            Part::Probe(args) => &mut args.source,
         }
     }
 
     /// The key of what is analysed in the kernel, if anything is.
     fn offloaded(&self) -> Option<&'static str> {
         match self {
-            Part::Record(_) => None,
+            Part::Record(_) | Part::Probe(_) => None,
             Part::Flows(args) => args.is_offloaded().then_some("cache"),
             Part::Http(args) => args.is_offloaded().then_some("analysis"),
             Part::Voip(args) => args.is_offloaded().then_some("analysis"),
@@ -180,6 +186,7 @@ impl Part {
             Part::Flows(args) => args.check(),
             Part::Http(args) => args.check(),
             Part::Voip(args) => args.check(),
+            Part::Probe(args) => args.check(),
         }
     }
 
@@ -190,6 +197,7 @@ impl Part {
             Part::Flows(args) => Box::new(args.prepare()?),
             Part::Http(args) => Box::new(args.prepare()?),
             Part::Voip(args) => Box::new(args.prepare()?),
+            Part::Probe(args) => Box::new(args.prepare()?),
         })
     }
 }
@@ -223,7 +231,8 @@ fn options(name: &'static str) -> Command {
         "record" => record::Args::augment_args(command),
         "flows" => flows::Args::augment_args(command),
         "http" => http::Args::augment_args(command),
-        _ => voip::Args::augment_args(command),
+        "voip" => voip::Args::augment_args(command),
+        _ => probe::shared::Args::augment_args(command),
     }
 }
 
@@ -281,7 +290,9 @@ fn plan(path: &std::path::Path) -> Result<Plan> {
         let options = options(name);
         let mut words = site.words(name, &options, &own, &Names::new());
         // Only results at the outputs and the ledger are printed.
-        words.push("--quiet".to_owned());
+        if name != "probe" {
+            words.push("--quiet".to_owned());
+        }
         if name != "record" {
             words.extend(store.iter().cloned());
         }
@@ -290,7 +301,8 @@ fn plan(path: &std::path::Path) -> Result<Plan> {
             "record" => parse(&options, &words, &filter).map(Box::new).map(Part::Record),
             "flows" => parse(&options, &words, &filter).map(Box::new).map(Part::Flows),
             "http" => parse(&options, &words, &filter).map(Box::new).map(Part::Http),
-            _ => parse(&options, &words, &filter).map(Box::new).map(Part::Voip),
+            "voip" => parse(&options, &words, &filter).map(Box::new).map(Part::Voip),
+            _ => parse(&options, &words, &filter).map(Box::new).map(Part::Probe),
         };
         match part {
             Ok(part) => parts.push(part),
@@ -299,7 +311,7 @@ fn plan(path: &std::path::Path) -> Result<Plan> {
     }
     if parts.is_empty() {
         site.checked()?;
-        site.mistake("capture", "", "expected at least one of [record], [flows], [http] and [voip]");
+        site.mistake("capture", "", "expected at least one of [record], [flows], [http], [voip] and [probe]");
     }
     for part in &parts {
         let (name, several) = (part.name(), parts.len() > 1);

@@ -27,6 +27,7 @@ mod kernel;
 mod plugins;
 pub mod set;
 mod settle;
+pub mod shared;
 
 pub use help::HELP;
 use settle::settle;
