@@ -1,9 +1,11 @@
 //! `wirelane count`: packets and bytes per virtual device, and the ledger.
 
 use anyhow::Result;
-use wirelane::Record;
+use wirelane::{Record, Worker};
 
+use crate::metrics::MetricsArgs;
 use crate::source::{self, BalanceArg, SourceArgs, SteeringArg};
+use wirelane_monitor::metrics::Metered;
 use wirelane_monitor::report::{Report, Stream};
 use wirelane_monitor::run_loop::{self, Handler};
 
@@ -32,6 +34,9 @@ pub struct Args {
     /// Loops to spin per packet, to simulate analysis (papers used 1000 and 25000)
     #[arg(long, value_name = "LOOPS", default_value_t = 0, help_heading = source::CAPTURE)]
     load: u32,
+
+    #[command(flatten)]
+    metrics: MetricsArgs,
 }
 
 /// Text after the options in the long help.
@@ -81,11 +86,14 @@ impl Handler for Counter {
 /// Runs the command.
 pub fn run(mut args: Args) -> Result<()> {
     (args.source.any_order, args.source.headers_only) = (true, true);
+    let endpoint = args.metrics.open(&mut args.source)?;
     let capture =
         args.source.open(&args.source.expression()?, args.workers, args.steering, args.balance, None)?;
     let mut reporter = Report::new(args.source.json, capture.engine(), Stream::Stdout);
-    let outcome =
-        run_loop::run(capture, &args.source.limits(), |_| Ok(Counter { load: args.load }), &mut reporter)?;
+    let mut metered = Metered::new(endpoint, &mut reporter)?;
+    let counter = |_: &Worker| Ok(Counter { load: args.load });
+    let outcome = run_loop::run(capture, &args.source.limits(), counter, &mut metered)?;
+    drop(metered);
     reporter.ruled(outcome.rules);
     let shown = reporter.last(&outcome.ledger, outcome.elapsed);
     outcome.failure.map_or(shown, Err)

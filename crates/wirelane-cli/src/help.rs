@@ -21,13 +21,11 @@ const BASIC: [&str; 4] = ["interface", "read", "packets", "json"];
 const WORKERS: [&str; 3] = ["workers", "steering", "balance"];
 
 /// Commands by purpose.
-const GROUPS: [(&str, &[&str]); 6] = [
-    ("Look", &["devices", "count", "packets", "groups"]),
-    ("Keep", &["record", "query", "report"]),
+const GROUPS: [(&str, &[&str]); 4] = [
+    ("Look and keep", &["devices", "count", "packets", "groups", "record", "query", "report"]),
     ("Analyse", &["flows", "http", "voip", "probe", "monitor", "check"]),
-    ("Control", &["rules", "tune"]),
-    ("Send and measure", &["send", "testbed"]),
-    ("Other tools", &["run", "extcap", "completions", "man", "help"]),
+    ("Control", &["status", "reload", "rules", "tune"]),
+    ("Send, measure, other tools", &["send", "testbed", "run", "extcap", "completions", "man", "help"]),
 ];
 
 /// The commands with their descriptions, by purpose.

@@ -35,7 +35,6 @@ const COMMANDS: Hints = &[
     ("web", "'wirelane http -i DEV' prints HTTP transactions"),
     ("interfaces", "'wirelane devices' lists devices"),
     ("list", "'wirelane devices' lists devices, 'wirelane groups' captures"),
-    ("status", "'wirelane groups' lists the running captures"),
     ("stats", "'wirelane count -i DEV' counts packets and bytes"),
     ("sql", "'wirelane query --store DIR SQL' queries a store"),
     ("version", "'wirelane --version' prints the version"),

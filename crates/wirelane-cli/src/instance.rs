@@ -10,11 +10,11 @@ use wirelane_screen::table::printable;
 pub struct Which {
     /// The capture on this device. Needed where there are several
     #[arg(short, long = "interface", value_name = "DEV")]
-    interface: Option<String>,
+    pub interface: Option<String>,
 
     /// The capture of this process
     #[arg(long, value_name = "PID")]
-    pid: Option<u32>,
+    pub pid: Option<u32>,
 
     /// Print JSON: one object, or of a list one a line and a last one with "final": true
     #[arg(long)]
@@ -45,6 +45,7 @@ impl Which {
                 let what = match purpose {
                     Purpose::Rules => "captures",
                     Purpose::Probe => "probes",
+                    Purpose::Monitor => "monitors",
                 };
                 bail!("several {what} could be meant; say which by -i or --pid: {}", shown.join("; "))
             }
@@ -75,5 +76,6 @@ fn none(which: &Which, all: &[Instance], purpose: Purpose) -> String {
             "no capture{asked} whose rules can be changed{sudo}; start one with --rules FILE, or with --rules-capacity{others}"
         ),
         Purpose::Probe => format!("no probe{asked} is running{sudo}{others}"),
+        Purpose::Monitor => format!("no monitor{asked} is running{sudo}{others}"),
     }
 }

@@ -26,6 +26,7 @@ mod rules;
 mod run;
 mod send;
 mod source;
+mod status;
 mod testbed;
 mod tune;
 mod values;
@@ -37,7 +38,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
-use clap::{CommandFactory, FromArgMatches, Parser};
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser};
 use wirelane::escape::printable_lines;
 use wirelane_monitor::helper::{self, Permitted};
 
@@ -56,10 +57,12 @@ enum Command {
     Probe(Box<probe::Args>),
     Query(Box<query::Args>),
     Record(Box<record::Args>),
+    Reload(status::ReloadArgs),
     Report(report_command::Args),
     Rules(Box<rules::Args>),
     Send(Box<send::Args>),
     Run(run::Args),
+    Status(status::StatusArgs),
     Extcap(extcap::Args),
     #[command(name = "command-helper", hide = true)]
     /// Runs commands and reads a configuration for another wirelane process
@@ -72,6 +75,9 @@ enum Command {
         /// The configuration
         #[arg(long)]
         config: Option<PathBuf>,
+        /// The file of a monitor
+        #[arg(long, conflicts_with = "config")]
+        monitor: Option<PathBuf>,
     },
     Completions(completions::Args),
     Man(man::Args),
@@ -101,28 +107,37 @@ fn main() -> ExitCode {
         .init();
     wirelane_monitor::out::open();
     // Usage errors exit 2 (clap's own).
-    let result = match parse() {
+    let (command, matches) = parse();
+    let result = match command {
         Command::Devices(args) => devices::run(&args),
         Command::Check(args) => monitor::check(&args),
         Command::Count(args) => count::run(*args),
+        Command::Flows(args) if args.print_config => monitor::print::run("flows", &matches),
         Command::Flows(args) => flows::run(*args),
         Command::Groups(args) => groups::run(&args),
+        Command::Http(args) if args.print_config => monitor::print::run("http", &matches),
         Command::Http(args) => http::run(*args),
         Command::Monitor(args) => monitor::run(&args),
         Command::Packets(args) => packets::run(*args),
         Command::Probe(args) => probe::run(*args),
         Command::Query(args) => query::run(&args),
+        Command::Record(args) if args.print_config => monitor::print::run("record", &matches),
         Command::Record(args) => record::run(*args),
+        Command::Reload(args) => status::reload(&args),
         Command::Report(args) => report_command::run(&args),
         Command::Rules(args) => rules::run(&args),
         Command::Send(args) => send::run(*args),
         Command::Run(args) => run::run(&args),
+        Command::Status(args) => status::status(&args),
         Command::Extcap(args) => extcap::run(&args),
-        Command::Helper { jobs, shell, config } => helper::run(&Permitted { jobs, shell, config }),
+        Command::Helper { jobs, shell, config, monitor } => {
+            helper::run(&Permitted { jobs, shell, config, monitor }, monitor::reload::read)
+        }
         Command::Completions(args) => completions::run(&args, Command::command()),
         Command::Man(args) => man::run(&args, Command::command()),
         Command::Testbed(args) => testbed::run(&args),
         Command::Tune(args) => tune::run(&args),
+        Command::Voip(args) if args.print_config => monitor::print::run("voip", &matches),
         Command::Voip(args) => voip::run(*args),
     };
     wirelane_screen::terminal::restore();
@@ -138,8 +153,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// The command line. Exits if it is wrong, or asks for help.
-fn parse() -> Command {
+/// The command line, and its words by option. Exits if it is wrong, or asks for help.
+fn parse() -> (Command, ArgMatches) {
     let mut words: Vec<OsString> = std::env::args_os().collect();
     // tcpdump's -D, with or without the name of a command before it.
     if (2..=3).contains(&words.len())
@@ -148,7 +163,7 @@ fn parse() -> Command {
         words = vec![words.swap_remove(0), "devices".into()];
     }
     let parsed = help::grouped(Command::command()).try_get_matches_from(&words);
-    let parsed = parsed.and_then(|mut matches| Command::from_arg_matches_mut(&mut matches));
+    let parsed = parsed.and_then(|matches| Ok((Command::from_arg_matches(&matches)?, matches)));
     parsed.unwrap_or_else(|mut error| {
         if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::InvalidSubcommand)
             && let Some(text) = help::asked(Command::command(), &words)
@@ -236,6 +251,8 @@ mod tests {
             record::HELP,
             rules::HELP,
             send::HELP,
+            status::HELP,
+            status::RELOAD_HELP,
             completions::HELP,
             man::HELP,
             tune::HELP,

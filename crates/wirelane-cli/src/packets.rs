@@ -9,7 +9,9 @@ use serde::Serialize;
 use wirelane::escape::to_json;
 use wirelane::{Capture, Error, Interfaces, Ledger, Record, Timebase, Worker, flags, l3};
 
+use crate::metrics::MetricsArgs;
 use crate::source::{self, BalanceArg, SourceArgs, SteeringArg};
+use wirelane_monitor::metrics::Metered;
 use wirelane_monitor::out;
 use wirelane_monitor::report::{Report, Stream};
 use wirelane_monitor::run_loop::{self, Handler, Reporter};
@@ -67,6 +69,9 @@ pub struct Args {
     /// Accepted for the sake of tcpdump's users: sequence numbers are always absolute
     #[arg(short = 'S', hide = true, action = ArgAction::Count)]
     _absolute: u8,
+
+    #[command(flatten)]
+    metrics: MetricsArgs,
 }
 
 impl Args {
@@ -307,6 +312,7 @@ pub fn run(mut args: Args) -> Result<()> {
     let style = args.style()?;
     let json = style.json;
     args.source.headers_only = style.dump.is_none();
+    let endpoint = args.metrics.open(&mut args.source)?;
     let capture =
         args.source.open(&args.source.expression()?, args.workers, args.steering, args.balance, None)?;
     let (interfaces, devices) = (capture.interfaces(), capture.devices());
@@ -322,7 +328,9 @@ pub fn run(mut args: Args) -> Result<()> {
             shown: String::new(),
         })
     };
-    let outcome = run_loop::run(capture, &args.source.limits(), shower, &mut reporter)?;
+    let mut metered = Metered::new(endpoint, &mut reporter)?;
+    let outcome = run_loop::run(capture, &args.source.limits(), shower, &mut metered)?;
+    drop(metered);
     let mut report = reporter.report;
     report.ruled(outcome.rules);
     let shown = report.last(&outcome.ledger, outcome.elapsed);

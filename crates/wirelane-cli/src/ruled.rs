@@ -153,14 +153,23 @@ impl RuleArgs {
         }
     }
 
+    /// The rules of the file, for a live capture; `None`: there is no file.
+    ///
+    /// # Errors
+    /// The fault of the file.
+    pub fn of_file(&self) -> Result<Option<RuleSet>> {
+        let names: Vec<String> = self.plugins.iter().map(|plugin| plugin.name.clone()).collect();
+        let read = |file: &PathBuf| RuleSet::read_for(file, Some(&self.egress_devices), Some(&names));
+        Ok(self.rules.as_ref().map(read).transpose()?)
+    }
+
     /// The settings of a capture with these rules.
     ///
     /// # Errors
     /// The fault of the rules.
     pub fn apply(&self, mut builder: Builder) -> Result<Builder> {
-        let names: Vec<String> = self.plugins.iter().map(|plugin| plugin.name.clone()).collect();
-        if let Some(file) = &self.rules {
-            builder = builder.rules(RuleSet::read_for(file, Some(&self.egress_devices), Some(&names))?);
+        if let Some(rules) = self.of_file()? {
+            builder = builder.rules(rules);
         } else if let Some(rules) = &self.own {
             builder = builder.rules(rules.clone());
         }

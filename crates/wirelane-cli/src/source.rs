@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Result;
+use wirelane::control::Purpose;
 use wirelane::filter::FileFilter;
 use wirelane::sandbox::Work;
 use wirelane::{
@@ -156,9 +157,9 @@ pub struct SourceArgs {
     #[command(flatten)]
     pub rights: RightsArgs,
 
-    /// Whether the command answers requests of other processes during the capture.
+    /// Requests of other processes that the command answers during the capture.
     #[arg(skip)]
-    pub service: bool,
+    pub service: Option<Purpose>,
 
     /// Whether the command does not need time order over RX queues, CPUs and devices.
     #[arg(skip)]
@@ -378,6 +379,8 @@ impl SourceArgs {
             .in_order(!self.any_order)
             .inner_headers(self.inner)
             .promiscuous(!self.no_promiscuous)
+            // A monitor's configuration may be read again.
+            .filter_later(self.service == Some(Purpose::Monitor))
             .hook(match self.hook {
                 HookArg::Auto => HookChoice::Auto,
                 HookArg::Native => HookChoice::Native,

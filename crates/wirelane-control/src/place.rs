@@ -24,16 +24,19 @@ pub enum Purpose {
     Rules,
     /// The measurements of a probe: `wirelane probe set` and `wirelane probe show`.
     Probe,
+    /// A monitor: `wirelane status` and `wirelane reload`.
+    Monitor,
 }
 
 impl Purpose {
-    const ALL: [Purpose; 2] = [Purpose::Rules, Purpose::Probe];
+    const ALL: [Purpose; 3] = [Purpose::Rules, Purpose::Probe, Purpose::Monitor];
 
     /// The suffix of the socket's file name.
     fn ending(self) -> &'static str {
         match self {
             Purpose::Rules => ".control",
             Purpose::Probe => ".probe",
+            Purpose::Monitor => ".monitor",
         }
     }
 
@@ -42,6 +45,7 @@ impl Purpose {
         match self {
             Purpose::Rules => "wirelane rules",
             Purpose::Probe => "wirelane probe set",
+            Purpose::Monitor => "wirelane status",
         }
     }
 }
@@ -135,10 +139,16 @@ fn folder_of_user() -> Option<PathBuf> {
     Some(PathBuf::from(folder).join("wirelane"))
 }
 
+/// Folder of the runtime folders of services, which the service manager creates for their users.
+const SERVICES: &str = "/run/wirelane-monitor";
+
 /// The folders with the sockets of captures that this user may manage.
 pub(super) fn folders() -> Vec<PathBuf> {
-    let root = rustix::process::geteuid().is_root().then(|| PathBuf::from(RUN_FOLDER));
-    root.into_iter().chain(folder_of_user()).collect()
+    let is_root = rustix::process::geteuid().is_root();
+    let root = is_root.then(|| PathBuf::from(RUN_FOLDER));
+    let services = if is_root { fs::read_dir(SERVICES).ok() } else { None };
+    let services = services.into_iter().flatten().flatten().map(|entry| entry.path().join("wirelane"));
+    root.into_iter().chain(services).chain(folder_of_user()).collect()
 }
 
 /// The files of sockets with this purpose in a folder. Files of processes that have ended are removed, for all

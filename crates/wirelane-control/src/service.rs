@@ -47,14 +47,14 @@ pub struct Serving {
 }
 
 impl Service {
-    /// Creates the socket; `None`, with a warning, if this user has no folder for it.
+    /// Creates the socket for this purpose; `None`, with a warning, if this user has no folder for it.
     ///
     /// # Errors
     /// [`Error::Kernel`] if the socket cannot be created.
-    pub fn open(broker: &Arc<Broker>) -> Result<Option<Service>> {
-        let listener = match Listener::open(broker, Purpose::Probe) {
+    pub fn open(broker: &Arc<Broker>, purpose: Purpose) -> Result<Option<Service>> {
+        let listener = match Listener::open(broker, purpose) {
             Err(e @ Error::Unsupported { .. }) => {
-                tracing::warn!("{e}; without, '{}' cannot reach this capture", Purpose::Probe.command());
+                tracing::warn!("{e}; without, '{}' cannot reach this capture", purpose.command());
                 return Ok(None);
             }
             listener => listener?,

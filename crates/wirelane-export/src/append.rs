@@ -15,7 +15,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use crate::words::counted;
 use crate::{Error, OutputOptions, Result};
@@ -84,6 +84,8 @@ pub struct AppendFile {
     torn: usize,
     counts: AppendCounts,
     retry_at: Option<Instant>,
+    /// Time of the first failed write since the last one that succeeded.
+    failing: Option<SystemTime>,
     /// Maximum bytes of records that wait for space on the disk.
     most_waiting: usize,
     /// Time of the last warning, while nothing can be written.
@@ -130,6 +132,7 @@ impl AppendFile {
             torn: 0,
             counts: AppendCounts::default(),
             retry_at: None,
+            failing: None,
             most_waiting: WAITING,
             reminded: None,
             closed: false,
@@ -185,6 +188,11 @@ impl AppendFile {
     /// Results of the records.
     pub fn counts(&self) -> &AppendCounts {
         &self.counts
+    }
+
+    /// Time since which nothing can be written; `None`: writing works.
+    pub fn failing(&self) -> Option<SystemTime> {
+        self.failing
     }
 
     /// Whether the file is a pipe whose reader has closed it.
@@ -307,6 +315,7 @@ impl AppendFile {
         }
         self.buffer.clear();
         self.start = 0;
+        self.failing = None;
         if self.reminded.take().is_some() {
             let (path, unwritten) = (self.path.display(), counted(self.counts.unwritten, "record"));
             tracing::warn!("{path}: is written to again; {unwritten} missing from it");
@@ -328,6 +337,7 @@ impl AppendFile {
 
     fn fail(&mut self, error: &io::Error) {
         self.retry_at = Some(Instant::now() + RETRY);
+        self.failing.get_or_insert_with(SystemTime::now);
         self.closed = error.kind() == ErrorKind::BrokenPipe;
         if !self.closed {
             self.warn(error.to_string());

@@ -33,6 +33,7 @@ pub mod output;
 mod parts;
 pub mod pipeline;
 pub mod recorder;
+mod state;
 pub mod voip;
 pub mod words;
 
@@ -43,6 +44,7 @@ pub use events::{EventFile, EventFiles, EventPacket};
 pub use limit::{LEAST_RATE, Limiter, OnWire, OutputLimit};
 pub use output::{Output, OutputOptions};
 pub use recorder::{Recording, RecordingOptions};
+pub use state::OutputState;
 pub use wirelane_pcapng::{
     Aggregate, Direction, Interface, InterfaceStatistics, PcapWriter, PcapngWriter, SectionInfo,
 };

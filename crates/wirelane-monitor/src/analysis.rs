@@ -11,13 +11,17 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
+use wirelane::control::Service;
 use wirelane::{Capture, Ledger, Record, Worker};
-use wirelane_export::metrics::{Endpoint, LedgerMetrics, Registry, Serving};
+use wirelane_export::metrics::{Endpoint, Registry};
 
+use crate::control::{Control, Reload};
+use crate::metrics::Served;
 use crate::out::ReaderGone;
 use crate::report::Report;
-use crate::run_loop::{self, Handler, Limits, Outcome, Reporter};
+use crate::run_loop::{self, Handler, Limits, Mailbox, Outcome, Reporter};
 use crate::service::Notifier;
+use crate::status::{AnalysisStatus, Status, WorkerLoad};
 
 /// A handler of any analysis.
 pub type AnyHandler = Box<dyn Handler<Error = anyhow::Error>>;
@@ -38,6 +42,11 @@ pub trait Analysis {
     /// # Errors
     /// A handler that cannot be made.
     fn handler(&mut self, worker: &Worker) -> Result<AnyHandler>;
+
+    /// Results so far, and the state of the outputs.
+    fn status(&self) -> AnalysisStatus {
+        AnalysisStatus::default()
+    }
 
     /// Called at the end of an interval, before it is reported.
     fn interval(&mut self, _ledger: &Ledger, _report: &mut Report) {}
@@ -107,6 +116,8 @@ pub struct Told {
     pub metrics: Option<Endpoint>,
     /// The service manager.
     pub manager: Option<Notifier>,
+    /// What reads the configuration again; also answers requests of other processes, if the capture has a socket for them.
+    pub reload: Option<Box<dyn Reload>>,
 }
 
 /// Runs a capture for these analyses, and reports its end.
@@ -120,7 +131,12 @@ pub fn run(
     told: Told,
     reporter: &mut dyn EndReporter,
 ) -> Result<()> {
-    let served = told.metrics.map(|endpoint| Served::begin(endpoint, analyses)).transpose()?;
+    let begin = |endpoint| {
+        Served::begin(endpoint, |registry| {
+            analyses.iter_mut().for_each(|analysis| analysis.metrics(registry))
+        })
+    };
+    let served = told.metrics.map(begin).transpose()?;
     for analysis in analyses.iter_mut() {
         analysis.start(&mut capture)?;
     }
@@ -135,18 +151,22 @@ pub fn run(
             _ => Box::new(Several(handlers)),
         })
     };
-    let ledger = served.as_ref().map(|served| &served.ledger);
+    let service = capture.service();
     let mut watched = Watched {
         analyses: &shared,
-        ledger,
+        served,
         manager: told.manager,
-        progress: true,
+        reload: told.reload.map(|reload| (service, reload)),
+        control: None,
+        engine: capture.engine(),
+        load: Vec::new(),
         reporter: &mut *reporter,
     };
     let outcome = run_loop::run(capture, limits, handler, &mut watched);
     if let Some(manager) = &watched.manager {
         manager.stopping();
     }
+    drop(watched);
     reporter.end();
     let (mut outcome, error) = match outcome {
         Ok(outcome) => (Some(outcome), None),
@@ -169,29 +189,17 @@ pub fn run(
     outcome.failure.map_or(last, Err)
 }
 
-/// Metrics that are served until drop.
-struct Served {
-    ledger: LedgerMetrics,
-    _serving: Serving,
-}
-
-impl Served {
-    /// Starts serving, after privileges have been dropped.
-    fn begin(endpoint: Endpoint, analyses: &mut [Box<dyn Analysis>]) -> Result<Served> {
-        let mut registry = Registry::default();
-        let ledger = LedgerMetrics::new(&mut registry);
-        analyses.iter_mut().for_each(|analysis| analysis.metrics(&mut registry));
-        tracing::info!("metrics are at {}", endpoint.url());
-        Ok(Served { ledger, _serving: endpoint.serve(registry)? })
-    }
-}
-
 /// Passes intervals on to the analyses, the metrics, and the service manager, too.
 struct Watched<'a, 'b> {
     analyses: &'a RefCell<&'b mut [Box<dyn Analysis>]>,
-    ledger: Option<&'a LedgerMetrics>,
+    served: Option<Served>,
     manager: Option<Notifier>,
-    progress: bool,
+    /// Set until the start.
+    reload: Option<(Option<Service>, Box<dyn Reload>)>,
+    /// Set from the start on, if there is something to reload.
+    control: Option<Control>,
+    engine: &'static str,
+    load: Vec<WorkerLoad>,
     reporter: &'a mut dyn EndReporter,
 }
 
@@ -204,16 +212,45 @@ impl Reporter for Watched<'_, '_> {
         Ok(())
     }
 
-    fn progress(&mut self, all: bool) {
-        self.progress = all;
+    fn begin(&mut self, mailbox: &Mailbox) -> Result<()> {
+        if let Some((service, reload)) = self.reload.take() {
+            self.control = Some(Control::start(service, reload, mailbox.clone())?);
+        }
+        Ok(())
+    }
+
+    fn load(&mut self, workers: &[WorkerLoad]) {
+        self.served.iter().for_each(|served| served.load(workers));
+        self.load = workers.to_vec();
+    }
+
+    fn hangup(&mut self) {
+        if let Some(control) = &self.control {
+            control.hangup();
+        }
+    }
+
+    fn status(&mut self, ledger: &Ledger, elapsed: Duration) -> Option<Status> {
+        let (reloads, reloads_refused) = self.control.as_ref()?.reloads();
+        Some(Status {
+            uptime_s: elapsed.as_secs_f64(),
+            engine: self.engine.to_owned(),
+            ledger: serde_json::to_value(ledger).ok()?,
+            workers: self.load.clone(),
+            analyses: self.analyses.borrow().iter().map(|analysis| analysis.status()).collect(),
+            reloads,
+            reloads_refused,
+        })
     }
 
     fn interval(&mut self, ledger: &Ledger, elapsed: Duration) -> Result<()> {
         if let Some(manager) = &mut self.manager {
-            manager.interval(ledger, elapsed, self.progress);
+            let progress = self.load.iter().all(|worker| worker.progress);
+            manager.interval(ledger, elapsed, progress);
         }
-        if let Some(metrics) = self.ledger {
-            metrics.set(&ledger.total);
+        if let Some(served) = &self.served {
+            served.ledger(ledger);
+            self.analyses.borrow().iter().for_each(|analysis| served.outputs(&analysis.status()));
         }
         let report = self.reporter.report();
         self.analyses.borrow_mut().iter_mut().for_each(|analysis| analysis.interval(ledger, report));

@@ -33,6 +33,8 @@ const SUBCOMMAND: &str = "command-helper";
 const WAITING: usize = 64;
 /// Maximum length of a request: a pipe accepts it completely or not at all (PIPE_BUF, pipe(7)).
 const LONGEST_REQUEST: usize = 4096;
+/// Maximum length of an answer: the rules of a monitor are in it.
+const LONGEST_ANSWER: usize = 256 << 20;
 /// Interval of checks whether a program has ended.
 const LOOK: Duration = Duration::from_millis(10);
 
@@ -51,9 +53,14 @@ pub struct Permitted {
     pub jobs: usize,
     /// The text for the shell.
     pub shell: Option<String>,
-    /// The configuration; `None`: it cannot be read again.
+    /// The configuration of a probe; `None`: it cannot be read again.
     pub config: Option<PathBuf>,
+    /// The file of a monitor, which is read and checked.
+    pub monitor: Option<PathBuf>,
 }
+
+/// Reads and checks the file of a monitor. Returns the answer, or an explanation.
+pub type Check = fn(&Path) -> std::result::Result<String, String>;
 
 /// An answer of the helper.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -109,15 +116,15 @@ fn frame(letter: u8, contents: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The next frame; `None` at the end.
-fn next_frame(from: &mut impl Read) -> io::Result<Option<(u8, Vec<u8>)>> {
+/// The next frame of at most `longest` bytes; `None` at the end.
+fn next_frame(from: &mut impl Read, longest: usize) -> io::Result<Option<(u8, Vec<u8>)>> {
     let mut length = [0; 4];
     match from.read_exact(&mut length) {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
         read => read?,
     }
     let length = u32::from_le_bytes(length) as usize;
-    if length == 0 || length > LONGEST + 16 {
+    if length == 0 || length > longest {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "a frame of invalid length"));
     }
     let mut bytes = vec![0; length];
@@ -157,10 +164,11 @@ impl Helper {
             |name: &str, value: &OsStr| OsString::from_vec([name.as_bytes(), value.as_bytes()].concat());
         let shell = permitted.shell.as_ref().map(|shell| option("--shell=", shell.as_ref()));
         let config = permitted.config.as_ref().map(|config| option("--config=", config.as_ref()));
+        let monitor = permitted.monitor.as_ref().map(|file| option("--monitor=", file.as_ref()));
         let mut child = helper
             .arg0("wirelane-helper")
             .args([SUBCOMMAND, &permitted.jobs.to_string()])
-            .args(shell.into_iter().chain(config))
+            .args(shell.into_iter().chain(config).chain(monitor))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .process_group(0)
@@ -183,7 +191,7 @@ impl Helper {
         let Helper { child, stdin, stdout } = self;
         let thread = std::thread::Builder::new().name("wl-helper".into()).spawn(move || {
             let mut stdout = BufReader::new(stdout);
-            while let Ok(Some((letter, contents))) = next_frame(&mut stdout) {
+            while let Ok(Some((letter, contents))) = next_frame(&mut stdout, LONGEST_ANSWER) {
                 if let Some(answer) = Answer::read(letter, &contents) {
                     answered(answer);
                 }
@@ -273,7 +281,7 @@ impl Permitted {
 ///
 /// # Errors
 /// If requests cannot be read, or violate the protocol.
-pub fn run(permitted: &Permitted) -> Result<()> {
+pub fn run(permitted: &Permitted, check: Check) -> Result<()> {
     if !rustix::process::geteuid().is_root() {
         wirelane::sandbox::without_capabilities()?;
     }
@@ -299,9 +307,18 @@ pub fn run(permitted: &Permitted) -> Result<()> {
         // Dropped at the end of the requests, also after an error: threads wait for it.
         let sender = sender;
         let mut stdin = io::stdin().lock();
-        while let Some((letter, contents)) = next_frame(&mut stdin).context("reading requests")? {
+        while let Some((letter, contents)) =
+            next_frame(&mut stdin, LONGEST_REQUEST).context("reading requests")?
+        {
             if letter == CONFIG && permitted.shell.is_none() {
-                say(&read_config(permitted.config.as_deref()));
+                let read = match &permitted.monitor {
+                    Some(file) => check(file),
+                    None => read_config(permitted.config.as_deref()),
+                };
+                say(&match read {
+                    Ok(text) => Answer::new(Kind::Config, "", text),
+                    Err(reason) => Answer::new(Kind::Unreadable, "", reason),
+                });
                 continue;
             }
             let job = permitted.job(letter, contents)?;
@@ -324,19 +341,16 @@ fn say(answer: &Answer) {
     let _ = out.write_all(&answer.bytes()).and_then(|()| out.flush());
 }
 
-fn read_config(path: Option<&Path>) -> Answer {
-    let refuse = |reason: String| Answer::new(Kind::Unreadable, "", reason);
-    let Some(path) = path else { return refuse("it is not a file that could be read again".into()) };
+fn read_config(path: Option<&Path>) -> std::result::Result<String, String> {
+    let path = path.ok_or("it is not a file that could be read again")?;
     let mut text = String::new();
     let read =
         std::fs::File::open(path).and_then(|file| file.take(LONGEST as u64 + 1).read_to_string(&mut text));
     let user = rustix::process::geteuid().as_raw();
-    match read {
-        Ok(_) => Answer::new(Kind::Config, "", text),
-        Err(error) => {
-            refuse(format!("{}: {error} (user {user}, which the command has become: --user)", path.display()))
-        }
-    }
+    read.map_err(|error| {
+        format!("{}: {error} (user {user}, which the command has become: --user)", path.display())
+    })?;
+    Ok(text)
 }
 
 /// Runs a command to its end.
@@ -412,11 +426,11 @@ mod tests {
     #[test]
     fn answers_come_as_they_were_sent() {
         let sent = Answer::new(Kind::Failed, OsString::from_vec(vec![b'/', 0xff]), "ended with 1");
-        let (letter, contents) = next_frame(&mut &sent.bytes()[..]).unwrap().unwrap();
+        let (letter, contents) = next_frame(&mut &sent.bytes()[..], LONGEST_ANSWER).unwrap().unwrap();
         assert_eq!(Answer::read(letter, &contents), Some(sent));
         assert_eq!(Answer::read(b'?', b"a\0b"), None);
-        assert!(next_frame(&mut &[0, 0, 0, 0][..]).is_err());
-        assert!(next_frame(&mut &[0xff; 8][..]).is_err());
+        assert!(next_frame(&mut &[0, 0, 0, 0][..], LONGEST_ANSWER).is_err());
+        assert!(next_frame(&mut &[0xff; 8][..], LONGEST_ANSWER).is_err());
     }
 
     #[test]

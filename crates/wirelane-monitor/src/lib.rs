@@ -6,9 +6,11 @@
 //! ```
 pub mod advice;
 pub mod analysis;
+pub mod control;
 pub mod flows;
 pub mod helper;
 pub mod http;
+pub mod metrics;
 pub mod out;
 pub mod probe;
 pub mod record;
@@ -17,5 +19,6 @@ pub mod rules;
 pub mod run_loop;
 pub mod service;
 pub mod shares;
+pub mod status;
 pub mod store;
 pub mod voip;

@@ -1,23 +1,38 @@
 //! Run loop of a capturing command: worker threads, intervals, signals, the end.
 
+mod mailbox;
+
+use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc;
+use std::sync::mpsc::{self, SyncSender};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use wirelane::{Capture, CaptureDevice, Ledger, RuleStats, Worker};
 
+pub use mailbox::{Change, Mailbox};
 pub use wirelane_export::pipeline::Handler;
 
 use crate::advice::{self, Advisor, Expected};
+use crate::status::{Status, WorkerLoad};
 
 /// Output of a command during the capture.
 pub trait Reporter {
     /// Called when the capture has started.
     fn ready(&mut self, capture: &Capture) -> Result<()>;
-    /// Called before the end of an interval is reported. `all`: every worker has made progress in it.
-    fn progress(&mut self, _all: bool) {}
+    /// Called once, before the start, with the way of requests of other threads to this one.
+    fn begin(&mut self, _mailbox: &Mailbox) -> Result<()> {
+        Ok(())
+    }
+    /// Called before the end of an interval is reported, with the load of each worker in it.
+    fn load(&mut self, _workers: &[WorkerLoad]) {}
+    /// Called at SIGHUP with [`OnHangup::Tell`].
+    fn hangup(&mut self) {}
+    /// The status of the run, for [`Mailbox::status`].
+    fn status(&mut self, _ledger: &Ledger, _elapsed: Duration) -> Option<Status> {
+        None
+    }
     /// Called at the end of an interval, with the current ledger and the time since the start.
     fn interval(&mut self, ledger: &Ledger, elapsed: Duration) -> Result<()>;
 }
@@ -61,7 +76,19 @@ pub struct Limits {
 /// Why the main thread wakes.
 enum Event {
     Signal,
+    Hangup,
     WorkerEnded(Result<()>),
+    Status(SyncSender<Result<Status, String>>),
+    Change(Box<Change>, SyncSender<Result<(), String>>),
+}
+
+/// Work of a worker so far. Relaxed: numbers that only have to differ from one interval to the next.
+#[derive(Debug, Default)]
+struct Meter {
+    /// Number of batches, empty ones included.
+    rounds: AtomicU64,
+    /// Nanoseconds in which packets were handled.
+    busy_ns: AtomicU64,
 }
 
 /// Minimum time before a second signal ends the program if the first one had no effect: a terminal and a parent such as
@@ -85,8 +112,8 @@ where
     // Create all handlers before any thread runs, which would have to be stopped again.
     let handlers = workers.iter().map(handler).collect::<Result<Vec<_>>>()?;
     let budget = limits.packets.map(AtomicU64::new);
-    // Relaxed: numbers that only have to differ from one interval to the next.
-    let rounds: Vec<AtomicU64> = workers.iter().map(|_| AtomicU64::new(0)).collect();
+    let meters: Vec<Meter> = workers.iter().map(|_| Meter::default()).collect();
+    reporter.begin(&Mailbox(events.clone()))?;
     let enough = AtomicBool::new(budget.as_ref().is_some_and(|left| left.load(Ordering::Relaxed) == 0));
     if let Some(expected) = limits.live {
         advice::at_start(&capture, expected);
@@ -96,14 +123,14 @@ where
     let (elapsed, mut failure) = std::thread::scope(|scope| {
         let mut running = 0;
         let mut failure = None;
-        for ((worker, handler), round) in workers.into_iter().zip(handlers).zip(&rounds) {
+        for ((worker, handler), meter) in workers.into_iter().zip(handlers).zip(&meters) {
             let (budget, enough, events) = (budget.as_ref(), &enough, events.clone());
             let advisor =
                 limits.live.filter(|_| worker.index() == 0).map(|expected| Advisor::new(&capture, expected));
             let thread = std::thread::Builder::new().name(format!("wl-worker-{}", worker.index()));
             let spawned = thread.spawn_scoped(scope, move || {
                 let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-                    work(worker, handler, budget, (enough, round), advisor)
+                    work(worker, handler, budget, (enough, meter), advisor)
                 }));
                 let result = result.unwrap_or_else(|_| Err(anyhow!("a worker panicked; this is a bug")));
                 // The receiver is in the main thread, which outlives the scope.
@@ -122,8 +149,9 @@ where
             capture: &capture,
             stopped: None,
             failure,
-            rounds: &rounds,
-            before: vec![0; rounds.len()],
+            meters: &meters,
+            before: vec![(0, 0); meters.len()],
+            interval: limits.interval,
         };
         if run_loop.failure.is_some() {
             run_loop.stop();
@@ -159,6 +187,8 @@ pub enum OnHangup {
     End,
     /// Reopens logs and exports, as for logrotate; ends the capture if the terminal has hung up.
     Reopen,
+    /// As `Reopen`, and also tells the reporter ([`Reporter::hangup`]).
+    Tell,
     /// The command has its own handler, which reads its configuration again.
     Reload,
 }
@@ -175,11 +205,15 @@ fn watch_signals(events: mpsc::Sender<Event>, on_hangup: OnHangup) -> Result<()>
         for signal in &mut signals {
             let reopens = match signal {
                 SIGUSR1 | SIGUSR2 => true,
-                SIGHUP => on_hangup == OnHangup::Reopen && !terminal.is_gone(),
+                SIGHUP => on_hangup != OnHangup::End && !terminal.is_gone(),
                 _ => false,
             };
             if reopens {
                 wirelane_export::append::reopen();
+                if signal == SIGHUP && on_hangup == OnHangup::Tell {
+                    // The receiver has ended only after the capture.
+                    let _ = events.send(Event::Hangup);
+                }
                 continue;
             }
             match first {
@@ -233,18 +267,69 @@ struct RunLoop<'a> {
     stopped: Option<Instant>,
     /// The first failure.
     failure: Option<anyhow::Error>,
-    /// Rounds of each worker, now and at the end of the last interval.
-    rounds: &'a [AtomicU64],
-    before: Vec<u64>,
+    /// Work of each worker, and its rounds and busy time at the end of the last interval.
+    meters: &'a [Meter],
+    before: Vec<(u64, u64)>,
+    /// Time between two reports.
+    interval: Duration,
 }
 
 impl RunLoop<'_> {
-    /// Whether every worker has begun a round since the last call.
-    fn has_progress(&mut self) -> bool {
-        let now: Vec<u64> = self.rounds.iter().map(|round| round.load(Ordering::Relaxed)).collect();
-        let all = now.iter().zip(&self.before).all(|(now, before)| now != before);
-        self.before = now;
-        all
+    /// The load of each worker since the last call, this long ago.
+    fn load(&mut self, since: Duration) -> Vec<WorkerLoad> {
+        let read =
+            |meter: &Meter| (meter.rounds.load(Ordering::Relaxed), meter.busy_ns.load(Ordering::Relaxed));
+        let now: Vec<(u64, u64)> = self.meters.iter().map(read).collect();
+        let before = std::mem::replace(&mut self.before, now.clone());
+        let load = |(worker, ((rounds, busy), (rounds_before, busy_before)))| WorkerLoad {
+            worker,
+            // A batch may have begun in the interval before.
+            busy: ((busy - busy_before) as f64 / since.as_nanos().max(1) as f64).min(1.0),
+            progress: rounds != rounds_before,
+        };
+        now.into_iter().zip(before).enumerate().map(load).collect()
+    }
+
+    /// Changes the capture, completely or not at all.
+    fn change(&mut self, change: Change) -> Result<(), String> {
+        let Change { filter, rules, interval } = change;
+        if self.stopped.is_some() {
+            return Err("the capture has ended".to_owned());
+        }
+        if let Some((filter, _)) = &filter {
+            self.capture.set_filter(filter).map_err(|error| format!("filter: {error}"))?;
+        }
+        if let Some(rules) = rules
+            && let Err(error) = self.capture.set_rules(&rules)
+        {
+            let mut reason = format!("rules: {error}");
+            // The rules before may have been changed by others, the filter was not: so the filter is changed back.
+            if let Some((_, before)) = &filter
+                && let Err(error) = self.capture.set_filter(before)
+            {
+                let _ = write!(reason, "; the filter before it could not be set again: {error}");
+            }
+            return Err(reason);
+        }
+        self.interval = interval.unwrap_or(self.interval);
+        Ok(())
+    }
+
+    /// Answers a request. Whoever has asked may have ended.
+    fn answer(&mut self, event: Event, elapsed: Duration, reporter: &mut dyn Reporter) {
+        match event {
+            Event::Status(reply) => {
+                let ledger = self.capture.ledger().map_err(|error| error.to_string());
+                let none = || "this command has no status".to_owned();
+                let status = ledger.and_then(|ledger| reporter.status(&ledger, elapsed).ok_or_else(none));
+                let _ = reply.send(status);
+            }
+            Event::Change(change, reply) => {
+                let _ = reply.send(self.change(*change));
+            }
+            Event::Hangup => reporter.hangup(),
+            Event::Signal | Event::WorkerEnded(_) => {}
+        }
     }
 
     fn stop(&mut self) {
@@ -268,7 +353,8 @@ impl RunLoop<'_> {
         inbox: &mpsc::Receiver<Event>,
         reporter: &mut dyn Reporter,
     ) {
-        let mut next = start + limits.interval;
+        let mut next = start + self.interval;
+        let mut reported = start;
         let end = limits.duration.map(|duration| start + duration);
         while running > 0 {
             let now = Instant::now();
@@ -276,13 +362,14 @@ impl RunLoop<'_> {
                 if end.is_some_and(|end| now >= end) {
                     self.stop();
                 } else if now >= next {
-                    reporter.progress(self.has_progress());
+                    reporter.load(&self.load(now - reported));
+                    reported = now;
                     let shown = self
                         .capture
                         .ledger()
                         .map_err(Into::into)
                         .and_then(|ledger| reporter.interval(&ledger, now - start));
-                    next = after(next, now, limits.interval);
+                    next = after(next, now, self.interval);
                     if let Err(error) = shown {
                         self.fail(error);
                     }
@@ -302,6 +389,13 @@ impl RunLoop<'_> {
                     match result {
                         Ok(()) => self.stop(),
                         Err(error) => self.fail(error),
+                    }
+                }
+                Ok(event) => {
+                    let interval = self.interval;
+                    self.answer(event, start.elapsed(), reporter);
+                    if self.interval != interval {
+                        next = Instant::now() + self.interval;
                     }
                 }
                 Err(_) => {}
@@ -324,7 +418,7 @@ fn work<H: Handler>(
     mut worker: Worker,
     mut handler: H,
     budget: Option<&AtomicU64>,
-    (enough, round): (&AtomicBool, &AtomicU64),
+    (enough, meter): (&AtomicBool, &Meter),
     mut advisor: Option<Advisor>,
 ) -> Result<()>
 where
@@ -334,7 +428,8 @@ where
     while !enough.load(Ordering::Relaxed) {
         let Some(batch) = worker.next_batch(Duration::from_millis(100))? else { break };
         let idle = batch.is_empty();
-        round.fetch_add(1, Ordering::Relaxed);
+        meter.rounds.fetch_add(1, Ordering::Relaxed);
+        let began = (!idle).then(Instant::now);
         match budget {
             None => {
                 for record in batch {
@@ -358,6 +453,9 @@ where
             }
         }
         handler.pause(idle).map_err(Into::into)?;
+        if let Some(began) = began {
+            meter.busy_ns.fetch_add(began.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        }
     }
     handler.finish().map_err(Into::into)
 }
@@ -368,132 +466,4 @@ fn claim(left: &AtomicU64) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use wirelane::Record;
-
-    use super::*;
-
-    #[test]
-    fn intervals_keep_their_beat_and_leave_out_what_was_missed() {
-        let (start, second) = (Instant::now(), Duration::from_secs(1));
-        let at = |seconds: f64| start + Duration::from_secs_f64(seconds);
-        assert_eq!(after(at(1.0), at(1.0), second), at(2.0));
-        assert_eq!(after(at(1.0), at(1.3), second), at(2.0));
-        assert_eq!(after(at(1.0), at(4.6), second), at(5.0), "no intervals of no length after a stall");
-        assert_eq!(after(at(1.0), at(2.0), second), at(3.0));
-        assert!(after(at(1.0), at(3.0), Duration::from_nanos(1)) > at(3.0));
-    }
-
-    /// Panics at the third record.
-    struct Doomed(u32);
-
-    impl Handler for Doomed {
-        type Error = anyhow::Error;
-
-        fn record(&mut self, _: &Record<'_>) -> Result<()> {
-            self.0 += 1;
-            if self.0 == 3 {
-                // Panics without a message on standard error.
-                std::panic::resume_unwind(Box::new("a handler's bug"));
-            }
-            Ok(())
-        }
-    }
-
-    struct Silent;
-
-    impl Reporter for Silent {
-        fn ready(&mut self, _: &Capture) -> Result<()> {
-            Ok(())
-        }
-        fn interval(&mut self, _: &Ledger, _: Duration) -> Result<()> {
-            Ok(())
-        }
-    }
-
-    /// A capture file of ten packets.
-    fn ten_packets() -> tempfile::NamedTempFile {
-        let mut pcap: Vec<u8> =
-            [0xa1b2_c3d4u32, 0x0004_0002, 0, 0, 65535, 1].into_iter().flat_map(u32::to_le_bytes).collect();
-        for _ in 0..10 {
-            pcap.extend([1u32, 2, 32, 32].into_iter().flat_map(u32::to_le_bytes).chain([0; 32]));
-        }
-        let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(file.path(), pcap).unwrap();
-        file
-    }
-
-    /// The run ends with a failure, so that the program exits with status 1, and with a ledger that balances.
-    /// Battery: F5
-    #[test]
-    fn a_handler_that_panics_ends_the_run_with_its_ledger() {
-        let file = ten_packets();
-        let capture = Capture::open_file(file.path()).unwrap();
-        let interval = Duration::from_secs(1);
-        let limits = Limits {
-            interval,
-            duration: None,
-            packets: None,
-            on_hangup: OnHangup::End,
-            live: None,
-            devices_may_end: false,
-        };
-        let outcome = run(capture, &limits, |_| Ok(Doomed(0)), &mut Silent).unwrap();
-        assert!(outcome.failure.unwrap().to_string().contains("a worker panicked"));
-        assert!(outcome.ledger.balances(), "{:?}", outcome.ledger);
-        assert_eq!(outcome.ledger.total.analysed, 3);
-    }
-
-    /// Waits at its first record until it is let go.
-    struct Hung(std::sync::Arc<AtomicBool>);
-
-    impl Handler for Hung {
-        type Error = anyhow::Error;
-
-        fn record(&mut self, _: &Record<'_>) -> Result<()> {
-            while !self.0.load(Ordering::Acquire) {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-            Ok(())
-        }
-    }
-
-    /// Lets the worker go once two intervals in succession had no progress.
-    struct Watching(std::sync::Arc<AtomicBool>, u32);
-
-    impl Reporter for Watching {
-        fn ready(&mut self, _: &Capture) -> Result<()> {
-            Ok(())
-        }
-        fn progress(&mut self, all: bool) {
-            self.1 = if all { 0 } else { self.1 + 1 };
-            if self.1 == 2 {
-                self.0.store(true, Ordering::Release);
-            }
-        }
-        fn interval(&mut self, _: &Ledger, _: Duration) -> Result<()> {
-            Ok(())
-        }
-    }
-
-    /// The run ends because intervals say that the worker makes no progress.
-    #[test]
-    fn a_worker_that_hangs_makes_no_progress() {
-        let file = ten_packets();
-        let capture = Capture::open_file(file.path()).unwrap();
-        let interval = Duration::from_millis(5);
-        let limits = Limits {
-            interval,
-            duration: None,
-            packets: None,
-            on_hangup: OnHangup::End,
-            live: None,
-            devices_may_end: false,
-        };
-        let go = std::sync::Arc::new(AtomicBool::new(false));
-        let mut reporter = Watching(std::sync::Arc::clone(&go), 0);
-        let outcome = run(capture, &limits, |_| Ok(Hung(std::sync::Arc::clone(&go))), &mut reporter).unwrap();
-        assert!(outcome.failure.is_none(), "{:?}", outcome.failure);
-        assert_eq!(outcome.ledger.total.analysed, 10);
-    }
-}
+mod tests;

@@ -42,16 +42,8 @@ impl Notifier {
         };
         let socket =
             address.and_then(connect).context("connecting to the service manager (NOTIFY_SOCKET)")?;
-        let watchdog = watchdog();
-        if let Some(time) = watchdog {
-            ensure!(
-                interval <= time / 2,
-                "the interval of {} s is more than half of the watchdog's {} s: choose a shorter one, or a longer WatchdogSec",
-                interval.as_secs_f64(),
-                time.as_secs_f64()
-            );
-        }
-        Ok(Some(Notifier { socket, watchdog: watchdog.is_some(), packets: 0, elapsed: Duration::ZERO }))
+        fits_watchdog(interval)?;
+        Ok(Some(Notifier { socket, watchdog: watchdog().is_some(), packets: 0, elapsed: Duration::ZERO }))
     }
 
     /// Packets are being captured.
@@ -88,6 +80,22 @@ impl Notifier {
             tracing::debug!("notifying the service manager: {error}");
         }
     }
+}
+
+/// Checks that the manager's watchdog, if there is one, is fed often enough with this interval.
+///
+/// # Errors
+/// The watchdog's time is too short for the interval.
+pub fn fits_watchdog(interval: Duration) -> Result<()> {
+    if let Some(time) = watchdog().filter(|_| std::env::var_os("NOTIFY_SOCKET").is_some()) {
+        ensure!(
+            interval <= time / 2,
+            "the interval of {} s is more than half of the watchdog's {} s: choose a shorter one, or a longer WatchdogSec",
+            interval.as_secs_f64(),
+            time.as_secs_f64()
+        );
+    }
+    Ok(())
 }
 
 /// The time after which the manager ends a service that it has not heard of; `None`: it does not.

@@ -29,7 +29,7 @@ pub use missing::Store;
 mod built {
     use super::*;
     use wirelane::Error;
-    use wirelane_export::Limiter;
+    use wirelane_export::{Limiter, OutputState};
     use wirelane_store::{LEAST_SIZE, Storable, StoreCounts, StoreSettings, Writer};
 
     /// Maximum bytes of a row in a file, if rows have hardly anything in common.
@@ -87,6 +87,11 @@ mod built {
                 admits
             });
             self.writer.take(these);
+        }
+
+        /// State of the store.
+        pub fn state(&self) -> OutputState {
+            OutputState { suppressed: self.limiter.suppressed(), ..self.writer.state() }
         }
 
         /// Ends the store and returns the results.
@@ -185,6 +190,11 @@ mod missing {
 
         /// Never called.
         pub fn take(&mut self, _these: Vec<T>) {
+            match self.0 {}
+        }
+
+        /// Never called.
+        pub fn state(&self) -> wirelane_export::OutputState {
             match self.0 {}
         }
 

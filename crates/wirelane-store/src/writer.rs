@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
 use serde::{Serialize, Serializer};
-use wirelane_export::folder;
 use wirelane_export::words::counted;
+use wirelane_export::{OutputState, folder};
 
 use crate::file::{Ended, OpenFile, properties};
 use crate::paths::{self, Hour};
@@ -87,6 +88,9 @@ pub struct StoreCounts {
     pub error: Option<String>,
     #[serde(skip)]
     first_error: Option<String>,
+    /// Time of the first failure since the store was written to last.
+    #[serde(skip)]
+    failing: Option<SystemTime>,
 }
 
 fn by_name<S: Serializer>(rows: &Rows, to: S) -> std::result::Result<S::Ok, S::Error> {
@@ -131,6 +135,8 @@ impl StoreCounts {
 pub struct Writer<T> {
     settings: StoreSettings,
     thread: Option<(SyncSender<Vec<T>>, JoinHandle<StoreCounts>)>,
+    /// The thread's latest results.
+    latest: Arc<Mutex<StoreCounts>>,
     /// Fewer than [`TOGETHER`] values that were not sent because the thread was busy.
     pending: Vec<T>,
     /// Rows that were not stored because the thread was busy.
@@ -148,7 +154,8 @@ impl<T: Storable> Writer<T> {
         for folder in std::iter::once(settings.folder.clone()).chain(tables) {
             folder::make(&folder, FOLDER, settings.owner).map_err(failed)?;
         }
-        Ok(Writer { settings, thread: None, pending: Vec::new(), refused: Rows::new() })
+        let latest = Arc::new(Mutex::new(StoreCounts::new(&settings.folder, T::TABLES)));
+        Ok(Writer { settings, thread: None, latest, pending: Vec::new(), refused: Rows::new() })
     }
 
     /// Starts the thread, after privileges are dropped. `naming`: the capture's tables for the names of numbers.
@@ -157,7 +164,8 @@ impl<T: Storable> Writer<T> {
     /// If the thread cannot be created.
     pub fn start(&mut self, naming: T::Naming) -> io::Result<()> {
         let (sender, inbox) = sync_channel((self.settings.memory / 4 / BATCH).max(4));
-        let (store, names) = (Store::new(self.settings.clone(), T::TABLES), T::Names::from(naming));
+        let store = Store::new(self.settings.clone(), T::TABLES, Arc::clone(&self.latest));
+        let names = T::Names::from(naming);
         let thread =
             std::thread::Builder::new().name("wl-store".into()).spawn(move || store.run(names, &inbox))?;
         self.thread = Some((sender, thread));
@@ -181,6 +189,17 @@ impl<T: Storable> Writer<T> {
             Ok(()) => {}
             Err(TrySendError::Full(these)) if these.len() < TOGETHER => self.pending = these,
             Err(TrySendError::Full(these) | TrySendError::Disconnected(these)) => self.refuse(&these),
+        }
+    }
+
+    /// State of the store. Its records are rows in complete files.
+    pub fn state(&self) -> OutputState {
+        let counts = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        let lost = counts.unwritten.values().chain(self.refused.values()).sum();
+        OutputState {
+            written: counts.rows.values().sum(),
+            lost,
+            ..OutputState::new(&counts.store, counts.failing, counts.error.as_ref())
         }
     }
 
@@ -226,16 +245,20 @@ struct Store {
     /// Time of the last failed write; `None`: writing works.
     stuck: Option<Instant>,
     swept: Option<Instant>,
+    /// Results for whoever asks, and the time of the last update.
+    latest: Arc<Mutex<StoreCounts>>,
+    told: Instant,
 }
 
 /// Key of an open file: the table and the hour of its rows.
 type TableHour = (Table, Hour);
 
 impl Store {
-    fn new(settings: StoreSettings, tables: &'static [Table]) -> Store {
+    fn new(settings: StoreSettings, tables: &'static [Table], latest: Arc<Mutex<StoreCounts>>) -> Store {
         let counts = StoreCounts::new(&settings.folder, tables);
         let (open, ended) = (BTreeMap::new(), VecDeque::new());
-        Store { settings, tables, open, ended, counts, stuck: None, swept: None }
+        let told = Instant::now();
+        Store { settings, tables, open, ended, counts, stuck: None, swept: None, latest, told }
     }
 
     fn run<T: Storable>(mut self, mut names: T::Names, inbox: &Receiver<Vec<T>>) -> StoreCounts {
@@ -345,6 +368,10 @@ impl Store {
         if self.swept.is_none_or(|swept| swept.elapsed() >= SWEEPS) {
             self.sweep();
         }
+        if self.told.elapsed() >= REST {
+            self.told = Instant::now();
+            *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = self.counts.clone();
+        }
     }
 
     /// Writes waiting bytes to the disk.
@@ -378,7 +405,7 @@ impl Store {
         }
         match result {
             Ok(()) if self.stuck.take().is_some() => {
-                self.counts.error = None;
+                (self.counts.error, self.counts.failing) = (None, None);
                 let lost: u64 = self.counts.unwritten.values().sum();
                 let lost = counted(lost, "row");
                 tracing::warn!("store {}: is written to again; {lost} lost", self.counts.store);
@@ -386,6 +413,7 @@ impl Store {
             Ok(()) => {}
             Err(error) => {
                 self.stuck = Some(Instant::now());
+                self.counts.failing.get_or_insert_with(SystemTime::now);
                 self.counts.failed(error.to_string());
             }
         }

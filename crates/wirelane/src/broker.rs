@@ -24,7 +24,7 @@ static KINDS: [Kind; 5] = [
 pub(crate) fn for_capture(settings: &Settings, selected: &[Selected], confined: bool) -> Arc<Broker> {
     let changes = settings.polling.is_some() || settings.moves_entries();
     let devices = selected.iter().filter(|_| changes).map(|one| one.device.name.clone()).collect();
-    with(devices, settings.is_managed() || settings.service, confined && settings.rules.is_some())
+    with(devices, settings.is_managed() || settings.service.is_some(), confined && settings.rules.is_some())
 }
 
 /// The broker of an operation that does not change device settings.

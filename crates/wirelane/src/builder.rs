@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use wirelane_bpf::instance::MAX_SNAP;
+use wirelane_control::Purpose;
 
 use crate::active_rules::RulesCapacity;
 use crate::capture::Capture;
@@ -302,10 +303,10 @@ impl Builder {
     }
 
     /// Opens a socket at which the capturing program answers requests of other processes ([`crate::Capture::service`]);
-    /// only root and the user who starts the capture can connect to it ([`crate::control`]). Default: no.
+    /// only root and the user who starts the capture can connect to it ([`crate::control`]). Default: none.
     #[must_use]
-    pub fn service(mut self, service: bool) -> Builder {
-        self.0.service = service;
+    pub fn service(mut self, purpose: Option<Purpose>) -> Builder {
+        self.0.service = purpose;
         self
     }
 

@@ -113,7 +113,8 @@ pub(crate) fn start(
     }
     let broker = &crate::broker::for_capture(settings, &selected, confinement.is_some());
     // Before the engine gives up rights.
-    let service = if settings.service { Service::open(broker)? } else { None };
+    let open = |purpose| Service::open(broker, purpose);
+    let service = settings.service.map(open).transpose()?.flatten();
     let backend: Box<dyn Backend> = match settings.engine {
         Engine::Ring => Box::new(ring(settings, selected, confinement, broker)?),
         Engine::Xsk => Box::new(xsk(settings, selected, confinement, broker)?),

@@ -10,6 +10,7 @@ use std::time::Duration;
 use wirelane_bpf::instance::{MAX_SNAP, MAX_WORKERS};
 use wirelane_bpf::native::MAX_OFFSET;
 use wirelane_bpf::rules::MAX_PLUGINS;
+use wirelane_control::Purpose;
 
 use crate::active_rules::RulesCapacity;
 use crate::error::{Error, Result};
@@ -87,7 +88,7 @@ pub(crate) struct Settings {
     /// Whether `wirelane rules` can change the rules.
     pub(crate) control: bool,
     /// Whether to open a socket at which the capturing program answers requests.
-    pub(crate) service: bool,
+    pub(crate) service: Option<Purpose>,
     pub(crate) engine: Engine,
     pub(crate) zero_copy: ZeroCopy,
     /// Microseconds; engine `xsk` only.
@@ -136,7 +137,7 @@ impl Settings {
             plugins: Vec::new(),
             plugin_budget: PLUGIN_BUDGET,
             control: false,
-            service: false,
+            service: None,
             engine: Engine::Auto,
             zero_copy: ZeroCopy::Never,
             busy_poll: None,

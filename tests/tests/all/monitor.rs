@@ -200,7 +200,7 @@ fn all_mistakes_of_a_configuration_are_printed() {
     );
     assert!(!log.exists(), "a file was opened");
     let device = "[capture]\ninterface = \"eth1\"\n";
-    check(device, &["1:2: expected at least one of [record], [flows], [http] and [voip]"]);
+    check(device, &["1:2: expected at least one of [record], [flows], [http], [voip] and [probe]"]);
     check(
         &format!("{device}[record]\n"),
         &["3:2: [record]: the following required arguments were not provided: write <FILE>"],
@@ -324,4 +324,67 @@ fn the_unit_is_valid_and_exposes_little() {
     let wrong: Vec<&str> =
         said.lines().filter(|line| !line.contains("/usr/bin/wirelane is not executable")).collect();
     assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// A probe beside flows has the packets, intervals and alarms of the single command. What only the single command can do is
+/// refused with its place.
+#[test]
+fn a_probe_of_a_monitor_has_the_results_of_the_single_command() {
+    use wirelane_tests::recordings::{NOON_NS, packet, write_header, write_packet};
+    let folder = open_folder();
+    let at = |name: &str| folder.path().join(name);
+    let mut traffic = std::io::BufWriter::new(fs::File::create(at("in.pcap")).unwrap());
+    write_header(&mut traffic).unwrap();
+    let mut packets = 0;
+    for second in 0..6 {
+        for turn in 0..if second % 2 == 0 { 10 } else { 1 } {
+            let time = NOON_NS + second * 1_000_000_000 + turn * 1000;
+            write_packet(&mut traffic, time, &packet(packets, 100)).unwrap();
+            packets += 1;
+        }
+    }
+    drop(traffic);
+    let measurement = "[[measurement]]\nname = \"all\"\nvalues = [\"packets\"]\n";
+    let config = |name: &str| {
+        let text = format!(
+            "{measurement}[[alarm]]\nname = \"many\"\nmeasurement = \"all\"\nvalue = \"packets\"\nabove = 5\n\
+             actions = [\"out\"]\n[[action]]\nname = \"out\"\nexport = \"file:{}\"\n",
+            at(name).display()
+        );
+        let path = at(&format!("{name}.toml"));
+        fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let (shared, single) = (config("shared.json"), config("single.json"));
+    let (site, input) = (at("site.toml"), at("in.pcap").display().to_string());
+    let monitor = |probe: &str| {
+        let text = format!("[capture]\nread = \"{input}\"\n[flows]\n[probe]\nconfig = \"{probe}\"\n");
+        fs::write(&site, text).unwrap();
+        run(&["monitor", site.to_str().unwrap(), "--json"])
+    };
+    let last = |output: Output| -> Value {
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_str(String::from_utf8(output.stdout).unwrap().lines().last().unwrap()).unwrap()
+    };
+    let together = last(monitor(&shared));
+    let alone = last(run(&["probe", &single, "-r", &input, "--json", "--quiet"]));
+    let probe = &together["analyses"]["probe"];
+    for name in ["intervals", "alarms_raised", "alarms_cleared", "alarms_exported"] {
+        assert_eq!(column(probe, name), column(&alone, name), "{name}: {probe}");
+    }
+    assert_eq!((column(probe, "alarms_raised"), column(&together, "analysed")), (3, packets), "{together}");
+    assert_eq!(column(&together["analyses"]["flows"], "flow_packets"), packets, "{together}");
+    let alarms = |name: &str| fs::read_to_string(at(name)).unwrap();
+    assert!(alarms("single.json").lines().count() == 6, "{}", alarms("single.json"));
+    assert_eq!(alarms("shared.json"), alarms("single.json"));
+
+    fs::write(at("other.toml"), format!("{measurement}[capture]\ndevices = [\"eth1\"]\n")).unwrap();
+    let refused = monitor(at("other.toml").to_str().unwrap());
+    let errors = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!(refused.status.code(), Some(2), "{errors}");
+    let expected = "site.toml:5:10: config: ";
+    assert!(
+        errors.contains(expected) && errors.contains("the monitor's file says what is captured"),
+        "{errors}"
+    );
 }

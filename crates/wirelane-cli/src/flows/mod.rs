@@ -11,6 +11,7 @@ use wirelane_export::OutputOptions;
 use wirelane_export::flows::{ExportSettings, Exporters, Target};
 use wirelane_export::pipeline::flows::FlowSettings;
 
+use crate::metrics::MetricsArgs;
 use crate::outputs::{self, LimitArgs, StoreArgs};
 use crate::source::{self, BalanceArg, SourceArgs, SteeringArg};
 use wirelane_monitor::analysis::{self, RowReporter, Told};
@@ -107,9 +108,16 @@ pub struct Args {
     #[command(flatten)]
     limit: LimitArgs,
 
+    #[command(flatten)]
+    metrics: MetricsArgs,
+
     /// Print flows as CSV; the ledger goes to standard error
     #[arg(long, conflicts_with = "json", help_heading = source::OUTPUT)]
     csv: bool,
+
+    /// Print the file with which 'wirelane monitor' does the same, and exit
+    #[arg(long, help_heading = source::OUTPUT)]
+    pub print_config: bool,
 
     /// Print no flows, only the ledger and export counts
     #[arg(short, long, conflicts_with = "csv", help_heading = source::OUTPUT)]
@@ -307,12 +315,14 @@ impl Args {
 /// Runs the command.
 pub fn run(mut args: Args) -> Result<()> {
     let analysis = args.prepare()?;
+    let metrics = args.metrics.open(&mut args.source)?;
     let expression = args.source.expression()?;
     let capture = args.source.open(&expression, args.workers, args.steering, BalanceArg::Static, None)?;
     let stream = if args.csv { Stream::Stderr } else { Stream::Stdout };
     let report = Report::new(args.source.json, capture.engine(), stream);
     let mut reporter = RowReporter::new(report, args.source.json, analysis.view());
-    analysis::run(capture, &args.source.limits(), &mut [Box::new(analysis)], Told::default(), &mut reporter)
+    let told = Told { metrics, ..Told::default() };
+    analysis::run(capture, &args.source.limits(), &mut [Box::new(analysis)], told, &mut reporter)
 }
 
 fn wrong(option: &'static str, reason: impl Into<String>) -> anyhow::Error {

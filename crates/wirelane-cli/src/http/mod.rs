@@ -96,6 +96,10 @@ pub struct Args {
     #[arg(long, value_name = "FORMAT", value_parser = format, conflicts_with = "json", help_heading = source::OUTPUT)]
     print: Option<LogFormat>,
 
+    /// Print the file with which 'wirelane monitor' does the same, and exit
+    #[arg(long, help_heading = source::OUTPUT)]
+    pub print_config: bool,
+
     /// Print no transactions, only the ledger and the counts
     #[arg(short, long, conflicts_with = "print", help_heading = source::OUTPUT)]
     quiet: bool,
@@ -277,7 +281,7 @@ impl Args {
 /// Runs the command.
 pub fn run(mut args: Args) -> Result<()> {
     let analysis = args.prepare()?;
-    let told = Told { metrics: args.metrics.open(&mut args.source)?, manager: None };
+    let told = Told { metrics: args.metrics.open(&mut args.source)?, ..Told::default() };
     let expression = args.source.expression()?;
     let capture = args.source.open(&expression, args.workers, args.steering, BalanceArg::Static, None)?;
     let stream = if args.print.is_some() { Stream::Stderr } else { Stream::Stdout };

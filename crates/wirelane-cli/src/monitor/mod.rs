@@ -1,20 +1,26 @@
 //! `wirelane monitor`: several analyses and outputs of one capture, from one file.
 
+pub mod print;
+pub mod reload;
 pub mod site;
 
 use std::path::PathBuf;
 
 use anyhow::{Result, anyhow};
 use clap::{Args as _, Command, FromArgMatches};
+use wirelane::control::Purpose;
 use wirelane_monitor::analysis::{self, Analysis, RowReporter, Told};
+use wirelane_monitor::control::Reload;
+use wirelane_monitor::helper::{Helper, Permitted};
 use wirelane_monitor::report::{Report, Stream};
 use wirelane_monitor::run_loop::OnHangup;
 use wirelane_monitor::service::Notifier;
 
 use crate::metrics::MetricsArgs;
 use crate::source::{BalanceArg, SourceArgs, SteeringArg};
-use crate::{flows, http, record, voip};
-use site::{Names, Site};
+use crate::{flows, http, probe, record, voip};
+use reload::{Loaded, Reloader};
+use site::{Entry, Names, Site};
 
 /// Analyse and record what one capture delivers, as a file says
 ///
@@ -53,6 +59,8 @@ Sections, whose keys are the long options of the commands without '--':
   [flows]     'wirelane flows': export, biflow, active-timeout, memory, ...
   [http]      'wirelane http': log, export, fields, memory, ...
   [voip]      'wirelane voip': export, save-calls, from, memory, ...
+  [probe]     config: a file of 'wirelane probe', without [capture], plug-ins
+              and measurements in the kernel
   [store]     folder, max-age, max-size, rotate: the store of flows,
               transactions and calls, for 'wirelane query'
   [metrics]   address, cert, key, token-file: Prometheus
@@ -80,11 +88,17 @@ Example, site.toml:
   max-size = \"50GB\"
 
 Examples:
+  wirelane flows -i eth1 --biflow --print-config > site.toml
   wirelane check site.toml
   sudo wirelane monitor site.toml
 
-Signals: SIGHUP opens logs and exports to files again, as after logrotate.
-SIGTERM and Ctrl-C end it with its ledger.
+Signals: SIGHUP reads the file again ('wirelane reload' does, too, and says
+what has changed), and opens logs and exports to files again, as after
+logrotate. filter, filter-file, rules and interval of [capture] can change
+while it runs, all at once or not at all; a file with mistakes, or with another
+change, is refused. SIGTERM and Ctrl-C end it with its ledger.
+
+'wirelane status' shows what it does, and whether each output works.
 
 Exit status: 0 done (also after Ctrl-C), 1 failed or something is unwritten,
 2 wrong usage or a mistake in the file.";
@@ -97,9 +111,11 @@ Example:
 Exit status: 0 no mistake, 2 mistakes.";
 
 /// Names of the sections.
-const SECTIONS: [&str; 7] = ["capture", "record", "flows", "http", "voip", "store", "metrics"];
+const SECTIONS: [&str; 8] = ["capture", "record", "flows", "http", "voip", "probe", "store", "metrics"];
+/// Names of the sections that are analyses.
+const ANALYSES: [&str; 5] = ["record", "flows", "http", "voip", "probe"];
 /// Options that are not keys: what the monitor prints is the same for all its analyses.
-const OTHERS: [&str; 7] = ["json", "csv", "quiet", "print", "top", "help", "balance"];
+const OTHERS: [&str; 8] = ["json", "csv", "quiet", "print", "top", "help", "balance", "print-config"];
 
 /// Keys of [store], and the options that they are.
 fn store_names() -> Names {
@@ -119,6 +135,7 @@ enum Part {
     Flows(Box<flows::Args>),
     Http(Box<http::Args>),
     Voip(Box<voip::Args>),
+    Probe(Box<probe::shared::Args>),
 }
 
 impl Part {
@@ -128,6 +145,7 @@ impl Part {
             Part::Flows(_) => "flows",
             Part::Http(_) => "http",
             Part::Voip(_) => "voip",
+            Part::Probe(_) => "probe",
         }
     }
 
@@ -137,6 +155,7 @@ impl Part {
             Part::Flows(args) => &args.source,
             Part::Http(args) => &args.source,
             Part::Voip(args) => &args.source,
+            Part::Probe(args) => &args.source,
         }
     }
 
@@ -146,13 +165,14 @@ impl Part {
             Part::Flows(args) => &mut args.source,
             Part::Http(args) => &mut args.source,
             Part::Voip(args) => &mut args.source,
+            Part::Probe(args) => &mut args.source,
         }
     }
 
     /// The key of what is analysed in the kernel, if anything is.
     fn offloaded(&self) -> Option<&'static str> {
         match self {
-            Part::Record(_) => None,
+            Part::Record(_) | Part::Probe(_) => None,
             Part::Flows(args) => args.is_offloaded().then_some("cache"),
             Part::Http(args) => args.is_offloaded().then_some("analysis"),
             Part::Voip(args) => args.is_offloaded().then_some("analysis"),
@@ -166,6 +186,7 @@ impl Part {
             Part::Flows(args) => args.check(),
             Part::Http(args) => args.check(),
             Part::Voip(args) => args.check(),
+            Part::Probe(args) => args.check(),
         }
     }
 
@@ -176,6 +197,7 @@ impl Part {
             Part::Flows(args) => Box::new(args.prepare()?),
             Part::Http(args) => Box::new(args.prepare()?),
             Part::Voip(args) => Box::new(args.prepare()?),
+            Part::Probe(args) => Box::new(args.prepare()?),
         })
     }
 }
@@ -183,6 +205,8 @@ impl Part {
 /// The contents of a configuration: its analyses, and the options of their capture.
 struct Plan {
     site: Site,
+    /// Everything in the file, to be compared when it is read again.
+    entries: Vec<Entry>,
     parts: Vec<Part>,
     capture: CaptureArgs,
 }
@@ -200,9 +224,22 @@ struct CaptureArgs {
     metrics: MetricsArgs,
 }
 
+/// The options of an analysis.
+fn options(name: &'static str) -> Command {
+    let command = Command::new(name);
+    match name {
+        "record" => record::Args::augment_args(command),
+        "flows" => flows::Args::augment_args(command),
+        "http" => http::Args::augment_args(command),
+        "voip" => voip::Args::augment_args(command),
+        _ => probe::shared::Args::augment_args(command),
+    }
+}
+
 /// Reads a file; all its mistakes are in the error.
 fn plan(path: &std::path::Path) -> Result<Plan> {
     let mut site = Site::read(path, &SECTIONS)?;
+    let entries = site.entries();
     let capture = CaptureArgs::augment_args(Command::new("capture"));
     let longs: Vec<String> =
         capture.get_arguments().filter_map(|arg| arg.get_long()).map(str::to_owned).collect();
@@ -232,24 +269,30 @@ fn plan(path: &std::path::Path) -> Result<Plan> {
             "expected a device, interface = \"eth1\" ('wirelane devices' lists them), or read = \"FILE\"";
         site.mistake("capture", "", reason);
     }
+    let stdin =
+        |whole: &CaptureArgs| whole.source.filter_file.as_ref().is_some_and(|file| file.as_os_str() == "-");
+    if whole.as_ref().is_some_and(stdin) {
+        site.mistake(
+            "capture",
+            "filter-file",
+            "filter-file: expected a file: a monitor reads no standard input",
+        );
+    }
     let mut parts = Vec::new();
     if whole.as_ref().is_some_and(|whole| whole.workers != 1) && site.has("voip") {
         let reason = "with [voip] there is one worker, as signalling and media have different addresses";
         site.mistake("capture", "workers", reason);
     }
-    for name in ["record", "flows", "http", "voip"] {
+    for name in ANALYSES {
         if !site.has(name) {
             continue;
         }
-        let options = match name {
-            "record" => record::Args::augment_args(Command::new(name)),
-            "flows" => flows::Args::augment_args(Command::new(name)),
-            "http" => http::Args::augment_args(Command::new(name)),
-            _ => voip::Args::augment_args(Command::new(name)),
-        };
+        let options = options(name);
         let mut words = site.words(name, &options, &own, &Names::new());
         // Only results at the outputs and the ledger are printed.
-        words.push("--quiet".to_owned());
+        if name != "probe" {
+            words.push("--quiet".to_owned());
+        }
         if name != "record" {
             words.extend(store.iter().cloned());
         }
@@ -258,7 +301,8 @@ fn plan(path: &std::path::Path) -> Result<Plan> {
             "record" => parse(&options, &words, &filter).map(Box::new).map(Part::Record),
             "flows" => parse(&options, &words, &filter).map(Box::new).map(Part::Flows),
             "http" => parse(&options, &words, &filter).map(Box::new).map(Part::Http),
-            _ => parse(&options, &words, &filter).map(Box::new).map(Part::Voip),
+            "voip" => parse(&options, &words, &filter).map(Box::new).map(Part::Voip),
+            _ => parse(&options, &words, &filter).map(Box::new).map(Part::Probe),
         };
         match part {
             Ok(part) => parts.push(part),
@@ -267,7 +311,7 @@ fn plan(path: &std::path::Path) -> Result<Plan> {
     }
     if parts.is_empty() {
         site.checked()?;
-        site.mistake("capture", "", "expected at least one of [record], [flows], [http] and [voip]");
+        site.mistake("capture", "", "expected at least one of [record], [flows], [http], [voip] and [probe]");
     }
     for part in &parts {
         let (name, several) = (part.name(), parts.len() > 1);
@@ -287,7 +331,7 @@ fn plan(path: &std::path::Path) -> Result<Plan> {
     site.checked()?;
     let capture =
         whole.ok_or_else(|| anyhow!("a section [capture] was refused without a reason; this is a bug"))?;
-    Ok(Plan { site, parts, capture })
+    Ok(Plan { site, entries, parts, capture })
 }
 
 /// The key and the reason of a usage error.
@@ -317,7 +361,9 @@ pub fn check(args: &CheckArgs) -> Result<()> {
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<()> {
-    let Plan { site, mut parts, capture } = plan(&args.file)?;
+    let plan = plan(&args.file)?;
+    let loaded = Loaded::of(&plan)?;
+    let Plan { site, mut parts, capture, .. } = plan;
     let mut analyses = Vec::new();
     for part in &mut parts {
         let name = part.name();
@@ -330,7 +376,14 @@ pub fn run(args: &Args) -> Result<()> {
     }
     let metrics =
         capture.metrics.open(source).map_err(|error| site.placed("metrics", &metrics_names(), error))?;
-    let told = Told { metrics, manager: Notifier::from_environment(source.interval)? };
+    let live = source.read.is_empty();
+    if live {
+        (source.service, source.rights.serves) = (Some(Purpose::Monitor), true);
+    }
+    let manager = Notifier::from_environment(source.interval)?;
+    // Before privileges are dropped: after that, no files can be opened and no programs started.
+    let permitted = Permitted { monitor: Some(std::path::absolute(&args.file)?), ..Permitted::default() };
+    let helper = live.then(|| Helper::start(&permitted, source.rights.identity()?)).transpose()?;
     let source = parts[0].source();
     let output = match &parts[0] {
         Part::Record(record) => Some(record.output()),
@@ -343,8 +396,8 @@ pub fn run(args: &Args) -> Result<()> {
     let report = Report::new(args.json, capture.engine(), Stream::Stdout).by_analysis();
     let mut reporter = RowReporter::new(report, args.json, None);
     let mut limits = source.limits();
-    if limits.on_hangup == OnHangup::End {
-        limits.on_hangup = OnHangup::Reopen;
-    }
+    limits.on_hangup = if live { OnHangup::Tell } else { OnHangup::Reopen };
+    let reload = helper.map(|helper| Reloader::new(helper, &args.file, loaded)).transpose()?;
+    let told = Told { metrics, manager, reload: reload.map(|reload| Box::new(reload) as Box<dyn Reload>) };
     analysis::run(capture, &limits, &mut analyses, told, &mut reporter)
 }

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, Command};
+use serde::{Deserialize, Serialize};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 use wirelane::Error;
@@ -31,6 +32,7 @@ struct Key {
 }
 
 /// A value, as far as options have any.
+#[derive(Debug)]
 enum Value {
     Truth(bool),
     Word(String),
@@ -45,6 +47,21 @@ pub struct Section {
     pub name: String,
     at: usize,
     keys: Vec<Key>,
+}
+
+/// A section, or a key of it with its value, and where it is: for comparisons.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    /// Name of the section.
+    pub section: String,
+    /// Name of the key; `None`: the section itself.
+    pub key: Option<String>,
+    /// The value, in one spelling.
+    pub value: String,
+    /// Line and column, from 1.
+    pub line: usize,
+    /// See [`Entry::line`].
+    pub column: usize,
 }
 
 /// A file, its sections, and the mistakes found so far.
@@ -126,6 +143,22 @@ impl Site {
             self.sections.push(Section { name: name.to_owned(), at, keys });
         }
         self.mistakes = mistakes;
+    }
+
+    /// All sections and keys.
+    pub fn entries(&self) -> Vec<Entry> {
+        let mut entries = Vec::new();
+        for section in &self.sections {
+            let mut add = |key: Option<&Key>, at| {
+                let Mistake { line, column, .. } = self.at(at, String::new());
+                let value = key.map(|key| format!("{:?}", key.value)).unwrap_or_default();
+                let (section, key) = (section.name.clone(), key.map(|key| key.name.clone()));
+                entries.push(Entry { section, key, value, line, column });
+            };
+            add(None, section.at);
+            section.keys.iter().for_each(|key| add(Some(key), key.at));
+        }
+        entries
     }
 
     /// Whether the file has this section.

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
+use wirelane::control::Purpose;
 use wirelane::{Capture, Error, KernelFlows, Ledger, PluginCounts, RuleStats};
 use wirelane_export::metrics::{LedgerMetrics, ProbeMetrics};
 use wirelane_probe::config::{LONGEST, describe};
@@ -26,6 +27,7 @@ mod kernel;
 mod plugins;
 pub mod set;
 mod settle;
+pub mod shared;
 
 pub use help::HELP;
 use settle::settle;
@@ -211,7 +213,7 @@ fn probe(mut args: Args, origin: &Origin, config: Config) -> Result<()> {
     args.source.reloads = true;
     let endpoint = args.metrics.open(&mut args.source)?;
     if live {
-        (args.source.service, args.source.rights.serves) = (true, true);
+        (args.source.service, args.source.rights.serves) = (Some(Purpose::Probe), true);
     }
     let model = args.top.then(|| Arc::new(TopModel::new(&config)));
     let switches = Arc::new(Switches::new(Plan::new(config, seed)?));

@@ -11,6 +11,7 @@ use wirelane_monitor::record::progress::Progress;
 use wirelane_monitor::report::{Report, Stream};
 use wirelane_monitor::run_loop::Reporter;
 
+use crate::metrics::MetricsArgs;
 use crate::rights::Output;
 use crate::source::{self, BalanceArg, SourceArgs, SteeringArg, expand};
 
@@ -32,6 +33,10 @@ pub struct Args {
     #[command(flatten)]
     pub source: SourceArgs,
 
+    /// Print the file with which 'wirelane monitor' does the same, and exit
+    #[arg(long, help_heading = source::OUTPUT)]
+    pub print_config: bool,
+
     /// Print nothing but errors
     #[arg(short, long, conflicts_with = "json", help_heading = source::OUTPUT)]
     quiet: bool,
@@ -48,6 +53,9 @@ pub struct Args {
     /// Moving load between workers
     #[arg(long, value_enum, default_value_t = BalanceArg::Static, help_heading = source::CAPTURE)]
     balance: BalanceArg,
+
+    #[command(flatten)]
+    metrics: MetricsArgs,
 }
 
 /// Text after the options in the long help.
@@ -142,6 +150,7 @@ impl Args {
 /// Runs the command.
 pub fn run(mut args: Args) -> Result<()> {
     let analysis = args.prepare()?;
+    let metrics = args.metrics.open(&mut args.source)?;
     let expression = args.source.expression()?;
     let output = Some(args.output());
     let capture = args.source.open(&expression, args.workers, args.steering, args.balance, output)?;
@@ -153,7 +162,8 @@ pub fn run(mut args: Args) -> Result<()> {
     let report = Report::new(args.source.json, capture.engine(), stream);
     let progress = Progress::new(&capture, args.source.json);
     let mut reporter = RecordReporter { report, progress };
-    analysis::run(capture, &args.source.limits(), &mut [Box::new(analysis)], Told::default(), &mut reporter)
+    let told = Told { metrics, ..Told::default() };
+    analysis::run(capture, &args.source.limits(), &mut [Box::new(analysis)], told, &mut reporter)
 }
 
 /// Reports the recording together with the capture.

@@ -140,6 +140,10 @@ pub struct Args {
     #[arg(long, conflicts_with = "json", help_heading = source::OUTPUT)]
     csv: bool,
 
+    /// Print the file with which 'wirelane monitor' does the same, and exit
+    #[arg(long, help_heading = source::OUTPUT)]
+    pub print_config: bool,
+
     /// Print no calls, only the ledger and the counts
     #[arg(short, long, conflicts_with = "csv", help_heading = source::OUTPUT)]
     quiet: bool,
@@ -307,7 +311,7 @@ impl Args {
 /// Runs the command.
 pub fn run(mut args: Args) -> Result<()> {
     let analysis = args.prepare()?;
-    let told = Told { metrics: args.metrics.open(&mut args.source)?, manager: None };
+    let told = Told { metrics: args.metrics.open(&mut args.source)?, ..Told::default() };
     let expression = args.source.expression()?;
     // One worker: signalling and media of a call have different addresses.
     let capture = args.source.open(&expression, 1, SteeringArg::Flow, BalanceArg::Static, None)?;

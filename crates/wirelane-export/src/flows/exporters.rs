@@ -18,10 +18,12 @@ use super::tcp::Tcp;
 use super::transactions::TransactionIpfix;
 use super::{Format, Target, Transport};
 use crate::words::counted;
-use crate::{AppendFile, Error, Limiter, OnWire, OutputOptions, Result};
+use crate::{AppendFile, Error, Limiter, OnWire, OutputOptions, OutputState, Result};
 
 /// A message is sent after its first flow has waited for this time, full or not.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// An output works again when a message has been sent this long after the last failure.
+const SETTLED: Duration = Duration::from_secs(5);
 
 /// Results of the flows at one output.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -50,6 +52,12 @@ pub struct OutputCounts {
     /// Bytes of messages that wait to be sent: 0 at the end.
     #[serde(skip)]
     pub waiting: u64,
+    /// Time of the first failure since the output worked last.
+    #[serde(skip)]
+    pub failing: Option<SystemTime>,
+    /// Time of the last failure.
+    #[serde(skip)]
+    failed_at: Option<Instant>,
     #[serde(skip)]
     pub(super) unsent_packets: u64,
     #[serde(skip)]
@@ -61,6 +69,15 @@ impl OutputCounts {
         self.flows += message.flows;
         self.messages += 1;
         self.bytes += message.bytes.len() as u64;
+        // A message over UDP is accepted by the network also where it is refused a moment later.
+        if self.failed_at.is_some_and(|at| at.elapsed() >= SETTLED) {
+            self.works();
+        }
+    }
+
+    /// The output works again.
+    pub(super) fn works(&mut self) {
+        (self.failing, self.failed_at) = (None, None);
     }
 
     pub(crate) fn unsent(&mut self, message: &Message) {
@@ -74,10 +91,24 @@ impl OutputCounts {
         let counts = file.counts();
         (self.flows, self.unsent_flows, self.bytes) = (counts.written, counts.unwritten, counts.bytes);
         self.error.clone_from(&counts.error);
+        self.failing = file.failing();
+    }
+
+    /// State of the output.
+    pub(crate) fn state(&self) -> OutputState {
+        OutputState {
+            written: self.flows,
+            lost: self.unsent_flows,
+            suppressed: self.suppressed_flows,
+            waiting_bytes: self.waiting,
+            ..OutputState::new(&self.target, self.failing, self.error.as_ref())
+        }
     }
 
     /// Warns once about an error, and again when the error changes.
     pub(super) fn failed(&mut self, why: String) {
+        self.failing.get_or_insert_with(SystemTime::now);
+        self.failed_at = Some(Instant::now());
         if self.error.as_ref() != Some(&why) {
             tracing::warn!("{}: {why}", self.target);
             self.error = Some(why);
@@ -251,6 +282,11 @@ impl Exporters {
             OutputCounts { waiting, ..outlet.counts.clone() }
         };
         self.outlets.iter().map(counts).collect()
+    }
+
+    /// State of each output.
+    pub fn states(&self) -> Vec<OutputState> {
+        self.counts().iter().map(OutputCounts::state).collect()
     }
 
     /// The first file with unsent flows, and the reason. Unreachable collectors are not a failure.

@@ -115,6 +115,7 @@ impl Tcp {
                     (self.sequence, self.begun, self.progress) = (0, 0, Instant::now());
                     self.preamble = encoder.preamble(context);
                     counts.connections += 1;
+                    counts.works();
                 }
             }
         }

@@ -8,7 +8,7 @@ use wirelane_analysis::http::Transaction;
 
 use super::{LOG_FORMATS, LogFormat};
 use crate::words::counted;
-use crate::{AppendFile, Error, Limiter, OnWire, OutputLimit, OutputOptions, Result};
+use crate::{AppendFile, Error, Limiter, OnWire, OutputLimit, OutputOptions, OutputState, Result};
 
 /// A log, as the user writes it: `FORMAT:PATH`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -160,6 +160,21 @@ impl Logs {
             }
         };
         self.outlets.iter().map(counts).collect()
+    }
+
+    /// State of each log.
+    pub fn states(&self) -> Vec<OutputState> {
+        let state = |outlet: &Outlet| {
+            let counts = outlet.file.counts();
+            OutputState {
+                written: counts.written,
+                lost: counts.unwritten,
+                suppressed: outlet.limiter.suppressed(),
+                waiting_bytes: outlet.file.waiting() as u64,
+                ..OutputState::new(&outlet.target, outlet.file.failing(), counts.error.as_ref())
+            }
+        };
+        self.outlets.iter().map(state).collect()
     }
 
     /// The first log with unwritten transactions, and the reason.

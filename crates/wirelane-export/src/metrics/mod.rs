@@ -14,6 +14,7 @@ mod connection;
 mod endpoint;
 mod http;
 mod probe;
+mod run;
 mod secured;
 mod voip;
 
@@ -29,6 +30,7 @@ pub use endpoint::converse;
 pub use endpoint::{Endpoint, Serving};
 pub use http::HttpMetrics;
 pub use probe::ProbeMetrics;
+pub use run::RunMetrics;
 pub use secured::Secured;
 pub use voip::VoipMetrics;
 

@@ -274,6 +274,7 @@ pub fn export<S: Sink<FlowRecord>>(
     let mut result = Ok(());
     loop {
         sink.look(&|| exporters.counts());
+        sink.told(&|| exporters.states());
         if exporters.is_full() {
             exporters.wait(REST);
             exporters.pump();

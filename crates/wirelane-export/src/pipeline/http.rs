@@ -124,6 +124,7 @@ pub fn export<S: Sink<Transaction>>(
 ) -> std::result::Result<(), S::Error> {
     let mut result = Ok(());
     loop {
+        sink.told(&|| [logs.states(), exporters.states()].concat());
         if exporters.is_full() {
             exporters.wait(REST);
             exporters.pump();

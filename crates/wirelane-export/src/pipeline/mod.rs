@@ -12,6 +12,8 @@
 
 use wirelane::Record;
 
+use crate::OutputState;
+
 pub mod flows;
 pub mod http;
 pub mod voip;
@@ -73,6 +75,9 @@ pub trait Sink<T> {
 
     /// Called between two waits with the results of flows at the outputs, if there are any.
     fn look(&mut self, _outputs: &dyn Fn() -> Vec<crate::flows::OutputCounts>) {}
+
+    /// Called between two waits with the state of the outputs.
+    fn told(&mut self, _states: &dyn Fn() -> Vec<OutputState>) {}
 
     /// Called after the last item.
     ///

@@ -154,6 +154,7 @@ pub fn export<S: Sink<Finished>>(
 ) -> std::result::Result<(), S::Error> {
     let mut result = Ok(());
     loop {
+        sink.told(&|| exporters.states().into_iter().chain(saved.as_ref().map(SavedCalls::state)).collect());
         if exporters.is_full() {
             std::thread::sleep(exporters.rest(REST).max(Duration::from_micros(100)));
             exporters.pump();

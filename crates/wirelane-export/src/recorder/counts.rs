@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::SystemTime;
 
 use serde::Serialize;
 
@@ -63,6 +64,14 @@ pub(crate) struct Counts {
     pub(crate) errors: Count,
 }
 
+/// Writers that cannot write.
+#[derive(Debug, Default)]
+struct Failing {
+    writers: usize,
+    since: Option<SystemTime>,
+    error: Option<String>,
+}
+
 /// State shared by the threads of a recording. None of it is accessed for each packet.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
@@ -70,6 +79,8 @@ pub(crate) struct Shared {
     /// Set when a write failed and the recording must end.
     pub(crate) ended: AtomicBool,
     first_failure: Mutex<Option<String>>,
+    /// Writers that fail now, and since when, with the last error.
+    failing: Mutex<Failing>,
     /// Last known statistics of each interface, by key.
     pub(crate) statistics: Mutex<Vec<(u32, InterfaceStatistics)>>,
     /// Number of the next file.
@@ -84,6 +95,29 @@ impl Shared {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .get_or_insert_with(|| text.to_owned());
+    }
+
+    /// A writer cannot write any more.
+    pub(crate) fn fails(&self, error: &str) {
+        let mut failing = self.failing.lock().unwrap_or_else(PoisonError::into_inner);
+        failing.writers += 1;
+        failing.since.get_or_insert_with(SystemTime::now);
+        failing.error = Some(error.to_owned());
+    }
+
+    /// A writer that could not write works again.
+    pub(crate) fn works(&self) {
+        let mut failing = self.failing.lock().unwrap_or_else(PoisonError::into_inner);
+        failing.writers = failing.writers.saturating_sub(1);
+        if failing.writers == 0 {
+            failing.since = None;
+        }
+    }
+
+    /// Time since which a writer fails, and the last error.
+    pub(crate) fn failing(&self) -> (Option<SystemTime>, Option<String>) {
+        let failing = self.failing.lock().unwrap_or_else(PoisonError::into_inner);
+        (failing.since, failing.error.clone())
     }
 
     /// Moves packets from written to unwritten, because they are not in a file.

@@ -41,7 +41,7 @@ pub use keep::Keep;
 pub use packets::{Packet, PacketRecorder};
 pub use rotate::Rotation;
 
-use crate::{Error, InterfaceStatistics, Output, OutputOptions, Result, SectionInfo};
+use crate::{Error, InterfaceStatistics, Output, OutputOptions, OutputState, Result, SectionInfo};
 use chunk::Pool;
 use counts::Shared;
 use keep::Ring;
@@ -190,6 +190,16 @@ impl Recording {
     /// Counts of packets and files so far.
     pub fn counts(&self) -> RecordingCounts {
         self.shared.now()
+    }
+
+    /// State of the recording with this name. Packets are its records.
+    pub fn state(&self, target: &str) -> OutputState {
+        let (counts, (failing, error)) = (self.shared.now(), self.shared.failing());
+        OutputState {
+            written: counts.written,
+            lost: counts.unwritten,
+            ..OutputState::new(target, failing, error.as_ref())
+        }
     }
 
     /// The future name of the first file; `None` for a pipe, or before the first packet decides it.

@@ -314,6 +314,7 @@ impl Writer {
             self.shared.take_back(before.1 + packets - open.packets());
             self.failed(&text, 0);
         } else if self.retry.take().is_some() {
+            self.shared.works();
             tracing::warn!("{}: writing works again", open.part.path().display());
         }
     }
@@ -323,6 +324,9 @@ impl Writer {
         self.shared.counts.unwritten.add(packets);
         self.shared.failed(text);
         let again = self.retry.replace(Instant::now() + RETRY).is_some();
+        if !again {
+            self.shared.fails(text);
+        }
         if self.plan.stop_on_error {
             self.shared.ended.store(true, Ordering::Relaxed);
         } else if !again {
@@ -439,6 +443,7 @@ impl Writer {
 
     fn stream_failed(&self, error: &io::Error) {
         self.shared.failed(&error.to_string());
+        self.shared.fails(&error.to_string());
         self.shared.ended.store(true, Ordering::Relaxed);
     }
 }

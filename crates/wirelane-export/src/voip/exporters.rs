@@ -16,7 +16,7 @@ use crate::flows::encode::Message;
 use crate::flows::exporters::udp;
 use crate::flows::target::resolve;
 use crate::words::counted;
-use crate::{AppendFile, Error, Limiter, OnWire, OutputLimit, OutputOptions, Result};
+use crate::{AppendFile, Error, Limiter, OnWire, OutputLimit, OutputOptions, OutputState, Result};
 
 /// Default port of HEP receivers.
 const HEP_PORT: u16 = 9060;
@@ -409,6 +409,31 @@ impl Exporters {
             },
         };
         self.outlets.iter().zip(&self.limiters).map(counts).collect()
+    }
+
+    /// State of each output.
+    pub fn states(&self) -> Vec<OutputState> {
+        let state = |(outlet, limiter): (&Kind, &Limiter)| {
+            let state = match outlet {
+                Kind::Lines { file, target, .. } => {
+                    let counts = file.counts();
+                    OutputState {
+                        written: counts.written,
+                        lost: counts.unwritten,
+                        waiting_bytes: file.waiting() as u64,
+                        ..OutputState::new(target, file.failing(), counts.error.as_ref())
+                    }
+                }
+                Kind::Messages { counts, udp, .. } => {
+                    OutputState { waiting_bytes: udp.backlog.bytes as u64, ..counts.state() }
+                }
+                Kind::IpfixFile { counts, file, .. } => {
+                    OutputState { waiting_bytes: file.file.waiting() as u64, ..counts.state() }
+                }
+            };
+            OutputState { suppressed: limiter.suppressed(), ..state }
+        };
+        self.outlets.iter().zip(&self.limiters).map(state).collect()
     }
 
     /// The first file with missing items, and the reason. Unreachable receivers are not a failure.

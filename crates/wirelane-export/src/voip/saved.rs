@@ -10,6 +10,7 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use serde::Serialize;
 use wirelane::linktype;
@@ -19,7 +20,7 @@ use super::rebuilt::Rebuilt;
 use crate::calendar::compact;
 use crate::parts::{self, Parts};
 use crate::words::counted;
-use crate::{Error, Interface, PcapngWriter, Result, SectionInfo};
+use crate::{Error, Interface, OutputState, PcapngWriter, Result, SectionInfo};
 
 /// Bytes of a call that wait in memory.
 const TOGETHER: usize = 16 << 10;
@@ -47,6 +48,9 @@ pub struct SavedCounts {
     /// The first error.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// Time of the first failure since a packet was written last.
+    #[serde(skip)]
+    failing: Option<SystemTime>,
 }
 
 /// An active call.
@@ -170,6 +174,7 @@ impl SavedCalls {
         }
         match append(&part, open.bytes, &bytes) {
             Ok(()) => {
+                self.counts.failing = None;
                 open.packets += packets;
                 open.bytes += bytes.len() as u64;
             }
@@ -210,6 +215,17 @@ impl SavedCalls {
         self.counts.clone()
     }
 
+    /// State of the folder. Packets are its records.
+    pub fn state(&self) -> OutputState {
+        let counts = &self.counts;
+        OutputState {
+            written: counts.packets,
+            lost: counts.unsaved,
+            waiting_bytes: self.waiting as u64,
+            ..OutputState::new(&counts.folder, counts.failing, counts.error.as_ref())
+        }
+    }
+
     /// The error of a folder with missing packets.
     pub fn failure(&self) -> Option<Error> {
         let counts = &self.counts;
@@ -225,6 +241,7 @@ impl SavedCalls {
 impl SavedCounts {
     fn failed(&mut self, packets: u64, error: &Error) {
         self.unsaved += packets;
+        self.failing.get_or_insert_with(SystemTime::now);
         if self.error.is_none() {
             tracing::warn!("calls in {}: {error}", self.folder);
             self.error = Some(error.to_string());

@@ -18,6 +18,7 @@ use super::show::{self, Exported, Show, Shown};
 use crate::analysis::{self, Analysis, Any, AnyHandler};
 use crate::report::Report;
 use crate::run_loop::{Outcome, Reporter};
+use crate::status::{AnalysisStatus, Board};
 use crate::store::Store;
 
 /// Maximum batches of flows in the channel from the workers to the exports.
@@ -48,6 +49,7 @@ pub struct FlowAnalysis {
     totals: Arc<SharedTotals>,
     sender: Option<SyncSender<Vec<FlowRecord>>>,
     thread: Option<JoinHandle<Exported>>,
+    board: Board,
 }
 
 impl FlowAnalysis {
@@ -62,6 +64,7 @@ impl FlowAnalysis {
             totals: Arc::default(),
             sender: None,
             thread: None,
+            board: Board::default(),
         }
     }
 
@@ -107,8 +110,9 @@ impl Analysis for FlowAnalysis {
         self.interfaces = Some(capture.interfaces());
         let (sender, inbox) = sync_channel::<Vec<FlowRecord>>(UNDER_WAY);
         let shown = Shown::new(show, naming, limit);
+        let board = self.board.clone();
         self.thread =
-            Some(analysis::exporting(move || show::export(exporters, store, shown, &inbox, screen))?);
+            Some(analysis::exporting(move || show::export(exporters, store, shown, &inbox, screen, board))?);
         self.sender = Some(sender);
         Ok(())
     }
@@ -120,6 +124,10 @@ impl Analysis for FlowAnalysis {
         let flows = FlowWorker::new(self.settings, interfaces.clone(), worker, sender.clone(), &self.totals);
         let watcher = self.screen.as_ref().map(|screen| Watcher::of(screen, worker.index()));
         Ok(Box::new(Any(flows.watched(watcher))))
+    }
+
+    fn status(&self) -> AnalysisStatus {
+        self.board.status("flows")
     }
 
     fn finish(&mut self, outcome: Option<&mut Outcome>, report: &mut Report) -> Result<()> {

@@ -10,10 +10,11 @@ use wirelane_export::flows::{
     CSV_HEADER, Exporters, Naming, OutputCounts, csv_line, json_line, protocol, reason, tcp_flags,
 };
 use wirelane_export::pipeline::{self, Sink};
-use wirelane_export::{Limiter, OutputLimit, clock};
+use wirelane_export::{Limiter, OutputLimit, OutputState, clock};
 
 use crate::out;
 use crate::shares::Printed;
+use crate::status::{Board, BoardWriter};
 use crate::store::{Store, Stored};
 use wirelane_screen::flows::{Shared, ends};
 use wirelane_screen::table::amount;
@@ -69,6 +70,7 @@ impl Shown {
 
     fn flows(&mut self, flows: &[FlowRecord]) -> Result<()> {
         if self.show == Show::Nothing {
+            self.number += flows.len() as u64;
             return Ok(());
         }
         let mut text = Vec::new();
@@ -107,6 +109,7 @@ struct Beside {
     store: Option<Store<FlowRecord>>,
     screen: Option<Arc<Shared>>,
     told: Option<Instant>,
+    board: BoardWriter,
 }
 
 impl Sink<FlowRecord> for Beside {
@@ -129,21 +132,31 @@ impl Sink<FlowRecord> for Beside {
         }
     }
 
+    fn told(&mut self, states: &dyn Fn() -> Vec<OutputState>) {
+        let Beside { board, shown, store, .. } = self;
+        board.update([("flows", shown.number)], || {
+            states().into_iter().chain(store.as_ref().map(Store::state)).collect()
+        });
+    }
+
     fn finish(&mut self) -> Result<()> {
         // Prints the header, even without flows.
         if self.shown.show == Show::Csv { self.shown.flows(&[]) } else { Ok(()) }
     }
 }
 
-/// Shows and exports flows until the channel ends. The live view `screen`, if there is one, receives the results.
+/// Shows and exports flows until the channel ends. The live view `screen`, if there is one, receives the results, and
+/// `board` the status.
 pub fn export(
     mut exporters: Exporters,
     store: Option<Store<FlowRecord>>,
     shown: Shown,
     inbox: &Receiver<Vec<FlowRecord>>,
     screen: Option<Arc<Shared>>,
+    board: Board,
 ) -> Exported {
-    let mut beside = Beside { shown, store, screen, told: None };
+    let board = BoardWriter::new(board);
+    let mut beside = Beside { shown, store, screen, told: None, board };
     let result = pipeline::flows::export(&mut exporters, &mut beside, inbox);
     let stored = beside.store.map(Store::finish);
     let Shown { show, number, limiter, .. } = &beside.shown;

@@ -17,6 +17,7 @@ use super::show::{self, Logged, Show, Shown};
 use crate::analysis::{self, Analysis, Any, AnyHandler};
 use crate::report::Report;
 use crate::run_loop::Outcome;
+use crate::status::{AnalysisStatus, Board};
 use crate::store::Store;
 
 /// Maximum batches of transactions in the channel from the workers to the logs.
@@ -34,6 +35,7 @@ pub struct HttpAnalysis {
     totals: Arc<SharedTotals>,
     sender: Option<SyncSender<Vec<Transaction>>>,
     thread: Option<JoinHandle<Logged>>,
+    board: Board,
 }
 
 impl HttpAnalysis {
@@ -56,6 +58,7 @@ impl HttpAnalysis {
             totals: Arc::default(),
             sender: None,
             thread: None,
+            board: Board::default(),
         }
     }
 }
@@ -77,7 +80,8 @@ impl Analysis for HttpAnalysis {
         }
         let (sender, inbox) = sync_channel::<Vec<Transaction>>(UNDER_WAY);
         let shown = Shown::new(self.show, self.settings.extra.clone(), self.limit);
-        self.thread = Some(analysis::exporting(move || show::log(outputs, store, shown, &inbox))?);
+        let board = self.board.clone();
+        self.thread = Some(analysis::exporting(move || show::log(outputs, store, shown, &inbox, board))?);
         self.sender = Some(sender);
         Ok(())
     }
@@ -88,6 +92,10 @@ impl Analysis for HttpAnalysis {
         };
         let worker = HttpWorker::new(self.settings.clone(), self.live, worker, sender.clone(), &self.totals);
         Ok(Box::new(Any(worker)))
+    }
+
+    fn status(&self) -> AnalysisStatus {
+        self.board.status("http")
     }
 
     fn finish(&mut self, outcome: Option<&mut Outcome>, report: &mut Report) -> Result<()> {

@@ -9,10 +9,11 @@ use wirelane_export::flows::OutputCounts;
 use wirelane_export::http::{LogCounts, LogFormat, escape_apache};
 use wirelane_export::pipeline::http::Outputs;
 use wirelane_export::pipeline::{self, Sink};
-use wirelane_export::{Limiter, OnWire, OutputLimit, clock};
+use wirelane_export::{Limiter, OnWire, OutputLimit, OutputState, clock};
 
 use crate::out;
 use crate::shares::Printed;
+use crate::status::{Board, BoardWriter};
 use crate::store::{Store, Stored};
 use wirelane_screen::table::amount;
 
@@ -95,6 +96,7 @@ impl Shown {
 struct Beside {
     shown: Shown,
     store: Option<Store<Transaction>>,
+    board: BoardWriter,
 }
 
 impl Sink<Transaction> for Beside {
@@ -108,20 +110,28 @@ impl Sink<Transaction> for Beside {
         result
     }
 
+    fn told(&mut self, states: &dyn Fn() -> Vec<OutputState>) {
+        let Beside { board, shown, store } = self;
+        board.update([("transactions", shown.number)], || {
+            states().into_iter().chain(store.as_ref().map(Store::state)).collect()
+        });
+    }
+
     fn finish(&mut self) -> Result<()> {
         // Prints the header, even without transactions.
         if matches!(self.shown.show, Show::Log(_)) { self.shown.transactions(&[]) } else { Ok(()) }
     }
 }
 
-/// Shows and logs transactions until the channel ends.
+/// Shows and logs transactions until the channel ends; `board` receives the status.
 pub fn log(
     mut outputs: Outputs,
     store: Option<Store<Transaction>>,
     shown: Shown,
     inbox: &Receiver<Vec<Transaction>>,
+    board: Board,
 ) -> Logged {
-    let mut beside = Beside { shown, store };
+    let mut beside = Beside { shown, store, board: BoardWriter::new(board) };
     let result = pipeline::http::export(&mut outputs, &mut beside, inbox);
     let Outputs { logs, exporters, .. } = outputs;
     let failure = logs.failure().or_else(|| exporters.failure());

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde::Serialize;
 use wirelane::PluginLine;
 use wirelane::ledger::Counters;
+use wirelane_export::OutputState;
 use wirelane_probe::{Closed, Conditions, Event, Orders, Plan, Reader};
 
 use super::exporter::Exporter;
@@ -84,6 +85,11 @@ impl Controller {
     /// State of the given plan.
     pub fn conditions(&self, plan: &Plan) -> Conditions {
         self.reader.state(plan, now_ns())
+    }
+
+    /// State of the store, if there is one.
+    pub fn store(&self) -> Option<OutputState> {
+        self.keep.store()
     }
 
     /// Processes the current ledger.

@@ -68,7 +68,7 @@ impl Counts {
 /// # Errors
 /// If it cannot be started.
 pub fn start(identity: Option<Identity>, config: Option<PathBuf>) -> Result<Helper> {
-    Helper::start(&Permitted { jobs: JOBS, shell: None, config }, identity)
+    Helper::start(&Permitted { jobs: JOBS, config, ..Permitted::default() }, identity)
 }
 
 /// Texts of configurations, or error messages.

@@ -1,6 +1,7 @@
 //! Writes results of a probe to a store and to Prometheus metrics.
 
 use wirelane::ledger::Counters;
+use wirelane_export::OutputState;
 use wirelane_export::metrics::ProbeMetrics;
 use wirelane_probe::{Entry, Event, Growth};
 
@@ -43,6 +44,11 @@ impl Keep {
         if let Some(store) = self.store.as_mut().filter(|_| !entries.is_empty()) {
             store.take(entries);
         }
+    }
+
+    /// State of the store, if there is one.
+    pub fn store(&self) -> Option<OutputState> {
+        self.store.as_ref().map(Store::state)
     }
 
     /// Stores the growth of a live capture's ledger.

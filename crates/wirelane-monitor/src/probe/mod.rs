@@ -1,5 +1,6 @@
 //! A running probe: results to alarms, actions, exports, recordings, the store and the screen; changes while it runs.
 
+pub mod analysis;
 pub mod change;
 pub mod controller;
 pub mod exporter;

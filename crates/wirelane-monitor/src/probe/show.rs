@@ -20,12 +20,15 @@ pub enum Show {
         /// Only alarms and totals.
         quiet: bool,
     },
+    /// No output.
+    Nothing,
 }
 
 impl Show {
     /// Formats the result of a measurement.
     pub fn shown(self, shown: &Shown) -> serde_json::Result<String> {
         match self {
+            Show::Nothing => Ok(String::new()),
             Show::Table { quiet: true } | Show::Json { quiet: true } if !shown.total => Ok(String::new()),
             // An interval without packets is visible from the time of the next line.
             Show::Table { .. } if shown.packets == 0 => Ok(String::new()),
@@ -37,6 +40,7 @@ impl Show {
     /// Formats an alarm.
     pub fn alarm(self, event: &AlarmEvent, end_ns: u64) -> serde_json::Result<String> {
         match self {
+            Show::Nothing => Ok(String::new()),
             Show::Json { .. } => Ok(to_json(event)? + "\n"),
             Show::Table { .. } => {
                 let key =

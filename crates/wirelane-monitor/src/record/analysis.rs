@@ -18,6 +18,7 @@ use super::{aggregate, lock};
 use crate::analysis::{Analysis, AnyHandler};
 use crate::report::{Recorded, Report};
 use crate::run_loop::{Handler, Outcome};
+use crate::status::AnalysisStatus;
 
 /// Settings of a recording.
 pub struct RecordSettings {
@@ -132,6 +133,23 @@ impl Analysis for RecordAnalysis {
             running.recording.tell(statistics(ledger, running.begin_ns));
             let outcomes = running.outcomes.as_deref().map(Outcomes::now);
             report.recorded(Recorded::new(running.recording.counts(), outcomes));
+        }
+    }
+
+    fn status(&self) -> AnalysisStatus {
+        let Some(running) = &self.running else { return AnalysisStatus::default() };
+        let counts = running.recording.counts();
+        let counts = [
+            ("written", counts.written),
+            ("unwritten", counts.unwritten),
+            ("file_bytes", counts.file_bytes),
+            ("files", counts.files),
+            ("files_removed", counts.files_removed),
+        ];
+        AnalysisStatus {
+            name: "record".to_owned(),
+            counts: counts.map(|(name, number)| (name.to_owned(), number)).into_iter().collect(),
+            outputs: vec![running.recording.state(&running.path.display().to_string())],
         }
     }
 

@@ -41,7 +41,8 @@ impl PostRotate {
     /// Starts the helper, as this user. To be called before privileges are dropped.
     pub fn start(command: &str, jobs: u16, identity: Option<Identity>) -> Result<PostRotate> {
         ensure!(!command.trim().is_empty(), "--post-rotate needs a command");
-        let permitted = Permitted { jobs: jobs.into(), shell: Some(command.to_owned()), config: None };
+        let permitted =
+            Permitted { jobs: jobs.into(), shell: Some(command.to_owned()), ..Permitted::default() };
         let helper = Helper::start(&permitted, identity)?;
         Ok(PostRotate { helper: Some(helper), listening: None, outcomes: Arc::default() })
     }

@@ -180,6 +180,7 @@ impl Report {
             flows: self.flows.as_ref().filter(|_| end),
             http: self.http.as_ref().filter(|_| end),
             voip: self.voip.as_ref().filter(|_| end),
+            probe: self.probe.as_ref().filter(|_| end),
         };
         self.json_line(&Object {
             r#final,
@@ -193,7 +194,7 @@ impl Report {
             flows: analyses.flows.filter(|_| alone),
             http: analyses.http.filter(|_| alone),
             voip: analyses.voip.filter(|_| alone),
-            probe: self.probe.as_ref().filter(|_| end),
+            probe: analyses.probe.filter(|_| alone),
             file_bytes_per_s,
             analyses: self.by_analysis.then_some(analyses),
         })

@@ -56,6 +56,8 @@ pub(super) struct Analyses<'a> {
     pub(super) http: Option<&'a HttpReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) voip: Option<&'a VoipReport>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) probe: Option<&'a ProbeReport>,
 }
 
 /// Results of a recording.

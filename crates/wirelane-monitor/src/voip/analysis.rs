@@ -20,6 +20,7 @@ use super::show::{self, Beside, Exported, Show, Shown};
 use crate::analysis::{self, Analysis, Any, AnyHandler};
 use crate::report::Report;
 use crate::run_loop::{Outcome, Reporter};
+use crate::status::{AnalysisStatus, Board, BoardWriter};
 use crate::store::Store;
 
 /// Maximum batches in the channel from the worker to the exports.
@@ -51,6 +52,7 @@ pub struct VoipAnalysis {
     left: Left,
     sender: Option<SyncSender<Vec<Finished>>>,
     thread: Option<JoinHandle<Exported>>,
+    board: Board,
 }
 
 impl VoipAnalysis {
@@ -74,6 +76,7 @@ impl VoipAnalysis {
             left: Left::default(),
             sender: None,
             thread: None,
+            board: Board::default(),
         }
     }
 
@@ -119,7 +122,8 @@ impl Analysis for VoipAnalysis {
         self.meter = capture.meter();
         let (sender, inbox) = sync_channel::<Vec<Finished>>(UNDER_WAY);
         let Look { show, digits, limit, model } = look;
-        let beside = Beside { store, model, shown: Shown::new(show, digits, limit) };
+        let board = BoardWriter::new(self.board.clone());
+        let beside = Beside { store, model, shown: Shown::new(show, digits, limit), board };
         self.thread = Some(analysis::exporting(move || show::export(outputs, beside, &inbox))?);
         self.sender = Some(sender);
         Ok(())
@@ -141,6 +145,10 @@ impl Analysis for VoipAnalysis {
 
     fn interval(&mut self, ledger: &Ledger, _: &mut Report) {
         self.loss.set(&ledger.total);
+    }
+
+    fn status(&self) -> AnalysisStatus {
+        self.board.status("voip")
     }
 
     fn finish(&mut self, outcome: Option<&mut Outcome>, report: &mut Report) -> Result<()> {

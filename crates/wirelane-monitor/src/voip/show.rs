@@ -10,10 +10,11 @@ use wirelane_export::pipeline::{self, Sink};
 use wirelane_export::voip::{
     CSV_HEADER, OutputCounts, SavedCalls, SavedCounts, call_csv, call_json, stream_json,
 };
-use wirelane_export::{Limiter, OnWire, OutputLimit};
+use wirelane_export::{Limiter, OnWire, OutputLimit, OutputState};
 
 use crate::out;
 use crate::shares::Printed;
+use crate::status::BoardWriter;
 use crate::store::{Store, Stored};
 use wirelane_screen::table::{amount, counted};
 use wirelane_screen::voip::TopModel;
@@ -113,6 +114,8 @@ pub struct Beside {
     pub model: Option<Arc<TopModel>>,
     /// Standard output.
     pub shown: Shown,
+    /// Status for whoever asks.
+    pub board: BoardWriter,
 }
 
 impl Sink<Finished> for Beside {
@@ -128,6 +131,13 @@ impl Sink<Finished> for Beside {
             store.take(finished);
         }
         result
+    }
+
+    fn told(&mut self, states: &dyn Fn() -> Vec<OutputState>) {
+        let Beside { board, shown, store, .. } = self;
+        board.update([("calls", shown.calls), ("streams", shown.streams)], || {
+            states().into_iter().chain(store.as_ref().map(Store::state)).collect()
+        });
     }
 
     fn finish(&mut self) -> Result<()> {
