@@ -89,7 +89,7 @@ fn a_debian_package_is_installed_used_and_purged_without_a_trace() {
     let unit = target.join("usr/lib/systemd/system/wirelane@.service");
     let text = fs::read_to_string(&unit).unwrap();
     for path in text.lines().filter_map(|line| line.split_once('=')?.1.strip_prefix("/usr/bin/wirelane")) {
-        assert!(path.starts_with(" check") || path.starts_with(" monitor"), "{path}");
+        assert!([" check ", " monitor ", " reload "].iter().any(|word| path.starts_with(word)), "{path}");
     }
     let lab = Lab::new(1).unwrap();
     let mut counting = Command::new("ip");
