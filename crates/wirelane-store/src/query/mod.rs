@@ -22,7 +22,7 @@ use datafusion::error::DataFusionError;
 use datafusion::execution::memory_pool::FairSpillPool;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::logical_expr::lit_timestamp_nano;
-use datafusion::prelude::{SQLOptions, SessionConfig, SessionContext, col};
+use datafusion::prelude::{DataFrame, Expr, SQLOptions, SessionConfig, SessionContext, coalesce, col};
 use futures::StreamExt;
 
 use ends::Ends;
@@ -33,6 +33,7 @@ use show::Shown;
 use table::Files;
 
 use crate::paths::{self, Stored};
+use crate::tables::RENAMED;
 use crate::{Error, Result, Table};
 
 /// Rows that are held back because a file may turn out to be damaged.
@@ -186,7 +187,7 @@ fn session(settings: &AskSettings, files: &[(Table, Stored)]) -> datafusion::err
     functions::register(&session);
     for table in Table::ALL {
         let its = files.iter().filter(|(of, _)| *of == table).map(|(_, file)| file);
-        let mut rows = session.read_table(Arc::new(Files::new(table, its)?))?;
+        let mut rows = with_names_of_today(table, session.read_table(Arc::new(Files::new(table, its)?))?)?;
         if let Some(from) = settings.from_ns {
             rows = rows.filter(col("end_time").gt_eq(lit_timestamp_nano(from)))?;
         }
@@ -199,6 +200,21 @@ fn session(settings: &AskSettings, files: &[(Table, Stored)]) -> datafusion::err
         session.register_table(table.name(), rows.into_view())?;
     }
     Ok(session)
+}
+
+/// The rows of a table whose files may have been written before a column was renamed.
+fn with_names_of_today(table: Table, mut rows: DataFrame) -> datafusion::error::Result<DataFrame> {
+    for (_, former, now) in RENAMED.iter().filter(|(of, ..)| *of == table) {
+        let names = rows.schema().fields().iter().map(|field| field.name()).filter(|name| name != former);
+        let columns: Vec<Expr> = names
+            .map(|name| match name == now {
+                true => coalesce(vec![col(*now), col(*former)]).alias(*now),
+                false => col(name),
+            })
+            .collect();
+        rows = rows.select(columns)?;
+    }
+    Ok(rows)
 }
 
 /// Runs the query once.
@@ -227,4 +243,58 @@ async fn attempt(
         }
     }
     shown.rows(&schema, &held).and_then(|()| shown.end(&schema)).map_err(Failed::Finally)
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::arrow::array::{Array, ArrayRef, Int32Array};
+    use datafusion::arrow::compute::cast;
+    use datafusion::arrow::datatypes::Schema;
+    use datafusion::parquet::arrow::ArrowWriter;
+
+    use super::*;
+
+    /// A file with a row, in which each column has this number; the last columns have these names instead.
+    fn file(path: &Path, number: i32, renamed: &[(&str, &str)]) {
+        let table = Table::Flows.schema();
+        let name = |name: &str| {
+            renamed.iter().find(|(_, now)| *now == name).map_or(name.to_owned(), |pair| pair.0.to_owned())
+        };
+        let fields: Vec<_> =
+            table.fields().iter().map(|field| field.as_ref().clone().with_name(name(field.name()))).collect();
+        let value: ArrayRef = Arc::new(Int32Array::from(vec![number]));
+        let columns: Vec<ArrayRef> =
+            fields.iter().map(|field| cast(&value, field.data_type()).unwrap()).collect();
+        let schema = Arc::new(Schema::new(fields));
+        let batch = RecordBatch::try_new(Arc::clone(&schema), columns).unwrap();
+        let mut writer = ArrowWriter::try_new(std::fs::File::create(path).unwrap(), schema, None).unwrap();
+        writer.write(&batch).unwrap();
+        writer.close().unwrap();
+    }
+
+    #[test]
+    fn files_from_before_a_column_was_renamed_have_its_values() {
+        let folder = tempfile::tempdir().unwrap();
+        let files: Vec<_> = [("old", 6, &[("proto", "protocol")][..]), ("new", 17, &[])]
+            .into_iter()
+            .map(|(name, number, renamed)| {
+                let path = folder.path().join(name).with_extension("parquet");
+                file(&path, number, renamed);
+                let size = path.metadata().unwrap().len();
+                (Table::Flows, Stored { path, size, hour: 0, ours: true })
+            })
+            .collect();
+        let folder = folder.path().to_owned();
+        let settings = AskSettings { folder, memory_mib: 64, from_ns: None, to_ns: None };
+        let session = session(&settings, &files).unwrap();
+        let sql = "SELECT protocol FROM flows WHERE protocol > 5 ORDER BY packets";
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let rows = runtime.block_on(async { session.sql(sql).await.unwrap().collect().await.unwrap() });
+        let column = datafusion::arrow::compute::concat_batches(&rows[0].schema(), &rows).unwrap();
+        let numbers = column.column(0).as_any().downcast_ref::<Int32Array>().unwrap();
+        assert_eq!(numbers.values(), &[6, 17]);
+        assert_eq!(numbers.null_count(), 0);
+        let former = runtime.block_on(session.sql("SELECT proto FROM flows"));
+        assert!(former.is_err(), "the former name is not offered");
+    }
 }

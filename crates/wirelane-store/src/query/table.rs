@@ -25,6 +25,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use super::guarded::guarded;
 use crate::Table;
 use crate::paths::Stored;
+use crate::tables::RENAMED;
 
 /// Files of a table.
 #[derive(Debug)]
@@ -36,10 +37,17 @@ pub(super) struct Files {
 impl Files {
     pub(super) fn new<'a>(table: Table, files: impl Iterator<Item = &'a Stored>) -> Result<Files> {
         // Text columns are read as views, without copying.
-        let viewed = table
-            .schema()
+        let columns = table.schema();
+        // A column that a file does not have is NULL: one of each pair has the value.
+        let former = RENAMED.iter().filter(|(of, ..)| *of == table).filter_map(|(_, former, now)| {
+            let field = columns.field_with_name(now).ok()?.clone();
+            Some(Arc::new(field.with_name(*former).with_nullable(true)))
+        });
+        let former: Vec<FieldRef> = former.collect();
+        let viewed = columns
             .fields()
             .iter()
+            .chain(&former)
             .map(|field| match field.data_type() {
                 DataType::Utf8 => Arc::new(field.as_ref().clone().with_data_type(DataType::Utf8View)),
                 _ => Arc::clone(field),

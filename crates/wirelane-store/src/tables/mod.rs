@@ -67,6 +67,10 @@ pub(crate) const TABLE: &str = "wirelane.table";
 /// not change the version.
 pub(crate) const VERSION: (&str, &str) = ("wirelane.schema", "1");
 
+/// Columns that had another name before version 0.2: table, former name, name. Files keep the names that they were written
+/// with.
+pub(crate) const RENAMED: [(Table, &str, &str); 1] = [(Table::Flows, "proto", "protocol")];
+
 #[derive(Clone, Copy)]
 enum Type {
     Int,
