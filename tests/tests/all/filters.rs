@@ -283,9 +283,9 @@ fn interfaces_of_several_link_types_are_each_evaluated_as_their_own() {
         let last = last(&output);
         assert_eq!(last["seen"], 16);
         assert_eq!(last["filtered"].as_u64().unwrap() + last["analysed"].as_u64().unwrap(), 16);
-        for line in last["virtual_devices"].as_array().unwrap() {
-            assert_eq!(line["seen"], 4, "{last}");
-        }
+        // Interfaces without names share a line.
+        let lines = last["virtual_devices"].as_array().unwrap();
+        assert_eq!((lines.len(), &lines[0]["seen"]), (1, &16.into()), "{last}");
         last["analysed"].as_u64().unwrap()
     };
     assert_eq!(analysed(""), 16);

@@ -282,7 +282,7 @@ fn reads_all(at: &impl Fn(&str) -> std::path::PathBuf, transactions: u64) {
     }
     let dates = ["--date-format=%d/%b/%Y", "--time-format=%T"];
     let seconds = ["--date-format=%s", "--time-format=%s"];
-    let json = "{\"ts\":\"%x.%^\",\"client\":\"%h\",\"method\":\"%m\",\"uri\":\"%U\",\"status\":\"%s\",\"response_body\":\"%b\"}";
+    let json = "{\"time\":\"%x.%^\",\"client\":\"%h\",\"method\":\"%m\",\"uri\":\"%U\",\"status\":\"%s\",\"response_body\":\"%b\"}";
     let formats: [(&str, &str, &[&str]); 7] = [
         ("common", "COMMON", &[]),
         ("combined", "COMBINED", &[]),
