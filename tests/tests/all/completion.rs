@@ -19,8 +19,11 @@ fn offered(lab: &Lab, folder: &Path, shell: &[&str]) -> Vec<String> {
     let binary = wirelane_binary().unwrap();
     let path = format!("PATH={}:/usr/bin:/bin", binary.parent().unwrap().display());
     let folder = format!("--chdir={}", folder.display());
+    // fish writes its settings there.
+    let settings = tempfile::tempdir().unwrap();
+    let home = format!("HOME={}", settings.path().display());
     // Options of env stand before its assignments.
-    let words = [&["env", &folder, &path, "HOME=/nonexistent"], shell].concat();
+    let words = [&["env", &folder, &path, &home], shell].concat();
     let output = lab.exec(&lab.receiver().namespace, &words).unwrap();
     // fish adds a description behind a tab.
     output.lines().filter_map(|line| line.split('\t').next()).map(str::to_owned).collect()
