@@ -187,7 +187,7 @@ fn a_control_group_refuses_rings_and_kills_nobody() {
         Child::spawn(&mut command).unwrap()
     };
     let error = refused("64 MiB, rings of 128 MiB", inside("128"));
-    assert!(error.contains(" MiB for 2 rings of 256 MiB") && error.contains("control group"), "{error}");
+    assert!(error.contains(" MiB for 2 rings of 128 MiB") && error.contains("control group"), "{error}");
     assert!(error.contains("--ring-size"), "{error}");
     assert_eq!(wait_for_bpf_objects(&before, Duration::from_secs(5)), before);
     exact("64 MiB, rings of 4 MiB", &lab, inside("4"));
