@@ -69,7 +69,7 @@ enum Command {
     Helper {
         /// Commands that run at once
         jobs: usize,
-        /// What sh runs for each finished file
+        /// Shell command for each finished file
         #[arg(long, conflicts_with = "config")]
         shell: Option<String>,
         /// The configuration

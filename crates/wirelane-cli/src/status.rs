@@ -103,7 +103,7 @@ impl Whose {
 /// Runs `wirelane status`.
 ///
 /// # Errors
-/// There is no such monitor, or it does not answer.
+/// If no such monitor runs, or it does not answer.
 pub fn status(args: &StatusArgs) -> Result<()> {
     let (about, status): (About, Status) = args.whose.ask(Question::Status)?;
     if args.whose.json {
@@ -122,7 +122,7 @@ pub fn status(args: &StatusArgs) -> Result<()> {
 /// Runs `wirelane reload`.
 ///
 /// # Errors
-/// There is no such monitor, or it refuses the file.
+/// If no such monitor runs, or it refuses the file.
 pub fn reload(args: &ReloadArgs) -> Result<()> {
     let (about, changed): (About, Vec<String>) = args.whose.ask(Question::Reload)?;
     if args.whose.json {

@@ -116,7 +116,7 @@ pub struct Told {
     pub metrics: Option<Endpoint>,
     /// The service manager.
     pub manager: Option<Notifier>,
-    /// What reads the configuration again; also answers requests of other processes, if the capture has a socket for them.
+    /// Reader of the changed configuration, which also answers requests of other processes, if the capture has a socket for them.
     pub reload: Option<Box<dyn Reload>>,
 }
 

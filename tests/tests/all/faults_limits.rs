@@ -113,14 +113,14 @@ fn too_little_address_space_is_refused_with_what_was_asked_for() {
     }
     let lab = alone();
     let before = settled_bpf_objects();
-    // Two rings of 256 MiB in an address space of 390 MiB, of which a thread that loads a program takes 128.
-    let error = refused("400000 KiB", under(&lab, "-v 400000", &["--ring-size", "256"]));
+    // Two rings of 128 MiB in an address space of 195 MiB.
+    let error = refused("200000 KiB", under(&lab, "-v 200000", &["--ring-size", "128"]));
     // Each MiB of ring is followed by its slack, so the map is larger than the rings.
-    assert!(error.contains(" MiB for 2 rings of 256 MiB"), "{error}");
+    assert!(error.contains(" MiB for 2 rings of 128 MiB"), "{error}");
     assert!(error.contains("ulimit -v") && error.contains("--ring-size"), "{error}");
     assert_eq!(wait_for_bpf_objects(&before, Duration::from_secs(5)), before);
     // Smaller rings fit.
-    exact("400000 KiB, rings of 1 MiB", &lab, under(&lab, "-v 400000", &["--ring-size", "1"]));
+    exact("200000 KiB, rings of 1 MiB", &lab, under(&lab, "-v 200000", &["--ring-size", "1"]));
     assert_eq!(wait_for_bpf_objects(&before, Duration::from_secs(5)), before);
 }
 

@@ -66,7 +66,7 @@ fn config(name: &str, matches: &ArgMatches) -> Result<String> {
             None => add(name, long, &value),
         }
     }
-    let mut text = format!("# What 'wirelane {name}' did with its options, for 'wirelane monitor'.\n");
+    let mut text = format!("# Configuration of 'wirelane monitor' with the options of 'wirelane {name}'.\n");
     for (section, keys) in sections {
         if section == name || !keys.is_empty() {
             text += &format!("\n[{section}]\n{keys}");

@@ -26,7 +26,7 @@ use crate::store::Store;
 /// Maximum results in the channel from the workers to the output.
 const UNDER_WAY: usize = 16;
 
-/// What a probe's analysis consists of, opened before privileges are dropped.
+/// Parts of a probe's analysis, opened before privileges are dropped.
 pub struct Settings {
     /// The configuration, whose measurements are made by the workers, without plug-ins.
     pub config: Config,

@@ -52,21 +52,25 @@ fn ten_packets() -> tempfile::NamedTempFile {
     file
 }
 
-/// The run ends with a failure, so that the program exits with status 1, and with a ledger that balances.
-/// Battery: F5
-#[test]
-fn a_handler_that_panics_ends_the_run_with_its_ledger() {
-    let file = ten_packets();
-    let capture = Capture::open_file(file.path()).unwrap();
-    let interval = Duration::from_secs(1);
-    let limits = Limits {
+/// No limits, and reports at this interval.
+fn limits(interval: Duration) -> Limits {
+    Limits {
         interval,
         duration: None,
         packets: None,
         on_hangup: OnHangup::End,
         live: None,
         devices_may_end: false,
-    };
+    }
+}
+
+/// The run ends with a failure, so that the program exits with status 1, and with a ledger that balances.
+/// Battery: F5
+#[test]
+fn a_handler_that_panics_ends_the_run_with_its_ledger() {
+    let file = ten_packets();
+    let capture = Capture::open_file(file.path()).unwrap();
+    let limits = limits(Duration::from_secs(1));
     let outcome = run(capture, &limits, |_| Ok(Doomed(0)), &mut Silent).unwrap();
     assert!(outcome.failure.unwrap().to_string().contains("a worker panicked"));
     assert!(outcome.ledger.balances(), "{:?}", outcome.ledger);
@@ -111,15 +115,7 @@ impl Reporter for Watching {
 fn a_worker_that_hangs_makes_no_progress() {
     let file = ten_packets();
     let capture = Capture::open_file(file.path()).unwrap();
-    let interval = Duration::from_millis(5);
-    let limits = Limits {
-        interval,
-        duration: None,
-        packets: None,
-        on_hangup: OnHangup::End,
-        live: None,
-        devices_may_end: false,
-    };
+    let limits = limits(Duration::from_millis(5));
     let go = std::sync::Arc::new(AtomicBool::new(false));
     let mut reporter = Watching(std::sync::Arc::clone(&go), 0);
     let outcome = run(capture, &limits, |_| Ok(Hung(std::sync::Arc::clone(&go))), &mut reporter).unwrap();

@@ -112,7 +112,7 @@ impl Inside {
             }
             Message::Undo(number) => {
                 let task = self.tasks.get_mut(number).ok_or(End::Killed)?;
-                // What fails here is not retried: other processes still use the setting, or it stays in the journal.
+                // A failure here is not retried: other processes still use the setting, or it stays in the journal.
                 said = task.take().map(|mut task| task.undo(&self.prepared).1).unwrap_or_default();
             }
             Message::Part => return Err(End::Parted),

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use rustix::process::{Resource, getrlimit};
 use wirelane_bpf::kernel::at_least;
 use wirelane_netdev::Selected;
 use wirelane_privsep::broker::Broker;
@@ -41,7 +42,12 @@ pub(super) fn open_all<'a>(
     };
     // Without links, both directions of a device share its queueing discipline, which one of them makes.
     let by_link = settings.tc() != Tc::Clsact && at_least(6, 6);
-    let at_once = if by_link { std::thread::available_parallelism().map_or(1, usize::from) } else { 1 };
+    // A thread reserves 128 MiB of address space for its heap (mallopt(3), M_ARENA_MAX), which a limit may not allow.
+    let is_limited = getrlimit(Resource::As).current.is_some();
+    let at_once = match by_link && !is_limited {
+        true => std::thread::available_parallelism().map_or(1, usize::from),
+        false => 1,
+    };
     let mut opened = Vec::with_capacity(places.len());
     for places in places.chunks(at_once) {
         std::thread::scope(|scope| {

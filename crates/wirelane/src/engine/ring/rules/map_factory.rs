@@ -301,7 +301,7 @@ mod tests {
         }
         let refused = map_factory.make(Wanted::Bloom { hashes: 5, bits: 1 << 32 }).unwrap_err();
         assert_eq!(refused.raw_os_error(), Some(libc::EINVAL));
-        // A broker that has ended gets no further requests: here, after a message that is no request.
+        // A broker that has ended gets no further requests: here, after a message other than a request.
         let MapFactory::Broker { channel, .. } = &map_factory else { unreachable!("it was registered") };
         channel.lock().unwrap().as_ref().unwrap().send(&"nonsense").unwrap();
         for _ in 0..2 {
