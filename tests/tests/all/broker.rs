@@ -408,6 +408,7 @@ fn threads_get_their_cpus_back_unless_others_have_moved_them() {
         "CPU of the polling thread of queue 0 was changed to {other} by another program: it is left alone"
     );
     assert!(finished.stderr.contains(&said), "{}", finished.stderr);
+    until_no_broker(&lab);
     let after = polling_threads(&lab, "rx0");
     assert_eq!((&after[0].2[..], &after[1]), (other, &before[1]));
     assert_eq!((threaded(&lab, "rx0"), journal(&lab, "rx0")), ("1".into(), None));

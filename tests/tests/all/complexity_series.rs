@@ -30,8 +30,10 @@ fn cost(words: &[&str], file: &Path) -> Duration {
     let run = || {
         let begun = children_cpu_time();
         let mut command = Command::new(wirelane_binary().unwrap());
-        command.args(words).arg("-r").arg(file).stdout(Stdio::null()).stderr(Stdio::null());
-        assert!(command.status().unwrap().success(), "{words:?}");
+        command.args(words).arg("-r").arg(file).stdout(Stdio::null());
+        let output = command.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{words:?}: {}: {said:.1000}", output.status);
         children_cpu_time() - begun
     };
     (0..TIMES).map(|_| run()).min().unwrap()

@@ -24,7 +24,8 @@ fn interfaces(n: usize, path: &Path) {
     let mut bytes = Vec::new();
     block(&mut bytes, 0x0a0d_0d0a, &[&0x1a2b_3c4d_u32.to_le_bytes()[..], &[1, 0, 0, 0], &[0xff; 8]].concat());
     (0..n).for_each(|_| block(&mut bytes, 1, &[1, 0, 0, 0, 0, 0, 4, 0]));
-    for interface in 0..n as u32 {
+    // Four packets an interface: a file has at most 65,536 interfaces, so a series cannot start at more than 8,192.
+    for interface in (0..n as u32).cycle().take(4 * n) {
         let head = [interface, 0, 0, 60, 60].map(u32::to_le_bytes);
         block(&mut bytes, 6, &[head.as_flattened(), &[0; 60]].concat());
     }
@@ -148,7 +149,7 @@ pub(super) const TABLES: [Series; 15] = [
         elements: 16_000,
         make: Make::Frames(of_one_hash),
     },
-    Series { name: "pcapng: interfaces", words: &["count"], elements: 5000, make: Make::File(interfaces) },
+    Series { name: "pcapng: interfaces", words: &["count"], elements: 8000, make: Make::File(interfaces) },
     Series {
         name: "voip: attributes of a description",
         words: &["voip", "--quiet"],
