@@ -6,7 +6,7 @@
 //! receive/   XDP_DROP, AF_XDP and TPACKET_V3 receivers, and our ring engine with analyses that are chosen
 //! clones     a generator of clones of one socket buffer     flows    one of flows that end, or differ in size
 //! rules      files of many rules and large sets
-//! parts      single parts: `cost`, `patterns`, `flow_cache`, `voip`, `store`; a capture program `driven` by test runs
+//! parts      single parts: `cost`, `program`, `patterns`, `flow_cache`, `voip`, `store`; a capture program `driven` by test runs
 //! ```
 
 pub mod clones;
@@ -16,6 +16,7 @@ mod flow_cache;
 pub mod flows;
 mod generator;
 mod patterns;
+mod program;
 pub mod receive;
 pub mod rules;
 mod skel;
@@ -35,6 +36,8 @@ pub use table::Table;
 pub enum Part {
     /// What the parts of a kernel program cost
     Cost,
+    /// What the whole capture program costs, by what is asked of it
+    Program,
     /// Payloads searched for patterns, beside the crate that makes the automata; needs --captures
     Patterns,
     /// In-kernel flows: cost of a packet, and number of flow parts that are delivered
@@ -90,6 +93,7 @@ pub struct Args {
 pub(crate) fn measure(part: Part, options: &Args, wirelane: &Path) -> Result<Option<Vec<Table>>> {
     let tables = match (part, &options.captures) {
         (Part::Cost, _) => on_core(options.core, cost::measure)?,
+        (Part::Program, _) => on_core(options.core, program::measure)?,
         (Part::Patterns, None) => return Ok(None),
         (Part::Patterns, Some(folder)) => on_core(options.core, || patterns::measure(folder))?,
         (Part::FlowCache, _) => on_core(options.core, || flow_cache::measure(options.quick))?,
