@@ -413,7 +413,7 @@ fn after(last: Instant, now: Instant, interval: Duration) -> Instant {
     beats.and_then(|beats| last.checked_add(beats)).unwrap_or(now + interval)
 }
 
-/// Main loop of one worker's thread.
+/// Main loop of one worker's thread. The handler is finished also after a fault of the capture, which is returned first.
 fn work<H: Handler>(
     mut worker: Worker,
     mut handler: H,
@@ -425,8 +425,17 @@ where
     H::Error: Into<anyhow::Error>,
 {
     worker.pin()?;
+    let mut failure = None;
     while !enough.load(Ordering::Relaxed) {
-        let Some(batch) = worker.next_batch(Duration::from_millis(100))? else { break };
+        let batch = match worker.next_batch(Duration::from_millis(100)) {
+            Ok(Some(batch)) => batch,
+            Ok(None) => break,
+            // Results of the packets before the fault count: of a file that ends inside a packet, for example.
+            Err(error) => {
+                failure = Some(anyhow::Error::from(error));
+                break;
+            }
+        };
         let idle = batch.is_empty();
         meter.rounds.fetch_add(1, Ordering::Relaxed);
         let began = (!idle).then(Instant::now);
@@ -457,7 +466,8 @@ where
             meter.busy_ns.fetch_add(began.elapsed().as_nanos() as u64, Ordering::Relaxed);
         }
     }
-    handler.finish().map_err(Into::into)
+    let finished = handler.finish().map_err(Into::into);
+    failure.map_or(finished, Err)
 }
 
 /// Takes one from the budget. False: the budget is used up.

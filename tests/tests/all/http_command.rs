@@ -104,7 +104,7 @@ fn transactions_are_logged_and_counted() {
     assert!(again.status.success(), "{}", text(&again.stderr));
     assert_eq!(fs::read_to_string(folder.path().join("a.log")).unwrap(), log.repeat(2));
     let again = http(folder.path(), &["--quiet", "--overwrite", "--log", "common:a.log"]);
-    assert!(again.status.success() && text(&again.stdout).contains("2 transactions in 1 connections"));
+    assert!(again.status.success() && text(&again.stdout).contains("2 transactions in 1 connection of"));
     assert_eq!(fs::read_to_string(folder.path().join("a.log")).unwrap(), log);
     // Redacted fields are shown if they are requested.
     let output = http(folder.path(), &["--print", "json", "--fields", "authorization,Cookie"]);

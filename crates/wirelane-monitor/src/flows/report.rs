@@ -86,13 +86,13 @@ impl FlowsReport {
             reasons.join(", "),
         );
         if self.unsampled > 0 {
-            text += &format!("{} packets were left out by sampling\n", amount(self.unsampled));
+            text += &format!("{} left out by sampling\n", counted(self.unsampled, "packet"));
         }
         if let Some(cache) = &self.cache {
             text += &format!(
-                "kernel cache: {} packets in {} parts of flows, {} of them through rings; {} MiB\n",
-                amount(cache.packets - cache.unsampled),
-                amount(cache.parts),
+                "kernel cache: {} in {} of flows, {} of them through rings; {} MiB\n",
+                counted(cache.packets - cache.unsampled, "packet"),
+                counted(cache.parts, "part"),
                 amount(cache.written),
                 amount(cache.memory_bytes.div_ceil(1 << 20)),
             );

@@ -149,12 +149,12 @@ impl HttpReport {
     /// The report for people.
     pub fn text(&self) -> String {
         let mut text = format!(
-            "{} transactions in {} connections of HTTP ({} of TCP): {} requests, {} responses, {} of status 1xx\n",
-            amount(self.transactions),
-            amount(self.http_connections),
+            "{} in {} of HTTP ({} of TCP): {}, {}, {} of status 1xx\n",
+            counted(self.transactions, "transaction"),
+            counted(self.http_connections, "connection"),
             amount(self.connections),
-            amount(self.requests),
-            amount(self.responses),
+            counted(self.requests, "request"),
+            counted(self.responses, "response"),
             amount(self.informational),
         );
         text += &format!(
@@ -177,16 +177,16 @@ impl HttpReport {
         if !marks.is_empty() {
             text += &format!("marked: {}\n", marks.join(", "));
         }
-        for (what, number) in [
-            ("bytes of HTTP connections were not captured", self.lost_bytes),
-            ("bytes of HTTP connections outside of messages", self.stray_bytes),
-            ("bytes after CONNECT and upgrades", self.tunnel_bytes),
-            ("connections of TLS were not read", self.tls_connections.unwrap_or(0)),
-            ("connections of HTTP/2 were not read", self.http2_connections.unwrap_or(0)),
-            ("connections were dropped, as memory was full: give more --memory", self.evicted_connections),
+        for (noun, what, number) in [
+            ("byte", "of HTTP connections not captured", self.lost_bytes),
+            ("byte", "of HTTP connections outside of messages", self.stray_bytes),
+            ("byte", "after CONNECT and upgrades", self.tunnel_bytes),
+            ("connection", "of TLS not read", self.tls_connections.unwrap_or(0)),
+            ("connection", "of HTTP/2 not read", self.http2_connections.unwrap_or(0)),
+            ("connection", "dropped, as memory was full: give more --memory", self.evicted_connections),
         ] {
             if number > 0 {
-                text += &format!("{} {what}\n", amount(number));
+                text += &format!("{} {what}\n", counted(number, noun));
             }
         }
         for log in &self.logs {
@@ -200,8 +200,9 @@ impl HttpReport {
             text.push('\n');
         }
         for export in &self.exports {
-            let (sent, messages) = (amount(export.transactions), amount(export.messages));
-            text += &format!("{}: {sent} transactions in {messages} messages", printable(&export.target));
+            let sent = counted(export.transactions, "transaction");
+            let messages = counted(export.messages, "message");
+            text += &format!("{}: {sent} in {messages}", printable(&export.target));
             for (what, number) in [("suppressed", export.suppressed), ("unsent", export.unsent)] {
                 if number > 0 {
                     text += &format!("; {} {what}", amount(number));

@@ -238,7 +238,7 @@ fn told(stream: &Stream) -> String {
         text += &format!(", R {:.1}, MOS {:.2}", quality.r, quality.mos);
     }
     if stream.capture_lost > 0 {
-        text += &format!("; THE CAPTURE lost {} packets meanwhile", amount(stream.capture_lost));
+        text += &format!("; THE CAPTURE lost {} meanwhile", counted(stream.capture_lost, "packet"));
     }
     text
 }
