@@ -192,22 +192,33 @@ fn others_take_no_more() {
     let lab = lab(1, 9100);
     for (size, mix) in MIXES {
         let receivers = [
-            ("wirelane", Receiver::Wirelane(&[])),
-            ("wirelane, packet sockets", Receiver::Wirelane(&["--engine", "packet"])),
+            // The same memory for all: a buffer bridges stalls of the machine.
+            ("wirelane", Receiver::Wirelane(&["--ring-size", "64"])),
+            ("wirelane, packet sockets", Receiver::Wirelane(&["--engine", "packet", "--ring-size", "64"])),
             ("tcpdump", Receiver::Tcpdump),
             ("dumpcap", Receiver::Dumpcap),
         ];
-        let mut rates: Vec<Vec<f64>> = vec![Vec::new(); receivers.len()];
-        for _ in 0..3 {
-            for ((_, receiver), rates) in receivers.iter().zip(&mut rates) {
-                // The generator's own rate varies too much to be compared: no loss at its full speed is the best result.
-                let full = passes(&lab, *receiver, size, FULL_SPEED, 0.5);
-                rates.push(if full { FULL_SPEED } else { search(&lab, *receiver, size, 0.5) });
+        // The generator's own rate varies too much to be compared: no loss at its full speed is the best result. Where
+        // both engines have that, the others cannot be better, and their rates need not be searched.
+        let measure = |at: &dyn Fn(Receiver) -> f64| -> Vec<f64> {
+            let mut rates: Vec<Vec<f64>> = vec![Vec::new(); receivers.len()];
+            for _ in 0..3 {
+                for ((_, receiver), rates) in receivers.iter().zip(&mut rates) {
+                    rates.push(at(*receiver));
+                }
             }
+            rates.into_iter().map(median).collect()
+        };
+        let full = |receiver| if passes(&lab, receiver, size, FULL_SPEED, 0.5) { FULL_SPEED } else { 0.0 };
+        let mut medians = measure(&full);
+        if medians[0] != FULL_SPEED || medians[1] != FULL_SPEED {
+            medians = measure(&|receiver| match full(receiver) {
+                FULL_SPEED => FULL_SPEED,
+                _ => search(&lab, receiver, size, 0.5),
+            });
         }
-        let medians: Vec<f64> = rates.into_iter().map(median).collect();
         for ((name, _), rate) in receivers.iter().zip(&medians) {
-            println!("{mix}: {name} {rate:.0} packets a second");
+            println!("{mix}: {name} {rate:.0} packets a second (inf: full speed; 0: less, not searched)");
         }
         // Within the accuracy of the search; programs that keep up with the generator's full speed are equal.
         let least = (1.0 - WIDTH) * medians[2].max(medians[3]);
