@@ -94,6 +94,9 @@ Start with:
 
 WIRELANE_LOG=info (or debug) in the environment prints more on standard error.";
 
+/// What is logged without WIRELANE_LOG: warnings, and the reloads of a monitor.
+const LOGGED: &str = "warn,wirelane_monitor::control=info";
+
 fn main() -> ExitCode {
     // Standard output contains only results; log messages go to standard error.
     tracing_subscriber::fmt()
@@ -102,7 +105,7 @@ fn main() -> ExitCode {
         .without_time()
         .with_target(false)
         .with_env_filter(
-            tracing_subscriber::EnvFilter::try_from_env("WIRELANE_LOG").unwrap_or_else(|_| "warn".into()),
+            tracing_subscriber::EnvFilter::try_from_env("WIRELANE_LOG").unwrap_or_else(|_| LOGGED.into()),
         )
         .init();
     wirelane_monitor::out::open();

@@ -1,11 +1,11 @@
 //! The options for Prometheus metrics.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use wirelane::Error;
-use wirelane_export::metrics::{Endpoint, LedgerMetrics, Registry, Secured, Serving};
+use wirelane_export::metrics::{Endpoint, LedgerMetrics, Registry, Serving, Sources, Token};
 
 use crate::source::{self, SourceArgs};
 
@@ -13,7 +13,7 @@ use crate::source::{self, SourceArgs};
 #[derive(clap::Args, Debug)]
 pub struct MetricsArgs {
     /// Serve Prometheus at http://ADDRESS/metrics, as in 127.0.0.1:9464, during the capture. An address that other
-    /// hosts reach needs the three options below, and uses https
+    /// hosts reach needs a certificate, its key and a token, and uses https
     #[arg(long = "metrics", value_name = "ADDRESS", conflicts_with = "read", help_heading = source::OUTPUT)]
     address: Option<SocketAddr>,
 
@@ -29,6 +29,10 @@ pub struct MetricsArgs {
     /// either
     #[arg(long, value_name = "FILE", requires = "address", help_heading = source::OUTPUT)]
     metrics_token_file: Option<PathBuf>,
+
+    /// The environment variable that has the token, instead of a file
+    #[arg(long, value_name = "NAME", requires = "address", conflicts_with = "metrics_token_file", help_heading = source::OUTPUT)]
+    metrics_token_env: Option<String>,
 }
 
 impl MetricsArgs {
@@ -41,18 +45,21 @@ impl MetricsArgs {
         }
         source.rights.serves = true;
         let secured = self.secured()?;
+        source.rights.reads.extend(secured.iter().flat_map(Sources::files).map(Path::to_owned));
         Ok(Some(Endpoint::bind(address, secured).map_err(told)?))
     }
 
-    /// TLS and token for other hosts, if given: all three options or none.
-    fn secured(&self) -> Result<Option<Secured>> {
-        match (&self.metrics_cert, &self.metrics_key, &self.metrics_token_file) {
+    /// TLS and token for other hosts, if given: all three or none.
+    fn secured(&self) -> Result<Option<Sources>> {
+        let file = self.metrics_token_file.clone().map(Token::File);
+        let token = file.or_else(|| self.metrics_token_env.clone().map(Token::Variable));
+        match (&self.metrics_cert, &self.metrics_key, token) {
             (None, None, None) => Ok(None),
             (Some(certificate), Some(key), Some(token)) => {
-                Ok(Some(Secured::read(certificate, key, token).map_err(told)?))
+                Ok(Some(Sources { certificate: certificate.clone(), key: key.clone(), token }))
             }
             _ => {
-                let reason = "--metrics-cert, --metrics-key and --metrics-token-file are given together";
+                let reason = "--metrics-cert, --metrics-key and --metrics-token-file (or --metrics-token-env) are given together";
                 Err(Error::BadOption { option: "--metrics", reason: reason.into() }.into())
             }
         }

@@ -42,6 +42,9 @@ pub struct RightsArgs {
     /// Files that are reopened after they were renamed.
     #[arg(skip)]
     pub logs: Vec<PathBuf>,
+    /// Files that are read again when they are replaced.
+    #[arg(skip)]
+    pub reads: Vec<PathBuf>,
     /// Folders in which the command creates folders and files later.
     #[arg(skip)]
     pub trees: Vec<PathBuf>,
@@ -52,6 +55,7 @@ impl RightsArgs {
     pub fn include(&mut self, other: &mut RightsArgs) {
         self.tcp_ports.append(&mut other.tcp_ports);
         self.logs.append(&mut other.logs);
+        self.reads.append(&mut other.reads);
         self.trees.append(&mut other.trees);
         self.serves |= other.serves;
     }
@@ -85,6 +89,9 @@ impl RightsArgs {
         confinement = confinement.terminal(self.terminal).serves(self.serves);
         for tree in &self.trees {
             confinement = confinement.tree(tree);
+        }
+        for path in &self.reads {
+            confinement = confinement.read_again(path);
         }
         for log in &self.logs {
             confinement = confinement.log(log);

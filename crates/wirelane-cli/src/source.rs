@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Result;
-use wirelane::control::Purpose;
+use wirelane::control::{Purpose, SharedSocket};
 use wirelane::filter::FileFilter;
 use wirelane::sandbox::Work;
 use wirelane::{
@@ -160,6 +160,10 @@ pub struct SourceArgs {
     /// Requests of other processes that the command answers during the capture.
     #[arg(skip)]
     pub service: Option<Purpose>,
+
+    /// A further socket for these requests.
+    #[arg(skip)]
+    pub shared_socket: Option<SharedSocket>,
 
     /// Whether the command does not need time order over RX queues, CPUs and devices.
     #[arg(skip)]
@@ -427,6 +431,7 @@ impl SourceArgs {
             builder = builder.kernel_streams(streams).rules_capacity(RulesCapacity { exact, ..room });
         }
         builder = builder.control(self.ruled.are_changeable()).service(self.service);
+        builder = builder.shared_socket(self.shared_socket.clone());
         Ok(match self.rights.confinement(Work::Capture, output)? {
             Some(confinement) => builder.open_confined(&confinement)?,
             None => builder.open()?,

@@ -89,10 +89,10 @@ impl Client {
         // Requests go only to a process that ran as root or as this user when it started to listen.
         let peer = sockopt::socket_peercred(&stream)
             .map_err(|e| failed(format!("asking who the capture belongs to: {e}")))?;
-        // A monitor may be a service of a user of its own, whom root may ask: answers are texts for people.
+        // A monitor may be a service of a user of its own, whom root and members of its group may ask: answers are texts for
+        // people, and nothing is entrusted to it.
         let user = rustix::process::geteuid();
-        let is_service = purpose == Purpose::Monitor && user.is_root();
-        if !peer.uid.is_root() && peer.uid != user && !is_service {
+        if !peer.uid.is_root() && peer.uid != user && purpose != Purpose::Monitor {
             return Err(failed(format!(
                 "it belongs to user {}, who is neither root nor this user",
                 peer.uid.as_raw()

@@ -1,7 +1,8 @@
 //! Connections of a control socket: one thread reads and writes lines without blocking.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ops::Range;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -69,9 +70,9 @@ impl Drop for Thread {
     }
 }
 
-/// An optional listening socket, and its connections.
+/// Listening sockets, and their connections.
 pub(super) struct Connections {
-    listener: Option<Listener>,
+    listeners: Vec<Listener>,
     connections: Vec<Connection>,
     /// Time until which no connection is accepted, because there are too many open files.
     full_until: Option<Instant>,
@@ -81,8 +82,9 @@ pub(super) struct Connections {
 
 impl Connections {
     /// A set without connections.
-    pub(super) fn new(listener: Option<Listener>, longest: usize) -> Connections {
-        Connections { listener, connections: Vec::new(), full_until: None, longest }
+    pub(super) fn new(listeners: impl IntoIterator<Item = Listener>, longest: usize) -> Connections {
+        let listeners = listeners.into_iter().collect();
+        Connections { listeners, connections: Vec::new(), full_until: None, longest }
     }
 
     /// Waits until a connection is ready, or for `at_most`. Returns true if the thread has to end.
@@ -92,9 +94,8 @@ impl Connections {
             let wanted = if connection.unsent() { PollFlags::OUT } else { PollFlags::IN };
             PollFd::from_borrowed_fd(connection.stream.as_fd(), wanted)
         }));
-        let socket: Option<BorrowedFd<'_>> = self.listener.as_ref().map(|listener| listener.socket.as_fd());
         if self.accepts() {
-            polls.extend(socket.map(|socket| PollFd::from_borrowed_fd(socket, PollFlags::IN)));
+            polls.extend(self.listeners.iter().map(|listener| PollFd::new(&listener.socket, PollFlags::IN)));
         }
         let due = self.connections.iter().map(Connection::rest).min();
         let at_most = due.map_or(at_most, |due| at_most.min(due));
@@ -110,14 +111,19 @@ impl Connections {
         self.full_until.is_none_or(|until| Instant::now() >= until)
     }
 
-    /// Accepts waiting connections of permitted users. Connections accepted in the same call are not replaced: they may
-    /// have a pending request.
+    /// Accepts waiting connections of permitted users, as many in one call as there may be. Connections accepted in the same
+    /// call are not replaced: they may have a pending request.
     fn accept(&mut self) {
-        let Some(listener) = &self.listener else { return };
-        for _ in 0..MOST {
-            if !self.accepts() {
-                return;
-            }
+        let mut turn = 0..MOST;
+        for at in 0..self.listeners.len() {
+            self.accept_of(at, &mut turn);
+        }
+    }
+
+    /// Accepts the connections to one of the sockets.
+    fn accept_of(&mut self, at: usize, turn: &mut Range<usize>) {
+        let listener = &self.listeners[at];
+        while self.accepts() && turn.next().is_some() {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             let stream = match rustix::net::accept_with(&listener.socket, flags) {
                 Ok(stream) => stream,
@@ -130,9 +136,11 @@ impl Connections {
                 }
             };
             // The file's mode excludes other users; this check also excludes processes that were passed a descriptor of
-            // the socket.
+            // a socket that has one user.
             match sockopt::socket_peercred(&stream) {
-                Ok(peer) if peer.uid.is_root() || peer.uid.as_raw() == listener.user => {
+                Ok(peer)
+                    if peer.uid.is_root() || listener.user.is_none_or(|user| peer.uid.as_raw() == user) =>
+                {
                     if self.connections.len() >= MOST {
                         let idle = self.connections.iter().enumerate().min_by_key(|(_, one)| one.active);
                         if let Some((at, _)) = idle {

@@ -36,7 +36,7 @@ pub use self::client::{Client, Instance, instances};
 pub use self::converse::converse;
 pub use self::error::{Error, Result};
 pub use self::place::Purpose;
-pub use self::place::{KIND, Listener, folder};
+pub use self::place::{KIND, Listener, SharedSocket, folder};
 pub use self::protocol::{Position, Status};
 pub use self::server::{About, Answered, Cursor, Rules, Server};
 pub use self::service::whereabouts;

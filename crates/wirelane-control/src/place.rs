@@ -1,10 +1,10 @@
 //! Paths of control sockets: a file per capture and purpose, in a folder of the user who started it.
 
-use std::fs::{self, DirBuilder};
+use std::fs::{self, DirBuilder, Permissions};
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _};
-use std::os::unix::net::UnixListener;
+use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, PermissionsExt as _, lchown};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -148,7 +148,10 @@ pub(super) fn folders() -> Vec<PathBuf> {
     let root = is_root.then(|| PathBuf::from(RUN_FOLDER));
     let services = if is_root { fs::read_dir(SERVICES).ok() } else { None };
     let services = services.into_iter().flatten().flatten().map(|entry| entry.path().join("wirelane"));
-    root.into_iter().chain(services).chain(folder_of_user()).collect()
+    let mut all: Vec<PathBuf> = root.into_iter().chain(services).collect();
+    // The environment may name the folder of a service.
+    all.extend(folder_of_user().filter(|folder| !all.contains(folder)));
+    all
 }
 
 /// The files of sockets with this purpose in a folder. Files of processes that have ended are removed, for all
@@ -182,7 +185,8 @@ pub struct Listener {
     file: SocketFile,
     registration: Registration,
     /// The user with access besides root: the user who started the capture, even if the process changes its user later.
-    pub(super) user: u32,
+    /// `None`: those whom the file's mode permits.
+    pub(super) user: Option<u32>,
 }
 
 impl Listener {
@@ -197,22 +201,71 @@ impl Listener {
         }
         let file = SocketFile::new(&folder, purpose);
         let registration = broker.register(&KIND, &file, &[])?;
-        let socket = listen(&file.path).map_err(|source| {
+        let socket = listen(&file.path, OWNER).map_err(|source| {
             Error::kernel(format!("making the control socket {}", file.path.display()), source)
         })?;
-        let user = rustix::process::geteuid().as_raw();
+        let user = Some(rustix::process::geteuid().as_raw());
         tracing::info!("'{}' reaches this capture at {}", purpose.command(), file.path.display());
         Ok(Listener { socket, file, registration, user })
     }
+
+    /// Creates a listening socket for others. A socket that a killed process has left there is replaced.
+    ///
+    /// # Errors
+    /// [`Error::Control`]: the path is in use, or the socket cannot be created, or given to its group.
+    pub fn shared(broker: &Arc<Broker>, purpose: Purpose, socket: &SharedSocket) -> Result<Listener> {
+        let SharedSocket { path, group, mode } = socket;
+        let failed = |reason: String| Error::Control { path: path.clone(), reason };
+        let file = SocketFile { path: path.clone() };
+        match fs::symlink_metadata(path) {
+            Ok(found) if !found.file_type().is_socket() => {
+                return Err(failed("another file is there: expected a path for a new socket".into()));
+            }
+            Ok(_) if UnixStream::connect(path).is_ok() => {
+                let reason = "another process answers there: end it, or choose another path";
+                return Err(failed(reason.into()));
+            }
+            // Nobody answers at a socket that a killed process has left, and its name cannot be bound again.
+            Ok(_) => file.remove().map_err(|e| failed(format!("removing an old socket: {e}")))?,
+            Err(_) => {}
+        }
+        let registration = broker.register(&KIND, &file, &[])?;
+        // Nobody else connects before the socket has its group.
+        let listening = listen(path, OWNER).map_err(|e| failed(format!("making the control socket: {e}")))?;
+        let listener = Listener { socket: listening, file, registration, user: None };
+        if let Some(group) = group {
+            lchown(path, None, Some(*group)).map_err(|e| {
+                failed(format!("giving the socket to group {group}: {e}; only root and members of it can"))
+            })?;
+        }
+        fs::set_permissions(path, Permissions::from_mode(*mode))
+            .map_err(|e| failed(format!("setting the mode of the socket: {e}")))?;
+        tracing::info!("'{}' reaches this capture at {}", purpose.command(), path.display());
+        Ok(listener)
+    }
 }
 
-/// A listening socket with a backlog, to which only its user can connect.
-fn listen(path: &Path) -> io::Result<UnixListener> {
+/// Mode of a socket to which only its user can connect.
+const OWNER: Mode = Mode::RUSR.union(Mode::WUSR);
+
+/// A socket at a fixed path, to which others can connect, too.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SharedSocket {
+    /// Path of the socket.
+    pub path: PathBuf,
+    /// Group of the file, by its number.
+    pub group: Option<u32>,
+    /// Mode of the file: write permission is permission to connect.
+    pub mode: u32,
+}
+
+/// A listening socket with a backlog, whose file has this mode.
+fn listen(path: &Path, mode: Mode) -> io::Result<UnixListener> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket: OwnedFd = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     // Before the socket has a name: the file gets the socket's mode (unix_bind_bsd() in net/unix/af_unix.c), so
     // other users cannot connect at any moment.
-    rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+    rustix::fs::fchmod(&socket, mode)?;
     rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
     rustix::net::listen(&socket, 16)?;
     Ok(UnixListener::from(socket))
@@ -237,8 +290,6 @@ impl Drop for Listener {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt as _;
-
     use super::*;
 
     #[test]
@@ -248,13 +299,13 @@ mod tests {
         let (owner, purpose) = SocketFile::owner(&file.path).unwrap();
         assert_eq!((owner.pid, purpose), (std::process::id(), Purpose::Rules));
         assert!(owner.lives());
-        let listener = listen(&file.path).unwrap();
+        let listener = listen(&file.path, OWNER).unwrap();
         assert_eq!(fs::metadata(&file.path).unwrap().permissions().mode() & 0o777, 0o600);
         // A file of a process that has ended, and files of other programs.
         let dead = folder.path().join(format!("{}.1.0.probe", i32::MAX));
-        let _dead_listener = listen(&dead).unwrap();
+        let _dead_listener = listen(&dead, OWNER).unwrap();
         let probe = SocketFile::new(folder.path(), Purpose::Probe);
-        let _probe_listener = listen(&probe.path).unwrap();
+        let _probe_listener = listen(&probe.path, OWNER).unwrap();
         let not_ours = ["x.1.0.control".to_owned(), "1.probe".to_owned(), "tune-1-2.journal".to_owned()];
         for name in &not_ours {
             fs::write(folder.path().join(name), b"").unwrap();

@@ -7,7 +7,7 @@ use serde_json::Value;
 use wirelane_privsep::broker::Broker;
 
 use super::connections::{Connections, Thread};
-use super::place::{Listener, Purpose};
+use super::place::{Listener, Purpose, SharedSocket};
 use super::protocol::{Answer, Ask};
 use super::server::About;
 use crate::Error;
@@ -36,7 +36,7 @@ pub fn whereabouts() -> Result<(String, u64)> {
 /// The file is removed when this value is dropped, and when the process ends, however it ends.
 #[derive(Debug)]
 pub struct Service {
-    listener: Listener,
+    listeners: Vec<Listener>,
     about: About,
 }
 
@@ -47,23 +47,33 @@ pub struct Serving {
 }
 
 impl Service {
-    /// Creates the socket for this purpose; `None`, with a warning, if this user has no folder for it.
+    /// Creates the socket for this purpose, and the `shared` one; `None`, with a warning, if this user has no folder for the
+    /// first one and there is no other.
     ///
     /// # Errors
-    /// [`Error::Kernel`] if the socket cannot be created.
-    pub fn open(broker: &Arc<Broker>, purpose: Purpose) -> Result<Option<Service>> {
-        let listener = match Listener::open(broker, purpose) {
+    /// [`Error::Kernel`] or [`Error::Control`] if a socket cannot be created.
+    pub fn open(
+        broker: &Arc<Broker>,
+        purpose: Purpose,
+        shared: Option<&SharedSocket>,
+    ) -> Result<Option<Service>> {
+        let shared = shared.map(|socket| Listener::shared(broker, purpose, socket)).transpose()?;
+        let own = match Listener::open(broker, purpose) {
             Err(e @ Error::Unsupported { .. }) => {
-                tracing::warn!("{e}; without, '{}' cannot reach this capture", purpose.command());
-                return Ok(None);
+                if shared.is_none() {
+                    tracing::warn!("{e}; without, '{}' cannot reach this capture", purpose.command());
+                    return Ok(None);
+                }
+                None
             }
-            listener => listener?,
+            listener => Some(listener?),
         };
+        let listeners = own.into_iter().chain(shared).collect();
         let (command, namespace) = whereabouts()?;
         let (engine, devices) = ("", Vec::new());
         let about =
             About { engine, command, devices, egress_devices: Vec::new(), plugins: Vec::new(), namespace };
-        Ok(Some(Service { listener, about }))
+        Ok(Some(Service { listeners, about }))
     }
 
     /// Sets the engine and the devices of the capture.
@@ -82,7 +92,7 @@ impl Service {
         mut answer: impl FnMut(Value) -> std::result::Result<Value, String> + Send + 'static,
     ) -> Result<Serving> {
         let status = self.about.status();
-        let mut connections = Connections::new(Some(self.listener), LONGEST);
+        let mut connections = Connections::new(self.listeners, LONGEST);
         let thread = Thread::start("wl-service", move |stop| {
             loop {
                 match connections.wait(stop, NOBODY) {

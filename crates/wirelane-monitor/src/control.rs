@@ -52,7 +52,7 @@ impl Shared {
             Ok(changed) => {
                 self.reloads.fetch_add(1, Ordering::Relaxed);
                 let changed = if changed.is_empty() { "nothing".to_owned() } else { changed.join(", ") };
-                tracing::warn!("the configuration was read again; changed: {changed}");
+                tracing::info!("the configuration was read again; changed: {changed}");
             }
             Err(reasons) => {
                 self.refused.fetch_add(1, Ordering::Relaxed);

@@ -51,6 +51,11 @@ impl Notifier {
         self.send("READY=1\nSTATUS=capturing\n");
     }
 
+    /// The start waits for devices, and may take this much longer.
+    pub fn waiting(&self, devices: &str, longer: Duration) {
+        self.send(&format!("STATUS=waiting for {devices}\nEXTEND_TIMEOUT_USEC={}\n", longer.as_micros()));
+    }
+
     /// Sends the state of an interval. `progress`: whether every worker has made progress; if one has not, the watchdog
     /// is not fed.
     pub fn interval(&mut self, ledger: &Ledger, elapsed: Duration, progress: bool) {

@@ -25,6 +25,21 @@ pub enum Error {
         /// The missing part.
         reason: String,
     },
+    /// A newer version has written to the store.
+    #[error(
+        "{path} was written by a newer Wirelane ({by}, schema {theirs}; this one knows up to {ours}): use that version, or \
+         another folder"
+    )]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// Program and version.
+        by: String,
+        /// Schema version of the file.
+        theirs: u32,
+        /// Schema version of this program.
+        ours: u32,
+    },
     /// Rows that are not in any file.
     #[error("{what} could not be stored in {path}; the first error was: {first}")]
     Unwritten {

@@ -15,7 +15,7 @@ use datafusion::parquet::file::metadata::KeyValue;
 use datafusion::parquet::file::properties::{WriterProperties, WriterPropertiesPtr};
 use datafusion::parquet::schema::types::ColumnPath;
 
-use crate::tables::{Columns, Row, TABLE, Table, VERSION};
+use crate::tables::{Columns, Row, SCHEMA, TABLE, Table, VERSION};
 use crate::unfinished::Unfinished;
 
 /// Number of rows that are encoded together.
@@ -25,12 +25,13 @@ const ROW_GROUP: usize = 128 * 1024;
 
 /// Encoding properties for the files of a table.
 pub(crate) fn properties(table: Table) -> WriterPropertiesPtr {
-    let pair = |(key, value): (&str, &str)| KeyValue::new(key.to_owned(), value.to_owned());
+    let pair = |key: &str, value: String| KeyValue::new(key.to_owned(), value);
+    let pairs = vec![pair(TABLE, table.name().to_owned()), pair(SCHEMA, VERSION.to_string())];
     let mut properties = WriterProperties::builder()
         .set_created_by(concat!("wirelane ", env!("CARGO_PKG_VERSION")).to_owned())
         .set_compression(Compression::ZSTD(ZstdLevel::default()))
         .set_max_row_group_row_count(Some(ROW_GROUP))
-        .set_key_value_metadata(Some(vec![pair((TABLE, table.name())), pair(VERSION)]));
+        .set_key_value_metadata(Some(pairs));
     for name in table.series() {
         let column = ColumnPath::from(*name);
         properties = properties

@@ -17,6 +17,7 @@
 //! crate, which only the program's feature `store` needs.
 mod error;
 mod file;
+mod newer;
 mod paths;
 pub mod plain;
 pub mod query;

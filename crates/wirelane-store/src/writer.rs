@@ -13,6 +13,7 @@ use wirelane_export::words::counted;
 use wirelane_export::{OutputState, folder};
 
 use crate::file::{Ended, OpenFile, properties};
+use crate::newer;
 use crate::paths::{self, Hour};
 use crate::retention::{Keep, sweep};
 use crate::tables::{Row, Storable, Table};
@@ -147,12 +148,16 @@ impl<T: Storable> Writer<T> {
     /// Creates the store's folder if it is missing. Nothing is written yet, and the thread is not running.
     ///
     /// # Errors
-    /// [`Error::Folder`].
+    /// [`Error::Folder`]; [`Error::Newer`].
     pub fn open(settings: StoreSettings) -> Result<Writer<T>> {
         let failed = |source| Error::Folder { path: settings.folder.clone(), source };
         let tables = T::TABLES.iter().map(|table| settings.folder.join(table.name()));
         for folder in std::iter::once(settings.folder.clone()).chain(tables) {
             folder::make(&folder, FOLDER, settings.owner).map_err(failed)?;
+        }
+        for table in T::TABLES {
+            let listing = paths::list(&settings.folder.join(table.name())).map_err(failed)?;
+            newer::refuse(listing.files.iter())?;
         }
         let latest = Arc::new(Mutex::new(StoreCounts::new(&settings.folder, T::TABLES)));
         Ok(Writer { settings, thread: None, latest, pending: Vec::new(), refused: Rows::new() })

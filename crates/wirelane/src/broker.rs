@@ -24,16 +24,19 @@ static KINDS: [Kind; 5] = [
 pub(crate) fn for_capture(settings: &Settings, selected: &[Selected], confined: bool) -> Arc<Broker> {
     let changes = settings.polling.is_some() || settings.moves_entries();
     let devices = selected.iter().filter(|_| changes).map(|one| one.device.name.clone()).collect();
-    with(devices, settings.is_managed() || settings.service.is_some(), confined && settings.rules.is_some())
+    let socket = settings.is_managed() || settings.service.is_some();
+    let shared = settings.shared_socket.as_ref().and_then(|socket| socket.path.parent()).map(PathBuf::from);
+    with(devices, socket, shared, confined && settings.rules.is_some())
 }
 
 /// The broker of an operation that does not change device settings.
 pub(crate) fn for_filters() -> Arc<Broker> {
-    with(Vec::new(), false, false)
+    with(Vec::new(), false, None, false)
 }
 
-/// `devices`: those whose settings are changed; `socket`: a control socket is opened; `maps`: maps are created later.
-fn with(devices: Vec<String>, socket: bool, maps: bool) -> Arc<Broker> {
+/// `devices`: those whose settings are changed; `socket`: a control socket is opened; `shared`: folder of a further one;
+/// `maps`: maps are created later.
+fn with(devices: Vec<String>, socket: bool, shared: Option<PathBuf>, maps: bool) -> Arc<Broker> {
     Broker::new(&KINDS, !devices.is_empty() || socket || maps, move || {
         let (mut capabilities, mut folders): (_, Vec<(PathBuf, Access)>) = match &devices[..] {
             [] => (vec![Capability::NetAdmin], Vec::new()),
@@ -42,7 +45,7 @@ fn with(devices: Vec<String>, socket: bool, maps: bool) -> Arc<Broker> {
         capabilities.extend(maps.then_some(Capability::Bpf));
         // A missing folder is reported when a socket is opened in it.
         let sockets = socket.then(wirelane_control::folder).and_then(Result::ok);
-        folders.extend(sockets.map(|folder| (folder, Access::Remove)));
+        folders.extend(sockets.into_iter().chain(shared.clone()).map(|folder| (folder, Access::Remove)));
         Rights::new(&capabilities, &folders)
     })
 }

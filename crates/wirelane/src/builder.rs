@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use wirelane_bpf::instance::MAX_SNAP;
-use wirelane_control::Purpose;
+use wirelane_control::{Purpose, SharedSocket};
 
 use crate::active_rules::RulesCapacity;
 use crate::capture::Capture;
@@ -307,6 +307,13 @@ impl Builder {
     #[must_use]
     pub fn service(mut self, purpose: Option<Purpose>) -> Builder {
         self.0.service = purpose;
+        self
+    }
+
+    /// Opens a further socket for the requests of [`Builder::service`], to which others can connect. Default: none.
+    #[must_use]
+    pub fn shared_socket(mut self, socket: Option<SharedSocket>) -> Builder {
+        self.0.shared_socket = socket;
         self
     }
 

@@ -113,7 +113,7 @@ pub(crate) fn start(
     }
     let broker = &crate::broker::for_capture(settings, &selected, confinement.is_some());
     // Before the engine gives up rights.
-    let open = |purpose| Service::open(broker, purpose);
+    let open = |purpose| Service::open(broker, purpose, settings.shared_socket.as_ref());
     let service = settings.service.map(open).transpose()?.flatten();
     let backend: Box<dyn Backend> = match settings.engine {
         Engine::Ring => Box::new(ring(settings, selected, confinement, broker)?),

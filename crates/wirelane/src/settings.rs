@@ -10,7 +10,7 @@ use std::time::Duration;
 use wirelane_bpf::instance::{MAX_SNAP, MAX_WORKERS};
 use wirelane_bpf::native::MAX_OFFSET;
 use wirelane_bpf::rules::MAX_PLUGINS;
-use wirelane_control::Purpose;
+use wirelane_control::{Purpose, SharedSocket};
 
 use crate::active_rules::RulesCapacity;
 use crate::error::{Error, Result};
@@ -89,6 +89,8 @@ pub(crate) struct Settings {
     pub(crate) control: bool,
     /// Whether to open a socket at which the capturing program answers requests.
     pub(crate) service: Option<Purpose>,
+    /// A further socket for it.
+    pub(crate) shared_socket: Option<SharedSocket>,
     pub(crate) engine: Engine,
     pub(crate) zero_copy: ZeroCopy,
     /// Microseconds; engine `xsk` only.
@@ -138,6 +140,7 @@ impl Settings {
             plugin_budget: PLUGIN_BUDGET,
             control: false,
             service: None,
+            shared_socket: None,
             engine: Engine::Auto,
             zero_copy: ZeroCopy::Never,
             busy_poll: None,

@@ -70,6 +70,7 @@ mod metrics_commands;
 mod metrics_secured;
 mod monitor;
 mod monitor_control;
+mod monitor_faults;
 mod other_programs;
 mod outliving;
 mod output_limits;

@@ -169,6 +169,77 @@ fn who_has_the_token_is_told_by_tls_and_nobody_is_in_the_way() {
     assert_eq!(column(&end, "lost"), 0);
 }
 
+/// A certificate that is renewed is served from then on, without a restart and without losing the token, which is in the
+/// environment here. While only the certificate is new and not its key, the pair of before is served.
+#[test]
+fn a_renewed_certificate_is_served_at_once() {
+    if !require_root("a_renewed_certificate_is_served_at_once") || !is_there("a renewed certificate") {
+        return;
+    }
+    let lab = Lab::new(1).unwrap();
+    let (device, address) = (lab.receiver().device.clone(), lab.receiver().address);
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let make = |name: &str| {
+        let made = folder.path().join(name);
+        fs::create_dir(&made).unwrap();
+        write_files(&made, &address.to_string());
+        for file in ["cert.pem", "key.pem"] {
+            std::os::unix::fs::chown(made.join(file), Some(65534), Some(65534)).unwrap();
+        }
+        made
+    };
+    let (now, next) = (make("now"), make("next"));
+    let (old_ca, new_ca) = (folder.path().join("old.pem"), folder.path().join("new.pem"));
+    fs::copy(now.join("cert.pem"), &old_ca).unwrap();
+    fs::copy(next.join("cert.pem"), &new_ca).unwrap();
+    let at = format!("{address}:9464");
+    let program = wirelane_binary().unwrap();
+    let (cert, key) = (now.join("cert.pem"), now.join("key.pem"));
+    let token = format!("WIRELANE_TEST_TOKEN={TOKEN}");
+    let words =
+        ["env", &token, program.to_str().unwrap(), "count", "-i", &device, "--json", "--user", "65534"];
+    let metrics = ["--metrics", &at, "--metrics-token-env", "WIRELANE_TEST_TOKEN"];
+    let files = ["--metrics-cert", cert.to_str().unwrap(), "--metrics-key", key.to_str().unwrap()];
+    let mut count = lab.spawn(&lab.receiver().namespace, &[&words[..], &metrics, &files].concat()).unwrap();
+    count.wait_ready(LIMIT).unwrap();
+    let trusts = |authority: &Path| {
+        let output = lab
+            .command(&lab.sender().namespace, "curl")
+            .args([
+                "-s",
+                "-S",
+                "--max-time",
+                "20",
+                "-H",
+                &format!("Authorization: Bearer {TOKEN}"),
+                "--cacert",
+            ])
+            .arg(authority)
+            .arg(format!("https://{at}/metrics"))
+            .output()
+            .unwrap();
+        // 60: the certificate is not that of the authority.
+        assert!([Some(0), Some(60)].contains(&output.status.code()), "{output:?}");
+        output.status.success()
+    };
+    assert!(trusts(&old_ca) && !trusts(&new_ca));
+    fs::rename(next.join("cert.pem"), &cert).unwrap();
+    std::thread::sleep(Duration::from_millis(2500));
+    assert!(trusts(&old_ca) && !trusts(&new_ca), "without its key");
+    fs::rename(next.join("key.pem"), &key).unwrap();
+    let begun = Instant::now();
+    while !trusts(&new_ca) {
+        assert!(begun.elapsed() < LIMIT, "the new certificate is not served");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert!(!trusts(&old_ca));
+    let finished = count.terminate(LIMIT).unwrap();
+    assert!(finished.stderr.contains("stay in use"), "{}", finished.stderr);
+    assert!(!finished.stderr.contains(TOKEN), "{}", finished.stderr);
+    assert_eq!(column(&finished.last_json().unwrap(), "lost"), 0);
+}
+
 /// Options that would expose metrics to everybody, or a secret to other users, are refused before anything is captured.
 #[test]
 fn what_does_not_keep_others_out_is_refused() {

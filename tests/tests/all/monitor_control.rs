@@ -234,7 +234,10 @@ fn a_changed_file_takes_over_without_losing_a_packet_or_not_at_all() {
     assert_eq!(column(&last_of(&sender.finish(LIMIT).unwrap()).unwrap(), "sent"), PACKETS);
     let finished = monitor.terminate(LIMIT).unwrap();
     let last = last_of(&finished).unwrap();
-    assert!(finished.stderr.contains("the configuration stays as it was"), "{}", finished.stderr);
+    assert!(finished.stderr.contains("WARN the configuration stays as it was"), "{}", finished.stderr);
+    // A success is no warning, and is in the log without further settings.
+    let reloaded = "INFO the configuration was read again; changed: filter, rules, interval";
+    assert!(finished.stderr.contains(reloaded), "{}", finished.stderr);
     let counts =
         ["seen", "filtered", "lost", "shed", "delivered", "analysed"].map(|name| column(&last, name));
     assert_eq!(counts, [PACKETS, 0, 0, 0, PACKETS, PACKETS], "{last}");

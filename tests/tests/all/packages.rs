@@ -91,6 +91,23 @@ fn a_debian_package_is_installed_used_and_purged_without_a_trace() {
     for path in text.lines().filter_map(|line| line.split_once('=')?.1.strip_prefix("/usr/bin/wirelane")) {
         assert!([" check ", " monitor ", " reload "].iter().any(|word| path.starts_with(word)), "{path}");
     }
+    // The crates of the program and their licences.
+    let doc = target.join("usr/share/doc/wirelane");
+    let bill: serde_json::Value =
+        serde_json::from_slice(&fs::read(doc.join("sbom.cdx.json")).unwrap()).unwrap();
+    let components = bill["components"].as_array().unwrap();
+    let listed = |name: &str| components.iter().filter(|one| one["name"] == name).count();
+    assert_eq!(
+        (bill["bomFormat"].as_str(), listed("wirelane"), listed("libbpf-sys")),
+        (Some("CycloneDX"), 1, 1)
+    );
+    assert_eq!(listed("proptest"), 0, "what only tests need is not shipped");
+    let unlicensed: Vec<_> =
+        components.iter().filter(|one| one["licenses"][0]["expression"] == "NOASSERTION").collect();
+    assert!(unlicensed.is_empty(), "{unlicensed:?}");
+    let licences = done(Command::new("zcat").arg(doc.join("third-party-licences.txt.gz"))).stdout;
+    assert!(String::from_utf8_lossy(&licences).contains("libbpf-sys "), "no licence of libbpf-sys");
+
     let lab = Lab::new(1).unwrap();
     let mut counting = Command::new("ip");
     counting.args(["netns", "exec", &lab.receiver().namespace]).arg(&program);
@@ -123,6 +140,37 @@ fn a_debian_package_is_installed_used_and_purged_without_a_trace() {
             && (name.ends_with('-') || name.ends_with(".lock") || name.starts_with("etc/.pwd")))
     });
     assert_eq!(after, before);
+}
+
+/// The version is the same wherever it is written, and the checklist of a release finds a file in which it is not.
+#[test]
+fn the_checklist_of_a_release_compares_versions() {
+    let run = |root: &Path| {
+        let output = Command::new(root.join("scripts/release")).arg("--dry-run").output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let said = run(&repository());
+    for step in ["CHANGELOG: [", "versions of all crates", "version in packaging/kubernetes", "Cargo.lock"] {
+        assert!(said.contains(&format!("ok      {step}")), "{step}: {said}");
+    }
+    // Nothing is run that takes long, or that publishes.
+    assert!(said.contains("left    all tests: scripts/test"), "{said}");
+    let copy = tempfile::tempdir().unwrap();
+    let clone = copy.path().join("clone");
+    done(
+        Command::new("git")
+            .args(["clone", "--quiet", "--depth=1"])
+            .arg(format!("file://{}", repository().display()))
+            .arg(&clone),
+    );
+    fs::copy(repository().join("scripts/release"), clone.join("scripts/release")).unwrap();
+    let changelog = fs::read_to_string(repository().join("CHANGELOG.md")).unwrap();
+    let version = env!("CARGO_PKG_VERSION");
+    fs::write(clone.join("CHANGELOG.md"), changelog.replace(&format!("## [{version}]"), "## [9.9.9]"))
+        .unwrap();
+    let said = run(&clone);
+    assert!(said.contains("FAILED  CHANGELOG: its first version is '[9.9.9] - "), "{said}");
+    assert!(said.contains("FAILED  clean tree"), "{said}");
 }
 
 /// The same program gives the same bytes, in whatever folder it is packed; RPM packages leave nothing behind, and the

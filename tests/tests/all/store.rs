@@ -1,7 +1,7 @@
-//! `wirelane flows --store` and `wirelane query`: stored flows equal the exported ones, other programs read them, and
-//! with failing disks, files and writers every flow is in a complete file or counted.
+//! `flows --store` and `query`: stored flows equal the exported ones, and every flow is in a complete file or counted.
 
 mod damage;
+mod newer;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};

@@ -1,14 +1,16 @@
 //! `wirelane monitor`: several analyses and outputs of one capture, from one file.
 
+mod control;
 pub mod print;
 pub mod reload;
 pub mod site;
+mod wait;
 
 use std::path::PathBuf;
 
 use anyhow::{Result, anyhow};
 use clap::{Args as _, Command, FromArgMatches};
-use wirelane::control::Purpose;
+use wirelane::control::{Purpose, SharedSocket};
 use wirelane_monitor::analysis::{self, Analysis, RowReporter, Told};
 use wirelane_monitor::control::Reload;
 use wirelane_monitor::helper::{Helper, Permitted};
@@ -19,6 +21,7 @@ use wirelane_monitor::service::Notifier;
 use crate::metrics::MetricsArgs;
 use crate::source::{BalanceArg, SourceArgs, SteeringArg};
 use crate::{flows, http, probe, record, voip};
+use control::ControlArgs;
 use reload::{Loaded, Reloader};
 use site::{Entry, Names, Site};
 
@@ -63,7 +66,9 @@ Sections, whose keys are the long options of the commands without '--':
               and measurements in the kernel
   [store]     folder, max-age, max-size, rotate: the store of flows,
               transactions and calls, for 'wirelane query'
-  [metrics]   address, cert, key, token-file: Prometheus
+  [metrics]   address, cert, key, token-file or token-env: Prometheus
+  [control]   socket, group, mode: a socket at a fixed path for 'wirelane status'
+              and 'reload' of others than root and the monitor's user
 
 An option that may be repeated takes a list, one without a value true or false.
 An empty section is an analysis with its default options. With [voip] there is
@@ -111,7 +116,8 @@ Example:
 Exit status: 0 no mistake, 2 mistakes.";
 
 /// Names of the sections.
-const SECTIONS: [&str; 8] = ["capture", "record", "flows", "http", "voip", "probe", "store", "metrics"];
+const SECTIONS: [&str; 9] =
+    ["capture", "record", "flows", "http", "voip", "probe", "store", "metrics", "control"];
 /// Names of the sections that are analyses.
 const ANALYSES: [&str; 5] = ["record", "flows", "http", "voip", "probe"];
 /// Options that are not keys: what the monitor prints is the same for all its analyses.
@@ -126,7 +132,10 @@ fn store_names() -> Names {
 /// Keys of [metrics], and the options that they are.
 fn metrics_names() -> Names {
     let names = [("address", "metrics"), ("cert", "metrics-cert"), ("key", "metrics-key")];
-    names.into_iter().chain([("token-file", "metrics-token-file")]).collect()
+    names
+        .into_iter()
+        .chain([("token-file", "metrics-token-file"), ("token-env", "metrics-token-env")])
+        .collect()
 }
 
 /// An analysis of the file.
@@ -209,6 +218,8 @@ struct Plan {
     entries: Vec<Entry>,
     parts: Vec<Part>,
     capture: CaptureArgs,
+    /// The socket of [control].
+    socket: Option<SharedSocket>,
 }
 
 /// Options of the capture that every part has, and of the metrics.
@@ -247,6 +258,19 @@ fn plan(path: &std::path::Path) -> Result<Plan> {
     let filter = site.take_text("capture", "filter");
     let common = site.words("capture", &capture, &of_capture, &Names::new());
     let metrics = site.words("metrics", &capture, &|_| true, &metrics_names());
+    let control = ControlArgs::augment_args(Command::new("control"));
+    let socket = site.words("control", &control, &|_| true, &Names::new());
+    let socket = match parse::<ControlArgs>(&control, &socket, &[]) {
+        Ok(args) => args.socket().unwrap_or_else(|error| {
+            let (key, reason) = refusal(&error);
+            site.mistake("control", &key, format!("{key}: {reason}"));
+            None
+        }),
+        Err(error) => {
+            site.refused("control", &error);
+            None
+        }
+    };
     // [store] belongs to all parts that have a store, whose options are the same.
     let store_options = flows::Args::augment_args(Command::new("store"));
     let store = site.words("store", &store_options, &|_| true, &store_names());
@@ -331,7 +355,7 @@ fn plan(path: &std::path::Path) -> Result<Plan> {
     site.checked()?;
     let capture =
         whole.ok_or_else(|| anyhow!("a section [capture] was refused without a reason; this is a bug"))?;
-    Ok(Plan { site, entries, parts, capture })
+    Ok(Plan { site, entries, parts, capture, socket })
 }
 
 /// The key and the reason of a usage error.
@@ -363,7 +387,11 @@ pub fn check(args: &CheckArgs) -> Result<()> {
 pub fn run(args: &Args) -> Result<()> {
     let plan = plan(&args.file)?;
     let loaded = Loaded::of(&plan)?;
-    let Plan { site, mut parts, capture, .. } = plan;
+    let Plan { site, mut parts, capture, socket, .. } = plan;
+    let manager = Notifier::from_environment(capture.source.interval)?;
+    // Before anything is opened.
+    wait::for_devices(&capture.source.interface, manager.as_ref())
+        .map_err(|error| site.placed("capture", &Names::new(), error))?;
     let mut analyses = Vec::new();
     for part in &mut parts {
         let name = part.name();
@@ -379,8 +407,8 @@ pub fn run(args: &Args) -> Result<()> {
     let live = source.read.is_empty();
     if live {
         (source.service, source.rights.serves) = (Some(Purpose::Monitor), true);
+        source.shared_socket = socket;
     }
-    let manager = Notifier::from_environment(source.interval)?;
     // Before privileges are dropped: after that, no files can be opened and no programs started.
     let permitted = Permitted { monitor: Some(std::path::absolute(&args.file)?), ..Permitted::default() };
     let helper = live.then(|| Helper::start(&permitted, source.rights.identity()?)).transpose()?;

@@ -22,6 +22,10 @@ const LARGEST: u64 = 1 << 20;
 /// Similarity from which a known key is suggested for an unknown one.
 const SIMILAR: f64 = 0.75;
 
+/// Refusal of a section that one may expect: what is exported belongs to its analysis.
+const EXPORT: &str = "there is no section 'export': collectors and files are keys of their analysis, as in [flows] export = \
+                      [\"ipfix://192.0.2.1:4739\"]";
+
 /// A key with its value.
 struct Key {
     name: String,
@@ -126,6 +130,10 @@ impl Site {
                 mistakes.push((at, reason));
                 continue;
             };
+            if name == "export" {
+                mistakes.push((at, EXPORT.to_owned()));
+                continue;
+            }
             if !known.contains(&name) {
                 mistakes.push((at, unknown("section", name, known.iter().copied(), &sections(known))));
                 continue;

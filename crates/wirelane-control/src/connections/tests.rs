@@ -126,7 +126,7 @@ fn a_line_without_an_end_is_refused() {
 /// Connections without a listening socket, and their peers.
 fn many(count: usize) -> (Connections, Vec<UnixStream>) {
     let (connections, peers) = (0..count).map(|_| connected()).unzip();
-    (Connections { listener: None, connections, full_until: None, longest: 4 * TURN }, peers)
+    (Connections { listeners: Vec::new(), connections, full_until: None, longest: 4 * TURN }, peers)
 }
 
 #[test]

@@ -30,9 +30,9 @@ enum Speaks {
 }
 
 /// A client's connection.
-pub(super) struct Connection<'s> {
+pub(super) struct Connection {
     stream: TcpStream,
-    secured: Option<&'s Secured>,
+    secured: Option<Secured>,
     speaks: Speaks,
     head: Vec<u8>,
     /// Bytes to be sent without TLS, and how many of them were sent.
@@ -59,13 +59,13 @@ impl Answer {
     }
 }
 
-impl<'s> Connection<'s> {
+impl Connection {
     /// A connection over a non-blocking stream.
-    pub fn new(stream: TcpStream, secured: Option<&'s Secured>) -> Connection<'s> {
+    pub fn new(stream: TcpStream, secured: Option<Secured>) -> Connection {
         Connection {
             stream,
-            secured,
             speaks: if secured.is_some() { Speaks::Nothing } else { Speaks::Plain },
+            secured,
             head: Vec::new(),
             output: Vec::new(),
             sent: 0,
@@ -89,7 +89,7 @@ impl<'s> Connection<'s> {
     }
 
     fn go_on(&mut self, answer: impl FnOnce(&[u8]) -> Answer) -> io::Result<bool> {
-        if let (Speaks::Nothing, Some(secured)) = (&self.speaks, self.secured) {
+        if let (Speaks::Nothing, Some(secured)) = (&self.speaks, &self.secured) {
             let mut first = [0];
             match self.stream.peek(&mut first) {
                 Ok(0) => return Ok(false),
@@ -142,7 +142,7 @@ impl<'s> Connection<'s> {
 
     /// Creates the response.
     fn reply(&mut self, answer: impl FnOnce(&[u8]) -> Answer) -> io::Result<()> {
-        let answer = match (&self.speaks, self.secured) {
+        let answer = match (&self.speaks, &self.secured) {
             (Speaks::PlainInstead, _) => Answer::line("400 Bad Request", "this is TLS: ask by https"),
             (_, Some(secured)) if !secured.admits(&self.head) => {
                 Answer::line("401 Unauthorized", "give the token: Authorization: Bearer TOKEN")

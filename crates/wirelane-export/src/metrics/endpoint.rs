@@ -15,7 +15,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{SocketFlags, accept_with};
 
 use super::connection::{Answer, Connection};
-use super::secured::Secured;
+use super::secured::{Renewed, Secured, Sources};
 use crate::{Error, Result};
 
 /// Maximum concurrent clients: one more drops the oldest connection.
@@ -30,7 +30,7 @@ const KIND: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 pub struct Endpoint {
     listener: TcpListener,
     address: SocketAddr,
-    secured: Option<Secured>,
+    secured: Option<Renewed>,
 }
 
 /// The thread that serves requests. It ends on drop.
@@ -41,17 +41,19 @@ pub struct Serving {
 }
 
 impl Endpoint {
-    /// Binds the socket, before privileges are dropped. With `secured`, clients must use TLS and send the token.
+    /// Binds the socket, before privileges are dropped. With `secured`, clients must use TLS and send the token,
+    /// which are read from these files, and again when they change.
     ///
     /// # Errors
     /// [`Error::Target`] if the address is not a loopback address and not secured, or is in use.
-    pub fn bind(address: SocketAddr, secured: Option<Secured>) -> Result<Endpoint> {
+    pub fn bind(address: SocketAddr, secured: Option<Sources>) -> Result<Endpoint> {
         let wrong = |reason: String| Error::Target { target: address.to_string(), reason };
         if !address.ip().is_loopback() && secured.is_none() {
             let reason = "other hosts could read it: pass an address of this host, e.g. 127.0.0.1:9464, or \
-                          --metrics-cert, --metrics-key and --metrics-token-file";
+                          --metrics-cert, --metrics-key and --metrics-token-file or --metrics-token-env";
             return Err(wrong(reason.into()));
         }
+        let secured = secured.map(Renewed::read).transpose()?;
         let listener = TcpListener::bind(address).map_err(|error| wrong(error.to_string()))?;
         let set = listener.set_nonblocking(true).and_then(|()| listener.local_addr());
         let address = set.map_err(|error| wrong(error.to_string()))?;
@@ -68,7 +70,7 @@ impl Endpoint {
     ///
     /// # Errors
     /// If the thread cannot be created.
-    pub fn serve(self, registry: Registry) -> io::Result<Serving> {
+    pub fn serve(mut self, registry: Registry) -> io::Result<Serving> {
         let end = Arc::new(AtomicBool::new(false));
         let ended = Arc::clone(&end);
         let thread = std::thread::Builder::new().name("wl-metrics".into());
@@ -76,10 +78,18 @@ impl Endpoint {
         Ok(Serving { end, thread: Some(thread) })
     }
 
-    fn run(&self, registry: &Registry, ended: &AtomicBool) {
-        let mut connections: Vec<Connection<'_>> = Vec::new();
+    /// TLS and token of a new connection.
+    fn secured(&self) -> Option<Secured> {
+        self.secured.as_ref().map(|renewed| renewed.secured.clone())
+    }
+
+    fn run(&mut self, registry: &Registry, ended: &AtomicBool) {
+        let mut connections: Vec<Connection> = Vec::new();
         // Relaxed: the flag only ends the thread, and orders no counts.
         while !ended.load(Ordering::Relaxed) {
+            if let Some(secured) = &mut self.secured {
+                secured.look();
+            }
             let mut polls: Vec<PollFd<'_>> = connections
                 .iter()
                 .map(|connection| {
@@ -102,7 +112,7 @@ impl Endpoint {
                 if connections.len() >= MOST {
                     connections.remove(0);
                 }
-                connections.push(Connection::new(TcpStream::from(socket), self.secured.as_ref()));
+                connections.push(Connection::new(TcpStream::from(socket), self.secured()));
             }
         }
     }

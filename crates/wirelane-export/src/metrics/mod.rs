@@ -31,7 +31,7 @@ pub use endpoint::{Endpoint, Serving};
 pub use http::HttpMetrics;
 pub use probe::ProbeMetrics;
 pub use run::RunMetrics;
-pub use secured::Secured;
+pub use secured::{Secured, Sources, Token};
 pub use voip::VoipMetrics;
 
 /// One label: its name and value.

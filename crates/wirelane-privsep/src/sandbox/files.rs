@@ -30,16 +30,26 @@ pub(super) fn place_of(path: &Path) -> PathBuf {
     }
 }
 
-/// Restricts the calling thread, and those that it starts, to these folders and files, to folders (`trees`) in which it
-/// creates others, to folders of `logs` in which it creates files and removes none, and to connections to these ports.
-/// Returns whether the kernel enforces the restriction.
-pub(super) fn restrict(
-    places: &[PathBuf],
-    trees: &[PathBuf],
-    logs: &[PathBuf],
-    read_back: bool,
-    ports: &[u16],
-) -> Result<bool> {
+/// What remains accessible.
+pub(super) struct Places<'a> {
+    /// Folders in which files are created and removed; pipes and devices.
+    pub(super) outputs: &'a [PathBuf],
+    /// Folders in which folders are created, too.
+    pub(super) trees: &'a [PathBuf],
+    /// Folders in which files are created and not removed.
+    pub(super) logs: &'a [PathBuf],
+    /// Folders in which files are read.
+    pub(super) reads: &'a [PathBuf],
+    /// Whether outputs are read.
+    pub(super) read_back: bool,
+    /// TCP ports for connections.
+    pub(super) ports: &'a [u16],
+}
+
+/// Restricts the calling thread, and those that it starts, to these places. Returns whether the kernel enforces the
+/// restriction.
+pub(super) fn restrict(places: &Places<'_>) -> Result<bool> {
+    let Places { outputs, trees, logs, reads, read_back, ports } = *places;
     let failed =
         |source: RulesetError| Error::kernel("restricting files by Landlock", io::Error::other(source));
     let mut rules = Ruleset::default()
@@ -51,10 +61,11 @@ pub(super) fn restrict(
         .map_err(failed)?;
     let read = if read_back { AccessFs::ReadFile.into() } else { landlock::BitFlags::empty() };
     let folder = in_folder() | read;
-    let places = places.iter().map(|place| (place, folder));
+    let places = outputs.iter().map(|place| (place, folder));
     let trees = trees.iter().map(|place| (place, folder | AccessFs::MakeDir | AccessFs::RemoveDir));
     let logs = logs.iter().map(|place| (place, AccessFs::WriteFile | AccessFs::MakeReg | AccessFs::Truncate));
-    for (place, in_folder) in places.chain(trees).chain(logs) {
+    let reads = reads.iter().map(|place| (place, AccessFs::ReadFile.into()));
+    for (place, in_folder) in places.chain(trees).chain(logs).chain(reads) {
         let file = match PathFd::new(place) {
             Ok(file) => file,
             // A path that does not exist cannot be opened either; opening it reports the error.

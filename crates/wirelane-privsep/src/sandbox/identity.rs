@@ -5,7 +5,7 @@ use std::path::Path;
 
 use caps::{CapSet, Capability};
 use nix::fcntl::{AT_FDCWD, AtFlags};
-use nix::unistd::{self, AccessFlags, Gid, Uid, User};
+use nix::unistd::{self, AccessFlags, Gid, Group, Uid, User};
 
 use super::refused;
 use crate::capability::Privileges;
@@ -74,6 +74,18 @@ impl Identity {
             return Err(wrong(format!("only root can become '{name}'; leave the option out")));
         }
         Identity::of(&user).map(Some)
+    }
+
+    /// The number of the group with this name or number; `None`: there is none.
+    ///
+    /// # Errors
+    /// [`Error::Kernel`] if groups cannot be read.
+    pub fn group(name: &str) -> Result<Option<u32>> {
+        if let Ok(number) = name.parse() {
+            return Ok(Some(number));
+        }
+        let group = Group::from_name(name).map_err(refused("reading groups"))?;
+        Ok(group.map(|group| group.gid.as_raw()))
     }
 
     /// The name, or the number of a user without a name.

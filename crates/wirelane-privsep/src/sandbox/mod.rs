@@ -50,6 +50,7 @@ pub struct Sandbox {
     outputs: Vec<PathBuf>,
     trees: Vec<PathBuf>,
     logs: Vec<PathBuf>,
+    reads: Vec<PathBuf>,
     read_back: bool,
     kept: Vec<Capability>,
     rules: bool,
@@ -67,6 +68,7 @@ impl Sandbox {
             outputs: Vec::new(),
             trees: Vec::new(),
             logs: Vec::new(),
+            reads: Vec::new(),
             read_back: false,
             kept: Vec::new(),
             rules: false,
@@ -108,6 +110,15 @@ impl Sandbox {
     #[must_use]
     pub fn log(mut self, path: &Path) -> Sandbox {
         self.logs.push(files::place_of(path));
+        self
+    }
+
+    /// Allows reading a file again that is replaced, as certificates are: files in its folder can be read, and in that of
+    /// the file that it is a link to. The permissions of the file must let the new user do so: no capability is kept for it.
+    #[must_use]
+    pub fn read_again(mut self, path: &Path) -> Sandbox {
+        self.reads.push(files::place_of(path));
+        self.reads.extend(path.canonicalize().ok().map(|path| files::place_of(&path)));
         self
     }
 
@@ -177,7 +188,14 @@ impl Sandbox {
         let calls = calls::Filters::compile(self.work, writes, more)?;
         let closed = self.outputs.iter().chain(&self.trees).find(|place| !self.may_write(place));
         prctl::set_dumpable(false).map_err(refused("forbidding core dumps"))?;
-        let boxed = files::restrict(&self.outputs, &self.trees, &self.logs, self.read_back, &self.ports)?;
+        let boxed = files::restrict(&files::Places {
+            outputs: &self.outputs,
+            trees: &self.trees,
+            logs: &self.logs,
+            reads: &self.reads,
+            read_back: self.read_back,
+            ports: &self.ports,
+        })?;
         let mut kept: CapsHashSet = self
             .kept
             .iter()

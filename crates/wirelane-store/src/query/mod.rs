@@ -6,7 +6,7 @@
 
 mod ends;
 mod functions;
-mod guarded;
+pub(crate) mod guarded;
 mod mistake;
 mod questions;
 mod show;
@@ -32,6 +32,7 @@ pub use show::Form;
 use show::Shown;
 use table::Files;
 
+use crate::newer;
 use crate::paths::{self, Stored};
 use crate::tables::RENAMED;
 use crate::{Error, Result, Table};
@@ -160,7 +161,9 @@ impl Asker {
         for table in Table::ALL {
             match paths::list(&self.settings.folder.join(table.name())) {
                 Ok(listing) => {
-                    files.extend(listing.files.into_iter().filter(wanted).map(|file| (table, file)));
+                    let its: Vec<Stored> = listing.files.into_iter().filter(wanted).collect();
+                    newer::refuse(its.iter())?;
+                    files.extend(its.into_iter().map(|file| (table, file)));
                 }
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
                 Err(error) => return Err(Error::Engine(error.to_string())),

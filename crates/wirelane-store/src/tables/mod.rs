@@ -63,9 +63,10 @@ pub type Put<'a> = dyn FnMut(Table, u64, &mut dyn FnMut(&mut Row<'_>)) + 'a;
 
 /// Key of the table's name in the metadata of a file.
 pub(crate) const TABLE: &str = "wirelane.table";
-/// Key and value of the schema version in the metadata: increased when a column changes its meaning. A new column does
-/// not change the version.
-pub(crate) const VERSION: (&str, &str) = ("wirelane.schema", "1");
+/// Key of the schema version in the metadata.
+pub(crate) const SCHEMA: &str = "wirelane.schema";
+/// The schema version: increased when a column changes its meaning. A new column does not change the version.
+pub(crate) const VERSION: u32 = 1;
 
 /// Columns that had another name before version 0.2: table, former name, name. Files keep the names that they were written
 /// with.
