@@ -121,6 +121,7 @@ mod store;
 mod structure;
 mod testbed;
 mod testbed_agents;
+mod testbed_quick;
 mod time_order;
 mod trust;
 mod tune;
