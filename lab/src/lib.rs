@@ -16,6 +16,7 @@
 //!   bench/        receivers, generators and measurements of single parts for our benchmarks
 //!   web           web traffic, recorded and sent again
 //!        summary -> text, chart, compare (what curves say), page
+//!        spread  -> mean and standard deviation of each case; two results compared
 //!   program/      the command line
 //! ```
 //!
@@ -46,6 +47,7 @@ pub mod run;
 pub mod schedule;
 mod search;
 mod site;
+mod spread;
 pub mod suite;
 mod summary;
 mod text;

@@ -23,7 +23,7 @@ pub fn capturing(folder: &Path) -> Result<Vec<Vec<String>>> {
     let path = |name: &str| folder.join(name).display().to_string();
     let (probe, kernel, recording) = (path("probe.toml"), path("kernel.toml"), path("out.pcapng"));
     let store = path("store.db");
-    let commands: [&[&str]; 13] = [
+    let commands: [&[&str]; 14] = [
         &["count"],
         &["count", "--workers", "2", "--engine", "packet"],
         &["count", "--engine", "xsk", "--exclusive"],
@@ -37,6 +37,7 @@ pub fn capturing(folder: &Path) -> Result<Vec<Vec<String>>> {
         &["voip", "--analysis", "kernel"],
         &["probe", &probe],
         &["probe", &kernel],
+        &["receive"],
     ];
     Ok(commands.map(|words| words.iter().map(|word| (*word).to_owned()).collect()).into())
 }
@@ -49,7 +50,7 @@ pub fn reading(folder: &Path) -> Result<Vec<Vec<String>>> {
     let probe = folder.join("probe.toml");
     fs::write(&probe, PROBE)?;
     let probe = probe.display().to_string();
-    let commands: [&[&str]; 9] = [
+    let commands: [&[&str]; 10] = [
         &["count"],
         &["packets"],
         &["record", "-w", "/dev/null"],
@@ -58,6 +59,7 @@ pub fn reading(folder: &Path) -> Result<Vec<Vec<String>>> {
         &["flows"],
         &["http", "--inner"],
         &["voip", "--heuristic"],
+        &["receive"],
         &["probe", &probe],
     ];
     Ok(commands.map(|words| words.iter().map(|word| (*word).to_owned()).collect()).into())

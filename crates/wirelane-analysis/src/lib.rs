@@ -2,10 +2,12 @@
 //!
 //! * [`flows`]: conversations with their packets, bytes and times.
 //! * [`http`]: HTTP requests and their responses.
+//! * [`numbered`]: numbered packets: loss, order, duplicates, latency and jitter.
 //! * [`voip`]: calls, their streams, and their quality.
 pub mod flows;
 mod fragments;
 pub mod http;
+pub mod numbered;
 mod outbox;
 pub mod voip;
 

@@ -19,7 +19,7 @@
  * signal.
  *
  * Each sending thread loads its own copy of this program. The variables below thus have one writer, and the
- * threads share nothing. crates/wirelane-send/src/pattern.rs is the same function in user space; a test
+ * threads share nothing. crates/wirelane-send/src/template.rs is the same function in user space; a test
  * compares the two byte by byte.
  */
 #include <linux/bpf.h>
@@ -30,7 +30,8 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 #define MOST_SIZES   64
 #define MAGIC_BYTES  4
-#define HEADER_WORDS 8
+#define STAMP_MORE   10 /* time and stream, behind the number */
+#define HEADER_WORDS 12 /* two VLAN tags, IPv6, TCP, magic: 90 bytes */
 
 /* A clock read costs as much as generating a packet, so full speed skips most of them. */
 #define CLOCK_EVERY 64
@@ -41,14 +42,18 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 /* Set before load, so that the verifier knows every offset and drops the branches that are not taken. */
 struct generate_config {
 	__u32 ifindex;		/* the device to send from; 0: return the packet, for tests */
-	__u32 l3;		/* offset of the IPv4 header */
+	__u32 l3;		/* offset of the IP header */
 	__u32 l4;		/* offset of the transport header */
 	__u32 payload;		/* offset of the magic; the number follows it */
 	__u32 rotating;		/* offset of the field that rotates with the flow */
-	__u32 rotates_port;	/* 1: that field is a port of 16 bits; 0: an address of 32 */
+	__u32 rotates_port;	/* 1: that field is a port of 16 bits; 0: the last 32 of an address */
 	__u32 first;		/* the field's first value */
 	__u32 flows;		/* number of values */
 	__u32 tcp;		/* 1: TCP; 0: UDP */
+	__u32 ipv6;		/* 1: IPv6; 0: IPv4 */
+	__u32 stamped;		/* 1: time and stream follow the number */
+	__u32 stream;		/* number of the stream */
+	__u32 header_words;	/* words of `header` to write; the last may reach into the number */
 	__u32 l3_sum;		/* sum over the IPv4 header without total length and rotating field */
 	__u32 l4_sum;		/* the same for the transport, without lengths, rotating field and number */
 	__u32 largest;		/* bytes of the frame as passed by user space */
@@ -59,9 +64,8 @@ struct generate_config {
 	__u64 limit;		/* packets to make; after them every page goes back */
 	__u64 gap;		/* time from one packet to the next in units of 2^-GAP_SHIFT ns; 0: none */
 	__u64 most_catch_up_ns; /* packets that are overdue for longer are given up */
+	__u64 utc_minus_monotonic;
 	__u64 header[HEADER_WORDS]; /* the frame up to the magic, variable fields zero */
-	__u32 header_words;	    /* words of it to write; the last may reach into the number */
-	__u32 pad;
 	__u16 sizes[MOST_SIZES];
 };
 
@@ -94,6 +98,11 @@ static __always_inline __u16 finish_checksum(__u32 sum)
 	sum = (sum & 0xffff) + (sum >> 16);
 	sum = (sum & 0xffff) + (sum >> 16);
 	return ~sum;
+}
+
+static __always_inline __u32 sum_words(__u64 value)
+{
+	return (value >> 48) + ((value >> 32) & 0xffff) + ((value >> 16) & 0xffff) + (value & 0xffff);
 }
 
 /* Whether the next packet has to be generated now. */
@@ -135,7 +144,7 @@ int wl_generate(struct xdp_md *ctx)
 {
 	__u32 largest = config.largest, size = largest, turn = state.next_size, flow = state.next_flow;
 	__u32 l3_len, l4_len, value, value_sum, l3_sum, l4_sum;
-	__u64 number = state.next_number;
+	__u64 number = state.next_number, now;
 	__u16 checksum;
 	void *data, *end;
 
@@ -155,7 +164,7 @@ int wl_generate(struct xdp_md *ctx)
 
 	data = (void *)(long)ctx->data;
 	end = (void *)(long)ctx->data_end;
-	if (data + config.payload + MAGIC_BYTES + sizeof(number) > end)
+	if (data + config.payload + MAGIC_BYTES + sizeof(number) + (config.stamped ? STAMP_MORE : 0) > end)
 		return XDP_ABORTED;
 
 	/* Within the check above: the 8 bytes of the number follow the header. */
@@ -177,12 +186,22 @@ int wl_generate(struct xdp_md *ctx)
 		*(__u32 *)(data + config.rotating) = bpf_htonl(value);
 		l3_sum += value_sum;
 	}
-	put16(data + config.l3 + 2, l3_len);
-	put16(data + config.l3 + 10, finish_checksum(l3_sum));
+	if (config.ipv6) {
+		put16(data + config.l3 + 4, l4_len);
+	} else {
+		put16(data + config.l3 + 2, l3_len);
+		put16(data + config.l3 + 10, finish_checksum(l3_sum));
+	}
 
 	*(__u64 *)(data + config.payload + MAGIC_BYTES) = bpf_cpu_to_be64(number);
 	l4_sum = config.l4_sum + value_sum + l4_len;
-	l4_sum += (number >> 48) + ((number >> 32) & 0xffff) + ((number >> 16) & 0xffff) + (number & 0xffff);
+	l4_sum += sum_words(number);
+	if (config.stamped) {
+		now = bpf_ktime_get_ns() + config.utc_minus_monotonic;
+		*(__u64 *)(data + config.payload + MAGIC_BYTES + sizeof(number)) = bpf_cpu_to_be64(now);
+		put16(data + config.payload + MAGIC_BYTES + sizeof(number) + sizeof(now), config.stream);
+		l4_sum += sum_words(now);
+	}
 	if (config.tcp) {
 		put16(data + config.l4 + 16, finish_checksum(l4_sum));
 	} else {

@@ -25,7 +25,10 @@ const GROUPS: [(&str, &[&str]); 4] = [
     ("Look and keep", &["devices", "count", "packets", "groups", "record", "query", "report"]),
     ("Analyse", &["flows", "http", "voip", "probe", "monitor", "check"]),
     ("Control", &["status", "reload", "rules", "tune"]),
-    ("Send, measure, other tools", &["send", "testbed", "run", "extcap", "completions", "man", "help"]),
+    (
+        "Send, measure, other tools",
+        &["send", "receive", "testbed", "run", "extcap", "completions", "man", "help"],
+    ),
 ];
 
 /// The commands with their descriptions, by purpose.
@@ -75,14 +78,14 @@ pub fn asked(mut definition: Command, words: &[OsString]) -> Option<String> {
 /// The short help of the program.
 fn overview(definition: &Command) -> String {
     format!(
-        "Usage: wirelane COMMAND [OPTIONS]\n{}wirelane COMMAND -h: examples and options; wirelane --help: more\n",
+        "Usage: wirelane COMMAND [OPTIONS] (COMMAND -h: examples, options; --help: more)\n{}",
         groups(definition)
     )
 }
 
 /// The page of the options that captures share: those of 'count' without its own.
 fn capture(definition: &Command) -> Option<String> {
-    let about = "Options of all commands that capture or read files: count, packets, record, flows, http, voip, probe";
+    let about = "Options of all commands that capture or read files: count, packets, record, flows, http, voip, probe, receive";
     let command = definition.find_subcommand("count")?.clone().name("COMMAND").bin_name("wirelane COMMAND");
     let shared = shared();
     let mut command = command.mut_args(|arg| {

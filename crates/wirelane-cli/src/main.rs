@@ -18,6 +18,7 @@ mod packets;
 mod pages;
 mod probe;
 mod query;
+mod receive;
 mod record;
 mod report_command;
 mod rights;
@@ -56,6 +57,7 @@ enum Command {
     Packets(Box<packets::Args>),
     Probe(Box<probe::Args>),
     Query(Box<query::Args>),
+    Receive(Box<receive::Args>),
     Record(Box<record::Args>),
     Reload(status::ReloadArgs),
     Report(report_command::Args),
@@ -124,6 +126,7 @@ fn main() -> ExitCode {
         Command::Packets(args) => packets::run(*args),
         Command::Probe(args) => probe::run(*args),
         Command::Query(args) => query::run(&args),
+        Command::Receive(args) => receive::run(*args),
         Command::Record(args) if args.print_config => monitor::print::run("record", &matches),
         Command::Record(args) => record::run(*args),
         Command::Reload(args) => status::reload(&args),
@@ -251,6 +254,7 @@ mod tests {
             probe::set::SET_HELP,
             query::HELP,
             report_command::HELP,
+            receive::HELP,
             record::HELP,
             rules::HELP,
             send::HELP,

@@ -13,6 +13,7 @@ pub mod http;
 pub mod metrics;
 pub mod out;
 pub mod probe;
+pub mod receive;
 pub mod record;
 pub mod report;
 pub mod rules;

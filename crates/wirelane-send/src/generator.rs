@@ -11,8 +11,9 @@ use super::interface::{Counters, Interface};
 use super::live_frames::{self, Handle};
 use super::pace::{Clock, Pacer, Step, SystemClock, monotonic_ns};
 use super::packet_socket::{BATCH, SocketSender};
-use super::pattern::Template;
 use super::plan::{Plan, check, shares};
+use super::streams::Streams;
+use super::template::Template;
 use super::xsk_socket::{AnySender, XskSender};
 use super::{Counts, LOOK_AT_STOP, Method, Share, wake};
 use crate::{Error, Result};
@@ -80,7 +81,7 @@ impl Sending<'_> {
 struct Running<'a> {
     plan: &'a Plan,
     interface: &'a Interface,
-    template: &'a Template,
+    streams: &'a Streams,
     kernel: bool,
     /// Name of the method in the report.
     method: &'static str,
@@ -116,10 +117,13 @@ fn run(
     mut on_interval: impl FnMut(&Interval),
 ) -> Result<Report> {
     check(plan)?;
-    let template = Template::new(&plan.traffic)?;
+    let streams = Streams::new(&plan.traffic)?;
     let interface = Interface::find(&plan.device)?;
-    let most = interface.largest_frame(template.has_vlan());
-    if template.largest() > most {
+    for template in streams.templates() {
+        let most = interface.largest_frame(template.has_vlan());
+        if template.largest() <= most {
+            continue;
+        }
         let reason = format!(
             "{} bytes are too many: {} has an MTU of {} and takes frames of up to {most} bytes",
             template.largest(),
@@ -128,7 +132,7 @@ fn run(
         );
         return Err(Error::BadOption { option: "--size", reason });
     }
-    let (kernel, method_reason) = choose(plan, &interface, &template)?;
+    let (kernel, method_reason) = choose(plan, &interface, &streams)?;
 
     // All steps that can fail happen before the first packet is sent.
     let shares = shares(plan);
@@ -136,15 +140,15 @@ fn run(
     let mut programs = Vec::new();
     let mut sockets = Vec::new();
     for (share, storage) in shares.iter().zip(&mut storage) {
-        if kernel {
+        if let Some(template) = kernel {
             wake::prepare()?;
-            programs.push(live_frames::load(storage, interface.index, &template, *share)?);
+            programs.push(live_frames::load(storage, interface.index, template, *share)?);
             sockets.push(None);
         } else {
             sockets.push(Some(if plan.method == Method::Xsk {
-                AnySender::Xsk(XskSender::open(&interface, &template, *share)?)
+                AnySender::Xsk(XskSender::open(&interface, &streams, *share)?)
             } else {
-                AnySender::Packet(SocketSender::open(&interface, &template, *share, plan.retries)?)
+                AnySender::Packet(SocketSender::open(&interface, &streams, *share, plan.retries)?)
             }));
         }
     }
@@ -158,8 +162,8 @@ fn run(
     let running = Running {
         plan,
         interface: &interface,
-        template: &template,
-        kernel,
+        streams: &streams,
+        kernel: kernel.is_some(),
         by_completion: sockets.iter().flatten().any(AnySender::is_zero_copy),
         method: sockets.iter().flatten().next().map_or("kernel", AnySender::name),
         end: AtomicBool::new(false),
@@ -189,9 +193,20 @@ fn run(
     report(&running, &meter, method_reason)
 }
 
+/// The template, if packets are generated inside the kernel.
+type InKernel<'s> = Option<&'s Template>;
+
 /// Whether to generate inside the kernel, with the reason if the generator chose the method.
-fn choose(plan: &Plan, interface: &Interface, template: &Template) -> Result<(bool, Option<String>)> {
-    let possible = || -> Result<()> {
+fn choose<'s>(
+    plan: &Plan,
+    interface: &Interface,
+    streams: &'s Streams,
+) -> Result<(InKernel<'s>, Option<String>)> {
+    let possible = || -> Result<InKernel<'s>> {
+        let Some(template) = streams.only() else {
+            let reason = "inside the kernel there is one stream; use --method socket or xsk".to_owned();
+            return Err(Error::BadOption { option: "--method", reason });
+        };
         if template.largest() > live_frames::LARGEST_FRAME {
             let reason = format!(
                 "frames inside the kernel have {} bytes or fewer, not {}; use --method socket",
@@ -201,23 +216,24 @@ fn choose(plan: &Plan, interface: &Interface, template: &Template) -> Result<(bo
             return Err(Error::BadOption { option: "--method", reason });
         }
         live_frames::permitted()?;
-        live_frames::check_device(interface)
+        live_frames::check_device(interface)?;
+        Ok(Some(template))
     };
     match plan.method {
-        Method::Socket | Method::Xsk => Ok((false, None)),
-        Method::Kernel => possible().map(|()| (true, None)),
+        Method::Socket | Method::Xsk => Ok((None, None)),
+        Method::Kernel => possible().map(|template| (template, None)),
         Method::Auto if plan.pps.is_some_and(|pps| pps < WORTH_LIVE_FRAMES) => {
             let reason =
                 format!("it sleeps between packets, which suffices up to {WORTH_LIVE_FRAMES} a second");
-            Ok((false, Some(reason)))
+            Ok((None, Some(reason)))
         }
         Method::Auto => match possible() {
-            Ok(()) => Ok((true, Some("the fastest".into()))),
+            Ok(template) => Ok((template, Some("the fastest".into()))),
             // The user did not set the option that the error names.
             Err(Error::BadOption { reason, .. }) => {
-                Ok((false, Some(format!("live frames do not work here: {reason}"))))
+                Ok((None, Some(format!("live frames do not work here: {reason}"))))
             }
-            Err(error) => Ok((false, Some(format!("live frames do not work here: {error}")))),
+            Err(error) => Ok((None, Some(format!("live frames do not work here: {error}")))),
         },
     }
 }
@@ -323,7 +339,7 @@ impl Running<'_> {
 
     fn bytes(&self) -> u64 {
         let bytes = |thread: &Sending<'_>| {
-            self.template.bytes_of(thread.share.first, thread.share.stride, thread.counts().offered)
+            self.streams.bytes_of(thread.share.first, thread.share.stride, thread.counts().offered)
         };
         self.threads.iter().map(bytes).sum()
     }
@@ -356,7 +372,9 @@ impl Running<'_> {
     fn thread(&self, sending: &Sending<'_>, socket: Option<AnySender<'_>>) -> Result<()> {
         sending.id.store(wake::own_id(), Ordering::Relaxed);
         let outcome = pin_to(sending.cpu).and_then(|()| match (&sending.engine, socket) {
-            (Engine::Kernel(handle), _) => handle.run(self.template, sending.share, &|| self.ended()),
+            (Engine::Kernel(handle), _) => {
+                handle.run(&self.streams.templates()[0], sending.share, &|| self.ended())
+            }
             (Engine::Socket(progress), Some(socket)) => self.send_share(sending.share, progress, socket),
             (Engine::Socket(_), None) => unreachable!("generate() opens a socket for each such thread"),
         });

@@ -1,7 +1,7 @@
 //! Packet generation and replay: numbered packets at a requested rate, and captures sent again.
 //!
 //! ```text
-//!            Traffic -> Template (one frame, sums of its constant parts)
+//!            Traffic -> Template (one frame, sums of its constant parts); Streams: several of them by weight
 //!                           |
 //!   thread 0, CPU a: numbers 0, T, 2T, ...      thread 1, CPU b: numbers 1, T+1, ...
 //!      live_frames: a program in the kernel        (nothing shared but counters that only
@@ -12,7 +12,7 @@
 //! ```
 //!
 //! Invariants:
-//! * Packet `n` has the same bytes with every method and thread.
+//! * Packet `n` has the same bytes with every method and thread, except for the time of sending in stamped packets.
 //! * Each number is handed to the kernel at most once, and the numbers of one thread have no gap.
 //! * The report distinguishes three values: *asked* (requested), *offered* (handed to the kernel), and *sent* and
 //!   *dropped* (the device's counters). It also states if the generator did not reach its rate.
@@ -23,6 +23,7 @@ mod cpu;
 mod error;
 mod generator;
 mod interface;
+mod layers;
 pub mod live_frames;
 mod mac;
 mod pace;
@@ -30,6 +31,11 @@ mod packet_socket;
 mod pattern;
 mod plan;
 mod replay;
+mod rewrite;
+mod sides;
+mod stamp;
+mod streams;
+mod template;
 mod wake;
 mod xsk_socket;
 
@@ -41,11 +47,15 @@ pub use generator::{generate, generate_confined};
 pub use interface::{Counters, Gauge, Interface};
 pub use mac::MacAddr;
 pub use pace::{Clock, MOST_CATCH_UP, Pacer, Step, SystemClock};
-pub use pattern::{
-    IMIX, MAGIC, MOST_SIZES, NUMBER_BYTES, Pattern, SMALLEST_FRAME, Template, Traffic, Transport, numbered,
-};
+pub use pattern::{DST, IMIX, MOST_SIZES, MOST_TAGS, Pattern, SMALLEST_FRAME, SRC, Traffic, Transport};
 pub use plan::Plan;
-pub use replay::{Frame, FrameReader, ReplayPlan, ReplayReport, ReplaySpeed, replay, replay_confined};
+pub use replay::{
+    DeviceReport, Frame, FrameReader, ReplayPlan, ReplayReport, ReplaySpeed, replay, replay_confined,
+};
+pub use rewrite::{MapAddress, MapPort, Rewrite};
+pub use stamp::{MAGIC, NUMBER_BYTES, STAMP_BYTES, Stamp, numbered};
+pub use streams::{MOST_STREAMS, MOST_WEIGHT};
+pub use template::Template;
 
 /// Path of the frames to the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,14 +10,17 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use libbpf_rs::OpenObject;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use wirelane_bpf::skel::generate::{GenerateSkel, GenerateSkelBuilder, types::generate_state};
 
 use super::interface::{Interface, require};
-use super::pace::MOST_CATCH_UP;
-use super::pattern::{MAGIC, MOST_SIZES, Template, Transport};
+use super::pace::{MOST_CATCH_UP, monotonic_ns};
+use super::pattern::{MOST_SIZES, Transport};
+use super::stamp::MAGIC;
+use super::template::Template;
 use super::{Counts, Share};
 use crate::{Error, Result};
 
@@ -73,6 +76,10 @@ pub(super) fn load<'a>(
     config.first = template.first;
     config.flows = template.flows;
     config.tcp = u32::from(template.transport == Transport::Tcp);
+    config.ipv6 = u32::from(template.ipv6);
+    config.stamped = u32::from(template.is_stamped());
+    config.stream = u32::from(template.stream.unwrap_or(0));
+    config.utc_minus_monotonic = utc_minus_monotonic();
     config.l3_sum = template.l3_sum;
     config.l4_sum = template.l4_sum;
     config.largest = template.largest() as u32;
@@ -99,6 +106,13 @@ pub(super) fn load<'a>(
     let mut skel = open.load().map_err(refused)?;
     let state = &raw mut skel.maps.bss_data.as_deref_mut().expect("the program has variables").state;
     Ok(LiveFrames { state: state.cast(), skel })
+}
+
+/// What has to be added to CLOCK_MONOTONIC for UTC, in nanoseconds, modulo 2^64. Both clocks are slewed alike; steps of the
+/// system's clock during a run are not followed.
+fn utc_minus_monotonic() -> u64 {
+    let utc = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_nanos() as u64);
+    utc.wrapping_sub(monotonic_ns())
 }
 
 /// `struct generate_state`, as memory that the kernel writes while user space reads it.

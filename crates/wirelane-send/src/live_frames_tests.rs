@@ -1,4 +1,5 @@
-use super::super::pattern::{IMIX, NUMBER_BYTES, Pattern, Traffic};
+use super::super::pattern::{DST, IMIX, Pattern, SRC, Traffic};
+use super::super::stamp::{NUMBER_BYTES, Stamp};
 use super::*;
 
 /// The program in the kernel and [`Template::write`] in user space generate the same packets, byte by byte.
@@ -12,10 +13,16 @@ fn kernel_and_user_space_write_the_same_packets() {
         println!("left out: kernel_and_user_space_write_the_same_packets (no root)");
         return;
     }
-    let larger: Vec<u16> = IMIX.iter().map(|size| (*size).max(70)).collect();
+    let larger: Vec<u16> = IMIX.iter().map(|size| (*size).max(120)).collect();
+    let ipv6 = ["fd00::1".parse().unwrap(), "fd00::2".parse().unwrap()];
     for transport in [Transport::Udp, Transport::Tcp] {
         for pattern in [Pattern::Papers, Pattern::Sources, Pattern::Ports] {
-            for (vlan, sizes) in [(None, vec![70]), (Some(7), larger.clone())] {
+            for (vlans, sizes, stream, [src, dst]) in [
+                (vec![], vec![70], None, [SRC.into(), DST.into()]),
+                (vec![7], larger.clone(), Some(258), [SRC.into(), DST.into()]),
+                (vec![], vec![90], None, ipv6),
+                (vec![100, 7], larger.clone(), Some(1), ipv6),
+            ] {
                 for share in [
                     Share { first: 0, stride: 1, limit: u64::MAX, pps: None },
                     Share { first: 4_294_967_290, stride: 5, limit: u64::MAX, pps: None },
@@ -24,7 +31,10 @@ fn kernel_and_user_space_write_the_same_packets() {
                         sizes: sizes.clone(),
                         transport,
                         pattern,
-                        vlan,
+                        vlans: vlans.clone(),
+                        stream,
+                        src,
+                        dst,
                         flows: 9,
                         ..Traffic::default()
                     };
@@ -45,10 +55,17 @@ fn compare(template: &Template, share: Share) {
     // A page contains data of an earlier packet and its receiver: start from other bytes in all headers.
     let mut stale = template.frame.clone();
     stale[..template.payload + NUMBER_BYTES].fill(0xa5);
+    stale[template.payload + NUMBER_BYTES..template.head()].fill(0xa5);
     for step in 0..40 {
         let number = share.first + step * share.stride;
-        let size = template.write(number, &mut expected);
+        let before = utc_minus_monotonic().wrapping_add(monotonic_ns());
         assert_eq!(test_run(program.handle().program, &stale, 1, 0, Some(&mut made)).unwrap(), XDP_TX);
+        let after = utc_minus_monotonic().wrapping_add(monotonic_ns());
+        let sent_ns = Stamp::read(&made[template.payload..]).and_then(|stamp| stamp.sent_ns);
+        // The distance of the clocks was read at other moments.
+        let slack = 1_000_000;
+        assert!(sent_ns.is_none_or(|time| (before - slack..after + slack).contains(&time)), "{sent_ns:?}");
+        let size = template.write(number, sent_ns.unwrap_or(0), &mut expected);
         assert_eq!(made, expected[..size], "packet {number}");
     }
     assert_eq!(program.handle().counts().offered, 40);

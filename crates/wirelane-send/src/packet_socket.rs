@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::Share;
 use super::interface::{Interface, require};
-use super::pattern::Template;
+use super::streams::Streams;
 use crate::{Error, Result};
 
 /// Frames per system call.
@@ -204,7 +204,7 @@ impl Frames {
 pub(super) struct SocketSender<'a> {
     socket: PacketSocket,
     frames: Frames,
-    template: &'a Template,
+    streams: &'a Streams,
     next: u64,
     stride: u64,
     retries: bool,
@@ -214,16 +214,16 @@ impl<'a> SocketSender<'a> {
     /// A sender of this share of the numbers.
     pub(super) fn open(
         interface: &Interface,
-        template: &'a Template,
+        streams: &'a Streams,
         share: Share,
         retries: bool,
     ) -> Result<SocketSender<'a>> {
         let socket = PacketSocket::open(interface, several_tx_queues(interface)?)?;
-        let mut frames = Frames::new(template.largest());
+        let mut frames = Frames::new(streams.largest());
         for slot in 0..BATCH {
-            template.prepare(frames.slot(slot));
+            streams.prepare(frames.slot(slot));
         }
-        Ok(SocketSender { socket, frames, template, next: share.first, stride: share.stride, retries })
+        Ok(SocketSender { socket, frames, streams, next: share.first, stride: share.stride, retries })
     }
 
     /// Hands over the next packets, [`BATCH`] at most; fewer only if `stop` was set meanwhile. Returns the number of
@@ -232,7 +232,7 @@ impl<'a> SocketSender<'a> {
         let count = at_most.min(BATCH as u64) as usize;
         for slot in 0..count {
             let number = self.next + slot as u64 * self.stride;
-            let length = self.template.write(number, self.frames.slot(slot));
+            let length = self.streams.write(number, self.frames.slot(slot));
             self.frames.set_length(slot, length);
         }
         let (taken, refused) = self.socket.send_all(&mut self.frames, count, self.retries, stop)?;

@@ -12,8 +12,8 @@ use wirelane_netdev::allowed_cpus;
 pub struct Plan {
     /// The device to send from.
     pub device: String,
-    /// The packets.
-    pub traffic: Traffic,
+    /// The packets: one or several streams, which alternate by their weights.
+    pub traffic: Vec<Traffic>,
     /// Path of the packets to the device.
     pub method: Method,
     /// Packets per second of all threads together; `None`: as fast as possible.

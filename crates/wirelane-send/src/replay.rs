@@ -10,6 +10,8 @@ use super::account::{Meter, per_second};
 use super::interface::Interface;
 use super::pace::{Clock, SystemClock};
 use super::packet_socket::{BATCH, Frames, PacketSocket};
+use super::rewrite::Rewrite;
+use super::sides::{Side, Sides};
 use wirelane_pcapng::{MergedReader, Reached};
 use wirelane_privsep::Sandbox;
 
@@ -67,6 +69,10 @@ impl FrameReader for MergedReader {
 pub enum ReplaySpeed {
     /// The recorded distances divided by this factor: 1 is as recorded, 10 is ten times as fast.
     Factor(f64),
+    /// This many frames per second.
+    Pps(f64),
+    /// This many megabits per second, of frames without FCS.
+    Mbps(f64),
     /// As fast as the device accepts the frames.
     Max,
 }
@@ -76,17 +82,43 @@ pub enum ReplaySpeed {
 pub struct ReplayPlan {
     /// The device to send from.
     pub device: String,
+    /// The device for the frames of servers; `device` is for those of clients then.
+    pub server_device: Option<String>,
+    /// Changes of the frames.
+    pub rewrite: Rewrite,
     /// Speed.
     pub speed: ReplaySpeed,
     /// Number of passes.
     pub passes: u64,
 }
 
-/// Result of a replay.
+/// Frames of one of two devices.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct DeviceReport {
+    /// The device.
+    pub device: String,
+    /// Frames handed to the kernel.
+    pub offered: u64,
+    /// Bytes of these, without FCS.
+    pub bytes: u64,
+    /// Offered frames that the device counted as transmitted.
+    pub sent: u64,
+    /// Offered frames that the device counted as dropped.
+    pub dropped: u64,
+    /// Offered frames neither counted as sent nor as dropped.
+    pub unaccounted: u64,
+    /// Packets that the device counted beyond the offered ones.
+    pub others: u64,
+}
+
+/// Result of a replay. With two devices its counts are sums.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ReplayReport {
     /// The device.
     pub device: String,
+    /// The devices of clients and of servers, if there are two.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub devices: Vec<DeviceReport>,
     /// Frames read, in all passes.
     pub read: u64,
     /// Frames handed to the kernel.
@@ -147,6 +179,13 @@ impl Schedule {
         self.due
     }
 
+    /// The due time of a frame, and after it a pause of this many seconds.
+    fn then(&mut self, pause_s: f64) -> Duration {
+        let due = self.due;
+        self.due += Duration::try_from_secs_f64(pause_s).unwrap_or(Duration::MAX / 4);
+        due
+    }
+
     /// Starts the next pass at the end of this one.
     fn restart(&mut self) {
         self.last_ns = None;
@@ -187,16 +226,27 @@ fn run<R: FrameReader>(
             format!("{factor} is not a speed; give 'recorded', a factor from 0.001x to 1000000x, or 'max'");
         return Err(Error::BadOption { option: "--speed", reason });
     }
-    let interface = Interface::find(&plan.device)?;
-    // One TX queue, so that the frames keep their order.
-    let socket = PacketSocket::open(&interface, false)?;
-    let meter = Meter::start(&interface)?;
+    if let ReplaySpeed::Pps(rate) | ReplaySpeed::Mbps(rate) = plan.speed
+        && !(rate.is_finite() && (1e-3..=1e9).contains(&rate))
+    {
+        let option = if matches!(plan.speed, ReplaySpeed::Pps(_)) { "--rate" } else { "--mbps" };
+        return Err(Error::BadOption {
+            option,
+            reason: format!("{rate} is not possible; give 0.001 to 1e9"),
+        });
+    }
+    if plan.server_device.as_ref() == Some(&plan.device) {
+        let reason = format!("{} is the device of the clients; name another one", plan.device);
+        return Err(Error::BadOption { option: "--server-interface", reason });
+    }
+    let names = std::iter::once(&plan.device).chain(&plan.server_device);
+    let exits = names.map(|name| Exit::open(name)).collect::<Result<_>>()?;
     confinement.map_or(Ok(()), Sandbox::apply)?;
-    // Space for a VLAN tag: the kernel allows 4 bytes more if the frame has one.
     let mut outlet = Outlet {
-        socket,
-        frames: Frames::new(interface.largest_frame(true)),
-        filled: 0,
+        exits,
+        current: 0,
+        sides: plan.server_device.as_ref().map(|_| Sides::new()),
+        rewrite: (!plan.rewrite.is_empty()).then_some(&plan.rewrite),
         clock: SystemClock::start(),
         stop,
         report: ReplayReport { device: plan.device.clone(), ..ReplayReport::default() },
@@ -205,16 +255,28 @@ fn run<R: FrameReader>(
     for _ in 0..plan.passes {
         let mut reader = open()?;
         let mut visit = |frame: Frame<'_>| {
-            if let ReplaySpeed::Factor(factor) = plan.speed {
+            let exit = outlet.exit_of(&frame);
+            let due = match (plan.speed, exit) {
                 // Also for a skipped frame: the others keep their distances.
-                let due = schedule.next(frame.ts_ns, factor);
+                (ReplaySpeed::Factor(factor), _) => Some(schedule.next(frame.ts_ns, factor)),
+                (ReplaySpeed::Pps(pps), Ok(_)) => Some(schedule.then(1.0 / pps)),
+                (ReplaySpeed::Mbps(mbps), Ok(_)) => {
+                    Some(schedule.then(frame.bytes.len() as f64 * 8.0 / (mbps * 1e6)))
+                }
+                (ReplaySpeed::Max, _) | (_, Err(_)) => None,
+            };
+            if let Some(due) = due {
                 outlet.wait_until(due)?;
                 outlet.note_lateness(due);
             }
             if outlet.stopped() {
                 return Ok(false);
             }
-            outlet.add(&frame, &interface)?;
+            outlet.report.read += 1;
+            match exit {
+                Ok(exit) => outlet.add(&frame, exit)?,
+                Err(left_out) => *left_out(&mut outlet.report) += 1,
+            }
             Ok(true)
         };
         let mut more = true;
@@ -230,11 +292,19 @@ fn run<R: FrameReader>(
     outlet.flush()?;
     let duration_s = outlet.clock.now().as_secs_f64();
     let mut report = outlet.report;
-    let divided = meter.settle(report.offered, report.refused)?;
-    report.sent = divided.sent;
-    report.dropped = divided.dropped;
-    report.unaccounted = divided.unaccounted;
-    report.others = divided.others;
+    for exit in outlet.exits {
+        let device = exit.settle()?;
+        report.offered += device.offered;
+        report.bytes += device.bytes;
+        report.sent += device.sent;
+        report.dropped += device.dropped;
+        report.unaccounted += device.unaccounted;
+        report.others += device.others;
+        report.devices.push(device);
+    }
+    if plan.server_device.is_none() {
+        report.devices.clear();
+    }
     report.duration_s = duration_s;
     report.pps = per_second(report.offered, duration_s);
     report.bps = per_second(report.bytes * 8, duration_s);
@@ -242,11 +312,62 @@ fn run<R: FrameReader>(
     Ok(report)
 }
 
-/// Frames to send, collected in batches.
-struct Outlet<'a> {
+/// A device of a replay, with the frames that it gets next.
+struct Exit {
+    interface: Interface,
     socket: PacketSocket,
+    meter: Meter,
     frames: Frames,
     filled: usize,
+    refused: u64,
+    report: DeviceReport,
+}
+
+impl Exit {
+    fn open(device: &str) -> Result<Exit> {
+        let interface = Interface::find(device)?;
+        Ok(Exit {
+            // One TX queue, so that the frames keep their order.
+            socket: PacketSocket::open(&interface, false)?,
+            meter: Meter::start(&interface)?,
+            // Space for a VLAN tag: the kernel allows 4 bytes more if the frame has one.
+            frames: Frames::new(interface.largest_frame(true)),
+            filled: 0,
+            refused: 0,
+            report: DeviceReport { device: device.to_owned(), ..DeviceReport::default() },
+            interface,
+        })
+    }
+
+    fn flush(&mut self, stop: &AtomicBool) -> Result<u64> {
+        let (taken, refused) = self.socket.send_all(&mut self.frames, self.filled, true, stop)?;
+        self.report.bytes += (0..taken).map(|slot| self.frames.length(slot) as u64).sum::<u64>();
+        self.report.offered += taken as u64;
+        self.refused += refused;
+        self.filled = 0;
+        Ok(refused)
+    }
+
+    fn settle(mut self) -> Result<DeviceReport> {
+        let divided = self.meter.settle(self.report.offered, self.refused)?;
+        self.report.sent = divided.sent;
+        self.report.dropped = divided.dropped;
+        self.report.unaccounted = divided.unaccounted;
+        self.report.others = divided.others;
+        Ok(self.report)
+    }
+}
+
+/// The count of a reason for which a frame is skipped.
+type LeftOut = fn(&mut ReplayReport) -> &mut u64;
+
+/// Frames to send, collected in batches. Only one device has frames at a time, so all frames keep their order.
+struct Outlet<'a> {
+    exits: Vec<Exit>,
+    /// The device with frames that wait.
+    current: usize,
+    sides: Option<Sides>,
+    rewrite: Option<&'a Rewrite>,
     clock: SystemClock,
     stop: &'a AtomicBool,
     report: ReplayReport,
@@ -279,36 +400,48 @@ impl Outlet<'_> {
         self.report.most_late_s = self.report.most_late_s.max(late.as_secs_f64());
     }
 
-    fn add(&mut self, frame: &Frame<'_>, interface: &Interface) -> Result<()> {
-        self.report.read += 1;
-        let tagged = matches!(frame.bytes.get(12..14), Some([0x81, 0x00] | [0x88, 0xa8]));
-        let length = frame.bytes.len();
-        let left_out = if frame.link_type != LinkType::Ethernet {
-            &mut self.report.not_ethernet
-        } else if frame.wire_len as usize > interface.largest_frame(tagged)
-            || length > interface.largest_frame(tagged)
-        {
-            &mut self.report.too_large
-        } else if length < frame.wire_len as usize {
-            &mut self.report.cut
-        } else if length < 14 {
-            &mut self.report.too_short
-        } else {
-            self.frames.slot(self.filled)[..length].copy_from_slice(frame.bytes);
-            self.frames.set_length(self.filled, length);
-            self.filled += 1;
-            return if self.filled == BATCH { self.flush() } else { Ok(()) };
+    /// The device of a frame, or the reason why it is skipped.
+    fn exit_of(&mut self, frame: &Frame<'_>) -> std::result::Result<usize, LeftOut> {
+        if frame.link_type != LinkType::Ethernet {
+            return Err(|report| &mut report.not_ethernet);
+        }
+        let exit = match self.sides.as_mut().map(|sides| sides.of(frame.bytes)) {
+            None | Some(Side::Client) => 0,
+            Some(Side::Server) => 1,
         };
-        *left_out += 1;
-        Ok(())
+        // The kernel allows the bytes of a tag for 802.1Q only (net/packet/af_packet.c).
+        let tagged = frame.bytes.get(12..14) == Some(&[0x81, 0x00]);
+        let most = self.exits[exit].interface.largest_frame(tagged);
+        let length = frame.bytes.len();
+        if frame.wire_len as usize > most || length > most {
+            Err(|report| &mut report.too_large)
+        } else if length < frame.wire_len as usize {
+            Err(|report| &mut report.cut)
+        } else if length < 14 {
+            Err(|report| &mut report.too_short)
+        } else {
+            Ok(exit)
+        }
+    }
+
+    fn add(&mut self, frame: &Frame<'_>, exit: usize) -> Result<()> {
+        if exit != self.current {
+            self.flush()?;
+            self.current = exit;
+        }
+        let exit = &mut self.exits[exit];
+        let slot = &mut exit.frames.slot(exit.filled)[..frame.bytes.len()];
+        slot.copy_from_slice(frame.bytes);
+        if let Some(rewrite) = self.rewrite {
+            rewrite.apply(slot);
+        }
+        exit.frames.set_length(exit.filled, frame.bytes.len());
+        exit.filled += 1;
+        if exit.filled == BATCH { self.flush() } else { Ok(()) }
     }
 
     fn flush(&mut self) -> Result<()> {
-        let (taken, refused) = self.socket.send_all(&mut self.frames, self.filled, true, self.stop)?;
-        self.report.bytes += (0..taken).map(|slot| self.frames.length(slot) as u64).sum::<u64>();
-        self.report.offered += taken as u64;
-        self.report.refused += refused;
-        self.filled = 0;
+        self.report.refused += self.exits[self.current].flush(self.stop)?;
         Ok(())
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::Share;
 use super::interface::{Interface, require};
 use super::packet_socket::{BATCH, SocketSender};
-use super::pattern::Template;
+use super::streams::Streams;
 use crate::{Error, Result};
 use wirelane_afxdp::{FRAME, Sender, ZeroCopy, is_no};
 
@@ -16,19 +16,19 @@ pub(super) const LARGEST_FRAME: usize = FRAME;
 /// Generated packets through an AF_XDP socket.
 pub(super) struct XskSender<'a> {
     sender: Sender,
-    template: &'a Template,
+    streams: &'a Streams,
     next: u64,
     stride: u64,
 }
 
 impl<'a> XskSender<'a> {
     /// A sender of this share of the numbers. Each thread has its own TX queue, selected by its number.
-    pub(super) fn open(interface: &Interface, template: &'a Template, share: Share) -> Result<XskSender<'a>> {
+    pub(super) fn open(interface: &Interface, streams: &'a Streams, share: Share) -> Result<XskSender<'a>> {
         require(&[(13, "CAP_NET_RAW")], "sending through an AF_XDP socket")?;
-        if template.largest() > LARGEST_FRAME {
+        if streams.largest() > LARGEST_FRAME {
             let reason = format!(
                 "frames through an AF_XDP socket have {LARGEST_FRAME} bytes or fewer, not {}; use --method socket",
-                template.largest()
+                streams.largest()
             );
             return Err(Error::BadOption { option: "--method", reason });
         }
@@ -47,14 +47,14 @@ impl<'a> XskSender<'a> {
             );
             Error::BadOption { option: "--threads", reason }
         })?;
-        sender.prepare(|frame| template.prepare(&mut frame[..template.largest()]));
-        Ok(XskSender { sender, template, next: share.first, stride: share.stride })
+        sender.prepare(|frame| streams.prepare(&mut frame[..streams.largest()]));
+        Ok(XskSender { sender, streams, next: share.first, stride: share.stride })
     }
 
     fn send(&mut self, at_most: u64, stop: &AtomicBool) -> Result<(u64, u64)> {
-        let (next, stride, template) = (self.next, self.stride, self.template);
+        let (next, stride, streams) = (self.next, self.stride, self.streams);
         let count = at_most.min(BATCH as u64);
-        let taken = self.sender.send(count, |number, frame| template.write(next + number * stride, frame))?;
+        let taken = self.sender.send(count, |number, frame| streams.write(next + number * stride, frame))?;
         self.next += taken * stride;
         if taken == 0 && !stop.load(Ordering::Relaxed) {
             // All frames are in use by the card.

@@ -13,8 +13,8 @@ use netns::{Pair, read_frames};
 use wirelane_netdev::allowed_cpus;
 use wirelane_pcapng::{MergedReader, Reader};
 use wirelane_send::{
-    Error, IMIX, Method, Plan, ReplayPlan, ReplaySpeed, Report, Traffic, Transport, generate, numbered,
-    replay,
+    Error, IMIX, Method, Plan, ReplayPlan, ReplaySpeed, Report, Rewrite, Traffic, Transport, generate,
+    numbered, replay,
 };
 
 static NEVER: AtomicBool = AtomicBool::new(false);
@@ -25,7 +25,7 @@ fn plan(method: Method, traffic: Traffic, threads: usize) -> Plan {
     let cpus = allowed_cpus();
     Plan {
         device: "wltx".into(),
-        traffic,
+        traffic: vec![traffic],
         method,
         pps: Some(20_000.0),
         packets: Some(PACKETS),
@@ -79,12 +79,12 @@ fn every_number_arrives(test: &str, method: Method, traffic: Traffic, threads: u
     for frame in &frames {
         let (number, destination, length) = look(frame);
         assert!(numbers.insert(number), "number {number} came twice");
-        let sizes = &plan.traffic.sizes;
+        let sizes = &plan.traffic[0].sizes;
         assert_eq!(length, usize::from(sizes[number as usize % sizes.len()]), "size of number {number}");
         let flow = (number % 4096) as u32;
         assert_eq!(
             u32::from(destination),
-            u32::from(plan.traffic.dst) + flow,
+            u32::from(wirelane_send::DST) + flow,
             "destination of number {number}"
         );
         destinations.insert(destination);
@@ -119,7 +119,7 @@ fn kernel_imix_two_threads() {
 #[test]
 fn kernel_tcp_with_vlan() {
     let traffic =
-        Traffic { sizes: vec![70], transport: Transport::Tcp, vlan: Some(42), ..Traffic::default() };
+        Traffic { sizes: vec![70], transport: Transport::Tcp, vlans: vec![42], ..Traffic::default() };
     every_number_arrives("kernel_tcp_with_vlan", Method::Kernel, traffic, 1);
 }
 
@@ -137,7 +137,7 @@ fn socket_imix_two_threads() {
 #[test]
 fn socket_full_mtu_tcp_with_vlan() {
     let traffic =
-        Traffic { sizes: vec![1518], transport: Transport::Tcp, vlan: Some(42), ..Traffic::default() };
+        Traffic { sizes: vec![1518], transport: Transport::Tcp, vlans: vec![42], ..Traffic::default() };
     every_number_arrives("socket_full_mtu_tcp_with_vlan", Method::Socket, traffic, 1);
 }
 
@@ -181,7 +181,7 @@ fn impossible_plans_are_refused() {
     let Some(pair) = Pair::new("impossible_plans_are_refused") else { return };
     let good = plan(Method::Socket, Traffic::default(), 1);
     let with_size =
-        |size| Plan { traffic: Traffic { sizes: vec![size], ..Traffic::default() }, ..good.clone() };
+        |size| Plan { traffic: vec![Traffic { sizes: vec![size], ..Traffic::default() }], ..good.clone() };
     let wrong = [
         (with_size(59), "--size"),
         (with_size(1515), "--size"),
@@ -243,7 +243,13 @@ fn replay_is_byte_identical_and_in_order() {
     let folder = tempfile::tempdir().unwrap();
     for (path, frames) in all.iter().take(6) {
         let receiver = pair.receiver(&folder.path().join("received.pcap"));
-        let plan = ReplayPlan { device: "wltx".into(), speed: ReplaySpeed::Max, passes: 2 };
+        let plan = ReplayPlan {
+            device: "wltx".into(),
+            server_device: None,
+            rewrite: Rewrite::default(),
+            speed: ReplaySpeed::Max,
+            passes: 2,
+        };
         let open = || Ok(MergedReader::from(Reader::open(path)?));
         let report = pair.in_near(|| replay(&plan, open, &NEVER)).unwrap();
         let received = receiver.finish(frames.len() * 2);
@@ -286,7 +292,13 @@ fn what_a_replay_leaves_out_is_counted() {
     let frames = [frame(60, 2), frame(615, 4), frame(614, 6), (1, vec![8; 13]), frame(100, 10)];
     std::fs::write(&file, write_pcap(&frames, usize::MAX)).unwrap();
     let receiver = pair.receiver(&folder.path().join("received.pcap"));
-    let plan = ReplayPlan { device: "wltx".into(), speed: ReplaySpeed::Max, passes: 1 };
+    let plan = ReplayPlan {
+        device: "wltx".into(),
+        server_device: None,
+        rewrite: Rewrite::default(),
+        speed: ReplaySpeed::Max,
+        passes: 1,
+    };
     let open = || Ok(MergedReader::from(Reader::open(&file)?));
     let report = pair.in_near(|| replay(&plan, open, &NEVER)).unwrap();
     assert_eq!(receiver.finish(3), [&frames[0].1[..], &frames[2].1, &frames[4].1]);
@@ -309,7 +321,13 @@ fn replay_keeps_the_recorded_distances() {
     for (name, speed) in
         [("1x", ReplaySpeed::Factor(1.0)), ("3x", ReplaySpeed::Factor(3.0)), ("max", ReplaySpeed::Max)]
     {
-        let plan = ReplayPlan { device: "wltx".into(), speed, passes: 1 };
+        let plan = ReplayPlan {
+            device: "wltx".into(),
+            server_device: None,
+            rewrite: Rewrite::default(),
+            speed,
+            passes: 1,
+        };
         let open = || Ok(MergedReader::from(Reader::open(&file)?));
         taken.insert(name, pair.in_near(|| replay(&plan, open, &NEVER)).unwrap().duration_s);
     }

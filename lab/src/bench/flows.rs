@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use libbpf_rs::ProgramInput;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use wirelane_send::Traffic;
+use wirelane_send::DST;
 
 use super::generator::{LARGEST_INPUT, MOST_CATCH_UP, Made, Sending, state};
 use super::receive::sys;
@@ -67,7 +67,7 @@ fn ending() -> Vec<u16> {
 /// Flow of a packet in skewed traffic, by its destination; `None` for a packet of another program.
 pub fn skewed_flow_of(frame: &[u8]) -> Option<usize> {
     let address = frame.get(DESTINATION..)?.first_chunk::<4>()?;
-    let flow = u32::from_be_bytes(*address).checked_sub(u32::from(Traffic::default().dst))? as usize;
+    let flow = u32::from_be_bytes(*address).checked_sub(u32::from(DST))? as usize;
     (flow <= SKEWED_FLOWS).then_some(flow)
 }
 
@@ -118,7 +118,7 @@ pub fn run(args: &Args) -> Result<()> {
     let constants = open.maps.rodata_data.as_deref_mut().context("the program has constants")?;
     let config = &mut constants.config;
     config.ifindex = generator.ifindex;
-    config.first = u32::from(Traffic::default().dst);
+    config.first = u32::from(DST);
     config.l3_sum = sum16(&generator.frame[IPV4]);
     config.duration_ns = args.sending.duration_ns();
     config.gap = args.sending.gap();
@@ -199,7 +199,7 @@ mod tests {
 
     #[test]
     fn a_packets_flow_is_in_its_destination() {
-        let first = u32::from(Traffic::default().dst);
+        let first = u32::from(DST);
         let mut frame = [0; 34];
         let mut of = |address: u32| {
             frame[DESTINATION..].copy_from_slice(&address.to_be_bytes());

@@ -87,7 +87,7 @@ fn write_all(kind: Kind, count: u32, folder: &Path) -> Result<()> {
 
 /// Destination of a flow.
 fn destination(flow: u32) -> Ipv4Addr {
-    Ipv4Addr::from_bits(u32::from(Traffic::default().dst) + flow)
+    Ipv4Addr::from_bits(u32::from(wirelane_send::DST) + flow)
 }
 
 /// An address that is not the destination of any packet.

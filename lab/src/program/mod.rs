@@ -6,12 +6,14 @@ mod out;
 #[cfg(feature = "store")]
 mod parquet;
 mod progress;
+mod quick;
 mod sensor;
 
 use std::env;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::str::FromStr;
 
 use anyhow::{Context, Result};
 use clap::Parser;
@@ -31,6 +33,10 @@ use crate::collection::Collection;
 enum Command {
     /// Run a suite, which a TOML file describes
     Run(RunArgs),
+    /// Compare sensors at some rates, without a suite's file
+    Quick(QuickArgs),
+    /// Compare two folders of results, case by case
+    Compare(CompareArgs),
     /// Run the suites of published measurements, and draw their points beside ours
     #[command(alias = "papers")]
     Reproductions(CollectionArgs),
@@ -72,6 +78,82 @@ enum Generate {
     Clones(bench::clones::Args),
     /// Flows that end, or differ in size
     Flows(bench::flows::Args),
+}
+
+/// Options of `testbed quick`.
+#[derive(clap::Args, Debug)]
+pub struct QuickArgs {
+    /// Sensors to compare; 'wirelane testbed sensors' lists them
+    #[arg(value_name = "SENSOR", required = true)]
+    sensors: Vec<String>,
+
+    /// Packets per second, as in 500000, 500k or 1.2M; several with commas
+    #[arg(long = "rate", value_name = "PPS", value_delimiter = ',', default_value = "100k")]
+    rates: Vec<Rate>,
+
+    /// Bytes of a frame without FCS; several alternate, with commas
+    #[arg(long = "size", value_name = "BYTES", value_delimiter = ',', default_value = "60")]
+    sizes: Vec<u16>,
+
+    /// Duration of a run, as in 1s or 500ms
+    #[arg(long, value_name = "TIME", default_value = "1s")]
+    duration: String,
+
+    /// Runs of each sensor at each rate
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    runs: u32,
+
+    /// Core of the sensor. Default: 1, if there is one
+    #[arg(long, value_name = "CORE")]
+    core: Option<usize>,
+
+    /// Folder for the results, which is made. Default: they are only printed
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+
+    /// Adapters of your own: a TOML file, or a folder of such files; repeatable
+    #[arg(long = "sensors", value_name = "PATH")]
+    adapters: Vec<PathBuf>,
+
+    /// Print one JSON object: each case with runs, mean, standard deviation, lowest and highest value
+    #[arg(long)]
+    json: bool,
+}
+
+/// Packets per second.
+#[derive(Clone, Copy, Debug)]
+struct Rate(f64);
+
+impl FromStr for Rate {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Rate, String> {
+        let (digits, factor) = match text.char_indices().next_back() {
+            Some((at, 'k' | 'K')) => (&text[..at], 1e3),
+            Some((at, 'm' | 'M')) => (&text[..at], 1e6),
+            _ => (text, 1.0),
+        };
+        let rate = digits.parse::<f64>().ok().map(|rate| rate * factor);
+        rate.filter(|rate| rate.is_finite() && *rate > 0.0)
+            .map(Rate)
+            .ok_or_else(|| format!("invalid rate '{text}': expected packets per second, e.g. 500k"))
+    }
+}
+
+/// Options of `testbed compare`.
+#[derive(clap::Args, Debug)]
+pub struct CompareArgs {
+    /// Folder of results of 'run', or of 'quick --out'
+    #[arg(value_name = "BEFORE")]
+    before: PathBuf,
+
+    /// Folder of other results of the same suite
+    #[arg(value_name = "AFTER")]
+    after: PathBuf,
+
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
 }
 
 /// Files of the agent: certificate, key, authority.
@@ -280,8 +362,10 @@ how its machine gets packets on is then yours to set up.
 
 Examples:
   wirelane testbed sensors
+  sudo wirelane testbed quick tcpdump wirelane-count --rate 500k
   sudo wirelane testbed run first.toml
   sudo wirelane testbed run --resume testbed-first
+  wirelane testbed compare testbed-first testbed-second
   sudo wirelane testbed reproductions --quick
   wirelane testbed run first.toml --cert me.pem --key me.key --ca ca.pem
 
@@ -299,6 +383,8 @@ pub fn main() -> ExitCode {
         .init();
     let result = match Command::parse() {
         Command::Run(args) => manage::run(&args),
+        Command::Quick(args) => quick::quick(&args),
+        Command::Compare(args) => quick::compare(&args),
         Command::Reproductions(args) => manage::collection(Collection::Reproductions, &args),
         Command::Bench(args) => manage::collection(Collection::Benchmarks, &args),
         #[cfg(feature = "bench")]

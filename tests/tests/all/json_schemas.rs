@@ -9,7 +9,7 @@ use wirelane_tests::numbers::{LIMIT, capture, send};
 use wirelane_tests::{Capture, Child, Lab, corpus, repository, require_root, wirelane_binary};
 
 /// The commands that have a schema.
-const COMMANDS: [&str; 6] = ["count", "packets", "record", "flows", "http", "voip"];
+const COMMANDS: [&str; 7] = ["count", "packets", "record", "flows", "http", "voip", "receive"];
 
 fn schema(command: &str) -> Value {
     let path = repository().join("docs/reference/schemas").join(command).with_extension("json");
@@ -123,7 +123,7 @@ fn lines_of_files_are_what_the_schemas_say() {
             fs::remove_file(&file).unwrap();
         }
     }
-    let options: [(&str, &[&str], &[&str]); 8] = [
+    let options: [(&str, &[&str], &[&str]); 9] = [
         ("count", &[], &["final", "ready"]),
         ("packets", &["-v", "-e"], &["final", "ready", "record"]),
         ("packets", &["--inner"], &["final", "ready", "record"]),
@@ -131,6 +131,7 @@ fn lines_of_files_are_what_the_schemas_say() {
         ("flows", &[], &["final", "flow", "ready"]),
         ("flows", &["--biflow", "--inner", "--export", "file:x.ipfix"], &["final", "flow", "ready"]),
         ("http", &["--fields", "server"], &["final", "ready", "transaction"]),
+        ("receive", &["--expect", "3=5"], &["final", "ready"]),
         ("voip", &["--heuristic"], &["call", "final", "ready", "stream"]),
     ];
     for (command, options, kinds) in options {
@@ -154,7 +155,7 @@ fn lines_of_captures_are_what_the_schemas_say() {
         let words = [&[command, "-i", device, "--json", "--interval", "200ms"], write].concat();
         // The first line is read by `capture`.
         let child = capture(&lab, &words).unwrap();
-        send(&lab, 200, &["--flows", "4"]).unwrap();
+        send(&lab, 200, &["--flows", "4", "--timestamps"]).unwrap();
         std::thread::sleep(std::time::Duration::from_millis(500));
         let done = child.terminate(LIMIT).unwrap();
         assert!(done.status.success(), "{command}: {}", done.stderr);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use wirelane::rules::{Action, ExactFields, ExactRule, RuleSet};
 use wirelane::{Capture, Direction, Engine, Error, HookChoice, Ip, Record, RulesCapacity, ip_flags, l3};
-use wirelane_send::Traffic;
+use wirelane_send::{DST, SRC, Traffic};
 use wirelane_tests::numbers::{LIMIT, number_of, send};
 use wirelane_tests::ruled::{KERNEL, PORTS, SENT, TURNS, WORKER, drain, hits, open, rules};
 use wirelane_tests::{Lab, LabOptions, require_root};
@@ -76,7 +76,7 @@ const EVERYTHING: &str = r#"
 
 /// The source port of a digest, after a check of its other fields.
 fn digested(record: &Record<'_>, digest: &Ip) -> u64 {
-    let Traffic { src, dst, dst_port, .. } = Traffic::default();
+    let (src, dst, dst_port) = (SRC, DST, Traffic::default().dst_port);
     assert_eq!((&digest.src[..4], &digest.dst[..4]), (&src.octets()[..], &dst.octets()[..]));
     assert_eq!((digest.l3, digest.proto, digest.flags), (l3::IPV4, 17, ip_flags::PORTS));
     // Ethernet, IPv4, UDP; the datagram is the rest of the 100 bytes.

@@ -17,6 +17,7 @@ use crate::flows::report::FlowsReport;
 use crate::http::report::HttpReport;
 use crate::out;
 use crate::probe::report::ProbeReport;
+use crate::receive::ReceiveReport;
 use crate::run_loop::Reporter;
 use crate::voip::report::VoipReport;
 use wirelane_screen::table::{Table, amount, counted, printable, rate};
@@ -46,6 +47,7 @@ pub struct Report {
     http: Option<HttpReport>,
     voip: Option<VoipReport>,
     probe: Option<ProbeReport>,
+    receive: Option<ReceiveReport>,
     /// Printed after the results of a recording, if those are text.
     closing: String,
     /// Whether several analyses share the capture.
@@ -68,6 +70,7 @@ impl Report {
             http: None,
             voip: None,
             probe: None,
+            receive: None,
             closing: String::new(),
             by_analysis: false,
         }
@@ -105,6 +108,11 @@ impl Report {
         self.probe = Some(probe);
     }
 
+    /// Sets the streams of numbered packets so far, to be shown with the next ledger.
+    pub fn receive(&mut self, receive: ReceiveReport) {
+        self.receive = Some(receive);
+    }
+
     /// Adds a line after the results of a recording, if those are printed as text.
     pub fn closing(&mut self, line: &str) {
         self.closing += line;
@@ -128,6 +136,7 @@ impl Report {
                 ("http", self.http.as_ref().map(HttpReport::text)),
                 ("voip", self.voip.as_ref().map(VoipReport::text)),
                 ("probe", self.probe.as_ref().map(ProbeReport::text)),
+                ("receive", self.receive.as_ref().map(ReceiveReport::text)),
             ];
             let mut text = rules + &ledger_text(ledger, elapsed, self.engine);
             for (name, part) in parts {
@@ -195,6 +204,7 @@ impl Report {
             http: analyses.http.filter(|_| alone),
             voip: analyses.voip.filter(|_| alone),
             probe: analyses.probe.filter(|_| alone),
+            receive: self.receive.as_ref(),
             file_bytes_per_s,
             analyses: self.by_analysis.then_some(analyses),
         })
@@ -269,7 +279,8 @@ impl Reporter for Report {
                 ]);
             }
             let recorded = recorded.map(|recorded| recorded_text(&recorded, duration)).unwrap_or_default();
-            self.say(&format!("\n{:.1} s\n{table}{recorded}", elapsed.as_secs_f64()))?;
+            let received = self.receive.as_ref().map(ReceiveReport::text).unwrap_or_default();
+            self.say(&format!("\n{:.1} s\n{table}{recorded}{received}", elapsed.as_secs_f64()))?;
         }
         self.recorded_before = self.recorded;
         self.before = Some(ledger.clone());

@@ -7,6 +7,7 @@ use wirelane_export::recorder::RecordingCounts;
 use crate::flows::report::FlowsReport;
 use crate::http::report::HttpReport;
 use crate::probe::report::ProbeReport;
+use crate::receive::ReceiveReport;
 use crate::voip::report::VoipReport;
 
 /// A JSON object of `--json`.
@@ -37,6 +38,9 @@ pub(super) struct Object<'a> {
     /// Totals of a probe, and results at its outputs.
     #[serde(flatten)]
     pub(super) probe: Option<&'a ProbeReport>,
+    /// Streams of numbered packets, since the start.
+    #[serde(flatten)]
+    pub(super) receive: Option<&'a ReceiveReport>,
     /// Bytes of the input file per second, over `duration_s`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) file_bytes_per_s: Option<f64>,

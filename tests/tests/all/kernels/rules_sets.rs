@@ -18,12 +18,12 @@ const HOSTS: &str = "--flows 256 --size 100";
 
 /// The k-th destination address of the packets.
 fn host(k: u32) -> Ipv4Addr {
-    Ipv4Addr::from_bits(u32::from(Traffic::default().dst) + k)
+    Ipv4Addr::from_bits(u32::from(wirelane_send::DST) + k)
 }
 
 /// A rule file that drops packets to some hosts, counts those of some flows, and passes the others.
 fn rules(folder: &Path, name: &str, hosts: (u32, u32), flows: (u32, u32), rest: &str) -> String {
-    let Traffic { src, src_port, dst_port, .. } = Traffic::default();
+    let (src, Traffic { src_port, dst_port, .. }) = (wirelane_send::SRC, Traffic::default());
     let mut list = String::from("2001:db8::1 # another family\n");
     for k in hosts.0..hosts.1 {
         let _ = writeln!(list, "{}", host(k));

@@ -1,7 +1,9 @@
 //! `wirelane send`: numbered packets at a stated rate, or a capture replayed.
 
-use std::fmt::Display;
-use std::net::Ipv4Addr;
+mod packet;
+mod report;
+
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -9,25 +11,24 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use serde::Serialize;
 use wirelane::FileInput;
-use wirelane::escape::to_json;
 use wirelane::sandbox::Work;
 use wirelane_send::{
-    IMIX, Interface, Interval, MacAddr, Method, Pattern, Plan, ReplayPlan, ReplayReport, ReplaySpeed, Report,
-    Traffic, Transport, generate, generate_confined, replay, replay_confined,
+    Interval, MacAddr, MapAddress, MapPort, Method, Plan, ReplayPlan, ReplaySpeed, Rewrite, Traffic,
+    generate, generate_confined, replay, replay_confined,
 };
 
 use crate::rights::RightsArgs;
 use crate::source::{OUTPUT, expand, open_files};
 use crate::values::seconds;
-use wirelane_monitor::out;
-use wirelane_screen::table::{amount, rate, wrap};
+use packet::{Packet, PatternArg, ProtoArg, Sizes, Vlans};
+use report::{print_interval, print_json, print_replay, print_report};
 
 /// Send numbered packets, or replay a capture
 ///
-/// Every packet carries its number, so that a receiver can account for each one: the twelve bytes after the UDP or TCP
-/// header are "WLn1" and the number as a big-endian 64-bit integer. Sizes are those of Ethernet frames without FCS: 60
+/// Every packet carries its number, so that a receiver ('wirelane receive') can account for each one: the twelve bytes after
+/// the UDP or TCP header are "WLn1" and the number as a big-endian 64-bit integer. With --timestamps or --stream they are
+/// "WLn2" and the number, and the time of sending and the stream follow. Sizes are those of Ethernet frames without FCS: 60
 /// is the smallest.
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = HELP)]
@@ -40,8 +41,12 @@ pub struct Args {
     #[arg(long, value_name = "PPS", value_parser = parse_rate, help_heading = HOW)]
     rate: Option<f64>,
 
+    /// Megabits per second instead, of frames without FCS, as in 100 or 2.5
+    #[arg(long, value_name = "MBPS", conflicts_with = "rate", help_heading = HOW)]
+    mbps: Option<f64>,
+
     /// Bytes of a frame, several alternating sizes (60,1514), or imix: 60, 566 and 1514 in 28:16:4. Default: the
-    /// smallest that carries a number, 60 for UDP and 66 for TCP
+    /// smallest that carries a number, 60 for UDP and 66 for TCP over IPv4
     #[arg(long, value_name = "BYTES", help_heading = WHAT)]
     size: Option<Sizes>,
 
@@ -85,17 +90,17 @@ pub struct Args {
     #[arg(long, value_name = "MAC", help_heading = WHAT)]
     src_mac: Option<MacAddr>,
 
-    /// Destination MAC address
-    #[arg(long, value_name = "MAC", default_value_t = Traffic::default().dst_mac, help_heading = WHAT)]
-    dst_mac: MacAddr,
+    /// Destination MAC address. Default: 02:57:4c:00:00:02
+    #[arg(long, value_name = "MAC", help_heading = WHAT)]
+    dst_mac: Option<MacAddr>,
 
-    /// Source address, or the first of them
-    #[arg(long, value_name = "ADDRESS", default_value_t = Traffic::default().src, help_heading = WHAT)]
-    src: Ipv4Addr,
+    /// Source address, or the first of them: IPv4 or IPv6. Default: 10.0.0.1, or fd57:4c00::1 if --dst is IPv6
+    #[arg(long, value_name = "ADDRESS", help_heading = WHAT)]
+    src: Option<IpAddr>,
 
-    /// Destination address, or the first of them
-    #[arg(long, value_name = "ADDRESS", default_value_t = Traffic::default().dst, help_heading = WHAT)]
-    dst: Ipv4Addr,
+    /// Destination address, or the first of them. Default: 10.1.0.0, or fd57:4c00:0:1:: if --src is IPv6
+    #[arg(long, value_name = "ADDRESS", help_heading = WHAT)]
+    dst: Option<IpAddr>,
 
     /// Source port, or the first of them
     #[arg(long, value_name = "PORT", default_value_t = Traffic::default().src_port, help_heading = WHAT)]
@@ -105,20 +110,44 @@ pub struct Args {
     #[arg(long, value_name = "PORT", default_value_t = Traffic::default().dst_port, help_heading = WHAT)]
     dst_port: u16,
 
-    /// Put an 802.1Q tag with this VLAN id into every frame
+    /// Put an 802.1Q tag with this VLAN id into every frame; with two ids (100,7) an 802.1ad tag outside of it (QinQ)
     #[arg(long, value_name = "ID", help_heading = WHAT)]
-    vlan: Option<u16>,
+    vlan: Option<Vlans>,
+
+    /// Put the time of sending into every packet, for the latency and jitter that 'wirelane receive' reports
+    #[arg(long, help_heading = WHAT)]
+    timestamps: bool,
+
+    /// A stream of packets, in turn with others by weight, as in weight=3,dst=10.2.0.0,size=60+1514; repeat it. Keys:
+    /// weight, id, size, flows, pattern, proto, src, dst, src-port, dst-port, src-mac, dst-mac, vlan; the others are those of
+    /// the options. Each stream numbers its packets, which carry the time
+    #[arg(long, value_name = "KEY=VALUE,...", help_heading = WHAT)]
+    stream: Vec<Packet>,
 
     /// Send the frames of pcap or pcapng files, in time order, instead of numbered packets: a file, a pattern in quotes,
     /// or a folder; several by repeating the option; '-' is standard input
-    #[arg(short = 'r', long, visible_alias = "read", value_name = "FILE", help_heading = REPLAY, conflicts_with_all = ["rate", "size", "flows", "packets", "duration",
-        "pattern", "proto", "method", "threads", "cores", "no_retry", "src_mac", "dst_mac", "src", "dst", "src_port",
-        "dst_port", "vlan", "interval"])]
+    #[arg(short = 'r', long, visible_alias = "read", value_name = "FILE", help_heading = REPLAY, conflicts_with_all = ["size", "flows", "packets", "duration",
+        "pattern", "proto", "method", "threads", "cores", "no_retry", "src", "dst", "src_port",
+        "dst_port", "vlan", "timestamps", "stream", "interval"])]
     replay: Vec<PathBuf>,
 
-    /// Speed of the replay: recorded, a factor such as 10x or 0.5x, or max
-    #[arg(long, value_name = "SPEED", requires = "replay", default_value = "recorded", help_heading = REPLAY)]
+    /// Speed of the replay: recorded, a factor such as 10x or 0.5x, or max; or give --rate or --mbps
+    #[arg(long, value_name = "SPEED", requires = "replay", default_value = "recorded", conflicts_with_all = ["rate", "mbps"], help_heading = REPLAY)]
     speed: Speed,
+
+    /// Send the frames of servers from this device, and those of clients from -i. Clients send the SYN or the first packet
+    /// of a conversation
+    #[arg(long, value_name = "DEV", requires = "replay", help_heading = REPLAY)]
+    server_interface: Option<String>,
+
+    /// Change addresses, as in 10.1.0.0/16=192.168.0.0/16 or fd00::1=fd00::2; checksums are updated. Repeat it: the first
+    /// that fits is used. --src-mac and --dst-mac change the Ethernet header
+    #[arg(long, value_name = "FROM=TO", requires = "replay", help_heading = REPLAY)]
+    map_address: Vec<MapAddress>,
+
+    /// Change ports of TCP and UDP, as in 80=8080
+    #[arg(long, value_name = "FROM=TO", requires = "replay", help_heading = REPLAY)]
+    map_port: Vec<MapPort>,
 
     /// How many times to replay the capture
     #[arg(long = "loop", value_name = "N", requires = "replay", default_value_t = 1, help_heading = REPLAY)]
@@ -150,28 +179,15 @@ Examples:
   wirelane send -i eth1 --rate 1M --duration 10   to 4096 destinations in turn
   wirelane send -i eth1 --packets 1000000         as fast as possible
   wirelane send -i eth1 --size imix --flows 100000 --rate 200k
+  wirelane send -i eth1 --dst fd00::1 --vlan 100,7 --mbps 50
+  wirelane send -i eth1 --rate 10k --stream weight=3,size=imix \\
+      --stream weight=1,dst=fd00::1,proto=tcp
   wirelane send -i eth1 --replay capture.pcapng   as recorded
   wirelane send -i eth1 --replay capture.pcapng --speed 10x --loop 3
+  wirelane send -i eth1 -r capture.pcapng --server-interface eth2 \\
+      --map-address 10.0.0.0/8=172.0.0.0/8 --map-port 80=8080
 
 Exit status: 0 done (also after Ctrl-C), 1 failed, 2 wrong usage.";
-
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum PatternArg {
-    /// The destination address, with one source: the traffic of published measurements
-    Papers,
-    /// The source address
-    Sources,
-    /// The source port
-    Ports,
-}
-
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum ProtoArg {
-    /// UDP
-    Udp,
-    /// TCP segments that belong to no connection
-    Tcp,
-}
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum MethodArg {
@@ -183,25 +199,6 @@ enum MethodArg {
     Socket,
     /// Through an AF_XDP socket for each thread, on the TX queue of its number; zero copy where the driver has it
     Xsk,
-}
-
-/// Frame sizes in rotation.
-#[derive(Clone, Debug)]
-struct Sizes(Vec<u16>);
-
-impl FromStr for Sizes {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Sizes, String> {
-        if text.eq_ignore_ascii_case("imix") {
-            return Ok(Sizes(IMIX.to_vec()));
-        }
-        let size = |text: &str| {
-            text.parse()
-                .map_err(|_| format!("invalid frame size '{text}': expected bytes from 60 to 65535, or imix"))
-        };
-        text.split(',').map(size).collect::<Result<_, _>>().map(Sizes)
-    }
 }
 
 /// Speed of a replay.
@@ -261,32 +258,30 @@ fn run_generator(args: &Args, stop: &AtomicBool) -> Result<()> {
 }
 
 fn plan(args: &Args) -> Result<Plan> {
-    let mut traffic = Traffic {
-        transport: match args.proto {
-            ProtoArg::Udp => Transport::Udp,
-            ProtoArg::Tcp => Transport::Tcp,
-        },
-        pattern: match args.pattern {
-            PatternArg::Papers => Pattern::Papers,
-            PatternArg::Sources => Pattern::Sources,
-            PatternArg::Ports => Pattern::Ports,
-        },
-        flows: args.flows,
-        src_mac: match args.src_mac {
-            Some(mac) => mac,
-            None => Interface::find(&args.interface)?.mac,
-        },
+    let base = Packet {
+        weight: None,
+        id: None,
+        size: args.size.clone(),
+        flows: Some(args.flows),
+        pattern: Some(args.pattern),
+        proto: Some(args.proto),
+        src_mac: args.src_mac,
         dst_mac: args.dst_mac,
-        vlan: args.vlan,
         src: args.src,
         dst: args.dst,
-        src_port: args.src_port,
-        dst_port: args.dst_port,
-        ..Traffic::default()
+        src_port: Some(args.src_port),
+        dst_port: Some(args.dst_port),
+        vlans: args.vlan.clone(),
     };
-    traffic.sizes = match &args.size {
-        Some(sizes) => sizes.0.clone(),
-        None => vec![traffic.smallest_size()],
+    let traffic = packet::streams(&args.interface, &args.stream, &base, args.timestamps)?;
+    let pps = match args.mbps {
+        Some(mbps) => {
+            ensure!(mbps.is_finite() && mbps > 0.0, "--mbps: {mbps} is not possible; give more than 0");
+            let weights: f64 = traffic.iter().map(|one| f64::from(one.weight)).sum();
+            let bytes: f64 = traffic.iter().map(|one| f64::from(one.weight) * one.mean_size()).sum();
+            Some(mbps * 1e6 / (8.0 * bytes / weights))
+        }
+        None => args.rate,
     };
     Ok(Plan {
         device: args.interface.clone(),
@@ -297,7 +292,7 @@ fn plan(args: &Args) -> Result<Plan> {
             MethodArg::Socket => Method::Socket,
             MethodArg::Xsk => Method::Xsk,
         },
-        pps: args.rate,
+        pps,
         packets: args.packets,
         duration: args.duration,
         cpus: cpus(args)?,
@@ -329,7 +324,22 @@ fn run_replay(args: &Args, stop: &AtomicBool) -> Result<()> {
         !piped || args.passes == 1,
         "--loop: standard input can be replayed once only; write it to a file first"
     );
-    let plan = ReplayPlan { device: args.interface.clone(), speed: args.speed.0, passes: args.passes };
+    let plan = ReplayPlan {
+        device: args.interface.clone(),
+        server_device: args.server_interface.clone(),
+        rewrite: Rewrite {
+            src_mac: args.src_mac,
+            dst_mac: args.dst_mac,
+            addresses: args.map_address.clone(),
+            ports: args.map_port.clone(),
+        },
+        speed: match (args.rate, args.mbps) {
+            (Some(pps), _) => ReplaySpeed::Pps(pps),
+            (_, Some(mbps)) => ReplaySpeed::Mbps(mbps),
+            (None, None) => args.speed.0,
+        },
+        passes: args.passes,
+    };
     // Opened with the privileges of the caller, and parsed without them.
     let inputs = open_files(&expand(&args.replay)?)?;
     let passes = || {
@@ -341,144 +351,4 @@ fn run_replay(args: &Args, stop: &AtomicBool) -> Result<()> {
         None => replay(&plan, passes, stop)?,
     };
     if args.json { print_json(&report, true) } else { print_replay(&report) }
-}
-
-/// A JSON object of the output: its own fields, and whether it is the last.
-#[derive(Serialize)]
-struct Line<'a, T> {
-    r#final: bool,
-    #[serde(flatten)]
-    fields: &'a T,
-}
-
-fn print_json(fields: &impl Serialize, last: bool) -> Result<()> {
-    let line = to_json(&Line { r#final: last, fields })?;
-    out::print(line + "\n")
-}
-
-/// A progress line, the first one after the header.
-fn print_interval(interval: &Interval, elapsed_s: f64) -> Result<()> {
-    let mut text = String::new();
-    if interval.interval == 1 {
-        text = format!(
-            "{:>9}  {:>14}  {:>14}  {:>11}  {:>8}  {:>8}\n",
-            "seconds", "offered", "sent", "dropped", "pps", "bit/s"
-        );
-    }
-    text += &format!(
-        "{elapsed_s:>9.1}  {:>14}  {:>14}  {:>11}  {:>8}  {:>8}",
-        amount(interval.offered),
-        amount(interval.sent),
-        amount(interval.dropped),
-        rate(interval.pps),
-        rate(interval.bps)
-    );
-    out::print(text + "\n")
-}
-
-/// Lines of a report: a name and a text.
-#[derive(Default)]
-struct Lines(String);
-
-impl Lines {
-    fn line(&mut self, name: &str, text: impl Display) {
-        self.0 += &format!("{name:<11}  {}\n", wrap(&text.to_string(), 13));
-    }
-
-    fn device(&mut self, sent: u64, dropped: u64, unaccounted: u64, others: u64) {
-        self.line("sent", amount(sent));
-        self.line("dropped", amount(dropped));
-        if unaccounted > 0 {
-            let what = "offered, but neither sent nor dropped by the device";
-            self.line("unaccounted", format!("{}: {what}", amount(unaccounted)));
-        }
-        if others > 0 {
-            self.line(
-                "others",
-                format!("{}: other senders' packets, counted by the device too", amount(others)),
-            );
-        }
-    }
-
-    fn speed(&mut self, duration_s: f64, pps: f64, bps: f64) {
-        self.line("took", format!("{duration_s:.3} s: {} packets/s, {} bit/s", rate(pps), rate(bps)));
-    }
-
-    fn print(self) -> Result<()> {
-        out::print(self.0)
-    }
-}
-
-/// Packets per second as a whole number, if the exact value matters.
-fn whole(pps: f64) -> String {
-    amount(pps.round() as u64)
-}
-
-fn print_report(report: &Report) -> Result<()> {
-    let mut lines = Lines::default();
-    lines.line("device", &report.device);
-    match &report.method_reason {
-        Some(reason) => lines.line("method", format!("{} ({reason})", report.method)),
-        None => lines.line("method", report.method),
-    }
-    let mut asked =
-        report.asked_pps.map_or("full speed".to_owned(), |pps| format!("{} packets/s", whole(pps)));
-    if let Some(packets) = report.asked_packets {
-        asked += &format!(", {} packets", amount(packets));
-    }
-    if let Some(seconds) = report.asked_duration_s {
-        asked += &format!(", {seconds} s");
-    }
-    lines.line("asked", asked);
-    let mut offered = format!("{} packets, {} bytes", amount(report.offered), amount(report.bytes));
-    if let (Some(first), Some(last)) = (report.first_sequence, report.last_sequence) {
-        offered += &format!(", numbers {first} to {last}");
-    }
-    lines.line("offered", offered);
-    lines.device(report.sent, report.dropped, report.unaccounted, report.others);
-    if report.refused > 0 {
-        lines.line("refused", format!("{} times: the device was full, tried again", amount(report.refused)));
-    }
-    lines.speed(report.duration_s, report.pps, report.bps);
-    if report.fell_short {
-        lines.line(
-            "fell short",
-            format!(
-                "{} packets/s were asked for, {} were reached",
-                whole(report.asked_pps.unwrap_or(0.0)),
-                whole(report.pps)
-            ),
-        );
-    }
-    lines.print()
-}
-
-fn print_replay(report: &ReplayReport) -> Result<()> {
-    let mut lines = Lines::default();
-    lines.line("device", &report.device);
-    let passes = if report.passes == 1 { "1 pass".to_owned() } else { format!("{} passes", report.passes) };
-    lines.line("read", format!("{} frames in {passes}", amount(report.read)));
-    let left_out = [
-        (report.too_large, "larger than the device's MTU allows; raise it with: ip link set DEV mtu N"),
-        (report.too_short, "shorter than an Ethernet header"),
-        (report.not_ethernet, "not Ethernet frames"),
-        (report.cut, "captured in part only"),
-    ];
-    for (count, reason) in left_out.into_iter().filter(|(count, _)| *count > 0) {
-        lines.line("left out", format!("{}: {reason}", amount(count)));
-    }
-    lines.line("offered", format!("{} frames, {} bytes", amount(report.offered), amount(report.bytes)));
-    lines.device(report.sent, report.dropped, report.unaccounted, report.others);
-    lines.speed(report.duration_s, report.pps, report.bps);
-    if report.fell_short {
-        lines.line(
-            "fell short",
-            format!(
-                "{} frames were more than 1 ms late, up to {:.3} s",
-                amount(report.late),
-                report.most_late_s
-            ),
-        );
-    }
-    lines.print()
 }
