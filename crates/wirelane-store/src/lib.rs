@@ -17,6 +17,7 @@
 //! crate, which only the program's feature `store` needs.
 mod error;
 mod file;
+mod identity;
 mod paths;
 pub mod plain;
 pub mod query;
@@ -27,5 +28,6 @@ mod unfinished;
 mod writer;
 
 pub use error::{Error, Result};
-pub use tables::{FlowNames, Put, Row, Storable, Table};
+pub use identity::{host_name, probe_name};
+pub use tables::{FlowNames, Put, Row, SCHEMA, Storable, Table};
 pub use writer::{LEAST_SIZE, MEMORY, StoreCounts, StoreSettings, Writer};

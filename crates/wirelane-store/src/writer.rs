@@ -12,7 +12,7 @@ use serde::{Serialize, Serializer};
 use wirelane_export::words::counted;
 use wirelane_export::{OutputState, folder};
 
-use crate::file::{Ended, OpenFile, properties};
+use crate::file::{Ended, OpenFile};
 use crate::paths::{self, Hour};
 use crate::retention::{Keep, sweep};
 use crate::tables::{Row, Storable, Table};
@@ -43,6 +43,8 @@ pub const LEAST_SIZE: u64 = 1 << 20;
 pub struct StoreSettings {
     /// The store's folder.
     pub folder: PathBuf,
+    /// Name of the probe that writes: see [`crate::host_name`].
+    pub probe: Arc<str>,
     /// How long rows of the written tables are kept after the end of their flows, calls or transactions, to the hour.
     pub max_age: Option<Duration>,
     /// Maximum bytes of all tables, of all writers. At least [`LEAST_SIZE`].
@@ -313,7 +315,7 @@ impl Store {
                 oldest.into_iter().for_each(|place| self.end(place));
             }
             let folder = paths::folder(&self.settings.folder.join(table.name()), hour);
-            self.open.insert(place, OpenFile::new(folder, table, &properties(table))?);
+            self.open.insert(place, OpenFile::new(folder, table, &self.settings.probe)?);
         }
         let most = self.most_file();
         let Some(file) = self.open.get_mut(&place) else { return Ok(()) };

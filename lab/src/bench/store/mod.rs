@@ -168,6 +168,7 @@ fn write_one(store: &Path, naming: Naming, count: u64, seed: u64) -> Result<Writ
     let mut writer = Writer::open(StoreSettings {
         memory: wirelane_store::MEMORY,
         folder: store.to_owned(),
+        probe: "bench".into(),
         max_age: None,
         max_size: None,
         rotate: Duration::from_secs(3600),
