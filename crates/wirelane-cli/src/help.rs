@@ -22,7 +22,7 @@ const WORKERS: [&str; 3] = ["workers", "steering", "balance"];
 
 /// Commands by purpose.
 const GROUPS: [(&str, &[&str]); 4] = [
-    ("Look and keep", &["devices", "count", "packets", "groups", "record", "query", "report"]),
+    ("Look and keep", &["devices", "count", "packets", "groups", "record", "query", "report", "ship"]),
     ("Analyse", &["flows", "http", "voip", "probe", "monitor", "check"]),
     ("Control", &["status", "reload", "rules", "tune"]),
     ("Send, measure, other tools", &["send", "testbed", "run", "extcap", "completions", "man", "help"]),

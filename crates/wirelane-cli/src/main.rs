@@ -25,6 +25,7 @@ mod ruled;
 mod rules;
 mod run;
 mod send;
+mod ship;
 mod source;
 mod status;
 mod testbed;
@@ -61,6 +62,7 @@ enum Command {
     Report(report_command::Args),
     Rules(Box<rules::Args>),
     Send(Box<send::Args>),
+    Ship(Box<ship::Args>),
     Run(run::Args),
     Status(status::StatusArgs),
     Extcap(extcap::Args),
@@ -127,6 +129,7 @@ fn main() -> ExitCode {
         Command::Report(args) => report_command::run(&args),
         Command::Rules(args) => rules::run(&args),
         Command::Send(args) => send::run(*args),
+        Command::Ship(args) => ship::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Status(args) => status::status(&args),
         Command::Extcap(args) => extcap::run(&args),
@@ -248,6 +251,7 @@ mod tests {
             probe::set::SET_HELP,
             query::HELP,
             report_command::HELP,
+            ship::HELP,
             record::HELP,
             rules::HELP,
             send::HELP,

@@ -16,8 +16,8 @@ pub struct StoreOptions {
     pub max_age: Option<Duration>,
     /// Bytes beyond which the oldest files are removed.
     pub max_size: Option<u64>,
-    /// Time after which a file is ended.
-    pub rotate: Duration,
+    /// Time after which a file is ended, if not the usual one.
+    pub rotate: Option<Duration>,
     /// Name of the probe; `None`: the host's.
     pub probe: Option<String>,
 }
@@ -143,6 +143,10 @@ mod built {
             }
             if self.suppressed > 0 {
                 text += &format!("; {} suppressed (--output-rate)", amount(self.suppressed));
+            }
+            if counts.unshipped_rows > 0 {
+                text +=
+                    &format!("; {} removed before they were shipped", counted(counts.unshipped_rows, "row"));
             }
             for (noun, number, what) in [
                 ("old file", counts.removed_files, "removed"),

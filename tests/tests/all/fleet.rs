@@ -1,4 +1,6 @@
-//! Stores of several probes.
+//! Stores of several probes, and shipping them to ClickHouse.
+
+mod shipping;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -31,12 +31,13 @@ pub(super) fn place_of(path: &Path) -> PathBuf {
 }
 
 /// Restricts the calling thread, and those that it starts, to these folders and files, to folders (`trees`) in which it
-/// creates others, to folders of `logs` in which it creates files and removes none, and to connections to these ports.
+/// creates others, to folders of `logs` in which it creates files and removes none, to folders (`sources`) that it reads, and to connections to these ports.
 /// Returns whether the kernel enforces the restriction.
 pub(super) fn restrict(
     places: &[PathBuf],
     trees: &[PathBuf],
     logs: &[PathBuf],
+    sources: &[PathBuf],
     read_back: bool,
     ports: &[u16],
 ) -> Result<bool> {
@@ -54,7 +55,8 @@ pub(super) fn restrict(
     let places = places.iter().map(|place| (place, folder));
     let trees = trees.iter().map(|place| (place, folder | AccessFs::MakeDir | AccessFs::RemoveDir));
     let logs = logs.iter().map(|place| (place, AccessFs::WriteFile | AccessFs::MakeReg | AccessFs::Truncate));
-    for (place, in_folder) in places.chain(trees).chain(logs) {
+    let sources = sources.iter().map(|place| (place, AccessFs::ReadFile | AccessFs::ReadDir));
+    for (place, in_folder) in places.chain(trees).chain(logs).chain(sources) {
         let file = match PathFd::new(place) {
             Ok(file) => file,
             // A path that does not exist cannot be opened either; opening it reports the error.

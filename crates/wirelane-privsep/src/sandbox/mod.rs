@@ -40,6 +40,8 @@ pub enum Work {
     Send,
     /// Serves TCP connections on a listening socket.
     Serve,
+    /// Reads files, and sends them over TCP connections that it opens: see [`Sandbox::connects`].
+    Ship,
 }
 
 /// The rights to give up and to keep: see the [module](self).
@@ -49,6 +51,7 @@ pub struct Sandbox {
     identity: Option<Identity>,
     outputs: Vec<PathBuf>,
     trees: Vec<PathBuf>,
+    sources: Vec<PathBuf>,
     logs: Vec<PathBuf>,
     read_back: bool,
     kept: Vec<Capability>,
@@ -66,6 +69,7 @@ impl Sandbox {
             identity: None,
             outputs: Vec::new(),
             trees: Vec::new(),
+            sources: Vec::new(),
             logs: Vec::new(),
             read_back: false,
             kept: Vec::new(),
@@ -99,6 +103,13 @@ impl Sandbox {
     #[must_use]
     pub fn tree(mut self, folder: &Path) -> Sandbox {
         self.trees.push(folder.to_owned());
+        self
+    }
+
+    /// Allows reading files below this folder.
+    #[must_use]
+    pub fn reads(mut self, folder: &Path) -> Sandbox {
+        self.sources.push(folder.to_owned());
         self
     }
 
@@ -177,7 +188,14 @@ impl Sandbox {
         let calls = calls::Filters::compile(self.work, writes, more)?;
         let closed = self.outputs.iter().chain(&self.trees).find(|place| !self.may_write(place));
         prctl::set_dumpable(false).map_err(refused("forbidding core dumps"))?;
-        let boxed = files::restrict(&self.outputs, &self.trees, &self.logs, self.read_back, &self.ports)?;
+        let boxed = files::restrict(
+            &self.outputs,
+            &self.trees,
+            &self.logs,
+            &self.sources,
+            self.read_back,
+            &self.ports,
+        )?;
         let mut kept: CapsHashSet = self
             .kept
             .iter()

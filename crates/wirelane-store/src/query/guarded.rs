@@ -23,7 +23,7 @@ impl Drop for Running {
 ///
 /// # Errors
 /// The panic's message.
-pub(super) fn guarded<T>(decoder: impl FnOnce() -> T) -> Result<T, String> {
+pub(crate) fn guarded<T>(decoder: impl FnOnce() -> T) -> Result<T, String> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
         let print = panic::take_hook();

@@ -26,7 +26,7 @@ use datafusion::prelude::{DataFrame, Expr, SQLOptions, SessionConfig, SessionCon
 use futures::StreamExt;
 
 use ends::Ends;
-use guarded::guarded;
+pub(crate) use guarded::guarded;
 pub use questions::{Peer, Question};
 pub use show::Form;
 use show::Shown;
