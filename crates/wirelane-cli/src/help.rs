@@ -75,7 +75,7 @@ pub fn asked(mut definition: Command, words: &[OsString]) -> Option<String> {
 /// The short help of the program.
 fn overview(definition: &Command) -> String {
     format!(
-        "Usage: wirelane COMMAND [OPTIONS]\n{}wirelane COMMAND -h: examples and options; wirelane --help: more\n",
+        "Usage: wirelane COMMAND [OPTIONS] (COMMAND -h: examples; wirelane --help: more)\n{}",
         groups(definition)
     )
 }
