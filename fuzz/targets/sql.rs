@@ -26,7 +26,8 @@ fuzz_target!(|sql: &str| {
     if sql.len() > 2000 || words.contains("series") || words.contains("recursive") {
         return;
     }
-    let settings = AskSettings { folder: store().clone(), memory_mib: 64, from_ns: None, to_ns: None };
+    let settings =
+        AskSettings { folder: store().clone(), memory_mib: 64, from_ns: None, to_ns: None, probe: None };
     let mut asker = Asker::open(settings).expect("the store is there");
     let mut answer = Vec::new();
     let mut sink = |bytes: &[u8]| {

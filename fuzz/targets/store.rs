@@ -14,7 +14,8 @@ fuzz_target!(|data: &[u8]| {
     let hour = folder.join(table.name()).join("date=2026-01-01").join("hour=00");
     std::fs::create_dir_all(&hour).expect("a folder for the store");
     std::fs::write(hour.join("a.parquet"), file).expect("the file is written");
-    let settings = AskSettings { folder: folder.clone(), memory_mib: 64, from_ns: None, to_ns: None };
+    let settings =
+        AskSettings { folder: folder.clone(), memory_mib: 64, from_ns: None, to_ns: None, probe: None };
     let mut asker = Asker::open(settings).expect("the store is there");
     let (mut answer, mut named) = (Vec::new(), 0);
     let mut sink = |bytes: &[u8]| {

@@ -22,7 +22,7 @@ const WORKERS: [&str; 3] = ["workers", "steering", "balance"];
 
 /// Commands by purpose.
 const GROUPS: [(&str, &[&str]); 4] = [
-    ("Look and keep", &["devices", "count", "packets", "groups", "record", "query", "report"]),
+    ("Look and keep", &["devices", "count", "packets", "groups", "record", "query", "report", "ship"]),
     ("Analyse", &["flows", "http", "voip", "probe", "monitor", "check"]),
     ("Control", &["status", "reload", "rules", "tune"]),
     (
@@ -78,7 +78,7 @@ pub fn asked(mut definition: Command, words: &[OsString]) -> Option<String> {
 /// The short help of the program.
 fn overview(definition: &Command) -> String {
     format!(
-        "Usage: wirelane COMMAND [OPTIONS] (COMMAND -h: examples, options; --help: more)\n{}",
+        "Usage: wirelane COMMAND [OPTIONS] (COMMAND -h: examples; wirelane --help: more)\n{}",
         groups(definition)
     )
 }

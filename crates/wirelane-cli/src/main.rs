@@ -26,6 +26,7 @@ mod ruled;
 mod rules;
 mod run;
 mod send;
+mod ship;
 mod source;
 mod status;
 mod testbed;
@@ -63,6 +64,7 @@ enum Command {
     Report(report_command::Args),
     Rules(Box<rules::Args>),
     Send(Box<send::Args>),
+    Ship(Box<ship::Args>),
     Run(run::Args),
     Status(status::StatusArgs),
     Extcap(extcap::Args),
@@ -133,6 +135,7 @@ fn main() -> ExitCode {
         Command::Report(args) => report_command::run(&args),
         Command::Rules(args) => rules::run(&args),
         Command::Send(args) => send::run(*args),
+        Command::Ship(args) => ship::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Status(args) => status::status(&args),
         Command::Extcap(args) => extcap::run(&args),
@@ -255,6 +258,7 @@ mod tests {
             query::HELP,
             report_command::HELP,
             receive::HELP,
+            ship::HELP,
             record::HELP,
             rules::HELP,
             send::HELP,

@@ -30,9 +30,23 @@ pub struct StoreArgs {
     #[arg(long, value_name = "SIZE", value_parser = size, requires = "folder", help_heading = STORE)]
     store_max_size: Option<u64>,
 
-    /// End a file after this time: then it can be asked about, and a crash does not lose it any more
-    #[arg(long, value_name = "TIME", value_parser = time, default_value = "5m", requires = "folder", help_heading = STORE)]
-    store_rotate: Duration,
+    /// End a file after this time: then it can be asked about, and a crash does not lose it any more. Default: 5m, and 10s while
+    /// 'wirelane ship' ships the store
+    #[arg(long, value_name = "TIME", value_parser = time, requires = "folder", help_heading = STORE)]
+    store_rotate: Option<Duration>,
+
+    /// Name of this probe in the rows and files that it stores, of letters, digits and - _ . : @. Default: the name of the host
+    #[arg(long, value_name = "NAME", value_parser = probe_name, requires = "folder", help_heading = STORE)]
+    store_probe: Option<String>,
+}
+
+#[cfg(feature = "store")]
+use wirelane_store::probe_name;
+
+/// Without a store the option needs another that is refused.
+#[cfg(not(feature = "store"))]
+fn probe_name(name: &str) -> Result<String, String> {
+    Ok(name.to_owned())
 }
 
 impl StoreArgs {
@@ -43,6 +57,7 @@ impl StoreArgs {
             max_age: self.store_max_age,
             max_size: self.store_max_size,
             rotate: self.store_rotate,
+            probe: self.store_probe.clone(),
         }
     }
 }

@@ -39,6 +39,10 @@ pub struct Args {
     #[arg(long, value_name = "TIME", value_parser = time, conflicts_with_all = ["from", "to"], global = true, help_heading = RANGE)]
     last: Option<Duration>,
 
+    /// Only what this probe stored: the name of its host, or of --store-probe
+    #[arg(long, value_name = "NAME", global = true)]
+    probe: Option<String>,
+
     /// Print a JSON object per row, without NULL values
     #[arg(long, conflicts_with = "csv", global = true, help_heading = OUTPUT)]
     json: bool,
@@ -228,8 +232,9 @@ Columns of flows:
   network(src, 24, 48) is the network of an address, with so many bits for IPv4
   and IPv6; in_network(src, '10.0.0.0/8') is whether it is in that network.
 
-Columns of all tables: start_time end_time start_ns duration_ns date hour. A
-row of streams has the call_id and call_start_ns of its call.
+Columns of all tables: start_time end_time start_ns duration_ns date hour
+probe schema_version. probe is who stored the row. A row of streams has the
+call_id and call_start_ns of its call.
 
 The SQL dialect is Apache DataFusion's, close to PostgreSQL's, and read-only. A
 file that cannot be read is left out and named.
@@ -241,6 +246,7 @@ Examples:
   wirelane query over time --step 5m --from 2026-11-23 --store flows.db
   wirelane query who talked to 192.0.2.1 --json --store flows.db
   wirelane query worst calls --last 1d --store calls.db
+  wirelane query top talkers --probe edge-1 --store flows.db
   wirelane query calls by status --store calls.db
   wirelane query top hosts --store web.db
   wirelane query \"SELECT key, max(pps) FROM measurements WHERE kind = 'key'
@@ -299,7 +305,8 @@ pub fn run(args: &Args) -> Result<()> {
         (_, true) => Form::Csv,
         _ => Form::Table,
     };
-    let settings = AskSettings { folder, memory_mib: args.memory as usize, from_ns, to_ns };
+    let settings =
+        AskSettings { folder, memory_mib: args.memory as usize, from_ns, to_ns, probe: args.probe.clone() };
     let mut asker = Asker::open(settings)?;
     let mut gone = false;
     let mut sink = |text: &[u8]| {

@@ -37,6 +37,10 @@ pub struct Args {
     #[arg(long, value_name = "TIME", value_parser = time, conflicts_with_all = ["from", "to"], help_heading = RANGE)]
     last: Option<Duration>,
 
+    /// Only what this probe stored
+    #[arg(long, value_name = "NAME", help_heading = RANGE)]
+    probe: Option<String>,
+
     /// Time per point of a chart, as in 10s, 5m or 1h. Default: at most 240 points. Not shorter than the measured
     /// intervals
     #[arg(long, value_name = "TIME", value_parser = time, help_heading = RANGE)]
@@ -110,7 +114,8 @@ pub fn run(args: &Args) -> Result<()> {
     };
     let folder = args.store.clone();
     let memory_mib = args.memory as usize;
-    let mut asker = Asker::open(AskSettings { folder, memory_mib, from_ns, to_ns })?;
+    let mut asker =
+        Asker::open(AskSettings { folder, memory_mib, from_ns, to_ns, probe: args.probe.clone() })?;
     let page = args.html.as_deref().map(|path| Page::open(path, args.overwrite)).transpose()?;
     let settings = ReportSettings {
         store: args.store.display().to_string(),

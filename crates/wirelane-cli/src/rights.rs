@@ -48,6 +48,9 @@ pub struct RightsArgs {
     /// Folders in which the command creates folders and files later.
     #[arg(skip)]
     pub trees: Vec<PathBuf>,
+    /// Folders that the command reads later.
+    #[arg(skip)]
+    pub sources: Vec<PathBuf>,
 }
 
 impl RightsArgs {
@@ -57,12 +60,34 @@ impl RightsArgs {
         self.logs.append(&mut other.logs);
         self.reads.append(&mut other.reads);
         self.trees.append(&mut other.trees);
+        self.sources.append(&mut other.sources);
         self.serves |= other.serves;
     }
 
     /// The TCP ports that exports connect to, and the files that they open again, to be added to.
     pub fn exports(&mut self) -> (&mut Vec<u16>, &mut Vec<PathBuf>) {
         (&mut self.tcp_ports, &mut self.logs)
+    }
+
+    /// Adds a store that the command writes: its retention reads what was shipped.
+    pub fn stores(&mut self, folder: Option<&PathBuf>) {
+        self.trees.extend(folder.cloned());
+        self.sources.extend(folder.cloned());
+    }
+
+    /// The same options for shipping: writing `state`, reading `store`, connecting to `ports`.
+    #[cfg(feature = "ship")]
+    pub fn shipping(&self, state: &Path, store: &Path, ports: impl Iterator<Item = u16>) -> RightsArgs {
+        RightsArgs {
+            user: self.user.clone(),
+            keep_rights: self.keep_rights,
+            tcp_ports: ports.collect(),
+            terminal: false,
+            serves: false,
+            logs: Vec::new(),
+            trees: vec![state.to_owned()],
+            sources: vec![store.to_owned()],
+        }
     }
 
     /// Whom the command becomes; `None`: nobody else.
@@ -92,6 +117,9 @@ impl RightsArgs {
         }
         for path in &self.reads {
             confinement = confinement.read_again(path);
+        }
+        for source in &self.sources {
+            confinement = confinement.reads(source);
         }
         for log in &self.logs {
             confinement = confinement.log(log);

@@ -16,8 +16,10 @@ pub struct StoreOptions {
     pub max_age: Option<Duration>,
     /// Bytes beyond which the oldest files are removed.
     pub max_size: Option<u64>,
-    /// Time after which a file is ended.
-    pub rotate: Duration,
+    /// Time after which a file is ended, if not the usual one.
+    pub rotate: Option<Duration>,
+    /// Name of the probe; `None`: the host's.
+    pub probe: Option<String>,
 }
 
 #[cfg(feature = "store")]
@@ -57,8 +59,14 @@ mod built {
                 let reason = format!("a store takes {LEAST_SIZE} bytes at least");
                 return Err(Error::BadOption { option: "--store-max-size", reason }.into());
             }
+            let probe = match &options.probe {
+                Some(probe) => probe.clone(),
+                None => wirelane_store::host_name()
+                    .map_err(|error| anyhow::anyhow!("{error}; name the probe with --store-probe"))?,
+            };
             let settings = StoreSettings {
                 folder,
+                probe: probe.into(),
                 max_age: options.max_age,
                 max_size: options.max_size,
                 rotate: options.rotate,
@@ -135,6 +143,10 @@ mod built {
             }
             if self.suppressed > 0 {
                 text += &format!("; {} suppressed (--output-rate)", amount(self.suppressed));
+            }
+            if counts.unshipped_rows > 0 {
+                text +=
+                    &format!("; {} removed before they were shipped", counted(counts.unshipped_rows, "row"));
             }
             for (noun, number, what) in [
                 ("old file", counts.removed_files, "removed"),

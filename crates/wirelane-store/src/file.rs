@@ -15,7 +15,7 @@ use datafusion::parquet::file::metadata::KeyValue;
 use datafusion::parquet::file::properties::{WriterProperties, WriterPropertiesPtr};
 use datafusion::parquet::schema::types::ColumnPath;
 
-use crate::tables::{Columns, Row, SCHEMA, TABLE, Table, VERSION};
+use crate::tables::{Columns, PROBE, Row, SCHEMA, TABLE, Table, VERSION};
 use crate::unfinished::Unfinished;
 
 /// Number of rows that are encoded together.
@@ -23,15 +23,15 @@ const TOGETHER: usize = 4096;
 /// Rows of a row group: the unit that readers share among their threads, and that waits in memory in any case.
 const ROW_GROUP: usize = 128 * 1024;
 
-/// Encoding properties for the files of a table.
-pub(crate) fn properties(table: Table) -> WriterPropertiesPtr {
-    let pair = |key: &str, value: String| KeyValue::new(key.to_owned(), value);
-    let pairs = vec![pair(TABLE, table.name().to_owned()), pair(SCHEMA, VERSION.to_string())];
+/// Encoding properties for the files of a table that this probe writes.
+pub(crate) fn properties(table: Table, probe: &str) -> WriterPropertiesPtr {
+    let pair = |(key, value): (&str, &str)| KeyValue::new(key.to_owned(), value.to_owned());
+    let metadata = [(TABLE, table.name()), (VERSION, &SCHEMA.to_string()), (PROBE, probe)].map(pair).to_vec();
     let mut properties = WriterProperties::builder()
         .set_created_by(concat!("wirelane ", env!("CARGO_PKG_VERSION")).to_owned())
         .set_compression(Compression::ZSTD(ZstdLevel::default()))
         .set_max_row_group_row_count(Some(ROW_GROUP))
-        .set_key_value_metadata(Some(pairs));
+        .set_key_value_metadata(Some(metadata));
     for name in table.series() {
         let column = ColumnPath::from(*name);
         properties = properties
@@ -115,13 +115,9 @@ pub(crate) struct Ended {
 
 impl OpenFile {
     /// An empty file for this folder. Nothing is created on the disk yet.
-    pub(crate) fn new(
-        folder: PathBuf,
-        table: Table,
-        properties: &WriterPropertiesPtr,
-    ) -> Result<OpenFile, ParquetError> {
-        let columns = Columns::new(table);
-        let properties = properties.as_ref().clone();
+    pub(crate) fn new(folder: PathBuf, table: Table, probe: &Arc<str>) -> Result<OpenFile, ParquetError> {
+        let columns = Columns::new(table, Arc::clone(probe));
+        let properties = properties(table, probe).as_ref().clone();
         let encoder = ArrowWriter::try_new(Memory::default(), columns.schema(), Some(properties))?;
         let disk = Disk { folder, part: None, waiting: Vec::new(), written: 0 };
         let now = Instant::now();

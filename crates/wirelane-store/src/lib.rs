@@ -17,16 +17,19 @@
 //! crate, which only the program's feature `store` needs.
 mod error;
 mod file;
+mod identity;
 mod newer;
 mod paths;
 pub mod plain;
 pub mod query;
 pub mod report;
 mod retention;
+pub mod shipping;
 mod tables;
 mod unfinished;
 mod writer;
 
 pub use error::{Error, Result};
-pub use tables::{FlowNames, Put, Row, Storable, Table};
-pub use writer::{LEAST_SIZE, MEMORY, StoreCounts, StoreSettings, Writer};
+pub use identity::{host_name, probe_name};
+pub use tables::{FlowNames, Put, Row, SCHEMA, Storable, Table};
+pub use writer::{LEAST_SIZE, MEMORY, ROTATE, ROTATE_SHIPPED, StoreCounts, StoreSettings, Writer};

@@ -22,8 +22,8 @@ pub(crate) fn refuse<'a>(files: impl Iterator<Item = &'a Stored>) -> Result<()> 
     };
     // The decoder may panic on a damaged file.
     match guarded(|| version(&newest.path)).ok().flatten() {
-        Some((theirs, by)) if theirs > VERSION => {
-            Err(Error::Newer { path: newest.path.clone(), by, theirs, ours: VERSION })
+        Some((theirs, by)) if theirs > SCHEMA as u32 => {
+            Err(Error::Newer { path: newest.path.clone(), by, theirs, ours: SCHEMA as u32 })
         }
         _ => Ok(()),
     }
@@ -34,7 +34,7 @@ pub(crate) fn refuse<'a>(files: impl Iterator<Item = &'a Stored>) -> Result<()> 
 fn version(path: &Path) -> Option<(u32, String)> {
     let reader = SerializedFileReader::new(File::open(path).ok()?).ok()?;
     let meta = reader.metadata().file_metadata();
-    let pair = meta.key_value_metadata()?.iter().find(|pair| pair.key == SCHEMA)?;
+    let pair = meta.key_value_metadata()?.iter().find(|pair| pair.key == VERSION)?;
     let by = meta.created_by().unwrap_or("unknown").escape_debug().to_string();
     Some((pair.value.as_ref()?.parse().ok()?, by))
 }

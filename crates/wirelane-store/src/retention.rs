@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::paths;
+use crate::shipping::Guard;
 use crate::tables::Table;
 use crate::unfinished;
 
@@ -25,10 +26,13 @@ pub(crate) struct Gone {
     pub(crate) files: u64,
     pub(crate) bytes: u64,
     pub(crate) parts: u64,
+    /// Rows of these files that were not shipped.
+    pub(crate) unshipped_rows: u64,
 }
 
 /// Applies retention to a store at `now_s` (seconds since 1970): by age to the tables `aged`, by size to all tables,
-/// the oldest hour first. Several processes may do this at the same time.
+/// the oldest hour first. Several processes may do this at the same time. If the store is shipped, files that a target
+/// lacks are removed by size only, after those that all have, and files on their way are not removed.
 ///
 /// # Errors
 /// The last error of removing or listing; the rest is removed all the same.
@@ -58,13 +62,34 @@ pub(crate) fn sweep(store: &Path, aged: &[Table], keep: Keep, now_s: i64) -> (Go
             Err(error) => result = Err(named(&part.path, &error)),
         }
     }
-    for (file, table) in files.iter().filter(|(file, _)| file.ours) {
+    let guard = match Guard::take(store) {
+        Ok(guard) => guard,
+        // Removing what may not have arrived would be silent loss.
+        Err(error) => return (gone, Err(error)),
+    };
+    let arrived = |file: &paths::Stored| guard.as_ref().is_none_or(|guard| guard.has_arrived(&file.path));
+    // The order among equals is kept.
+    let (first, last): (Vec<_>, Vec<_>) = files.iter().partition(|(file, _)| arrived(file));
+    for (file, table) in first.iter().chain(&last).filter(|(file, _)| file.ours) {
+        let has_arrived = arrived(file);
         let end_s = (file.hour + 1) * 3600;
         let keep_age = keep.age.filter(|_| aged.contains(table));
         let old = keep_age.is_some_and(|age| now_s.saturating_sub(end_s) > age.as_secs() as i64);
         let much = keep.size.is_some_and(|most| total > most);
-        if !old && !much {
+        if !(much || old && has_arrived) {
             continue;
+        }
+        if let Some(guard) = guard.as_ref().filter(|_| !has_arrived) {
+            if guard.is_pending(&file.path) || !file.path.exists() {
+                continue;
+            }
+            match guard.note(&file.path, *table, file.hour) {
+                Ok(rows) => gone.unshipped_rows += rows.unwrap_or(0),
+                Err(error) => {
+                    result = Err(error);
+                    continue;
+                }
+            }
         }
         total -= file.size;
         match fs::remove_file(&file.path) {
@@ -101,6 +126,8 @@ mod tests {
     use chrono::DateTime;
     use std::path::PathBuf;
 
+    use crate::shipping;
+
     const FLOWS: &[Table] = &[Table::Flows];
 
     fn table(store: &Path) -> PathBuf {
@@ -132,12 +159,12 @@ mod tests {
         let keep = Keep { age: Some(Duration::from_secs(7200)), size: None };
         let (gone, result) = sweep(store.path(), FLOWS, keep, now);
         result.unwrap();
-        assert_eq!(gone, Gone { files: 1, bytes: 100, parts: 0 });
+        assert_eq!(gone, Gone { files: 1, bytes: 100, ..Gone::default() });
         assert_eq!(there(), [&[false][..], &[true; 9]].concat());
         let keep = Keep { age: None, size: Some(450) };
         let (gone, result) = sweep(store.path(), FLOWS, keep, now);
         result.unwrap();
-        assert_eq!(gone, Gone { files: 5, bytes: 500, parts: 0 });
+        assert_eq!(gone, Gone { files: 5, bytes: 500, ..Gone::default() });
         assert_eq!(there(), [&[false; 6][..], &[true; 4]].concat());
         assert!(foreign.exists());
         // Folders that are empty now are removed by the next sweep.
@@ -162,6 +189,42 @@ mod tests {
         assert_eq!((there(&flows), there(&calls)), (vec![false, false, true], vec![false, false, true]));
     }
 
+    #[test]
+    fn what_was_not_shipped_goes_last_by_size_only_and_is_noted() {
+        let store = tempfile::tempdir().unwrap();
+        let files = fill(&table(store.path()), 1000..1004, 100);
+        let there = || files.iter().map(|file| file.exists()).collect::<Vec<_>>();
+        let inside = |at: usize| files[at].strip_prefix(store.path()).unwrap().to_owned();
+        let lock = shipping::Lock::shipper(store.path()).unwrap().unwrap();
+        assert!(shipping::Lock::shipper(store.path()).unwrap().is_none(), "a second shipper");
+        let mut outbox = shipping::Outbox::open(store.path(), "a").unwrap();
+        // The third has arrived, the first is on its way.
+        assert!(outbox.claim(Table::Flows, vec![inside(2)]).unwrap());
+        outbox.arrived().unwrap();
+        assert!(outbox.claim(Table::Flows, vec![inside(0)]).unwrap());
+        let keep = Keep { age: Some(Duration::from_secs(1)), size: None };
+        let (gone, result) = sweep(store.path(), FLOWS, keep, 2000 * 3600);
+        result.unwrap();
+        assert_eq!((gone.files, there()), (1, vec![true, true, false, true]));
+        let (gone, result) = sweep(store.path(), FLOWS, Keep { age: None, size: Some(150) }, 0);
+        result.unwrap();
+        assert_eq!((gone.files, there()), (2, vec![true, false, false, false]));
+        let taken: Vec<PathBuf> = outbox.taken().unwrap().into_iter().map(|one| one.file).collect();
+        assert_eq!(taken, [inside(1), inside(3)]);
+        // What happened before a process was killed is known to the next one.
+        drop((outbox, lock));
+        let _lock = shipping::Lock::shipper(store.path()).unwrap().unwrap();
+        let mut outbox = shipping::Outbox::open(store.path(), "a").unwrap();
+        assert_eq!(outbox.pending().unwrap().files, [inside(0)]);
+        outbox.arrived().unwrap();
+        assert!(outbox.waiting(Table::Flows).unwrap().is_empty() && outbox.pending().is_none());
+        let shipped = store.path().join(".ship/a/shipped");
+        let mut torn = fs::read(&shipped).unwrap();
+        torn.extend_from_slice(b"[\"flows/date=");
+        fs::write(&shipped, torn).unwrap();
+        assert_eq!(shipping::Outbox::open(store.path(), "a").unwrap().taken().unwrap().len(), 2);
+    }
+
     /// Battery: F4
     #[test]
     fn what_a_dead_writer_left_goes_and_what_is_being_written_stays() {
@@ -172,7 +235,7 @@ mod tests {
         fs::write(&dead, "half").unwrap();
         let (gone, result) = sweep(store.path(), FLOWS, Keep::default(), 0);
         result.unwrap();
-        assert_eq!(gone, Gone { files: 0, bytes: 0, parts: 1 });
+        assert_eq!(gone, Gone { parts: 1, ..Gone::default() });
         assert!(!dead.exists() && live.path().exists());
         drop(live);
         assert_eq!(sweep(store.path(), FLOWS, Keep::default(), 0).0.parts, 1, "a lock ends with its holder");

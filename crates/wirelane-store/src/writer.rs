@@ -12,7 +12,7 @@ use serde::{Serialize, Serializer};
 use wirelane_export::words::counted;
 use wirelane_export::{OutputState, folder};
 
-use crate::file::{Ended, OpenFile, properties};
+use crate::file::{Ended, OpenFile};
 use crate::newer;
 use crate::paths::{self, Hour};
 use crate::retention::{Keep, sweep};
@@ -26,6 +26,10 @@ const BATCH: usize = 256 << 10;
 const TOGETHER: usize = 256;
 /// Default of [`StoreSettings::memory`]: maximum bytes that a writer uses.
 pub const MEMORY: usize = 128 << 20;
+/// Default of [`StoreSettings::rotate`].
+pub const ROTATE: Duration = Duration::from_secs(300);
+/// The same for a store that is shipped: rows are at the target within 15 s.
+pub const ROTATE_SHIPPED: Duration = Duration::from_secs(10);
 /// Maximum number of hours for which files of a table are open at once. A capture file may have packets of any hour.
 const MOST_OPEN: usize = 4;
 /// How long the thread waits for more, if it has nothing else to do.
@@ -44,12 +48,15 @@ pub const LEAST_SIZE: u64 = 1 << 20;
 pub struct StoreSettings {
     /// The store's folder.
     pub folder: PathBuf,
+    /// Name of the probe that writes: see [`crate::host_name`].
+    pub probe: Arc<str>,
     /// How long rows of the written tables are kept after the end of their flows, calls or transactions, to the hour.
     pub max_age: Option<Duration>,
     /// Maximum bytes of all tables, of all writers. At least [`LEAST_SIZE`].
     pub max_size: Option<u64>,
-    /// Time after which a file is ended, so that its rows can be queried and are safe.
-    pub rotate: Duration,
+    /// Time after which a file is ended, so that its rows can be queried and are safe. `None`: [`ROTATE`], or
+    /// [`ROTATE_SHIPPED`] if the store is shipped.
+    pub rotate: Option<Duration>,
     /// Whether the input is live. Then nothing waits for the disk: input that does not fit is counted as unwritten.
     pub live: bool,
     /// Memory limit in bytes: a quarter for batches that are sent to the thread, a quarter for encoding, and half for
@@ -82,6 +89,9 @@ pub struct StoreCounts {
     pub removed_files: u64,
     /// Bytes of the removed files.
     pub removed_bytes: u64,
+    /// Rows of removed files that had not been shipped to every target.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub unshipped_rows: u64,
     /// Removed unfinished files of dead writers.
     pub cleared_files: u64,
     /// The last error.
@@ -100,6 +110,10 @@ fn by_name<S: Serializer>(rows: &Rows, to: S) -> std::result::Result<S::Ok, S::E
 
 fn by_unwritten<S: Serializer>(rows: &Rows, to: S) -> std::result::Result<S::Ok, S::Error> {
     to.collect_map(rows.iter().map(|(table, rows)| (table.unwritten(), rows)))
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 impl StoreCounts {
@@ -250,6 +264,8 @@ struct Store {
     /// Time of the last failed write; `None`: writing works.
     stuck: Option<Instant>,
     swept: Option<Instant>,
+    /// Whether the store is shipped, so that files end sooner.
+    is_shipped: bool,
     /// Results for whoever asks, and the time of the last update.
     latest: Arc<Mutex<StoreCounts>>,
     told: Instant,
@@ -263,7 +279,18 @@ impl Store {
         let counts = StoreCounts::new(&settings.folder, tables);
         let (open, ended) = (BTreeMap::new(), VecDeque::new());
         let told = Instant::now();
-        Store { settings, tables, open, ended, counts, stuck: None, swept: None, latest, told }
+        Store {
+            settings,
+            tables,
+            open,
+            ended,
+            counts,
+            stuck: None,
+            swept: None,
+            is_shipped: false,
+            latest,
+            told,
+        }
     }
 
     fn run<T: Storable>(mut self, mut names: T::Names, inbox: &Receiver<Vec<T>>) -> StoreCounts {
@@ -318,7 +345,7 @@ impl Store {
                 oldest.into_iter().for_each(|place| self.end(place));
             }
             let folder = paths::folder(&self.settings.folder.join(table.name()), hour);
-            self.open.insert(place, OpenFile::new(folder, table, &properties(table))?);
+            self.open.insert(place, OpenFile::new(folder, table, &self.settings.probe)?);
         }
         let most = self.most_file();
         let Some(file) = self.open.get_mut(&place) else { return Ok(()) };
@@ -359,7 +386,8 @@ impl Store {
 
     /// Housekeeping between batches.
     fn look_after(&mut self) {
-        let rotate = self.settings.rotate;
+        let usual = if self.is_shipped { ROTATE_SHIPPED } else { ROTATE };
+        let rotate = self.settings.rotate.unwrap_or(usual);
         let due: Vec<TableHour> = self
             .open
             .iter()
@@ -435,7 +463,9 @@ impl Store {
         let (gone, result) = sweep(&self.settings.folder, self.tables, keep, now_s());
         self.counts.removed_files += gone.files;
         self.counts.removed_bytes += gone.bytes;
+        self.counts.unshipped_rows += gone.unshipped_rows;
         self.counts.cleared_files += gone.parts;
+        self.is_shipped = crate::shipping::is_shipped(&self.settings.folder);
         if gone.parts > 0 {
             let store = &self.counts.store;
             tracing::warn!(

@@ -42,6 +42,7 @@ mod faults_limits;
 mod features;
 mod filters;
 mod filters_live;
+mod fleet;
 mod flows;
 mod flows_collectors;
 mod flows_kernel;

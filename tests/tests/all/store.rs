@@ -147,7 +147,7 @@ fn found(row: &Value) -> String {
         assert_eq!(format!("{digits:0<6}"), fraction(ns), "{name} {time}");
         assert!(name == "start_time" || date.starts_with(row["date"].as_str().unwrap()), "{time}");
     }
-    row.remove("date").unwrap();
+    row.retain(|name, _| !["date", "probe", "schema_version"].contains(&name.as_str()));
     row.into_iter().map(|(name, value)| format!("{name}={value} ")).collect()
 }
 

@@ -29,6 +29,7 @@ const LEVELS: &[(&str, u8)] = &[
     ("wirelane-probe", 5),
     ("wirelane-export", 6),
     ("wirelane-store", 7),
+    ("wirelane-ship", 8),
     ("wirelane-screen", 8),
     ("wirelane-monitor", 9),
     ("wirelane-cli", 10),

@@ -297,7 +297,7 @@ impl Args {
         let options = OutputOptions { overwrite: self.overwrite };
         let exporters = Exporters::open(&targets, settings, options, owner)?;
         let store = Store::open(&self.store.options(), live, owner, shares, FlowRecord::wire_bytes)?;
-        self.source.rights.trees.extend(self.store.folder.clone());
+        self.source.rights.stores(self.store.folder.as_ref());
         self.source.rights.logs.extend(exporters.rotating().map(Path::to_owned));
         let show = match (self.quiet || self.top, self.csv, self.source.json) {
             (true, ..) => Show::Nothing,

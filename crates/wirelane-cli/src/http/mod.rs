@@ -258,7 +258,7 @@ impl Args {
         let exporters = exporters(self, options, owner)?;
         let live = self.source.read.is_empty();
         let store = Store::open(&self.store.options(), live, owner, shares, Transaction::wire_bytes)?;
-        self.source.rights.trees.extend(self.store.folder.clone());
+        self.source.rights.stores(self.store.folder.as_ref());
         self.source.rights.logs.extend(logs.rotating().chain(exporters.rotating()).map(Path::to_owned));
         let show = match (self.quiet, self.print, self.source.json) {
             (true, ..) => Show::Nothing,

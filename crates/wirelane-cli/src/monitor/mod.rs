@@ -64,7 +64,7 @@ Sections, whose keys are the long options of the commands without '--':
   [voip]      'wirelane voip': export, save-calls, from, memory, ...
   [probe]     config: a file of 'wirelane probe', without [capture], plug-ins
               and measurements in the kernel
-  [store]     folder, max-age, max-size, rotate: the store of flows,
+  [store]     folder, max-age, max-size, rotate, probe: the store of flows,
               transactions and calls, for 'wirelane query'
   [metrics]   address, cert, key, token-file or token-env: Prometheus
   [control]   socket, group, mode: a socket at a fixed path for 'wirelane status'
@@ -126,7 +126,7 @@ const OTHERS: [&str; 8] = ["json", "csv", "quiet", "print", "top", "help", "bala
 /// Keys of [store], and the options that they are.
 fn store_names() -> Names {
     let names = [("folder", "store"), ("max-age", "store-max-age"), ("max-size", "store-max-size")];
-    names.into_iter().chain([("rotate", "store-rotate")]).collect()
+    names.into_iter().chain([("rotate", "store-rotate"), ("probe", "store-probe")]).collect()
 }
 
 /// Keys of [metrics], and the options that they are.

@@ -207,7 +207,7 @@ fn probe(mut args: Args, origin: &Origin, config: Config) -> Result<()> {
     plugins::prepare(&mut args.source, &config)?;
     let owner = args.source.rights.identity()?.map(|identity| identity.ids());
     let mut store = Store::open(&args.store.options(), live, owner, Shares::UNLIMITED, |_| 0)?;
-    args.source.rights.trees.extend(args.store.folder.clone());
+    args.source.rights.stores(args.store.folder.as_ref());
     let folders = Folders::open(&config, owner, &mut args.source.rights.trees)?;
     let targets = Opened::open(&config, owner, args.source.rights.exports())?;
     args.source.reloads = true;

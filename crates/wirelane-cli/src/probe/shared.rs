@@ -80,7 +80,7 @@ impl Args {
         let runs = config.runs_programs();
         let helper = runs.then(|| helper::start(identity, None)).transpose()?;
         let store = Store::open(&self.store.options(), live, owner, Shares::UNLIMITED, |_| 0)?;
-        self.source.rights.trees.extend(self.store.folder.clone());
+        self.source.rights.stores(self.store.folder.as_ref());
         let folders = Folders::open(&config, owner, &mut self.source.rights.trees)?;
         let targets = Opened::open(&config, owner, self.source.rights.exports())?;
         Ok(ProbeAnalysis::new(Settings {

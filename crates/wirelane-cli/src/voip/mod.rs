@@ -285,7 +285,7 @@ impl Args {
         let options = OutputOptions { overwrite: self.overwrite };
         let exporters = Exporters::open(&targets, settings, options, owner)?;
         let store = Store::open(&self.store.options(), live, owner, shares, Finished::wire_bytes)?;
-        self.source.rights.trees.extend(self.store.folder.clone());
+        self.source.rights.stores(self.store.folder.as_ref());
         self.source.rights.logs.extend(exporters.rotating().map(Path::to_owned));
         let saving = |folder| SavedCalls::open(folder, owner, self.saving_memory());
         let saved = self.save_calls.as_deref().map(saving).transpose()?;

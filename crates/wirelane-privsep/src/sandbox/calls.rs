@@ -330,6 +330,13 @@ fn calls(work: Work, writes: Writes, more: More) -> std::result::Result<Rules, s
             allowed.insert(libc::SYS_bpf, one_of(0, &[&maps[..], &[BPF_PROG_TEST_RUN]].concat())?);
             allowed.insert(libc::SYS_sendmmsg, Vec::new());
         }
+        Work::Ship => {
+            // Limits of time of a connection, TCP_NODELAY and SO_KEEPALIVE.
+            let options = [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO, libc::TCP_NODELAY, libc::SO_KEEPALIVE];
+            allowed.insert(libc::SYS_setsockopt, one_of(2, &options.map(int))?);
+            allowed.insert(libc::SYS_getpeername, Vec::new());
+            allowed.insert(libc::SYS_getsockname, Vec::new());
+        }
         Work::Serve => {
             allowed.insert(libc::SYS_accept4, Vec::new());
             allowed.insert(libc::SYS_getpeername, Vec::new());
@@ -346,7 +353,7 @@ mod tests {
 
     #[test]
     fn every_list_compiles_and_leaves_out_what_reaches_outside() {
-        for work in [Work::Capture, Work::Read, Work::Send, Work::Serve] {
+        for work in [Work::Capture, Work::Read, Work::Send, Work::Serve, Work::Ship] {
             use Writes::{Files, Folders, Nothing};
             for (writes, rules) in
                 [(Nothing, false), (Files, false), (Folders, false), (Nothing, true), (Files, true)]

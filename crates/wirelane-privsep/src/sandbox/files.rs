@@ -40,6 +40,8 @@ pub(super) struct Places<'a> {
     pub(super) logs: &'a [PathBuf],
     /// Folders in which files are read.
     pub(super) reads: &'a [PathBuf],
+    /// Folders that are read with all that is in them.
+    pub(super) sources: &'a [PathBuf],
     /// Whether outputs are read.
     pub(super) read_back: bool,
     /// TCP ports for connections.
@@ -49,7 +51,7 @@ pub(super) struct Places<'a> {
 /// Restricts the calling thread, and those that it starts, to these places. Returns whether the kernel enforces the
 /// restriction.
 pub(super) fn restrict(places: &Places<'_>) -> Result<bool> {
-    let Places { outputs, trees, logs, reads, read_back, ports } = *places;
+    let Places { outputs, trees, logs, reads, sources, read_back, ports } = *places;
     let failed =
         |source: RulesetError| Error::kernel("restricting files by Landlock", io::Error::other(source));
     let mut rules = Ruleset::default()
@@ -65,7 +67,8 @@ pub(super) fn restrict(places: &Places<'_>) -> Result<bool> {
     let trees = trees.iter().map(|place| (place, folder | AccessFs::MakeDir | AccessFs::RemoveDir));
     let logs = logs.iter().map(|place| (place, AccessFs::WriteFile | AccessFs::MakeReg | AccessFs::Truncate));
     let reads = reads.iter().map(|place| (place, AccessFs::ReadFile.into()));
-    for (place, in_folder) in places.chain(trees).chain(logs).chain(reads) {
+    let sources = sources.iter().map(|place| (place, AccessFs::ReadFile | AccessFs::ReadDir));
+    for (place, in_folder) in places.chain(trees).chain(logs).chain(reads).chain(sources) {
         let file = match PathFd::new(place) {
             Ok(file) => file,
             // A path that does not exist cannot be opened either; opening it reports the error.

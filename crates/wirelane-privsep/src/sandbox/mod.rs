@@ -40,6 +40,8 @@ pub enum Work {
     Send,
     /// Serves TCP connections on a listening socket.
     Serve,
+    /// Reads files, and sends them over TCP connections that it opens: see [`Sandbox::connects`].
+    Ship,
 }
 
 /// The rights to give up and to keep: see the [module](self).
@@ -49,6 +51,7 @@ pub struct Sandbox {
     identity: Option<Identity>,
     outputs: Vec<PathBuf>,
     trees: Vec<PathBuf>,
+    sources: Vec<PathBuf>,
     logs: Vec<PathBuf>,
     reads: Vec<PathBuf>,
     read_back: bool,
@@ -67,6 +70,7 @@ impl Sandbox {
             identity: None,
             outputs: Vec::new(),
             trees: Vec::new(),
+            sources: Vec::new(),
             logs: Vec::new(),
             reads: Vec::new(),
             read_back: false,
@@ -101,6 +105,13 @@ impl Sandbox {
     #[must_use]
     pub fn tree(mut self, folder: &Path) -> Sandbox {
         self.trees.push(folder.to_owned());
+        self
+    }
+
+    /// Allows reading files below this folder.
+    #[must_use]
+    pub fn reads(mut self, folder: &Path) -> Sandbox {
+        self.sources.push(folder.to_owned());
         self
     }
 
@@ -193,6 +204,7 @@ impl Sandbox {
             trees: &self.trees,
             logs: &self.logs,
             reads: &self.reads,
+            sources: &self.sources,
             read_back: self.read_back,
             ports: &self.ports,
         })?;

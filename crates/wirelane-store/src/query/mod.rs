@@ -22,11 +22,11 @@ use datafusion::error::DataFusionError;
 use datafusion::execution::memory_pool::FairSpillPool;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::logical_expr::lit_timestamp_nano;
-use datafusion::prelude::{DataFrame, Expr, SQLOptions, SessionConfig, SessionContext, coalesce, col};
+use datafusion::prelude::{DataFrame, Expr, SQLOptions, SessionConfig, SessionContext, coalesce, col, lit};
 use futures::StreamExt;
 
 use ends::Ends;
-use guarded::guarded;
+pub(crate) use guarded::guarded;
 pub use questions::{Peer, Question};
 pub use show::Form;
 use show::Shown;
@@ -55,6 +55,8 @@ pub struct AskSettings {
     pub from_ns: Option<i64>,
     /// Restricts to rows that ended before this time.
     pub to_ns: Option<i64>,
+    /// Restricts to rows of this probe.
+    pub probe: Option<String>,
 }
 
 /// Answers questions about a store.
@@ -197,6 +199,9 @@ fn session(settings: &AskSettings, files: &[(Table, Stored)]) -> datafusion::err
         if let Some(to) = settings.to_ns {
             rows = rows.filter(col("end_time").lt(lit_timestamp_nano(to)))?;
         }
+        if let Some(probe) = &settings.probe {
+            rows = rows.filter(col("probe").eq(lit(probe.as_str())))?;
+        }
         if table == Table::Flows {
             session.register_udtf("ends", Arc::new(Ends::new(rows.clone())));
         }
@@ -205,8 +210,9 @@ fn session(settings: &AskSettings, files: &[(Table, Stored)]) -> datafusion::err
     Ok(session)
 }
 
-/// The rows of a table whose files may have been written before a column was renamed.
+/// The rows of a table whose files may have been written before a column was renamed, or before rows had a schema version.
 fn with_names_of_today(table: Table, mut rows: DataFrame) -> datafusion::error::Result<DataFrame> {
+    rows = rows.with_column("schema_version", coalesce(vec![col("schema_version"), lit(1)]))?;
     for (_, former, now) in RENAMED.iter().filter(|(of, ..)| *of == table) {
         let names = rows.schema().fields().iter().map(|field| field.name()).filter(|name| name != former);
         let columns: Vec<Expr> = names
@@ -257,14 +263,16 @@ mod tests {
 
     use super::*;
 
-    /// A file with a row, in which each column has this number; the last columns have these names instead.
+    /// A file of schema 1 with a row, in which each column has this number; the last columns have these names instead.
     fn file(path: &Path, number: i32, renamed: &[(&str, &str)]) {
         let table = Table::Flows.schema();
         let name = |name: &str| {
             renamed.iter().find(|(_, now)| *now == name).map_or(name.to_owned(), |pair| pair.0.to_owned())
         };
+        let former =
+            table.fields().iter().filter(|field| !["probe", "schema_version"].contains(&&**field.name()));
         let fields: Vec<_> =
-            table.fields().iter().map(|field| field.as_ref().clone().with_name(name(field.name()))).collect();
+            former.map(|field| field.as_ref().clone().with_name(name(field.name()))).collect();
         let value: ArrayRef = Arc::new(Int32Array::from(vec![number]));
         let columns: Vec<ArrayRef> =
             fields.iter().map(|field| cast(&value, field.data_type()).unwrap()).collect();
@@ -288,7 +296,7 @@ mod tests {
             })
             .collect();
         let folder = folder.path().to_owned();
-        let settings = AskSettings { folder, memory_mib: 64, from_ns: None, to_ns: None };
+        let settings = AskSettings { folder, memory_mib: 64, from_ns: None, to_ns: None, probe: None };
         let session = session(&settings, &files).unwrap();
         let sql = "SELECT protocol FROM flows WHERE protocol > 5 ORDER BY packets";
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -297,6 +305,10 @@ mod tests {
         let numbers = column.column(0).as_any().downcast_ref::<Int32Array>().unwrap();
         assert_eq!(numbers.values(), &[6, 17]);
         assert_eq!(numbers.null_count(), 0);
+        let sql = "SELECT schema_version FROM flows WHERE probe IS NULL ORDER BY schema_version";
+        let rows = runtime.block_on(async { session.sql(sql).await.unwrap().collect().await.unwrap() });
+        let column = datafusion::arrow::compute::concat_batches(&rows[0].schema(), &rows).unwrap();
+        assert_eq!(column.column(0).as_any().downcast_ref::<Int32Array>().unwrap().values(), &[1, 1]);
         let former = runtime.block_on(session.sql("SELECT proto FROM flows"));
         assert!(former.is_err(), "the former name is not offered");
     }

@@ -63,10 +63,16 @@ pub type Put<'a> = dyn FnMut(Table, u64, &mut dyn FnMut(&mut Row<'_>)) + 'a;
 
 /// Key of the table's name in the metadata of a file.
 pub(crate) const TABLE: &str = "wirelane.table";
+/// Key of the probe's name in the metadata of a file.
+pub(crate) const PROBE: &str = "wirelane.probe";
 /// Key of the schema version in the metadata.
-pub(crate) const SCHEMA: &str = "wirelane.schema";
-/// The schema version: increased when a column changes its meaning. A new column does not change the version.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: &str = "wirelane.schema";
+/// Schema version of files that are written now: increased when a column changes its meaning, or when all tables get a
+/// column. Version 2 added `probe` and `schema_version` to all tables; files of version 1 are read as such.
+pub const SCHEMA: i32 = 2;
+
+/// Columns at the end of all tables: who wrote the row, and in which schema.
+const IDENTITY: [Described; 2] = [("probe", Type::Text, true), ("schema_version", Type::Int, true)];
 
 /// Columns that had another name before version 0.2: table, former name, name. Files keep the names that they were written
 /// with.
@@ -124,7 +130,7 @@ impl Table {
     }
 
     /// Schema of the table's files.
-    pub(crate) fn schema(self) -> SchemaRef {
+    pub fn schema(self) -> SchemaRef {
         let field = |(name, kind, nullable): (String, Type, bool)| {
             let kind = match kind {
                 Type::Int => DataType::Int32,
@@ -148,7 +154,8 @@ impl Table {
             Table::Alarms => own(probe::ALARMS),
             Table::Ledgers => own(probe::LEDGERS),
         };
-        Arc::new(Schema::new(columns.into_iter().map(field).collect::<Vec<_>>()))
+        let columns = columns.into_iter().chain(own(&IDENTITY));
+        Arc::new(Schema::new(columns.map(field).collect::<Vec<_>>()))
     }
 
     /// Columns of close numbers that rarely repeat: a delta encoding is better than a dictionary for these.
@@ -211,16 +218,17 @@ impl Column {
 #[derive(Debug)]
 pub(crate) struct Columns {
     schema: SchemaRef,
+    probe: Arc<str>,
     columns: Vec<Column>,
     rows: usize,
 }
 
 impl Columns {
-    /// Creates an empty set of rows.
-    pub(crate) fn new(table: Table) -> Columns {
+    /// Creates an empty set of rows of this probe.
+    pub(crate) fn new(table: Table, probe: Arc<str>) -> Columns {
         let schema = table.schema();
         let columns = schema.fields().iter().map(|field| Column::of(field.data_type())).collect();
-        Columns { schema, columns, rows: 0 }
+        Columns { schema, probe, columns, rows: 0 }
     }
 
     /// Schema of the rows.
@@ -235,7 +243,10 @@ impl Columns {
 
     /// Adds a row.
     pub(crate) fn push(&mut self, fill: &mut dyn FnMut(&mut Row<'_>)) {
-        fill(&mut Row(self.columns.iter_mut()));
+        let mut row = Row(self.columns.iter_mut());
+        fill(&mut row);
+        row.text(Some(&self.probe));
+        row.int(Some(SCHEMA));
         self.rows += 1;
     }
 

@@ -168,9 +168,10 @@ fn write_one(store: &Path, naming: Naming, count: u64, seed: u64) -> Result<Writ
     let mut writer = Writer::open(StoreSettings {
         memory: wirelane_store::MEMORY,
         folder: store.to_owned(),
+        probe: "bench".into(),
         max_age: None,
         max_size: None,
-        rotate: Duration::from_secs(3600),
+        rotate: Some(Duration::from_secs(3600)),
         live: false,
         owner: None,
     })?;

@@ -128,6 +128,7 @@ pub fn stored(row: &Value) -> BTreeMap<String, String> {
         ["start_time", "end_time", "date", "hour"].map(|name| row.remove(name).unwrap());
     assert!(end_time.as_str().unwrap().starts_with(date.as_str().unwrap()), "{end_time} {date}");
     assert_eq!(hour.as_u64(), Some(end / 3_600_000_000_000 % 24), "{end_time}");
+    row.retain(|name, _| !["probe", "schema_version"].contains(&name.as_str()));
     words(row)
 }
 

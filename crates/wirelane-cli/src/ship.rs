@@ -1,0 +1,300 @@
+//! `wirelane ship`: a store to ClickHouse.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Result;
+
+use crate::record::options::size;
+use crate::rights::RightsArgs;
+use crate::values::seconds;
+
+/// Heading of the help.
+const BATCHES: &str = "Batches";
+
+/// Ship a store to ClickHouse: every row arrives once, and what retention took before it was shipped is counted
+///
+/// The files of the store are the outbox: 'wirelane flows --store DIR' and others write them, this command sends them, and
+/// a batch is repeated until the server has acknowledged it. The state is in the store (.ship), so the command can be
+/// killed at any moment. It needs no rights of a capture, and drops those that it has. While a store is shipped, its
+/// writers end a file every 10 s unless --store-rotate says otherwise.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = HELP)]
+pub struct Args {
+    /// The store's folder
+    #[arg(value_name = "DIR", required_unless_present = "ddl")]
+    store: Option<PathBuf>,
+
+    /// Where to: clickhouse+https://USER@HOST:PORT/DATABASE, or clickhouse+http://. Several have a state each
+    #[arg(long, value_name = "TARGET", required_unless_present = "ddl")]
+    to: Vec<String>,
+
+    /// File with the password, which others must not be able to read: one for all targets, or one for each in their order
+    #[arg(long, value_name = "FILE")]
+    password_file: Vec<PathBuf>,
+
+    /// File with certificates (PEM) of the authorities to trust. Default: the public ones
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
+
+    /// Print the schema as SQL for this database, and end. Applied again it changes nothing; it adds missing columns
+    #[arg(long, value_name = "DATABASE", num_args = 0..=1, default_missing_value = "wirelane", conflicts_with = "to")]
+    ddl: Option<String>,
+
+    /// Apply the schema first
+    #[arg(long)]
+    create: bool,
+
+    /// Ship what is there, and end; a file counts once it is complete
+    #[arg(long)]
+    once: bool,
+
+    /// Name of the probe for files of older versions, which do not name theirs. Default: the name of the host
+    #[arg(long, value_name = "NAME")]
+    probe: Option<String>,
+
+    /// Send a batch at this size of its files
+    #[arg(long, value_name = "SIZE", value_parser = size, default_value = "32MB", help_heading = BATCHES)]
+    batch_size: u64,
+
+    /// Send a batch at the latest this long after its first file was complete
+    #[arg(long, value_name = "TIME", value_parser = seconds, default_value = "1s", help_heading = BATCHES)]
+    batch_age: Duration,
+
+    /// Limit of a request; then the batch is sent again under its token
+    #[arg(long, value_name = "TIME", value_parser = seconds, default_value = "60s", help_heading = BATCHES)]
+    patience: Duration,
+
+    /// Time between two lines of status
+    #[arg(long, value_name = "TIME", value_parser = seconds, default_value = "10s")]
+    interval: Duration,
+
+    /// Print the status as JSON lines
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    rights: RightsArgs,
+}
+
+/// Text after the options in the long help.
+pub const HELP: &str = "\
+Exactly once: a batch is of whole files of a day and a table. Its files and its
+token are on the disk before it is sent, and the server drops a repetition by
+the token (insert_deduplication_token), in its views too. Each batch has a row
+for each probe and hour in the table 'shipments', and so have files that
+retention removed before they were shipped (kind 'unshipped').
+
+Retention of the store removes no file that a target lacks, except by
+--store-max-size. A target that is given up: remove its folder in DIR/.ship.
+
+Examples:
+  wirelane ship --ddl | clickhouse-client -mn
+  wirelane ship flows.db --to clickhouse+https://probe@ch.example.net/wirelane
+      --password-file /etc/wirelane/ch.password --create
+  wirelane ship flows.db --to clickhouse+http://127.0.0.1:8123/wirelane --once
+
+Exit status: 0 done (also after Ctrl-C), 1 failed, or with --once something is
+not shipped, 2 wrong usage.";
+
+/// Runs the command.
+#[cfg(not(feature = "ship"))]
+pub fn run(_args: &Args) -> Result<()> {
+    anyhow::bail!("this program was built without shipping (cargo: feature 'ship' of the crate wirelane-cli)")
+}
+
+#[cfg(feature = "ship")]
+pub use built::run;
+
+#[cfg(feature = "ship")]
+mod built {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::{Arc, Mutex, PoisonError};
+    use std::time::Instant;
+
+    use anyhow::{Context as _, bail, ensure};
+    use wirelane::Error;
+    use wirelane::escape::{printable, to_json};
+    use wirelane::sandbox::Work;
+    use wirelane_ship::{Client, Secrets, Settings, Shipper, Status, Target};
+    use wirelane_store::shipping::{Lock, Outbox, SHIP};
+
+    use super::*;
+
+    /// How often a thread looks for new files, and for the end.
+    const LOOK: Duration = Duration::from_millis(200);
+    /// Failed attempts after which --once gives up.
+    const ATTEMPTS: u64 = 5;
+
+    fn wrong(option: &'static str, reason: impl Into<String>) -> anyhow::Error {
+        Error::BadOption { option, reason: reason.into() }.into()
+    }
+
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// If a target or a file is not valid, another process ships the store, or with --once something is not shipped.
+    pub fn run(args: &Args) -> Result<()> {
+        if let Some(database) = &args.ddl {
+            Target::parse(&format!("clickhouse+http://h/{database}")).map_err(|_| {
+                wrong(
+                    "--ddl",
+                    format!("'{database}' is not a name of a database: expected letters, digits and _"),
+                )
+            })?;
+            let text: String = wirelane_ship::ddl::statements(database)
+                .iter()
+                .map(|statement| format!("{statement};\n\n"))
+                .collect();
+            return wirelane_monitor::out::print(text);
+        }
+        let store = args.store.clone().context("no store")?;
+        let targets = args.to.iter().map(|to| Target::parse(to)).collect::<wirelane_ship::Result<Vec<_>>>();
+        let targets = targets.map_err(|error| wrong("--to", error.to_string()))?;
+        let mut names: Vec<String> = targets.iter().map(Target::name).collect();
+        names.sort();
+        names.dedup();
+        ensure!(names.len() == targets.len(), wrong("--to", "a target is given twice"));
+        let passwords = &args.password_file;
+        if passwords.len() > 1 && passwords.len() != targets.len() {
+            return Err(wrong("--password-file", "give one, or one for each --to"));
+        }
+        let probe = match &args.probe {
+            Some(name) => wirelane_store::probe_name(name).map_err(|why| wrong("--probe", why))?,
+            None => wirelane_store::host_name().context("give the name of the probe with --probe")?,
+        };
+        let is_store = wirelane_store::Table::ALL.iter().any(|table| store.join(table.name()).is_dir());
+        ensure!(
+            is_store,
+            "{} is not a store: it has none of the folders flows, calls, transactions, ...",
+            store.display()
+        );
+        let Some(_lock) = Lock::shipper(&store).with_context(|| format!("the store {}", store.display()))?
+        else {
+            bail!(
+                "another process ships the store {}: one process ships to several targets (--to ... --to ...)",
+                store.display()
+            );
+        };
+        let settings =
+            Settings { store: store.clone(), batch_size: args.batch_size, batch_age: args.batch_age, probe };
+        for name in &names {
+            Outbox::prepare(&store, name)?;
+        }
+        let mut clients = Vec::new();
+        for (at, target) in targets.into_iter().enumerate() {
+            let password = passwords.get(at).or(passwords.first().filter(|_| passwords.len() == 1));
+            let secrets = Secrets::read(password.map(PathBuf::as_path), args.ca.as_deref())?;
+            clients.push(Client::new(target, &secrets, args.patience)?);
+        }
+        let stop = Arc::new(AtomicBool::new(false));
+        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP]
+        {
+            signal_hook::flag::register(signal, Arc::clone(&stop)).context("catching signals")?;
+        }
+        let rights = args.rights.shipping(
+            &store.join(SHIP),
+            &store,
+            clients.iter().map(|client| client.target().port),
+        );
+        if let Some(sandbox) = rights.confinement(Work::Ship, None)? {
+            sandbox.apply()?;
+        }
+        let shippers = clients.into_iter().map(|client| {
+            if args.create {
+                client.create()?;
+            }
+            Shipper::open(settings.clone(), client)
+        });
+        let shippers = shippers.collect::<wirelane_ship::Result<Vec<_>>>()?;
+        let boards: Vec<Mutex<Status>> = shippers.iter().map(|_| Mutex::default()).collect();
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = shippers
+                .into_iter()
+                .zip(&boards)
+                .map(|(shipper, board)| scope.spawn(|| ship(shipper, args.once, &stop, board)))
+                .collect();
+            let mut told = Instant::now();
+            while !threads.iter().all(|thread| thread.is_finished()) {
+                std::thread::sleep(LOOK);
+                if told.elapsed() >= args.interval {
+                    told = Instant::now();
+                    if show(&boards, args.json).is_err() {
+                        stop.store(true, Ordering::Relaxed);
+                    }
+                }
+            }
+            show(&boards, args.json)?;
+            for thread in threads {
+                match thread.join() {
+                    Ok(result) => result?,
+                    Err(panic) => std::panic::resume_unwind(panic),
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Ships to one target until the end.
+    fn ship(mut shipper: Shipper, once: bool, stop: &AtomicBool, board: &Mutex<Status>) -> Result<()> {
+        let mut failures = 0;
+        loop {
+            let result = shipper.step(once);
+            let status = shipper.status()?;
+            *board.lock().unwrap_or_else(PoisonError::into_inner) = status.clone();
+            let delay = match result {
+                Ok(true) => {
+                    failures = 0;
+                    Duration::ZERO
+                }
+                Ok(false) if once => return Ok(()),
+                Ok(false) => LOOK,
+                Err(error) => {
+                    failures += 1;
+                    if once && (error.is_final() || failures >= ATTEMPTS) {
+                        let files = wirelane_screen::table::counted(status.waiting_files, "file");
+                        bail!("{files} not shipped to {}: {error}", status.to);
+                    }
+                    if failures == 1 {
+                        tracing::warn!("{}: {}; it is tried again", status.to, printable(&error.to_string()));
+                    }
+                    shipper.delay()
+                }
+            };
+            let until = Instant::now() + delay;
+            while Instant::now() < until && !stop.load(Ordering::Relaxed) {
+                std::thread::sleep(LOOK.min(until - Instant::now()));
+            }
+            if stop.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Prints a line for each target.
+    fn show(boards: &[Mutex<Status>], json: bool) -> Result<()> {
+        for board in boards {
+            let status = board.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let mut line = match json {
+                true => to_json(&status)?,
+                false => {
+                    let error =
+                        status.error.map(|error| format!("; {}", printable(&error))).unwrap_or_default();
+                    format!(
+                        "{}: {} rows in {} batches shipped, {} files ({} bytes) wait, lag {:.1} s, {} retries{error}",
+                        printable(&status.to),
+                        status.shipped_rows,
+                        status.batches,
+                        status.waiting_files,
+                        status.waiting_bytes,
+                        status.lag_s,
+                        status.retries
+                    )
+                }
+            };
+            line.push('\n');
+            wirelane_monitor::out::print(line)?;
+        }
+        Ok(())
+    }
+}

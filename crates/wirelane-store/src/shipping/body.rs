@@ -1,0 +1,106 @@
+//! Several files of a table as one file in memory, in the schema of today.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use datafusion::arrow::array::{ArrayRef, Int32Array, RecordBatch, StringArray, new_null_array};
+use datafusion::parquet::arrow::ArrowWriter;
+use datafusion::parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+
+use crate::file::properties;
+use crate::query::guarded;
+use crate::tables::{PROBE, RENAMED, Table};
+
+/// Rows and origin of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Described {
+    /// Path of the file.
+    pub path: PathBuf,
+    /// Name of the probe; `None`: the file is of schema version 1.
+    pub probe: Option<String>,
+    /// Number of rows.
+    pub rows: u64,
+}
+
+/// Files as one.
+#[derive(Debug, Default)]
+pub struct Body {
+    /// A Parquet file.
+    pub bytes: Vec<u8>,
+    /// Files that are in it.
+    pub files: Vec<Described>,
+    /// Files that cannot be read, and the reasons.
+    pub damaged: Vec<(PathBuf, String)>,
+}
+
+/// Reads the footer of a file; `None`: it cannot be read.
+pub(crate) fn described(path: &Path) -> Option<Described> {
+    let open = || {
+        let file = File::open(path).ok()?;
+        let reader = ParquetRecordBatchReaderBuilder::try_new(file).ok()?;
+        let metadata = reader.metadata().file_metadata();
+        let pairs = metadata.key_value_metadata().into_iter().flatten();
+        let probe = pairs.into_iter().find(|pair| pair.key == PROBE).and_then(|pair| pair.value.clone());
+        Some(Described { path: path.to_owned(), probe, rows: u64::try_from(metadata.num_rows()).ok()? })
+    };
+    guarded(open).ok().flatten()
+}
+
+/// Makes one file of several. `probe`: the name for rows of files that do not name theirs.
+///
+/// # Errors
+/// If the result cannot be encoded, which is a bug in this crate.
+pub fn body(table: Table, files: &[PathBuf], probe: &str) -> Result<Body, String> {
+    let schema = table.schema();
+    let mut body = Body::default();
+    let mut batches = Vec::new();
+    for path in files {
+        let read = guarded(|| read(table, path, probe)).and_then(|read| read);
+        match (read, described(path)) {
+            (Ok(rows), Some(found)) => {
+                batches.extend(rows);
+                body.files.push(found);
+            }
+            (Err(why), _) => body.damaged.push((path.clone(), why)),
+            (Ok(_), None) => body.damaged.push((path.clone(), "its footer cannot be read".to_owned())),
+        }
+    }
+    let failed = |error: datafusion::parquet::errors::ParquetError| {
+        format!("{} cannot be encoded: {error}", table.name())
+    };
+    let properties = properties(table, probe).as_ref().clone();
+    let mut writer = ArrowWriter::try_new(&mut body.bytes, schema, Some(properties)).map_err(failed)?;
+    for batch in &batches {
+        writer.write(batch).map_err(failed)?;
+    }
+    writer.close().map_err(failed)?;
+    Ok(body)
+}
+
+/// The rows of a file, with the columns of today.
+fn read(table: Table, path: &Path, probe: &str) -> Result<Vec<RecordBatch>, String> {
+    let file = File::open(path).map_err(|error| error.to_string())?;
+    let reader = ParquetRecordBatchReaderBuilder::try_new(file).map_err(|error| error.to_string())?;
+    let schema = table.schema();
+    let mut batches = Vec::new();
+    for batch in reader.build().map_err(|error| error.to_string())? {
+        let batch = batch.map_err(|error| error.to_string())?;
+        let column = |name: &str| -> Option<ArrayRef> {
+            let former = RENAMED
+                .iter()
+                .find(|(of, _, now)| *of == table && *now == name)
+                .map(|(_, former, _)| *former);
+            batch.column_by_name(name).or_else(|| batch.column_by_name(former?)).cloned()
+        };
+        let columns = schema.fields().iter().map(|field| match (column(field.name()), &**field.name()) {
+            (Some(column), _) => column,
+            (None, "probe") => Arc::new(StringArray::from(vec![probe; batch.num_rows()])),
+            (None, "schema_version") => Arc::new(Int32Array::from(vec![1; batch.num_rows()])),
+            (None, _) => new_null_array(field.data_type(), batch.num_rows()),
+        });
+        let batch = RecordBatch::try_new(Arc::clone(&schema), columns.collect());
+        batches.push(batch.map_err(|error| error.to_string())?);
+    }
+    Ok(batches)
+}

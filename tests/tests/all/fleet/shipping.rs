@@ -1,0 +1,303 @@
+//! `wirelane ship` against ClickHouse's engine (chdb) behind an HTTP door: every row arrives once.
+
+use std::fs::{self, FileTimes};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant, SystemTime};
+
+use serde_json::Value;
+use wirelane_tests::numbers::{LIMIT, column};
+use wirelane_tests::{Child, Finished, Signal, repository, wirelane_binary};
+
+use super::{ask, make_file, run, store};
+
+/// The server: an engine with its data in a folder.
+struct Door {
+    folder: PathBuf,
+    port: String,
+    account: Vec<String>,
+    process: Option<Child>,
+}
+
+impl Door {
+    /// Starts a server; `None`: there is no engine, and the test is left out.
+    fn start(test: &str, folder: &Path, account: &[&str]) -> Option<Door> {
+        let python = repository().join("target/fleet/bin/python3");
+        let found = Command::new(&python).args(["-c", "import chdb"]).output();
+        if !found.is_ok_and(|output| output.status.success()) {
+            println!("left out: {test} (no engine of ClickHouse: scripts/setup fleet)");
+            return None;
+        }
+        fs::create_dir_all(folder).unwrap();
+        let account = account.iter().map(|&word| word.to_owned()).collect();
+        let mut door = Door { folder: folder.to_owned(), port: "0".into(), account, process: None };
+        door.open();
+        Some(door)
+    }
+
+    /// Starts the server again, on the same port over the same data.
+    fn open(&mut self) {
+        let python = repository().join("target/fleet/bin/python3");
+        let mut command = Command::new(python);
+        command.arg(repository().join("tests/src/door.py")).arg(&self.folder).args(&self.account);
+        let process = Child::spawn(command.env("DOOR_PORT", &self.port)).unwrap();
+        self.port = process.next_line(LIMIT).unwrap().unwrap();
+        self.process = Some(process);
+    }
+
+    fn kill(&mut self) {
+        let process = self.process.take().unwrap();
+        process.signal(Signal::Kill).unwrap();
+        process.finish(LIMIT).unwrap();
+    }
+
+    /// Orders a fault, or with 0 its end.
+    fn order(&self, fault: &str, value: u32) {
+        fs::write(self.folder.join(format!("{fault}.order")), value.to_string()).unwrap();
+        fs::rename(self.folder.join(format!("{fault}.order")), self.folder.join(fault)).unwrap();
+    }
+
+    fn to(&self) -> String {
+        let user = self.account.first().map_or("default", String::as_str);
+        format!("clickhouse+http://{user}@127.0.0.1:{}/fleet", self.port)
+    }
+
+    fn ask(&self, sql: &str) -> String {
+        let mut command = Command::new("curl");
+        command.args(["-sS", "-X", "POST", "--get", "--data-urlencode"]).arg(format!("query={sql}"));
+        if let [user, password] = &self.account[..] {
+            command.arg("-H").arg(format!("X-ClickHouse-User: {user}"));
+            command.arg("-H").arg(format!("X-ClickHouse-Key: {password}"));
+        }
+        let output = command.arg(format!("http://127.0.0.1:{}/", self.port)).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    }
+
+    /// Compares the sums of the flows, of both roll-ups and of the batches with the store's.
+    fn has_all_of(&self, db: &Path) {
+        let sql = "SELECT count(*) AS n, sum(packets) AS p, sum(bytes) AS b FROM flows";
+        let row = &ask(db, &[sql])[0];
+        let [n, p, b] = ["n", "p", "b"].map(|name| column(row, name));
+        let sums = |columns: &str, table: &str| {
+            self.ask(&format!("SELECT {columns} FROM fleet.{table} FORMAT TabSeparated")).replace('\t', " ")
+        };
+        assert_eq!(sums("count(), sum(packets), sum(bytes)", "flows"), format!("{n} {p} {b}"));
+        for table in ["flows_1m", "flows_1h"] {
+            assert_eq!(
+                sums("sum(flows), sum(packets), sum(bytes)", table),
+                format!("{n} {p} {b}"),
+                "{table}"
+            );
+        }
+        assert_eq!(sums("sum(rows)", "shipments WHERE kind = 'shipped'"), n.to_string());
+        assert_eq!(sums("count()", "shipments WHERE kind != 'shipped'"), "0");
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        if let Some(process) = self.process.take() {
+            let _ = process.signal(Signal::Kill);
+            let _ = process.finish(LIMIT);
+        }
+    }
+}
+
+/// Words of a command that ships a store.
+fn words<'a>(db: &'a Path, to: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    [
+        &["ship", db.to_str().unwrap(), "--to", to, "--json", "--interval", "100ms", "--batch-age", "10ms"],
+        more,
+    ]
+    .concat()
+}
+
+fn ship(db: &Path, to: &str, more: &[&str]) -> Finished {
+    run(&words(db, to, more))
+}
+
+/// Starts a process that ships a store until it is ended.
+fn shipping(db: &Path, to: &str) -> Child {
+    let mut command = Command::new(wirelane_binary().unwrap());
+    Child::spawn(command.args(words(db, to, &["--patience", "2s"]))).unwrap()
+}
+
+/// Waits for a line of status.
+fn wait_for(child: &Child, wanted: impl Fn(&Value) -> bool) -> Value {
+    let end = Instant::now() + LIMIT;
+    while Instant::now() < end {
+        if let Some(line) = child.next_json(LIMIT).unwrap()
+            && wanted(&line)
+        {
+            return line;
+        }
+    }
+    panic!("no such line of status");
+}
+
+/// Adds a file with so many flows that ended two hours ago.
+fn add(db: &Path, flows: std::ops::Range<u32>, probe: &str) {
+    let input = db.with_extension("pcap");
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    make_file(&input, flows, (now.as_secs() - 7200) * 1_000_000_000);
+    assert_eq!(store(&input, db, &["--store-probe", probe]).status.code(), Some(0));
+}
+
+#[test]
+fn every_row_arrives_once_whatever_is_lost_slow_or_killed() {
+    let folder = tempfile::tempdir().unwrap();
+    let test = "every_row_arrives_once_whatever_is_lost_slow_or_killed";
+    let Some(mut door) = Door::start(test, &folder.path().join("door"), &[]) else { return };
+    let (db, to) = (folder.path().join("db"), door.to());
+    for (flows, probe) in [(0..30, "edge-1"), (30..50, "edge-2"), (50..60, "edge-1")] {
+        add(&db, flows, probe);
+    }
+    let finished = ship(&db, &to, &["--create", "--once"]);
+    assert_eq!(finished.status.code(), Some(0), "{}", finished.stderr);
+    let last = finished.last_json().unwrap();
+    let numbers = ["shipped_rows", "shipped_files", "batches", "waiting_files", "retries"]
+        .map(|name| column(&last, name));
+    assert_eq!(numbers, [60, 3, 1, 0, 0], "{last}");
+    door.has_all_of(&db);
+    let probes = "SELECT probe, count() FROM fleet.flows GROUP BY probe ORDER BY probe FORMAT TabSeparated";
+    assert_eq!(door.ask(probes), "edge-1\t40\nedge-2\t20");
+    let by_address = "SELECT src, sum(bytes) AS b FROM flows GROUP BY src ORDER BY src";
+    let ours: Vec<String> = ask(&db, &[by_address])
+        .iter()
+        .map(|row| format!("::ffff:{}\t{}", row["src"].as_str().unwrap(), row["b"]))
+        .collect();
+    let theirs = door.ask(
+        "SELECT src, sum(bytes) FROM fleet.flows GROUP BY src ORDER BY toString(src) FORMAT TabSeparated",
+    );
+    assert_eq!(theirs.lines().collect::<Vec<_>>(), ours);
+    // There is nothing left to ship.
+    assert_eq!(column(&ship(&db, &to, &["--once"]).last_json().unwrap(), "batches"), 0);
+
+    // The answers to the rows and to their description are lost.
+    add(&db, 100..140, "edge-1");
+    door.order("lose", 3);
+    let finished = ship(&db, &to, &["--once"]);
+    assert_eq!(finished.status.code(), Some(0), "{}", finished.stderr);
+    assert_eq!(column(&finished.last_json().unwrap(), "retries"), 3);
+    door.has_all_of(&db);
+
+    // The server refuses for a while, is slower than the patience, and is away; times of files jump.
+    let shipper = shipping(&db, &to);
+    for (fault, value) in [("status", 503), ("slow", 4)] {
+        door.order(fault, value);
+        add(&db, 200..210, "edge-1");
+        let file = |path: &Path| fs::File::options().write(true).open(path).unwrap();
+        for (path, distance) in files(&db.join("flows")).iter().zip([86_400, 0, 40_000_000]) {
+            let time = SystemTime::now() + Duration::from_secs(distance) - Duration::from_secs(86_400);
+            file(path).set_times(FileTimes::new().set_modified(time)).unwrap();
+        }
+        wait_for(&shipper, |line| line["error"].is_string() && column(line, "waiting_files") == 1);
+        door.order(fault, 0);
+        wait_for(&shipper, |line| line["error"].is_null() && column(line, "waiting_files") == 0);
+        door.has_all_of(&db);
+    }
+    door.kill();
+    add(&db, 300..310, "edge-1");
+    wait_for(&shipper, |line| line["error"].is_string());
+    door.open();
+    wait_for(&shipper, |line| line["error"].is_null() && column(line, "waiting_files") == 0);
+    let finished = shipper.terminate(LIMIT).unwrap();
+    assert_eq!(finished.status.code(), Some(0), "{}", finished.stderr);
+    door.has_all_of(&db);
+
+    // Both are killed at random moments.
+    let mut random = std::env::var("WIRELANE_SEED").map_or(0x5eed, |seed| seed.parse::<u64>().unwrap());
+    println!("WIRELANE_SEED={random}");
+    for round in 0..12 {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        add(&db, 1000 + round * 10..1007 + round * 10, "edge-3");
+        let shipper = shipping(&db, &to);
+        std::thread::sleep(Duration::from_millis((random >> 33) % 250));
+        if round % 4 == 3 {
+            door.kill();
+        }
+        shipper.signal(Signal::Kill).unwrap();
+        shipper.finish(LIMIT).unwrap();
+        if round % 4 == 3 {
+            door.open();
+        }
+    }
+    let finished = ship(&db, &to, &["--once"]);
+    assert_eq!(finished.status.code(), Some(0), "{}", finished.stderr);
+    door.has_all_of(&db);
+}
+
+/// The complete files below a folder.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => found.extend(files(&path)),
+            false if path.extension().is_some_and(|extension| extension == "parquet") => found.push(path),
+            false => {}
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn the_schema_applies_again_and_refusals_say_why() {
+    let folder = tempfile::tempdir().unwrap();
+    let test = "the_schema_applies_again_and_refusals_say_why";
+    let account = ["probe", "open sesame"];
+    let Some(door) = Door::start(test, &folder.path().join("door"), &account) else { return };
+    let (db, to) = (folder.path().join("db"), door.to());
+    add(&db, 0..10, "edge-1");
+    let secret = folder.path().join("secret");
+    fs::write(&secret, "open sesame\n").unwrap();
+    let password = ["--password-file", secret.to_str().unwrap()];
+    let refused = |more: &[&str], status: i32, why: &str| {
+        let finished = ship(&db, &to, &[&["--once"], more].concat());
+        assert_eq!(finished.status.code(), Some(status), "{}", finished.stderr);
+        assert!(finished.stderr.contains(why), "{why}: {}", finished.stderr);
+    };
+    Command::new("chmod").arg("644").arg(&secret).status().unwrap();
+    refused(&password, 1, "is readable by others (mode 0644)");
+    Command::new("chmod").arg("600").arg(&secret).status().unwrap();
+    refused(&[], 1, "Authentication failed");
+    refused(&password, 1, "apply the schema with --create");
+    let created = [&password[..], &["--create"]].concat();
+    let schema = || {
+        door.ask("SELECT name, create_table_query FROM system.tables WHERE database = 'fleet' ORDER BY name")
+    };
+    let finished = ship(&db, &to, &[&["--once"], &created[..]].concat());
+    assert_eq!(finished.status.code(), Some(0), "{}", finished.stderr);
+    let first = schema();
+    assert_eq!(ship(&db, &to, &[&["--once"], &created[..]].concat()).status.code(), Some(0));
+    assert_eq!(schema(), first);
+    door.has_all_of(&db);
+
+    // A column that the server lacks is reported, and added.
+    door.ask("ALTER TABLE fleet.flows DROP COLUMN community_id");
+    add(&db, 20..30, "edge-1");
+    refused(&password, 1, "has no column flows.community_id");
+    let finished = ship(&db, &to, &[&["--once"], &created[..]].concat());
+    assert_eq!(finished.status.code(), Some(0), "{}", finished.stderr);
+    door.has_all_of(&db);
+
+    // One process ships a store.
+    let mut command = Command::new(wirelane_binary().unwrap());
+    let shipper = Child::spawn(command.args(words(&db, &to, &password))).unwrap();
+    wait_for(&shipper, |line| column(line, "waiting_files") == 0 && line["error"].is_null());
+    refused(&password, 1, "another process ships the store");
+    assert_eq!(shipper.terminate(LIMIT).unwrap().status.code(), Some(0));
+    for wrong in ["clickhouse://h/d", "clickhouse+http://u:p@h/d", "clickhouse+http://h"] {
+        let finished = ship(&db, wrong, &["--once"]);
+        assert_eq!(finished.status.code(), Some(2), "{}", finished.stderr);
+    }
+    let printed = run(&["ship", "--ddl", "fleet"]);
+    assert_eq!(printed.status.code(), Some(0), "{}", printed.stderr);
+    assert!(
+        printed.lines.iter().any(|line| line == "CREATE DATABASE IF NOT EXISTS fleet;"),
+        "{:?}",
+        printed.lines
+    );
+}
