@@ -126,5 +126,6 @@ mod voip;
 mod voip_corpus;
 mod voip_files;
 mod voip_softphones;
+mod voip_top;
 mod worker_faults;
 mod worker_path;

@@ -25,11 +25,17 @@ impl<'f, 'b> Page<'f, 'b> {
         Page { frame, area, row: 0 }
     }
 
+    /// A page on a part of the frame.
+    pub fn within(frame: &'f mut Frame<'b>, area: Rect) -> Page<'f, 'b> {
+        Page { frame, area, row: 0 }
+    }
+
     /// Area of the next row from this column on; `None` if there is no space.
     pub fn place(&self, column: u16) -> Option<Rect> {
         let height = self.area.height.checked_sub(self.row)?.min(1);
         let width = self.area.width.checked_sub(column)?;
-        (height > 0 && width > 0).then(|| Rect::new(column, self.row, width, height))
+        (height > 0 && width > 0)
+            .then(|| Rect::new(self.area.x + column, self.area.y + self.row, width, height))
     }
 
     /// Width in columns.
@@ -58,11 +64,11 @@ impl<'f, 'b> Page<'f, 'b> {
         self.text(&format!("{left}{:gap$}{right}", ""), header());
     }
 
-    /// Draws the first row: title, elapsed time, and keys.
-    pub fn title(&mut self, left: &str, elapsed: Duration, keys: &str) {
+    /// Draws the first row: title, elapsed time, state, and keys.
+    pub fn title(&mut self, left: &str, elapsed: Duration, state: &str) {
         let seconds = elapsed.as_secs();
         let time = format!("{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60);
-        self.header(left, &format!("{time}  {keys}"));
+        self.header(left, &format!("{time}  {state}?: keys  q ends"));
     }
 }
 
