@@ -23,6 +23,7 @@ mod confinement;
 mod congestion;
 mod conservation;
 mod console;
+mod count_top;
 mod demo;
 mod device;
 mod device_changes;

@@ -17,7 +17,7 @@ use super::model::{COLUMNS, Told};
 use super::names::Names;
 use super::sums::{GROUPING, GROUPINGS, Key, Row, WINDOWS, record};
 use crate::table::{amount, counted, printable, rate};
-use crate::terminal::{Page, cut};
+use crate::terminal::{Page, cut, ledger_rows};
 
 /// Packets and bits per second.
 #[derive(Clone, Copy, Debug, Default)]
@@ -76,7 +76,10 @@ pub fn draw(frame: &mut Frame<'_>, told: &Told) {
     let view = told.view();
     let area = frame.area();
     let width = usize::from(area.width);
-    let ledger = ledger(view, width);
+    let mut ledger = ledger_rows(&view.ledger, view.balances, width);
+    if view.unsampled > 0 {
+        ledger.push(format!("        unsampled {}", amount(view.unsampled)));
+    }
     let outputs = outputs(view, width);
     let bottom = told.controls.bottom_rows(view.message.as_ref());
     // Rows that are always shown: the title, the headers, the ledger, the line of flows.
@@ -250,41 +253,6 @@ impl Page<'_, '_> {
             self.header(&(text + &cells), "");
         }
     }
-}
-
-/// The ledger, on as many rows as necessary.
-fn ledger(view: &View, width: usize) -> Vec<String> {
-    let c = &view.ledger;
-    let mut words: Vec<String> = [
-        ("seen", c.seen),
-        ("filtered", c.filtered),
-        ("absorbed", c.absorbed),
-        ("shed", c.shed),
-        ("lost", c.lost),
-        ("delivered", c.delivered),
-        ("analysed", c.analysed),
-        ("in flight", c.in_flight),
-        ("bytes", c.bytes),
-    ]
-    .iter()
-    .map(|(name, number)| format!("{name} {}", amount(*number)))
-    .collect();
-    words.push(format!("missed {}", c.nic_missed.map_or_else(|| "-".into(), amount)));
-    if view.unsampled > 0 {
-        words.push(format!("unsampled {}", amount(view.unsampled)));
-    }
-    if !view.balances {
-        words.push("IT DOES NOT BALANCE".into());
-    }
-    let mut rows = vec!["ledger".to_owned()];
-    for word in words {
-        let row = rows.last_mut().map(|row| (row.chars().count(), row));
-        match row {
-            Some((used, row)) if used + 2 + word.chars().count() <= width => *row += &format!("  {word}"),
-            _ => rows.push(format!("        {word}")),
-        }
-    }
-    rows
 }
 
 fn flows(view: &View) -> String {

@@ -10,7 +10,7 @@ use keys::Keys;
 pub use keys::{Effect, Key};
 #[cfg(test)]
 pub use page::drawn;
-pub use page::{Page, cut, header};
+pub use page::{Page, cut, ledger_rows};
 use screen::Screen;
 pub use screen::{View, is_terminal, restore};
 pub use top::{Shown, Taken, Top, TopModel, title};

@@ -7,6 +7,9 @@ use ratatui::layout::Rect;
 use ratatui::style::{Modifier, Style};
 use ratatui::text::Line;
 use ratatui::widgets::Paragraph;
+use wirelane::ledger::Counters;
+
+use crate::table::amount;
 
 /// A screen that is drawn row by row.
 pub struct Page<'f, 'b> {
@@ -70,6 +73,38 @@ impl<'f, 'b> Page<'f, 'b> {
         let time = format!("{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60);
         self.header(left, &format!("{time}  {state}?: keys  q ends"));
     }
+}
+
+/// The ledger, on as many rows of this width as necessary.
+pub fn ledger_rows(c: &Counters, balances: bool, width: usize) -> Vec<String> {
+    let mut words: Vec<String> = [
+        ("seen", c.seen),
+        ("filtered", c.filtered),
+        ("absorbed", c.absorbed),
+        ("shed", c.shed),
+        ("lost", c.lost),
+        ("delivered", c.delivered),
+        ("analysed", c.analysed),
+        ("in flight", c.in_flight),
+        ("bytes", c.bytes),
+    ]
+    .iter()
+    .map(|(name, number)| format!("{name} {}", amount(*number)))
+    .collect();
+    words.push(format!("missed {}", c.nic_missed.map_or_else(|| "-".into(), amount)));
+    if !balances {
+        words.push("IT DOES NOT BALANCE".into());
+    }
+    let mut rows = vec!["ledger".to_owned()];
+    for word in words {
+        match rows.last_mut() {
+            Some(row) if row.chars().count() + 2 + word.chars().count() <= width => {
+                *row += &format!("  {word}")
+            }
+            _ => rows.push(format!("        {word}")),
+        }
+    }
+    rows
 }
 
 /// Style of headers.
