@@ -1,13 +1,18 @@
 //! `wirelane count`: packets and bytes per virtual device, and the ledger.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use anyhow::Result;
-use wirelane::{Record, Worker};
+use wirelane::{Capture, Ledger, Record, Worker};
 
 use crate::metrics::MetricsArgs;
+use crate::outputs;
 use crate::source::{self, BalanceArg, SourceArgs, SteeringArg};
 use wirelane_monitor::metrics::Metered;
 use wirelane_monitor::report::{Report, Stream};
-use wirelane_monitor::run_loop::{self, Handler};
+use wirelane_monitor::run_loop::{self, Handler, Reporter};
+use wirelane_screen::count::{Top, TopModel};
 
 /// Count packets and bytes per virtual device, and account for every packet
 ///
@@ -37,6 +42,10 @@ pub struct Args {
 
     #[command(flatten)]
     metrics: MetricsArgs,
+
+    /// Show rates, history and ledger of each virtual device on a screen; ? lists its keys, q ends it
+    #[arg(long, conflicts_with_all = ["json", "read"], help_heading = source::OUTPUT)]
+    top: bool,
 }
 
 /// Text after the options in the long help.
@@ -62,6 +71,7 @@ Examples:
   wirelane count -i eth1@2                   one RX queue
   wirelane count -i eth1,eth2 --duration 10  two devices, for ten seconds
   wirelane count -i eth1 --workers 2 --cores 2,3
+  wirelane count -i eth1 --top               on a screen
   wirelane count -r capture.pcapng           a file instead of a device
   wirelane count -i eth1 udp port 53         with a tcpdump filter expression
   wirelane count -i eth1 --rules rules.toml  with rules (see 'wirelane rules')
@@ -83,17 +93,44 @@ impl Handler for Counter {
     }
 }
 
+/// The live view.
+struct View {
+    model: Arc<TopModel>,
+    top: Option<Top>,
+}
+
+impl Reporter for View {
+    fn ready(&mut self, capture: &Capture) -> Result<()> {
+        self.top = Some(Top::begin(capture, &self.model)?);
+        Ok(())
+    }
+
+    fn interval(&mut self, ledger: &Ledger, elapsed: Duration) -> Result<()> {
+        self.model.take(ledger, elapsed);
+        Ok(self.top.as_mut().map_or(Ok(()), |top| top.interval(ledger, elapsed))?)
+    }
+}
+
 /// Runs the command.
 pub fn run(mut args: Args) -> Result<()> {
+    if args.top {
+        outputs::needs_terminal()?;
+        args.source.rights.terminal = true;
+    }
     (args.source.any_order, args.source.headers_only) = (true, true);
     let endpoint = args.metrics.open(&mut args.source)?;
     let capture =
         args.source.open(&args.source.expression()?, args.workers, args.steering, args.balance, None)?;
     let mut reporter = Report::new(args.source.json, capture.engine(), Stream::Stdout);
-    let mut metered = Metered::new(endpoint, &mut reporter)?;
+    let mut view = View { model: Arc::default(), top: None };
+    let shown: &mut dyn Reporter = if args.top { &mut view } else { &mut reporter };
+    let mut metered = Metered::new(endpoint, shown)?;
     let counter = |_: &Worker| Ok(Counter { load: args.load });
-    let outcome = run_loop::run(capture, &args.source.limits(), counter, &mut metered)?;
+    let outcome = run_loop::run(capture, &args.source.limits(), counter, &mut metered);
     drop(metered);
+    // The terminal is restored before anything is printed.
+    drop(view);
+    let outcome = outcome?;
     reporter.ruled(outcome.rules);
     let shown = reporter.last(&outcome.ledger, outcome.elapsed);
     outcome.failure.map_or(shown, Err)

@@ -4,7 +4,9 @@
 //! workers, exports -> flows::Shared, voip::TopModel, probe::TopModel -> Top -> terminal -> standard output
 //! ledger ------------------------------------------------------------->
 //! ```
+pub mod count;
 pub mod flows;
+pub mod http;
 pub mod packet;
 pub mod probe;
 pub mod table;

@@ -1,7 +1,6 @@
 //! `wirelane flows --top` on a terminal: the content of its screen, and that the terminal is restored at any end.
 
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use wirelane_tests::numbers::send;
 use wirelane_tests::terminal::Terminal;
@@ -41,24 +40,9 @@ fn the_screen_has_the_numbers_and_the_terminal_is_given_back() {
         let has = |name: String| rows.iter().any(|row| row.trim_start().starts_with(&name));
         has(format!("{device} ")) && has(format!("{device}@0")) && has(format!("{device}@1"))
     });
-    // One packet for each flow makes all flows appear on the screen with their totals. These packets belong to one
-    // interval, unless an interval ends between them.
-    let mut more = 0;
-    let seen = loop {
-        more += 1;
-        terminal.until("no flow carries anything", |rows| packets(rows).is_empty());
-        send(&lab, 5, &["--flows", "5"]).unwrap();
-        let end = Instant::now() + Duration::from_secs(1);
-        let mut rows = Vec::new();
-        while Instant::now() < end && packets(&rows).len() < 5 {
-            std::thread::sleep(Duration::from_millis(10));
-            rows = terminal.rows();
-        }
-        if packets(&rows).len() == 5 || more == 4 {
-            break rows;
-        }
-    };
-    assert_eq!(packets(&seen), [1000 + more; 5], "{seen:#?}");
+    // All flows with their totals.
+    terminal.until("each flow has its packets", |rows| packets(rows) == [1000; 5]);
+    let seen = terminal.rows();
     assert!(seen[0].ends_with("q ends") && seen[0].chars().count() == 80, "{seen:#?}");
     // No thread has rights, including the one that reads keys.
     let tasks = std::fs::read_dir(format!("/proc/{}/task", terminal.pid())).unwrap();
@@ -70,6 +54,25 @@ fn the_screen_has_the_numbers_and_the_terminal_is_given_back() {
     terminal.until_text("flows   0 now");
     terminal.until_text(&format!("to {collector}: 5 flows"));
     terminal.until_text("5 ended");
+    // Each packet is one of a host at each of its ends.
+    let sums = |rows: &[String], begin: &str| {
+        rows.iter().any(|row| row.starts_with(begin) && row.contains(" 5,000 "))
+    };
+    terminal.type_in("h");
+    terminal.until("hosts", |rows| rows.iter().any(|row| row.starts_with("host ") && row.contains("2 sv")));
+    terminal.until("the packets of the sender", |rows| sums(rows, "10.0.0.1 "));
+    println!("{}", terminal.rows().join("\n"));
+    terminal.type_in("c");
+    terminal.until("conversations", |rows| {
+        rows.iter().any(|row| row.contains("conversation") && row.contains(" 5,000 "))
+    });
+    println!("{}", terminal.rows().join("\n"));
+    terminal.type_in("as");
+    terminal.until("applications", |rows| sums(rows, "UDP ") && rows.join("\n").contains("10 sv"));
+    println!("{}", terminal.rows().join("\n"));
+    terminal.type_in("?");
+    terminal.until_text("these keys");
+    terminal.type_in("?f");
     terminal.resize(60, 30);
     terminal.until("60 columns", |rows| rows[0].ends_with("q ends") && rows[0].chars().count() == 60);
     terminal.resize(120, 40);
@@ -78,8 +81,7 @@ fn the_screen_has_the_numbers_and_the_terminal_is_given_back() {
     let (status, rows) = terminal.ended();
     assert!(status.success(), "{status} {rows:#?}");
     let text = rows.join("\n");
-    let all = 5000 + 5 * more;
-    assert!(text.contains(&format!("5 flows of {},{:03} packets", all / 1000, all % 1000)), "{text}");
+    assert!(text.contains("5 flows of 5,000 packets"), "{text}");
     assert!(text.contains("the ledger balances"), "{text}");
 }
 

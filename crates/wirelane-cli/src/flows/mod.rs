@@ -20,7 +20,7 @@ use wirelane_monitor::flows::show::Show;
 use wirelane_monitor::report::{Report, Stream};
 use wirelane_monitor::shares::{self, Shares};
 use wirelane_monitor::store::Store;
-use wirelane_screen::flows::Shared;
+use wirelane_screen::flows::{Names, Shared};
 
 /// Heading of the help.
 const FLOWS: &str = "Flows";
@@ -126,6 +126,10 @@ pub struct Args {
     /// Show a live view on the terminal, once per interval; 'q' ends it
     #[arg(long, conflicts_with_all = ["csv", "json", "quiet", "read"], help_heading = source::OUTPUT)]
     top: bool,
+
+    /// With --top, show hosts and ports by their names in /etc/hosts and /etc/services. No query is sent
+    #[arg(long, requires = "top", help_heading = source::OUTPUT)]
+    names: bool,
 }
 
 /// Values of --cache.
@@ -177,8 +181,10 @@ after it or less; a burst that is sent again counts once.
 
 The screen of --top:
   Packets and bits per second of each device and queue, with their history; the
-  ledger; counts of each output; the flows with most traffic, one direction
-  each, with all their packets so far. 'q' or Ctrl-C ends it.
+  ledger; counts of each output; then bits per second over the last 2, 10 and
+  40 s, packets and bytes by flow, host, conversation or application (keys f, h,
+  c, a), sorted by a column (s). '/' shows only rows with a text, 'p' pauses,
+  '?' lists all keys, 'q' or Ctrl-C ends it.
 
 Examples:
   wirelane flows -r capture.pcapng
@@ -307,7 +313,11 @@ impl Args {
         };
         let screen = self.top.then(|| Arc::new(Shared::new(self.source.interval)));
         let how = FlowSettings { cache, inner: self.source.inner, sampling: self.sampling, live };
-        let outputs = Outputs { exporters, store, show, limit: shares.limit, screen };
+        // Files are read before privileges are dropped.
+        let read = || Names::read("/etc/hosts".as_ref(), "/etc/services".as_ref());
+        let names = self.names.then(read).transpose().map_err(|e| wrong("--names", e.to_string()))?;
+        let names = names.map(Arc::new);
+        let outputs = Outputs { exporters, store, show, limit: shares.limit, screen, names };
         Ok(FlowAnalysis::new(how, outputs, device_indices(&self.source)?))
     }
 }

@@ -103,6 +103,10 @@ pub struct Args {
     /// Print no transactions, only the ledger and the counts
     #[arg(short, long, conflicts_with = "print", help_heading = source::OUTPUT)]
     quiet: bool,
+
+    /// Show transactions on a screen, and sums by host, URL, client and status; ? lists its keys, q ends it
+    #[arg(long, conflicts_with_all = ["json", "print", "quiet", "read"], help_heading = source::OUTPUT)]
+    top: bool,
 }
 
 /// Values of --analysis.
@@ -154,8 +158,14 @@ goaccess reads all formats: COMMON, COMBINED, VCOMBINED and W3C by these names
                \"status\":\"%s\",\"response_body\":\"%b\"}'
                (these two with --date-format=%s --time-format=%s)
 
+The screen of --top:
+  the latest transactions (key t), or requests, errors (no response, or a status
+  from 400 on), bytes and mean duration by host, URL, client and result (h, u,
+  c, r). '/' shows only rows with a text, 'p' pauses, '?' lists all keys.
+
 Examples:
   wirelane http -r capture.pcapng
+  wirelane http -i eth1 --direction both --top
   wirelane http -r capture.pcapng --print combined > access.log
   wirelane http -i eth1 --quiet --log combined:access.log --log json:http.json
   wirelane http -i eth1 --store web.db --store-max-age 30d --quiet
@@ -178,7 +188,7 @@ fn wrong(option: &'static str, reason: impl Into<String>) -> anyhow::Error {
 impl Args {
     /// Memory and write limits of the connections and of each output.
     fn shares(&self) -> Shares {
-        let (prints, stores) = (!self.quiet, self.store.folder.is_some());
+        let (prints, stores) = (!self.quiet && !self.top, self.store.folder.is_some());
         let outputs = shares::Outputs { files: self.log.len() + self.export.len(), prints, stores };
         Shares::of((self.memory as usize) << 20, self.source.read.is_empty(), self.limit.output_rate, outputs)
     }
@@ -234,6 +244,10 @@ impl Args {
     /// Opens the outputs, before privileges are dropped: no other files or sockets can be opened later.
     pub fn prepare(&mut self) -> Result<HttpAnalysis> {
         self.look_offloaded()?;
+        if self.top {
+            outputs::needs_terminal()?;
+            self.source.rights.terminal = true;
+        }
         let both = self.source.has_both_directions();
         if matches!(
             self.steering,
@@ -260,7 +274,7 @@ impl Args {
         let store = Store::open(&self.store.options(), live, owner, shares, Transaction::wire_bytes)?;
         self.source.rights.stores(self.store.folder.as_ref());
         self.source.rights.logs.extend(logs.rotating().chain(exporters.rotating()).map(Path::to_owned));
-        let show = match (self.quiet, self.print, self.source.json) {
+        let show = match (self.quiet || self.top, self.print, self.source.json) {
             (true, ..) => Show::Nothing,
             (_, Some(format), _) => Show::Log(format),
             (_, _, true) => Show::Log(LogFormat::Json),
@@ -280,13 +294,14 @@ impl Args {
 
 /// Runs the command.
 pub fn run(mut args: Args) -> Result<()> {
-    let analysis = args.prepare()?;
+    let mut analysis = args.prepare()?;
+    let view = args.top.then(|| analysis.on_screen());
     let told = Told { metrics: args.metrics.open(&mut args.source)?, ..Told::default() };
     let expression = args.source.expression()?;
     let capture = args.source.open(&expression, args.workers, args.steering, BalanceArg::Static, None)?;
     let stream = if args.print.is_some() { Stream::Stderr } else { Stream::Stdout };
     let report = Report::new(args.source.json, capture.engine(), stream);
-    let mut reporter = RowReporter::new(report, args.source.json, None);
+    let mut reporter = RowReporter::new(report, args.source.json, view);
     analysis::run(capture, &args.source.limits(), &mut [Box::new(analysis)], told, &mut reporter)
 }
 

@@ -121,7 +121,8 @@ const SECTIONS: [&str; 9] =
 /// Names of the sections that are analyses.
 const ANALYSES: [&str; 5] = ["record", "flows", "http", "voip", "probe"];
 /// Options that are not keys: what the monitor prints is the same for all its analyses.
-const OTHERS: [&str; 8] = ["json", "csv", "quiet", "print", "top", "help", "balance", "print-config"];
+const OTHERS: [&str; 9] =
+    ["json", "csv", "quiet", "print", "top", "save-selected", "help", "balance", "print-config"];
 
 /// Keys of [store], and the options that they are.
 fn store_names() -> Names {

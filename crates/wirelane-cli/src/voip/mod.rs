@@ -148,7 +148,11 @@ pub struct Args {
     #[arg(short, long, conflicts_with = "csv", help_heading = source::OUTPUT)]
     quiet: bool,
 
-    /// Show calls on a screen, with the ladder of one and how its streams sound; q ends it
+    /// Folder for the calls that the key 's' of --top saves, with their messages so far; created if missing
+    #[arg(long, value_name = "DIR", requires = "top", help_heading = EXPORT)]
+    save_selected: Option<PathBuf>,
+
+    /// Show calls on a screen, with the ladder of one and how its streams sound; ? lists its keys, q ends it
     #[arg(long, conflicts_with_all = ["json", "csv", "quiet", "read"], help_heading = source::OUTPUT)]
     top: bool,
 }
@@ -188,8 +192,11 @@ the jitter of RFC 3550. There are none for Call-IDs, loss and MOS.
 
 The screen of --top:
   calls, active ones first; for the selected one (j and k, or arrows) its
-  streams, with the MOS of each --quality-interval as a line, and its last
-  messages between caller and callee, by the time since the INVITE.
+  streams, with the MOS of each --quality-interval as a line, and its messages
+  between caller and callee in the order of time, by the time since the INVITE.
+  Enter opens the call: its messages and the text of one. '/' shows only calls
+  with a text (From, To, Call-ID, state, status), 's' saves the messages of the
+  selected call as pcapng in the folder of --save-selected, '?' lists all keys.
 
 Files of --save-calls:
   TIME-CALLID.pcapng, with the time of the INVITE, once the call is over;
@@ -290,6 +297,10 @@ impl Args {
         let saving = |folder| SavedCalls::open(folder, owner, self.saving_memory());
         let saved = self.save_calls.as_deref().map(saving).transpose()?;
         self.source.rights.trees.extend(self.save_calls.clone());
+        // The key 's' saves one call at a time.
+        let selected = |folder| SavedCalls::open(folder, owner, 1 << 20);
+        let selected = self.save_selected.as_deref().map(selected).transpose()?;
+        self.source.rights.trees.extend(self.save_selected.clone());
         let show = match (self.quiet || self.top, self.csv, self.source.json) {
             (true, ..) => Show::Nothing,
             (_, true, _) => Show::Csv,
@@ -300,7 +311,7 @@ impl Args {
             show,
             digits: self.dtmf_digits,
             limit: shares.limit,
-            model: self.top.then(|| Arc::new(TopModel::new(self.source.interval))),
+            model: self.top.then(|| Arc::new(TopModel::new(self.source.interval, selected))),
         };
         let signals = targets.iter().any(Target::takes_signals);
         let outputs = Outputs { exporters, saved, metrics: None };

@@ -120,10 +120,24 @@ impl SavedCalls {
         for one in finished {
             match one {
                 Finished::Kept(kept) => self.packet(kept),
-                Finished::Call(record) => self.call(&record.call),
+                Finished::Call(record) => {
+                    let _ = self.call(&record.call);
+                }
                 Finished::Stream(..) | Finished::Signal(_) => {}
             }
         }
+    }
+
+    /// Saves these packets of a call in a file of their own, now.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn save(&mut self, call: &Call, packets: &[Finished]) -> Result<PathBuf> {
+        self.counts.error = None;
+        self.take(packets);
+        let saved = self.call(call);
+        let reason = self.counts.error.clone().unwrap_or_else(|| "there was no packet".to_owned());
+        saved.ok_or_else(|| Error::Target { target: self.counts.folder.clone(), reason })
     }
 
     fn packet(&mut self, kept: &Kept) {
@@ -185,24 +199,28 @@ impl SavedCalls {
         }
     }
 
-    /// Ends a call: its file gets its name.
-    fn call(&mut self, call: &Call) {
+    /// Ends a call: its file gets its name. A failure is counted.
+    fn call(&mut self, call: &Call) -> Option<PathBuf> {
         self.write(call.serial);
         let part = self.parts.part(call.serial);
-        let Some(open) = self.open.remove(&call.serial) else { return };
+        let open = self.open.remove(&call.serial)?;
         if open.bytes == 0 {
             // A failed write has left an empty file, or none.
             let _ = fs::remove_file(&part);
-            return;
+            return None;
         }
         let stem = format!("{}-{}", compact(call.invite_ns), name_of(&call.call_id));
         match parts::give_name(&part, &self.folder, &stem, "pcapng") {
-            Ok(_) => {
+            Ok(path) => {
                 self.counts.calls += 1;
                 self.counts.packets += open.packets;
                 self.counts.bytes += open.bytes;
+                Some(self.folder.join(path))
             }
-            Err(source) => self.counts.failed(open.packets, &Error::Open { path: part, source }),
+            Err(source) => {
+                self.counts.failed(open.packets, &Error::Open { path: part, source });
+                None
+            }
         }
     }
 

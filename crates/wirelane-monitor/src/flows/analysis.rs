@@ -11,7 +11,7 @@ use wirelane_analysis::flows::FlowRecord;
 use wirelane_export::OutputLimit;
 use wirelane_export::flows::{Exporters, Naming};
 use wirelane_export::pipeline::flows::{FlowSettings, FlowWorker, SharedTotals};
-use wirelane_screen::flows::{Shared, Top, Watcher};
+use wirelane_screen::flows::{Names, Shared, Top, Watcher};
 
 use super::report::FlowsReport;
 use super::show::{self, Exported, Show, Shown};
@@ -36,6 +36,8 @@ pub struct Outputs {
     pub limit: OutputLimit,
     /// The live view, if there is one.
     pub screen: Option<Arc<Shared>>,
+    /// Names of hosts and ports, if the live view shows them.
+    pub names: Option<Arc<Names>>,
 }
 
 /// See [`Analysis`].
@@ -44,6 +46,7 @@ pub struct FlowAnalysis {
     /// Interface indices of devices by name.
     indices: Vec<(String, u32)>,
     screen: Option<Arc<Shared>>,
+    names: Option<Arc<Names>>,
     outputs: Option<Outputs>,
     interfaces: Option<Interfaces>,
     totals: Arc<SharedTotals>,
@@ -59,6 +62,7 @@ impl FlowAnalysis {
             settings,
             indices,
             screen: outputs.screen.clone(),
+            names: outputs.names.clone(),
             outputs: Some(outputs),
             interfaces: None,
             totals: Arc::default(),
@@ -71,7 +75,7 @@ impl FlowAnalysis {
     /// The live view, if there is one.
     pub fn view(&self) -> Option<Box<dyn Reporter>> {
         let view = |shared: &Arc<Shared>| -> Box<dyn Reporter> {
-            Box::new(View { shared: Arc::clone(shared), top: None })
+            Box::new(View { shared: Arc::clone(shared), names: self.names.clone(), top: None })
         };
         self.screen.as_ref().map(view)
     }
@@ -80,12 +84,13 @@ impl FlowAnalysis {
 /// The live view of flows.
 struct View {
     shared: Arc<Shared>,
+    names: Option<Arc<Names>>,
     top: Option<Top>,
 }
 
 impl Reporter for View {
     fn ready(&mut self, capture: &Capture) -> Result<()> {
-        self.top = Some(Top::begin(capture, &self.shared)?);
+        self.top = Some(Top::begin(capture, &self.shared, self.names.clone())?);
         Ok(())
     }
 
@@ -99,7 +104,7 @@ impl Analysis for FlowAnalysis {
         let Some(outputs) = self.outputs.take() else {
             return Err(anyhow!("flows were started twice; this is a bug"));
         };
-        let Outputs { mut exporters, mut store, show, limit, screen } = outputs;
+        let Outputs { mut exporters, mut store, show, limit, screen, names: _ } = outputs;
         let of = |name: &str| self.indices.iter().find(|(known, _)| known == name).map(|(_, index)| *index);
         let numbers = capture.devices().iter().map_while(|device| of(&device.name)).collect();
         let naming = Naming::new(capture.interfaces(), numbers);
@@ -122,7 +127,7 @@ impl Analysis for FlowAnalysis {
             return Err(anyhow!("flows were not started; this is a bug"));
         };
         let flows = FlowWorker::new(self.settings, interfaces.clone(), worker, sender.clone(), &self.totals);
-        let watcher = self.screen.as_ref().map(|screen| Watcher::of(screen, worker.index()));
+        let watcher = self.screen.as_ref().map(Watcher::of);
         Ok(Box::new(Any(flows.watched(watcher))))
     }
 

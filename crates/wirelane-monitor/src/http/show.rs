@@ -1,5 +1,6 @@
 //! The thread that shows and logs transactions.
 
+use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::SystemTime;
 
@@ -15,6 +16,7 @@ use crate::out;
 use crate::shares::Printed;
 use crate::status::{Board, BoardWriter};
 use crate::store::{Store, Stored};
+use wirelane_screen::http::TopModel;
 use wirelane_screen::table::amount;
 
 /// How transactions are printed.
@@ -96,6 +98,7 @@ impl Shown {
 struct Beside {
     shown: Shown,
     store: Option<Store<Transaction>>,
+    model: Option<Arc<TopModel>>,
     board: BoardWriter,
 }
 
@@ -104,6 +107,9 @@ impl Sink<Transaction> for Beside {
 
     fn take(&mut self, transactions: Vec<Transaction>) -> Result<()> {
         let result = self.shown.transactions(&transactions);
+        if let Some(model) = &self.model {
+            model.take(&transactions);
+        }
         if let Some(store) = &mut self.store {
             store.take(transactions);
         }
@@ -111,7 +117,7 @@ impl Sink<Transaction> for Beside {
     }
 
     fn told(&mut self, states: &dyn Fn() -> Vec<OutputState>) {
-        let Beside { board, shown, store } = self;
+        let Beside { board, shown, store, .. } = self;
         board.update([("transactions", shown.number)], || {
             states().into_iter().chain(store.as_ref().map(Store::state)).collect()
         });
@@ -123,15 +129,15 @@ impl Sink<Transaction> for Beside {
     }
 }
 
-/// Shows and logs transactions until the channel ends; `board` receives the status.
+/// Shows and logs transactions until the channel ends; `board` receives the status, `model` what the live view shows.
 pub fn log(
     mut outputs: Outputs,
     store: Option<Store<Transaction>>,
     shown: Shown,
     inbox: &Receiver<Vec<Transaction>>,
-    board: Board,
+    (board, model): (Board, Option<Arc<TopModel>>),
 ) -> Logged {
-    let mut beside = Beside { shown, store, board: BoardWriter::new(board) };
+    let mut beside = Beside { shown, store, model, board: BoardWriter::new(board) };
     let result = pipeline::http::export(&mut outputs, &mut beside, inbox);
     let Outputs { logs, exporters, .. } = outputs;
     let failure = logs.failure().or_else(|| exporters.failure());

@@ -5,10 +5,13 @@
 //! exports  -> Shared (what became of flows at the outputs)        |
 //! ledger   ------------------------------------------------------>
 //! ```
-//! Once per interval, the main thread makes a [`view::View`] of all that, and the terminal shows it. Workers scan their
-//! flows once per interval too, only those with packets since the last scan.
+//! Once per interval, the main thread makes a [`view::View`] of all that, and the terminal shows it as keys say
+//! ([`Model`]). Workers scan their flows once per interval too, only those with packets since the last scan.
 
+mod model;
+mod names;
 mod shared;
+mod sums;
 mod view;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -19,22 +22,23 @@ use std::time::Duration;
 
 use wirelane::ledger::Counters;
 use wirelane::{Capture, Ledger};
-use wirelane_analysis::flows::{BusyFlow, FlowRecord};
+use wirelane_analysis::flows::FlowRecord;
 
+use model::Model;
+pub use names::Names;
 pub use shared::{Shared, Watcher};
 use view::{Line, Rates, View};
 
-use crate::terminal::{Taken, title};
+use crate::terminal::{self, Taken, title};
 
 /// Maximum intervals in a sparkline.
 const HISTORY: usize = 120;
-/// Maximum flows that a worker reports: as many as the largest screen has rows.
-const BUSIEST: usize = 200;
 
 /// The screen, and state that is kept from one interval to the next.
 pub struct Top {
     terminal: Taken,
     shared: Arc<Shared>,
+    model: Arc<Model>,
     title: String,
     before: Option<Ledger>,
     last: Duration,
@@ -44,14 +48,17 @@ pub struct Top {
 }
 
 impl Top {
-    /// Takes the terminal over; it is restored on drop.
+    /// Takes the terminal over; it is restored on drop. `names`: names of hosts and ports, if they are shown.
     ///
     /// # Errors
     /// An error of the terminal.
-    pub fn begin(capture: &Capture, shared: &Arc<Shared>) -> Result<Top> {
+    pub fn begin(capture: &Capture, shared: &Arc<Shared>, names: Option<Arc<Names>>) -> Result<Top> {
+        let model = Arc::new(Model::new(names));
+        let told = Arc::clone(&model);
         let top = Top {
-            terminal: Taken::over(|_| false)?,
+            terminal: Taken::over(move |key| terminal::TopModel::typed(&*told, key))?,
             shared: Arc::clone(shared),
+            model,
             title: title(capture),
             before: None,
             last: Duration::ZERO,
@@ -59,7 +66,7 @@ impl Top {
             flows_before: 0,
             history: BTreeMap::new(),
         };
-        top.terminal.show(View { title: top.title.clone(), balances: true, ..View::default() })?;
+        top.show(View { title: top.title.clone(), balances: true, ..View::default() })?;
         Ok(top)
     }
 
@@ -70,7 +77,7 @@ impl Top {
     pub fn interval(&mut self, ledger: &Ledger, elapsed: Duration) -> Result<()> {
         let seconds = elapsed.saturating_sub(self.last).as_secs_f64().max(1e-9);
         let lines = self.lines(ledger, seconds);
-        let now = self.shared.now();
+        let now = self.shared.now(elapsed);
         let outputs = now.outputs.into_iter().map(|counts| {
             let before = self.outputs_before.insert(counts.target.clone(), counts.flows).unwrap_or(0);
             (counts.flows.saturating_sub(before) as f64 / seconds, counts)
@@ -88,14 +95,19 @@ impl Top {
             ended: now.ended,
             ended_per_s: ended.saturating_sub(self.flows_before) as f64 / seconds,
             unsampled: now.unsampled,
-            busiest: now.busiest,
+            rows: now.rows,
             outputs,
             message: crate::warnings::last_held(),
         };
         self.flows_before = ended;
         self.before = Some(ledger.clone());
         self.last = elapsed;
-        self.terminal.show(view)
+        self.show(view)
+    }
+
+    fn show(&self, view: View) -> Result<()> {
+        self.model.told().live = view;
+        self.terminal.show(model::Shown(Arc::clone(&self.model)))
     }
 
     /// The devices, each with its queues where there are several.
@@ -111,7 +123,7 @@ impl Top {
             let rates =
                 Rates { pps: since.analysed as f64 / seconds, bps: since.bytes as f64 * 8.0 / seconds };
             let name = match line.egress {
-                true => format!("{} (transmitted)", line.device),
+                true => format!("{} tx", line.device),
                 false => line.device.clone(),
             };
             let device = devices.entry(line.index).or_insert_with(|| Device { name, ..Device::default() });
@@ -151,15 +163,6 @@ struct Device {
     counters: Counters,
     rates: Rates,
     queues: Vec<(u32, Counters, Rates)>,
-}
-
-/// An active flow.
-#[derive(Clone, Copy, Debug)]
-pub struct Busy {
-    /// The flow, and its packets since the last scan.
-    pub flow: BusyFlow,
-    /// Seconds since the last scan.
-    pub seconds: f64,
 }
 
 /// Source and destination, as a row has them.

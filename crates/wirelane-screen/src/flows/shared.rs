@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use wirelane_analysis::flows::{FlowCache, Totals};
 use wirelane_export::flows::OutputCounts;
 
-use super::{BUSIEST, Busy};
+use super::sums::{GROUPINGS, Row, Sums};
 
 /// The last report of one worker.
 #[derive(Default)]
@@ -15,7 +15,7 @@ struct Told {
     room: usize,
     ended: Totals,
     unsampled: u64,
-    busiest: Vec<Busy>,
+    sums: Sums,
 }
 
 /// The last reports of all threads.
@@ -29,8 +29,8 @@ pub struct Now {
     pub ended: Totals,
     /// Packets skipped by sampling.
     pub unsampled: u64,
-    /// The busiest flows, in descending order.
-    pub busiest: Vec<Busy>,
+    /// Traffic in each grouping.
+    pub rows: [Vec<Row>; GROUPINGS],
     /// Results of flows at the outputs.
     pub outputs: Vec<OutputCounts>,
 }
@@ -38,14 +38,16 @@ pub struct Now {
 /// State that the threads of a run update.
 pub struct Shared {
     interval: Duration,
-    workers: Mutex<Vec<Told>>,
+    /// Start of the clock of the sums.
+    start: Instant,
+    workers: Mutex<Vec<Arc<Mutex<Told>>>>,
     outputs: Mutex<Vec<OutputCounts>>,
 }
 
 impl Shared {
     /// For a live view with this interval.
     pub fn new(interval: Duration) -> Shared {
-        Shared { interval, workers: Mutex::default(), outputs: Mutex::default() }
+        Shared { interval, start: Instant::now(), workers: Mutex::default(), outputs: Mutex::default() }
     }
 
     /// Sets the current results of flows at the outputs.
@@ -53,13 +55,15 @@ impl Shared {
         *self.outputs.lock().unwrap_or_else(PoisonError::into_inner) = counts;
     }
 
-    /// A snapshot of the state.
-    pub fn now(&self) -> Now {
+    /// A snapshot of the state. `age`: time since the capture began.
+    pub fn now(&self, age: Duration) -> Now {
         let mut now = Now {
             outputs: self.outputs.lock().unwrap_or_else(PoisonError::into_inner).clone(),
             ..Now::default()
         };
+        let mut sums = Sums::default();
         for told in self.workers.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            let told = told.lock().unwrap_or_else(PoisonError::into_inner);
             now.live += told.live;
             now.room += told.room;
             now.ended.flows += told.ended.flows;
@@ -67,10 +71,9 @@ impl Shared {
                 *sum += more;
             }
             now.unsampled += told.unsampled;
-            now.busiest.extend_from_slice(&told.busiest);
+            sums.join(&told.sums);
         }
-        let per_s = |busy: &Busy| busy.flow.wire_bytes as f64 / busy.seconds;
-        now.busiest.sort_by(|one, other| per_s(other).total_cmp(&per_s(one)));
+        now.rows = sums.rows(self.start.elapsed().as_secs_f64(), age);
         now
     }
 }
@@ -78,14 +81,16 @@ impl Shared {
 /// Callback of one worker.
 pub struct Watcher {
     shared: Arc<Shared>,
-    worker: usize,
+    told: Arc<Mutex<Told>>,
     looked: Instant,
 }
 
 impl Watcher {
-    /// The callback of this worker, to be called with its flows at the end of each batch.
-    pub fn of(shared: &Arc<Shared>, worker: usize) -> wirelane_export::pipeline::flows::Watcher {
-        let mut watcher = Watcher { shared: Arc::clone(shared), worker, looked: Instant::now() };
+    /// The callback of a worker, to be called with its flows at the end of each batch.
+    pub fn of(shared: &Arc<Shared>) -> wirelane_export::pipeline::flows::Watcher {
+        let told = Arc::<Mutex<Told>>::default();
+        shared.workers.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&told));
+        let mut watcher = Watcher { shared: Arc::clone(shared), told, looked: Instant::now() };
         Box::new(move |cache, unsampled| watcher.look(cache, unsampled))
     }
 
@@ -96,14 +101,11 @@ impl Watcher {
             return;
         }
         self.looked = Instant::now();
-        let seconds = since.as_secs_f64().max(1e-9);
-        let busiest = cache.busiest(BUSIEST).into_iter().map(|flow| Busy { flow, seconds }).collect();
-        let told =
-            Told { live: cache.len(), room: cache.capacity(), ended: *cache.totals(), unsampled, busiest };
-        let mut workers = self.shared.workers.lock().unwrap_or_else(PoisonError::into_inner);
-        if workers.len() <= self.worker {
-            workers.resize_with(self.worker + 1, Told::default);
-        }
-        workers[self.worker] = told;
+        let now = self.shared.start.elapsed().as_secs_f64();
+        let flows = cache.busiest(usize::MAX);
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        told.sums.add(&flows, now, since.as_secs_f64().max(1e-9));
+        (told.live, told.room, told.ended) = (cache.len(), cache.capacity(), *cache.totals());
+        told.unsampled = unsampled;
     }
 }

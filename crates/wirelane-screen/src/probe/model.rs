@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use wirelane_probe::{AlarmEvent, Config, Event, Shown, State};
 
-use crate::terminal;
+use crate::terminal::{self, Controls, Effect, Key};
 
 /// Maximum remembered intervals: as many as the largest screen has columns.
 const PAST: usize = 200;
@@ -46,6 +46,8 @@ pub struct Told {
     still: Option<Now>,
     /// Name of the selected measurement, whose rows are shown; `None`: the first.
     looked_at: Option<String>,
+    /// Help and filter.
+    pub controls: Controls,
     /// Index of the column by which rows are sorted; `None`: as delivered, by the first configured value.
     pub sort: Option<usize>,
 }
@@ -82,20 +84,21 @@ impl TopModel {
 }
 
 impl terminal::TopModel for TopModel {
-    fn typed(&self, keys: &str) -> bool {
+    fn typed(&self, key: Key) -> Effect {
         let mut told = self.told();
-        let mut changed = false;
-        for key in keys.chars() {
-            match key {
-                'j' => told.step_by(1),
-                'k' => told.step_by(-1),
-                's' => told.sort_by_next(),
-                'p' => told.still = if told.still.is_some() { None } else { Some(told.live.clone()) },
-                _ => continue,
-            }
-            changed = true;
+        if let Some(effect) = told.controls.typed(key) {
+            return effect;
         }
-        changed
+        match key {
+            Key::Down | Key::Letter('j') => told.step_by(1),
+            Key::Up | Key::Letter('k') => told.step_by(-1),
+            Key::Letter('s') => told.sort_by_next(),
+            Key::Letter('p') => {
+                told.still = if told.still.is_some() { None } else { Some(told.live.clone()) }
+            }
+            _ => return Effect::Nothing,
+        }
+        Effect::Redraw
     }
 }
 

@@ -15,6 +15,13 @@ use crate::terminal::{self, Page, cut};
 /// The whole view.
 type View = terminal::Shown<TopModel>;
 
+/// Keys of this screen.
+const KEYS: &[(&str, &str)] = &[
+    ("j k, arrows", "choose the measurement whose rows are shown"),
+    ("s", "sort its rows by the next column"),
+    ("p", "pause, and go on"),
+];
+
 /// Columns of a number.
 const NUMBER: usize = 8;
 
@@ -24,24 +31,18 @@ impl terminal::View for View {
         let now = told.now();
         let mut page = Page::new(frame);
         let paused = if told.stands_still() { "PAUSED  " } else { "" };
-        let wide = page.width() >= 100;
-        let keys = if wide { "j k: choose  s: sort  p: pause  q ends" } else { "j k s p  q ends" };
-        let keys = format!("{paused}{keys}");
-        page.title(&format!("wirelane probe  {}", printable(&self.title)), self.elapsed, &keys);
+        page.title(&format!("wirelane probe  {}", printable(&self.title)), self.elapsed, paused);
         page.text(&self.ledger(), Style::new());
-        let message = usize::from(self.message.is_some());
+        let bottom = told.controls.bottom_rows(self.message.as_ref());
         // Rows for the headers of measurements, rows and alarms.
-        let free = page.left_but(3 + message);
+        let free = page.left_but(3 + bottom);
         let alarms = now.raised.len().clamp(1, (free / 4).max(1));
         let measurements = now.measurements.len().clamp(1, ((free - alarms.min(free)) / 2).max(1));
         let rows = free.saturating_sub(alarms + measurements);
         page.measurements(now, told.looked_at(), measurements);
         page.rows(&told, rows);
         page.alarms(now, alarms);
-        if let Some(message) = &self.message {
-            page.row = page.area.height.saturating_sub(1);
-            page.text(&printable(message), Style::new().fg(Color::Yellow));
-        }
+        page.bottom(&told.controls, self.message.as_ref(), KEYS);
     }
 }
 
@@ -118,7 +119,7 @@ impl Page<'_, '_> {
                 let by = told.sort.and_then(|column| shown.columns.get(column)).or(shown.first.as_ref());
                 let by = by.map_or(String::new(), |by| format!("by {by}"));
                 self.header(&about(shown), &by);
-                for line in table(shown, told.sort, self.width()).iter().take(rows) {
+                for line in table(shown, told, self.width()).iter().take(rows) {
                     self.text(line, Style::new());
                 }
             }
@@ -172,21 +173,28 @@ fn about(shown: &Shown) -> String {
     text + &format!(", to {}", clock(shown.interval.end_ns).trim_end())
 }
 
+/// Text in place of rows.
+fn nothing(told: &Told) -> String {
+    let reason = if told.controls.filters() { "no row contains the text" } else { "no packet came" };
+    reason.to_owned()
+}
+
 /// The rows of a measurement, with the columns that fit.
-fn table(shown: &Shown, sort: Option<usize>, width: usize) -> Vec<String> {
+fn table(shown: &Shown, told: &Told, width: usize) -> Vec<String> {
     let other = shown.other.as_ref().map(|values| Row {
         key: serde_json::Map::new(),
         text: "other".into(),
         sum: shown.other_sum,
         values: values.clone(),
     });
-    let mut rows: Vec<&Row> = shown.rows.iter().collect();
-    if let Some(column) = sort.and_then(|column| shown.columns.get(column)) {
+    let mut rows: Vec<&Row> =
+        shown.rows.iter().filter(|row| told.controls.admits([row.text.as_str()])).collect();
+    if let Some(column) = told.sort.and_then(|column| shown.columns.get(column)) {
         let number = |row: &Row| row.values.get(column).and_then(serde_json::Value::as_f64).unwrap_or(-1.0);
         rows.sort_by(|a, b| number(b).total_cmp(&number(a)));
     }
     rows.extend(&other);
-    let Some(first) = rows.first() else { return vec!["no packet came".into()] };
+    let Some(first) = rows.first() else { return vec![nothing(told)] };
     let is_column = |name: &&String| first.values.get(*name).is_some_and(|value| cell(value).is_some());
     let columns: Vec<&String> = shown.columns.iter().filter(is_column).collect();
     let longest = rows.iter().map(|row| row.text.chars().count()).max().unwrap_or(0);
@@ -231,7 +239,14 @@ mod tests {
     use wirelane_probe::{AlarmEvent, Config, Event, Interval, State};
 
     use super::*;
-    use crate::terminal::{TopModel as _, drawn};
+    use crate::terminal::{Effect, Key, TopModel as _, drawn};
+
+    /// Types letters; whether the screen was redrawn.
+    fn typed(view: &View, letters: &str) -> bool {
+        let redraws =
+            letters.chars().filter(|letter| view.model.typed(Key::Letter(*letter)) == Effect::Redraw);
+        redraws.count() > 0
+    }
 
     const SECOND: u64 = 1_000_000_000;
 
@@ -314,7 +329,7 @@ mod tests {
     fn measurements_rows_alarms_and_losses_are_on_a_small_terminal() {
         let view = view();
         for (columns, rows) in [(60, 16), (80, 24), (120, 40)] {
-            assert!(view.model.typed("j"), "the keyed one");
+            assert!(typed(&view, "j"), "the keyed one");
             let screen = drawn(&view, columns, rows);
             println!("{}", screen.join("\n"));
             let row = |begin: &str| {
@@ -323,8 +338,7 @@ mod tests {
             };
             assert!(
                 screen[0].starts_with("wirelane probe  eth1")
-                    && screen[0].contains("01:02:03  j k")
-                    && screen[0].ends_with("p  q ends") == (columns < 100)
+                    && screen[0].ends_with("01:02:03  ?: keys  q ends")
             );
             assert!(
                 row("ledger").starts_with("ledger  lost 10  shed 0  missed -  seen 5,000"),
@@ -344,7 +358,7 @@ mod tests {
             assert!(
                 row("alarms").ends_with("1 raised") && row("01:00:00").ends_with("flood 192.0.2.1 pps 1,234")
             );
-            view.model.typed("k");
+            typed(&view, "k");
         }
         assert!(drawn(&view, 80, 24).iter().any(|row| row.starts_with("all: 8,000 packets")));
     }
@@ -352,24 +366,24 @@ mod tests {
     #[test]
     fn rows_are_sorted_and_the_picture_is_stopped() {
         let view = view();
-        view.model.typed("j");
+        typed(&view, "j");
         let order = |view: &View| -> Vec<String> {
             let rows = drawn(view, 80, 24).into_iter().filter(|row| row.starts_with("192.0.2."));
             rows.filter_map(|row| row.split_whitespace().next().map(str::to_owned)).take(2).collect()
         };
         assert_eq!(order(&view), ["192.0.2.1", "192.0.2.2"]);
-        view.model.typed("ss");
+        typed(&view, "ss");
         assert_eq!(order(&view), ["192.0.2.2", "192.0.2.1"]);
         assert!(drawn(&view, 80, 24).iter().any(|row| row.ends_with("by distinct_src")));
-        view.model.typed("ss");
+        typed(&view, "ss");
         assert_eq!(order(&view), ["192.0.2.1", "192.0.2.2"]);
-        assert!(!view.model.typed("x?"), "no key of ours");
-        view.model.typed("p");
+        assert!(!typed(&view, "x"), "no key of ours");
+        typed(&view, "p");
         view.model.take(&[keyed(300, &[("192.0.2.7", 1, 1)]), alarm("192.0.2.8", State::Raised)]);
         let still = drawn(&view, 80, 24);
         assert!(still[0].contains("PAUSED") && still.join("\n").contains("1 raised"), "{still:#?}");
         assert_eq!(order(&view), ["192.0.2.1", "192.0.2.2"]);
-        view.model.typed("p");
+        typed(&view, "p");
         let goes_on = drawn(&view, 80, 24).join("\n");
         assert!(goes_on.contains("2 raised") && goes_on.contains("192.0.2.7 "), "{goes_on}");
         // A measurement missing in the last interval is not active.
@@ -385,8 +399,8 @@ mod tests {
             view.model.take(&[shown(&format!("more{number}"), 299, number, None, Vec::new())]);
             view.model.take(&[alarm(&format!("k{number}\u{1b}"), State::Raised)]);
         }
-        for typed in ["", "j", "jjjjs", "kkk"] {
-            view.model.typed(typed);
+        for letters in ["", "j", "jjjjs", "kkk"] {
+            typed(&view, letters);
             for columns in (1..140).step_by(9) {
                 for rows in (1..40).step_by(3) {
                     let text = drawn(&view, columns, rows).join("\n");

@@ -1,13 +1,16 @@
 //! A terminal's screen and keys, for live views.
+mod controls;
 mod keys;
 mod page;
 mod screen;
 mod top;
 
-use keys::{Keys, arrows_as_letters};
+pub use controls::Controls;
+use keys::Keys;
+pub use keys::{Effect, Key};
 #[cfg(test)]
 pub use page::drawn;
-pub use page::{Page, cut, header};
+pub use page::{Page, cut, ledger_rows};
 use screen::Screen;
 pub use screen::{View, is_terminal, restore};
 pub use top::{Shown, Taken, Top, TopModel, title};

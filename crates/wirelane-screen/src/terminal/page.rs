@@ -7,6 +7,9 @@ use ratatui::layout::Rect;
 use ratatui::style::{Modifier, Style};
 use ratatui::text::Line;
 use ratatui::widgets::Paragraph;
+use wirelane::ledger::Counters;
+
+use crate::table::amount;
 
 /// A screen that is drawn row by row.
 pub struct Page<'f, 'b> {
@@ -25,11 +28,17 @@ impl<'f, 'b> Page<'f, 'b> {
         Page { frame, area, row: 0 }
     }
 
+    /// A page on a part of the frame.
+    pub fn within(frame: &'f mut Frame<'b>, area: Rect) -> Page<'f, 'b> {
+        Page { frame, area, row: 0 }
+    }
+
     /// Area of the next row from this column on; `None` if there is no space.
     pub fn place(&self, column: u16) -> Option<Rect> {
         let height = self.area.height.checked_sub(self.row)?.min(1);
         let width = self.area.width.checked_sub(column)?;
-        (height > 0 && width > 0).then(|| Rect::new(column, self.row, width, height))
+        (height > 0 && width > 0)
+            .then(|| Rect::new(self.area.x + column, self.area.y + self.row, width, height))
     }
 
     /// Width in columns.
@@ -58,12 +67,44 @@ impl<'f, 'b> Page<'f, 'b> {
         self.text(&format!("{left}{:gap$}{right}", ""), header());
     }
 
-    /// Draws the first row: title, elapsed time, and keys.
-    pub fn title(&mut self, left: &str, elapsed: Duration, keys: &str) {
+    /// Draws the first row: title, elapsed time, state, and keys.
+    pub fn title(&mut self, left: &str, elapsed: Duration, state: &str) {
         let seconds = elapsed.as_secs();
         let time = format!("{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60);
-        self.header(left, &format!("{time}  {keys}"));
+        self.header(left, &format!("{time}  {state}?: keys  q ends"));
     }
+}
+
+/// The ledger, on as many rows of this width as necessary.
+pub fn ledger_rows(c: &Counters, balances: bool, width: usize) -> Vec<String> {
+    let mut words: Vec<String> = [
+        ("seen", c.seen),
+        ("filtered", c.filtered),
+        ("absorbed", c.absorbed),
+        ("shed", c.shed),
+        ("lost", c.lost),
+        ("delivered", c.delivered),
+        ("analysed", c.analysed),
+        ("in flight", c.in_flight),
+        ("bytes", c.bytes),
+    ]
+    .iter()
+    .map(|(name, number)| format!("{name} {}", amount(*number)))
+    .collect();
+    words.push(format!("missed {}", c.nic_missed.map_or_else(|| "-".into(), amount)));
+    if !balances {
+        words.push("IT DOES NOT BALANCE".into());
+    }
+    let mut rows = vec!["ledger".to_owned()];
+    for word in words {
+        match rows.last_mut() {
+            Some(row) if row.chars().count() + 2 + word.chars().count() <= width => {
+                *row += &format!("  {word}")
+            }
+            _ => rows.push(format!("        {word}")),
+        }
+    }
+    rows
 }
 
 /// Style of headers.

@@ -14,12 +14,12 @@ use std::time::Duration;
 use wirelane::ledger::Counters;
 use wirelane::{Capture, Ledger};
 
-use super::{Keys, Screen, View, arrows_as_letters, failed, restore};
+use super::{Effect, Key, Keys, Screen, View, failed, restore};
 
 /// Contents of the live view, except the capture itself: updated by other threads, and controlled by keys.
 pub trait TopModel: Send + Sync + 'static {
-    /// Handles typed keys, with arrows as `k` and `j`. Returns whether the screen must be redrawn.
-    fn typed(&self, keys: &str) -> bool;
+    /// Handles a key.
+    fn typed(&self, key: Key) -> Effect;
 }
 
 /// Complete contents of the screen, which a command draws.
@@ -45,13 +45,13 @@ pub struct Taken {
 }
 
 impl Taken {
-    /// Takes the terminal over. `typed` receives keys, and returns whether the screen must be redrawn.
+    /// Takes the terminal over. `typed` receives keys.
     ///
     /// # Errors
     /// An error of the terminal.
-    pub fn over(typed: impl Fn(&str) -> bool + Send + 'static) -> Result<Taken> {
+    pub fn over(typed: impl Fn(Key) -> Effect + Send + 'static) -> Result<Taken> {
         let screen = Arc::new(Screen::take_over().map_err(|e| failed("taking over the terminal", &e))?);
-        let keys = Keys::watch(&screen, move |keys| typed(&arrows_as_letters(keys)))?;
+        let keys = Keys::watch(&screen, typed)?;
         Ok(Taken { screen, keys: Some(keys) })
     }
 
@@ -97,7 +97,7 @@ where
     /// An error of the terminal.
     pub fn begin(capture: &Capture, model: &Arc<B>) -> Result<Top<B>> {
         let told = Arc::clone(model);
-        let terminal = Taken::over(move |keys| told.typed(keys))?;
+        let terminal = Taken::over(move |key| told.typed(key))?;
         let top = Top { terminal, model: Arc::clone(model), title: title(capture) };
         top.show(None, Duration::ZERO)?;
         Ok(top)

@@ -3,7 +3,7 @@
 //! ```text
 //! worker  -> TopModel (calls that go on, counts)   -> terminal::Top
 //! exports -> TopModel (messages, calls that are over)
-//! keys    -> TopModel (which call is looked at)
+//! keys    -> TopModel (which call is looked at, which of its messages, what is saved)
 //! ```
 
 mod model;

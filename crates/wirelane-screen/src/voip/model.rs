@@ -1,13 +1,16 @@
 //! State that the threads of a run share with the live view.
 
 use std::collections::{HashMap, VecDeque};
-use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use wirelane_analysis::voip::{CallRecord, Counts, Finished, Monitor, Signal, sip};
+use wirelane_analysis::voip::{
+    CallRecord, Captured, Counts, Finished, Kept, MediaAddress, Monitor, Signal, Way, sip,
+};
+use wirelane_export::voip::SavedCalls;
 
-use crate::terminal;
+use crate::table::counted;
+use crate::terminal::{self, Controls, Effect, Key};
 
 /// Maximum listed calls: as many as the largest screen has rows.
 const LISTED: usize = 200;
@@ -16,17 +19,27 @@ const LADDERS: usize = 2000;
 /// Maximum remembered messages of a call.
 const STEPS: usize = 100;
 
+/// Maximum bytes of remembered messages, of all calls.
+const MOST_BYTES: usize = 32 << 20;
+/// Rows of a page, for the keys PageUp and PageDown.
+const PAGE: isize = 10;
+
 /// A message in a ladder diagram.
 #[derive(Clone, Debug)]
 pub struct Step {
-    /// Time in UTC nanoseconds.
-    pub ts_ns: u64,
-    /// Source.
-    pub from: SocketAddr,
-    /// Destination.
-    pub to: SocketAddr,
+    /// Path and time.
+    pub way: Way,
     /// Method or status, as in the packet (unescaped).
     pub what: String,
+    /// The message.
+    pub bytes: Vec<u8>,
+}
+
+impl Step {
+    /// Source and destination.
+    pub fn ends(&self) -> [MediaAddress; 2] {
+        [self.way.from, self.way.to]
+    }
 }
 
 /// The last reports of all threads.
@@ -44,6 +57,14 @@ pub struct Told {
     looked_at: Option<u64>,
     ladders: HashMap<Box<str>, Vec<Step>>,
     order: VecDeque<Box<str>>,
+    /// Bytes of all messages in the ladders.
+    bytes: usize,
+    /// Index of the message that is shown; `None`: the list of calls is shown.
+    pub opened: Option<usize>,
+    /// Rows of the shown message that are above the screen.
+    pub scrolled: usize,
+    /// Help and filter.
+    pub controls: Controls,
 }
 
 /// The shared state; see the module documentation.
@@ -51,12 +72,19 @@ pub struct TopModel {
     interval: Duration,
     told: Mutex<Told>,
     looked: Mutex<Option<Instant>>,
+    /// Folder for saved calls, if one was given.
+    folder: Option<Mutex<SavedCalls>>,
 }
 
 impl TopModel {
-    /// For a live view with this interval.
-    pub fn new(interval: Duration) -> TopModel {
-        TopModel { interval, told: Mutex::default(), looked: Mutex::default() }
+    /// For a live view with this interval. `folder`: where the selected call is saved.
+    pub fn new(interval: Duration, folder: Option<SavedCalls>) -> TopModel {
+        TopModel {
+            interval,
+            told: Mutex::default(),
+            looked: Mutex::default(),
+            folder: folder.map(Mutex::new),
+        }
     }
 
     /// Locks the state.
@@ -93,43 +121,110 @@ impl TopModel {
     }
 }
 
-impl terminal::TopModel for TopModel {
-    fn typed(&self, keys: &str) -> bool {
-        let count = |letter: char| keys.matches(letter).count() as isize;
-        let rows = count('j') - count('k');
-        if rows != 0 {
-            self.told().step_by(rows);
+impl TopModel {
+    /// Saves the messages of the selected call so far. Returns the text for the user.
+    fn save(&self, told: &Told) -> String {
+        let Some(record) = told.selected() else { return "there is no call to save".to_owned() };
+        let Some(folder) = &self.folder else {
+            return "to save calls, start with --save-selected DIR".to_owned();
+        };
+        let steps = told.ladder(&record.call.call_id);
+        if steps.is_empty() {
+            return "the messages of this call are not remembered any more".to_owned();
         }
-        rows != 0
+        let kept = |step: &Step| {
+            let packet = Captured::Payload(step.bytes.clone());
+            Finished::Kept(Kept { call: record.call.serial, way: step.way, packet })
+        };
+        let packets: Vec<Finished> = steps.iter().map(kept).collect();
+        let mut folder = folder.lock().unwrap_or_else(PoisonError::into_inner);
+        match folder.save(&record.call, &packets) {
+            Ok(path) => format!("saved {} to {}", counted(steps.len() as u64, "message"), path.display()),
+            Err(error) => format!("not saved: {error}"),
+        }
+    }
+}
+
+impl terminal::TopModel for TopModel {
+    fn typed(&self, key: Key) -> Effect {
+        let mut told = self.told();
+        if let Some(effect) = told.controls.typed(key) {
+            return effect;
+        }
+        let rows = match key {
+            Key::Down | Key::Letter('j') => 1,
+            Key::Up | Key::Letter('k') => -1,
+            Key::PageDown | Key::Letter(' ') => PAGE,
+            Key::PageUp => -PAGE,
+            Key::Home => isize::MIN,
+            Key::End => isize::MAX,
+            _ => 0,
+        };
+        match (key, told.opened) {
+            (Key::Letter('s'), _) => {
+                let said = self.save(&told);
+                told.controls.said = Some(said);
+            }
+            (Key::Enter, None) if !told.steps().is_empty() => (told.opened, told.scrolled) = (Some(0), 0),
+            (Key::Escape | Key::Enter, Some(_)) => told.opened = None,
+            (Key::PageUp | Key::PageDown | Key::Letter(' '), Some(_)) => {
+                told.scrolled = told.scrolled.saturating_add_signed(rows);
+            }
+            (_, Some(at)) if rows != 0 => {
+                let last = told.steps().len().saturating_sub(1);
+                (told.opened, told.scrolled) = (Some(at.saturating_add_signed(rows).min(last)), 0);
+            }
+            (_, None) if rows != 0 => told.step_by(rows),
+            _ => return Effect::Nothing,
+        }
+        Effect::Redraw
     }
 }
 
 impl Told {
+    /// Adds a message to its ladder, in the order of time: one from another device or direction may be delivered later
+    /// than those that came after it.
     fn step(&mut self, signal: &Signal) {
-        let step = Step {
-            ts_ns: signal.way.ts_ns,
-            from: signal.way.from.into(),
-            to: signal.way.to.into(),
-            what: sip::title(&signal.bytes),
-        };
-        if let Some(steps) = self.ladders.get_mut(&signal.call_id) {
-            if steps.len() < STEPS {
-                steps.push(step);
+        let step = Step { way: signal.way, what: sip::title(&signal.bytes), bytes: signal.bytes.clone() };
+        let size = step.bytes.len();
+        match self.ladders.get_mut(&signal.call_id) {
+            Some(steps) if steps.len() >= STEPS => return,
+            Some(steps) => {
+                let at = steps.partition_point(|other| other.way.ts_ns <= step.way.ts_ns);
+                steps.insert(at, step);
             }
-            return;
+            None => {
+                self.ladders.insert(signal.call_id.clone(), vec![step]);
+                self.order.push_back(signal.call_id.clone());
+            }
         }
-        self.ladders.insert(signal.call_id.clone(), vec![step]);
-        self.order.push_back(signal.call_id.clone());
-        if self.order.len() > LADDERS
-            && let Some(oldest) = self.order.pop_front()
-        {
-            self.ladders.remove(&oldest);
+        self.bytes += size;
+        while self.order.len() > LADDERS || (self.bytes > MOST_BYTES && self.order.len() > 1) {
+            let Some(oldest) = self.order.pop_front() else { break };
+            let steps = self.ladders.remove(&oldest).unwrap_or_default();
+            self.bytes -= steps.iter().map(|step| step.bytes.len()).sum::<usize>();
         }
     }
 
-    /// The listed calls: active ones, then ended ones.
+    /// The listed calls: active ones, then ended ones, of those with the filter's text.
     pub fn calls(&self) -> impl Iterator<Item = &CallRecord> {
-        self.live.iter().chain(&self.ended).take(LISTED)
+        let admitted = |record: &&CallRecord| {
+            let call = &record.call;
+            let status = call.status.to_string();
+            let texts = [&*call.from_uri, &*call.to_uri, &*call.call_id, call.state.name(), &status];
+            self.controls.admits(texts)
+        };
+        self.live.iter().chain(&self.ended).filter(admitted).take(LISTED)
+    }
+
+    /// The selected call.
+    pub fn selected(&self) -> Option<&CallRecord> {
+        self.calls().nth(self.looked_at())
+    }
+
+    /// The messages of the selected call.
+    pub fn steps(&self) -> &[Step] {
+        self.selected().map_or(&[][..], |record| self.ladder(&record.call.call_id))
     }
 
     /// Index of the selected call.

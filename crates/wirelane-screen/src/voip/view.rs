@@ -1,6 +1,7 @@
 //! Layout of the live view. All external text is escaped.
 
 use std::net::SocketAddr;
+use std::ops::Range;
 
 use ratatui::Frame;
 use ratatui::layout::Rect;
@@ -21,32 +22,87 @@ const LEAST_CALLS: usize = 5;
 /// Maximum rows of streams.
 const MOST_STREAMS: usize = 4;
 
+/// Keys of this screen.
+const KEYS: &[(&str, &str)] = &[
+    ("j k, arrows", "choose a call, or a message of the opened call"),
+    ("Enter", "open the call: its messages, and the text of one"),
+    ("Page keys", "ten calls; in an opened call, the rest of the message"),
+    ("Esc", "back to the calls"),
+    ("s", "save the call's messages as pcapng (--save-selected DIR)"),
+];
+
+/// Minimum columns to show the ladder beside a message; below it is above the message.
+const BESIDE: u16 = 130;
+
 impl terminal::View for View {
     fn draw(&self, frame: &mut Frame<'_>) {
         let told = self.model.told();
-        let area = frame.area();
-        let looked_at = told.looked_at();
-        let record = told.calls().nth(looked_at);
-        let steps = record.map_or(&[][..], |record| told.ladder(&record.call.call_id));
-        let streams = record.map_or(0, |record| record.streams.len().min(MOST_STREAMS));
-        let message = usize::from(self.message.is_some());
+        let record = told.selected();
         let mut page = Page::new(frame);
-        page.title(&format!("wirelane voip  {}", printable(&self.title)), self.elapsed, "j k: calls  q ends");
-        page.counts(self, &told);
-        // Rows for the headers of calls, streams and ladder.
-        let free = usize::from(area.height).saturating_sub(usize::from(page.row) + 3 + streams + message);
-        let ladder = steps.len().max(1).min(free.saturating_sub(LEAST_CALLS).max(1));
-        page.calls(&told, looked_at, free.saturating_sub(ladder));
-        page.streams(record, streams);
-        page.ladder(record, steps, ladder);
-        if let Some(message) = &self.message {
-            page.row = area.height.saturating_sub(1);
-            page.text(&printable(message), Style::new().fg(Color::Yellow));
+        page.title(&format!("wirelane voip  {}", printable(&self.title)), self.elapsed, "");
+        match (record, told.opened) {
+            (Some(record), Some(at)) => page.opened(self, &told, record, at),
+            _ => page.list(self, &told, record),
         }
+        page.bottom(&told.controls, self.message.as_ref(), KEYS);
     }
 }
 
 impl Page<'_, '_> {
+    /// The list of calls, and the streams and the ladder of the selected one.
+    fn list(&mut self, view: &View, told: &Told, record: Option<&CallRecord>) {
+        self.counts(view, told);
+        let steps = told.steps();
+        let streams = record.map_or(0, |record| record.streams.len().min(MOST_STREAMS));
+        // Rows for the headers of calls, streams and ladder.
+        let free = self.left_but(3 + streams + told.controls.bottom_rows(view.message.as_ref()));
+        let calls = told.calls().count();
+        // The ladder has the rows that calls do not need, and calls those that the ladder does not need.
+        let ladder = steps.len().max(1).min(free.saturating_sub(calls.min(LEAST_CALLS)).max(1));
+        self.calls(told, told.looked_at(), calls.min(free.saturating_sub(ladder)));
+        self.streams(record, streams);
+        let hidden = steps.len().saturating_sub(ladder);
+        self.ladder(record, steps, hidden..steps.len(), None);
+    }
+
+    /// The ladder of a call, and the text of one message.
+    fn opened(&mut self, view: &View, told: &Told, record: &CallRecord, at: usize) {
+        let steps = told.steps();
+        let at = at.min(steps.len().saturating_sub(1));
+        let rows = self.left_but(told.controls.bottom_rows(view.message.as_ref())) as u16;
+        let whole = Rect { y: self.area.y + self.row, height: rows, ..self.area };
+        let beside = whole.width >= BESIDE;
+        let (mut left, mut right) = (whole, whole);
+        if beside {
+            left.width = 84;
+            (right.x, right.width) = (whole.x + 85, whole.width - 85);
+        } else {
+            left.height = (steps.len() as u16 + 1).min(rows / 2);
+            (right.y, right.height) = (whole.y + left.height, rows - left.height);
+        }
+        let shown = usize::from(left.height).saturating_sub(1);
+        let first = (at + 1).saturating_sub(shown);
+        let last = steps.len().min(first + shown);
+        Page::within(self.frame, left).ladder(Some(record), steps, first..last, Some(at));
+        if let Some(step) = steps.get(at) {
+            Page::within(self.frame, right).message(step, (at, steps.len()), told.scrolled);
+        }
+    }
+
+    /// The text of a message.
+    fn message(&mut self, step: &Step, (at, of): (usize, usize), scrolled: usize) {
+        let [from, to] = step.ends().map(SocketAddr::from);
+        let transport = if step.way.tcp { "TCP" } else { "UDP" };
+        let title = format!("message {} of {of}  {from} -> {to}  {transport}", at + 1);
+        self.header(&title, &format!("{} bytes", amount(step.bytes.len() as u64)));
+        let lines = wrapped(&step.bytes, self.width());
+        let rows = self.left_but(0);
+        let first = scrolled.min(lines.len().saturating_sub(rows));
+        for line in lines.iter().skip(first).take(rows) {
+            self.text(line, Style::new());
+        }
+    }
+
     fn counts(&mut self, view: &View, told: &Told) {
         let (counts, ledger) = (&told.counts, &view.ledger);
         let text = format!(
@@ -79,7 +135,10 @@ impl Page<'_, '_> {
             "{:<8} {:<party$} {:<party$} {:<9} {:>6} {:>7} {:>4}",
             "start", "from", "to", "state", "status", "seconds", "MOS"
         );
-        self.header(&title, "");
+        let all = told.live.len() + told.ended.len();
+        let shown = told.calls().count();
+        let number = if told.controls.filters() { format!("{shown} of {all}") } else { String::new() };
+        self.header(&title, &number);
         // The selected call is always visible.
         let first = (looked_at + 1).saturating_sub(rows.max(1));
         for (at, record) in told.calls().enumerate().skip(first).take(rows) {
@@ -102,9 +161,6 @@ impl Page<'_, '_> {
             };
             self.text(&text, style);
         }
-        // With few calls, the following sections keep their place.
-        let shown = told.calls().skip(first).take(rows).count();
-        self.row = self.row.saturating_add((rows - shown) as u16);
     }
 
     fn streams(&mut self, record: Option<&CallRecord>, most: usize) {
@@ -128,32 +184,64 @@ impl Page<'_, '_> {
         }
     }
 
-    fn ladder(&mut self, record: Option<&CallRecord>, steps: &[Step], rows: usize) {
+    /// Messages of a call in the order of time. `chosen`: index of the message whose text is shown.
+    fn ladder(
+        &mut self,
+        record: Option<&CallRecord>,
+        steps: &[Step],
+        shown: Range<usize>,
+        chosen: Option<usize>,
+    ) {
         let Some(record) = record else {
             self.header("no call yet", "");
             return;
         };
         let call = &record.call;
-        let ends = [SocketAddr::from(call.caller), SocketAddr::from(call.callee)];
+        let ends = [call.caller, call.callee];
         // Width of the time before the two lines.
         const BEFORE: usize = 11;
-        let [left, right] = ends.map(|end| end.to_string());
-        let between = self.width().saturating_sub(BEFORE + 2).min(70);
+        let [left, right] = ends.map(|end| SocketAddr::from(end).to_string());
+        let between = self.width().saturating_sub(BEFORE + 2).min(110);
         let gap = between.saturating_sub(left.len() + right.len()) + 2;
-        let hidden = steps.len().saturating_sub(rows);
-        let more = if hidden > 0 { format!("{hidden} before") } else { String::new() };
+        let more = match (shown.start, steps.len() - shown.end) {
+            (0, 0) => String::new(),
+            (before, 0) => format!("{before} before"),
+            (0, behind) => format!("{behind} more"),
+            (before, behind) => format!("{before} before, {behind} more"),
+        };
         self.header(&format!("{:BEFORE$}{left}{:gap$}{right}", "", ""), &more);
-        for step in &steps[hidden..] {
-            let seconds = (step.ts_ns as f64 - call.invite_ns as f64) / 1e9;
+        for (at, step) in steps.iter().enumerate().take(shown.end).skip(shown.start) {
+            let seconds = (step.way.ts_ns as f64 - call.invite_ns as f64) / 1e9;
             let what = printable(&step.what);
-            let arrow = match (step.from, step.to) {
-                (from, to) if [from, to] == ends => arrow(&what, between, true),
-                (from, to) if [to, from] == ends => arrow(&what, between, false),
-                (from, to) => format!("  {what}  {from} -> {to}"),
+            let arrow = match step.ends() {
+                [from, to] if [from, to] == ends => arrow(&what, between, true),
+                [from, to] if [to, from] == ends => arrow(&what, between, false),
+                other => {
+                    let [from, to] = other.map(SocketAddr::from);
+                    format!("  {what}  {from} -> {to}")
+                }
             };
-            self.text(&format!("{seconds:>+9.3}  {arrow}"), Style::new());
+            let style = match chosen == Some(at) {
+                true => Style::new().add_modifier(Modifier::BOLD | Modifier::REVERSED),
+                false => Style::new(),
+            };
+            self.text(&format!("{seconds:>+9.3}  {arrow}"), style);
         }
     }
+}
+
+/// The lines of a message, escaped, in at most this many columns: a longer line continues in the next row.
+fn wrapped(bytes: &[u8], columns: usize) -> Vec<String> {
+    let text = String::from_utf8_lossy(bytes);
+    let mut rows = Vec::new();
+    for line in text.lines() {
+        let letters: Vec<char> = printable(line).chars().collect();
+        if letters.is_empty() {
+            rows.push(String::new());
+        }
+        rows.extend(letters.chunks(columns.max(1)).map(|part| part.iter().collect()));
+    }
+    rows
 }
 
 /// An address without its scheme, escaped.
@@ -220,7 +308,7 @@ mod tests {
     use wirelane_analysis::voip::{Monitor, Settings};
 
     use super::*;
-    use crate::terminal::drawn;
+    use crate::terminal::{Key, TopModel as _, drawn};
 
     /// A datagram over IPv4, without a link layer.
     fn datagram(from: (u8, u16), to: (u8, u16), payload: &[u8]) -> Vec<u8> {
@@ -245,7 +333,7 @@ mod tests {
     /// A call with a stream of 40 s of which the second quarter loses every tenth packet, and one that only rings.
     fn view() -> View {
         let mut monitor = Monitor::new(Settings { signals: true, ..Settings::default() });
-        let model = TopModel::new(Duration::ZERO);
+        let model = TopModel::new(Duration::ZERO, None);
         let at = |monitor: &mut Monitor, ms: u64, from: (u8, u16), to: (u8, u16), payload: &[u8]| {
             monitor.packet(LinkType::Raw, &datagram(from, to, payload), 1_000_000_000 + ms * 1_000_000);
         };
@@ -289,7 +377,7 @@ mod tests {
         let has = |text: &str| assert!(rows.iter().any(|row| row.contains(text)), "no {text:?} in {rows:#?}");
         assert!(
             rows[0].starts_with("wirelane voip  eth1  engine ring")
-                && rows[0].ends_with("01:02:03  j k: calls  q ends")
+                && rows[0].ends_with("01:02:03  ?: keys  q ends")
         );
         has("calls   2 go on, 0 ended; 5 SIP messages, 1,950 RTP packets");
         has("ledger  seen 1,955  shed 0  lost 0  analysed 1,955  missed -");
@@ -309,10 +397,69 @@ mod tests {
         has("▶│");
         has("   +0.090  │◀");
         has("   +0.950    ACK  192.0.2.1:5060 -> 192.0.2.3:5060");
+        // A call is opened: its ladder, and the text of a message, which is escaped.
+        view.model.typed(Key::Enter);
+        view.model.typed(Key::Down);
+        for (columns, height) in [(80, 24), (160, 50)] {
+            let rows = drawn(&view, columns, height);
+            let text = rows.join("\n");
+            println!("{text}");
+            assert!(text.contains("message 2 of 4  192.0.2.2:5060 -> 192.0.2.1:5060  UDP"), "{text}");
+            assert!(
+                text.contains("SIP/2.0 180 Ring\\u{1b}[2Jing") && text.contains("CSeq: 1 INVITE"),
+                "{text}"
+            );
+            assert!(text.contains("+0.950"), "{text}");
+        }
+        view.model.typed(Key::Escape);
+        // Without a folder, the key says how to give one.
+        view.model.typed(Key::Letter('s'));
+        let rows = drawn(&view, 80, 24);
+        assert_eq!(rows[23], "to save calls, start with --save-selected DIR");
+        view.model.typed(Key::Letter('?'));
+        let text = drawn(&view, 80, 24).join("\n");
+        assert!(text.contains("save the call's messages") && text.contains("end the capture"), "{text}");
+        view.model.typed(Key::Escape);
+        // The filter leaves the calls that contain its text.
+        for key in [Key::Letter('/'), Key::Letter('q'), Key::Backspace, Key::Letter('a'), Key::Letter('n')] {
+            view.model.typed(key);
+        }
+        assert_eq!(view.model.told().calls().count(), 1, "only one call is answered");
+        view.model.typed(Key::Letter('z'));
+        let rows = drawn(&view, 80, 24);
+        assert!(rows[3].ends_with("0 of 2") && rows[23].starts_with("/anz_"), "{rows:#?}");
+        view.model.typed(Key::Escape);
+        assert_eq!(view.model.told().calls().count(), 2);
+        view.model.told().step_by(1);
         // The other call has its own ladder.
         view.model.told().step_by(-1);
         let rows = drawn(&view, 80, 24).join("\n");
         assert!(!rows.contains("+0.950") && rows.contains("+0.000"), "{rows}");
+    }
+
+    /// Records of another direction may be delivered later.
+    #[test]
+    fn the_ladder_is_in_the_order_of_time_also_if_a_message_is_delivered_late() {
+        let call_id: Box<str> = "z".into();
+        let end = |last, port| {
+            wirelane_analysis::voip::MediaAddress::from((std::net::IpAddr::from([192, 0, 2, last]), port))
+        };
+        let signal = |ts_ns, start: &str| {
+            let way =
+                wirelane_analysis::voip::Way { from: end(1, 5060), to: end(2, 5060), tcp: false, ts_ns };
+            let bytes = message(start, "z", "INVITE", "");
+            wirelane_analysis::voip::Finished::Signal(wirelane_analysis::voip::Signal {
+                way,
+                bytes,
+                call_id: call_id.clone(),
+            })
+        };
+        let model = TopModel::new(Duration::ZERO, None);
+        let (invite, ack, ok) = ("INVITE sip:bob SIP/2.0", "ACK sip:bob SIP/2.0", "SIP/2.0 200 OK");
+        model.take(&[signal(1, invite), signal(3, ack), signal(2, ok)]);
+        let told = model.told();
+        let times: Vec<u64> = told.ladder("z").iter().map(|step| step.way.ts_ns).collect();
+        assert_eq!(times, [1, 2, 3]);
     }
 
     /// Battery: S6
@@ -322,13 +469,16 @@ mod tests {
         view.title = "e\u{1b}[2J".into();
         view.message = Some("\u{9b}31m".into());
         view.model.told().step_by(1);
-        for columns in (1..140).step_by(9) {
-            for rows in (1..40).step_by(4) {
-                let text = drawn(&view, columns, rows).join("\n");
-                assert!(!text.chars().any(|c| c.is_control() && c != '\n'), "{text:?}");
+        for key in [Key::Home, Key::Enter, Key::End, Key::PageDown, Key::Letter('?')] {
+            view.model.typed(key);
+            for columns in (1..140).step_by(9) {
+                for rows in (1..40).step_by(4) {
+                    let text = drawn(&view, columns, rows).join("\n");
+                    assert!(!text.chars().any(|c| c.is_control() && c != '\n'), "{text:?}");
+                }
             }
         }
-        view.model = Arc::new(TopModel::new(Duration::ZERO));
+        view.model = Arc::new(TopModel::new(Duration::ZERO, None));
         view.model.told().step_by(1);
         assert!(drawn(&view, 80, 24).join("\n").contains("no call yet"));
     }
