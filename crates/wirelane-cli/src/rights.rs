@@ -86,6 +86,7 @@ impl RightsArgs {
             serves: false,
             logs: Vec::new(),
             trees: vec![state.to_owned()],
+            reads: Vec::new(),
             sources: vec![store.to_owned()],
         }
     }

@@ -467,11 +467,8 @@ impl Store {
         self.counts.cleared_files += gone.parts;
         self.is_shipped = crate::shipping::is_shipped(&self.settings.folder);
         if gone.parts > 0 {
-            let store = &self.counts.store;
-            tracing::warn!(
-                "store {store}: {} unfinished files of writers that had died are removed",
-                gone.parts
-            );
+            let (store, parts) = (&self.counts.store, gone.parts);
+            tracing::warn!("store {store}: {parts} unfinished files of writers that had died are removed");
         }
         if let Err(error) = result {
             self.counts.failed(format!("old files cannot be removed: {error}"));

@@ -97,6 +97,8 @@ const LICENCES: [&str; 11] = [
     "BSD-3-Clause",
     "CC0-1.0",
     "ISC",
+    // Of data: the certificate authorities of webpki-roots.
+    "CDLA-Permissive-2.0",
     "LGPL-2.1-only",
     "Unicode-3.0",
     "Unlicense",

@@ -19,7 +19,7 @@ fn a_store_of_a_newer_version_is_refused() {
     let key = b"wirelane.schema";
     let at = bytes.windows(key.len()).position(|part| part == key).unwrap() + key.len();
     // The field and the length of the value are before it (Thrift's compact protocol).
-    assert_eq!(&bytes[at..at + 3], b"\x18\x011");
+    assert_eq!(&bytes[at..at + 3], b"\x18\x012");
     bytes[at + 2] = b'9';
     fs::write(file, &bytes).unwrap();
     let expected = format!("{} was written by a newer Wirelane (wirelane ", file.display());
@@ -28,7 +28,7 @@ fn a_store_of_a_newer_version_is_refused() {
     for refused in [asked, stored] {
         assert_eq!(refused.status.code(), Some(1), "{}", refused.stderr);
         assert!(refused.stderr.contains(&expected), "{}", refused.stderr);
-        let rest = "schema 9; this one knows up to 1): use that version, or another folder";
+        let rest = "schema 9; this one knows up to 2): use that version, or another folder";
         assert!(refused.stderr.contains(rest), "{}", refused.stderr);
     }
     assert_eq!((files(&db).0.len(), fs::read(file).unwrap()), (1, bytes));
