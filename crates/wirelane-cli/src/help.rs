@@ -31,14 +31,14 @@ const GROUPS: [(&str, &[&str]); 4] = [
     ),
 ];
 
-/// The commands with their descriptions, by purpose.
-fn groups(definition: &Command) -> String {
+/// The commands with their descriptions, by purpose, except one.
+fn groups(definition: &Command, without: &str) -> String {
     let mut text = String::new();
     for (purpose, names) in GROUPS {
         let _ = writeln!(text, "{purpose}:");
-        for name in names {
+        for name in names.iter().filter(|name| **name != without) {
             let about = match definition.find_subcommand(name).and_then(Command::get_about) {
-                Some(about) if name != &"help" => about.to_string(),
+                Some(about) if *name != "help" => about.to_string(),
                 _ => "Print the help of a command; 'help capture': options of captures".to_owned(),
             };
             let _ = writeln!(text, "{}", clipped(&format!("  {name:<12}{about}")));
@@ -49,7 +49,7 @@ fn groups(definition: &Command) -> String {
 
 /// The definition with the commands by purpose in its own help.
 pub fn grouped(definition: Command) -> Command {
-    let commands = groups(&definition);
+    let commands = groups(&definition, "");
     let braces = commands.replace('{', "(").replace('}', ")");
     definition.help_template(format!(
         "{{before-help}}{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\nCommands:\n\n{braces}\nOptions:\n{{options}}{{after-help}}"
@@ -75,11 +75,11 @@ pub fn asked(mut definition: Command, words: &[OsString]) -> Option<String> {
     Some(if name == "wirelane" { overview(&definition) } else { short(command, &name) })
 }
 
-/// The short help of the program.
+/// The short help of the program: 'help' is in its first line.
 fn overview(definition: &Command) -> String {
     format!(
-        "Usage: wirelane COMMAND [OPTIONS] (COMMAND -h: examples; wirelane --help: more)\n{}",
-        groups(definition)
+        "Usage: wirelane COMMAND [OPTIONS] (COMMAND -h; help COMMAND; help capture)\n{}",
+        groups(definition, "help")
     )
 }
 

@@ -127,7 +127,7 @@ fn wrong_usage_exits_with_2_and_other_errors_with_1() {
         ("-i wltx --rate fast", 2, "fast"),
         ("-i wltx --src-mac 1:2:3", 2, "1:2:3"),
         ("-i wltx --speed 2x", 2, "--replay"),
-        ("-i wltx --replay file.pcap --rate 5", 2, "cannot be used with"),
+        ("-i wltx --replay file.pcap --rate 5 --speed 2x", 2, "cannot be used with"),
         ("-i eth99 --packets 1", 1, "eth99"),
         ("-i wltx --size 59 --packets 1", 2, "60"),
         ("-i wltx --proto tcp --size 60 --packets 1", 2, "66"),

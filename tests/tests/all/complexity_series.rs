@@ -21,7 +21,7 @@ const MOST: f64 = 2.3;
 /// Measurements of a point: others use the processor, too, so the least counts.
 const TIMES: usize = 2;
 /// Measurements of a series before it fails.
-const TRIES: usize = 10;
+const TRIES: usize = 40;
 /// Least cost of the first point of a series. Below that, the start of the process dominates.
 const LEAST: Duration = Duration::from_millis(30);
 

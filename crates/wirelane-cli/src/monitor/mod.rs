@@ -67,7 +67,7 @@ Sections, whose keys are the long options of the commands without '--':
   [store]     folder, max-age, max-size, rotate, probe: the store of flows,
               transactions and calls, for 'wirelane query'
   [metrics]   address, cert, key, token-file or token-env: Prometheus
-  [control]   socket, group, mode: a socket at a fixed path for 'wirelane status'
+  [control]   socket, group, mode: a socket at a fixed path for 'status'
               and 'reload' of others than root and the monitor's user
 
 An option that may be repeated takes a list, one without a value true or false.
