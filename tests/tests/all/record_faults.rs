@@ -491,7 +491,7 @@ fn what_a_slow_reader_cannot_take_is_lost_in_the_ring_and_counted() {
     let last = last_of(&child.finish(LIMIT).unwrap()).unwrap();
     let (written, lost) = (column(&last, "written"), column(&last, "lost"));
     assert_eq!((column(&last, "seen"), written + lost), (PACKETS, PACKETS));
-    assert!(lost > 10_000 && written > 10_000, "{written} written, {lost} lost");
+    assert!(lost > 5_000 && written > 5_000, "{written} written, {lost} lost");
     assert_eq!((column(&last, "unwritten"), column(&last, "file_bytes")), (0, bytes));
     assert_eq!(capinfos(&copy).unwrap(), (written, true));
 }
