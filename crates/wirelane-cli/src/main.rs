@@ -98,7 +98,7 @@ Start with:
 
 WIRELANE_LOG=info (or debug) in the environment prints more on standard error.";
 
-/// What is logged without WIRELANE_LOG: warnings, and the reloads of a monitor.
+/// Filter of log messages without WIRELANE_LOG: warnings, and the reloads of a monitor.
 const LOGGED: &str = "warn,wirelane_monitor::control=info";
 
 fn main() -> ExitCode {
@@ -107,6 +107,8 @@ fn main() -> ExitCode {
         .with_writer(|| wirelane_screen::warnings::Warnings)
         .with_ansi(wirelane_monitor::out::in_colour(&io::stderr()))
         .without_time()
+        // The subscriber panics where it cannot report that standard error is gone: a terminal was closed.
+        .log_internal_errors(false)
         .with_target(false)
         .with_env_filter(
             tracing_subscriber::EnvFilter::try_from_env("WIRELANE_LOG").unwrap_or_else(|_| LOGGED.into()),

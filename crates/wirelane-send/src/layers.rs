@@ -40,7 +40,7 @@ impl Ip {
     }
 }
 
-/// What a frame carries.
+/// Payload of a frame's link layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Layer {
     Ip(Ip),

@@ -108,7 +108,7 @@ pub(super) fn load<'a>(
     Ok(LiveFrames { state: state.cast(), skel })
 }
 
-/// What has to be added to CLOCK_MONOTONIC for UTC, in nanoseconds, modulo 2^64. Both clocks are slewed alike; steps of the
+/// Offset from CLOCK_MONOTONIC to UTC in nanoseconds, modulo 2^64. Both clocks are slewed alike; steps of the
 /// system's clock during a run are not followed.
 fn utc_minus_monotonic() -> u64 {
     let utc = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_nanos() as u64);

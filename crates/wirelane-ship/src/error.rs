@@ -47,7 +47,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether repeating the request is no use before somebody changes something.
+    /// Whether a repetition fails until a person changes the configuration or the server.
     pub fn is_final(&self) -> bool {
         match self {
             Error::Unreachable(_) | Error::State(_) => false,

@@ -30,7 +30,7 @@ pub struct Settings {
     pub probe: String,
 }
 
-/// What was shipped to a target, and what waits.
+/// Counts of a target: shipped, and waiting.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Status {
     /// The target.

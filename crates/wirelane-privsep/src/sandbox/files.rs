@@ -30,7 +30,7 @@ pub(super) fn place_of(path: &Path) -> PathBuf {
     }
 }
 
-/// What remains accessible.
+/// Paths and ports that remain accessible.
 pub(super) struct Places<'a> {
     /// Folders in which files are created and removed; pipes and devices.
     pub(super) outputs: &'a [PathBuf],

@@ -19,8 +19,6 @@ pub type Top = terminal::Top<TopModel>;
 
 /// Maximum intervals in a sparkline.
 const HISTORY: usize = 300;
-/// Rows of a page, for the keys PageUp and PageDown.
-const PAGE: isize = 10;
 /// Columns by which rows are sorted.
 const COLUMNS: [&str; 5] = ["name", "packet/s", "bit/s", "packets", "lost"];
 /// Keys of this screen.
@@ -89,15 +87,7 @@ impl terminal::TopModel for TopModel {
         if let Some(effect) = told.controls.typed(key) {
             return effect;
         }
-        let rows = match key {
-            Key::Down | Key::Letter('j') => 1,
-            Key::Up | Key::Letter('k') => -1,
-            Key::PageDown | Key::Letter(' ') => PAGE,
-            Key::PageUp => -PAGE,
-            Key::Home => isize::MIN,
-            Key::End => isize::MAX,
-            _ => 0,
-        };
+        let rows = key.rows();
         match key {
             Key::Letter('s') => told.sort = (told.sort + 1) % COLUMNS.len(),
             Key::Letter('p') => {

@@ -1,4 +1,4 @@
-//! What keys have chosen of the live view.
+//! Choices in the live view by keys: sorting, sums, filter, pause.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -11,8 +11,6 @@ use crate::terminal::{self, Controls, Effect, Key};
 
 /// Columns by which rows are sorted.
 pub const COLUMNS: [&str; 5] = ["2 s", "10 s", "40 s", "packets", "bytes"];
-/// Rows of a page, for the keys PageUp and PageDown.
-const PAGE: isize = 10;
 
 /// State of the view.
 #[derive(Default)]
@@ -64,15 +62,7 @@ impl terminal::TopModel for Model {
         if let Some(effect) = told.controls.typed(key) {
             return effect;
         }
-        let rows = match key {
-            Key::Down | Key::Letter('j') => 1,
-            Key::Up | Key::Letter('k') => -1,
-            Key::PageDown | Key::Letter(' ') => PAGE,
-            Key::PageUp => -PAGE,
-            Key::Home => isize::MIN,
-            Key::End => isize::MAX,
-            _ => 0,
-        };
+        let rows = key.rows();
         match key {
             Key::Letter('p') => {
                 told.still = if told.still.is_some() { None } else { Some(told.live.clone()) };

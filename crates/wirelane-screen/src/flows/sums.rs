@@ -18,7 +18,7 @@ pub const GROUPINGS: usize = 4;
 /// Names of the groupings.
 pub const GROUPING: [&str; GROUPINGS] = ["flow", "host", "conversation", "application"];
 
-/// What a row sums.
+/// Subject of a row's sums.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Key {
     /// One direction of a flow.
@@ -163,7 +163,7 @@ impl Sums {
 /// A row of the screen.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// What it sums.
+    /// Subject of the sums.
     pub key: Key,
     /// Application of a flow.
     pub application: &'static str,

@@ -16,8 +16,6 @@ pub type Top = terminal::Top<TopModel>;
 const LATEST: usize = 500;
 /// Rows of each grouping that are remembered; the others become one row.
 const ROWS: usize = 4096;
-/// Rows of a page, for the keys PageUp and PageDown.
-const PAGE: isize = 10;
 /// Groupings of sums.
 pub const GROUPING: [&str; 4] = ["host", "URL", "client", "status"];
 /// Columns by which sums are sorted.
@@ -205,15 +203,7 @@ impl terminal::TopModel for TopModel {
         if let Some(effect) = told.controls.typed(key) {
             return effect;
         }
-        let rows = match key {
-            Key::Down | Key::Letter('j') => 1,
-            Key::Up | Key::Letter('k') => -1,
-            Key::PageDown | Key::Letter(' ') => PAGE,
-            Key::PageUp => -PAGE,
-            Key::Home => isize::MIN,
-            Key::End => isize::MAX,
-            _ => 0,
-        };
+        let rows = key.rows();
         let grouping = match key {
             Key::Letter('t') => Some(None),
             Key::Letter('h') => Some(Some(0)),

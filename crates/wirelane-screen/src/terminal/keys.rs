@@ -40,6 +40,24 @@ pub enum Key {
     Escape,
 }
 
+/// Rows that a page key moves.
+const PAGE: isize = 10;
+
+impl Key {
+    /// Rows by which the key moves a selection, downwards; 0 for other keys.
+    pub fn rows(self) -> isize {
+        match self {
+            Key::Down | Key::Letter('j') => 1,
+            Key::Up | Key::Letter('k') => -1,
+            Key::PageDown | Key::Letter(' ') => PAGE,
+            Key::PageUp => -PAGE,
+            Key::Home => isize::MIN,
+            Key::End => isize::MAX,
+            _ => 0,
+        }
+    }
+}
+
 /// The keys in bytes from a terminal, in the encodings of both keypad modes (xterm's control sequences). Unknown
 /// sequences are skipped.
 pub fn decode(typed: &[u8]) -> Vec<Key> {

@@ -5,6 +5,7 @@
 //! the screen is shown calls [`restore`]: the drop of its owner, the panic hook, and a second signal.
 
 use std::io::{self, IsTerminal, Result, Write};
+use std::mem::ManuallyDrop;
 use std::os::fd::BorrowedFd;
 use std::panic;
 use std::sync::{Mutex, PoisonError, TryLockError};
@@ -76,7 +77,8 @@ impl View for Nothing {
 pub struct Screen(Mutex<Drawn>);
 
 struct Drawn {
-    terminal: Terminal<CrosstermBackend<io::Stdout>>,
+    /// Never dropped: its drop panics where it cannot report that the terminal is gone. `restore` shows the cursor.
+    terminal: ManuallyDrop<Terminal<CrosstermBackend<io::Stdout>>>,
     size: (u16, u16),
     view: Box<dyn View>,
 }
@@ -117,7 +119,11 @@ impl Screen {
             restore();
             return Err(error);
         }
-        Ok(Screen(Mutex::new(Drawn { terminal: terminal_of, size, view: Box::new(Nothing) })))
+        Ok(Screen(Mutex::new(Drawn {
+            terminal: ManuallyDrop::new(terminal_of),
+            size,
+            view: Box::new(Nothing),
+        })))
     }
 
     /// Shows a view.

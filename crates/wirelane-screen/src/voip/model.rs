@@ -21,8 +21,6 @@ const STEPS: usize = 100;
 
 /// Maximum bytes of remembered messages, of all calls.
 const MOST_BYTES: usize = 32 << 20;
-/// Rows of a page, for the keys PageUp and PageDown.
-const PAGE: isize = 10;
 
 /// A message in a ladder diagram.
 #[derive(Clone, Debug)]
@@ -151,15 +149,7 @@ impl terminal::TopModel for TopModel {
         if let Some(effect) = told.controls.typed(key) {
             return effect;
         }
-        let rows = match key {
-            Key::Down | Key::Letter('j') => 1,
-            Key::Up | Key::Letter('k') => -1,
-            Key::PageDown | Key::Letter(' ') => PAGE,
-            Key::PageUp => -PAGE,
-            Key::Home => isize::MIN,
-            Key::End => isize::MAX,
-            _ => 0,
-        };
+        let rows = key.rows();
         match (key, told.opened) {
             (Key::Letter('s'), _) => {
                 let said = self.save(&told);
