@@ -39,8 +39,8 @@ setup: ## install packages for building, checks, tests and the demo (Debian and 
 
 build: ## build the wirelane program: target/release/wirelane
 	@scripts/setup build
-	cargo build --release -p wirelane-cli -p wirelane-libpcap-dropin -p wirelane-libpcap-preload
-	cargo build --release -p wirelane-lab --bin wirelane-testbed
+	scripts/cargo-release -p wirelane-cli -p wirelane-libpcap-dropin -p wirelane-libpcap-preload
+	scripts/cargo-release -p wirelane-lab --bin wirelane-testbed
 	@touch $(WHOLE)
 
 check: ## format, lints and unit tests: no root, minutes
@@ -72,7 +72,7 @@ fuzz: ## fuzz packets, files, filters, rules, calls, probes (FUZZ_SECONDS=60; ni
 
 demo: ## capture real traffic and compare all counts (KEEP=FILE keeps it)
 	@scripts/setup build demo
-	cargo build -p wirelane-cli $(if $(wildcard $(WHOLE)),--release,--profile demo --no-default-features)
+	$(if $(wildcard $(WHOLE)),scripts/cargo-release,cargo build --profile demo --no-default-features) -p wirelane-cli
 	@scripts/demo --wirelane target/$(if $(wildcard $(WHOLE)),release,demo)/wirelane $(if $(KEEP),--keep "$(KEEP)")
 
 bench: ## measure ours beside its peers, hours (QUICK=1: shorter; OPTIONS="--only skew"; PARTS=none)

@@ -53,7 +53,7 @@
 
 /* Incremented with every change of a layout or a meaning in this file, or of the name of a shared map:
  * instances of two versions do not mix. */
-#define WL_INTERFACE_VERSION 17
+#define WL_INTERFACE_VERSION 18
 
 #define WL_MAX_GROUPS	     16
 #define WL_MAX_WORKERS	     64	 /* of one group */
@@ -105,7 +105,7 @@ struct wl_group {
 	__u32 flags;	     /* WL_GROUP_* */
 	__u32 publish_every; /* bytes written to a ring between two publications of its head */
 	__u32 owner_pid;     /* informational only */
-	__u32 filter;	     /* 1 or 2: its first or second entry in wl_filters; 0: all packets are wanted */
+	__u32 filter;	     /* WL_FILTER_ENTRY and number; 0: all packets are wanted */
 	__u32 program;	     /* WL_STEER_PROGRAM: the place of its program (program.h) */
 	__u32 rules;	     /* 1 or 2: its first or second set of rules; 0: packets are not evaluated */
 	char owner[16];	     /* the same: the owner's command */
@@ -131,8 +131,15 @@ struct wl_group {
  * puts its number into wl_group.filter, and writes the other again only after the kernel has waited for all
  * programs that ran at that moment (crates/wirelane/src/engine/ring/group.rs). So no run sees a half-written
  * filter, and every packet is evaluated by one of the two.
+ *
+ * The lower bits of wl_group.filter are 1 or 2, for the first or second entry in wl_filters. The others are
+ * the number of the filter among those that the program has as instructions (filter_code.h), or 0: the entry
+ * is interpreted. A number is used for one filter only, and its group names it while the program has it.
  */
 #define WL_GROUP_FILTERS 2
+#define WL_FILTER_ENTRY	 0x3		     /* mask */
+#define WL_FILTER_NUMBER 2		     /* shift */
+#define WL_FILTER_CODES	 (2 * WL_MAX_GROUPS) /* a group that changes its filter has two for a moment */
 
 /*
  * The same holds for its WL_RULE_SETS rule sets and wl_group.rules. A set is three inner maps, at index g *
@@ -325,7 +332,7 @@ _Static_assert(sizeof(struct wl_lane) % 64 == 0, "lanes share no cache line");
  * Features that a capture program is loaded with: bits of wl_config.features. The verifier removes the code
  * of all others. A group that needs another feature replaces the program before it joins.
  */
-#define WL_HAS_FILTERS 0x1  /* expressions (lib/filter.h) */
+#define WL_HAS_FILTERS 0x1  /* the interpreter of expressions (lib/filter.h) */
 #define WL_HAS_RULES   0x2  /* rules, sets, patterns and egress devices (evaluate.h, send.h) */
 #define WL_HAS_STREAMS 0x4  /* rules that measure RTP (streams.h) */
 #define WL_HAS_FLOWS   0x8  /* WL_GROUP_FLOWS */
@@ -338,13 +345,14 @@ struct wl_config {
 	__u32 queues;
 	__u32 per_cpu;
 	__u32 seed;
-	__u32 link;	  /* enum wl_link of the device's packets */
-	__u32 batches;	  /* 1: the kernel lets programs tell batches apart (clock.h) */
-	__u32 batch_mark; /* a number of this instance, for that purpose */
-	__u32 never;	  /* 0, which the verifier knows (prog_padding.h) */
-	__u32 programs;	  /* 1: steering programs are linked in (program.h) */
-	__u32 plugins;	  /* 1: plug-ins are (plugin.h) */
-	__u32 features;	  /* WL_HAS_*, which the verifier knows */
+	__u32 link;		      /* enum wl_link of the device's packets */
+	__u32 batches;		      /* 1: the kernel lets programs tell batches apart (clock.h) */
+	__u32 batch_mark;	      /* a number of this instance, for that purpose */
+	__u32 never;		      /* 0, which the verifier knows (prog_padding.h) */
+	__u32 programs;		      /* 1: steering programs are linked in (program.h) */
+	__u32 plugins;		      /* 1: plug-ins are (plugin.h) */
+	__u32 features;		      /* WL_HAS_*, which the verifier knows */
+	__u32 codes[WL_FILTER_CODES]; /* numbers of the filters that are instructions; 0: no more */
 };
 
 #endif

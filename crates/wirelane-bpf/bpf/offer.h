@@ -10,6 +10,7 @@
 #include "balance.h"
 #include "clock.h"
 #include "copy.h"
+#include "filter_code.h"
 #include "hook.h"
 #include "instance.h"
 #include "evaluate.h"
@@ -88,6 +89,27 @@ __noinline int wl_accepts_skb(struct __sk_buff *ctx, struct wl_packet *packet, _
 	return packet && wl_has(WL_HAS_FILTERS) ? wl_accepts(ctx, WL_HOOK_SKB, packet, key) : 0;
 }
 
+/* Whether the filter of group g, by the value of wl_group.filter, accepts the packet. */
+static __always_inline bool wl_is_accepted(void *ctx, enum wl_hook hook, struct wl_packet *packet, __u32 g,
+					   __u32 filter)
+{
+	__u32 direction = packet->flags & WL_REC_EGRESS ? WL_FILTER_GONE_OUT : 0;
+	__u32 tag = packet->vlan ? packet->vlan_tag : 0, number = filter >> WL_FILTER_NUMBER, key;
+	int verdict = WL_FILTER_UNKNOWN;
+
+	if (wl_config.codes[0] && number)
+		verdict = hook == WL_HOOK_XDP
+			      ? wl_filter_code_xdp(ctx, number, packet->wire_len, direction, tag)
+			      : wl_filter_code_skb(ctx, number, packet->wire_len, direction, tag);
+	if (verdict != WL_FILTER_UNKNOWN)
+		return verdict;
+	/* A program without the interpreter has all filters of its groups as instructions. */
+	if (!wl_has(WL_HAS_FILTERS))
+		return false;
+	key = g * WL_GROUP_FILTERS + (((filter & WL_FILTER_ENTRY) - 1) & (WL_GROUP_FILTERS - 1));
+	return hook == WL_HOOK_XDP ? wl_accepts_xdp(ctx, packet, key) : wl_accepts_skb(ctx, packet, key);
+}
+
 /*
  * Whether the rules of group g let the packet pass. If they do not, it is counted, and *goes tells which
  * receivers do not get the packet.
@@ -148,7 +170,7 @@ static __always_inline bool wl_rules_pass(void *ctx, enum wl_hook hook, struct w
 static __always_inline __u32 wl_offer_to(void *ctx, enum wl_hook hook, struct wl_packet *packet,
 					 struct wl_parsed *parsed, __u32 g)
 {
-	__u32 key, queue = packet->queue, bucket, worker, filter, i;
+	__u32 queue = packet->queue, bucket, worker, filter, i;
 	const struct wl_ip *chosen;
 	struct wl_group *group;
 	struct wl_tally *tally;
@@ -170,13 +192,10 @@ static __always_inline __u32 wl_offer_to(void *ctx, enum wl_hook hook, struct wl
 	}
 	/* Read once: the owner may change it at any time. */
 	filter = *(volatile __u32 *)&group->filter;
-	if (wl_has(WL_HAS_FILTERS) && filter) {
-		key = g * WL_GROUP_FILTERS + ((filter - 1) & (WL_GROUP_FILTERS - 1));
-		if (!(hook == WL_HOOK_XDP ? wl_accepts_xdp(ctx, packet, key)
-					  : wl_accepts_skb(ctx, packet, key))) {
-			wl_account_filtered(tally, packet);
-			return goes;
-		}
+	if ((wl_has(WL_HAS_FILTERS) || wl_config.codes[0]) && filter &&
+	    !wl_is_accepted(ctx, hook, packet, g, filter)) {
+		wl_account_filtered(tally, packet);
+		return goes;
 	}
 	if (!wl_rules_pass(ctx, hook, packet, parsed, group, tally, g, &goes))
 		return goes;

@@ -12,6 +12,12 @@ pub const MAX_TEXT: usize = crate::abi::WL_FILTER_TEXT as usize;
 pub const MEMORY: u32 = crate::abi::WL_FILTER_MEMORY;
 /// Filters of a group, one of them in use (`WL_GROUP_FILTERS`).
 pub const PER_GROUP: usize = crate::abi::WL_GROUP_FILTERS as usize;
+/// Mask of the entry in the value of a group's filter (`WL_FILTER_ENTRY`).
+pub const ENTRY: u32 = crate::abi::WL_FILTER_ENTRY;
+/// Shift of the number of its instructions in the value of a group's filter (`WL_FILTER_NUMBER`).
+pub const NUMBER: u32 = crate::abi::WL_FILTER_NUMBER;
+/// Filters that a program has as instructions (`WL_FILTER_CODES`).
+pub const MAX_CODES: usize = crate::abi::WL_FILTER_CODES as usize;
 /// The direction of a transmitted packet, as classic BPF numbers it (`WL_FILTER_GONE_OUT`).
 pub const GONE_OUT: u32 = crate::abi::WL_FILTER_GONE_OUT;
 

@@ -1,7 +1,8 @@
 //! tcpdump's filter expressions (pcap-filter(7)), compiled for the kernel and for user space.
 //!
 //! ```text
-//!  expression -> libpcap.rs: classic BPF -> translate.rs: steps -.-> the kernel: bpf/verdict.h
+//!  expression -> libpcap.rs: classic BPF -> translate.rs: steps -+-> instructions/: eBPF, for the kernel
+//!       |                                                        +-> the kernel's interpreter: bpf/verdict.h
 //!       |                                                        `-> natively: Filter::accepts
 //!       `-> locate.rs: where the mistake is, if there is one
 //!  in_use.rs   filters of a running capture by the engines that evaluate natively, which can be changed
@@ -13,6 +14,7 @@
 mod error;
 mod file;
 mod in_use;
+pub mod instructions;
 mod libpcap;
 mod locate;
 mod suggest;

@@ -222,7 +222,8 @@ impl Builder {
     }
 
     /// Whether [`crate::Capture::set_filter`] works without the rights to load programs, which a confined capture has
-    /// given up, where the capture begins without a filter. Costs the kernel some time at the start. Default: no.
+    /// given up. Such a filter is interpreted, the others are instructions of the kernel program. Costs the kernel some
+    /// time at the start. Default: no.
     /// Engine `ring` only; with the others it always works.
     #[must_use]
     pub fn filter_later(mut self, filter_later: bool) -> Builder {

@@ -119,8 +119,7 @@ impl Capture {
     ///
     /// # Errors
     /// [`crate::Error::Filter`], and the previous expression stays in force; [`crate::Error::Bpf`] where the kernel
-    /// refuses it; [`crate::Error::Unsupported`] where the capture began without a filter and has no rights any more
-    /// ([`crate::Builder::filter_later`]).
+    /// refuses it; [`crate::Error::Unsupported`] where the capture has no rights any more ([`crate::Builder::filter_later`]).
     pub fn set_filter(&self, expression: &str) -> Result<()> {
         self.backend.set_filter(expression)
     }

@@ -39,6 +39,11 @@ fn open(
     lab.enter(&end.namespace, builder).unwrap()
 }
 
+/// Changes the filter in the network namespace of the card, where a program that uses the driver's kfuncs is loaded.
+fn set_filter(lab: &Lab, capture: &mut Capture, expression: &str) -> Result<(), Error> {
+    lab.enter(&lab.receiver().namespace, move || capture.set_filter(expression)).unwrap()
+}
+
 /// Reads until the capture has seen so many packets and each of them is counted in one column; returns the number of
 /// records.
 fn drain(capture: &Capture, worker: &mut Worker, seen: u64, mut each: impl FnMut(&Record<'_>)) -> u64 {
@@ -87,7 +92,7 @@ fn every_hook_and_engine_accepts_exactly_what_was_sent() {
         let mut worker = capture.workers().remove(0);
         let (mut seen, mut accepted) = (0, 0);
         for (expression, expected) in cases {
-            capture.set_filter(expression).unwrap();
+            set_filter(&lab, &mut capture, expression).unwrap();
             send(&lab, SENT, &PORTS).unwrap();
             seen += SENT;
             let mut numbers = BTreeSet::new();
@@ -103,7 +108,7 @@ fn every_hook_and_engine_accepts_exactly_what_was_sent() {
         }
         // A wrong expression leaves the previous one active.
         for wrong in ["tcp prot 80", "ip6 protochain 6", "ifindex 1"] {
-            assert!(matches!(capture.set_filter(wrong), Err(Error::Filter(_))), "{wrong}");
+            assert!(matches!(set_filter(&lab, &mut capture, wrong), Err(Error::Filter(_))), "{wrong}");
         }
         send(&lab, 1, &PORTS).unwrap();
         assert_eq!(drain(&capture, &mut worker, seen + 1, |_| {}), 0, "{at:?}");
@@ -221,13 +226,11 @@ fn vlan_tags_beside_the_packet_are_evaluated_in_it() {
     for at in ALL {
         // After XDP the stack has moved the tag from the packet to its metadata.
         let lab = Lab::with(&LabOptions { offloads: true, ..LabOptions::default() }).unwrap();
-        // `filter_later`: a program that uses the driver's kfuncs is loaded in the network namespace of the card, which
-        // this thread has left.
-        let mut capture = open(&lab, at, |builder| builder.filter_later(true)).unwrap();
+        let mut capture = open(&lab, at, |builder| builder).unwrap();
         let mut worker = capture.workers().remove(0);
         let mut wrong = Vec::new();
         for ((expression, expected), seen) in cases.into_iter().zip((1..).map(|turn| turn * SENT)) {
-            capture.set_filter(expression).unwrap();
+            set_filter(&lab, &mut capture, expression).unwrap();
             send(&lab, SENT, &words).unwrap();
             let records = drain(&capture, &mut worker, seen, |record| {
                 assert_eq!(record.data()[12..18], [0x81, 0, 0, 5, 8, 0], "{at:?}");
@@ -305,14 +308,16 @@ fn a_change_under_load_loses_no_packet() {
         return;
     }
     // Four classes, by source port: 1000 is always accepted, 1003 never, and of the other two one at a time.
-    const SENT: u64 = 24_000;
+    const SENT: u64 = 48_000;
     const FLOWS: [&str; 8] = ["--pattern", "ports", "--flows", "4", "--src-port", "1000", "--rate", "20k"];
-    for at in ALL {
+    // With the interpreter, which serves where no program can be loaded, and without.
+    let without = ALL.into_iter().filter(|(engine, _)| *engine == Engine::Ring).map(|at| (at, false));
+    for (at, later) in ALL.into_iter().map(|at| (at, true)).chain(without) {
         let lab = Lab::new(1).unwrap();
         let first = "src port 1000 or src port 1001";
         let second = "udp and (src port 1000 or src port 1002)";
         // Rings for all that is sent, so that a slow reader does not lose any.
-        let settings = |builder: Builder| builder.filter(first).ring_size(64 << 20);
+        let settings = |builder: Builder| builder.filter(first).filter_later(later).ring_size(64 << 20);
         let mut capture = open(&lab, at, settings).unwrap();
         let mut worker = capture.workers().remove(0);
         let (by_class, changes) = std::thread::scope(|scope| {
@@ -331,7 +336,12 @@ fn a_change_under_load_loses_no_packet() {
             let sender = scope.spawn(|| send(&lab, SENT, &FLOWS).unwrap());
             let mut changes = 0;
             while !sender.is_finished() {
-                capture.set_filter(if changes % 2 == 0 { second } else { first }).unwrap();
+                let expression = if changes % 2 == 0 { second } else { first };
+                if later {
+                    capture.set_filter(expression).unwrap();
+                } else {
+                    set_filter(&lab, &mut capture, expression).unwrap();
+                }
                 changes += 1;
                 std::thread::sleep(Duration::from_millis(2));
             }
@@ -346,7 +356,7 @@ fn a_change_under_load_loses_no_packet() {
         let ledger = capture.close().unwrap();
         assert!(ledger.balances(), "{at:?} {ledger:?}");
         let total = ledger.total;
-        assert!(changes > 10, "{changes}");
+        assert!(changes >= 2, "{changes}");
         assert_eq!((total.seen, total.lost), (SENT, 0), "{at:?}");
         assert_eq!((by_class[0], by_class[3]), (SENT / 4, 0), "{at:?}: {by_class:?} after {changes} changes");
         assert!(by_class[1] > 0 && by_class[2] > 0, "{at:?}: {by_class:?}");

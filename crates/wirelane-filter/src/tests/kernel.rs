@@ -1,15 +1,18 @@
-//! The kernel's build of the interpreter compared to the native one: `bpf/filter_probe.bpf.c`, which includes the
-//! capture programs' verdict.h, run by BPF_PROG_TEST_RUN. The hooks around it are tested with traffic
-//! (tests/tests/all/filters_live.rs).
+//! The kernel's build of the interpreter, and filters as instructions, compared to the native interpreter:
+//! `bpf/filter_probe.bpf.c`, which includes the capture programs' verdict.h and filter_code.h, run by BPF_PROG_TEST_RUN.
+//! The hooks around it are tested with traffic (tests/tests/all/filters_live.rs).
 
+use std::cell::{Cell, RefCell};
 use std::mem::MaybeUninit;
 
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
-use libbpf_rs::{MapCore as _, MapFlags, OpenObject, ProgramInput};
+use libbpf_rs::{ErrorKind, MapCore as _, MapFlags, Object, ObjectBuilder, OpenObject, ProgramInput};
 use wirelane_bpf::filter::{MAX_STEPS, MEMORY, Step, op};
 use wirelane_bpf::native;
+use wirelane_bpf::skel::FILTER_PROBE_OBJECT;
 use wirelane_bpf::skel::filter_probe::{FilterProbeSkel, FilterProbeSkelBuilder};
 
+use super::super::instructions::{self, Context};
 use super::super::{Filter, Origin};
 use super::Dice;
 use super::generator::{self, Values};
@@ -26,7 +29,50 @@ const TAG: std::ops::Range<usize> = 12..16;
 const RUN: usize = 96;
 const HEAD: usize = 24;
 
-struct Probe(FilterProbeSkel<'static>);
+/// Maximum length of a packet for BPF_PROG_TEST_RUN with a socket buffer.
+const LONGEST_SKB: usize = 3400;
+
+struct Probe {
+    interpreter: FilterProbeSkel<'static>,
+    /// The filter as instructions, for each context; none where it does not fit.
+    code: RefCell<Vec<(Context, Object)>>,
+    /// Filters that were loaded as instructions, and verdicts of these.
+    compiled: Cell<u32>,
+    ran: Cell<u64>,
+}
+
+/// Loads the filter as instructions, over the maps of the interpreter's probe.
+fn load_code(probe: &FilterProbeSkel<'_>, filter: &Filter, context: Context) -> Option<Object> {
+    use std::os::fd::AsFd as _;
+    let mut object = FILTER_PROBE_OBJECT.to_vec();
+    if !instructions::put(&mut object, &[(1, filter.steps())], context) {
+        return None;
+    }
+    let mut open = ObjectBuilder::default().open_memory(&object).expect("the embedded BPF object is valid");
+    for mut map in open.maps_mut() {
+        if map.name() == "probe_lane" {
+            map.reuse_fd(probe.maps.probe_lane.as_fd()).unwrap();
+        } else {
+            map.set_autocreate(map.name() != "probe_filter").unwrap();
+        }
+    }
+    for mut program in open.progs_mut() {
+        let wanted = program.name() == name(context);
+        program.set_autoload(wanted);
+    }
+    Some(
+        open.load().unwrap_or_else(|error| {
+            panic!("{}: {error} ({} steps)", filter.expression(), filter.steps().len())
+        }),
+    )
+}
+
+fn name(context: Context) -> &'static str {
+    match context {
+        Context::Xdp => "wl_filter_code_probe",
+        Context::Skb => "wl_filter_code_probe_skb",
+    }
+}
 
 impl Probe {
     /// Loads the program, or reports that `what` is skipped.
@@ -39,7 +85,12 @@ impl Probe {
         let object: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
         let open = FilterProbeSkelBuilder::default().open(object).expect("the embedded BPF object is valid");
         match open.load() {
-            Ok(skel) => Some(Probe(skel)),
+            Ok(skel) => Some(Probe {
+                interpreter: skel,
+                code: RefCell::default(),
+                compiled: Cell::default(),
+                ran: Cell::default(),
+            }),
             Err(error) => panic!(
                 "the kernel did not load filter_probe.bpf.c: {error}. This test needs root (CAP_BPF, CAP_NET_ADMIN, \
                  CAP_PERFMON); set WIRELANE_UNPRIVILEGED=1 to leave it out."
@@ -50,7 +101,11 @@ impl Probe {
     /// Sets the steps for the following packets.
     fn use_filter(&self, filter: &Filter) {
         let bytes = filter.encode();
-        self.0
+        let load = |context| Some((context, load_code(&self.interpreter, filter, context)?));
+        let code: Vec<_> = [Context::Xdp, Context::Skb].into_iter().filter_map(load).collect();
+        self.compiled.set(self.compiled.get() + u32::from(code.len() == 2));
+        self.code.replace(code);
+        self.interpreter
             .maps
             .probe_filter
             .update(&0u32.to_ne_bytes(), &bytes, MapFlags::ANY)
@@ -69,18 +124,38 @@ impl Probe {
         }
         lane[RUN + HEAD..RUN + HEAD + 4].copy_from_slice(&u32::from(tagged).to_ne_bytes());
         lane[RUN + HEAD + 4..].copy_from_slice(&u32::from(outgoing).to_ne_bytes());
-        self.0
+        self.interpreter
             .maps
             .probe_lane
             .update(&0u32.to_ne_bytes(), &lane, MapFlags::ANY)
             .expect("the map is writable");
         let input = ProgramInput { data_in: Some(&data), ..Default::default() };
-        let output = self.0.progs.wl_filter_probe.test_run(input).expect("BPF_PROG_TEST_RUN works");
-        match output.return_value {
+        let output = self.interpreter.progs.wl_filter_probe.test_run(input).expect("BPF_PROG_TEST_RUN works");
+        let verdict = match output.return_value {
             1 => false, // XDP_DROP
             2 => true,  // XDP_PASS
             other => panic!("the probe returned {other}"),
+        };
+        for (context, object) in self.code.borrow_mut().iter_mut() {
+            if *context == Context::Skb && data.len() > LONGEST_SKB {
+                continue;
+            }
+            let program = object.progs_mut().find(|program| program.name() == name(*context)).unwrap();
+            let input = ProgramInput { data_in: Some(&data), ..Default::default() };
+            let found = match program.test_run(input) {
+                Ok(output) => output.return_value,
+                // As socket buffers, test runs refuse packets with cut IP headers.
+                Err(error) if *context == Context::Skb && error.kind() == ErrorKind::InvalidInput => continue,
+                Err(error) => panic!("BPF_PROG_TEST_RUN for {context:?}: {error}"),
+            };
+            self.ran.set(self.ran.get() + 1);
+            assert_eq!(
+                found,
+                if verdict { 2 } else { 1 },
+                "instructions for {context:?} and the interpreter differ: {packet:02x?}"
+            );
         }
+        verdict
     }
 }
 
@@ -114,14 +189,16 @@ impl Tally {
         self.in_pieces += u64::from(packet.len() > 3600);
     }
 
-    fn show(&self, what: &str) {
+    fn show(&self, what: &str, probe: &Probe) {
         println!(
             "{what}: {} verdicts of kernel and native are equal ({} accepted, {} refused), {} of packets in several \
-             buffers",
+             buffers; {} verdicts of {} filters as instructions",
             self.accepted + self.refused,
             self.accepted,
             self.refused,
-            self.in_pieces
+            self.in_pieces,
+            probe.ran.get(),
+            probe.compiled.get(),
         );
     }
 }
@@ -164,8 +241,10 @@ fn kernel_and_native_agree_on_expressions() {
             tally.compare(&probe, filter.steps(), packet, tagged, outgoing, &expression);
         }
     }
-    tally.show(&format!("{expressions} expressions, of up to {longest} steps"));
+    tally.show(&format!("{expressions} expressions, of up to {longest} steps"), &probe);
     assert!(tally.accepted > 2000 && tally.refused > 2000 && longest > 64);
+    // Almost all packets are run in both contexts.
+    assert!(probe.compiled.get() == expressions && probe.ran.get() > 30_000);
 }
 
 /// The direction of a packet is the only input that a file does not have.
@@ -216,7 +295,8 @@ fn kernel_and_native_agree_on_any_steps() {
             tally.compare(&probe, filter.steps(), packet, tagged, outgoing, &format!("round {round}"));
         }
     }
-    tally.show("any steps");
+    tally.show("any steps", &probe);
+    assert!(probe.compiled.get() > 500 && probe.ran.get() > 10_000);
     assert!(tally.accepted > 1000 && tally.refused > 1000 && tally.in_pieces > 1000);
 }
 
@@ -243,6 +323,10 @@ fn any_step(dice: &mut Dice, left: usize) -> Step {
     }
     if [op::DIVIDE, op::MODULO].contains(&step.op) && !dice.once_in(10) {
         (step.with_x, step.value) = (0, step.value.max(1));
+    }
+    // Memory at an index is for the interpreter only.
+    if [op::A_RECALL, op::X_RECALL, op::KEEP_A].contains(&step.op) && !dice.once_in(50) {
+        step.with_x = 0;
     }
     if left == 1 {
         step.op = *dice.pick(&[op::ACCEPT, op::IF_A, op::REFUSE]);
@@ -298,5 +382,6 @@ fn loads_at_the_ends_of_buffers_are_whole() {
             }
         }
     }
-    tally.show("loads at ends");
+    tally.show("loads at ends", &probe);
+    assert!(probe.compiled.get() > 100 && probe.ran.get() > 500);
 }

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
 use wirelane_bpf::instance::{
     AWAKE, ELEMENT, MAX_GROUPS, MAX_READERS, MAX_WORKERS, Mark, Reader as ReaderEnd, Ring, SEGMENT, Tally,
-    features, group_flags,
+    group_flags,
 };
 
 use super::bell::Bell;
@@ -57,8 +57,8 @@ pub(crate) struct Membership {
     clock: Clock,
     /// Whether the group's rules hold for the whole device.
     wide: bool,
-    /// Whether the program on the device is known to have [`features::FILTERS`].
-    knows_filters: bool,
+    /// Whether the program on the device is known to have the interpreter of filters (`WL_HAS_FILTERS`).
+    interprets: bool,
     joined: bool,
 }
 
@@ -249,9 +249,9 @@ impl Membership {
             readers.word(offset).store(AWAKE, Ordering::Relaxed);
         }
         let buckets = first_table(config.workers);
-        let filter = config.filter.as_ref().map_or(Ok(NO_FILTER), |filter| {
-            filters::write(instance, place.group, FIRST_FILTER, filter).map(|()| FIRST_FILTER)
-        })?;
+        if let Some(filter) = &config.filter {
+            filters::write(instance, place.group, FIRST_FILTER, filter)?;
+        }
         plugins::clear(instance, place.group);
         let own = Some(place.group);
         let installed = program::install(
@@ -261,11 +261,18 @@ impl Membership {
             config.features,
             config.program.as_ref(),
             &config.plugins,
+            config.filter.as_ref(),
         )?;
+        let filter = if config.filter.is_some() {
+            filters::with_code(FIRST_FILTER, installed.filter)
+        } else {
+            NO_FILTER
+        };
         let plugins = GroupPlugins::new(&config.plugins, &installed.plugins);
         let programs = (installed.place, plugins.mask());
         write_group(instance, place.group, config, segments, programs, (filter, NO_RULES));
-        // Releases the lock: from here on the group's description names its program.
+        let interprets = installed.interprets;
+        // Releases the lock: from here on the group's description names its program, and its filter.
         drop(installed);
         if config.flags & group_flags::ADAPTIVE != 0 {
             for lane in 0..instance.lanes {
@@ -311,7 +318,7 @@ impl Membership {
             http,
             clock: config.clock,
             wide: config.flags & group_flags::WIDE != 0,
-            knows_filters: config.features & features::FILTERS != 0,
+            interprets,
             joined: true,
         };
         membership.hand_over()?;
@@ -327,30 +334,8 @@ impl Membership {
         if !self.joined {
             return Ok(());
         }
-        if filter.is_some() && !self.knows_filters {
-            program::ensure(&self.instance, device, features::FILTERS).map_err(|error| {
-                Error::Unsupported {
-                    what: format!(
-                        "a filter of a capture on {} that began without one ({error})",
-                        device.name
-                    ),
-                    needs: "the rights to load programs (CAP_BPF, CAP_NET_ADMIN)".into(),
-                    instead: "a filter from the start, or Builder::filter_later".into(),
-                }
-            })?;
-            self.knows_filters = true;
-        }
-        let group = self.place.group;
-        let number = match filter {
-            None => NO_FILTER,
-            Some(filter) => {
-                // The filter that is not in use; runs that evaluated by it have ended (below).
-                let number = if filters::in_use(&self.instance, group) == FIRST_FILTER { 2 } else { 1 };
-                filters::write(&self.instance, group, number, filter)?;
-                number
-            }
-        };
-        filters::switch(&self.instance, group, number);
+        self.interprets |=
+            filters::change(&self.instance, device, self.place.group, filter, self.interprets)?;
         // Putting the same map there again changes nothing, but the kernel waits for all programs that are running now
         // (maybe_wait_bpf_programs() in kernel/bpf/syscall.c).
         self.hand_over()

@@ -62,7 +62,8 @@ pub(crate) struct GroupConfig {
 /// The features of the capture program that a capture needs.
 pub(crate) fn needed_features(settings: &Settings) -> u32 {
     [
-        (!settings.filter.is_empty() || settings.filter_later, features::FILTERS),
+        // A filter from the start becomes instructions.
+        (settings.filter_later, features::FILTERS),
         (settings.rules.is_some(), features::RULES),
         (settings.streams.is_some(), features::STREAMS),
         (settings.flows.is_some(), features::FLOWS),

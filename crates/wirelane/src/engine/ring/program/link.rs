@@ -8,10 +8,13 @@ use std::os::fd::{AsFd as _, AsRawFd as _, FromRawFd as _, OwnedFd};
 
 use libbpf_rs::libbpf_sys as sys;
 use libbpf_rs::{AsRawLibbpf as _, Linker, MapCore as _, MapFlags, MapHandle, Object, ObjectBuilder};
+use wirelane_bpf::filter::MAX_CODES;
 use wirelane_bpf::instance::PROGRAM_XDP_METADATA;
 use wirelane_bpf::skel::CAPTURE_OBJECT;
 use wirelane_bpf::skel::capture::types::wl_config;
+use wirelane_filter::instructions::{self, Context};
 
+use super::super::filters::Code;
 use super::super::{attach, log, room};
 use super::Placed;
 use super::object::{Kind, UserProgram, at_place};
@@ -128,21 +131,27 @@ pub(super) fn features(running: &OwnedFd) -> Result<u32> {
     word.map(u32::from_ne_bytes).ok_or_else(|| missing(READ_ONLY))
 }
 
-/// Reloads the running capture program (an open descriptor), with these programs of users and with these features in
-/// addition to its own, over the same maps and otherwise with the same configuration. `new` is the one of the programs
+/// Reloads the running capture program (an open descriptor), with these programs of users, these filters as instructions
+/// (all that its groups have) and with these features in addition to its own, over the same maps and otherwise with the same configuration. `new` is the one of the programs
 /// that does not run yet.
 pub(super) fn load(
     device: &Device,
     running: &OwnedFd,
     programs: &[Placed],
     features: u32,
+    codes: &[Code],
     new: Option<&UserProgram>,
 ) -> Result<Loaded> {
     let doing = |what: &str| format!("{what} for {}", device.name);
     let (info, ids) = attach::program_info(running)?;
     let name = attach::name_in(&info);
     let maps = maps_of(ids)?;
-    let linked = if programs.is_empty() { CAPTURE_OBJECT.to_vec() } else { link(programs, new)? };
+    let mut linked = if programs.is_empty() { CAPTURE_OBJECT.to_vec() } else { link(programs, new)? };
+    let context = if name.starts_with("wirelane_xdp") { Context::Xdp } else { Context::Skb };
+    let filters: Vec<_> = codes.iter().map(|(number, steps)| (*number, steps.as_slice())).collect();
+    if codes.len() > MAX_CODES || !filters.is_empty() && !instructions::put(&mut linked, &filters, context) {
+        return Err(refusal(new, "the filters of its captures are too long to be instructions"));
+    }
     let (open, heard) = log::listening(|| {
         ObjectBuilder::default().name(OBJECT).and_then(|builder| builder.open_memory(&linked))
     });
@@ -151,7 +160,7 @@ pub(super) fn load(
     for mut map in open.maps_mut() {
         let own = map.name().to_string_lossy().into_owned();
         if own.ends_with(READ_ONLY) {
-            let config = with(configuration(&maps)?, programs, features)?;
+            let config = with(configuration(&maps)?, programs, features, codes)?;
             let to = map.initial_value_mut().and_then(|value| value.get_mut(..config.len()));
             to.ok_or_else(|| missing(READ_ONLY))?.copy_from_slice(&config);
         } else if own.starts_with("wl_") {
@@ -236,8 +245,8 @@ fn configuration(maps: &[MapHandle]) -> Result<Vec<u8>> {
     Ok(config)
 }
 
-/// A configuration with these programs, and with these features in addition to its own.
-fn with(mut config: Vec<u8>, programs: &[Placed], features: u32) -> Result<Vec<u8>> {
+/// A configuration with these programs and filters, and with these features in addition to its own.
+fn with(mut config: Vec<u8>, programs: &[Placed], features: u32, codes: &[Code]) -> Result<Vec<u8>> {
     let is_there = |kind| u32::from(programs.iter().any(|one| one.kind == kind));
     let mut set = |at: usize, change: &dyn Fn(u32) -> u32| {
         let place =
@@ -248,5 +257,9 @@ fn with(mut config: Vec<u8>, programs: &[Placed], features: u32) -> Result<Vec<u
     set(offset_of!(wl_config, programs), &|_| is_there(Kind::Steering))?;
     set(offset_of!(wl_config, plugins), &|_| is_there(Kind::Plugin))?;
     set(offset_of!(wl_config, features), &|own| own | features)?;
+    for at in 0..MAX_CODES {
+        let number = codes.get(at).map_or(0, |(number, _)| *number);
+        set(offset_of!(wl_config, codes) + 4 * at, &|_| number)?;
+    }
     Ok(config)
 }

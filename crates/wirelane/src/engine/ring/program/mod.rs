@@ -1,5 +1,5 @@
-//! Features, steering programs and plug-ins: adding a group's requirements to the running capture program
-//! (`wl_config.features`, `bpf/program.h`, `plugin.h`).
+//! Features, filters, steering programs and plug-ins: adding a group's requirements to the running capture program
+//! (`wl_config.features`, `bpf/filter_code.h`, `program.h`, `plugin.h`).
 //!
 //! ```text
 //!  object.rs     the user's file: whether it can be linked
@@ -9,6 +9,9 @@
 //! A program is loaded with the features that its first group needs; the verifier removes the code of all others. A
 //! group that needs more loads the program with its features in addition, and replaces the running one. Features are
 //! only added: a running group never loses one.
+//!
+//! Filters are instructions of the program, which each load has for all groups. A group's description names its filter
+//! by a number that only this filter has, so that a group never evaluates by another one.
 //!
 //! An instance has slots for four different steering programs and four different plug-ins; groups with the same one
 //! share its slot. A process that joins with a program that is not there yet links it with all programs in use, so the
@@ -33,11 +36,13 @@ use std::time::{Duration, Instant};
 
 use libbpf_rs::libbpf_sys as sys;
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle, MapType};
-use wirelane_bpf::instance::{Group, MAX_GROUPS, PROGRAM_PART, steering};
+use wirelane_bpf::instance::{Group, MAX_GROUPS, PROGRAM_PART, features, steering};
+use wirelane_filter::Filter;
 
 pub(crate) use object::{Kind, UserProgram};
 
 use super::clsact;
+use super::filters::{self, Code};
 use super::instance::Instance;
 use crate::error::{Error, Result};
 use wirelane_netdev::Device;
@@ -115,18 +120,15 @@ pub(super) struct Installed {
     pub(super) place: u32,
     /// Slots of the group's plug-ins, in their order.
     pub(super) plugins: Vec<u32>,
+    /// Number of the group's filter among the instructions of the program; 0: it is interpreted, or there is none.
+    pub(super) filter: u32,
+    /// Whether the program has [`features::FILTERS`], the interpreter, for this group.
+    pub(super) interprets: bool,
     _lock: Option<Lock>,
 }
 
-/// Ensures that the program on the device has these features.
-///
-/// # Errors
-/// The error that the kernel returned.
-pub(super) fn ensure(instance: &Instance, device: &Device, features: u32) -> Result<()> {
-    install(instance, device, None, features, None, &[]).map(|_| ())
-}
-
-/// Ensures that the program on the device has these features and programs, for the group at `own`.
+/// Ensures that the program on the device has these features, programs and this filter, for the group at `own`. The filter
+/// becomes instructions; if it is too long for these, the program gets the interpreter.
 ///
 /// # Errors
 /// [`Error::BadOption`] where all slots are in use, or where a program cannot be linked or the verifier refuses it;
@@ -138,17 +140,31 @@ pub(super) fn install(
     features: u32,
     steering: Option<&UserProgram>,
     plugins: &[Plugin],
+    filter: Option<&Filter>,
 ) -> Result<Installed> {
     let wanted: Vec<&UserProgram> =
         steering.into_iter().chain(plugins.iter().map(|plugin| &plugin.program)).collect();
-    if wanted.is_empty() && features & !link::features(&instance.program()?)? == 0 {
-        return Ok(Installed::default());
+    let interprets = features & features::FILTERS != 0;
+    if wanted.is_empty() && filter.is_none() && features & !link::features(&instance.program()?)? == 0 {
+        return Ok(Installed { interprets, ..Installed::default() });
     }
     let lock = Lock::take(instance, &device.name)?;
     let mut used = in_use(instance, own)?;
     // Another process may have replaced it before we got the lock.
     let running = instance.program()?;
     let (mut places, mut new, mut loaded) = (Vec::new(), Vec::new(), None);
+    let (mut features, mut codes, mut number) = (features, codes_in_use(instance)?, 0);
+    if let Some(filter) = filter {
+        codes.push((filters::unused_number(&codes), filter.steps().to_vec()));
+        match link::load(device, &running, &used, features, &codes, None) {
+            Ok(program) => (loaded, number) = (Some(program), codes.last().map_or(0, |(number, _)| *number)),
+            Err(error) => {
+                tracing::debug!("{}: the filter is interpreted: {error}", device.name);
+                codes.pop();
+                features |= features::FILTERS;
+            }
+        }
+    }
     for program in wanted {
         let kind = program.kind();
         let same = used.iter().find(|one| one.kind == kind && one.object == program.bytes());
@@ -165,10 +181,10 @@ pub(super) fn install(
         new.push(one);
         places.push(place);
         // One after the other, to find out which of them is refused.
-        loaded = Some(link::load(device, &running, &used, features, Some(program))?);
+        loaded = Some(link::load(device, &running, &used, features, &codes, Some(program))?);
     }
     if loaded.is_none() && features & !link::features(&running)? != 0 {
-        loaded = Some(link::load(device, &running, &used, features, None)?);
+        loaded = Some(link::load(device, &running, &used, features, &codes, None)?);
     }
     if let Some(loaded) = loaded {
         for one in &new {
@@ -181,7 +197,29 @@ pub(super) fn install(
         }
     }
     let plugins = places.split_off(usize::from(steering.is_some()));
-    Ok(Installed { place: places.first().copied().unwrap_or(0), plugins, _lock: Some(lock) })
+    Ok(Installed {
+        place: places.first().copied().unwrap_or(0),
+        plugins,
+        filter: number,
+        interprets: features & features::FILTERS != 0,
+        _lock: Some(lock),
+    })
+}
+
+/// The filters that groups have as instructions of the program.
+fn codes_in_use(instance: &Instance) -> Result<Vec<Code>> {
+    let mut codes = Vec::new();
+    for group in 0..MAX_GROUPS {
+        if is_owned(instance, group)? {
+            codes.extend(filters::code(instance, group)?);
+        }
+    }
+    Ok(codes)
+}
+
+fn is_owned(instance: &Instance, group: usize) -> Result<bool> {
+    let owner = instance.owners.lookup(&(group as u32).to_ne_bytes(), MapFlags::ANY);
+    Ok(owner.map_err(|e| Error::bpf("looking for a group's owner", e))?.is_some())
 }
 
 /// The error for a program that finds all slots in use.
@@ -214,8 +252,7 @@ pub(super) fn release(instance: &Instance, group: usize) {
 fn in_use(instance: &Instance, own: Option<usize>) -> Result<Vec<Placed>> {
     let mut places = Vec::new();
     for group in (0..MAX_GROUPS).filter(|group| Some(*group) != own) {
-        let owner = instance.owners.lookup(&(group as u32).to_ne_bytes(), MapFlags::ANY);
-        if owner.map_err(|e| Error::bpf("looking for a group's owner", e))?.is_none() {
+        if !is_owned(instance, group)? {
             continue;
         }
         // Relaxed: written under the lock, which is a system call on either side.
