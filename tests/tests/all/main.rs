@@ -61,6 +61,7 @@ mod http_servers;
 mod http_top;
 mod injection;
 mod json_schemas;
+mod json_schemas_of_requests;
 mod kernel_reports;
 mod kernels;
 mod lab;
