@@ -71,9 +71,9 @@ impl Report {
         Ok(page)
     }
 
-    /// Section of a page about this suite.
+    /// Section of a page about this suite, without a heading.
     pub fn section(&self, suite: &Suite) -> String {
-        let mut html = format!("<h2>{}</h2>\n", escaped(&suite.title));
+        let mut html = String::new();
         for paragraph in suite.about.split("\n\n").filter(|text| !text.trim().is_empty()) {
             let _ = writeln!(html, "<p>{}</p>", escaped(paragraph.trim()));
         }
