@@ -58,6 +58,14 @@ fn answers_about_files_and_devices_are_what_the_schemas_say() {
     assert_eq!(check_all("probe", &probed), ["alarm", "final", "ready", "total"]);
     lines(here, &["flows", "-r", "in.pcap", "--store", "s.db"]);
     assert_eq!(check_all("report", &lines(here, &["report", "--store", "s.db"])), ["section"]);
+    // Nobody listens there: the status says what waits.
+    let mut ship = Command::new(wirelane_binary().unwrap());
+    let words = ["ship", "s.db", "--to", "clickhouse+http://127.0.0.1:9/x", "--once", "--json"];
+    let done = Child::spawn(ship.args(words).current_dir(here)).unwrap().finish(LIMIT).unwrap();
+    assert_eq!(done.status.code(), Some(1), "{}", done.stderr);
+    let status = done.json().unwrap();
+    assert_eq!(check_all("ship", &status), ["to"]);
+    assert!(status[0]["waiting_files"].as_u64() > Some(0), "{}", status[0]);
     let site = "[capture]\nread = \"in.pcap\"\n[flows]\nexport = [\"file:f.json\"]\n[http]\n[voip]\n\
                 [record]\nwrite = \"out.pcapng\"\n[probe]\nconfig = \"p.toml\"\n";
     fs::write(here.join("site.toml"), site).unwrap();
