@@ -2,7 +2,9 @@
 
 use anyhow::Result;
 use plotters::coord::Shift;
+use plotters::element::{DashedPathElement, Drawable, PointCollection};
 use plotters::prelude::*;
+use plotters_backend::{BackendCoord, DrawingErrorKind};
 
 use crate::bitmap;
 use crate::duts::Duts;
@@ -17,20 +19,91 @@ const BAR: u32 = 26;
 const NAMES: i32 = 330;
 /// Letters for which there is room: in a title, and in the name of a series.
 const TITLE: usize = 200;
-const NAME: usize = 50;
+const NAME: usize = 46;
 
-const COLOURS: [RGBColor; 10] = [
-    RGBColor(0x1f, 0x6f, 0xb4),
-    RGBColor(0xd9, 0x5f, 0x02),
-    RGBColor(0x1b, 0x8a, 0x5a),
-    RGBColor(0x9b, 0x3f, 0xa0),
-    RGBColor(0xb0, 0x8a, 0x00),
-    RGBColor(0x5a, 0x5a, 0x5a),
-    RGBColor(0xc0, 0x30, 0x50),
-    RGBColor(0x30, 0xa0, 0xb0),
-    RGBColor(0x70, 0x50, 0x20),
-    RGBColor(0x60, 0x70, 0xd0),
+/// Look of a series: its colour on light and on dark pages, and its dashes and gaps in pixels. A line without gaps is
+/// below those with gaps, so that a line with equal values shows through.
+struct Look {
+    light: RGBColor,
+    dark: RGBColor,
+    dashes: (i32, i32),
+}
+
+const fn look(light: [u8; 3], dark: [u8; 3], dashes: (i32, i32)) -> Look {
+    let [r, g, b] = light;
+    let light = RGBColor(r, g, b);
+    let [r, g, b] = dark;
+    Look { light, dark: RGBColor(r, g, b), dashes }
+}
+
+const LOOKS: [Look; 10] = [
+    look([0x1f, 0x6f, 0xb4], [0x6c, 0xb2, 0xf0], (1, 0)),
+    look([0xd9, 0x5f, 0x02], [0xff, 0x9a, 0x57], (10, 6)),
+    look([0x1b, 0x8a, 0x5a], [0x4f, 0xcf, 0x98], (3, 5)),
+    look([0x9b, 0x3f, 0xa0], [0xdd, 0x96, 0xe2], (18, 6)),
+    look([0xb0, 0x8a, 0x00], [0xe8, 0xc5, 0x4a], (6, 3)),
+    look([0x5a, 0x5a, 0x5a], [0xbd, 0xbd, 0xbd], (3, 9)),
+    look([0xc0, 0x30, 0x50], [0xff, 0x80, 0x99], (14, 12)),
+    look([0x30, 0xa0, 0xb0], [0x5f, 0xd6, 0xe6], (6, 6)),
+    look([0x70, 0x50, 0x20], [0xd0, 0xa8, 0x78], (10, 2)),
+    look([0x60, 0x70, 0xd0], [0xa3, 0xae, 0xff], (24, 4)),
 ];
+/// Colour of bars of published data, on light and on dark pages.
+const PUBLISHED: RGBColor = RGBColor(0x8a, 0x8a, 0x8a);
+/// Colours of dark pages: background, letters and axes.
+pub const DARK: (RGBColor, RGBColor) = (RGBColor(0x15, 0x18, 0x1c), RGBColor(0xe6, 0xe9, 0xed));
+
+/// A colour as plotters writes it into an SVG.
+pub fn hex(RGBColor(r, g, b): RGBColor) -> String {
+    format!("#{r:02X}{g:02X}{b:02X}")
+}
+
+/// Adds the colours of dark pages to an SVG, for viewers that prefer these.
+fn with_dark_colours(svg: &str) -> String {
+    let looks = LOOKS.iter().map(|look| (look.light, look.dark));
+    let mut rules = String::new();
+    for (light, dark) in [(WHITE, DARK.0), (BLACK, DARK.1)].into_iter().chain(looks) {
+        let (light, dark) = (hex(light), hex(dark));
+        for what in ["fill", "stroke"] {
+            rules += &format!("svg [{what}=\"{light}\"]{{{what}:{dark}}}");
+        }
+    }
+    svg.replacen(">\n", &format!(">\n<style>@media(prefers-color-scheme:dark){{{rules}}}</style>\n"), 1)
+}
+
+/// A marker of the series at this place: series differ without colours.
+struct Marker<C> {
+    place: usize,
+    at: C,
+    colour: RGBColor,
+}
+
+impl<'a, C> PointCollection<'a, C> for &'a Marker<C> {
+    type Point = &'a C;
+    type IntoIter = std::iter::Once<&'a C>;
+
+    fn point_iter(self) -> Self::IntoIter {
+        std::iter::once(&self.at)
+    }
+}
+
+impl<B: DrawingBackend, C> Drawable<B> for Marker<C> {
+    fn draw<I: Iterator<Item = BackendCoord>>(
+        &self,
+        mut points: I,
+        backend: &mut B,
+        _: (u32, u32),
+    ) -> Result<(), DrawingErrorKind<B::ErrorType>> {
+        let Some((x, y)) = points.next() else { return Ok(()) };
+        let filled = self.colour.filled();
+        match self.place % 4 {
+            0 => backend.draw_circle((x, y), 3, &filled, true),
+            1 => backend.fill_polygon([(x, y - 5), (x + 5, y + 4), (x - 5, y + 4)], &filled),
+            2 => backend.draw_circle((x, y), 4, &self.colour, false),
+            _ => backend.draw_rect((x - 3, y - 3), (x + 3, y + 3), &filled, true),
+        }
+    }
+}
 
 /// A line, or a row of bars: name, positions and values.
 #[derive(Clone, Debug, PartialEq)]
@@ -190,6 +263,7 @@ pub fn draw(suite: &Suite, sensors: &Duts, summary: &Summary, below: &str) -> Re
         let size = (WIDTH, height(chart, &series));
         let mut svg = String::new();
         picture(SVGBackend::with_string(&mut svg, size), chart, &series, &title, &below)?;
+        let svg = with_dark_colours(&svg);
         let png = bitmap::png(size, |bitmap| Ok(picture(bitmap, chart, &series, &title, &below)?))?;
         drawn.push(Drawn { name: format!("chart-{}-{}", at + 1, chart.quantity.name()), title, svg, png });
     }
@@ -249,6 +323,7 @@ fn curves<B: DrawingBackend>(
     let margin = ((high - low) * 0.03).max(if high > low { 0.0 } else { 0.5 });
     let (_, area) = root.split_vertically(HEAD);
     let mut chart = ChartBuilder::on(&area)
+        .margin_left(6)
         .margin_right(LEGEND)
         .margin_bottom(8)
         .x_label_area_size(42)
@@ -265,30 +340,40 @@ fn curves<B: DrawingBackend>(
         .y_desc(quantity.title().1)
         .draw()?;
     for (at, one) in series.iter().enumerate() {
-        let colour = COLOURS[at % COLOURS.len()];
+        let Look { light: colour, dashes: (dash, gap), .. } = LOOKS[at % LOOKS.len()];
+        let width = if gap == 0 && series.len() > 1 { 4 } else { 2 };
+        let style = colour.stroke_width(width);
         let path: Vec<(f64, f64)> =
             one.points.iter().map(|(x, value)| (across(*x), value.median * scale)).collect();
         // Published data are from another machine: points without a line.
         if !one.published {
-            chart.draw_series(LineSeries::new(path.clone(), colour.stroke_width(2)))?;
+            match gap {
+                0 => chart.draw_series(LineSeries::new(path.clone(), style))?,
+                _ => chart.draw_series(DashedLineSeries::new(path.clone(), dash, gap, style))?,
+            };
             let spread = |(x, value): &(f64, Spread)| {
                 let ends = vec![(across(*x), value.low * scale), (across(*x), value.high * scale)];
                 PathElement::new(ends, colour.stroke_width(1))
             };
             chart.draw_series(one.points.iter().map(spread))?;
-            chart.draw_series(path.iter().map(|at| Circle::new(*at, 3, colour.filled())))?;
+            chart.draw_series(path.iter().map(|point| Marker { place: at, at: *point, colour }))?;
         } else {
             chart.draw_series(path.iter().map(|at| Cross::new(*at, 5, colour)))?;
         }
         let y = 6 + 20 * at as i32;
         let x = WIDTH as i32 - LEGEND + 14;
-        let style = TextStyle::from(("sans-serif", 12).into_font());
         if one.published {
-            area.draw(&Cross::new((x + 9, y + 7), 5, colour))?;
+            area.draw(&Cross::new((x + 18, y + 7), 5, colour))?;
         } else {
-            area.draw(&Rectangle::new([(x, y + 5), (x + 18, y + 9)], colour.filled()))?;
+            let path = vec![(x, y + 7), (x + 36, y + 7)];
+            match gap {
+                0 => area.draw(&PathElement::new(path, style))?,
+                _ => area.draw(&DashedPathElement::new(path, dash, gap, style))?,
+            }
+            area.draw(&Marker { place: at, at: (x + 18, y + 7), colour })?;
         }
-        area.draw(&Text::new(cut(&one.name, NAME), (x + 24, y), style))?;
+        let letters = TextStyle::from(("sans-serif", 12).into_font());
+        area.draw(&Text::new(cut(&one.name, NAME), (x + 42, y), letters))?;
     }
     Ok(())
 }
@@ -315,7 +400,7 @@ fn bars<B: DrawingBackend>(root: &DrawingArea<B, Shift>, quantity: Quantity, ser
         .draw()?;
     for (at, (one, value)) in rows.iter().enumerate() {
         let top = count - at as f64;
-        let colour = if one.published { RGBColor(0xb0, 0xb0, 0xb0) } else { COLOURS[0] };
+        let colour = if one.published { PUBLISHED } else { LOOKS[0].light };
         let corners = [(0.0, top - 0.15), (value.median * scale, top - 0.85)];
         chart.draw_series([Rectangle::new(corners, colour.filled())])?;
         let ends = vec![(value.low * scale, top - 0.5), (value.high * scale, top - 0.5)];
@@ -346,3 +431,6 @@ fn cut(text: &str, most: usize) -> String {
     let text = printable(text);
     if text.chars().count() <= most { text } else { text.chars().take(most - 1).chain(['…']).collect() }
 }
+
+#[cfg(test)]
+mod tests;

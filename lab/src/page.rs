@@ -20,10 +20,15 @@ pub const TABLE: &str = "report.txt";
 /// CSV of medians.
 pub const SUMMARY: &str = "summary.csv";
 
-const STYLE: &str = "body{font:15px/1.45 sans-serif;margin:2em auto;max-width:1000px;color:#222}\
-table{border-collapse:collapse;font-size:13px;margin:1em 0}td,th{border-bottom:1px solid #ddd;padding:3px 8px;\
-text-align:right}td:first-child,th:first-child,td:last-child,th:last-child{text-align:left}svg{max-width:100%;\
-height:auto}pre{background:#f5f5f5;padding:1em;overflow-x:auto}.aside{color:#a33}";
+/// Rules of a page. Wide tables and charts are moved sideways on narrow pages, and no word is broken.
+const STYLE: &str = ":root{color-scheme:light dark;--page:#FFFFFF;--text:#1F2328;--box:#F4F5F7;--warn:#A33030}\
+@media(prefers-color-scheme:dark){:root{--page:#15181C;--text:#E6E9ED;--box:#22262C;--warn:#FF9A9A}}\
+body{font:15px/1.45 sans-serif;margin:2em auto;max-width:1000px;padding:0 1rem;background:var(--page);color:var(--text)}\
+h1,h2,p,li{overflow-wrap:break-word}.rows,figure{overflow-x:auto}figure{margin:1em 0}table{border-collapse:collapse;\
+font-size:13px;margin:1em 0}td,th{border-bottom:1px solid #8884;padding:3px 8px;text-align:right;vertical-align:top}\
+td:first-child,th:first-child,td:last-child,th:last-child{text-align:left}td:last-child{min-width:14rem}td:first-child{white-space:nowrap}\
+svg{display:block;max-width:100%;height:auto}@media(max-width:48rem){figure svg{max-width:none;width:46rem}}\
+pre{background:var(--box);padding:1em;overflow-x:auto}.aside{color:var(--warn)}";
 
 /// Report of a suite's results.
 #[derive(Debug)]
@@ -66,9 +71,9 @@ impl Report {
         Ok(page)
     }
 
-    /// Section of a page about this suite.
+    /// Section of a page about this suite, without a heading.
     pub fn section(&self, suite: &Suite) -> String {
-        let mut html = format!("<h2>{}</h2>\n", escaped(&suite.title));
+        let mut html = String::new();
         for paragraph in suite.about.split("\n\n").filter(|text| !text.trim().is_empty()) {
             let _ = writeln!(html, "<p>{}</p>", escaped(paragraph.trim()));
         }
@@ -96,16 +101,19 @@ impl Report {
             let _ =
                 writeln!(html, "<p class=\"aside\">{} trials are not there yet.</p>", self.summary.missing);
         }
-        html += "<details open><summary>All numbers (medians)</summary>\n<table>\n";
+        html +=
+            "<details open=\"\"><summary>All numbers (medians)</summary>\n<div class=\"rows\">\n<table>\n";
         for (at, row) in text::rows(&self.summary).iter().enumerate() {
-            let tag = if at == 0 { "th" } else { "td" };
             html += "<tr>";
             for cell in row {
-                let _ = write!(html, "<{tag}>{}</{tag}>", escaped(cell));
+                let _ = match at {
+                    0 => write!(html, "<th>{}</th>", escaped(text::words(cell))),
+                    _ => write!(html, "<td>{}</td>", escaped(cell)),
+                };
             }
             html += "</tr>\n";
         }
-        html += "</table>\n</details>\n";
+        html += "</table>\n</div>\n</details>\n";
         if !self.summary.faults.is_empty() {
             let faults = self.summary.faults.join("\n");
             let _ = writeln!(
@@ -136,8 +144,8 @@ impl Report {
 pub fn document(title: &str, parts: &str) -> String {
     let title = escaped(title);
     format!(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta http-equiv=\"Content-Security-Policy\" \
-         content=\"default-src 'none'; style-src 'unsafe-inline'\">\n<title>{title}</title>\n<style>{STYLE}</style>\n</head>\n\
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n<meta http-equiv=\"Content-Security-Policy\" \
+         content=\"default-src 'none'; style-src 'unsafe-inline'\"/>\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n<title>{title}</title>\n<style>{STYLE}</style>\n</head>\n\
          <body>\n<h1>{title}</h1>\n{parts}</body>\n</html>\n"
     )
 }
@@ -227,6 +235,14 @@ mod tests {
             assert!(html.contains(right), "no {right} in {html}");
         }
         assert_eq!(html.matches("<svg").count(), 2, "captured and analysed");
+        for right in [
+            "<th>frame, bytes</th>",
+            "color-scheme:light dark",
+            "name=\"viewport\"",
+            ".rows,figure{overflow-x:auto}",
+        ] {
+            assert!(html.contains(right), "no {right} in {html}");
+        }
     }
 
     #[test]

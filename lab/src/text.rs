@@ -21,6 +21,18 @@ fn conditions() -> Vec<String> {
     ["sensor".to_owned()].into_iter().chain(names).collect()
 }
 
+/// The words for a column, for people.
+pub fn words(column: &str) -> &str {
+    match column {
+        "size" => "frame, bytes",
+        "rate" => "offered",
+        "loops" => "loops per packet",
+        "queues" => "RX queues",
+        "napi" => "NAPI",
+        other => other,
+    }
+}
+
 /// Cell with a median in thousands.
 fn kpps(line: &Line, quantity: Quantity) -> String {
     line.value(quantity).map_or_else(|| "-".to_owned(), |spread| format!("{:.1}", spread.median / 1e3))

@@ -15,6 +15,7 @@
 //! libpcap    programs that use libpcap, with the system's or with ours
 //! mixture    real and hostile traffic without end, and what has to be found in it
 //! numbers    numbered packets sent and captured, and the ledger of the capture
+//! pages      pages of HTML, parsed by expat
 //! paths      the built binary, the corpus
 //! programs   steering programs and plug-ins, compiled
 //! ruled      captures by rules, by everything that evaluates
@@ -42,6 +43,7 @@ mod lab;
 pub mod libpcap;
 pub mod mixture;
 pub mod numbers;
+pub mod pages;
 mod paths;
 mod process;
 mod programs;

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use proptest::prelude::*;
 use wirelane::Ip;
 use wirelane_analysis::flows::{
-    CacheSettings, EndReason, Flow, FlowCache, FlowKey, FlowPacket, FlowRecord, Timeouts,
+    Busiest, CacheSettings, EndReason, Flow, FlowCache, FlowKey, FlowPacket, FlowRecord, Timeouts,
 };
 use wirelane_bpf::flow_cache::{FirstLevel, FlowPart};
 
@@ -358,8 +358,9 @@ proptest! {
         let (mut shown, mut expected) = (HashMap::new(), HashMap::new());
         let mut look = |cache: &mut FlowCache| {
             let busy = cache.busiest(usize::MAX);
-            prop_assert!(busy.is_sorted_by_key(|flow| std::cmp::Reverse(flow.wire_bytes)));
-            for flow in busy {
+            prop_assert!(busy.flows.is_sorted_by_key(|flow| std::cmp::Reverse(flow.wire_bytes)));
+            prop_assert_eq!((busy.other_packets, busy.other_wire_bytes), (0, 0));
+            for flow in busy.flows {
                 let sum: &mut (u64, u64) = shown.entry(flow.key).or_default();
                 *sum = (sum.0 + flow.packets, sum.1 + flow.wire_bytes);
             }
@@ -376,7 +377,7 @@ proptest! {
         }
         look(&mut cache)?;
         prop_assert_eq!(shown, expected);
-        prop_assert!(cache.busiest(9).is_empty(), "nothing since");
+        prop_assert_eq!(cache.busiest(9), Busiest::default(), "nothing since");
     }
 
     /// The merged output of a first-level cache of any size, with any timeouts and times of flushing, has the same
@@ -416,4 +417,30 @@ proptest! {
         prop_assert_eq!(&second, &whole);
         prop_assert_eq!(second, reference(&packets, active_ns));
     }
+}
+
+/// Of flows that end between two calls only some are handed out; the others are in a sum.
+#[test]
+fn flows_that_are_not_among_the_busiest_are_added_up() {
+    const FLOWS: u64 = 10_000;
+    let mut cache =
+        FlowCache::new(CacheSettings { timeouts: TIMEOUTS, memory: 0, ..CacheSettings::default() });
+    cache.watch();
+    let room = cache.capacity() as u64;
+    assert!(room < FLOWS / 4, "most flows make room for others: {room}");
+    let mut bytes = 0;
+    for number in 0..FLOWS {
+        let mut ip = Ip { l3: 4, proto: 17, l4_off: 34, flags: 0x04, ..Ip::default() };
+        (ip.src_port, ip.dst_port) = ((number as u16).to_be(), 53_u16.to_be());
+        let wire_len = 64 + (number % 1000) as u32;
+        cache.packet(&ip, &FlowPacket { ts_ns: SECOND + number, wire_len, ..FlowPacket::default() });
+        cache.finished().clear();
+        bytes += u64::from(wire_len);
+    }
+    let busiest = cache.busiest(300);
+    assert_eq!(busiest.flows.len(), 300);
+    assert!(busiest.flows.iter().all(|flow| flow.packets == 1));
+    let sum: u64 = busiest.flows.iter().map(|flow| flow.wire_bytes).sum();
+    assert_eq!((300 + busiest.other_packets, sum + busiest.other_wire_bytes), (FLOWS, bytes));
+    assert_eq!(cache.busiest(usize::MAX), Busiest::default(), "nothing since");
 }

@@ -1,18 +1,18 @@
 //! `wirelane count`: packets and bytes per virtual device, and the ledger.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Result;
-use wirelane::{Capture, Ledger, Record, Worker};
+use wirelane::{Record, Worker};
 
 use crate::metrics::MetricsArgs;
 use crate::outputs;
 use crate::source::{self, BalanceArg, SourceArgs, SteeringArg};
+use wirelane_monitor::live_view::LiveView;
 use wirelane_monitor::metrics::Metered;
 use wirelane_monitor::report::{Report, Stream};
 use wirelane_monitor::run_loop::{self, Handler, Reporter};
-use wirelane_screen::count::{Top, TopModel};
+use wirelane_screen::count::TopModel;
 
 /// Count packets and bytes per virtual device, and account for every packet
 ///
@@ -93,24 +93,6 @@ impl Handler for Counter {
     }
 }
 
-/// The live view.
-struct View {
-    model: Arc<TopModel>,
-    top: Option<Top>,
-}
-
-impl Reporter for View {
-    fn ready(&mut self, capture: &Capture) -> Result<()> {
-        self.top = Some(Top::begin(capture, &self.model)?);
-        Ok(())
-    }
-
-    fn interval(&mut self, ledger: &Ledger, elapsed: Duration) -> Result<()> {
-        self.model.take(ledger, elapsed);
-        Ok(self.top.as_mut().map_or(Ok(()), |top| top.interval(ledger, elapsed))?)
-    }
-}
-
 /// Runs the command.
 pub fn run(mut args: Args) -> Result<()> {
     if args.top {
@@ -122,7 +104,7 @@ pub fn run(mut args: Args) -> Result<()> {
     let capture =
         args.source.open(&args.source.expression()?, args.workers, args.steering, args.balance, None)?;
     let mut reporter = Report::new(args.source.json, capture.engine(), Stream::Stdout);
-    let mut view = View { model: Arc::default(), top: None };
+    let mut view = LiveView::new(Arc::<TopModel>::default());
     let shown: &mut dyn Reporter = if args.top { &mut view } else { &mut reporter };
     let mut metered = Metered::new(endpoint, shown)?;
     let counter = |_: &Worker| Ok(Counter { load: args.load });

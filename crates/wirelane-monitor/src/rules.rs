@@ -5,20 +5,27 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::Result;
 use serde::Serialize;
 use wirelane::escape::to_json;
-use wirelane::rules::{PatternLine, Policy, SetLine};
+use wirelane::rules::{ExactRule, PatternLine, Policy, SetLine};
 use wirelane::{ExactLine, Hits, PluginLine, RuleLine, RuleStats, Searches};
 use wirelane_screen::table::{Table, amount, counted, printable};
 
-/// One rule of `--json`.
+/// A wildcard rule in `--json`.
 #[derive(Serialize)]
-struct Line<'a> {
+struct Wildcard<'a> {
     exact: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(flatten)]
+    line: &'a RuleLine,
+}
+
+/// An exact-match rule in `--json`, with the name of its device.
+#[derive(Serialize)]
+struct Exact<'a> {
+    exact: bool,
     device: Option<&'a str>,
-    #[serde(flatten)]
-    wildcard: Option<&'a RuleLine>,
-    #[serde(flatten)]
-    rule: Option<&'a ExactLine>,
+    rule: &'a ExactRule,
+    made: bool,
+    age_s: u64,
+    hits: Hits,
 }
 
 /// The last object.
@@ -72,12 +79,12 @@ pub fn lines(stats: &RuleStats, exact: &[ExactLine]) -> Result<String> {
     let mut text = String::new();
     for line in exact {
         let device = stats.devices.get(line.device).map(String::as_str);
-        let line = Line { exact: true, device, wildcard: None, rule: Some(line) };
+        let ExactLine { rule, made, age_s, hits, .. } = line;
+        let line = Exact { exact: true, device, rule, made: *made, age_s: *age_s, hits: *hits };
         text += &(to_json(&line)? + "\n");
     }
     for line in &stats.rules {
-        let line = Line { exact: false, device: None, wildcard: Some(line), rule: None };
-        text += &(to_json(&line)? + "\n");
+        text += &(to_json(&Wildcard { exact: false, line })? + "\n");
     }
     Ok(text + &to_json(&Last::of(stats))? + "\n")
 }

@@ -1,8 +1,8 @@
 //! Screens of the `wirelane` command: live views on a terminal, and tables of text.
 //!
 //! ```text
-//! workers, exports -> flows::Shared, voip::TopModel, probe::TopModel -> Top -> terminal -> standard output
-//! ledger ------------------------------------------------------------->
+//! workers, exports -> TopModel of count, flows, http, voip, probe -> terminal::Top -> standard output
+//! ledger --------------------------------------------------------->
 //! ```
 pub mod count;
 pub mod flows;

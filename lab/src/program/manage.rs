@@ -309,6 +309,7 @@ fn page_of_collection(folder: &Path, index: &Index, sensors: &Duts) -> Result<()
         }
         let (_, suite) = index.suite(name, sensors)?;
         let results = Results::resume(&place)?;
+        parts += &format!("<h2>{}</h2>\n", page::escaped(&suite.title));
         parts += &Report::of(&suite, sensors, &results)?.section(&suite);
     }
     let quick = if index.quick { ", in the quick form" } else { "" };

@@ -135,13 +135,15 @@ impl Quantity {
     /// Title for people, and the unit of the axis.
     pub fn title(self) -> (&'static str, &'static str) {
         match self {
-            Quantity::Captured => ("Packets captured", "thousand a second"),
-            Quantity::Analysed => ("Packets analysed", "thousand a second"),
-            Quantity::Loss => ("Packets not captured", "%"),
-            Quantity::Cpu => ("CPU time of the sensor and of NAPI's threads, per packet captured", "ns"),
-            Quantity::PassedOn => ("Packets passed on to the receiver", "thousand a second"),
-            Quantity::Rate => ("Highest rate with the loss that is allowed", "thousand a second"),
-            Quantity::Generator => ("Time of the generator per packet", "ns"),
+            Quantity::Captured => ("Packets captured", "thousand packets/s"),
+            Quantity::Analysed => ("Packets analysed", "thousand packets/s"),
+            Quantity::Loss => ("Packets not captured", "% of packets"),
+            Quantity::Cpu => {
+                ("CPU time of the sensor and of NAPI's threads, per packet captured", "ns per packet")
+            }
+            Quantity::PassedOn => ("Packets passed on to the receiver", "thousand packets/s"),
+            Quantity::Rate => ("Highest rate with the loss that is allowed", "thousand packets/s"),
+            Quantity::Generator => ("Time of the generator per packet", "ns per packet"),
         }
     }
 }
@@ -172,7 +174,7 @@ impl Axis {
     /// Title for people.
     pub fn title(self) -> &'static str {
         match self {
-            Axis::Rate => "offered, thousand packets a second",
+            Axis::Rate => "offered, thousand packets/s",
             Axis::Size => "bytes of a frame, without FCS",
             Axis::Loops => "loops per packet",
             Axis::Cores => "cores of the sensor",

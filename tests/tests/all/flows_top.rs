@@ -85,6 +85,32 @@ fn the_screen_has_the_numbers_and_the_terminal_is_given_back() {
     assert!(text.contains("the ledger balances"), "{text}");
 }
 
+/// Of flows that begin and end within one interval, those without a row of their own are in the row of the others.
+#[test]
+fn all_packets_are_in_the_sums_also_of_flows_that_end_within_an_interval() {
+    if !require_root("all_packets_are_in_the_sums_also_of_flows_that_end_within_an_interval") {
+        return;
+    }
+    let lab = Lab::new(1).unwrap();
+    let words =
+        ["-i", &lab.receiver().device, "--interval", "2", "--memory", "1", "--direction", "rx", "udp"];
+    let mut terminal = Terminal::start(&lab, 80, 24, &[&["flows", "--top"], &words[..]].concat());
+    terminal.until_text("flows   0 now");
+    send(&lab, 20_000, &["--flows", "20000", "--rate", "50000"]).unwrap();
+    terminal.until_text("analysed 20,000");
+    terminal.type_in("a");
+    terminal.until("the others, and all packets", |rows| {
+        let has =
+            |begin: &str, text: &str| rows.iter().any(|row| row.starts_with(begin) && row.contains(text));
+        has("others ", "") && has("2 applications ", " 20,000 ")
+    });
+    println!("{}", terminal.rows().join("\n"));
+    terminal.type_in("q");
+    let (status, rows) = terminal.ended();
+    let text = rows.join("\n");
+    assert!(status.success() && text.contains("the ledger balances"), "{status} {text}");
+}
+
 #[test]
 fn whatever_ends_it_gives_the_terminal_back() {
     if !require_root("whatever_ends_it_gives_the_terminal_back") {

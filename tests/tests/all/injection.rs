@@ -13,6 +13,7 @@ use wirelane_tests::calls::Scene;
 use wirelane_tests::commands::PROBE;
 use wirelane_tests::frames::{ethernet, replay, udp};
 use wirelane_tests::numbers::{LIMIT, capture, column, last_of};
+use wirelane_tests::pages::elements;
 use wirelane_tests::terminal::Terminal;
 use wirelane_tests::{Lab, require_root, wirelane_binary};
 
@@ -274,7 +275,9 @@ fn no_byte_of_a_packet_reaches_an_output_as_it_is() {
     shown(folder, &["report", "--store", "s.db"]);
     shown(folder, &["report", "--store", "s.db", "--json"]);
     shown(folder, &["report", "--store", "s.db", "--html", "r.html"]);
-    assert_safe(&["r.html"], &fs::read_to_string(folder.join("r.html")).unwrap());
+    let page = fs::read_to_string(folder.join("r.html")).unwrap();
+    assert_safe(&["r.html"], &page);
+    elements(&page);
 }
 
 /// Battery: S6

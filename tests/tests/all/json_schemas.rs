@@ -81,8 +81,8 @@ fn is(kind: &str, value: &Value) -> bool {
     }
 }
 
-/// Checks all lines; returns the kinds of lines.
-fn check_all(command: &str, lines: &[Value]) -> Vec<String> {
+/// Checks all lines of a command; returns the kinds of lines.
+pub fn check_all(command: &str, lines: &[Value]) -> Vec<String> {
     let schema = schema(command);
     let mut kinds = Vec::new();
     for line in lines {

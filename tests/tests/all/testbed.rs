@@ -7,6 +7,7 @@ use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use wirelane_tests::duckdb::duckdb;
+use wirelane_tests::pages::elements;
 use wirelane_tests::{Child, require_root, wirelane_binary};
 
 const LIMIT: Duration = Duration::from_secs(120);
@@ -104,6 +105,7 @@ fn every_packet_of_a_battery_has_a_place_and_absent_sensors_are_named() {
     }
     let html = fs::read_to_string(at.join("results/report.html")).unwrap();
     assert!(html.contains("Skipped: absent") && html.contains("<svg") && !html.contains("<b>"));
+    elements(&html);
     assert!(fs::read_to_string(at.join("results/summary.csv")).unwrap().lines().count() == 3);
 
     parquet_is_as_csv(&at.join("results"), &trials);

@@ -5,6 +5,8 @@ use std::process::{Command, Output};
 use serde_json::Value;
 use wirelane_tests::{require_root, wirelane_binary};
 
+use crate::json_schemas::check_all;
+
 fn testbed(words: &[&str], folder: &std::path::Path) -> Output {
     let program = wirelane_binary().unwrap();
     Command::new(program).arg("testbed").args(words).current_dir(folder).output().unwrap()
@@ -38,6 +40,7 @@ fn quick_compares_sensors_without_a_file() {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{said}");
     let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+    check_all("testbed", std::slice::from_ref(&result));
     let cases = result["cases"].as_array().unwrap();
     assert_eq!(cases.len(), 2, "{result}");
     for (case, sensor) in cases.iter().zip(["tcpdump", "wirelane-count"]) {
@@ -58,6 +61,7 @@ fn quick_compares_sensors_without_a_file() {
 
     let same = testbed(&["compare", "first", "first", "--json"], folder.path());
     let same: Value = serde_json::from_slice(&same.stdout).unwrap();
+    check_all("testbed", std::slice::from_ref(&same));
     let changes = same["changes"].as_array().unwrap();
     assert!(!changes.is_empty());
     for change in changes {

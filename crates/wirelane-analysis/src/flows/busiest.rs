@@ -1,5 +1,6 @@
 //! Flows with the most traffic since the last call, for a live view.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use wirelane_bpf::flow::{Flow, FlowKey};
@@ -17,7 +18,34 @@ pub struct BusyFlow {
     pub wire_bytes: u64,
 }
 
-/// Maximum number of flows that ended between two calls: those with the most traffic are retained.
+/// Flows with the most traffic since the last call, and the sum of the others.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Busiest {
+    /// The flows, in descending order of their traffic.
+    pub flows: Vec<BusyFlow>,
+    /// Packets of all other flows since the last call.
+    pub other_packets: u64,
+    /// Bytes on the wire of all other flows since the last call.
+    pub other_wire_bytes: u64,
+}
+
+impl Busiest {
+    /// Keeps this many flows with the most traffic, in that order, and adds the others up.
+    pub(super) fn keep(&mut self, number: usize) {
+        let order = |flow: &BusyFlow| (Reverse(flow.wire_bytes), Reverse(flow.packets));
+        if self.flows.len() > number && number > 0 {
+            self.flows.select_nth_unstable_by_key(number - 1, order);
+        }
+        for other in self.flows.drain(number.min(self.flows.len())..) {
+            self.other_packets += other.packets;
+            self.other_wire_bytes += other.wire_bytes;
+        }
+        self.flows.sort_by_key(order);
+    }
+}
+
+/// Maximum number of flows that ended between two calls: those with the most traffic are retained, the others are added
+/// up.
 const GONE: usize = 1024;
 
 /// Counters of flows at the last call, by index in the cache.
@@ -26,7 +54,7 @@ pub(super) struct Watch {
     /// Packets and wire bytes.
     marks: Vec<(u64, u64)>,
     /// Flows that ended since the last call.
-    gone: Vec<BusyFlow>,
+    gone: Busiest,
 }
 
 impl Watch {
@@ -57,9 +85,9 @@ impl Watch {
         if busy.packets == 0 {
             return;
         }
-        self.gone.push(busy);
-        if self.gone.len() >= 2 * GONE {
-            most(&mut self.gone, GONE);
+        self.gone.flows.push(busy);
+        if self.gone.flows.len() >= 2 * GONE {
+            self.gone.keep(GONE);
         }
     }
 
@@ -71,19 +99,9 @@ impl Watch {
     }
 
     /// Flows that ended since the last call.
-    pub fn take_gone(&mut self) -> Vec<BusyFlow> {
+    pub fn take_gone(&mut self) -> Busiest {
         std::mem::take(&mut self.gone)
     }
-}
-
-/// Keeps the flows with the most traffic, in that order.
-pub(super) fn most(flows: &mut Vec<BusyFlow>, number: usize) {
-    let order = |flow: &BusyFlow| (std::cmp::Reverse(flow.wire_bytes), std::cmp::Reverse(flow.packets));
-    if flows.len() > number && number > 0 {
-        flows.select_nth_unstable_by_key(number - 1, order);
-    }
-    flows.truncate(number);
-    flows.sort_by_key(order);
 }
 
 /// Merges the parts of flows that were cut.

@@ -5,7 +5,7 @@ use hashbrown::HashTable;
 use wirelane::Ip;
 use wirelane_bpf::flow::{EndReason, Flow, FlowKey, FlowPacket, KEY_EGRESS, Timeouts, flow_flags};
 
-use super::busiest::{self, BusyFlow, Watch};
+use super::busiest::{self, Busiest, Watch};
 use super::lists::{Link, Links, List, NONE};
 use super::record::{FlowRecord, KEY_TURNS, reverse_key};
 use super::totals::Totals;
@@ -160,10 +160,10 @@ impl FlowCache {
         self.watch = Some(Watch::default());
     }
 
-    /// Flows, each of one direction, with the most traffic since the last call, in that order; empty unless enabled.
-    /// Visits only flows with traffic since then.
-    pub fn busiest(&mut self, most: usize) -> Vec<BusyFlow> {
-        let Some(mut watch) = self.watch.take() else { return Vec::new() };
+    /// At most this many flows, each of one direction, with the most traffic since the last call, and the sum of the
+    /// others; empty unless enabled. Visits only flows with traffic since then.
+    pub fn busiest(&mut self, most: usize) -> Busiest {
+        let Some(mut watch) = self.watch.take() else { return Busiest::default() };
         let mut busy = watch.take_gone();
         let mut seen = Vec::new();
         for list in [self.silent, self.ended] {
@@ -181,7 +181,7 @@ impl FlowCache {
                     break;
                 }
                 if flow.packets > 0 {
-                    busy.push(flow);
+                    busy.flows.push(flow);
                     seen.push(at);
                 }
                 at = List::before(&mut Silences(&mut self.entries), at);
@@ -190,8 +190,8 @@ impl FlowCache {
         for at in seen {
             watch.looked(at, &self.entries[at as usize].flow);
         }
-        let mut busy = busiest::together(busy);
-        busiest::most(&mut busy, most);
+        busy.flows = busiest::together(busy.flows);
+        busy.keep(most);
         self.watch = Some(watch);
         busy
     }

@@ -32,7 +32,7 @@ mod record;
 mod totals;
 
 pub use application::{Application, Evidence, applications};
-pub use busiest::BusyFlow;
+pub use busiest::{Busiest, BusyFlow};
 pub use cache::{CacheSettings, FlowCache, LEAST_MEMORY};
 pub use community_id::community_id;
 pub use reader::{FlowReader, speaks};

@@ -31,6 +31,7 @@ pub mod shared;
 
 pub use help::HELP;
 use settle::settle;
+use wirelane_monitor::live_view::LiveView;
 use wirelane_monitor::probe::change::Changer;
 use wirelane_monitor::probe::controller::Controller;
 use wirelane_monitor::probe::exporter::Opened;
@@ -39,7 +40,7 @@ use wirelane_monitor::probe::keep::Keep;
 use wirelane_monitor::probe::recorder::Folders;
 use wirelane_monitor::probe::show::Show;
 use wirelane_monitor::probe::worker::Prober;
-use wirelane_screen::probe::{Top, TopModel};
+use wirelane_screen::probe::TopModel;
 
 /// Measure traffic and raise alarms, as a configuration says
 ///
@@ -269,8 +270,7 @@ fn watch(
         json: args.source.json && !args.quiet,
         numbers,
         controller: Arc::clone(&controller),
-        model,
-        top: None,
+        view: model.map(LiveView::new),
     };
     let changer = Arc::new(changer);
     changer.watch(&controller)?;
@@ -311,7 +311,7 @@ fn watch(
     joined.map_err(|_| anyhow!("the thread that shows results panicked; this is a bug"))?;
     drop(serving);
     // Later output is printed on the restored terminal.
-    drop(reporter.top.take());
+    drop(reporter.view.take());
     wirelane_monitor::probe::controller::locked(&controller).screen(None);
     let counters = outcome.as_ref().ok().map(|outcome| &outcome.ledger.total);
     let rules = outcome.as_ref().ok().and_then(|outcome| outcome.rules.as_ref());
@@ -355,18 +355,15 @@ struct ProbeReporter {
     json: bool,
     numbers: Option<LedgerMetrics>,
     controller: Arc<Mutex<Controller>>,
-    /// State of the live view, if requested.
-    model: Option<Arc<TopModel>>,
-    top: Option<Top>,
+    view: Option<LiveView<TopModel>>,
 }
 
 impl Reporter for ProbeReporter {
     fn ready(&mut self, capture: &Capture) -> Result<()> {
-        if let Some(model) = &self.model {
-            self.top = Some(Top::begin(capture, model)?);
-            return Ok(());
+        match &mut self.view {
+            Some(view) => view.ready(capture),
+            None => self.report.ready(capture),
         }
-        self.report.ready(capture)
     }
 
     fn interval(&mut self, ledger: &Ledger, elapsed: Duration) -> Result<()> {
@@ -374,9 +371,10 @@ impl Reporter for ProbeReporter {
             numbers.set(&ledger.total);
         }
         wirelane_monitor::probe::controller::locked(&self.controller).ledger(&ledger.total);
-        if let Some(top) = &mut self.top {
-            return Ok(top.interval(ledger, elapsed)?);
+        match &mut self.view {
+            Some(view) => view.interval(ledger, elapsed),
+            None if self.json => self.report.interval(ledger, elapsed),
+            None => Ok(()),
         }
-        if self.json { self.report.interval(ledger, elapsed) } else { Ok(()) }
     }
 }

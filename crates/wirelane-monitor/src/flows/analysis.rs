@@ -3,19 +3,19 @@
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use anyhow::{Result, anyhow};
-use wirelane::{Capture, Interfaces, Ledger, Worker};
+use wirelane::{Capture, Interfaces, Worker};
 use wirelane_analysis::flows::FlowRecord;
 use wirelane_export::OutputLimit;
 use wirelane_export::flows::{Exporters, Naming};
 use wirelane_export::pipeline::flows::{FlowSettings, FlowWorker, SharedTotals};
-use wirelane_screen::flows::{Names, Shared, Top, Watcher};
+use wirelane_screen::flows::{Names, Shared, TopModel, Watcher};
 
 use super::report::FlowsReport;
 use super::show::{self, Exported, Show, Shown};
 use crate::analysis::{self, Analysis, Any, AnyHandler};
+use crate::live_view::LiveView;
 use crate::report::Report;
 use crate::run_loop::{Outcome, Reporter};
 use crate::status::{AnalysisStatus, Board};
@@ -75,27 +75,10 @@ impl FlowAnalysis {
     /// The live view, if there is one.
     pub fn view(&self) -> Option<Box<dyn Reporter>> {
         let view = |shared: &Arc<Shared>| -> Box<dyn Reporter> {
-            Box::new(View { shared: Arc::clone(shared), names: self.names.clone(), top: None })
+            let model = TopModel::new(Arc::clone(shared), self.names.clone());
+            Box::new(LiveView::new(Arc::new(model)))
         };
         self.screen.as_ref().map(view)
-    }
-}
-
-/// The live view of flows.
-struct View {
-    shared: Arc<Shared>,
-    names: Option<Arc<Names>>,
-    top: Option<Top>,
-}
-
-impl Reporter for View {
-    fn ready(&mut self, capture: &Capture) -> Result<()> {
-        self.top = Some(Top::begin(capture, &self.shared, self.names.clone())?);
-        Ok(())
-    }
-
-    fn interval(&mut self, ledger: &Ledger, elapsed: Duration) -> Result<()> {
-        Ok(self.top.as_mut().map_or(Ok(()), |top| top.interval(ledger, elapsed))?)
     }
 }
 

@@ -3,20 +3,20 @@
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use anyhow::{Result, anyhow};
-use wirelane::{Capture, Ledger, Worker};
+use wirelane::{Capture, Worker};
 use wirelane_analysis::http::{HttpSettings, Transaction};
 use wirelane_export::OutputLimit;
 use wirelane_export::flows::Naming;
 use wirelane_export::metrics::{HttpMetrics, Registry};
 use wirelane_export::pipeline::http::{HttpWorker, Outputs, SharedTotals};
-use wirelane_screen::http::{Top, TopModel};
+use wirelane_screen::http::TopModel;
 
 use super::report::HttpReport;
 use super::show::{self, Logged, Show, Shown};
 use crate::analysis::{self, Analysis, Any, AnyHandler};
+use crate::live_view::LiveView;
 use crate::report::Report;
 use crate::run_loop::{Outcome, Reporter};
 use crate::status::{AnalysisStatus, Board};
@@ -69,24 +69,7 @@ impl HttpAnalysis {
     /// Shows transactions on a live view: the reporter that draws it.
     pub fn on_screen(&mut self) -> Box<dyn Reporter> {
         let model = Arc::clone(self.model.get_or_insert_default());
-        Box::new(View { model, top: None })
-    }
-}
-
-/// The live view of transactions.
-struct View {
-    model: Arc<TopModel>,
-    top: Option<Top>,
-}
-
-impl Reporter for View {
-    fn ready(&mut self, capture: &Capture) -> Result<()> {
-        self.top = Some(Top::begin(capture, &self.model)?);
-        Ok(())
-    }
-
-    fn interval(&mut self, ledger: &Ledger, elapsed: Duration) -> Result<()> {
-        Ok(self.top.as_mut().map_or(Ok(()), |top| top.interval(ledger, elapsed))?)
+        Box::new(LiveView::new(model))
     }
 }
 

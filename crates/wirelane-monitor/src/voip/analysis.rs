@@ -3,7 +3,6 @@
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use wirelane::{Capture, Ledger, Meter, Worker};
@@ -13,11 +12,12 @@ use wirelane_export::metrics::{Registry, VoipMetrics};
 use wirelane_export::pipeline::voip::{
     CaptureLoss, Left, Outputs, VoipWorker, Watcher, hand_on, lost as lost_by_capture,
 };
-use wirelane_screen::voip::{Top, TopModel};
+use wirelane_screen::voip::TopModel;
 
 use super::report::VoipReport;
 use super::show::{self, Beside, Exported, Show, Shown};
 use crate::analysis::{self, Analysis, Any, AnyHandler};
+use crate::live_view::LiveView;
 use crate::report::Report;
 use crate::run_loop::{Outcome, Reporter};
 use crate::status::{AnalysisStatus, Board, BoardWriter};
@@ -82,27 +82,9 @@ impl VoipAnalysis {
 
     /// The live view, if there is one.
     pub fn view(&self) -> Option<Box<dyn Reporter>> {
-        let view = |model: &Arc<TopModel>| -> Box<dyn Reporter> {
-            Box::new(View { model: Arc::clone(model), top: None })
-        };
+        let view =
+            |model: &Arc<TopModel>| -> Box<dyn Reporter> { Box::new(LiveView::new(Arc::clone(model))) };
         self.model.as_ref().map(view)
-    }
-}
-
-/// The live view of calls.
-struct View {
-    model: Arc<TopModel>,
-    top: Option<Top>,
-}
-
-impl Reporter for View {
-    fn ready(&mut self, capture: &Capture) -> Result<()> {
-        self.top = Some(Top::begin(capture, &self.model)?);
-        Ok(())
-    }
-
-    fn interval(&mut self, ledger: &Ledger, elapsed: Duration) -> Result<()> {
-        Ok(self.top.as_mut().map_or(Ok(()), |top| top.interval(ledger, elapsed))?)
     }
 }
 

@@ -14,9 +14,6 @@ use wirelane::ledger::Counters;
 use crate::table::{amount, counted, printable, rate};
 use crate::terminal::{self, Controls, Effect, Key, Page, cut};
 
-/// The live view.
-pub type Top = terminal::Top<TopModel>;
-
 /// Maximum intervals in a sparkline.
 const HISTORY: usize = 300;
 /// Columns by which rows are sorted.
@@ -57,9 +54,10 @@ impl TopModel {
     fn told(&self) -> MutexGuard<'_, Told> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
-    /// Processes the ledger at the end of an interval.
-    pub fn take(&self, ledger: &Ledger, elapsed: Duration) {
+impl terminal::TopModel for TopModel {
+    fn interval(&self, ledger: &Ledger, elapsed: Duration) {
         let mut told = self.told();
         let seconds = elapsed.saturating_sub(told.last).as_secs_f64().max(1e-9);
         told.last = elapsed;
@@ -79,9 +77,7 @@ impl TopModel {
         });
         told.lines = lines.collect();
     }
-}
 
-impl terminal::TopModel for TopModel {
     fn typed(&self, key: Key) -> Effect {
         let mut told = self.told();
         if let Some(effect) = told.controls.typed(key) {

@@ -1,10 +1,15 @@
 //! Choices in the live view by keys: sorting, sums, filter, pause.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use ratatui::Frame;
+use wirelane::Ledger;
 
+use super::devices::Devices;
 use super::names::Names;
+use super::shared::Shared;
 use super::sums::{GROUPING, GROUPINGS, Key as SumKey, Row, WINDOWS};
 use super::view::{View, draw, ends_of};
 use crate::terminal::{self, Controls, Effect, Key};
@@ -29,34 +34,65 @@ pub struct Told {
     pub controls: Controls,
     /// Names of hosts and ports, if they are shown.
     pub names: Option<Arc<Names>>,
+    devices: Devices,
+    /// End of the last interval, since the start.
+    last: Duration,
+    /// Flows at each output at the end of the last interval.
+    outputs_before: BTreeMap<String, u64>,
 }
 
-/// The shared state; see the module documentation.
-#[derive(Default)]
-pub struct Model(Mutex<Told>);
+/// The state of the view, and what the threads of the run share with it.
+pub struct TopModel {
+    shared: Arc<Shared>,
+    told: Mutex<Told>,
+}
 
-impl Model {
-    /// The state at the start.
-    pub fn new(names: Option<Arc<Names>>) -> Model {
-        Model(Mutex::new(Told { names, ..Told::default() }))
+impl TopModel {
+    /// The state at the start. `names`: names of hosts and ports, if they are shown.
+    pub fn new(shared: Arc<Shared>, names: Option<Arc<Names>>) -> TopModel {
+        let live = View { balances: true, ..View::default() };
+        TopModel { shared, told: Mutex::new(Told { live, names, ..Told::default() }) }
     }
 
     /// Locks the state.
     pub fn told(&self) -> MutexGuard<'_, Told> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The view, as keys say.
-pub struct Shown(pub Arc<Model>);
-
-impl terminal::View for Shown {
+impl terminal::View for terminal::Shown<TopModel> {
     fn draw(&self, frame: &mut Frame<'_>) {
-        draw(frame, &self.0.told());
+        draw(frame, &self.model.told(), &self.title, self.message.as_ref());
     }
 }
 
-impl terminal::TopModel for Model {
+impl terminal::TopModel for TopModel {
+    fn interval(&self, ledger: &Ledger, elapsed: Duration) {
+        let now = self.shared.now(elapsed);
+        let mut told = self.told();
+        let seconds = elapsed.saturating_sub(told.last).as_secs_f64().max(1e-9);
+        let outputs = now.outputs.into_iter().map(|counts| {
+            let before = told.outputs_before.insert(counts.target.clone(), counts.flows).unwrap_or(0);
+            (counts.flows.saturating_sub(before) as f64 / seconds, counts)
+        });
+        let outputs = outputs.collect();
+        let ended = now.ended.flows.saturating_sub(told.live.ended.flows);
+        told.live = View {
+            elapsed,
+            lines: told.devices.lines(ledger, seconds),
+            ledger: ledger.total,
+            balances: ledger.balances(),
+            live: now.live,
+            room: now.room,
+            ended: now.ended,
+            ended_per_s: ended as f64 / seconds,
+            unsampled: now.unsampled,
+            rows: now.rows,
+            outputs,
+        };
+        told.last = elapsed;
+    }
+
     fn typed(&self, key: Key) -> Effect {
         let mut told = self.told();
         if let Some(effect) = told.controls.typed(key) {

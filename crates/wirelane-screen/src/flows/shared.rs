@@ -102,9 +102,9 @@ impl Watcher {
         }
         self.looked = Instant::now();
         let now = self.shared.start.elapsed().as_secs_f64();
-        let flows = cache.busiest(usize::MAX);
+        let busiest = cache.busiest(usize::MAX);
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        told.sums.add(&flows, now, since.as_secs_f64().max(1e-9));
+        told.sums.add(&busiest, now, since.as_secs_f64().max(1e-9));
         (told.live, told.room, told.ended) = (cache.len(), cache.capacity(), *cache.totals());
         told.unsampled = unsampled;
     }

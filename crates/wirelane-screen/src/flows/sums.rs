@@ -1,10 +1,10 @@
 //! Traffic by flow, host, conversation and application, with averages over the last 2, 10 and 40 seconds.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::IpAddr;
 use std::time::Duration;
 
-use wirelane_analysis::flows::{BusyFlow, EndReason, FlowKey, FlowRecord};
+use wirelane_analysis::flows::{Busiest, BusyFlow, EndReason, FlowKey, FlowRecord};
 
 /// Windows of the averages, in seconds.
 pub const WINDOWS: [f64; 3] = [2.0, 10.0, 40.0];
@@ -31,7 +31,7 @@ pub enum Key {
     Application(String),
     /// Frames without IP, by EtherType.
     Other(u16),
-    /// Rows that are not remembered.
+    /// Rows that are not remembered, and flows of which only the sum is known.
     Rest,
 }
 
@@ -94,8 +94,16 @@ pub struct Sums([HashMap<Key, Sum>; GROUPINGS]);
 
 impl Sums {
     /// Adds the traffic of flows in this many seconds before `now` (seconds since any time).
-    pub fn add(&mut self, flows: &[BusyFlow], now: f64, seconds: f64) {
-        for flow in flows {
+    pub fn add(&mut self, busiest: &Busiest, now: f64, seconds: f64) {
+        let (packets, bytes) = (busiest.other_packets, busiest.other_wire_bytes);
+        if packets > 0 {
+            for (rows, name) in self.0.iter_mut().zip(GROUPING) {
+                // A packet belongs to two hosts.
+                let times = if name == "host" { 2 } else { 1 };
+                rows.entry(Key::Rest).or_default().add(now, seconds, times * packets, times * bytes);
+            }
+        }
+        for flow in &busiest.flows {
             for (rows, key) in self.0.iter_mut().zip(keys(flow)) {
                 // A packet from a host to itself counts once.
                 let ends = match key {
@@ -131,7 +139,7 @@ impl Sums {
                     rest.join(&sum);
                 }
             }
-            rest.parts.clear();
+            rest.parts = summed(&rest.parts);
             rows.insert(Key::Rest, rest);
         }
     }
@@ -158,6 +166,20 @@ impl Sums {
         };
         [0, 1, 2, 3].map(|at| self.0[at].iter().map(row).collect())
     }
+}
+
+/// Parts with the same end and length as one, in the order of their ends, without those before all windows.
+fn summed(parts: &VecDeque<(f64, f64, u64)>) -> VecDeque<(f64, f64, u64)> {
+    let last = parts.iter().map(|(end, ..)| *end).fold(0.0, f64::max);
+    let longest = WINDOWS[WINDOWS.len() - 1];
+    let mut sums: BTreeMap<(u64, u64), u64> = BTreeMap::new();
+    for (end, length, bytes) in parts.iter().filter(|(end, ..)| *end >= last - longest) {
+        // The bits of positive numbers have their order.
+        *sums.entry((end.to_bits(), length.to_bits())).or_default() += bytes;
+    }
+    sums.into_iter()
+        .map(|((end, length), bytes)| (f64::from_bits(end), f64::from_bits(length), bytes))
+        .collect()
 }
 
 /// A row of the screen.
@@ -219,12 +241,16 @@ mod tests {
         BusyFlow { key, flow: Flow::default(), packets: 1, wire_bytes: bytes }
     }
 
+    fn only(flow: BusyFlow) -> Busiest {
+        Busiest { flows: vec![flow], ..Busiest::default() }
+    }
+
     #[test]
     fn averages_are_those_of_the_last_2_10_and_40_seconds() {
         let mut sums = Sums::default();
         // 1000 bytes each second for 20 s, then nothing for 5 s.
         for second in 1..=20 {
-            sums.add(&[flow(2, 1000)], f64::from(second), 1.0);
+            sums.add(&only(flow(2, 1000)), f64::from(second), 1.0);
         }
         let rates = |now: f64| sums.rows(now, Duration::from_secs_f64(now))[0][0].rates;
         assert_eq!(rates(20.0), [8000.0, 8000.0, 8000.0]);
@@ -237,7 +263,7 @@ mod tests {
         for (seconds, number) in [(0.25, 400), (1.0, 100), (5.0, 20)] {
             let mut sums = Sums::default();
             for at in 1..=number {
-                sums.add(&[flow(2, (seconds * 4000.0) as u64)], f64::from(at) * seconds, seconds);
+                sums.add(&only(flow(2, (seconds * 4000.0) as u64)), f64::from(at) * seconds, seconds);
             }
             let rates = sums.rows(100.0, Duration::from_secs(100))[0][0].rates;
             assert!(rates.iter().all(|rate| (rate - 32_000.0).abs() < 1e-6), "{seconds} s: {rates:?}");
@@ -250,18 +276,36 @@ mod tests {
         for number in 0..20_000u32 {
             let mut one = flow(2, 100);
             one.key.src[..4].copy_from_slice(&(number + 0x0a00_0000).to_be_bytes());
-            sums.add(&[one], f64::from(number / 1000), 1.0);
+            sums.add(&only(one), f64::from(number / 1000), 1.0);
         }
         let rows = sums.rows(20.0, Duration::from_secs(20));
         for (grouping, number) in [(0, 20_000), (1, 40_000), (2, 20_000), (3, 20_000)] {
             assert!(rows[grouping].len() <= 2 * ROWS + 1);
             let sum: u64 = rows[grouping].iter().map(|row| row.packets).sum();
             assert_eq!(sum, number, "{}", GROUPING[grouping]);
+            // 100 bytes per packet; the parts end at 0 to 19 s.
+            let rate = |window: usize| rows[grouping].iter().map(|row| row.rates[window]).sum::<f64>();
+            let bits = number as f64 * 800.0;
+            for (window, seconds, parts) in [(1, 10.0, 9.0), (2, 20.0, 19.0)] {
+                let (rate, expected) = (rate(window), bits / 20.0 * parts / seconds);
+                assert!((rate - expected).abs() < 1e-3, "{}: {rate} {expected}", GROUPING[grouping]);
+            }
         }
         assert_eq!(rows[3][0].key, Key::Application("DNS".into()));
+        // Flows of which only the sum is known.
+        let others = |sums: &Sums| {
+            sums.rows(20.0, Duration::from_secs(20)).map(|rows| {
+                rows.iter().find(|row| row.key == Key::Rest).map_or((0, 0), |row| (row.packets, row.bytes))
+            })
+        };
+        let before = others(&sums);
+        sums.add(&Busiest { flows: Vec::new(), other_packets: 7, other_wire_bytes: 700 }, 20.0, 1.0);
+        for (((packets, bytes), before), times) in others(&sums).into_iter().zip(before).zip([1, 2, 1, 1]) {
+            assert_eq!((packets - before.0, bytes - before.1), (7 * times, 700 * times));
+        }
         // Two workers with the same host.
         let mut one = Sums::default();
-        one.add(&[flow(2, 100)], 1.0, 1.0);
+        one.add(&only(flow(2, 100)), 1.0, 1.0);
         let mut both = one.clone();
         both.join(&one);
         assert_eq!(both.rows(1.0, Duration::from_secs(1))[2][0].bytes, 200);

@@ -41,7 +41,6 @@ pub struct Line {
 /// The whole view.
 #[derive(Clone, Debug, Default)]
 pub struct View {
-    pub title: String,
     pub elapsed: Duration,
     pub lines: Vec<Line>,
     pub ledger: Counters,
@@ -56,7 +55,6 @@ pub struct View {
     pub rows: [Vec<Row>; GROUPINGS],
     /// Results at the outputs, each with flows per second.
     pub outputs: Vec<(f64, OutputCounts)>,
-    pub message: Option<String>,
 }
 
 /// Keys of this screen.
@@ -71,8 +69,8 @@ const KEYS: &[(&str, &str)] = &[
 /// Minimum rows of traffic before devices and outputs get more than their first row.
 const LEAST_FLOWS: usize = 6;
 
-/// Draws the whole view.
-pub fn draw(frame: &mut Frame<'_>, told: &Told) {
+/// Draws the whole view. `title`: names of the devices and the engine.
+pub fn draw(frame: &mut Frame<'_>, told: &Told, title: &str, message: Option<&String>) {
     let view = told.view();
     let area = frame.area();
     let width = usize::from(area.width);
@@ -81,7 +79,7 @@ pub fn draw(frame: &mut Frame<'_>, told: &Told) {
         ledger.push(format!("        unsampled {}", amount(view.unsampled)));
     }
     let outputs = outputs(view, width);
-    let bottom = told.controls.bottom_rows(view.message.as_ref());
+    let bottom = told.controls.bottom_rows(message);
     // Rows that are always shown: the title, the headers, the ledger, the line of flows.
     let fixed = 1 + 1 + ledger.len() + 1 + 1 + bottom;
     let free = usize::from(area.height).saturating_sub(fixed + LEAST_FLOWS);
@@ -89,7 +87,7 @@ pub fn draw(frame: &mut Frame<'_>, told: &Told) {
     let outputs = clipped(outputs, free.saturating_sub(devices).max(1), "outputs");
     let mut page = Page::new(frame);
     let paused = if told.stands_still() { "PAUSED  " } else { "" };
-    page.title(&format!("wirelane flows  {}", printable(&view.title)), view.elapsed, paused);
+    page.title(&format!("wirelane flows  {}", printable(title)), view.elapsed, paused);
     page.devices(&view.lines, devices);
     for line in &ledger {
         page.text(line, Style::new());
@@ -100,7 +98,7 @@ pub fn draw(frame: &mut Frame<'_>, told: &Told) {
     page.text(&flows(view), Style::new());
     let rest = page.left_but(bottom);
     page.traffic(told, rest);
-    page.bottom(&told.controls, view.message.as_ref(), KEYS);
+    page.bottom(&told.controls, message, KEYS);
 }
 
 /// The texts of a row: both ends of a flow or conversation; a host or application, and nothing.

@@ -1,25 +1,29 @@
 //! Tests of the layout.
 
-use ratatui::Terminal;
-use ratatui::backend::TestBackend;
+use std::sync::Arc;
+
 use wirelane_analysis::flows::FlowKey;
 
 use super::*;
-use crate::flows::model::Model;
-use crate::terminal::{Key as Typed, TopModel as _};
+use crate::flows::{Shared, TopModel};
+use crate::terminal::{self, Key as Typed, TopModel as _};
 
-fn drawn(view: &View, columns: u16, rows: u16) -> Vec<String> {
-    let model = Model::default();
-    model.told().live = view.clone();
-    shown(&model, columns, rows)
+/// The screen of a model.
+fn screen(view: View) -> terminal::Shown<TopModel> {
+    let model = TopModel::new(Arc::new(Shared::new(Duration::from_secs(1))), None);
+    model.told().live = view;
+    terminal::Shown {
+        title: "eth1  engine ring".into(),
+        elapsed: Duration::ZERO,
+        ledger: Counters::default(),
+        balances: true,
+        model: Arc::new(model),
+        message: Some("WARN a collector is away".into()),
+    }
 }
 
-fn shown(model: &Model, columns: u16, rows: u16) -> Vec<String> {
-    let mut terminal = Terminal::new(TestBackend::new(columns, rows)).unwrap();
-    terminal.draw(|frame| draw(frame, &model.told())).unwrap();
-    let buffer = terminal.backend().buffer().clone();
-    let row = |y| (0..columns).map(|x| buffer[(x, y)].symbol().to_owned()).collect::<String>();
-    (0..rows).map(row).collect()
+fn drawn(view: &View, columns: u16, rows: u16) -> Vec<String> {
+    terminal::drawn(&screen(view.clone()), columns, rows)
 }
 
 fn view() -> View {
@@ -56,7 +60,6 @@ fn view() -> View {
     counts.target = "ipfix://192.0.2.1:4739".into();
     (counts.flows, counts.unsent_flows) = (1234, 5);
     View {
-        title: "eth1  engine ring".into(),
         elapsed: Duration::from_secs(3723),
         lines: vec![line("eth1", false, 3000.0), line("eth1@0", true, 1000.0), line("eth1@1", true, 2000.0)],
         ledger: Counters { seen: 12_345_678, lost: 21, nic_missed: Some(3), ..Counters::default() },
@@ -68,7 +71,6 @@ fn view() -> View {
         unsampled: 0,
         rows: [flows, hosts, pairs, applications],
         outputs: vec![(10.0, counts)],
-        message: Some("WARN a collector is away".into()),
     }
 }
 
@@ -107,15 +109,15 @@ fn a_wide_terminal_has_whole_addresses_and_bytes() {
 
 #[test]
 fn keys_choose_grouping_order_rows_and_pause() {
-    let model = Model::default();
-    model.told().live = view();
+    let screen = screen(view());
+    let model = &screen.model;
     let typed = |letters: &str| {
         for letter in letters.chars() {
             model.typed(Typed::Letter(letter));
         }
     };
     let rows = |begin: &str| -> Vec<String> {
-        let rows = shown(&model, 80, 24).into_iter();
+        let rows = terminal::drawn(&screen, 80, 24).into_iter();
         rows.filter(|row| row.starts_with(begin)).map(|row| row.trim_end().to_owned()).collect()
     };
     typed("h");
@@ -135,13 +137,13 @@ fn keys_choose_grouping_order_rows_and_pause() {
     assert_eq!(rows("DNS ").len(), 1);
     typed("fp");
     model.typed(Typed::End);
-    assert!(rows("19 to 30 of 30 flows ").len() == 1, "{:#?}", shown(&model, 80, 24));
+    assert!(rows("19 to 30 of 30 flows ").len() == 1, "{:#?}", terminal::drawn(&screen, 80, 24));
     model.told().live = View::default();
     assert!(rows("wirelane flows")[0].contains("PAUSED") && !rows("TCP ").is_empty());
     typed("p");
     assert!(rows("TCP ").is_empty());
     typed("?");
-    assert!(shown(&model, 80, 24).join("\n").contains("sort by the next column"));
+    assert!(terminal::drawn(&screen, 80, 24).join("\n").contains("sort by the next column"));
 }
 
 #[test]
@@ -176,12 +178,12 @@ fn more_than_fits_is_said_and_nothing_panics_at_any_size() {
 fn names_cannot_steer_the_terminal() {
     let mut view = view();
     let hostile = "e\u{1b}[2J\u{7}\r\n\u{9b}31m";
-    view.title = hostile.into();
     view.lines[0].name = hostile.into();
     view.outputs[0].1.target = hostile.into();
     view.outputs[0].1.error = Some(hostile.into());
-    view.message = Some(hostile.into());
-    let text = drawn(&view, 100, 24).join("\n");
+    let mut screen = screen(view);
+    (screen.title, screen.message) = (hostile.into(), Some(hostile.into()));
+    let text = terminal::drawn(&screen, 100, 24).join("\n");
     assert!(!text.chars().any(|c| c.is_control() && c != '\n'), "{text:?}");
     assert!(text.contains("e\\u{1b}[2J\\u{7}"), "{text}");
 }

@@ -9,9 +9,6 @@ use wirelane_analysis::http::{Transaction, fields};
 
 use crate::terminal::{self, Controls, Effect, Key};
 
-/// The live view.
-pub type Top = terminal::Top<TopModel>;
-
 /// Remembered transactions.
 const LATEST: usize = 500;
 /// Rows of each grouping that are remembered; the others become one row.

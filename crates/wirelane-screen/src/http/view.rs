@@ -94,8 +94,9 @@ impl Page<'_, '_> {
         };
         let numbers = |[a, b, c, d]: [String; 4]| format!("{a:>10}{b:>9}{c:>16}{d:>10}");
         let title = numbers([0, 1, 2, 3].map(mark));
-        let name = self.width().saturating_sub(46).clamp(10, 90);
-        self.header(&format!("{:<name$} {title}", GROUPING[grouping]), &shown(first, rows, sums.len()));
+        let which = shown(first, rows, sums.len());
+        let name = self.width().saturating_sub(47 + which.len()).clamp(10, 90);
+        self.header(&format!("{:<name$} {title}", GROUPING[grouping]), &which);
         for (text, sum) in sums.iter().skip(first).take(rows) {
             let numbers = numbers([
                 amount(sum.requests),

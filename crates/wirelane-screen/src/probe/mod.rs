@@ -14,9 +14,6 @@ pub use model::TopModel;
 
 use crate::table::{amount, rate};
 
-/// The screen.
-pub type Top = crate::terminal::Top<TopModel>;
-
 /// A value in a column; `None` of those that take more.
 pub fn cell(value: &Value) -> Option<String> {
     match value {

@@ -13,7 +13,7 @@ pub use page::drawn;
 pub use page::{Page, cut, ledger_rows};
 use screen::Screen;
 pub use screen::{View, is_terminal, restore};
-pub use top::{Shown, Taken, Top, TopModel, title};
+pub use top::{Shown, Top, TopModel};
 
 /// The error, with the action that failed in front of it.
 fn failed(action: &str, error: &std::io::Error) -> std::io::Error {

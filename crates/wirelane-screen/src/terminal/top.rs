@@ -20,6 +20,8 @@ use super::{Effect, Key, Keys, Screen, View, failed, restore};
 pub trait TopModel: Send + Sync + 'static {
     /// Handles a key.
     fn typed(&self, key: Key) -> Effect;
+    /// Called at the end of an interval, before it is shown.
+    fn interval(&self, _ledger: &Ledger, _elapsed: Duration) {}
 }
 
 /// Complete contents of the screen, which a command draws.
@@ -39,7 +41,7 @@ pub struct Shown<B> {
 }
 
 /// The terminal, taken over until drop.
-pub struct Taken {
+struct Taken {
     screen: Arc<Screen>,
     keys: Option<Keys>,
 }
@@ -49,7 +51,7 @@ impl Taken {
     ///
     /// # Errors
     /// An error of the terminal.
-    pub fn over(typed: impl Fn(Key) -> Effect + Send + 'static) -> Result<Taken> {
+    fn over(typed: impl Fn(Key) -> Effect + Send + 'static) -> Result<Taken> {
         let screen = Arc::new(Screen::take_over().map_err(|e| failed("taking over the terminal", &e))?);
         let keys = Keys::watch(&screen, typed)?;
         Ok(Taken { screen, keys: Some(keys) })
@@ -59,7 +61,7 @@ impl Taken {
     ///
     /// # Errors
     /// An error of the terminal.
-    pub fn show(&self, view: impl View + 'static) -> Result<()> {
+    fn show(&self, view: impl View + 'static) -> Result<()> {
         self.screen.show(view)
     }
 }
@@ -73,14 +75,14 @@ impl Drop for Taken {
 }
 
 /// Title of a capture's screen.
-pub fn title(capture: &Capture) -> String {
+fn title(capture: &Capture) -> String {
     let mut names: Vec<String> = capture.devices().iter().map(|device| device.name.clone()).collect();
     // A device is listed for each direction.
     names.dedup();
     format!("{}  engine {}", names.join(" "), capture.engine())
 }
 
-/// The screen of a capture, with a model.
+/// The screen of a capture, with a model: the only live view of all commands.
 pub struct Top<B> {
     terminal: Taken,
     model: Arc<B>,
@@ -119,6 +121,7 @@ where
     /// # Errors
     /// An error of the terminal.
     pub fn interval(&mut self, ledger: &Ledger, elapsed: Duration) -> Result<()> {
+        self.model.interval(ledger, elapsed);
         self.show(Some(ledger), elapsed)
     }
 }

@@ -10,6 +10,3 @@ mod model;
 mod view;
 
 pub use model::TopModel;
-
-/// The live view.
-pub type Top = crate::terminal::Top<TopModel>;

@@ -2,8 +2,10 @@
 
 use std::path::Path;
 
-use serde_json::{Map, Value};
-
+use super::columns::{
+    ALARMS, APPLICATIONS, CALLS, EVENTS, HOSTS, ITEMS, KEYS, MEASUREMENTS, Named, PORTS, Row, SLOWEST,
+    STATUSES, TALKERS, WORST_CALLS, count, list_title, named, number, string, table,
+};
 use super::period::Period;
 use super::{Cell, Chart, Line, Report, Section, Table};
 use crate::query::{Asker, Form, Question};
@@ -33,9 +35,6 @@ pub struct ReportSettings {
 
 /// Called after each question with the number of answered questions, the total known so far, and the name of the next.
 pub type Progress<'p> = dyn FnMut(usize, usize, &str) + 'p;
-
-/// A row of an answer.
-type Row = Map<String, Value>;
 
 /// Asks a store for all data of a report.
 ///
@@ -82,19 +81,31 @@ pub fn gather(
         }
     }
     if has(Stored::Transactions) {
-        gather.all += 1;
-        sections.push(gather.listed("Hosts of HTTP, by transactions", &Question::Hosts.sql(limit), HOSTS)?);
+        gather.all += 4;
+        sections.push(gather.over_time(&WEB)?);
+        for (title, question, names) in [
+            ("Web: hosts, by transactions", Question::Hosts, HOSTS),
+            ("Web: status of responses", Question::HttpStatus, STATUSES),
+            ("Web: the slowest transactions", Question::Slowest, SLOWEST),
+        ] {
+            sections.push(gather.listed(title, &question.sql(limit), names)?);
+        }
     }
     if has(Stored::Calls) {
-        gather.all += 1;
-        let title = "Calls, by how they have ended";
-        sections.push(gather.listed(title, &Question::CallStatus.sql(limit), CALLS)?);
+        gather.all += 3;
+        sections.push(gather.over_time(&OF_CALLS)?);
+        for (title, question, names) in [
+            ("Calls: how they ended, with means", Question::CallStatus, CALLS),
+            ("Calls: those with the worst quality", Question::WorstCalls, WORST_CALLS),
+        ] {
+            sections.push(gather.listed(title, &question.sql(limit), names)?);
+        }
     }
-    sections.push(if has(Stored::Alarms) {
-        gather.alarms(limit)?
+    if has(Stored::Alarms) {
+        sections.extend(gather.alarms(limit)?);
     } else {
-        noted("Alarms", "No alarm is stored for this time span.")
-    });
+        sections.push(noted("Alarms", "No alarm is stored for this time span."));
+    }
     sections.push(if has(Stored::Ledgers) {
         gather.ledger()?
     } else {
@@ -113,6 +124,35 @@ pub fn gather(
     Ok(Report { store: settings.store.clone(), from_ns, to_ns, step_s, sections })
 }
 
+/// Numbers of a table over time, at the end of each row.
+struct OverTime {
+    title: &'static str,
+    table: &'static str,
+    unit: &'static str,
+    /// Units per second.
+    factor: f64,
+    /// Conditions of the rows of each line, and its name.
+    lines: [(&'static str, &'static str); 2],
+}
+
+const WEB: OverTime = OverTime {
+    title: "Web: transactions over time, by when they ended",
+    table: "transactions",
+    unit: "transactions/s",
+    factor: 1.0,
+    lines: [
+        ("true", "all"),
+        ("status IS NULL OR status >= 400", "without a response, or with an error status"),
+    ],
+};
+const OF_CALLS: OverTime = OverTime {
+    title: "Calls over time, by when they ended",
+    table: "calls",
+    unit: "calls/min",
+    factor: 60.0,
+    lines: [("true", "all"), ("answer_ns IS NOT NULL", "answered")],
+};
+
 /// The tables whose time spans are asked for.
 const SPANS: [Stored; 6] = [
     Stored::Measurements,
@@ -122,72 +162,6 @@ const SPANS: [Stored; 6] = [
     Stored::Alarms,
     Stored::Ledgers,
 ];
-
-/// A column of a report: its name in the answer, and the conversion to a cell.
-type Named = (&'static str, fn(&Row, &str) -> Cell);
-
-const TALKERS: &[Named] =
-    &[("address", text), ("flows", count), ("sent_bytes", count), ("received_bytes", count)];
-const PORTS: &[Named] = &[
-    ("protocol", count),
-    ("port", count),
-    ("application", text),
-    ("flows", count),
-    ("packets", count),
-    ("bytes", count),
-];
-const APPLICATIONS: &[Named] =
-    &[("application", text), ("flows", count), ("packets", count), ("bytes", count)];
-const HOSTS: &[Named] =
-    &[("host", text), ("transactions", count), ("failed", count), ("bytes", count), ("ttfb_ms", rate)];
-const CALLS: &[Named] =
-    &[("state", text), ("status", count), ("calls", count), ("talk_seconds", rate), ("mos", rate)];
-const KEYS: &[Named] = &[("key", text), ("packets", count), ("bytes", count), ("intervals", count)];
-const ITEMS: &[Named] = &[("item", text), ("packets", count), ("error", count)];
-const MEASUREMENTS: &[Named] = &[
-    ("measurement", text),
-    ("intervals", count),
-    ("packets", count),
-    ("bytes", count),
-    ("mean_bps", rate),
-    ("highest_bps", rate),
-    ("highest_pps", rate),
-];
-const ALARMS: &[Named] = &[
-    ("alarm", text),
-    ("measurement", text),
-    ("raised", count),
-    ("cleared", count),
-    ("highest", rate),
-    ("first", time),
-    ("last", time),
-];
-const EVENTS: &[Named] =
-    &[("time", time), ("alarm", text), ("state", text), ("key", text), ("value_name", text), ("value", rate)];
-
-fn text(row: &Row, name: &str) -> Cell {
-    row.get(name).and_then(Value::as_str).map_or(Cell::Unknown, |text| Cell::Text(text.to_owned()))
-}
-
-fn count(row: &Row, name: &str) -> Cell {
-    row.get(name).and_then(Value::as_i64).map_or(Cell::Unknown, Cell::Count)
-}
-
-fn rate(row: &Row, name: &str) -> Cell {
-    row.get(name).and_then(Value::as_f64).map_or(Cell::Unknown, Cell::Rate)
-}
-
-fn time(row: &Row, name: &str) -> Cell {
-    row.get(name).and_then(Value::as_i64).map_or(Cell::Unknown, Cell::Time)
-}
-
-fn number(row: &Row, name: &str) -> i64 {
-    row.get(name).and_then(Value::as_i64).unwrap_or(0)
-}
-
-fn string<'r>(row: &'r Row, name: &str) -> &'r str {
-    row.get(name).and_then(Value::as_str).unwrap_or_default()
-}
 
 /// A quoted text in SQL. Anybody who can write to a store chooses names in it.
 fn quoted(text: &str) -> String {
@@ -208,14 +182,6 @@ fn empty(settings: &ReportSettings) -> Report {
         to_ns: to_ns.max(from_ns),
         step_s: settings.step_s.unwrap_or(1),
         sections: vec![section],
-    }
-}
-
-fn table(rows: &[Row], columns: &[Named], bar: Option<&str>) -> Table {
-    Table {
-        columns: columns.iter().map(|(name, _)| *name).collect(),
-        rows: rows.iter().map(|row| columns.iter().map(|(name, cell)| cell(row, name)).collect()).collect(),
-        bar: bar.and_then(|bar| columns.iter().position(|(name, _)| *name == bar)),
     }
 }
 
@@ -259,7 +225,10 @@ impl Gather<'_, '_> {
 
     fn listed(&mut self, title: &str, sql: &str, columns: &[Named]) -> Result<Section> {
         let rows = self.ask(title, sql)?;
-        let bar = ["bytes", "sent_bytes", "transactions", "calls"];
+        let bar = ["bytes", "sent_bytes", "transactions", "calls", "lost"];
+        if rows.is_empty() {
+            return Ok(noted(title, "None is stored for this time span."));
+        }
         let bar = bar.into_iter().find(|bar| columns.iter().any(|(name, _)| name == bar));
         let table = Some(table(&rows, columns, bar));
         Ok(Section { title: title.to_owned(), table, ..Section::default() })
@@ -329,7 +298,7 @@ impl Gather<'_, '_> {
                  WHERE kind = 'key' AND measurement = {} GROUP BY 1 ORDER BY bytes DESC, 1 LIMIT {limit}",
                 quoted(&name)
             );
-            let mut section = self.listed(&format!("Top keys of {name}"), &sql, KEYS)?;
+            let mut section = self.listed(&format!("Keys with most bytes: {name}"), &sql, KEYS)?;
             let note =
                 "Of the keys that were shown in each interval, as many as the configuration's 'show' says.";
             section.notes.push(note.to_owned());
@@ -354,7 +323,7 @@ impl Gather<'_, '_> {
                 quoted(list)
             );
             let rows = self.ask(list, &sql)?;
-            let mut section = Section { title: format!("{list} of {name}"), ..Section::default() };
+            let mut section = Section { title: list_title(list, name), ..Section::default() };
             // Length classes have no error.
             let columns = if rows.iter().any(|row| row.contains_key("error")) { ITEMS } else { &ITEMS[..2] };
             section.table = Some(table(&rows, columns, Some("packets")));
@@ -380,6 +349,27 @@ impl Gather<'_, '_> {
         })
     }
 
+    fn over_time(&mut self, of: &OverTime) -> Result<Section> {
+        let step_ns = self.period.step_ns();
+        let [(one, _), (other, _)] = of.lines;
+        let sql = format!(
+            "SELECT greatest(start_ns + duration_ns - 1, 0) / {step_ns} AS step, count(*) FILTER (WHERE {one}) AS one, \
+             count(*) FILTER (WHERE {other}) AS other FROM {} GROUP BY 1 ORDER BY 1",
+            of.table
+        );
+        let rows = self.ask(of.title, &sql)?;
+        let line = |(value, name): (&str, &str)| Line {
+            name: name.to_owned(),
+            points: self.rates(&rows, value, of.factor, Period::whole_step),
+        };
+        let lines = [("one", of.lines[0].1), ("other", of.lines[1].1)].map(line).into();
+        Ok(Section {
+            title: of.title.to_owned(),
+            chart: Some(Chart { unit: of.unit, lines, marks: Vec::new() }),
+            ..Section::default()
+        })
+    }
+
     fn marks(&mut self) -> Result<Vec<i64>> {
         let sql = format!(
             "SELECT start_ns AS time FROM alarms WHERE state = 'raised' GROUP BY 1 ORDER BY 1 LIMIT {MOST_MARKS}"
@@ -388,7 +378,7 @@ impl Gather<'_, '_> {
         Ok(rows.iter().map(|row| number(row, "time")).collect())
     }
 
-    fn alarms(&mut self, limit: u64) -> Result<Section> {
+    fn alarms(&mut self, limit: u64) -> Result<[Section; 2]> {
         self.all += 2;
         let sql = format!(
             "SELECT alarm, measurement, count(*) FILTER (WHERE state = 'raised') AS raised, \
@@ -403,23 +393,15 @@ impl Gather<'_, '_> {
             limit.saturating_mul(2).min(MOST_MARKS)
         );
         let events = self.ask("the last alarms", &sql)?;
-        let told = |row: &Row| {
-            let cells: Vec<String> = EVENTS
-                .iter()
-                .map(|(name, cell)| cell(row, name))
-                .filter(|cell| *cell != Cell::Unknown)
-                .map(|cell| cell.shown())
-                .collect();
-            cells.join(" ")
+        let section = |title: &str, table| Section {
+            title: title.to_owned(),
+            table: Some(table),
+            ..Section::default()
         };
-        let mut notes = vec!["The last ones, the newest first:".to_owned()];
-        notes.extend(events.iter().map(told));
-        Ok(Section {
-            title: "Alarms".to_owned(),
-            notes,
-            chart: None,
-            table: Some(table(&rows, ALARMS, Some("raised"))),
-        })
+        Ok([
+            section("Alarms", table(&rows, ALARMS, Some("raised"))),
+            section("The last alarms, the newest first", table(&events, EVENTS, None)),
+        ])
     }
 
     fn ledger(&mut self) -> Result<Section> {
@@ -451,11 +433,11 @@ impl Gather<'_, '_> {
             .iter()
             .map(|column| {
                 let packets = number(&sum, column);
-                vec![Cell::Text((*column).to_owned()), Cell::Count(packets), share(packets)]
+                vec![named(column), Cell::Count(packets), share(packets)]
             })
             .collect();
         let missed = count(&sum, "nic_missed");
-        rows.push(vec![Cell::Text("nic_missed".to_owned()), missed, Cell::Unknown]);
+        rows.push(vec![named("nic_missed"), missed, Cell::Unknown]);
         let parts: i64 = COLUMNS[1..6].iter().map(|column| number(&sum, column)).sum();
         let holds = if seen == parts {
             "Every packet that was seen is in one column: seen = filtered + absorbed + shed + lost + delivered.".to_owned()
@@ -467,7 +449,12 @@ impl Gather<'_, '_> {
         Ok(Section {
             title: "Where packets went".to_owned(),
             notes: vec![holds],
-            chart: Some(Chart { unit: "packets/s", lines: lines.map(line).into(), marks: Vec::new() }),
+            // A file has one ledger, for all of its time.
+            chart: (steps.len() > 1).then(|| Chart {
+                unit: "packets/s",
+                lines: lines.map(line).into(),
+                marks: Vec::new(),
+            }),
             table: Some(Table { columns: vec!["column", "packets", "of seen"], rows, bar: Some(1) }),
         })
     }

@@ -4,29 +4,68 @@ use std::fmt::Write as _;
 
 use wirelane::escape::is_unsafe;
 
-use super::chart::{self, COLOURS, MARK};
-use super::{Chart, Report, Section, Table};
+use super::chart::{self, FORMS, LOOKS, Look, MARK};
+use super::columns::words;
+use super::{Cell, Chart, Report, Section, Table};
 
+/// Colours of a page.
+#[derive(Clone, Copy)]
+pub(super) struct Colours {
+    pub(super) page: &'static str,
+    pub(super) text: &'static str,
+    pub(super) quiet: &'static str,
+}
+
+/// Colours of light pages.
+pub(super) const LIGHT: Colours = Colours { page: "#FFFFFF", text: "#1F2328", quiet: "#59636E" };
+/// Colours of dark pages.
+pub(super) const DARK: Colours = Colours { page: "#15181C", text: "#E6E9ED", quiet: "#A3ACB8" };
+
+/// Rules except those of colours. Wide tables are moved sideways, and no word is broken.
 const STYLE: &str = "\
-:root{color-scheme:light dark}body{font:14px/1.45 system-ui,sans-serif;max-width:62rem;margin:2rem auto;padding:0 1rem}\
+body{font:14px/1.45 system-ui,sans-serif;max-width:72rem;margin:1.5rem auto;padding:0 1rem;background:var(--page);color:var(--text)}\
 h1{font-size:1.5rem;margin-bottom:.2rem}h2{font-size:1.1rem;margin:2rem 0 .4rem}p{margin:.3rem 0}\
-.quiet{color:#777}table{border-collapse:collapse;margin:.5rem 0}th{text-align:left;font-weight:600}\
-th,td{padding:.15rem .9rem .15rem 0;border-bottom:1px solid #8883;vertical-align:top;overflow-wrap:anywhere}\
-.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap;overflow-wrap:normal}\
-.bar{width:10rem}.bar div{height:.7rem;margin-top:.3rem;background:#0072b2;min-width:1px}\
-svg{width:100%;height:auto}.key{display:inline-block;margin-right:1.2rem}\
-.key i{display:inline-block;width:.9rem;height:.25rem;vertical-align:middle;margin-right:.35rem}";
+h1,h2,p,figcaption{overflow-wrap:break-word}.quiet{color:var(--quiet)}figure{margin:0}\
+.rows{overflow-x:auto}table{border-collapse:collapse;margin:.5rem 0}th{text-align:left;font-weight:600}\
+th,td{padding:.15rem .9rem .15rem 0;border-bottom:1px solid #8884;vertical-align:top}th,.n,.t{white-space:nowrap}\
+.n{text-align:right;font-variant-numeric:tabular-nums}.w{max-width:30rem;overflow-wrap:break-word}\
+.bar{width:10rem;min-width:6rem}.bar div{height:.7rem;margin-top:.3rem;background:var(--bar);min-width:1px}\
+svg{display:block;max-width:100%;height:auto}svg text{fill:var(--quiet)}.narrow{display:none}\
+.key{display:inline-block;margin-right:1.2rem;max-width:100%}.key svg{display:inline-block;vertical-align:middle;margin-right:.35rem}\
+@media(max-width:44rem){.wide,.bar{display:none}.narrow{display:block}}";
+
+/// Letters of a text that stays on one line.
+const UNBROKEN: usize = 40;
+
+/// The rules of a page: colours and dashes of lines refer to the colours in the pictures.
+fn style() -> String {
+    let mut style = String::from(":root{color-scheme:light dark;");
+    let mut dark = String::new();
+    for (text, colours) in [(&mut style, LIGHT), (&mut dark, DARK)] {
+        let Colours { page, text: letters, quiet } = colours;
+        let _ = write!(text, "--page:{page};--text:{letters};--quiet:{quiet};");
+    }
+    let _ = write!(style, "--bar:{}}}", LOOKS[0].light);
+    let _ = write!(dark, "--bar:{}", LOOKS[0].dark);
+    let mut lines = String::new();
+    for Look { light, dark: other, dashes } in LOOKS.iter().chain([&MARK]) {
+        let _ = write!(style, "svg [stroke=\"{light}\"]{{stroke-dasharray:{dashes}}}");
+        let _ = write!(lines, "svg [stroke=\"{light}\"]{{stroke:{other}}}");
+    }
+    format!("{style}@media(prefers-color-scheme:dark){{:root{{{dark}}}{lines}}}{STYLE}")
+}
 
 /// Formats the report.
 pub(super) fn write(report: &Report) -> String {
-    let mut page = String::from("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n");
-    page += "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n";
-    page += "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n";
+    let mut page = String::from("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n");
+    page += "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\"/>\n";
+    page += "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n";
     let _ = write!(
         page,
-        "<title>wirelane: {}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<h1>Capture report</h1>\n\
+        "<title>wirelane: {}</title>\n<style>{}</style>\n</head>\n<body>\n<h1>Capture report</h1>\n\
          <p class=\"quiet\">{}, of the store {}</p>\n",
         escaped(&report.period()),
+        style(),
         escaped(&report.period()),
         escaped(&report.store)
     );
@@ -54,38 +93,62 @@ fn put_section(page: &mut String, section: &Section, report: &Report) {
 
 fn put_chart(page: &mut String, of: &Chart, report: &Report) {
     let step_ns = (report.step_s as i64).saturating_mul(1_000_000_000);
-    let Some(picture) = chart::svg(of, (report.from_ns, report.to_ns), step_ns) else { return };
-    let _ = write!(page, "<figure style=\"margin:0\">\n<figcaption class=\"quiet\">{} ", escaped(of.unit));
-    for (line, colour) in of.lines.iter().zip(COLOURS.iter().cycle()) {
-        let name = escaped(&line.name);
-        let _ = write!(page, "<span class=\"key\"><i style=\"background:{colour}\"></i>{name}</span>");
+    let draw = |form| chart::svg(of, form, (report.from_ns, report.to_ns), step_ns);
+    let pictures: Vec<String> = FORMS.into_iter().filter_map(draw).collect();
+    if pictures.is_empty() {
+        return;
+    }
+    page.push_str("<figure>\n<figcaption class=\"quiet\">");
+    let key = |page: &mut String, name: &str, look: &Look| {
+        let _ = write!(
+            page,
+            "<span class=\"key\"><svg width=\"36\" height=\"10\" aria-hidden=\"true\"><line x1=\"0\" y1=\"5\" x2=\"36\" \
+             y2=\"5\" stroke-width=\"3\" stroke=\"{}\"/></svg>{}</span>",
+            look.light,
+            escaped(name)
+        );
+    };
+    for (line, look) in of.lines.iter().zip(LOOKS.iter().cycle()) {
+        key(page, &line.name, look);
     }
     if !of.marks.is_empty() {
-        let _ =
-            write!(page, "<span class=\"key\"><i style=\"background:{MARK}\"></i>an alarm is raised</span>");
+        key(page, "an alarm is raised", &MARK);
     }
-    let _ = writeln!(page, "</figcaption>\n{picture}</figure>");
+    page.push_str("</figcaption>\n");
+    for (form, picture) in FORMS.iter().zip(pictures) {
+        let _ = write!(page, "<div class=\"{}\">\n{picture}</div>\n", form.class);
+    }
+    page.push_str("</figure>\n");
 }
 
 fn put_table(page: &mut String, table: &Table) {
     let is_number = |column: usize| {
         table.rows.iter().any(|row| row.get(column).is_some_and(|cell| cell.number().is_some()))
     };
-    let class = |column: usize| if is_number(column) { " class=\"n\"" } else { "" };
-    page.push_str("<table>\n<tr>");
+    let is_time = |column: usize| {
+        table.rows.iter().any(|row| row.get(column).is_some_and(|cell| matches!(cell, Cell::Time(_))))
+    };
+    let class = |column: usize, text: &str| match (is_number(column), is_time(column)) {
+        (true, _) => "n",
+        (_, true) => "t",
+        _ if text.chars().count() <= UNBROKEN => "t",
+        _ => "w",
+    };
+    page.push_str("<div class=\"rows\">\n<table>\n<tr>");
     for (at, name) in table.columns.iter().enumerate() {
-        let _ = write!(page, "<th{}>{}</th>", class(at), escaped(name));
+        let _ = write!(page, "<th class=\"{}\">{}</th>", class(at, ""), escaped(&words(name)));
     }
     let bars: Vec<f64> = table
         .bar
         .map(|at| table.rows.iter().map(|row| row[at].number().unwrap_or(0.0)).collect())
         .unwrap_or_default();
     let most = bars.iter().copied().fold(0.0, f64::max);
-    page.push_str(if bars.is_empty() { "</tr>\n" } else { "<th></th></tr>\n" });
+    page.push_str(if bars.is_empty() { "</tr>\n" } else { "<th class=\"bar\"></th></tr>\n" });
     for (place, row) in table.rows.iter().enumerate() {
         page.push_str("<tr>");
         for (at, cell) in row.iter().enumerate() {
-            let _ = write!(page, "<td{}>{}</td>", class(at), escaped(&cell.shown()));
+            let text = cell.shown();
+            let _ = write!(page, "<td class=\"{}\">{}</td>", class(at, &text), escaped(&text));
         }
         if let Some(bar) = bars.get(place) {
             let width = if most > 0.0 { 100.0 * bar / most } else { 0.0 };
@@ -93,7 +156,7 @@ fn put_table(page: &mut String, table: &Table) {
         }
         page.push_str("</tr>\n");
     }
-    page.push_str("</table>\n");
+    page.push_str("</table>\n</div>\n");
 }
 
 /// Text without markup, in elements and in quotes. Control characters, and those that change the writing direction, are
@@ -126,7 +189,7 @@ impl Report {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{Cell, Line};
+    use crate::report::Line;
 
     const HOSTILE: &str = "\"'><script>alert(1)</script>\u{1b}[2J\u{202e}x";
 
@@ -147,6 +210,25 @@ mod tests {
         }
     }
 
+    /// Names of the elements of a page, which is well-formed: each element is closed, in order.
+    fn tags(page: &str) -> std::collections::BTreeSet<&str> {
+        let (mut open, mut all) = (Vec::new(), std::collections::BTreeSet::new());
+        for part in page.split('<').skip(1) {
+            let (tag, text) = part.split_once('>').expect("each tag ends");
+            assert!(!text.contains('>'), "{text}");
+            assert!(tag.matches('"').count() % 2 == 0, "{tag}");
+            let name = tag.trim_start_matches('/').split([' ', '/', '\n']).next().unwrap_or_default();
+            all.insert(name);
+            match tag {
+                _ if tag.ends_with('/') || ["!DOCTYPE", "meta"].contains(&name) => {}
+                _ if tag.starts_with('/') => assert_eq!(open.pop(), Some(name), "{part}"),
+                _ => open.push(name),
+            }
+        }
+        assert!(open.is_empty(), "{open:?}");
+        all
+    }
+
     /// Battery: S6
     #[test]
     fn hostile_names_are_text_wherever_they_are() {
@@ -155,13 +237,8 @@ mod tests {
         let safe = "&quot;&#39;&gt;&lt;script&gt;alert(1)&lt;/script&gt;\\u{1b}[2J\\u{202e}x";
         assert_eq!(page.matches(safe).count(), 4, "title, note, legend, cell: {page}");
         assert!(page.contains("of the store a&lt;b&gt;&amp;&quot;&#39;</p>"));
-        // Only tags that this module writes.
-        let tags: std::collections::BTreeSet<&str> = page
-            .split('<')
-            .skip(1)
-            .map(|rest| rest.split(|c: char| c.is_whitespace() || c == '>').next().unwrap_or_default())
-            .map(|tag| tag.trim_start_matches('/').trim_end_matches('/'))
-            .collect();
+        // Only tags that this module writes, and all closed.
+        let tags = tags(&page);
         let known = [
             "!DOCTYPE",
             "body",
@@ -179,6 +256,7 @@ mod tests {
             "p",
             "polyline",
             "rect",
+            "polygon",
             "section",
             "span",
             "style",
@@ -198,5 +276,30 @@ mod tests {
         let page = Report::of(hostile()).html();
         assert!(page.contains("width:50.0%") && page.contains("width:100.0%"), "{page}");
         assert!(page.contains("<td class=\"n\">10</td>"), "{page}");
+    }
+    #[test]
+    fn a_page_has_words_units_and_both_colour_schemes() {
+        let mut section = hostile();
+        let table = section.table.as_mut().unwrap();
+        (table.columns, table.rows[1]) = (vec!["from_uri", "ttfb_ms"], vec![Cell::Time(0), Cell::Rate(1.5)]);
+        let page = Report::of(section).html();
+        assert!(
+            page.contains("<th class=\"t\">from</th><th class=\"n\">time to first byte, ms</th>"),
+            "{page}"
+        );
+        assert!(!page.contains("ttfb_ms"), "{page}");
+        for rule in [
+            "color-scheme:light dark",
+            "@media(prefers-color-scheme:dark)",
+            "svg [stroke=\"#D04A00\"]{stroke-dasharray:10 6}",
+            "svg [stroke=\"#D04A00\"]{stroke:#FF9A57}",
+            "name=\"viewport\"",
+            ".rows{overflow-x:auto}",
+        ] {
+            assert!(page.contains(rule), "{rule} is not in {page}");
+        }
+        assert!(!page.contains("overflow-wrap:anywhere"), "words are not broken");
+        // The unit is on the axis of both pictures.
+        assert_eq!(page.matches("\nbit/s\n").count(), 2, "{page}");
     }
 }

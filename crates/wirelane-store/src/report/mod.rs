@@ -1,7 +1,8 @@
 //! A report of the stored data of a time span: measurements, top talkers, alarms, packet ledgers.
 //!
 //! ```text
-//! store -> ask.rs (questions, as of query/) -> Report: sections of charts and tables -> html.rs (chart.rs), text.rs, JSON
+//! store -> ask.rs (questions, as of query/; columns.rs) -> Report: sections of charts and tables
+//! Report -> html.rs (chart.rs), text.rs, JSON
 //! ```
 //!
 //! Names in a store come from packets, captures and configurations. They are escaped where they are written: for HTML
@@ -9,6 +10,7 @@
 
 mod ask;
 mod chart;
+mod columns;
 mod html;
 mod period;
 mod text;
@@ -70,7 +72,7 @@ pub struct Line {
 /// A table of values.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
-    /// Names of the columns.
+    /// Names of the columns, as in JSON.
     pub columns: Vec<&'static str>,
     /// A cell for each column.
     pub rows: Vec<Vec<Cell>>,
@@ -91,6 +93,8 @@ pub enum Cell {
     Percent(f64),
     /// A time, in nanoseconds since 1970.
     Time(i64),
+    /// A value for programs, and its words for people.
+    Worded(Value, String),
     /// Unknown value.
     Unknown,
 }
@@ -113,6 +117,7 @@ impl Cell {
             Cell::Rate(number) => short(*number),
             Cell::Percent(number) => format!("{number:.2} %"),
             Cell::Time(ns) => moment(*ns),
+            Cell::Worded(_, words) => words.clone(),
             Cell::Unknown => "-".to_owned(),
         }
     }
@@ -123,6 +128,7 @@ impl Cell {
             Cell::Count(number) => json!(number),
             Cell::Rate(number) | Cell::Percent(number) => json!(number),
             Cell::Time(ns) => json!(moment(*ns)),
+            Cell::Worded(value, _) => value.clone(),
             Cell::Unknown => Value::Null,
         }
     }
@@ -250,6 +256,7 @@ mod tests {
             (Cell::Percent(12.345), "12.35 %"),
             (Cell::Time(1_772_366_400_000_000_000), "2026-03-01 12:00:00"),
             (Cell::Time(1_772_366_400_250_000_000), "2026-03-01 12:00:00.250"),
+            (Cell::Worded(json!(6), "TCP".to_owned()), "TCP"),
             (Cell::Unknown, "-"),
         ] {
             assert_eq!(cell.shown(), text, "{cell:?}");

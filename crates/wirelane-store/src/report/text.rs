@@ -2,6 +2,7 @@
 
 use wirelane::escape::printable;
 
+use super::columns::words;
 use super::{Chart, Report, Table, short};
 
 /// Maximum blocks in a row.
@@ -58,7 +59,7 @@ fn put_chart(text: &mut String, chart: &Chart, report: &Report) {
 }
 
 fn put_table(text: &mut String, table: &Table) {
-    let head: Vec<String> = table.columns.iter().map(|name| (*name).to_owned()).collect();
+    let head: Vec<String> = table.columns.iter().map(|name| words(name)).collect();
     let rows = table.rows.iter().map(|row| row.iter().map(|cell| cut(&cell.shown())).collect());
     let rows: Vec<Vec<String>> = std::iter::once(head).chain(rows).collect();
     let width = |at: usize| rows.iter().map(|row| row[at].chars().count()).max().unwrap_or(0);

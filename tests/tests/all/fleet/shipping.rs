@@ -11,6 +11,8 @@ use wirelane_tests::{Child, Finished, Signal, repository, wirelane_binary};
 
 use super::{ask, make_file, run, store};
 
+use crate::json_schemas::check_all;
+
 /// The server: an engine with its data in a folder.
 struct Door {
     folder: PathBuf,
@@ -114,7 +116,9 @@ fn words<'a>(db: &'a Path, to: &'a str, more: &[&'a str]) -> Vec<&'a str> {
 }
 
 fn ship(db: &Path, to: &str, more: &[&str]) -> Finished {
-    run(&words(db, to, more))
+    let finished = run(&words(db, to, more));
+    check_all("ship", &finished.json().unwrap());
+    finished
 }
 
 /// Starts a process that ships a store until it is ended.
