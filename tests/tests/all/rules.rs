@@ -421,13 +421,16 @@ fn both_directions_have_the_same_rules() {
         assert_eq!((total.absorbed, total.filtered, total.analysed), (OUT, SENT / 2, SENT / 2), "{at:?}");
         let stats = capture.rule_stats().unwrap().unwrap();
         assert_eq!(hits(&stats), BTreeMap::from([(1, OUT), (2, SENT / 2)]), "{at:?}");
-        // A rule on two groups is counted once per group and handled as one rule.
+        // A rule in two groups of one device is one rule.
         let fields = ExactFields { src_port: Some(1255), ..ExactFields::default() };
-        capture.add_rules(Vec::new(), vec![ExactRule::new(9, fields, Action::Drop)]).unwrap();
-        assert_eq!(capture.rule_stats().unwrap().unwrap().exact, 2, "{at:?}");
-        assert_eq!(capture.remove_rules(&[9], &[]).unwrap().removed, 2, "{at:?}");
-        assert!(capture.remove_rules(&[9], &[]).unwrap().removed == 0);
-        let again = vec![ExactRule::new(9, fields, Action::Drop)];
-        capture.add_rules(Vec::new(), again).unwrap();
+        let rule = || vec![ExactRule::new(9, fields, Action::Drop)];
+        capture.add_rules(Vec::new(), rule()).unwrap();
+        let stats = capture.rule_stats().unwrap().unwrap();
+        assert_eq!((stats.exact, stats.devices), (1, vec![here.device.clone()]), "{at:?}");
+        assert_eq!(capture.remove_rules(&[9], &[]).unwrap().removed, 1, "{at:?}");
+        assert_eq!(capture.remove_rules(&[9], &[]).unwrap().removed, 0);
+        capture.add_rules(Vec::new(), rule()).unwrap();
+        assert_eq!(capture.remove_rules(&[], &[fields]).unwrap().removed, 1, "{at:?}");
+        capture.add_rules(Vec::new(), rule()).unwrap();
     }
 }
