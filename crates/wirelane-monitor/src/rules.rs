@@ -104,7 +104,7 @@ pub fn table(stats: &RuleStats, exact: &[ExactLine]) -> String {
     }
     for line in &stats.rules {
         let rule = &line.rule;
-        let conditions: Vec<String> = rule.conditions.iter().map(ToString::to_string).collect();
+        let conditions = rule.asks();
         let conditions = if conditions.is_empty() { "all packets".to_owned() } else { conditions.join(", ") };
         let name = rule.name.as_deref().map(|name| format!(" {}", printable(name))).unwrap_or_default();
         table.row([

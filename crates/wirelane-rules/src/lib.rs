@@ -61,8 +61,8 @@ pub use self::stats::{
 };
 
 /// Maximum number of wildcard rules of a set, and of the clauses that they are compiled to (`WL_RULES_MAX`). A rule is
-/// one clause, unless it has conditions on either side ([`Test::Host`], [`Test::Port`]), each of which doubles its
-/// clauses.
+/// one clause, unless it has conditions on either side ([`Test::Host`], [`Test::Port`]) or is for both ways
+/// ([`Rule::both_ways`]), each of which doubles its clauses.
 pub const MOST_RULES: usize = 4096;
 
 /// The rules of one group, with a default policy.
@@ -111,6 +111,10 @@ pub struct Rule {
     /// Conditions, all of which must hold. A rule without conditions matches every packet.
     #[serde(default)]
     pub conditions: Vec<Condition>,
+    /// Whether the rule matches packets of the other direction, too: those that satisfy the conditions if source and
+    /// destination are exchanged.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub both_ways: bool,
     /// Action on a matching packet.
     pub action: Action,
     /// Whether evaluation continues with later rules.
@@ -144,6 +148,7 @@ impl Rule {
             id,
             name: None,
             conditions: Vec::new(),
+            both_ways: false,
             action,
             then: Then::after(action),
             truncate: None,

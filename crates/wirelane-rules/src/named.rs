@@ -272,16 +272,29 @@ pub(super) fn field_of(what: u8) -> &'static str {
     }
 }
 
+/// The same field of the other side; the field itself where it is of both sides.
+pub(super) fn opposite(what: u8) -> u8 {
+    match what {
+        of::SRC => of::DST,
+        of::DST => of::SRC,
+        other => other,
+    }
+}
+
 /// The distinct tests of named sets in these rules: the field and the set's name. Each test is a bit of
-/// [`wirelane_bpf::rules::dim::SETS`], in this order.
+/// [`wirelane_bpf::rules::dim::SETS`], in this order. A rule for both ways has the tests of both.
 pub(super) fn tests<'r>(rules: impl IntoIterator<Item = &'r Rule>) -> Vec<(u8, &'r str)> {
     let mut tests = Vec::new();
-    let conditions = rules.into_iter().flat_map(|rule| &rule.conditions);
-    for (what, names) in conditions.filter_map(|condition| asked(&condition.test)) {
-        for name in names {
-            let test = (what, name.as_str());
-            if !tests.contains(&test) {
-                tests.push(test);
+    for rule in rules {
+        for (what, names) in rule.conditions.iter().filter_map(|condition| asked(&condition.test)) {
+            let back = rule.both_ways.then(|| opposite(what));
+            for name in names {
+                for what in [Some(what), back].into_iter().flatten() {
+                    let test = (what, name.as_str());
+                    if !tests.contains(&test) {
+                        tests.push(test);
+                    }
+                }
             }
         }
     }
@@ -322,8 +335,8 @@ impl RuleSet {
                 None,
                 format!(
                     "the rules have {} different tests of named sets, more than {MAX_MEMBERS}: each set counts once for each \
-                     of src-in, dst-in, host-in and flow-in that it is asked by ({} = {} is one too many); put lists \
-                     together in one set, or write host-in for src-in and dst-in",
+                     of src-in, dst-in, host-in and flow-in that it is asked by, and for both of src-in and dst-in in a rule for both \
+                     ways ({} = {} is one too many); put lists together in one set, or write host-in for src-in and dst-in",
                     all.len(),
                     field_of(what),
                     shown(name)

@@ -434,3 +434,48 @@ fn both_directions_have_the_same_rules() {
         capture.add_rules(Vec::new(), rule()).unwrap();
     }
 }
+
+/// One rule between two ends counts the packets of both directions, and no packets between other ports.
+#[test]
+fn a_rule_for_both_ways_hits_both_directions() {
+    if !require_root("a_rule_for_both_ways_hits_both_directions") {
+        return;
+    }
+    const IN: u64 = 40;
+    const OUT: u64 = 30;
+    const OTHERS: u64 = 5;
+    for at in [KERNEL[0], KERNEL[2], WORKER[0]] {
+        let lab = Lab::new(1).unwrap();
+        let (here, there) = (lab.receiver(), lab.sender());
+        let text = format!(
+            "[[rule]]\nid = 1\nprotocol = \"udp\"\nsrc = \"{}\"\nsrc-port = 9\ndst = \"{}\"\ndst-port = 7\n\
+             both-ways = true\naction = \"count\"\n",
+            there.address, here.address
+        );
+        let mut capture =
+            open(&lab, at, |builder| builder.direction(Direction::Both).rules(rules(&text))).unwrap();
+        let mut worker = capture.workers().remove(0);
+        let bind = |namespace: &str, ends: [(std::net::IpAddr, u16); 2]| -> [std::net::UdpSocket; 2] {
+            lab.enter(namespace, || ends.map(|end| std::net::UdpSocket::bind(end).unwrap())).unwrap()
+        };
+        let (near, far) = (std::net::IpAddr::from(here.address), std::net::IpAddr::from(there.address));
+        let [here_7, here_9] = bind(&here.namespace, [(near, 7), (near, 9)]);
+        let [there_7, there_9] = bind(&there.namespace, [(far, 7), (far, 9)]);
+        for (from, to, count) in [
+            (&there_9, (near, 7), IN),
+            (&here_7, (far, 9), OUT),
+            (&here_9, (far, 7), OTHERS),
+            (&there_7, (near, 9), OTHERS),
+        ] {
+            for _ in 0..count {
+                from.send_to(&[0; 100], to).unwrap();
+            }
+        }
+        let mut others = 0;
+        drain(&capture, &mut worker, IN + OUT + 2 * OTHERS, |_| others += 1);
+        assert_eq!(others, 2 * OTHERS, "{at:?}");
+        let stats = capture.rule_stats().unwrap().unwrap();
+        assert_eq!(hits(&stats), BTreeMap::from([(1, IN + OUT)]), "{at:?}");
+        assert_eq!(capture.ledger().unwrap().total.absorbed, IN + OUT, "{at:?}");
+    }
+}

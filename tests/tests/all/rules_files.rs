@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use serde_json::Value;
+use wirelane_tests::calls::Scene;
 use wirelane_tests::recordings::{write_header, write_packet};
 use wirelane_tests::wirelane_binary;
 
@@ -175,5 +176,66 @@ fn explain_says_why() {
         let output = wirelane(&words);
         assert_eq!(output.status.code(), Some(1));
         assert!(text(&output.stderr).contains(reason), "{}", text(&output.stderr));
+    }
+}
+
+/// A rule for both ways counts the packets that tcpdump finds by the expression of both directions.
+#[test]
+fn a_rule_for_both_ways_counts_as_tcpdump_does() {
+    if Command::new("tcpdump").arg("--version").output().is_err() {
+        println!("left out: a_rule_for_both_ways_counts_as_tcpdump_does (no tcpdump)");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let recording = folder.path().join("ends.pcap");
+    let mut scene = Scene::new();
+    let addresses = ["192.0.2.1", "192.0.2.200", "198.51.100.7", "203.0.113.1"];
+    let ports = [53, 6000, 6001, 7000];
+    let ends: Vec<String> = addresses
+        .iter()
+        .flat_map(|address| ports.map(|port| format!("{address}:{port}")))
+        .chain(["[2001:db8::1]:6000", "[2001:db8::2]:7000"].map(str::to_owned))
+        .collect();
+    let mut at = 0;
+    for from in &ends {
+        for to in ends.iter().filter(|to| to.starts_with('[') == from.starts_with('[')) {
+            scene.udp(at, from, to, &[0; 20]);
+            at += 10;
+        }
+    }
+    scene.write(&recording).unwrap();
+    let recording = recording.to_str().unwrap();
+    for (fields, forth, back) in [
+        (
+            "src = \"192.0.2.1\"\ndst = \"198.51.100.7\"",
+            "src host 192.0.2.1 and dst host 198.51.100.7",
+            "dst host 192.0.2.1 and src host 198.51.100.7",
+        ),
+        (
+            "src = \"192.0.2.0/24\"\nsrc-port = \"6000-6001\"\ndst-port = [7000, 53]",
+            "src net 192.0.2.0/24 and src portrange 6000-6001 and (dst port 7000 or dst port 53)",
+            "dst net 192.0.2.0/24 and dst portrange 6000-6001 and (src port 7000 or src port 53)",
+        ),
+        (
+            "src = \"192.0.2.0/24\"\nnot.dst-port = 53\nhost = \"203.0.113.1\"",
+            "src net 192.0.2.0/24 and not dst port 53 and host 203.0.113.1",
+            "dst net 192.0.2.0/24 and not src port 53 and host 203.0.113.1",
+        ),
+        (
+            "src = \"2001:db8::1\"\ndst-port = 7000",
+            "src host 2001:db8::1 and dst port 7000",
+            "dst host 2001:db8::1 and src port 7000",
+        ),
+    ] {
+        let content = format!("[[rule]]\nid = 1\n{fields}\nboth-ways = true\naction = \"count\"\n");
+        let rules = file(folder.path(), "rules.toml", &content);
+        let ours = last(&["count", "-r", recording, "--json", "--rules", &rules])["absorbed"].as_u64();
+        let expression = format!("({forth}) or ({back})");
+        let theirs =
+            Command::new("tcpdump").args(["-n", "-t", "-r", recording, &expression]).output().unwrap();
+        assert!(theirs.status.success(), "{}", text(&theirs.stderr));
+        let theirs = text(&theirs.stdout).lines().count() as u64;
+        assert!(theirs > 0);
+        assert_eq!(ours, Some(theirs), "{expression}");
     }
 }

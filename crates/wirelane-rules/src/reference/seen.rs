@@ -53,12 +53,18 @@ impl<'p> Seen<'p> {
         self.plugged.get() || self.searched.get().is_some()
     }
 
-    /// Whether a rule matches. The payload is searched only if all other conditions hold.
+    /// Whether a rule matches, in either direction if it is for both ways.
     pub(super) fn fits(&self, rule: &Rule) -> bool {
+        self.fits_as(rule, false) || rule.both_ways && self.fits_as(rule, true)
+    }
+
+    /// Whether a rule matches the packet as it is, or with source and destination `exchanged`. The payload is searched
+    /// only if all other conditions hold.
+    pub(super) fn fits_as(&self, rule: &Rule, exchanged: bool) -> bool {
         let (payload, others): (Vec<&Condition>, Vec<&Condition>) =
             rule.conditions.iter().partition(|condition| patterns::asked(&condition.test).is_some());
-        others.into_iter().all(|condition| self.satisfies(condition))
-            && payload.into_iter().all(|condition| self.satisfies(condition))
+        others.into_iter().all(|condition| self.satisfies(condition, exchanged))
+            && payload.into_iter().all(|condition| self.satisfies(condition, exchanged))
     }
 
     fn is_ip(&self) -> bool {
@@ -125,13 +131,17 @@ impl<'p> Seen<'p> {
         }
     }
 
-    /// Whether a condition holds.
-    pub(super) fn satisfies(&self, condition: &Condition) -> bool {
-        self.passes(&condition.test) != condition.negated
+    /// Whether a condition holds for the packet as it is, or with source and destination exchanged.
+    pub(super) fn satisfies(&self, condition: &Condition, exchanged: bool) -> bool {
+        self.passes(&condition.test, exchanged) != condition.negated
     }
 
-    fn passes(&self, test: &Test) -> bool {
-        let (addresses, ports) = (self.addresses(), self.ports());
+    fn passes(&self, test: &Test, exchanged: bool) -> bool {
+        let (mut addresses, mut ports) = (self.addresses(), self.ports());
+        if exchanged {
+            addresses = addresses.map(|(src, dst)| (dst, src));
+            ports = ports.map(|(src, dst)| (dst, src));
+        }
         match test {
             Test::Src(list) => addresses.is_some_and(|(src, _)| list.contains(src)),
             Test::Dst(list) => addresses.is_some_and(|(_, dst)| list.contains(dst)),
@@ -202,9 +212,14 @@ impl<'p> Seen<'p> {
         Member::flow((src?, src_port?), (dst?, dst_port?), protocol?)
     }
 
-    /// The packet's value of the field that a test uses; `None`: the packet has no such field.
-    pub(super) fn has(&self, test: &Test) -> Option<String> {
-        let (addresses, ports) = (self.addresses(), self.ports());
+    /// The packet's value of the field that a test uses, with source and destination exchanged or not; `None`: the
+    /// packet has no such field.
+    pub(super) fn has(&self, test: &Test, exchanged: bool) -> Option<String> {
+        let (mut addresses, mut ports) = (self.addresses(), self.ports());
+        if exchanged && test.is_of_one_side() {
+            addresses = addresses.map(|(src, dst)| (dst, src));
+            ports = ports.map(|(src, dst)| (dst, src));
+        }
         match test {
             Test::Src(_) | Test::SrcIn(_) => addresses.map(|(src, _)| src.to_string()),
             Test::Dst(_) | Test::DstIn(_) => addresses.map(|(_, dst)| dst.to_string()),

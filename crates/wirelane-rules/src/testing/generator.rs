@@ -228,6 +228,8 @@ pub fn rule(dice: &mut Dice, values: &Values, id: u32, shapes: &[Shape]) -> Rule
     let mut rule = Rule::new(id, action);
     (rule.mirror, rule.to) = egress_devices(dice, action);
     rule.conditions = (0..dice.below(4)).map(|_| condition(dice, values)).collect();
+    let of_one_side = rule.conditions.iter().any(|condition| condition.test.is_of_one_side());
+    rule.both_ways = of_one_side && dice.once_in(3);
     if dice.once_in(3) {
         rule.then = Then::Continue;
     }
