@@ -85,11 +85,11 @@ pub enum Test {
     Queue(Vec<RangeInclusive<u16>>),
     /// Name of the device.
     Device(Vec<String>),
-    /// Source address, in a named set ([`super::NamedSet`]).
+    /// Source, in a named set ([`super::NamedSet`]): its address, with port and protocol if these are in the entries.
     SrcIn(Vec<String>),
-    /// Destination address, in a named set.
+    /// Destination, in a named set.
     DstIn(Vec<String>),
-    /// Source or destination address, in a named set.
+    /// Source or destination, in a named set.
     HostIn(Vec<String>),
     /// Addresses, ports and protocol in a named set, in either direction.
     FlowIn(Vec<String>),

@@ -110,6 +110,7 @@ mod rules_cost;
 mod rules_exact;
 mod rules_files;
 mod rules_patterns;
+mod rules_sets;
 mod rules_wide;
 mod segments;
 mod several_files;

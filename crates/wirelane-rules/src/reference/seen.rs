@@ -1,16 +1,16 @@
 //! The fields of a packet as evaluated by rules.
 
 use std::cell::{Cell, OnceCell};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use wirelane_bpf::evaluate::Packet;
 use wirelane_bpf::layout::{Ip, flags, ip_flags, l3};
-use wirelane_bpf::members::{Member, Membership as _};
+use wirelane_bpf::members::{Member, Membership as _, of};
 use wirelane_bpf::native;
 use wirelane_bpf::rules::Facts;
 
 use super::search::{Searched, search};
-use crate::named::Flow;
+use crate::entries::Flow;
 use crate::patterns::{self, Sought};
 use crate::text::{direction, dscp, ethertype, protocol, tcp_flags};
 use crate::{
@@ -142,6 +142,7 @@ impl<'p> Seen<'p> {
             addresses = addresses.map(|(src, dst)| (dst, src));
             ports = ports.map(|(src, dst)| (dst, src));
         }
+        let ends = ends(addresses, ports);
         match test {
             Test::Src(list) => addresses.is_some_and(|(src, _)| list.contains(src)),
             Test::Dst(list) => addresses.is_some_and(|(_, dst)| list.contains(dst)),
@@ -167,11 +168,9 @@ impl<'p> Seen<'p> {
                 (u32::from(*range.start())..=u32::from(*range.end())).contains(&self.facts.queue)
             }),
             Test::Device(names) => names.iter().any(|name| name == self.device),
-            Test::SrcIn(names) => addresses.is_some_and(|(src, _)| self.listed(names, src)),
-            Test::DstIn(names) => addresses.is_some_and(|(_, dst)| self.listed(names, dst)),
-            Test::HostIn(names) => {
-                addresses.is_some_and(|(src, dst)| self.listed(names, src) || self.listed(names, dst))
-            }
+            Test::SrcIn(names) => ends.is_some_and(|[src, _]| self.listed(names, src)),
+            Test::DstIn(names) => ends.is_some_and(|[_, dst]| self.listed(names, dst)),
+            Test::HostIn(names) => ends.is_some_and(|ends| ends.iter().any(|end| self.listed(names, *end))),
             Test::Plugin(_) => {
                 self.plugged.set(true);
                 // The kernel calls plug-ins and searches the payload in one step.
@@ -185,7 +184,7 @@ impl<'p> Seen<'p> {
             Test::FlowIn(names) => self.flow().is_some_and(|flow| {
                 self.named(names).any(|set| match &set.entries {
                     Entries::Flow(flows) => flows.has(&flow),
-                    Entries::Address(_) => false,
+                    _ => false,
                 })
             }),
         }
@@ -196,12 +195,32 @@ impl<'p> Seen<'p> {
         self.sets.iter().filter(move |set| names.contains(&set.name))
     }
 
-    /// Whether one of these sets contains an address.
-    fn listed(&self, names: &[String], address: IpAddr) -> bool {
+    /// Whether one of these sets contains one side of the packet.
+    fn listed(&self, names: &[String], (address, port): End) -> bool {
+        let end = |proto| port.map(|port| Member::end(address, port, proto));
         self.named(names).any(|set| match &set.entries {
             Entries::Address(list) => list.contains(address),
+            Entries::Network(networks) => networks.contains(address),
+            Entries::AddressPort(ends) => end(0).is_some_and(|end| ends.has(&end)),
+            Entries::AddressPortProtocol(ends) => {
+                let end = self.protocol().and_then(end);
+                end.is_some_and(|end| ends.has(&end))
+            }
             Entries::Flow(_) => false,
         })
+    }
+
+    /// One side of the packet, with what entries of these sets have.
+    fn shown_end(&self, names: &[String], (address, port): End) -> String {
+        let has = |what| self.named(names).any(|set| set.entries.key() & what != 0);
+        let of = self
+            .protocol()
+            .filter(|_| has(of::PROTO))
+            .map_or_else(String::new, |number| protocol(number) + " ");
+        match port.filter(|_| has(of::PORT)) {
+            Some(port) => format!("{of}{}", SocketAddr::new(address, port)),
+            None => address.to_string(),
+        }
     }
 
     /// The packet's flow, as an entry of a set of flows.
@@ -220,13 +239,17 @@ impl<'p> Seen<'p> {
             addresses = addresses.map(|(src, dst)| (dst, src));
             ports = ports.map(|(src, dst)| (dst, src));
         }
+        let ends = ends(addresses, ports);
         match test {
-            Test::Src(_) | Test::SrcIn(_) => addresses.map(|(src, _)| src.to_string()),
-            Test::Dst(_) | Test::DstIn(_) => addresses.map(|(_, dst)| dst.to_string()),
+            Test::Src(_) => addresses.map(|(src, _)| src.to_string()),
+            Test::Dst(_) => addresses.map(|(_, dst)| dst.to_string()),
+            Test::SrcIn(names) => ends.map(|[src, _]| self.shown_end(names, src)),
+            Test::DstIn(names) => ends.map(|[_, dst]| self.shown_end(names, dst)),
+            Test::HostIn(names) => ends.map(|ends| ends.map(|end| self.shown_end(names, end)).join(" and ")),
             Test::Payload(_) | Test::Application(_) => Some(self.found()).filter(|found| !found.is_empty()),
             Test::Plugin(_) => None,
             Test::FlowIn(_) => self.flow().map(|flow| Flow::from(flow).to_string()),
-            Test::Host(_) | Test::HostIn(_) => addresses.map(|(src, dst)| format!("{src} and {dst}")),
+            Test::Host(_) => addresses.map(|(src, dst)| format!("{src} and {dst}")),
             Test::SrcPort(_) => ports.map(|(src, _)| src.to_string()),
             Test::DstPort(_) => ports.map(|(_, dst)| dst.to_string()),
             Test::Port(_) => ports.map(|(src, dst)| format!("{src} and {dst}")),
@@ -364,6 +387,14 @@ impl<'p> Seen<'p> {
         add("direction", Some(direction(self.way()).to_owned()));
         words.join(", ")
     }
+}
+
+/// One side of a packet: its address, and its port if known.
+type End = (IpAddr, Option<u16>);
+
+fn ends(addresses: Option<(IpAddr, IpAddr)>, ports: Option<(u16, u16)>) -> Option<[End; 2]> {
+    let (src, dst) = addresses?;
+    Some([(src, ports.map(|(src, _)| src)), (dst, ports.map(|(_, dst)| dst))])
 }
 
 fn any<T: PartialOrd>(ranges: &[std::ops::RangeInclusive<T>], value: T) -> bool {
