@@ -113,6 +113,7 @@ mod rules_patterns;
 mod rules_sets;
 mod rules_wide;
 mod segments;
+mod send_order;
 mod several_files;
 mod shipped;
 mod slow_clients;
