@@ -33,20 +33,25 @@ static __always_inline void wl_member_side(struct wl_member *key, const struct w
 		key->proto = chosen->proto;
 }
 
-/* The first `bits` bits of 8 bytes. */
+/*
+ * The first `bits` bits of 8 bytes, 0 to 64. Two shifts, as one by 64 is undefined, and no branch, which
+ * would be two paths for the verifier at each length.
+ */
 static __always_inline __u64 wl_member_mask(__u32 bits)
 {
-	return bits < 64 ? __builtin_bswap64(~(~0ULL >> bits)) : ~0ULL;
+	return __builtin_bswap64(~(~0ULL >> (bits >> 1 & 63) >> ((bits + 1) >> 1 & 63)));
 }
 
 /* Builds the entry of the network of `length` bits that an address is in. */
 static __always_inline void wl_member_network(struct wl_member *key, const __u8 *address, __u8 l3,
 					      __u32 length)
 {
+	__u32 low = length - 64; /* bits of the second half; 0 below 64 */
+
+	low &= (low >> 31) - 1;
 	__builtin_memset(key, 0, sizeof(*key));
-	wl_store64(key->first, wl_load64(address) & wl_member_mask(length));
-	if (length > 64)
-		wl_store64(key->first + 8, wl_load64(address + 8) & wl_member_mask(length - 64));
+	wl_store64(key->first, wl_load64(address) & wl_member_mask(length - low));
+	wl_store64(key->first + 8, wl_load64(address + 8) & wl_member_mask(low));
 	key->l3 = l3;
 	key->prefix = length + 1;
 }
