@@ -1,4 +1,4 @@
-//! The Rust side of `bpf/lib/members.h`: named sets of addresses and flows, which tests of rules look up.
+//! The Rust side of `bpf/lib/members.h`: named sets of addresses, networks, ports and flows, which tests of rules look up.
 
 pub use crate::abi::Member;
 use std::fmt;
@@ -10,12 +10,18 @@ use crate::rules::MAX_MEMBERS;
 
 /// Values of [`crate::rules::Set::member`]: the key of a lookup in a set.
 pub mod of {
-    /// The source address; together with [`DST`] either one.
+    /// The source; together with [`DST`] either side.
     pub const SRC: u8 = crate::abi::WL_MEMBER_SRC as u8;
-    /// The destination address.
+    /// The destination.
     pub const DST: u8 = crate::abi::WL_MEMBER_DST as u8;
     /// Both addresses and ports, and the protocol, in either direction.
     pub const FLOW: u8 = crate::abi::WL_MEMBER_FLOW as u8;
+    /// The side's port, too.
+    pub const PORT: u8 = crate::abi::WL_MEMBER_PORT as u8;
+    /// The protocol, too.
+    pub const PROTO: u8 = crate::abi::WL_MEMBER_PROTO as u8;
+    /// The networks of the side's address, by the lengths in [`crate::rules::Set::prefix`].
+    pub const NETWORK: u8 = crate::abi::WL_MEMBER_NETWORK as u8;
     /// Matches of the kernel's bloom filter are looked up in a table of all entries.
     pub const EXACT: u8 = crate::abi::WL_MEMBER_EXACT as u8;
 }
@@ -25,6 +31,16 @@ impl Member {
     pub fn address(address: IpAddr) -> Member {
         let (l3, first) = bytes(address);
         Member { first, l3, ..Member::default() }
+    }
+
+    /// The entry of an address with a port, and with a protocol unless `proto` is 0.
+    pub fn end(address: IpAddr, port: u16, proto: u8) -> Member {
+        Member { first_port: port.to_be(), proto, ..Member::address(address) }
+    }
+
+    /// The entry of a network, whose address has no bits behind its prefix.
+    pub fn network(address: IpAddr, length: u32) -> Member {
+        Member { prefix: length as u16 + 1, ..Member::address(address) }
     }
 
     /// The entry of a flow, the same for both directions. `None`: the addresses are of different families.
@@ -41,7 +57,7 @@ impl Member {
             second_port: second.1.to_be(),
             proto,
             l3: first.2,
-            pad: 0,
+            prefix: 0,
         })
     }
 
@@ -69,6 +85,7 @@ impl Member {
         bytes[34..36].copy_from_slice(&self.second_port.to_ne_bytes());
         bytes[36] = self.proto;
         bytes[37] = self.l3;
+        bytes[38..40].copy_from_slice(&self.prefix.to_ne_bytes());
         bytes
     }
 }

@@ -35,6 +35,8 @@ pub const DIMS_USED: usize = crate::abi::WL_RULE_DIMS_USED as usize;
 pub const MAX_EGRESS_DEVICES: usize = crate::abi::WL_EGRESS_DEVICES as usize;
 /// Maximum number of tests of named sets in one set of rules (`WL_RULE_MEMBERS`).
 pub const MAX_MEMBERS: usize = crate::abi::WL_RULE_MEMBERS as usize;
+/// Maximum number of prefix lengths of a named set of networks, for each IP version (`WL_RULE_PREFIXES`).
+pub const MAX_PREFIXES: usize = crate::abi::WL_RULE_PREFIXES as usize;
 /// Maximum number of names of patterns and of plug-ins in one set of rules (`WL_RULE_PATTERNS`).
 pub const MAX_PATTERNS: usize = crate::abi::WL_RULE_PATTERNS as usize;
 /// Number of slots for plug-ins in an instance (`WL_RULE_PLUGINS`).

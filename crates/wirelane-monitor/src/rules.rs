@@ -111,7 +111,7 @@ pub fn table(stats: &RuleStats, exact: &[ExactLine]) -> String {
     }
     for line in &stats.rules {
         let rule = &line.rule;
-        let conditions: Vec<String> = rule.conditions.iter().map(ToString::to_string).collect();
+        let conditions = rule.asks();
         let conditions = if conditions.is_empty() { "all packets".to_owned() } else { conditions.join(", ") };
         let name = rule.name.as_deref().map(|name| format!(" {}", printable(name))).unwrap_or_default();
         table.row([
@@ -178,7 +178,13 @@ pub fn summary(stats: &RuleStats) -> String {
 
 /// A named set in a line.
 pub fn of_set(set: &SetLine) -> String {
-    let (what, plural) = if set.of == "flow" { ("flow", "s") } else { ("address", "es") };
+    let (one, several) = match set.of.as_str() {
+        "flow" => ("flow", "flows"),
+        "network" => ("network", "networks"),
+        "address-port" => ("address with port", "addresses with ports"),
+        "address-port-protocol" => ("address with port and protocol", "addresses with ports and protocols"),
+        _ => ("address", "addresses"),
+    };
     let wrong = match (set.confirm, set.in_use) {
         (_, false) => ", not used by any rule".to_owned(),
         (true, _) => format!(", {} hash functions, confirmed: no false positives", set.hash_functions),
@@ -191,10 +197,10 @@ pub fn of_set(set: &SetLine) -> String {
         }
     };
     format!(
-        "set {}: {} {what}{}, {} KiB in the kernel{wrong}",
+        "set {}: {} {}, {} KiB in the kernel{wrong}",
         printable(&set.name),
         amount(set.entries),
-        if set.entries == 1 { "" } else { plural },
+        if set.entries == 1 { one } else { several },
         amount(set.bytes.div_ceil(1024)),
     )
 }

@@ -57,6 +57,20 @@ impl Addresses {
         }
     }
 
+    /// Whether the set contains all addresses of the network with this first address and prefix length.
+    pub(super) fn contains_network(&self, first: IpAddr, length: u32) -> bool {
+        match first {
+            IpAddr::V4(first) => {
+                let rest = u32::MAX.checked_shr(length).unwrap_or(0);
+                encloses(&self.v4, first.to_bits(), first.to_bits() | rest)
+            }
+            IpAddr::V6(first) => {
+                let rest = u128::MAX.checked_shr(length).unwrap_or(0);
+                encloses(&self.v6, first.to_bits(), first.to_bits() | rest)
+            }
+        }
+    }
+
     /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.v4.is_empty() && self.v6.is_empty()
@@ -118,8 +132,13 @@ fn merge<T: Copy + Ord>(ranges: &mut Vec<RangeInclusive<T>>, next: impl Fn(T) ->
 }
 
 fn within<T: Copy + Ord>(ranges: &[RangeInclusive<T>], value: T) -> bool {
-    let after = ranges.partition_point(|range| *range.start() <= value);
-    after > 0 && *ranges[after - 1].end() >= value
+    encloses(ranges, value, value)
+}
+
+/// Whether one of the ranges contains all values from `first` to `last`.
+fn encloses<T: Copy + Ord>(ranges: &[RangeInclusive<T>], first: T, last: T) -> bool {
+    let after = ranges.partition_point(|range| *range.start() <= first);
+    after > 0 && *ranges[after - 1].end() >= last
 }
 
 impl FromStr for Part {

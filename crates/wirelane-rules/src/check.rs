@@ -77,9 +77,9 @@ impl RuleSet {
         let clauses = self.rules.iter().map(clauses::count).fold(0, usize::saturating_add);
         if clauses > MOST_RULES && self.rules.len() <= MOST_RULES {
             of_set(format!(
-                "the wildcard rules make {clauses} clauses, more than {MOST_RULES}: each `host` and each `port` doubles \
-                 those of its rule, since it may be the source's or the destination's; write src, dst, src-port or \
-                 dst-port where one side will do"
+                "the wildcard rules make {clauses} clauses, more than {MOST_RULES}: each `host`, each `port` and `both-ways` \
+                 doubles those of its rule, since either side may be meant; write src, dst, src-port or dst-port where \
+                 one side will do"
             ));
         }
         let shapes = own_shapes(self).len();
@@ -154,6 +154,13 @@ impl Rule {
             if let Some(reason) = test_fault(&condition.test) {
                 fault(reason);
             }
+        }
+        if self.both_ways && !self.conditions.iter().any(|condition| condition.test.is_of_one_side()) {
+            fault(
+                "the rule is for both ways, and has no condition on one side: src, dst, src-port, dst-port, src-in or \
+                 dst-in"
+                    .to_owned(),
+            );
         }
         self.sends().faults(&mut fault);
         self.plugin_faults(&mut fault);

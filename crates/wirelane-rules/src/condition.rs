@@ -31,6 +31,21 @@ impl Condition {
     }
 }
 
+impl Test {
+    /// Whether the test is about one side of a packet, and so differs for the other direction.
+    pub(super) fn is_of_one_side(&self) -> bool {
+        matches!(
+            self,
+            Test::Src(_)
+                | Test::Dst(_)
+                | Test::SrcPort(_)
+                | Test::DstPort(_)
+                | Test::SrcIn(_)
+                | Test::DstIn(_)
+        )
+    }
+}
+
 /// A field and its accepted values, one of which must match. Fields of the network and transport header are those of
 /// the headers that the group is configured to parse: the outer headers, or the headers inside of a tunnel.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -70,11 +85,11 @@ pub enum Test {
     Queue(Vec<RangeInclusive<u16>>),
     /// Name of the device.
     Device(Vec<String>),
-    /// Source address, in a named set ([`super::NamedSet`]).
+    /// Source, in a named set ([`super::NamedSet`]): its address, with port and protocol if these are in the entries.
     SrcIn(Vec<String>),
-    /// Destination address, in a named set.
+    /// Destination, in a named set.
     DstIn(Vec<String>),
-    /// Source or destination address, in a named set.
+    /// Source or destination, in a named set.
     HostIn(Vec<String>),
     /// Addresses, ports and protocol in a named set, in either direction.
     FlowIn(Vec<String>),

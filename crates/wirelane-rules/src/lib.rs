@@ -22,12 +22,14 @@ mod check;
 mod compile;
 mod condition;
 pub mod egress_devices;
+mod entries;
 mod error;
 mod exact;
 mod file;
 mod mistake;
 mod named;
 mod names;
+mod networks;
 mod patterns;
 pub mod plugins;
 mod possible;
@@ -48,12 +50,14 @@ pub use self::bloom::BloomSize;
 pub use self::compile::Room;
 pub use self::compile::action_of;
 pub use self::condition::{Condition, Kind, TcpTest, Test, Vlan, Way};
+pub use self::entries::{Ends, Entries, Flows};
 pub use self::error::{Error, Result};
 pub use self::exact::shapes;
 pub use self::exact::{ExactFields, ExactRule, ExactVlan, Shape};
 pub use self::mistake::Mistake;
 pub use self::named::exact_bytes;
-pub use self::named::{Entries, Flows, NamedSet, SetLine};
+pub use self::named::{NamedSet, SetLine};
+pub use self::networks::Networks;
 pub use self::patterns::{Application, Pattern, PatternLine, Patterns};
 pub use self::reference::{ExactEntry, Explanation, Finding, Found, FoundPattern, Reference, SetTest};
 pub use self::stats::{
@@ -61,8 +65,8 @@ pub use self::stats::{
 };
 
 /// Maximum number of wildcard rules of a set, and of the clauses that they are compiled to (`WL_RULES_MAX`). A rule is
-/// one clause, unless it has conditions on either side ([`Test::Host`], [`Test::Port`]), each of which doubles its
-/// clauses.
+/// one clause, unless it has conditions on either side ([`Test::Host`], [`Test::Port`]) or is for both ways
+/// ([`Rule::both_ways`]), each of which doubles its clauses.
 pub const MOST_RULES: usize = 4096;
 
 /// The rules of one group, with a default policy.
@@ -111,6 +115,10 @@ pub struct Rule {
     /// Conditions, all of which must hold. A rule without conditions matches every packet.
     #[serde(default)]
     pub conditions: Vec<Condition>,
+    /// Whether the rule matches packets of the other direction, too: those that satisfy the conditions if source and
+    /// destination are exchanged.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub both_ways: bool,
     /// Action on a matching packet.
     pub action: Action,
     /// Whether evaluation continues with later rules.
@@ -144,6 +152,7 @@ impl Rule {
             id,
             name: None,
             conditions: Vec::new(),
+            both_ways: false,
             action,
             then: Then::after(action),
             truncate: None,

@@ -1,19 +1,13 @@
-//! Named sets of addresses or flows, with a million entries and more, and the tests that use them.
+//! Named sets with a million entries and more, and the tests that use them.
 
-use std::fmt;
-use std::net::{IpAddr, SocketAddr};
-use std::str::FromStr;
-use std::sync::Arc;
-
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use wirelane_bpf::members::{Member, Membership, of};
-use wirelane_bpf::rules::MAX_MEMBERS;
+use serde::{Deserialize, Serialize};
+use wirelane_bpf::members::of;
+use wirelane_bpf::rules::{MAX_MEMBERS, MAX_PREFIXES};
 
 use super::bloom::BloomSize;
 use super::check::{Fault, Which};
-use super::names::{self, look_up, nearest, shown};
-use super::text::protocol;
-use super::{Addresses, Rule, RuleSet, Test};
+use super::names::{nearest, shown};
+use super::{Entries, Rule, RuleSet, Test};
 
 /// Maximum number of sets of one rule set.
 const MOST_SETS: usize = 64;
@@ -24,7 +18,7 @@ const LONGEST_NAME: usize = 64;
 /// Range of permitted false-positive rates.
 const SHARES: std::ops::RangeInclusive<f64> = 1e-6..=0.5;
 
-/// A set of addresses or flows for membership tests of rules ([`Test::SrcIn`] and so on).
+/// A set of addresses, networks, ports or flows for membership tests of rules ([`Test::SrcIn`] and so on).
 ///
 /// The kernel uses a bloom filter, which has false positives; native evaluation and [`RuleSet::explain`] use the exact
 /// set.
@@ -48,7 +42,14 @@ impl NamedSet {
 
     /// The size of its bloom filter.
     pub fn bloom(&self) -> BloomSize {
-        BloomSize::of(self.entries.count(), self.false_positives)
+        // The share is that of one side of a packet, also if several prefix lengths are looked up for it.
+        BloomSize::of(self.entries.count(), self.false_positives / self.entries.lookups() as f64)
+    }
+
+    /// Expected false-positive rate of the bloom filter, for one side of a packet.
+    pub fn expected_false_positives(&self) -> f64 {
+        let of_one = self.bloom().false_positives(self.entries.count());
+        1.0 - (1.0 - of_one).powf(self.entries.lookups() as f64)
     }
 
     /// Bytes of kernel memory for the set.
@@ -62,183 +63,6 @@ impl NamedSet {
 pub fn exact_bytes(entries: u64) -> u64 {
     let buckets = entries.checked_next_power_of_two().unwrap_or(u64::MAX);
     entries.saturating_mul(128).saturating_add(buckets.saturating_mul(16))
-}
-
-/// The entries of a set.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Entries {
-    /// Addresses, each address an entry.
-    Address(Arc<Addresses>),
-    /// Flows, matched in both directions.
-    Flow(Arc<Flows>),
-}
-
-impl Entries {
-    /// Number of entries.
-    pub fn count(&self) -> u64 {
-        match self {
-            Entries::Flow(flows) => flows.0.len() as u64,
-            Entries::Address(list) => {
-                let four = list.v4().iter().map(|range| u64::from(range.end() - range.start()) + 1);
-                let six = list
-                    .v6()
-                    .iter()
-                    .map(|range| u64::try_from(range.end() - range.start()).unwrap_or(u64::MAX));
-                let six = six.map(|more| more.saturating_add(1));
-                four.chain(six).fold(0, u64::saturating_add)
-            }
-        }
-    }
-
-    /// The type of the entries.
-    pub fn kind(&self) -> &'static str {
-        match self {
-            Entries::Address(_) => "address",
-            Entries::Flow(_) => "flow",
-        }
-    }
-
-    /// Calls `then` for every entry, in the kernel's representation.
-    ///
-    /// # Errors
-    /// The first error of `then`.
-    pub fn each<E>(&self, mut then: impl FnMut(&Member) -> Result<(), E>) -> Result<(), E> {
-        match self {
-            Entries::Flow(flows) => flows.0.iter().try_for_each(then),
-            Entries::Address(list) => {
-                let mut address = |address: IpAddr| then(&Member::address(address));
-                let mut four = list.v4().iter().cloned().flatten();
-                four.try_for_each(|bits| address(std::net::Ipv4Addr::from_bits(bits).into()))?;
-                let mut six = list.v6().iter().cloned().flatten();
-                six.try_for_each(|bits| address(std::net::Ipv6Addr::from_bits(bits).into()))
-            }
-        }
-    }
-
-    /// The membership test for native evaluation.
-    pub fn membership(&self) -> Arc<dyn Membership> {
-        match self {
-            Entries::Address(list) => Arc::clone(list) as Arc<dyn Membership>,
-            Entries::Flow(flows) => Arc::clone(flows) as Arc<dyn Membership>,
-        }
-    }
-}
-
-impl Membership for Addresses {
-    fn has(&self, member: &Member) -> bool {
-        self.contains(member.ends()[0].0)
-    }
-}
-
-/// Flows: addresses, ports and a protocol, matched in both directions. As text, each flow is
-/// `udp 192.0.2.1:53 198.51.100.2:4000`, or `icmp 192.0.2.1 198.51.100.2` for a protocol without ports.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Flows(Vec<Member>);
-
-impl Flows {
-    /// Parses flows.
-    ///
-    /// # Errors
-    /// A description of the first syntax error.
-    pub fn of<T: AsRef<str>>(flows: impl IntoIterator<Item = T>) -> Result<Flows, String> {
-        flows.into_iter().map(|flow| flow.as_ref().parse::<Flow>()).collect()
-    }
-}
-
-impl Membership for Flows {
-    fn has(&self, member: &Member) -> bool {
-        self.0.binary_search(member).is_ok()
-    }
-}
-
-/// One flow as it was written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Flow(Member);
-
-impl From<Member> for Flow {
-    fn from(flow: Member) -> Flow {
-        Flow(flow)
-    }
-}
-
-impl Flow {
-    /// The flow between two endpoints.
-    ///
-    /// # Errors
-    /// The reason why no packet can be of such a flow.
-    pub fn between(one: (IpAddr, u16), other: (IpAddr, u16), protocol: u8) -> Result<Flow, String> {
-        let ported = one.1 != 0 || other.1 != 0;
-        if ported && !super::possible::WITH_PORTS.contains(&protocol) {
-            return Err(format!("packets of protocol {protocol} have no ports"));
-        }
-        let flow = Member::flow(one, other, protocol);
-        flow.map(Flow).ok_or_else(|| {
-            format!("no packet goes from {} to {}: one is IPv4, the other IPv6", one.0, other.0)
-        })
-    }
-}
-
-impl FromIterator<Flow> for Flows {
-    fn from_iter<I: IntoIterator<Item = Flow>>(flows: I) -> Flows {
-        let mut all: Vec<Member> = flows.into_iter().map(|flow| flow.0).collect();
-        all.sort_unstable();
-        all.dedup();
-        Flows(all)
-    }
-}
-
-impl FromStr for Flow {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Flow, String> {
-        let form = || {
-            format!(
-                "'{}' is not a flow; write \"udp 192.0.2.1:53 198.51.100.2:4000\", \"tcp [2001:db8::1]:80 [2001:db8::2]:4000\" \
-                 or \"icmp 192.0.2.1 198.51.100.2\"",
-                shown(text)
-            )
-        };
-        let mut words = text.split_ascii_whitespace();
-        let mut word = || words.next().ok_or_else(form);
-        let (protocol, one, other) = (word()?, word()?, word()?);
-        if words.next().is_some() {
-            return Err(form());
-        }
-        let number = || protocol.parse().ok().filter(|_| protocol.bytes().all(|byte| byte.is_ascii_digit()));
-        let protocol = look_up(names::PROTOCOLS, protocol).or_else(number);
-        let protocol = protocol.ok_or_else(|| format!("{}: the first word is not a protocol", form()))?;
-        let end = |text: &str| match (text.parse::<IpAddr>(), text.parse::<SocketAddr>()) {
-            (Ok(address), _) => Ok((address, 0)),
-            (_, Ok(end)) if !text.contains('%') => Ok((end.ip(), end.port())),
-            _ => Err(form()),
-        };
-        Flow::between(end(one)?, end(other)?, protocol)
-    }
-}
-
-impl fmt::Display for Flow {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ends = self.0.ends();
-        write!(f, "{}", protocol(self.0.proto))?;
-        let ported = ends.iter().any(|(_, port)| *port != 0);
-        ends.iter().try_for_each(|(address, port)| match ported {
-            true => write!(f, " {}", SocketAddr::new(*address, *port)),
-            false => write!(f, " {address}"),
-        })
-    }
-}
-
-impl Serialize for Flows {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(self.0.iter().map(|flow| Flow(*flow).to_string()))
-    }
-}
-
-impl<'de> Deserialize<'de> for Flows {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Flows, D::Error> {
-        Flows::of(Vec::<String>::deserialize(deserializer)?).map_err(serde::de::Error::custom)
-    }
 }
 
 /// The field that a test looks up ([`of`]), and the names of the sets; `None`: the test uses no set.
@@ -272,16 +96,29 @@ pub(super) fn field_of(what: u8) -> &'static str {
     }
 }
 
+/// The same field of the other side; the field itself where it is of both sides.
+pub(super) fn opposite(what: u8) -> u8 {
+    match what {
+        of::SRC => of::DST,
+        of::DST => of::SRC,
+        other => other,
+    }
+}
+
 /// The distinct tests of named sets in these rules: the field and the set's name. Each test is a bit of
-/// [`wirelane_bpf::rules::dim::SETS`], in this order.
+/// [`wirelane_bpf::rules::dim::SETS`], in this order. A rule for both ways has the tests of both.
 pub(super) fn tests<'r>(rules: impl IntoIterator<Item = &'r Rule>) -> Vec<(u8, &'r str)> {
     let mut tests = Vec::new();
-    let conditions = rules.into_iter().flat_map(|rule| &rule.conditions);
-    for (what, names) in conditions.filter_map(|condition| asked(&condition.test)) {
-        for name in names {
-            let test = (what, name.as_str());
-            if !tests.contains(&test) {
-                tests.push(test);
+    for rule in rules {
+        for (what, names) in rule.conditions.iter().filter_map(|condition| asked(&condition.test)) {
+            let back = rule.both_ways.then(|| opposite(what));
+            for name in names {
+                for what in [Some(what), back].into_iter().flatten() {
+                    let test = (what, name.as_str());
+                    if !tests.contains(&test) {
+                        tests.push(test);
+                    }
+                }
             }
         }
     }
@@ -322,8 +159,8 @@ impl RuleSet {
                 None,
                 format!(
                     "the rules have {} different tests of named sets, more than {MAX_MEMBERS}: each set counts once for each \
-                     of src-in, dst-in, host-in and flow-in that it is asked by ({} = {} is one too many); put lists \
-                     together in one set, or write host-in for src-in and dst-in",
+                     of src-in, dst-in, host-in and flow-in that it is asked by, and for both of src-in and dst-in in a rule for both \
+                     ways ({} = {} is one too many); put lists together in one set, or write host-in for src-in and dst-in",
                     all.len(),
                     field_of(what),
                     shown(name)
@@ -357,20 +194,16 @@ impl RuleSet {
         let Some(set) = self.named(name) else {
             let known: Vec<&str> = self.sets.iter().map(|set| set.name.as_str()).collect();
             let hint = match nearest(name, &known) {
-                Some(near) => format!("did you mean '{near}'?"),
+                Some(near) => format!("did you mean '{}'?", shown(near)),
                 None if known.is_empty() => "write it under [[sets]]".to_owned(),
-                None => format!("defined: {}", known.join(", ")),
+                None => format!("defined: {}", shown(&known.join(", "))),
             };
             return (!elsewhere).then(|| format!("there is no set '{}'; {hint}", shown(name)));
         };
-        match (&set.entries, what) {
-            (Entries::Flow(_), of::FLOW) => None,
-            (Entries::Address(_), of::FLOW) => {
-                Some(format!("'{}' is a set of addresses: ask it by src-in, dst-in or host-in", shown(name)))
-            }
-            (Entries::Flow(_), _) => Some(format!("'{}' is a set of flows: ask it by flow-in", shown(name))),
-            _ => None,
-        }
+        let of_flows = matches!(set.entries, Entries::Flow(_));
+        let by = if of_flows { "flow-in" } else { "src-in, dst-in or host-in" };
+        (of_flows != (what == of::FLOW))
+            .then(|| format!("'{}' is a set of {}: ask it by {by}", shown(name), set.entries.plural()))
     }
 }
 
@@ -388,6 +221,20 @@ pub(super) fn may_be_named(name: &str) -> Result<(), String> {
 }
 
 impl NamedSet {
+    /// Hint for a set with too many entries.
+    fn too_many(&self) -> String {
+        match &self.entries {
+            Entries::Address(_) => {
+                "each address of a prefix is an entry: write of = \"network\", or use wide prefixes as src, dst or host"
+                    .to_owned()
+            }
+            Entries::Network(_) => format!(
+                "prefixes of more than {MAX_PREFIXES} lengths are split: use wide prefixes as src, dst or host"
+            ),
+            _ => "split it into several sets".to_owned(),
+        }
+    }
+
     /// Reports faults of the set on its own.
     fn faults(&self, fault: &mut dyn FnMut(String)) {
         if let Err(reason) = may_be_named(&self.name) {
@@ -397,12 +244,14 @@ impl NamedSet {
             0 => fault(format!("the set '{}' is empty: nothing is in it", shown(&self.name))),
             1..=MOST_ENTRIES => {}
             u64::MAX => fault(format!(
-                "the set '{}' has more entries than can be counted; {TOO_MANY}",
-                shown(&self.name)
+                "the set '{}' has more entries than can be counted; {}",
+                shown(&self.name),
+                self.too_many()
             )),
             count => fault(format!(
-                "the set '{}' has {count} entries, more than {MOST_ENTRIES}; {TOO_MANY}",
-                shown(&self.name)
+                "the set '{}' has {count} entries, more than {MOST_ENTRIES}; {}",
+                shown(&self.name),
+                self.too_many()
             )),
         }
         if !SHARES.contains(&self.false_positives) {
@@ -416,17 +265,14 @@ impl NamedSet {
     }
 }
 
-/// Hint for a set with too many entries.
-const TOO_MANY: &str = "each address of a prefix is an entry: use wide prefixes as src, dst or host";
-
 /// A capture's report on a named set.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SetLine {
     /// Name.
     pub name: String,
-    /// `address` or `flow`.
+    /// `address`, `network`, `address-port`, `address-port-protocol` or `flow`.
     pub of: String,
-    /// Number of entries.
+    /// Number of entries; of networks, after they were joined, and split to few prefix lengths.
     pub entries: u64,
     /// Whether a rule uses the set.
     pub in_use: bool,
@@ -434,7 +280,7 @@ pub struct SetLine {
     pub bytes: u64,
     /// Number of hash functions of the bloom filter.
     pub hash_functions: u32,
-    /// Expected false-positive rate of the bloom filter.
+    /// Expected false-positive rate of the bloom filter, for one side of a packet.
     pub false_positives: f64,
     /// Whether hits of the bloom filter are confirmed, so that there are no false positives.
     pub confirm: bool,
@@ -453,7 +299,7 @@ impl RuleSet {
                 in_use: used.contains(&set.name.as_str()),
                 bytes: set.kernel_bytes(),
                 hash_functions: bloom.hashes,
-                false_positives: bloom.false_positives(entries),
+                false_positives: set.expected_false_positives(),
                 confirm: set.confirm,
             }
         };

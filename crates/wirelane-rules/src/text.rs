@@ -4,7 +4,9 @@ use std::fmt;
 use std::ops::RangeInclusive;
 
 use super::names::{self, name_of, shown};
-use super::{Action, Condition, ExactFields, ExactVlan, Policy, Sample, SampleBy, TcpTest, Test, Vlan, Way};
+use super::{
+    Action, Condition, ExactFields, ExactVlan, Policy, Rule, Sample, SampleBy, TcpTest, Test, Vlan, Way,
+};
 
 /// Maximum number of values of a condition in the text form.
 const SHOWN: usize = 8;
@@ -14,6 +16,14 @@ impl fmt::Display for Condition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let not = if self.negated { "not." } else { "" };
         write!(f, "{not}{} = {}", self.test.field(), self.test.values())
+    }
+}
+
+impl Rule {
+    /// The conditions in words; a rule without conditions has none.
+    pub fn asks(&self) -> Vec<String> {
+        let both_ways = self.both_ways.then(|| "both-ways = true".to_owned());
+        self.conditions.iter().map(ToString::to_string).chain(both_ways).collect()
     }
 }
 

@@ -117,7 +117,7 @@ fn run(
     mut on_interval: impl FnMut(&Interval),
 ) -> Result<Report> {
     check(plan)?;
-    let streams = Streams::new(&plan.traffic)?;
+    let streams = Streams::new(&plan.traffic, plan.cpus.len() as u64)?;
     let interface = Interface::find(&plan.device)?;
     for template in streams.templates() {
         let most = interface.largest_frame(template.has_vlan());

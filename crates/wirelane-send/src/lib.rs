@@ -82,6 +82,15 @@ struct Share {
     pps: Option<f64>,
 }
 
+impl Share {
+    /// The flows of this thread among all: the first one, of which every `stride`-th follows, and their number. So each
+    /// flow is sent by one thread, in order.
+    fn flows(&self, all: u32) -> (u64, u64) {
+        let first = self.first % self.stride;
+        (first, u64::from(all).saturating_sub(first).div_ceil(self.stride))
+    }
+}
+
 /// Progress of one thread.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {

@@ -73,8 +73,9 @@ pub(super) fn load<'a>(
     config.payload = template.payload as u32;
     config.rotating = template.rotating as u32;
     config.rotates_port = u32::from(template.rotates_port);
-    config.first = template.first;
-    config.flows = template.flows;
+    let (first_flow, flows) = share.flows(template.flows);
+    config.first = template.first + first_flow as u32;
+    config.flows = (flows * share.stride) as u32;
     config.tcp = u32::from(template.transport == Transport::Tcp);
     config.ipv6 = u32::from(template.ipv6);
     config.stamped = u32::from(template.is_stamped());
@@ -85,7 +86,7 @@ pub(super) fn load<'a>(
     config.largest = template.largest() as u32;
     config.sizes_count = template.sizes.len() as u32;
     config.sizes_step = (share.stride % template.sizes.len() as u64) as u32;
-    config.flows_step = (share.stride % u64::from(template.flows)) as u32;
+    config.flows_step = share.stride as u32;
     config.stride = share.stride as u32;
     let header = template.frame[..template.payload + MAGIC.len()].chunks(size_of::<u64>());
     config.header_words = header.len() as u32;
@@ -101,7 +102,7 @@ pub(super) fn load<'a>(
     config.sizes[..template.sizes.len()].copy_from_slice(&template.sizes);
     let start = &mut open.maps.bss_data.as_deref_mut().expect("the program has variables").state;
     start.next_number = share.first;
-    start.next_flow = share.first % u64::from(template.flows);
+    start.next_flow = share.first / share.stride % flows.max(1) * share.stride;
     start.next_size = share.first % template.sizes.len() as u64;
     let mut skel = open.load().map_err(refused)?;
     let state = &raw mut skel.maps.bss_data.as_deref_mut().expect("the program has variables").state;

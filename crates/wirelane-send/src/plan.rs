@@ -22,7 +22,8 @@ pub struct Plan {
     pub packets: Option<u64>,
     /// Time after which the run ends.
     pub duration: Option<Duration>,
-    /// The CPUs to send from, one thread each. On a veth, live frames arrive on the peer's RX queue with the number of
+    /// The CPUs to send from, one thread each. All packets of a flow are sent by one thread, so that they keep their order:
+    /// no more threads than flows. On a veth, live frames arrive on the peer's RX queue with the number of
     /// the sending CPU (modulo its queues); frames of a socket arrive on the queue selected by their flow hash.
     pub cpus: Vec<usize>,
     /// Whether a packet that the device has no space for is retried, which blocks the sender; otherwise it is lost, and

@@ -157,11 +157,11 @@ impl Template {
         frame[..self.frame.len()].copy_from_slice(&self.frame);
     }
 
-    /// Turns a prepared buffer into the packet with this number and, if packets are stamped, this time of sending;
-    /// returns the length of the frame in the buffer.
-    pub fn write(&self, number: u64, sent_ns: u64, frame: &mut [u8]) -> usize {
+    /// Turns a prepared buffer into the packet with this number, of this flow and, if packets are stamped, with this time
+    /// of sending; returns the length of the frame in the buffer.
+    pub fn write(&self, number: u64, flow: u64, sent_ns: u64, frame: &mut [u8]) -> usize {
         let size = self.sizes[(number % self.sizes.len() as u64) as usize];
-        let value = self.first + (number % u64::from(self.flows)) as u32;
+        let value = self.first + flow as u32;
         let l3_len = size - self.l3 as u16;
         let l4_len = size - self.l4 as u16;
         let value_sum = (value >> 16) + (value & 0xffff);

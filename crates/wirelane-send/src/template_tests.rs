@@ -16,8 +16,10 @@ fn packet(template: &Template, number: u64) -> Vec<u8> {
     let mut frame = vec![0xa5; template.largest()];
     template.prepare(&mut frame);
     // All data of an earlier packet has to be overwritten.
-    template.write(number.wrapping_mul(31) ^ 0xffff_ffff_0f0f, u64::MAX, &mut frame);
-    let size = template.write(number, TIME, &mut frame);
+    let flows = u64::from(template.flows);
+    let other = number.wrapping_mul(31) ^ 0xffff_ffff_0f0f;
+    template.write(other, other % flows, u64::MAX, &mut frame);
+    let size = template.write(number, number % flows, TIME, &mut frame);
     frame.truncate(size);
     frame
 }
@@ -187,7 +189,7 @@ fn bytes_are_counted_as_they_are_sent() {
     for (first, stride) in [(0, 1), (1, 2), (2, 3), (0, 12), (5, 7)] {
         for count in [0, 1, 5, 12, 13, 100] {
             let written: usize =
-                (0..count).map(|k| template.write(first + k * stride, TIME, &mut frame)).sum();
+                (0..count).map(|k| template.write(first + k * stride, 0, TIME, &mut frame)).sum();
             assert_eq!(template.bytes_of(first, stride, count), written as u64, "{first} {stride} {count}");
         }
     }

@@ -63,9 +63,11 @@ pub(super) fn place(topology: &Topology, cards: &[Card], wishes: &Wishes) -> Pla
     let movable: Vec<bool> = cards.iter().map(|card| can_move(card, wishes)).collect();
     let mut workers: Vec<WorkerPlace> = Vec::new();
     if !wishes.cores.is_empty() {
+        // Reading a ring costs about as much as filling it, and each worker reads its share of the queues.
+        let share = lanes.len().div_ceil(count).max(1);
         for worker in 0..count {
             let core = wishes.cores[worker % wishes.cores.len()];
-            placer.give(core);
+            (0..share).for_each(|_| placer.give(core));
             workers.push(WorkerPlace { worker, core, reason: "as asked for".into() });
         }
         for (index, lane) in
@@ -124,7 +126,7 @@ struct Placer<'a> {
     topology: &'a Topology,
     cards: &'a [Card],
     usable: Vec<&'a Cpu>,
-    /// Number of queues and workers per CPU.
+    /// Load per CPU: the number of its queues and workers, or of its queues and of those that its workers read.
     given: BTreeMap<usize, usize>,
     /// CPUs that serve queues.
     serving: CpuSet,
@@ -292,16 +294,22 @@ impl<'a> Placer<'a> {
         WorkerPlace { worker, core, reason }
     }
 
-    /// A CPU for a queue, close to the worker that it feeds.
+    /// A CPU for a queue: the one with the least to do, and of these the closest to the worker that the queue feeds. The
+    /// worker's own CPU is taken only if there is no other.
     fn server_near(&mut self, card: usize, feeds: &WorkerPlace) -> (Option<usize>, String) {
-        let cost = |cpu: &&Cpu| {
+        let load = |cpu: usize| self.given.get(&cpu).copied().unwrap_or(0);
+        let cost = |cpu: &&&Cpu| {
             let ((taken, busy, far), zero, number) = self.rank(cpu, card);
-            (taken, busy, self.topology.closeness(cpu.cpu, feeds.core), far, zero, number)
+            let close = self.topology.closeness(cpu.cpu, feeds.core);
+            (cpu.cpu == feeds.core, load(cpu.cpu), taken, busy, close, far, zero, number)
         };
-        let Some(cpu) = self.free().min_by_key(cost).map(|cpu| cpu.cpu) else { return self.server(card) };
+        let Some(cpu) = self.usable.iter().min_by_key(cost).map(|cpu| cpu.cpu) else {
+            return (None, "no CPU is allowed".into());
+        };
+        let shared = if load(cpu) > 0 { "shared, as every CPU has something to do: " } else { "" };
         self.take(cpu);
         let close = self.topology.closeness(cpu, feeds.core);
-        (Some(cpu), format!("beside CPU {} of worker {}: {close}", feeds.core, feeds.worker))
+        (Some(cpu), format!("{shared}beside CPU {} of worker {}: {close}", feeds.core, feeds.worker))
     }
 
     /// A CPU for a queue without a dedicated worker.

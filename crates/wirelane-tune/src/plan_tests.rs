@@ -1,9 +1,12 @@
 //! Plans for recorded machines.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
+
+use proptest::prelude::{ProptestConfig, prop_assert, prop_assert_eq, prop_assert_ne, proptest};
 
 use super::*;
-use wirelane_netdev::topology::{Channels, Closeness, CpuSet, Offload, RingSize, Rss, fixtures};
+use wirelane_netdev::topology::{CardQueue, Channels, Closeness, CpuSet, Offload, RingSize, Rss, fixtures};
 
 fn machine(manifest: &str) -> (Topology, Card) {
     let tree = fixtures::tree(manifest);
@@ -257,4 +260,77 @@ fn threads_go_beside_workers_that_are_placed_already() {
     assert_eq!(cores, [12, 3]);
     let first: Vec<usize> = plan.queues.iter().take(2).map(|queue| queue.core.unwrap()).collect();
     assert_eq!(first, [4, 11], "{:#?}", plan.queues);
+}
+
+/// The recorded machines, read once.
+static MACHINES: LazyLock<[(Topology, Card); 5]> = LazyLock::new(|| {
+    use fixtures::{ALTRA_Q80, DUAL_ICELAKE, EPYC_7763, VM, XEON_5520};
+    [XEON_5520, EPYC_7763, DUAL_ICELAKE, ALTRA_Q80, VM].map(machine)
+});
+
+/// The small machine among them.
+const SMALL: usize = 4;
+
+/// A recorded machine, and its card with so many queues.
+fn with_queues(machine: usize, queues: u32) -> (&'static Topology, Card) {
+    let (topology, card) = &MACHINES[machine];
+    let queue = |queue| CardQueue { queue, ..card.queues[0].clone() };
+    (topology, Card { queues: (0..queues).map(queue).collect(), ..card.clone() })
+}
+
+/// Cores that are given, with more queues than cores: both CPUs of a small machine serve two queues each, and none
+/// those of its own worker.
+#[test]
+fn threads_are_spread_where_there_are_more_queues_than_cores() {
+    let served = |cores: &[usize], workers: usize| -> Vec<usize> {
+        let (topology, card) = with_queues(SMALL, 4);
+        let mut wishes = wish(Some(workers));
+        (wishes.cores, wishes.as_it_is) = (cores.to_vec(), true);
+        let plan = plan(topology, &[card], &wishes);
+        plan.queues.iter().map(|queue| queue.core.unwrap()).collect()
+    };
+    assert_eq!(served(&[0, 1], 2), [1, 0, 1, 0]);
+    assert_eq!(served(&[1, 0], 2), [0, 1, 0, 1]);
+    // With one worker, the other CPU serves all queues.
+    assert_eq!(served(&[0], 1), [1, 1, 1, 1]);
+    assert_eq!(served(&[1], 1), [0, 0, 0, 0]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
+    /// On any recorded machine, each queue is served by a CPU with the least to do, of these by one as close as possible
+    /// to the worker that it feeds, and not by that worker's CPU unless there is no other.
+    #[test]
+    fn threads_are_spread_evenly_beside_their_workers(
+        machine in 0..5usize,
+        queues in 1..200u32,
+        workers in 1..12usize,
+        cores in proptest::collection::vec(0..160usize, 1..12),
+    ) {
+        let (topology, card) = with_queues(machine, queues);
+        let mut wishes = wish(Some(workers));
+        wishes.as_it_is = true;
+        wishes.cores = cores.iter().map(|core| topology.cpus[core % topology.cpus.len()].cpu).collect();
+        let plan = plan(topology, &[card], &wishes);
+        let share = (queues as usize).div_ceil(workers);
+        let mut load: BTreeMap<usize, usize> = topology.cpus.iter().map(|cpu| (cpu.cpu, 0)).collect();
+        for worker in &plan.workers {
+            *load.get_mut(&worker.core).unwrap() += share;
+        }
+        prop_assert_eq!(plan.queues.len(), queues as usize);
+        for (at, queue) in plan.queues.iter().enumerate() {
+            let (core, feeds) = (queue.core.unwrap(), plan.workers[at % workers].core);
+            prop_assert_ne!(core, feeds);
+            let cost = |cpu: usize| (load[&cpu], topology.closeness(cpu, feeds));
+            let others = load.keys().filter(|cpu| **cpu != feeds);
+            prop_assert_eq!(cost(core), others.map(|cpu| cost(*cpu)).min().unwrap());
+            *load.get_mut(&core).unwrap() += 1;
+        }
+        // CPUs without a worker serve equally many, or one more.
+        let idle = load.iter().filter(|(cpu, _)| plan.workers.iter().all(|worker| worker.core != **cpu));
+        let idle: Vec<usize> = idle.map(|(_, load)| *load).collect();
+        let spread = idle.iter().max().unwrap_or(&0) - idle.iter().min().unwrap_or(&0);
+        prop_assert!(spread <= 1, "{:?}", idle);
+    }
 }

@@ -68,7 +68,7 @@ impl Sending {
         let template = Template::new(&Traffic { sizes: vec![self.size], ..Traffic::default() })?;
         let mut frame = vec![0; template.largest()];
         template.prepare(&mut frame);
-        template.write(0, 0, &mut frame);
+        template.write(0, 0, 0, &mut frame);
         let gauge = interface.gauge()?;
         let before = gauge.counters()?;
         Ok(Generator { options: self, gauge, before, ifindex: interface.index, frame })

@@ -421,13 +421,61 @@ fn both_directions_have_the_same_rules() {
         assert_eq!((total.absorbed, total.filtered, total.analysed), (OUT, SENT / 2, SENT / 2), "{at:?}");
         let stats = capture.rule_stats().unwrap().unwrap();
         assert_eq!(hits(&stats), BTreeMap::from([(1, OUT), (2, SENT / 2)]), "{at:?}");
-        // A rule on two groups is counted once per group and handled as one rule.
+        // A rule in two groups of one device is one rule.
         let fields = ExactFields { src_port: Some(1255), ..ExactFields::default() };
-        capture.add_rules(Vec::new(), vec![ExactRule::new(9, fields, Action::Drop)]).unwrap();
-        assert_eq!(capture.rule_stats().unwrap().unwrap().exact, 2, "{at:?}");
-        assert_eq!(capture.remove_rules(&[9], &[]).unwrap().removed, 2, "{at:?}");
-        assert!(capture.remove_rules(&[9], &[]).unwrap().removed == 0);
-        let again = vec![ExactRule::new(9, fields, Action::Drop)];
-        capture.add_rules(Vec::new(), again).unwrap();
+        let rule = || vec![ExactRule::new(9, fields, Action::Drop)];
+        capture.add_rules(Vec::new(), rule()).unwrap();
+        let stats = capture.rule_stats().unwrap().unwrap();
+        assert_eq!((stats.exact, stats.devices), (1, vec![here.device.clone()]), "{at:?}");
+        assert_eq!(capture.remove_rules(&[9], &[]).unwrap().removed, 1, "{at:?}");
+        assert_eq!(capture.remove_rules(&[9], &[]).unwrap().removed, 0);
+        capture.add_rules(Vec::new(), rule()).unwrap();
+        assert_eq!(capture.remove_rules(&[], &[fields]).unwrap().removed, 1, "{at:?}");
+        capture.add_rules(Vec::new(), rule()).unwrap();
+    }
+}
+
+/// One rule between two ends counts the packets of both directions, and no packets between other ports.
+#[test]
+fn a_rule_for_both_ways_hits_both_directions() {
+    if !require_root("a_rule_for_both_ways_hits_both_directions") {
+        return;
+    }
+    const IN: u64 = 40;
+    const OUT: u64 = 30;
+    const OTHERS: u64 = 5;
+    for at in [KERNEL[0], KERNEL[2], WORKER[0]] {
+        let lab = Lab::new(1).unwrap();
+        let (here, there) = (lab.receiver(), lab.sender());
+        let text = format!(
+            "[[rule]]\nid = 1\nprotocol = \"udp\"\nsrc = \"{}\"\nsrc-port = 9\ndst = \"{}\"\ndst-port = 7\n\
+             both-ways = true\naction = \"count\"\n",
+            there.address, here.address
+        );
+        let mut capture =
+            open(&lab, at, |builder| builder.direction(Direction::Both).rules(rules(&text))).unwrap();
+        let mut worker = capture.workers().remove(0);
+        let bind = |namespace: &str, ends: [(std::net::IpAddr, u16); 2]| -> [std::net::UdpSocket; 2] {
+            lab.enter(namespace, || ends.map(|end| std::net::UdpSocket::bind(end).unwrap())).unwrap()
+        };
+        let (near, far) = (std::net::IpAddr::from(here.address), std::net::IpAddr::from(there.address));
+        let [here_7, here_9] = bind(&here.namespace, [(near, 7), (near, 9)]);
+        let [there_7, there_9] = bind(&there.namespace, [(far, 7), (far, 9)]);
+        for (from, to, count) in [
+            (&there_9, (near, 7), IN),
+            (&here_7, (far, 9), OUT),
+            (&here_9, (far, 7), OTHERS),
+            (&there_7, (near, 9), OTHERS),
+        ] {
+            for _ in 0..count {
+                from.send_to(&[0; 100], to).unwrap();
+            }
+        }
+        let mut others = 0;
+        drain(&capture, &mut worker, IN + OUT + 2 * OTHERS, |_| others += 1);
+        assert_eq!(others, 2 * OTHERS, "{at:?}");
+        let stats = capture.rule_stats().unwrap().unwrap();
+        assert_eq!(hits(&stats), BTreeMap::from([(1, IN + OUT)]), "{at:?}");
+        assert_eq!(capture.ledger().unwrap().total.absorbed, IN + OUT, "{at:?}");
     }
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use serde_json::Value;
+use wirelane_tests::calls::Scene;
 use wirelane_tests::recordings::{write_header, write_packet};
 use wirelane_tests::wirelane_binary;
 
@@ -175,5 +176,128 @@ fn explain_says_why() {
         let output = wirelane(&words);
         assert_eq!(output.status.code(), Some(1));
         assert!(text(&output.stderr).contains(reason), "{}", text(&output.stderr));
+    }
+}
+
+/// UDP packets from each of some ends to each of them.
+fn between_ends(folder: &Path) -> String {
+    let recording = folder.join("ends.pcap");
+    let mut scene = Scene::new();
+    let addresses = ["192.0.2.1", "192.0.2.200", "198.51.100.7", "203.0.113.1"];
+    let ports = [53, 6000, 6001, 7000];
+    let ends: Vec<String> = addresses
+        .iter()
+        .flat_map(|address| ports.map(|port| format!("{address}:{port}")))
+        .chain(["[2001:db8::1]:6000", "[2001:db8::2]:7000"].map(str::to_owned))
+        .collect();
+    let mut at = 0;
+    for from in &ends {
+        for to in ends.iter().filter(|to| to.starts_with('[') == from.starts_with('[')) {
+            scene.udp(at, from, to, &[0; 20]);
+            at += 10;
+        }
+    }
+    scene.write(&recording).unwrap();
+    recording.to_str().unwrap().to_owned()
+}
+
+/// Asserts that a rule with this text counts the packets that tcpdump prints by an expression.
+fn counts_as_tcpdump(folder: &Path, recording: &str, content: &str, expression: &str) {
+    let rules = file(folder, "rules.toml", content);
+    let ours = last(&["count", "-r", recording, "--json", "--rules", &rules])["absorbed"].as_u64();
+    let theirs = Command::new("tcpdump").args(["-n", "-t", "-r", recording, expression]).output().unwrap();
+    assert!(theirs.status.success(), "{}", text(&theirs.stderr));
+    let theirs = text(&theirs.stdout).lines().count() as u64;
+    assert!(theirs > 0, "{expression}");
+    assert_eq!(ours, Some(theirs), "{expression}");
+}
+
+fn has_tcpdump(test: &str) -> bool {
+    let there = Command::new("tcpdump").arg("--version").output().is_ok();
+    if !there {
+        println!("left out: {test} (no tcpdump)");
+    }
+    there
+}
+
+/// A rule for both ways counts the packets that tcpdump finds by the expression of both directions.
+#[test]
+fn a_rule_for_both_ways_counts_as_tcpdump_does() {
+    if !has_tcpdump("a_rule_for_both_ways_counts_as_tcpdump_does") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let recording = between_ends(folder.path());
+    for (fields, forth, back) in [
+        (
+            "src = \"192.0.2.1\"\ndst = \"198.51.100.7\"",
+            "src host 192.0.2.1 and dst host 198.51.100.7",
+            "dst host 192.0.2.1 and src host 198.51.100.7",
+        ),
+        (
+            "src = \"192.0.2.0/24\"\nsrc-port = \"6000-6001\"\ndst-port = [7000, 53]",
+            "src net 192.0.2.0/24 and src portrange 6000-6001 and (dst port 7000 or dst port 53)",
+            "dst net 192.0.2.0/24 and dst portrange 6000-6001 and (src port 7000 or src port 53)",
+        ),
+        (
+            "src = \"192.0.2.0/24\"\nnot.dst-port = 53\nhost = \"203.0.113.1\"",
+            "src net 192.0.2.0/24 and not dst port 53 and host 203.0.113.1",
+            "dst net 192.0.2.0/24 and not src port 53 and host 203.0.113.1",
+        ),
+        (
+            "src = \"2001:db8::1\"\ndst-port = 7000",
+            "src host 2001:db8::1 and dst port 7000",
+            "dst host 2001:db8::1 and src port 7000",
+        ),
+    ] {
+        let content = format!("[[rule]]\nid = 1\n{fields}\nboth-ways = true\naction = \"count\"\n");
+        counts_as_tcpdump(folder.path(), &recording, &content, &format!("({forth}) or ({back})"));
+    }
+}
+
+/// Sets of every key contain the packets that tcpdump finds by the expression of their entries.
+#[test]
+fn sets_of_any_key_count_as_tcpdump_does() {
+    if !has_tcpdump("sets_of_any_key_count_as_tcpdump_does") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let recording = between_ends(folder.path());
+    let dns = "(src host 192.0.2.1 and udp src port 53)";
+    let back = "(dst host 192.0.2.1 and udp dst port 53)";
+    for (of, entries, condition, expression) in [
+        ("address", "\"192.0.2.1\"", "src-in", "src host 192.0.2.1".to_owned()),
+        (
+            "network",
+            "\"192.0.2.0/25\", \"198.51.0.0/16\", \"2001:db8::2/127\"",
+            "src-in",
+            "src net 192.0.2.0/25 or src net 198.51.0.0/16 or src host 2001:db8::2".to_owned(),
+        ),
+        ("network", "\"192.0.2.0/24\"", "host-in", "net 192.0.2.0/24".to_owned()),
+        ("network", "\"0.0.0.0/0\"", "not.dst-in", "ip6".to_owned()),
+        ("address-port", "\"192.0.2.1:53\"", "src-in", dns.to_owned()),
+        (
+            "address-port",
+            "\"192.0.2.1:53\", \"[2001:db8::1]:6000\"",
+            "host-in",
+            format!("{dns} or {back} or (host 2001:db8::1 and port 6000)"),
+        ),
+        ("address-port-protocol", "\"udp 192.0.2.1:53\", \"tcp 192.0.2.200:53\"", "dst-in", back.to_owned()),
+        (
+            "address-port-protocol",
+            "\"udp 192.0.2.1:53\", \"sctp 203.0.113.1:7000\"",
+            "not.host-in",
+            format!("not {dns} and not {back}"),
+        ),
+        ("flow", "\"udp 192.0.2.1:53 203.0.113.1:7000\"", "flow-in", {
+            let there = "src host 192.0.2.1 and src port 53 and dst host 203.0.113.1 and dst port 7000";
+            format!("({there}) or ({})", there.replace("src", "x").replace("dst", "src").replace('x', "dst"))
+        }),
+    ] {
+        let content = format!(
+            "[[sets]]\nname = \"set\"\nof = \"{of}\"\nentries = [{entries}]\n[[rule]]\nid = 1\n{condition} = \"set\"\n\
+             action = \"count\"\n"
+        );
+        counts_as_tcpdump(folder.path(), &recording, &content, &expression);
     }
 }

@@ -285,6 +285,43 @@ fn made_up_calls_are_told_to_the_last_packet() {
     assert_eq!(column(&heard.streams[0], "lost") + column(&heard.streams[1], "lost"), 5);
 }
 
+/// Whichever packet comes first, media or messages, of one direction or of the other: an end is learned if no message
+/// names it.
+#[test]
+fn learned_ends_do_not_depend_on_the_order_of_packets() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("learned.pcap");
+    let id = "Call-ID: learned@example.com";
+    // Ends of the callee's media, and whether the streams of both directions are learned.
+    for (callee, learned) in [("192.0.2.2:7000", false), ("203.0.113.9:17000", true)] {
+        for order in 0..4u64 {
+            let mut scene = Scene::new();
+            let offer = description("192.0.2.1", 6000);
+            scene.udp(0, ALICE, BOB, &message(INVITE, &head(id, FROM, TO, "CSeq: 1 INVITE"), &offer));
+            let answered = head(id, FROM, ANSWERED, "CSeq: 1 INVITE");
+            let answer = description("192.0.2.2", 7000);
+            let at = if order < 2 { 10_000 } else { 900_000 };
+            scene.udp(at, BOB, ALICE, &message("SIP/2.0 200 OK", &answered, &answer));
+            for number in 0..50 {
+                let shift = if order % 2 == 0 { [0, 1_000] } else { [1_000, 0] };
+                let at = 20_000 + number * 20_000;
+                scene.udp(at + shift[0], "192.0.2.1:6000", callee, &rtp(number, 1));
+                scene.udp(at + shift[1], callee, "192.0.2.1:6000", &rtp(number, 2));
+                // Another SSRC between the same ends.
+                scene.udp(at + 5_000, callee, "192.0.2.1:6000", &rtp(number, 3));
+            }
+            scene.write(&file).unwrap();
+            let results = voip(&file, &[]);
+            let streams = results.call("learned@example.com")["streams"].as_array().unwrap().clone();
+            assert_eq!(streams.len(), 3, "{callee}, order {order}");
+            for stream in streams {
+                assert_eq!(column(&stream, "packets"), 50, "{callee}, order {order}: {stream}");
+                assert_eq!(stream["learned"], learned, "{callee}, order {order}: {stream}");
+            }
+        }
+    }
+}
+
 /// Battery: I6
 #[test]
 fn hostile_signalling_and_media_are_bounded_and_counted() {

@@ -274,8 +274,9 @@ impl Monitor {
         }
         call.offers[party as usize] = described.media;
         for (place, media, rtcp) in announced {
-            self.announce(at, place, Endpoint { call: at, party, media, rtcp });
+            self.announce(at, place, Endpoint { call: at, party, media, rtcp, learned: false });
         }
+        self.named(at);
         self.know_types(at);
     }
 

@@ -29,6 +29,8 @@ pub(super) struct Endpoint {
     pub media: usize,
     /// Whether it receives only RTCP.
     pub rtcp: bool,
+    /// Whether a stream shows the place, and no message named it.
+    pub learned: bool,
 }
 
 /// Key of a stream.
@@ -143,11 +145,11 @@ impl Monitor {
         let toward = if named { endpoint.party } else { endpoint.party.other() };
         // The other end is learned if the other party has not named it.
         let other = if named { way.from } else { way.to };
-        let learned = !self.places.contains_key(&other);
-        if learned {
+        if !self.places.contains_key(&other) {
             let party = endpoint.party.other();
-            self.announce(endpoint.call, other, Endpoint { party, rtcp: false, ..endpoint });
+            self.announce(endpoint.call, other, Endpoint { party, rtcp: false, learned: true, ..endpoint });
         }
+        let learned = self.is_learned(&key);
         let call = self.calls.get_mut(endpoint.call)?;
         for at in &call.streams {
             let Some(known) = self.streams.get(*at) else { continue };
@@ -169,19 +171,38 @@ impl Monitor {
         Some(at)
     }
 
+    /// Whether no message has named one of the ends of a stream, yet.
+    fn is_learned(&self, key: &StreamKey) -> bool {
+        let learned = |place| self.places.get(place).is_none_or(|endpoint| endpoint.learned);
+        learned(&key.from) || learned(&key.to)
+    }
+
+    /// A message may have named the ends of streams that began before it.
+    pub(super) fn named(&mut self, at: u32) {
+        let Some(call) = self.calls.get(at) else { return };
+        for at in call.streams.clone() {
+            let Some(stream) = self.streams.get(at).filter(|stream| stream.learned) else { continue };
+            let key = StreamKey { from: stream.from, to: stream.to, ssrc: stream.rtp.ssrc };
+            let learned = self.is_learned(&key);
+            self.streams.get_mut(at).into_iter().for_each(|stream| stream.learned = learned);
+        }
+    }
+
     /// Assigns a stream that began before its call to the call.
     fn adopt(&mut self, at: u32, owner: Option<(Endpoint, bool)>) {
         let Some((endpoint, named)) = owner else { return };
         let Some(stream) = self.streams.get(at) else { return };
+        let key = StreamKey { from: stream.from, to: stream.to, ssrc: stream.rtp.ssrc };
         if stream.call.is_some() || self.room(endpoint.call).is_none() {
             return;
         }
+        let learned = self.is_learned(&key);
         let (Some(stream), Some(call)) = (self.streams.get_mut(at), self.calls.get_mut(endpoint.call)) else {
             return;
         };
         call.streams.push(at);
         stream.toward = Some(if named { endpoint.party } else { endpoint.party.other() });
-        (stream.media, stream.call) = (endpoint.media, Some(endpoint.call));
+        (stream.media, stream.call, stream.learned) = (endpoint.media, Some(endpoint.call), learned);
         know(stream, call);
         if !std::mem::replace(&mut stream.confirmed, true) {
             // Its packets are not counted yet.

@@ -132,7 +132,8 @@ pub struct Stream {
     pub rtp: RtpStream,
     /// Receiving party of the call; `None`: the stream belongs to no call.
     pub toward: Option<Party>,
-    /// Whether one of its ends is missing in SDP and was learned from the stream, as behind NAT.
+    /// Whether one of its ends is missing in all SDP and was learned from a stream, as behind NAT. It does not depend on
+    /// the order in which packets of the two directions, and messages, arrive.
     pub learned: bool,
     /// Index of the media in the description.
     pub media: usize,

@@ -57,6 +57,7 @@
 #define WL_RULE_LEAF	  0x80000000u /* of wl_rule_node.next and roots: a class's number, else a node's */
 #define WL_RULE_SETS	  2	      /* sets of a group, one of them in use */
 #define WL_RULE_MEMBERS	  8	      /* tests of named sets, in one set of rules: bits of WL_DIM_SETS */
+#define WL_RULE_PREFIXES  8	      /* prefix lengths of a named set of networks, for each IP version */
 #define WL_RULE_PATTERNS  8	      /* names of patterns, and plug-ins, likewise: bits of WL_DIM_PAYLOAD */
 #define WL_RULE_PLUGINS	  4	      /* slots for users' functions in an instance (plugin.h) */
 #define WL_RULE_NO_VLAN	  0x1000      /* the VLAN of a packet without a tag */
@@ -100,17 +101,20 @@ enum wl_rule_dim {
 #define WL_KIND_TUNNEL	 0x20 /* a tunnel was entered: WL_PKT_TUNNEL, whichever headers are chosen */
 
 /*
- * wl_rule_set.member: the key of a lookup in a named set (members.h). The first two together: either address.
+ * wl_rule_set.member: the key of a lookup in a named set (members.h). The first two together: either side.
  */
-#define WL_MEMBER_SRC	0x01
-#define WL_MEMBER_DST	0x02
-#define WL_MEMBER_FLOW	0x04 /* both addresses and ports, and the protocol, in either direction */
-#define WL_MEMBER_EXACT 0x80 /* matches of the bloom filter are looked up in a table of all entries */
+#define WL_MEMBER_SRC	  0x01
+#define WL_MEMBER_DST	  0x02
+#define WL_MEMBER_FLOW	  0x04 /* both addresses and ports, and the protocol, in either direction */
+#define WL_MEMBER_PORT	  0x08 /* the side's port, too */
+#define WL_MEMBER_PROTO	  0x10 /* the protocol, too */
+#define WL_MEMBER_NETWORK 0x20 /* the networks of the side's address, by wl_rule_set.prefix */
+#define WL_MEMBER_EXACT	  0x80 /* matches of the bloom filter are looked up in a table of all entries */
 
 /*
- * An entry of a named set. 40 bytes, the same for all sets. Of an address: `first` and `l3`, the rest is 0.
- * Of a flow: the lower end comes first, compared by its address and then by its port, in the order of their
- * bytes.
+ * An entry of a named set. 40 bytes, the same for all sets. What a set does not have is 0. Of one side:
+ * `first`, `first_port`, `proto` and `l3`. Of a network: `first`, `l3` and `prefix`. Of a flow: the lower end
+ * comes first, compared by its address and then by its port, in the order of their bytes.
  */
 struct wl_member {
 	__u8 first[16];
@@ -118,8 +122,8 @@ struct wl_member {
 	__u16 first_port; /* network byte order */
 	__u16 second_port;
 	__u8 proto;
-	__u8 l3; /* WL_L3_IPV4 or WL_L3_IPV6 */
-	__u16 pad;
+	__u8 l3;      /* WL_L3_IPV4 or WL_L3_IPV6 */
+	__u16 prefix; /* its length plus 1 */
 };
 
 /* One step of a walk. */
@@ -260,6 +264,10 @@ struct wl_rule_set {
 	__u32 search_reach;   /* no pattern counts that ends behind so many bytes; 0: there are none */
 	__u8 plugin[WL_RULE_PLUGINS]; /* by place: the bit of WL_DIM_PAYLOAD that the plug-in there sets; 0:
 					 it is not asked */
+	/* By test, and IP version (0: 4, 1: 6): the prefix lengths of a set of networks, each plus 1; 0 after
+	 * the last.
+	 */
+	__u8 prefix[WL_RULE_MEMBERS][2][WL_RULE_PREFIXES];
 };
 
 /*

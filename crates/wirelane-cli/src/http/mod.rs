@@ -65,8 +65,8 @@ pub struct Args {
     #[arg(long, value_name = "NAMES", value_delimiter = ',', help_heading = HTTP)]
     fields: Vec<String>,
 
-    /// Write a log, FORMAT:PATH: common, combined, vhost, each with -us behind it (and microseconds in each line), squid,
-    /// w3c, json. Several by repeating the option
+    /// Write a log, FORMAT:PATH: common, combined, vhost, each with -us behind it (and microseconds in each line),
+    /// nginx, squid, w3c, json. Several by repeating the option
     #[arg(long, value_name = "FORMAT:PATH", help_heading = LOGS)]
     log: Vec<String>,
 
@@ -149,12 +149,12 @@ are Content-Length, ..._body the bytes of the body, ..._bytes those with heads
 and framing, ..._missing the bytes that were not captured. ttfb_s: from the last
 byte of the request to the first of the response.
 
-goaccess reads all formats: COMMON, COMBINED, VCOMBINED and W3C by these names
-(--log-format), and
+goaccess reads all formats: COMMON, COMBINED (nginx too), VCOMBINED and W3C by
+these names (--log-format), and
   combined-us  '%h %^[%d:%t %^] \"%r\" %s %b \"%R\" \"%u\" %D'
                (with --date-format=%d/%b/%Y --time-format=%T)
   squid        '%x.%^ %~%L %h %C/%s %b %m %U %e %^ %M'
-  json         '{\"ts\":\"%x.%^\",\"client\":\"%h\",\"method\":\"%m\",\"uri\":\"%U\",
+  json         '{\"time\":\"%x.%^\",\"client\":\"%h\",\"method\":\"%m\",\"uri\":\"%U\",
                \"status\":\"%s\",\"response_body\":\"%b\"}'
                (these two with --date-format=%s --time-format=%s)
 

@@ -74,7 +74,7 @@ pub struct Args {
     #[arg(long, value_enum, default_value_t = MethodArg::Auto, help_heading = HOW)]
     method: MethodArg,
 
-    /// Threads that send, each on a core of its own
+    /// Threads that send, each on a core of its own and flows of its own, so that the packets of a flow keep their order
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = HOW)]
     threads: usize,
 

@@ -21,6 +21,17 @@ pub fn apache(out: &mut Vec<u8>, bytes: &[u8]) {
     }
 }
 
+/// Escapes like nginx's log module (`ngx_http_log_escape()`): quotes, backslashes and everything else that is not
+/// printable ASCII as `\xHH`.
+pub fn nginx(out: &mut Vec<u8>, bytes: &[u8]) {
+    for byte in bytes {
+        match byte {
+            b' '..=b'~' if !b"\"\\".contains(byte) => out.push(*byte),
+            _ => push(out, format_args!("\\x{byte:02X}")),
+        }
+    }
+}
+
 /// Like [`apache`], for a single word, in which blanks are escaped, too.
 pub fn apache_word(out: &mut Vec<u8>, bytes: &[u8]) {
     for part in bytes.split_inclusive(|byte| *byte == b' ') {

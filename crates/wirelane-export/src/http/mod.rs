@@ -32,6 +32,8 @@ pub enum LogFormat {
     CombinedUs,
     /// [`LogFormat::Vhost`] with microseconds at the end.
     VhostUs,
+    /// nginx's combined format.
+    Nginx,
     /// Squid's native format.
     Squid,
     /// W3C's extended format, with the fields of IIS.
@@ -41,13 +43,14 @@ pub enum LogFormat {
 }
 
 /// Formats by name.
-pub const LOG_FORMATS: [(&str, LogFormat); 9] = [
+pub const LOG_FORMATS: [(&str, LogFormat); 10] = [
     ("common", LogFormat::Common),
     ("combined", LogFormat::Combined),
     ("vhost", LogFormat::Vhost),
     ("common-us", LogFormat::CommonUs),
     ("combined-us", LogFormat::CombinedUs),
     ("vhost-us", LogFormat::VhostUs),
+    ("nginx", LogFormat::Nginx),
     ("squid", LogFormat::Squid),
     ("w3c", LogFormat::W3c),
     ("json", LogFormat::Json),
@@ -68,12 +71,13 @@ impl LogFormat {
     /// besides the usual ones.
     pub fn line(self, out: &mut Vec<u8>, number: u64, transaction: &Transaction, extra: &[Box<str>]) {
         match self {
-            LogFormat::Common => apache::line(out, transaction, false, false, false),
-            LogFormat::Combined => apache::line(out, transaction, false, true, false),
-            LogFormat::Vhost => apache::line(out, transaction, true, true, false),
-            LogFormat::CommonUs => apache::line(out, transaction, false, false, true),
-            LogFormat::CombinedUs => apache::line(out, transaction, false, true, true),
-            LogFormat::VhostUs => apache::line(out, transaction, true, true, true),
+            LogFormat::Common => apache::Style::COMMON.line(out, transaction),
+            LogFormat::Combined => apache::Style::COMBINED.line(out, transaction),
+            LogFormat::Vhost => apache::Style::VHOST.line(out, transaction),
+            LogFormat::CommonUs => apache::Style::COMMON.timed().line(out, transaction),
+            LogFormat::CombinedUs => apache::Style::COMBINED.timed().line(out, transaction),
+            LogFormat::VhostUs => apache::Style::VHOST.timed().line(out, transaction),
+            LogFormat::Nginx => apache::Style::NGINX.line(out, transaction),
             LogFormat::Squid => squid::line(out, transaction),
             LogFormat::W3c => w3c::line(out, transaction),
             LogFormat::Json => json::line(out, number, transaction, extra),

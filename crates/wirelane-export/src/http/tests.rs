@@ -61,6 +61,7 @@ fn lines_are_those_of_the_servers() {
     assert_eq!(line(LogFormat::Common, &one, &[]), format!("{common}\n"));
     assert_eq!(line(LogFormat::Combined, &one, &[]), format!("{common} \"-\" \"curl/7.88\"\n"));
     assert_eq!(line(LogFormat::CombinedUs, &one, &[]), format!("{common} \"-\" \"curl/7.88\" 42500\n"));
+    assert_eq!(line(LogFormat::Nginx, &one, &[]), line(LogFormat::Combined, &one, &[]));
     assert_eq!(
         line(LogFormat::Vhost, &one, &[]),
         format!("www.example.org:8080 {common} \"-\" \"curl/7.88\"\n")
@@ -144,6 +145,16 @@ fn escapes_are_apaches() {
     let one = transaction(b"/", b"\"\\\x08\n\r\t\x0b\x00\x1b\x7f\xc3\xa9 ~");
     let line = line(LogFormat::Combined, &one, &[]);
     assert!(line.ends_with("\"\\\"\\\\\\b\\n\\r\\t\\v\\x00\\x1b\\x7f\\xc3\\xa9 ~\"\n"), "{line}");
+    let line = self::line(LogFormat::Nginx, &one, &[]);
+    assert!(line.ends_with("\"\\x22\\x5C\\x08\\x0A\\x0D\\x09\\x0B\\x00\\x1B\\x7F\\xC3\\xA9 ~\"\n"), "{line}");
+}
+
+#[test]
+fn an_empty_body_is_a_dash_and_0_for_nginx() {
+    let mut one = transaction(b"/", b"curl");
+    one.response.as_mut().unwrap().body = 0;
+    assert!(line(LogFormat::Combined, &one, &[]).contains("\" 200 - \""));
+    assert!(line(LogFormat::Nginx, &one, &[]).contains("\" 200 0 \""));
 }
 
 #[test]

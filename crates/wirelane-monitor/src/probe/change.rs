@@ -172,7 +172,9 @@ impl Changer {
     /// Checks that the packets measured by the workers are delivered.
     fn comes_up(&self, config: &Config) -> std::result::Result<(), String> {
         let (Some(whole), Some(wanted)) = (&self.whole, config.whole()) else { return Ok(()) };
-        let comes_up = |wanted: &Rule| whole.rules.iter().any(|rule| rule.conditions == wanted.conditions);
+        let same =
+            |one: &Rule, other: &Rule| one.conditions == other.conditions && one.both_ways == other.both_ways;
+        let comes_up = |wanted: &Rule| whole.rules.iter().any(|rule| same(rule, wanted));
         let of_others =
             !wanted.rules.is_empty() && (wanted.sets != whole.sets || wanted.patterns != whole.patterns);
         match wanted.rules.iter().find(|rule| of_others || !comes_up(rule)) {

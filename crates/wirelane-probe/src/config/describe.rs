@@ -34,7 +34,7 @@ pub fn describe(config: &Config) -> String {
         let _ = writeln!(text, "filter: {}", filter.escape_debug());
     }
     for rule in &config.rules.rules {
-        let conditions: Vec<String> = rule.conditions.iter().map(ToString::to_string).collect();
+        let conditions = rule.asks();
         let all = if conditions.is_empty() { "all packets".to_owned() } else { conditions.join(" and ") };
         let _ = writeln!(text, "rule {}: {all}", rule.name.as_deref().unwrap_or_default());
     }

@@ -59,6 +59,7 @@ impl Config {
         let passing = |(at, place): (usize, usize)| Rule {
             conditions: self.rules.rules[place].conditions.clone(),
             name: self.rules.rules[place].name.clone(),
+            both_ways: self.rules.rules[place].both_ways,
             // Other programs on the device may still examine the packet.
             then: Then::Continue,
             ..Rule::new(at as u32 + 1, Action::Pass)

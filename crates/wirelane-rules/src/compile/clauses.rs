@@ -67,7 +67,10 @@ pub(super) fn bytes(dim: usize) -> u32 {
 pub(crate) fn count(rule: &Rule) -> usize {
     let sides =
         rule.conditions.iter().filter(|condition| !condition.negated && sides(&condition.test).is_some());
-    u32::try_from(sides.count()).ok().and_then(|sides| 1usize.checked_shl(sides)).unwrap_or(usize::MAX)
+    u32::try_from(sides.count() + usize::from(rule.both_ways))
+        .ok()
+        .and_then(|sides| 1usize.checked_shl(sides))
+        .unwrap_or(usize::MAX)
 }
 
 /// The two dimensions of a test that accepts either side.
@@ -117,6 +120,21 @@ impl<'r> Clauses<'r> {
 
     /// The clauses of a rule on this device; on any device if `None`. Empty if the rule is for other devices.
     pub fn of(&mut self, index: usize, rule: &'r Rule, device: Option<&str>) -> Vec<Clause> {
+        let mut clauses = self.one_way(index, rule, device, false);
+        if rule.both_ways {
+            clauses.extend(self.one_way(index, rule, device, true));
+        }
+        clauses
+    }
+
+    /// The clauses of a rule for packets as they are, or with source and destination `exchanged`.
+    fn one_way(
+        &mut self,
+        index: usize,
+        rule: &'r Rule,
+        device: Option<&str>,
+        exchanged: bool,
+    ) -> Vec<Clause> {
         let mut clauses = vec![Clause { rule: index, demands: Default::default() }];
         for condition in &rule.conditions {
             let Condition { negated, test } = condition;
@@ -127,7 +145,7 @@ impl<'r> Clauses<'r> {
                 }
                 continue;
             }
-            let values = self.values(test, *negated);
+            let values = self.values(test, *negated, exchanged);
             match sides(test) {
                 // Either side: one clause for each.
                 Some(dims) if !negated => {
@@ -145,7 +163,7 @@ impl<'r> Clauses<'r> {
                     }
                 }
                 None => {
-                    let dim = dim_of(test);
+                    let dim = if exchanged { opposite(dim_of(test)) } else { dim_of(test) };
                     clauses =
                         clauses.into_iter().map(|clause| narrow(clause, dim, &values, *negated)).collect();
                 }
@@ -154,8 +172,8 @@ impl<'r> Clauses<'r> {
         clauses
     }
 
-    /// The values that a test accepts; their complement if negated.
-    fn values(&mut self, test: &'r Test, negated: bool) -> Values {
+    /// The values that a test accepts; their complement if negated. `exchanged`: those of the other side.
+    fn values(&mut self, test: &'r Test, negated: bool, exchanged: bool) -> Values {
         let both = |values: Ranges, values6: Ranges, last: u128| {
             if negated {
                 (Arc::new(values.complement(last)), Arc::new(values6.complement(u128::MAX)))
@@ -172,7 +190,7 @@ impl<'r> Clauses<'r> {
             return both(Ranges::of_bytes(|held| held & bits != 0), Ranges::default(), LAST[dim::PAYLOAD]);
         }
         if let Some((what, names)) = named::asked(test) {
-            let bits = self.bits(what, names);
+            let bits = self.bits(if exchanged { named::opposite(what) } else { what }, names);
             return both(Ranges::of_bytes(|held| held & bits != 0), Ranges::default(), LAST[dim::SETS]);
         }
         both(numbers(test), Ranges::default(), LAST[dim_of(test)])
@@ -212,6 +230,17 @@ fn dim_of(test: &Test) -> usize {
         Test::SrcIn(_) | Test::DstIn(_) | Test::HostIn(_) | Test::FlowIn(_) => dim::SETS,
         Test::Payload(_) | Test::Application(_) | Test::Plugin(_) => dim::PAYLOAD,
         Test::Device(_) => unreachable!("a device is no dimension: it is decided before"),
+    }
+}
+
+/// The dimension of the same field of the other side; the dimension itself where it is of no side.
+fn opposite(dim: usize) -> usize {
+    match dim {
+        dim::SRC => dim::DST,
+        dim::DST => dim::SRC,
+        dim::SRC_PORT => dim::DST_PORT,
+        dim::DST_PORT => dim::SRC_PORT,
+        other => other,
     }
 }
 

@@ -111,7 +111,8 @@ impl RuleSet {
         head.dims = dims;
         let mut members = Members::default();
         for (test, (what, named)) in self.named_tests().into_iter().enumerate() {
-            head.member[test] = what | if named.confirm { of::EXACT } else { 0 };
+            head.member[test] = what | named.entries.key() | if named.confirm { of::EXACT } else { 0 };
+            head.prefix[test] = named.entries.prefixes();
             members.put(test, named.entries.membership());
         }
         let search = self.search();

@@ -51,6 +51,7 @@ const OTHERS: &[&str] = &[
     "id",
     "name",
     "not",
+    "both-ways",
     "action",
     "then",
     "truncate",
@@ -133,6 +134,7 @@ impl Reader {
     pub(super) fn rule(&mut self, document: &Document, node: &Node) {
         let place = document.place(node);
         let (mut common, mut conditions, mut name, mut insert) = (Common::default(), Vec::new(), None, None);
+        let mut both_ways = false;
         for Entry { key, at, node } in node.entries() {
             let here = document.place(node);
             if let Some(read) = common.read(key, node) {
@@ -144,6 +146,7 @@ impl Reader {
                 match key.as_str() {
                     "name" => name = self.mistakes.take(here, text(node)).map(str::to_owned),
                     "not" => self.negated(document, node, &mut conditions),
+                    "both-ways" => both_ways = self.mistakes.take(here, values::truth(node)).unwrap_or(false),
                     "insert" => insert = Some(node),
                     _ => {
                         let known: Vec<&str> = OTHERS.iter().chain(CONDITIONS).copied().collect();
@@ -172,6 +175,7 @@ impl Reader {
             id,
             name,
             conditions,
+            both_ways,
             action,
             then: common.then.unwrap_or(Then::after(action)),
             truncate: common.truncate,
@@ -188,11 +192,13 @@ impl Reader {
     /// Reads a table of `[[rule]]` that has conditions only, without an action.
     pub(super) fn conditions(&mut self, document: &Document, node: &Node) {
         let place = document.place(node);
-        let (mut conditions, mut name) = (Vec::new(), None);
+        let (mut conditions, mut name, mut both_ways) = (Vec::new(), None, false);
         for Entry { key, at, node } in node.entries() {
+            let here = document.place(node);
             match key.as_str() {
-                "name" => name = self.mistakes.take(document.place(node), text(node)).map(str::to_owned),
+                "name" => name = self.mistakes.take(here, text(node)).map(str::to_owned),
                 "not" => self.negated(document, node, &mut conditions),
+                "both-ways" => both_ways = self.mistakes.take(here, values::truth(node)).unwrap_or(false),
                 _ if CONDITIONS.contains(&key.as_str()) => {
                     conditions.extend(self.test(document, key, node).map(Condition::is));
                 }
@@ -203,7 +209,8 @@ impl Reader {
                     self.mistakes.add(document.lines.place(*at), reason);
                 }
                 _ => {
-                    let known: Vec<&str> = ["name", "not"].iter().chain(CONDITIONS).copied().collect();
+                    let known: Vec<&str> =
+                        ["name", "not", "both-ways"].iter().chain(CONDITIONS).copied().collect();
                     self.unknown(document, key, *at, &known);
                 }
             }
@@ -215,7 +222,7 @@ impl Reader {
             self.mistakes.add(place, "another rule has this name");
         }
         let id = self.set.rules.len() as u32 + 1;
-        self.set.rules.push(Rule { name, conditions, ..Rule::new(id, Action::None) });
+        self.set.rules.push(Rule { name, conditions, both_ways, ..Rule::new(id, Action::None) });
         self.rules_at.push(place);
     }
 

@@ -138,9 +138,9 @@ impl RuleSet {
             return None;
         }
         let hint = match nearest(name, &known) {
-            Some(near) => format!("did you mean '{near}'?"),
+            Some(near) => format!("did you mean '{}'?", shown(near)),
             None if known.is_empty() => "write them under [[patterns]]".to_owned(),
-            None => format!("defined: {}", known.join(", ")),
+            None => format!("defined: {}", shown(&known.join(", "))),
         };
         Some(format!("there are no patterns '{}'; {hint}", shown(name)))
     }

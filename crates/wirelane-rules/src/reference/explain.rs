@@ -141,7 +141,7 @@ impl RuleSet {
         let tests = self.named_tests().into_iter().map(|(what, set)| {
             let names = vec![set.name.clone()];
             let test = named::test_of(what, names);
-            let holds = seen.satisfies(&Condition::is(test));
+            let holds = seen.satisfies(&Condition::is(test), false);
             SetTest { field: named::field_of(what), set: set.name.clone(), holds }
         });
         tests.collect()
@@ -191,7 +191,11 @@ impl Watch for Explainer<'_, '_> {
             }));
         }
         self.decided |= rule.action != Action::None || !chosen;
-        let why = rule.conditions.iter().map(|condition| why(self.seen, condition)).collect();
+        let exchanged = !self.seen.fits_as(rule, false);
+        if exchanged {
+            does.push_str(", in the other direction");
+        }
+        let why = rule.conditions.iter().map(|condition| why(self.seen, condition, exchanged)).collect();
         self.wildcard(rule, Found::Hit, why, Some(does));
     }
 
@@ -201,9 +205,15 @@ impl Watch for Explainer<'_, '_> {
             Test::Plugin(_) => self.seen.asks_plugins(),
             test => self.seen.searched.get().is_some() || patterns::asked(test).is_none(),
         };
-        let conditions = rule.conditions.iter().filter(asked);
-        let failed = conditions.filter(|condition| !self.seen.satisfies(condition));
-        let failed = failed.map(|condition| why(self.seen, condition)).collect();
+        let conditions = || rule.conditions.iter().filter(asked);
+        let failed = conditions().filter(|condition| !self.seen.satisfies(condition, false));
+        let mut failed: Vec<String> = failed.map(|condition| why(self.seen, condition, false)).collect();
+        if rule.both_ways {
+            // The conditions on no side are the same in both directions.
+            let back = conditions().filter(|condition| condition.test.is_of_one_side());
+            let back = back.filter(|condition| !self.seen.satisfies(condition, true));
+            failed.extend(back.map(|condition| why(self.seen, condition, true)));
+        }
         self.wildcard(rule, Found::Missed, failed, None);
     }
 
@@ -232,14 +242,15 @@ fn does(action: &str, then: Then, sample: Option<Sample>, chosen: bool) -> Strin
     }
 }
 
-/// The reason why a condition holds or fails.
-fn why(seen: &Seen<'_>, condition: &Condition) -> String {
+/// The reason why a condition holds or fails, with source and destination exchanged or not.
+fn why(seen: &Seen<'_>, condition: &Condition, exchanged: bool) -> String {
     if let Test::Plugin(_) = condition.test {
         return format!("{condition}: plug-ins run in the kernel only; taken as no match");
     }
-    match seen.has(&condition.test) {
-        Some(value) => format!("{condition}: the packet has {}", shown(&value)),
-        None => format!("{condition}: the packet has none"),
+    let back = if exchanged && condition.test.is_of_one_side() { " at the other side" } else { "" };
+    match seen.has(&condition.test, exchanged) {
+        Some(value) => format!("{condition}: the packet has {}{back}", shown(&value)),
+        None => format!("{condition}: the packet has none{back}"),
     }
 }
 

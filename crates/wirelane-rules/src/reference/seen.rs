@@ -1,16 +1,16 @@
 //! The fields of a packet as evaluated by rules.
 
 use std::cell::{Cell, OnceCell};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use wirelane_bpf::evaluate::Packet;
 use wirelane_bpf::layout::{Ip, flags, ip_flags, l3};
-use wirelane_bpf::members::{Member, Membership as _};
+use wirelane_bpf::members::{Member, Membership as _, of};
 use wirelane_bpf::native;
 use wirelane_bpf::rules::Facts;
 
 use super::search::{Searched, search};
-use crate::named::Flow;
+use crate::entries::Flow;
 use crate::patterns::{self, Sought};
 use crate::text::{direction, dscp, ethertype, protocol, tcp_flags};
 use crate::{
@@ -53,12 +53,18 @@ impl<'p> Seen<'p> {
         self.plugged.get() || self.searched.get().is_some()
     }
 
-    /// Whether a rule matches. The payload is searched only if all other conditions hold.
+    /// Whether a rule matches, in either direction if it is for both ways.
     pub(super) fn fits(&self, rule: &Rule) -> bool {
+        self.fits_as(rule, false) || rule.both_ways && self.fits_as(rule, true)
+    }
+
+    /// Whether a rule matches the packet as it is, or with source and destination `exchanged`. The payload is searched
+    /// only if all other conditions hold.
+    pub(super) fn fits_as(&self, rule: &Rule, exchanged: bool) -> bool {
         let (payload, others): (Vec<&Condition>, Vec<&Condition>) =
             rule.conditions.iter().partition(|condition| patterns::asked(&condition.test).is_some());
-        others.into_iter().all(|condition| self.satisfies(condition))
-            && payload.into_iter().all(|condition| self.satisfies(condition))
+        others.into_iter().all(|condition| self.satisfies(condition, exchanged))
+            && payload.into_iter().all(|condition| self.satisfies(condition, exchanged))
     }
 
     fn is_ip(&self) -> bool {
@@ -125,13 +131,18 @@ impl<'p> Seen<'p> {
         }
     }
 
-    /// Whether a condition holds.
-    pub(super) fn satisfies(&self, condition: &Condition) -> bool {
-        self.passes(&condition.test) != condition.negated
+    /// Whether a condition holds for the packet as it is, or with source and destination exchanged.
+    pub(super) fn satisfies(&self, condition: &Condition, exchanged: bool) -> bool {
+        self.passes(&condition.test, exchanged) != condition.negated
     }
 
-    fn passes(&self, test: &Test) -> bool {
-        let (addresses, ports) = (self.addresses(), self.ports());
+    fn passes(&self, test: &Test, exchanged: bool) -> bool {
+        let (mut addresses, mut ports) = (self.addresses(), self.ports());
+        if exchanged {
+            addresses = addresses.map(|(src, dst)| (dst, src));
+            ports = ports.map(|(src, dst)| (dst, src));
+        }
+        let ends = ends(addresses, ports);
         match test {
             Test::Src(list) => addresses.is_some_and(|(src, _)| list.contains(src)),
             Test::Dst(list) => addresses.is_some_and(|(_, dst)| list.contains(dst)),
@@ -157,11 +168,9 @@ impl<'p> Seen<'p> {
                 (u32::from(*range.start())..=u32::from(*range.end())).contains(&self.facts.queue)
             }),
             Test::Device(names) => names.iter().any(|name| name == self.device),
-            Test::SrcIn(names) => addresses.is_some_and(|(src, _)| self.listed(names, src)),
-            Test::DstIn(names) => addresses.is_some_and(|(_, dst)| self.listed(names, dst)),
-            Test::HostIn(names) => {
-                addresses.is_some_and(|(src, dst)| self.listed(names, src) || self.listed(names, dst))
-            }
+            Test::SrcIn(names) => ends.is_some_and(|[src, _]| self.listed(names, src)),
+            Test::DstIn(names) => ends.is_some_and(|[_, dst]| self.listed(names, dst)),
+            Test::HostIn(names) => ends.is_some_and(|ends| ends.iter().any(|end| self.listed(names, *end))),
             Test::Plugin(_) => {
                 self.plugged.set(true);
                 // The kernel calls plug-ins and searches the payload in one step.
@@ -175,7 +184,7 @@ impl<'p> Seen<'p> {
             Test::FlowIn(names) => self.flow().is_some_and(|flow| {
                 self.named(names).any(|set| match &set.entries {
                     Entries::Flow(flows) => flows.has(&flow),
-                    Entries::Address(_) => false,
+                    _ => false,
                 })
             }),
         }
@@ -186,12 +195,32 @@ impl<'p> Seen<'p> {
         self.sets.iter().filter(move |set| names.contains(&set.name))
     }
 
-    /// Whether one of these sets contains an address.
-    fn listed(&self, names: &[String], address: IpAddr) -> bool {
+    /// Whether one of these sets contains one side of the packet.
+    fn listed(&self, names: &[String], (address, port): End) -> bool {
+        let end = |proto| port.map(|port| Member::end(address, port, proto));
         self.named(names).any(|set| match &set.entries {
             Entries::Address(list) => list.contains(address),
+            Entries::Network(networks) => networks.contains(address),
+            Entries::AddressPort(ends) => end(0).is_some_and(|end| ends.has(&end)),
+            Entries::AddressPortProtocol(ends) => {
+                let end = self.protocol().and_then(end);
+                end.is_some_and(|end| ends.has(&end))
+            }
             Entries::Flow(_) => false,
         })
+    }
+
+    /// One side of the packet, with what entries of these sets have.
+    fn shown_end(&self, names: &[String], (address, port): End) -> String {
+        let has = |what| self.named(names).any(|set| set.entries.key() & what != 0);
+        let of = self
+            .protocol()
+            .filter(|_| has(of::PROTO))
+            .map_or_else(String::new, |number| protocol(number) + " ");
+        match port.filter(|_| has(of::PORT)) {
+            Some(port) => format!("{of}{}", SocketAddr::new(address, port)),
+            None => address.to_string(),
+        }
     }
 
     /// The packet's flow, as an entry of a set of flows.
@@ -202,16 +231,25 @@ impl<'p> Seen<'p> {
         Member::flow((src?, src_port?), (dst?, dst_port?), protocol?)
     }
 
-    /// The packet's value of the field that a test uses; `None`: the packet has no such field.
-    pub(super) fn has(&self, test: &Test) -> Option<String> {
-        let (addresses, ports) = (self.addresses(), self.ports());
+    /// The packet's value of the field that a test uses, with source and destination exchanged or not; `None`: the
+    /// packet has no such field.
+    pub(super) fn has(&self, test: &Test, exchanged: bool) -> Option<String> {
+        let (mut addresses, mut ports) = (self.addresses(), self.ports());
+        if exchanged && test.is_of_one_side() {
+            addresses = addresses.map(|(src, dst)| (dst, src));
+            ports = ports.map(|(src, dst)| (dst, src));
+        }
+        let ends = ends(addresses, ports);
         match test {
-            Test::Src(_) | Test::SrcIn(_) => addresses.map(|(src, _)| src.to_string()),
-            Test::Dst(_) | Test::DstIn(_) => addresses.map(|(_, dst)| dst.to_string()),
+            Test::Src(_) => addresses.map(|(src, _)| src.to_string()),
+            Test::Dst(_) => addresses.map(|(_, dst)| dst.to_string()),
+            Test::SrcIn(names) => ends.map(|[src, _]| self.shown_end(names, src)),
+            Test::DstIn(names) => ends.map(|[_, dst]| self.shown_end(names, dst)),
+            Test::HostIn(names) => ends.map(|ends| ends.map(|end| self.shown_end(names, end)).join(" and ")),
             Test::Payload(_) | Test::Application(_) => Some(self.found()).filter(|found| !found.is_empty()),
             Test::Plugin(_) => None,
             Test::FlowIn(_) => self.flow().map(|flow| Flow::from(flow).to_string()),
-            Test::Host(_) | Test::HostIn(_) => addresses.map(|(src, dst)| format!("{src} and {dst}")),
+            Test::Host(_) => addresses.map(|(src, dst)| format!("{src} and {dst}")),
             Test::SrcPort(_) => ports.map(|(src, _)| src.to_string()),
             Test::DstPort(_) => ports.map(|(_, dst)| dst.to_string()),
             Test::Port(_) => ports.map(|(src, dst)| format!("{src} and {dst}")),
@@ -349,6 +387,14 @@ impl<'p> Seen<'p> {
         add("direction", Some(direction(self.way()).to_owned()));
         words.join(", ")
     }
+}
+
+/// One side of a packet: its address, and its port if known.
+type End = (IpAddr, Option<u16>);
+
+fn ends(addresses: Option<(IpAddr, IpAddr)>, ports: Option<(u16, u16)>) -> Option<[End; 2]> {
+    let (src, dst) = addresses?;
+    Some([(src, ports.map(|(src, _)| src)), (dst, ports.map(|(_, dst)| dst))])
 }
 
 fn any<T: PartialOrd>(ranges: &[std::ops::RangeInclusive<T>], value: T) -> bool {

@@ -8,9 +8,9 @@ use wirelane_bpf::layout::{Parsed, l3};
 
 pub use super::packets::{facts, parsed, payload};
 use crate::{
-    Action, Addresses, Application, Condition, Entries, ExactFields, ExactRule, ExactVlan, Flows, Insert,
-    Kind, NamedSet, Pattern, Patterns, Policy, Rule, RuleSet, Sample, SampleBy, Shape, TcpTest, Test, Then,
-    Vlan, Way,
+    Action, Addresses, Application, Condition, Ends, Entries, ExactFields, ExactRule, ExactVlan, Flows,
+    Insert, Kind, NamedSet, Networks, Pattern, Patterns, Policy, Rule, RuleSet, Sample, SampleBy, Shape,
+    TcpTest, Test, Then, Vlan, Way,
 };
 use wirelane_testing::Dice;
 
@@ -32,7 +32,7 @@ pub struct Values {
 /// All actions except redirect, which inserted exact-match rules cannot have.
 const ACTIONS: [Action; 5] = [Action::Pass, Action::Drop, Action::Count, Action::Digest, Action::None];
 
-/// Names of the sets that tests use: of addresses, and of flows. All combinations of a set and a field are eight tests.
+/// Names of the sets that tests use: of sides, and of flows. All combinations of a set and a field are eight tests.
 const SETS: [&[&str]; 2] = [&["hosts", "more-hosts"], &["flows", "more_flows"]];
 
 impl Values {
@@ -156,11 +156,7 @@ pub fn set(dice: &mut Dice, values: &Values, rules: usize) -> RuleSet {
 pub fn sets(dice: &mut Dice, values: &Values) -> Vec<NamedSet> {
     let mut all = Vec::new();
     for name in SETS[0] {
-        let mut list = Addresses::default();
-        for _ in 0..1 + dice.below(6) {
-            list.insert(&dice.pick(&values.addresses).to_string()).expect("an address");
-        }
-        all.push((*name, Entries::Address(list.into())));
+        all.push((*name, sides(dice, values)));
     }
     for name in SETS[1] {
         let flow = |(ends, protocol): &([SocketAddr; 2], u8)| match ends.map(|end| end.port()) {
@@ -177,6 +173,41 @@ pub fn sets(dice: &mut Dice, values: &Values) -> Vec<NamedSet> {
         confirm: true,
     };
     all.into_iter().map(set).collect()
+}
+
+/// Maximum number of networks of a set: tests store them in the kernel.
+const MOST_NETWORKS: u64 = 2000;
+
+/// Entries of one side of packets, of any kind.
+fn sides(dice: &mut Dice, values: &Values) -> Entries {
+    let number = 1 + dice.below(6);
+    let mut ends = || -> Vec<SocketAddr> {
+        let mut one = |_| match dice.once_in(2) || values.flows.is_empty() {
+            true => SocketAddr::new(*dice.pick(&values.addresses), *dice.pick(&values.ports)),
+            false => dice.pick(&values.flows).0[dice.below(2)],
+        };
+        (0..number).map(&mut one).collect()
+    };
+    let ends = ends();
+    match dice.below(4) {
+        0 => {
+            let mut list = Addresses::default();
+            ends.iter().for_each(|end| list.insert(&end.ip().to_string()).expect("an address"));
+            Entries::Address(list.into())
+        }
+        1 => Entries::AddressPort(Ends::of(ends.iter().map(SocketAddr::to_string)).expect("ends").into()),
+        2 => {
+            let end = |end: &SocketAddr| format!("{} {end}", dice.one(&["udp", "tcp", "sctp"]));
+            let ends: Vec<String> = ends.iter().map(end).collect();
+            Entries::AddressPortProtocol(Ends::of(ends).expect("ends").into())
+        }
+        _ => loop {
+            let networks = Networks::from(Arc::unwrap_or_clone(addresses(dice, values)));
+            if networks.entries() <= MOST_NETWORKS {
+                return Entries::Network(networks.into());
+            }
+        },
+    }
 }
 
 /// Names of patterns.
@@ -228,6 +259,8 @@ pub fn rule(dice: &mut Dice, values: &Values, id: u32, shapes: &[Shape]) -> Rule
     let mut rule = Rule::new(id, action);
     (rule.mirror, rule.to) = egress_devices(dice, action);
     rule.conditions = (0..dice.below(4)).map(|_| condition(dice, values)).collect();
+    let of_one_side = rule.conditions.iter().any(|condition| condition.test.is_of_one_side());
+    rule.both_ways = of_one_side && dice.once_in(3);
     if dice.once_in(3) {
         rule.then = Then::Continue;
     }

@@ -17,7 +17,7 @@ use wirelane_testing::Dice;
 use wirelane_testing::packets::captures;
 
 /// The time of the first packet.
-const START_NS: u64 = 1_000_000_000_000;
+pub(super) const START_NS: u64 = 1_000_000_000_000;
 
 /// Exact-match rules in an ordinary hash table.
 #[derive(Default)]
@@ -35,7 +35,7 @@ impl ExactTable for Table {
 }
 
 /// A set in two forms: compiled, and as the reference.
-struct Both<'s> {
+pub(super) struct Both<'s> {
     set: &'s RuleSet,
     device: &'static str,
     flat: FlatSet,
@@ -46,7 +46,7 @@ struct Both<'s> {
 
 /// Number of packets by verdict and other results.
 #[derive(Debug, Default)]
-struct Said {
+pub(super) struct Said {
     verdicts: [u64; 6],
     sent: u64,
     hits: u64,
@@ -62,7 +62,7 @@ struct Said {
 }
 
 impl<'s> Both<'s> {
-    fn new(set: &'s RuleSet, device: &'static str) -> Both<'s> {
+    pub(super) fn new(set: &'s RuleSet, device: &'static str) -> Both<'s> {
         let flat =
             set.compile(device, &[], Room::UNLIMITED).unwrap_or_else(|error| panic!("{error}: {set:#?}"));
         let counts = (0..flat.set.slots).map(|_| LiveCounts::default()).collect();
@@ -71,8 +71,13 @@ impl<'s> Both<'s> {
         Both { set, device, flat, counts, exact, reference: Reference::new(set, START_NS) }
     }
 
+    /// Packets that hit wildcard rules.
+    pub(super) fn hits(&self) -> u64 {
+        self.counts[..self.set.rules.len()].iter().map(|counts| counts.read().packets).sum()
+    }
+
     /// Evaluates a packet with both implementations.
-    fn evaluate(&mut self, packet: Packet<'_>, facts: &Facts, said: &mut Said) {
+    pub(super) fn evaluate(&mut self, packet: Packet<'_>, facts: &Facts, said: &mut Said) -> Evaluated {
         let ours = evaluate(&self.flat, &self.counts, &mut self.exact, packet, facts);
         let expected = self.reference.evaluate(packet, facts, self.device);
         let of = |evaluated: Evaluated| {
@@ -96,6 +101,7 @@ impl<'s> Both<'s> {
         said.by_default += u64::from(ours.rule_id == 0);
         said.found += u64::from(ours.pattern[0] != 0);
         said.half += u64::from(ours.flags & evaluated_flags::HALF != 0);
+        ours
     }
 
     /// Both implementations have counted the same, and inserted the same rules.

@@ -38,6 +38,33 @@ both-ways = true
 action = "count"
 "#;
 
+/// Sets of every key, likewise.
+const SETS: &str = r#"
+[[sets]]
+name = "networks"
+of = "network"
+entries = ["10.0.0.0/8", "192.0.2.1-192.0.2.9", "2001:db8::/32"]
+confirm = true
+
+[[sets]]
+name = "ends"
+of = "address-port"
+entries = ["192.0.2.1:53", "[2001:db8::1]:80"]
+
+[[sets]]
+name = "services"
+of = "address-port-protocol"
+entries = ["udp 192.0.2.1:53", "132 [2001:db8::1]:80"]
+false-positives = 0.5
+
+[[rule]]
+id = 1
+src-in = "networks"
+dst-in = ["ends", "services"]
+both-ways = true
+action = "drop"
+"#;
+
 const WORDS: &str = "id=7 src=192.0.2.1 dst-port=53 protocol=udp vlan=none both-ways=true action=count idle=5m sample=0x2 tag=9";
 
 /// Text fragments to insert at random positions.
@@ -126,8 +153,9 @@ fn told(text: &str, error: Error) {
 fn spoilt_files_are_sets_or_have_mistakes() {
     let mut dice = Dice(17);
     let (mut right, mut wrong) = (0, 0);
-    for _ in 0..1500 {
-        let text = spoilt(&mut dice, FILE);
+    for _ in 0..2000 {
+        let file = dice.one(&[FILE, SETS]);
+        let text = spoilt(&mut dice, file);
         match RuleSet::parse(&text) {
             Ok(set) => {
                 let flat = set

@@ -21,6 +21,7 @@
 //! ```
 
 mod applications;
+mod both_ways;
 mod egress_devices;
 mod evaluate;
 mod explain;

@@ -5,7 +5,7 @@ use std::fs;
 use wirelane_bpf::rules::dim;
 
 use super::{listed, mistakes};
-use crate::{Action, Condition, Entries, Flows, Room, Rule, RuleSet, Test};
+use crate::{Action, Condition, Ends, Entries, Flows, Networks, Part, Room, Rule, RuleSet, Test};
 
 /// A set with these fields, and a rule with this condition on it.
 fn asked(fields: &str, condition: &str) -> String {
@@ -147,7 +147,7 @@ fn what_is_wrong_in_a_file_of_flows_is_found_there() {
         ),
         ("flows.csv", "src,dst,protocol\n192.0.2.1,192.0.2.x,udp\n", "2:11: '192.0.2.x' is not an address"),
         ("flows.csv", "src,dst,protocol\n192.0.2.1,192.0.2.2\n", "2:20: '' is not"),
-        ("flows.csv", "src,dst,protocol\n192.0.2.1,192.0.2.2,0-255\n", "2:21: a flow has one protocol"),
+        ("flows.csv", "src,dst,protocol\n192.0.2.1,192.0.2.2,0-255\n", "2:21: an entry has one protocol"),
         (
             "flows.csv",
             "src,dst,protocol,src-port\n192.0.2.1,192.0.2.2,17,70000\n",
@@ -160,6 +160,201 @@ fn what_is_wrong_in_a_file_of_flows_is_found_there() {
         let found = listed(RuleSet::read(&rules).expect_err(text));
         assert!(found.len() == 1 && found[0].starts_with(expected), "{text}\n{found:#?}\n{expected}");
     }
+}
+
+/// Sets of every key, from literals, plain files and CSV files.
+#[test]
+fn sets_of_any_key_are_read() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).expect("a file");
+    write("nets.txt", "192.0.2.0/25 ; one\n192.0.2.128/25\n2001:db8::/33\n2001:db8:8000::/33\n10.0.0.0/9\n");
+    write("ports.txt", "192.0.2.1:53\n  [2001:db8::1]:80 # two\n192.0.2.1:53\n");
+    write("ports.csv", "port,address\n8080,198.51.100.1\n");
+    write("services.csv", "protocol,address,port,why\n17,198.51.100.1,53,x\ntcp,2001:db8::7,0,y\n");
+    write(
+        "rules.toml",
+        r#"
+        [[sets]]
+        name = "networks"
+        of = "network"
+        entries = ["@nets.txt", "198.51.100.7"]
+
+        [[sets]]
+        name = "ends"
+        of = "address-port"
+        entries = ["@ports.txt", "@ports.csv", "203.0.113.9:1"]
+
+        [[sets]]
+        name = "services"
+        of = "address-port-protocol"
+        entries = ["@services.csv", "sctp 203.0.113.9:1", "udp 198.51.100.1:53"]
+        confirm = true
+
+        [[rule]]
+        id = 1
+        src-in = "networks"
+        not.dst-in = ["ends", "networks"]
+        host-in = "services"
+        action = "drop"
+        "#,
+    );
+    let set = RuleSet::read(folder.path().join("rules.toml")).unwrap_or_else(|error| panic!("{error}"));
+    let [networks, ends, services] = &set.sets[..] else { panic!("three sets: {:?}", set.sets) };
+    let part = |text: &str| text.parse::<Part>().expect("addresses");
+    let all = ["192.0.2.0/24", "2001:db8::/32", "10.0.0.0/9", "198.51.100.7"].map(part);
+    let expected = Networks::from(all.into_iter().collect::<crate::Addresses>());
+    assert_eq!(networks.entries, Entries::Network(expected.into()));
+    assert_eq!((networks.entries.count(), networks.entries.lookups()), (4, 3));
+    let expected = ["203.0.113.9:1", "[2001:db8::1]:80", "198.51.100.1:8080", "192.0.2.1:53"];
+    assert_eq!(ends.entries, Entries::AddressPort(Ends::of(expected).expect("ends").into()));
+    let expected = ["132 203.0.113.9:1", "tcp [2001:db8::7]:0", "udp 198.51.100.1:53"];
+    assert_eq!(services.entries, Entries::AddressPortProtocol(Ends::of(expected).expect("ends").into()));
+    // The form that is sent to a running capture.
+    let text = serde_json::to_string(&set).expect("it can be written");
+    assert!(text.contains("{\"address-port-protocol\":[\""), "{text}");
+    assert_eq!(serde_json::from_str::<RuleSet>(&text).expect("it can be read"), set);
+    // Four tests with the keys of their sets, and the prefix lengths of the networks plus 1.
+    let flat = set.compile("eth0", &[], Room::UNLIMITED).expect("it fits");
+    assert_eq!(flat.set.member, [0x21, 0x0a, 0x22, 0x9b, 0, 0, 0, 0]);
+    let lengths = [[10, 25, 33, 0, 0, 0, 0, 0], [33, 0, 0, 0, 0, 0, 0, 0]];
+    assert_eq!(
+        flat.set.prefix,
+        [lengths, [[0; 8]; 2], lengths, [[0; 8]; 2], [[0; 8]; 2], [[0; 8]; 2], [[0; 8]; 2], [[0; 8]; 2]]
+    );
+    let kinds: Vec<String> = set.set_lines().into_iter().map(|line| line.of).collect();
+    assert_eq!(kinds, ["network", "address-port", "address-port-protocol"]);
+}
+
+#[test]
+fn what_is_wrong_with_entries_of_any_key_is_found() {
+    let of = |kind: &str, entries: &str| {
+        asked(&format!("of = \"{kind}\"\nentries = {entries}"), "src-in = \"threats\"")
+    };
+    for (text, expected) in [
+        (
+            of("network", "\"192.0.2.1/24\""),
+            "4:11: 192.0.2.1/24 has bits set behind its prefix; the network is 192.0.2.0/24",
+        ),
+        (of("network", "\"192.0.2.0/33\""), "4:11: '33' is not a prefix length"),
+        (of("network", "[]"), "4:11: the list is empty"),
+        (of("address-port", "[]"), "4:11: the list is empty: nothing is in the set"),
+        (
+            of("address-port", "\"192.0.2.1\""),
+            "4:11: '192.0.2.1' is not an address with a port; write \"192.0.2.1:53\"",
+        ),
+        (
+            of("address-port", "\"udp 192.0.2.1:53\""),
+            "4:11: 'udp 192.0.2.1:53' is not an address with a port;",
+        ),
+        (of("address-port", "\"192.0.2.1:70000\""), "4:11: '192.0.2.1:70000' is not an address with a port"),
+        (of("address-port", "\"2001:db8::1:53\""), "4:11: '2001:db8::1:53' is not an address with a port"),
+        (
+            of("address-port", "\"[fe80::1%eth0]:53\""),
+            "4:11: '[fe80::1%eth0]:53' is not an address with a port",
+        ),
+        (of("address-port", "\"192.0.2.1:53 x\""), "4:11: '192.0.2.1:53 x' is not an address with a port"),
+        (of("address-port", "\"@list\""), "4:11: '@list' is not a file of addresses with ports"),
+        (of("address-port", "7"), "4:11: this is a number, not a string"),
+        (
+            of("address-port-protocol", "\"192.0.2.1:53\""),
+            "4:11: '192.0.2.1:53' is not an address with a port and a protocol; write",
+        ),
+        (
+            of("address-port-protocol", "\"upd 192.0.2.1:53\""),
+            "4:11: 'upd 192.0.2.1:53' is not an address with a port and",
+        ),
+        (of("address-port-protocol", "\"icmp 192.0.2.1:0\""), "4:11: packets of protocol 1 have no ports"),
+        (
+            of("address-port-protocol", "\"@list\""),
+            "4:11: '@list' is not a file of addresses with ports and protocols",
+        ),
+        (of("address and port", "\"192.0.2.1:53\""), "3:6: 'address and port' is not known here"),
+        (
+            asked("of = \"network\"\nentries = \"10.0.0.0/8\"", "flow-in = \"threats\""),
+            "6:1: 'threats' is a set of networks: ask it by src-in, dst-in or host-in",
+        ),
+        (
+            asked("of = \"address-port\"\nentries = \"192.0.2.1:53\"", "flow-in = \"threats\""),
+            "6:1: 'threats' is a set of addresses with ports: ask it by src-in",
+        ),
+    ] {
+        let found = mistakes(&text);
+        assert!(found.len() == 1 && found[0].starts_with(expected), "{text}\n{found:#?}\n{expected}");
+    }
+    // Ranges with prefixes of nearly all lengths, which eight cannot represent in few entries.
+    let range = |n| format!("\"{n:x}00::1-{n:x}ff:ffff:ffff:ffff:ffff:ffff:ffff:fffe\"");
+    let ranges: Vec<String> = (1..=0xff).map(range).collect();
+    let found = mistakes(&of("network", &format!("[{}]", ranges.join(", "))));
+    assert!(found[0].starts_with("1:1: the set 'threats' has "), "{found:?}");
+    assert!(
+        found[0]
+            .ends_with("prefixes of more than 8 lengths are split: use wide prefixes as src, dst or host"),
+        "{found:?}"
+    );
+    let folder = tempfile::tempdir().expect("a folder");
+    let rules = folder.path().join("rules.toml");
+    for (kind, name, text, expected) in [
+        (
+            "address-port",
+            "ports.txt",
+            "192.0.2.1:1\n 192.0.2.1\n",
+            "2:2: '192.0.2.1' is not an address with a port",
+        ),
+        ("address-port", "ports.txt", "; none\n", "0:0: has no address with port in it"),
+        ("address-port", "ports.csv", "", "0:0: is empty"),
+        ("address-port", "ports.csv", "address\n", "1:1: the first row names the columns: address, port"),
+        ("address-port", "ports.csv", "address,port\n192.0.2.1,\n", "2:11: there is no port in this row"),
+        ("address-port", "ports.csv", "address,port\n192.0.2.1,65536\n", "2:11: 65536 is not in 0 to 65535"),
+        (
+            "address-port",
+            "ports.csv",
+            "address,port\n192.0.2.0/24,1\n",
+            "2:1: '192.0.2.0/24' is not an address",
+        ),
+        (
+            "address-port-protocol",
+            "ports.csv",
+            "address,port\n",
+            "1:1: the first row names the columns: address, port, protocol",
+        ),
+        (
+            "address-port-protocol",
+            "ports.csv",
+            "address,port,protocol\n192.0.2.1,1,1-9\n",
+            "2:13: an entry has one protocol, and no range of them",
+        ),
+        (
+            "address-port-protocol",
+            "ports.csv",
+            "address,port,protocol\n192.0.2.1,1,icmp\n",
+            "2:1: packets of protocol 1 have no ports",
+        ),
+        (
+            "network",
+            "nets.txt",
+            "10.0.0.0/8\n10.0.0.0/7\n10.1.0.0/8\n",
+            "3:1: 10.1.0.0/8 has bits set behind",
+        ),
+    ] {
+        fs::write(folder.path().join(name), text).expect("a file");
+        fs::write(&rules, of(kind, &format!("\"@{name}\""))).expect("a file");
+        let found = listed(RuleSet::read(&rules).expect_err(text));
+        assert!(found.len() == 1 && found[0].starts_with(expected), "{text}\n{found:#?}\n{expected}");
+    }
+}
+
+/// The share of false positives is that of one address, also if several prefix lengths are looked up for it.
+#[test]
+fn a_set_of_networks_asks_for_fewer_false_positives_each() {
+    let entries = "entries = [\"10.0.0.0/8\", \"192.0.2.0/24\", \"198.51.100.1\", \"203.0.113.0/25\"]";
+    let set = super::set(&asked(&format!("of = \"network\"\n{entries}"), "src-in = \"threats\""));
+    let [line] = &set.set_lines()[..] else { panic!("one set") };
+    let of_one = set.sets[0].bloom().false_positives(4);
+    assert_eq!((line.entries, line.of.as_str()), (4, "network"));
+    assert!(
+        of_one <= 0.001 / 4.0 && line.false_positives <= 0.001 && line.false_positives > of_one,
+        "{line:?}"
+    );
 }
 
 #[test]

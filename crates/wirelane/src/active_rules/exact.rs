@@ -43,10 +43,29 @@ impl ActiveRuleset {
         ends: impl Fn(&ExactKey, &ExactValue) -> bool,
     ) -> Result<u64> {
         let mut removed = 0;
-        for target in &self.targets {
-            removed += purge(state, target.as_ref(), |key, value, _| ends(key, value))?;
+        // The last target first: of a rule for both directions of a device only the last removal counts.
+        for (at, target) in self.targets.iter().enumerate().rev() {
+            purge(
+                state,
+                target.as_ref(),
+                |key, value, _| ends(key, value),
+                |key| {
+                    removed += u64::from(self.is_last(at, key)?);
+                    Ok(())
+                },
+            )?;
         }
         Ok(removed)
+    }
+
+    /// Whether no earlier target of the same device has a rule that was removed from this one.
+    pub(super) fn is_last(&self, at: usize, key: &ExactKey) -> Result<bool> {
+        for peer in self.peers(at, 0..at) {
+            if peer.get(key)?.is_some() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Removes expired rules from the next page of exact-match rules. Returns whether there are more pages in this
@@ -68,9 +87,10 @@ impl ActiveRuleset {
             state.swept = (at, page.next);
         }
         let epoch = state.epoch;
-        sweep_page(&mut state, target.as_ref(), &page, |key, value, now| {
+        let ends = |key: &ExactKey, value: &ExactValue, now| {
             entry::epoch_of(key) != epoch || entry::has_expired(value, now)
-        })?;
+        };
+        sweep_page(&mut state, target.as_ref(), &page, ends, &mut |_| Ok(()))?;
         Ok(true)
     }
 }
@@ -88,7 +108,7 @@ fn put(state: &mut State, target: &dyn Target, key: &ExactKey, rule: &ExactRule)
             InsertOutcome::Exists => make_way(state, target, key, rule.id)?,
             InsertOutcome::Full if !swept => {
                 swept = true;
-                purge(state, target, |_, value, now| entry::has_expired(value, now))?;
+                purge(state, target, |_, value, now| entry::has_expired(value, now), |_| Ok(()))?;
             }
             InsertOutcome::Full => {
                 let room = target.room().exact;
@@ -122,31 +142,32 @@ fn make_way(state: &mut State, target: &dyn Target, key: &ExactKey, id: u32) -> 
     }
 }
 
-/// Removes all exact-match rules of a device for which `ends` is true; returns their number.
+/// Removes all exact-match rules of a target for which `ends` is true, and calls `gone` for each.
 fn purge(
     state: &mut State,
     target: &dyn Target,
     ends: impl Fn(&ExactKey, &ExactValue, u64) -> bool,
-) -> Result<u64> {
-    let (mut removed, mut from) = (0, None);
+    mut gone: impl FnMut(&ExactKey) -> Result<()>,
+) -> Result<()> {
+    let mut from = None;
     loop {
         let page = target.page(from)?;
-        removed += sweep_page(state, target, &page, &ends)?;
+        sweep_page(state, target, &page, &ends, &mut gone)?;
         from = page.next;
         if from.is_none() {
-            return Ok(removed);
+            return Ok(());
         }
     }
 }
 
-/// Removes the rules of a page for which `ends` is true; returns their number.
+/// Removes the rules of a page for which `ends` is true, and calls `gone` for each.
 fn sweep_page(
     state: &mut State,
     target: &dyn Target,
     page: &Page,
     ends: impl Fn(&ExactKey, &ExactValue, u64) -> bool,
-) -> Result<u64> {
-    let mut removed = 0;
+    gone: &mut dyn FnMut(&ExactKey) -> Result<()>,
+) -> Result<()> {
     let now = target.now_ns();
     for (key, value) in page.rules.iter().filter(|(key, value)| ends(key, value, now)) {
         let Some(taken) = target.take(key)? else { continue };
@@ -156,9 +177,9 @@ fn sweep_page(
             continue;
         }
         state.has_gone(key, &taken);
-        removed += 1;
+        gone(key)?;
     }
-    Ok(removed)
+    Ok(())
 }
 
 /// Whether rules of a set expire, or make rules that expire.

@@ -180,10 +180,10 @@ impl ActiveRuleset {
         for fields in exact {
             let key = entry::key(fields, state.epoch);
             for key in [Some(key), entry::turned(&key)].into_iter().flatten() {
-                for target in &self.targets {
+                for (at, target) in self.targets.iter().enumerate().rev() {
                     if let Some(value) = target.take(&key)? {
                         state.has_gone(&key, &value);
-                        removed += 1;
+                        removed += u64::from(self.is_last(at, &key)?);
                     }
                 }
             }

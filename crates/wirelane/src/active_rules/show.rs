@@ -1,5 +1,7 @@
 //! Counters of rules of a capture.
 
+use std::ops::Range;
+
 use wirelane_bpf::rules::{Counts, ExactKey, ExactValue};
 
 use wirelane_rules::{ExactLine, Hits, PluginLine, RuleLine, RuleStats, Searches, add_counts as add};
@@ -28,7 +30,7 @@ impl ActiveRuleset {
             let active_rules = state.set(state.rules().cloned().collect());
             RuleStats {
                 version: state.version,
-                devices: self.targets.iter().map(|target| target.device().to_owned()).collect(),
+                devices: self.devices().into_iter().map(str::to_owned).collect(),
                 default: state.default,
                 rules: rules.collect(),
                 exact: 0,
@@ -45,10 +47,10 @@ impl ActiveRuleset {
         };
         // Without the lock: summing a million rules takes a while.
         let mut sum = Counts::default();
-        for target in &self.targets {
+        for (at, target) in self.targets.iter().enumerate() {
             let now = target.now_ns();
-            each(target.as_ref(), |_, value| {
-                if !entry::has_expired(value, now) {
+            each(target.as_ref(), |key, value| {
+                if !entry::has_expired(value, now) && self.is_first(at, key, now)? {
                     stats.exact += 1;
                 }
                 add(&mut sum, &counts_of(value));
@@ -72,32 +74,66 @@ impl ActiveRuleset {
     }
 
     /// Some of the exact-match rules in force, from the beginning or from the end of another call; and the start of the
-    /// next call, if there are more.
+    /// next call, if there are more. A rule for both directions of a device is one line.
     ///
     /// # Errors
     /// The error that the kernel returned.
     pub(crate) fn exact(&self, from: PageStart) -> Result<(Vec<ExactLine>, Option<PageStart>)> {
-        let (device, position) = from;
-        let Some(target) = self.targets.get(device) else { return Ok((Vec::new(), None)) };
+        let (at, position) = from;
+        let Some(target) = self.targets.get(at) else { return Ok((Vec::new(), None)) };
+        let device = self.devices().iter().position(|device| *device == target.device()).unwrap_or(at);
         let epoch = self.lock().epoch;
         let (page, now, offset) = (target.page(position)?, target.now_ns(), self.utc_offset());
-        let lines = page
-            .rules
-            .iter()
-            .filter(|(key, value)| entry::epoch_of(key) == epoch && !entry::has_expired(value, now))
-            .map(|(key, value)| ExactLine {
+        let mut lines = Vec::new();
+        for (key, value) in &page.rules {
+            let counts = entry::epoch_of(key) == epoch && !entry::has_expired(value, now);
+            if !counts || !self.is_first(at, key, now)? {
+                continue;
+            }
+            let mut sum = counts_of(value);
+            for peer in self.peers(at, at + 1..self.targets.len()) {
+                peer.get(key)?.iter().for_each(|value| add(&mut sum, &counts_of(value)));
+            }
+            lines.push(ExactLine {
                 device,
                 rule: entry::rule(key, value, target.egress_devices()),
                 made: entry::is_made(value),
                 age_s: now.saturating_sub(value.made_ns) / 1_000_000_000,
-                hits: hits(&counts_of(value), offset),
-            })
-            .collect();
+                hits: hits(&sum, offset),
+            });
+        }
         let next = match page.next {
-            Some(position) => Some((device, Some(position))),
-            None => (device + 1 < self.targets.len()).then_some((device + 1, None)),
+            Some(position) => Some((at, Some(position))),
+            None => (at + 1 < self.targets.len()).then_some((at + 1, None)),
         };
         Ok((lines, next))
+    }
+
+    /// Names of the devices, each once: a device of which both directions are captured has two targets.
+    fn devices(&self) -> Vec<&str> {
+        let mut devices = Vec::new();
+        for target in &self.targets {
+            if !devices.contains(&target.device()) {
+                devices.push(target.device());
+            }
+        }
+        devices
+    }
+
+    /// The other targets of the same device in this range.
+    pub(super) fn peers(&self, at: usize, among: Range<usize>) -> impl Iterator<Item = &dyn Target> {
+        let device = self.targets[at].device();
+        self.targets[among].iter().map(AsRef::as_ref).filter(move |target| target.device() == device)
+    }
+
+    /// Whether no earlier target of the same device has this rule.
+    fn is_first(&self, at: usize, key: &ExactKey, now_ns: u64) -> Result<bool> {
+        for peer in self.peers(at, 0..at) {
+            if peer.get(key)?.is_some_and(|value| !entry::has_expired(&value, now_ns)) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Nanoseconds to add to a packet's time for UTC.

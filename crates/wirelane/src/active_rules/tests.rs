@@ -182,6 +182,37 @@ fn a_new_set_has_its_own_exact_rules_and_no_others() {
     assert_eq!(rules.remove(&[99], &[]).unwrap().removed, 0, "one that is not there is no error");
 }
 
+/// Both directions of a device have the same exact-match rules: each is listed, counted and removed once.
+#[test]
+fn an_exact_rule_of_both_directions_is_one_rule() {
+    let (rules, mut evaluates) = active_rules(&["eth1", "eth1", "eth2"], EXACT);
+    for (evaluate, device) in evaluates.iter_mut().zip(["eth1", "eth1", "eth2"]) {
+        self::evaluate(evaluate, device, [192, 0, 2, 1], SECOND);
+    }
+    let stats = rules.stats().unwrap();
+    assert_eq!(stats.devices, ["eth1", "eth2"]);
+    assert_eq!((stats.exact, stats.exact_hits.packets), (4, 3));
+    let (mut lines, mut from) = (Vec::new(), Some((0, None)));
+    while let Some(position) = from {
+        let (some, next) = rules.exact(position).unwrap();
+        lines.extend(some.into_iter().map(|line| (line.device, line.rule.id, line.hits.packets)));
+        from = next;
+    }
+    lines.sort_unstable();
+    assert_eq!(lines, [(0, 1, 2), (0, 2, 0), (1, 1, 1), (1, 2, 0)]);
+    let fields = set(EXACT).exact[1].fields;
+    assert_eq!(rules.remove(&[1], &[fields]).unwrap().removed, 4, "two rules on two devices");
+    let stats = rules.stats().unwrap();
+    assert_eq!((stats.exact, stats.exact_gone.packets), (0, 3));
+    // Made for a packet of one direction, the rule is in one table.
+    let made = "[[rule]]\nid = 5\naction = \"pass\"\ninsert = { fields = [\"src\"], action = \"count\" }\n";
+    rules.replace(&set(made)).unwrap();
+    self::evaluate(&mut evaluates[1], "eth1", [192, 0, 2, 1], SECOND);
+    assert_eq!(rules.stats().unwrap().exact, 1);
+    assert_eq!(rules.exact((1, None)).unwrap().0.len(), 1);
+    assert_eq!(rules.flush(false).unwrap().removed, 1);
+}
+
 #[test]
 fn rules_age_by_the_time_of_packets_and_are_swept() {
     let text = r#"

@@ -81,7 +81,7 @@ fn nginx_conf(folder: &Path, listen: SocketAddr) -> String {
     let folder = folder.display();
     format!(
         "daemon off;\nuser root;\nworker_processes 1;\npid {folder}/nginx.pid;\nerror_log {folder}/nginx-error.log;\n\
-         events {{ }}\nhttp {{\n  types {{ text/html html; text/plain txt; }}\n  access_log {folder}/nginx.log combined;\n  \
+         events {{ }}\nhttp {{\n  types {{ text/html html; text/plain txt; }}\n  access_log {folder}/nginx-access.log combined;\n  \
          client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy; fastcgi_temp_path {folder}/fastcgi;\n  \
          uwsgi_temp_path {folder}/uwsgi; scgi_temp_path {folder}/scgi;\n  gzip on;\n  server {{ listen {listen}; root \
          {folder}/site; }}\n}}\n"

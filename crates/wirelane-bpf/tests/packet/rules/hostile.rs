@@ -112,6 +112,7 @@ fn tables(dice: &mut Dice) -> FlatSet {
     set.search_reach = *dice.pick(&[0, 7, 200, u32::MAX]);
     // Tests of sets that do not exist.
     set.member.iter_mut().for_each(|member| *member = dice.next() as u8);
+    set.prefix.iter_mut().flatten().flatten().for_each(|length| *length = dice.next() as u8);
     for at in 0..MAX_RULES {
         set.rule_of[at] = dice.next() as u16;
         let some = dice.next();

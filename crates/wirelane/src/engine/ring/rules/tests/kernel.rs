@@ -85,6 +85,7 @@ impl Bytes {
         }
         bytes.0.extend(set.member);
         bytes.u32s(&set.search_root).u32s(&[set.search_reach, 0]);
+        bytes.0.extend(set.prefix.as_flattened().as_flattened());
         assert_eq!(bytes.0.len(), size_of::<Set>());
         bytes.0
     }

@@ -13,7 +13,7 @@ use wirelane_bpf::rules::{Facts, verdict};
 use super::kernel::Probe;
 use crate::engine::ring::rules::{KernelSets, has};
 use wirelane_rules::Part;
-use wirelane_rules::{Entries, Flows, NamedSet, Reference, Room, RuleSet};
+use wirelane_rules::{Addresses, Ends, Entries, Flows, NamedSet, Networks, Reference, Room, RuleSet};
 use wirelane_testing::Dice;
 
 const MILLION: u32 = 1_000_000;
@@ -86,6 +86,28 @@ fn a_million_entries_are_found_and_few_others() {
     measured("flows", Entries::Flow(flows.into()), |n| flow(n).1);
 }
 
+/// Both ends of the first `count` flows, as text.
+fn ends(count: u32) -> Vec<String> {
+    let ends = (0..count).flat_map(|n| flow(n).1.ends());
+    ends.map(|(address, port)| std::net::SocketAddr::new(address, port).to_string()).collect()
+}
+
+/// Networks of nine lengths around the addresses of the first `count` flows.
+fn networks(count: u32) -> Entries {
+    let around = |(n, address): (u32, IpAddr)| match address {
+        IpAddr::V4(one) => {
+            let rest = u32::MAX >> (20 + n % 5);
+            Part::V4(one.to_bits() & !rest..=one.to_bits() | rest)
+        }
+        IpAddr::V6(one) => {
+            let rest = u128::MAX >> (48 + n % 4);
+            Part::V6(one.to_bits() & !rest..=one.to_bits() | rest)
+        }
+    };
+    let all = (0..count).flat_map(|n| flow(n).1.ends().map(|(address, _)| (n, address)));
+    Entries::Network(Arc::new(Networks::from(all.map(around).collect::<Addresses>())))
+}
+
 /// A UDP packet of flow `n`, in either direction.
 fn packet(n: u32, turned: bool) -> Vec<u8> {
     let mut ends = flow(n).1.ends();
@@ -122,9 +144,21 @@ fn the_program_takes_few_others_for_entries_and_none_where_it_confirms() {
     for confirm in [false, true] {
         let hosts = addresses(entries);
         let flows = Entries::Flow(Flows::of((0..entries).map(|n| flow(n).0)).expect("flows").into());
-        for (condition, entries_of) in
-            [("src-in", &hosts), ("dst-in", &hosts), ("host-in", &hosts), ("flow-in", &flows)]
-        {
+        let ported = Entries::AddressPort(Ends::of(ends(entries)).expect("ends").into());
+        let udp = ends(entries).into_iter().map(|end| format!("udp {end}"));
+        let services = Entries::AddressPortProtocol(Ends::of(udp).expect("ends").into());
+        let networks = networks(entries);
+        for (condition, entries_of) in [
+            ("src-in", &hosts),
+            ("dst-in", &hosts),
+            ("host-in", &hosts),
+            ("flow-in", &flows),
+            ("src-in", &ported),
+            ("host-in", &ported),
+            ("dst-in", &services),
+            ("src-in", &networks),
+            ("host-in", &networks),
+        ] {
             let mut set = wirelane_rules::testing::set("[[rule]]\nid = 1\naction = \"drop\"\n");
             // A false-positive rate high enough to show in the test.
             let named = NamedSet {
@@ -133,7 +167,8 @@ fn the_program_takes_few_others_for_entries_and_none_where_it_confirms() {
                 false_positives: 0.02,
                 confirm,
             };
-            let (size, expected) = (named.bloom(), named.bloom().false_positives(entries.into()));
+            let (size, expected, kind) =
+                (named.bloom(), named.expected_false_positives(), named.entries.kind());
             set.sets.push(named);
             let words = format!("id=1 {condition}=set action=drop");
             set.rules = vec![wirelane_rules::Rule::from_words(&words).expect("a rule")];
@@ -153,19 +188,19 @@ fn the_program_takes_few_others_for_entries_and_none_where_it_confirms() {
                 in_it += u32::from(expected);
                 others += u32::from(!expected);
                 wrong += u32::from(ours && !expected);
-                assert!(ours || !expected, "an entry is left out: {condition}, packet {n}");
+                assert!(ours || !expected, "an entry is left out: {kind} {condition}, packet {n}");
             }
             println!(
-                "{condition}, confirm {confirm}: {in_it} entries, {wrong} of {others} others taken for one ({:.4}; by the \
+                "{kind} {condition}, confirm {confirm}: {in_it} entries, {wrong} of {others} others taken for one ({:.4}; by the \
                  formula {expected:.4}, twice that where both addresses are asked)",
                 f64::from(wrong) / f64::from(others)
             );
             assert!(in_it >= entries - 3 && others > 2000, "{in_it} and {others}");
-            assert!(!confirm || wrong == 0, "{condition}: {wrong} by mistake");
+            assert!(!confirm || wrong == 0, "{kind} {condition}: {wrong} by mistake");
             let sides = if condition == "host-in" { 2.0 } else { 1.0 };
             assert!(
                 confirm || wrong > 0 && f64::from(wrong) < f64::from(others) * expected * sides * 2.0,
-                "{size:?}: {wrong}"
+                "{kind} {condition}, {size:?}: {wrong}"
             );
         }
     }
