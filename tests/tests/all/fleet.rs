@@ -1,5 +1,7 @@
 //! Stores of several probes, and shipping them to ClickHouse.
 
+mod asking;
+mod door;
 mod shipping;
 
 use std::fs;

@@ -28,6 +28,7 @@ use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use wirelane_export::folder;
 
+pub(crate) use body::described;
 pub use body::{Body, Described, body};
 
 use crate::paths;
@@ -284,19 +285,12 @@ impl Outbox {
     /// # Errors
     /// If the state cannot be read.
     pub fn taken(&self) -> io::Result<Vec<Taken>> {
-        let path = self.store.join(SHIP).join("taken");
-        if !path.exists() {
+        if !self.store.join(SHIP).join("taken").exists() {
             return Ok(Vec::new());
         }
         let _lock = Lock::claims(&self.store)?;
-        let mut seen = HashSet::new();
-        let mut taken = lines::<Taken>(&path)?;
-        // A file that is still there was noted by a process that was killed before it removed the file.
-        taken.retain(|one| {
-            !self.shipped.contains(&one.file)
-                && !self.store.join(&one.file).exists()
-                && seen.insert(one.file.clone())
-        });
+        let mut taken = taken(&self.store)?;
+        taken.retain(|one| !self.shipped.contains(&one.file));
         Ok(taken)
     }
 
@@ -316,6 +310,18 @@ impl Outbox {
         self.pending = None;
         Ok(())
     }
+}
+
+/// Files that retention removed before they were shipped to all targets.
+///
+/// # Errors
+/// If the state cannot be read.
+pub(crate) fn taken(store: &Path) -> io::Result<Vec<Taken>> {
+    let mut seen = HashSet::new();
+    let mut taken = lines::<Taken>(&store.join(SHIP).join("taken"))?;
+    // A file that is still there was noted by a process that was killed before it removed the file.
+    taken.retain(|one| !store.join(&one.file).exists() && seen.insert(one.file.clone()));
+    Ok(taken)
 }
 
 /// What the state of a target says of files.
