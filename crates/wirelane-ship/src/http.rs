@@ -157,7 +157,7 @@ impl Client {
     ///
     /// # Errors
     /// [`Error::Unreachable`], [`Error::Refused`].
-    pub fn create(&self) -> Result<()> {
+    pub(crate) fn create(&self) -> Result<()> {
         for statement in crate::ddl::statements(&self.target.database) {
             self.post(&statement, None, b"")?;
         }

@@ -1,6 +1,7 @@
 //! Stores of several probes, and shipping them to ClickHouse.
 
 mod asking;
+mod beside;
 mod door;
 mod shipping;
 

@@ -82,7 +82,7 @@ fn columns_agree(db: &Path, door: &Door, table: &str) {
 }
 
 /// The answers of a store and of the server to a question.
-fn both(db: &Path, door: &Door, words: &[&str]) -> [Finished; 2] {
+pub fn both(db: &Path, door: &Door, words: &[&str]) -> [Finished; 2] {
     let of = |place: [&str; 2]| {
         let finished = run(&[&["query"][..], words, &place].concat());
         assert_eq!(finished.status.code(), Some(0), "{place:?} {words:?}: {}", finished.stderr);

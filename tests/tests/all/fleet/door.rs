@@ -16,6 +16,8 @@ pub struct Door {
     folder: PathBuf,
     port: String,
     account: Vec<String>,
+    /// File with a certificate and its key; `None`: without TLS.
+    pub certificate: Option<PathBuf>,
     process: Option<Child>,
 }
 
@@ -30,7 +32,8 @@ impl Door {
         }
         fs::create_dir_all(folder).unwrap();
         let account = account.iter().map(|&word| word.to_owned()).collect();
-        let mut door = Door { folder: folder.to_owned(), port: "0".into(), account, process: None };
+        let (folder, port) = (folder.to_owned(), "0".to_owned());
+        let mut door = Door { folder, port, account, certificate: None, process: None };
         door.open();
         Some(door)
     }
@@ -40,6 +43,7 @@ impl Door {
         let python = repository().join("target/fleet/bin/python3");
         let mut command = Command::new(python);
         command.arg(repository().join("tests/src/door.py")).arg(&self.folder).args(&self.account);
+        command.envs(self.certificate.iter().map(|file| ("DOOR_TLS", file)));
         let process = Child::spawn(command.env("DOOR_PORT", &self.port)).unwrap();
         self.port = process.next_line(LIMIT).unwrap().unwrap();
         self.process = Some(process);
@@ -58,10 +62,14 @@ impl Door {
         fs::rename(self.folder.join(format!("{fault}.order")), self.folder.join(fault)).unwrap();
     }
 
+    fn scheme(&self) -> &'static str {
+        if self.certificate.is_some() { "https" } else { "http" }
+    }
+
     /// The target of shipping.
     pub fn to(&self) -> String {
         let user = self.account.first().map_or("default", String::as_str);
-        format!("clickhouse+http://{user}@127.0.0.1:{}/fleet", self.port)
+        format!("clickhouse+{}://{user}@127.0.0.1:{}/fleet", self.scheme(), self.port)
     }
 
     /// The answer to a query.
@@ -72,7 +80,8 @@ impl Door {
             command.arg("-H").arg(format!("X-ClickHouse-User: {user}"));
             command.arg("-H").arg(format!("X-ClickHouse-Key: {password}"));
         }
-        let output = command.arg(format!("http://127.0.0.1:{}/", self.port)).output().unwrap();
+        let output =
+            command.arg("-k").arg(format!("{}://127.0.0.1:{}/", self.scheme(), self.port)).output().unwrap();
         assert!(output.status.success(), "{output:?}");
         String::from_utf8(output.stdout).unwrap().trim().to_owned()
     }

@@ -12,7 +12,7 @@ use super::door::{Door, ship, shipping, wait_for, words};
 use super::{ask, make_file, run, store};
 
 /// Adds a file with so many flows that ended two hours ago.
-fn add(db: &Path, flows: std::ops::Range<u32>, probe: &str) {
+pub fn add(db: &Path, flows: std::ops::Range<u32>, probe: &str) {
     let input = db.with_extension("pcap");
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
     make_file(&input, flows, (now.as_secs() - 7200) * 1_000_000_000);
