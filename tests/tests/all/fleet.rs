@@ -3,6 +3,7 @@
 mod asking;
 mod beside;
 mod door;
+mod faults;
 mod shipping;
 
 use std::fs;
