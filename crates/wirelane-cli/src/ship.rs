@@ -135,7 +135,7 @@ mod built {
     use wirelane::escape::{printable, to_json};
     use wirelane::sandbox::Work;
     use wirelane_ship::{Client, Secrets, Settings, Shipper, Status, Target};
-    use wirelane_store::shipping::{Lock, Outbox, SHIP};
+    use wirelane_store::shipping::{Lock, Merged, Merger, Outbox, SHIP};
 
     use super::*;
 
@@ -143,6 +143,8 @@ mod built {
     const LOOK: Duration = Duration::from_millis(200);
     /// Failed attempts after which --once gives up.
     const ATTEMPTS: u64 = 5;
+    /// Time between two searches for small files that can be merged.
+    const MERGE: Duration = Duration::from_secs(60);
     /// Time that another shipper gets to end, as after a restart of its monitor.
     const ENDING: Duration = Duration::from_secs(3);
 
@@ -248,18 +250,17 @@ mod built {
             let flag = if args.until_input_ends { Arc::default() } else { Arc::clone(&stop) };
             signal_hook::flag::register(signal, flag).context("catching signals")?;
         }
-        let rights = args.rights.shipping(
-            &store.join(SHIP),
-            &store,
-            clients.iter().map(|client| client.target().port),
-        );
+        let ports = clients.iter().map(|client| client.target().port);
+        let rights = args.rights.shipping(&store, &store.join(SHIP), ports);
         if let Some(sandbox) = rights.confinement(Work::Ship, None)? {
             sandbox.apply()?;
         }
         // Statuses may be shown before the first attempt has ended.
         let begin = |client: &Client| Status { to: client.target().to_string(), ..Status::default() };
         let boards: Vec<Mutex<Status>> = clients.iter().map(|client| Mutex::new(begin(client))).collect();
-        let shippers = clients.into_iter().map(|client| Shipper::open(settings.clone(), client));
+        let merged = Merged::default();
+        let open = |client| Shipper::open(settings.clone(), client, merged.clone());
+        let shippers = clients.into_iter().map(open);
         let shippers = shippers.collect::<wirelane_ship::Result<Vec<_>>>()?;
         if args.until_input_ends {
             let ending = Arc::clone(&ending);
@@ -269,12 +270,14 @@ mod built {
                 ending.store(true, Ordering::Relaxed);
             });
         }
+        let (merger, over) = (Merger::new(&store, merged), AtomicBool::new(args.once));
         std::thread::scope(|scope| {
             let threads: Vec<_> = shippers
                 .into_iter()
                 .zip(&boards)
                 .map(|(shipper, board)| scope.spawn(|| ship(shipper, args.once, &ending, &stop, board)))
                 .collect();
+            let merging = scope.spawn(|| merge(&merger, &over));
             let mut told = Instant::now();
             while !threads.iter().all(|thread| thread.is_finished()) {
                 std::thread::sleep(LOOK);
@@ -285,6 +288,7 @@ mod built {
                     }
                 }
             }
+            over.store(true, Ordering::Relaxed);
             show(&boards, args.json)?;
             for thread in threads {
                 match thread.join() {
@@ -292,8 +296,42 @@ mod built {
                     Err(panic) => std::panic::resume_unwind(panic),
                 }
             }
+            if merging.join().is_err() {
+                bail!("the thread that merges files panicked; this is a bug");
+            }
+            if args.once {
+                merger.pass(now_s(), &|| !stop.load(Ordering::Relaxed)).context("merging small files")?;
+            }
             Ok(())
         })
+    }
+
+    /// Seconds since 1970.
+    fn now_s() -> i64 {
+        let now = std::time::SystemTime::now().duration_since(std::time::SystemTime::UNIX_EPOCH);
+        now.map_or(0, |now| now.as_secs().cast_signed())
+    }
+
+    /// Merges small files from time to time, until it is over.
+    fn merge(merger: &Merger, over: &AtomicBool) {
+        let goes_on = || !over.load(Ordering::Relaxed);
+        let (mut last, mut failed) = (Instant::now(), false);
+        while goes_on() {
+            std::thread::sleep(LOOK);
+            if last.elapsed() < MERGE {
+                continue;
+            }
+            last = Instant::now();
+            match merger.pass(now_s(), &goes_on) {
+                Ok(_) => failed = false,
+                Err(error) if !failed => {
+                    failed = true;
+                    let error = error.to_string();
+                    tracing::warn!("small files are not merged: {}; it is tried again", printable(&error));
+                }
+                Err(_) => {}
+            }
+        }
     }
 
     /// Ships to one target until it is stopped, or until the end, when everything that waits is due.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use serde::Serialize;
-use wirelane_store::shipping::{Batch, Outbox, Taken, Waiting};
+use wirelane_store::shipping::{Batch, Merged, Outbox, Taken, Waiting};
 use wirelane_store::{Table, shipping};
 
 use crate::ddl::SHIPMENTS_NAME;
@@ -94,12 +94,13 @@ pub struct Shipper {
 }
 
 impl Shipper {
-    /// Opens the state of the target in the store, whose shipper's lock the caller holds.
+    /// Opens the state of the target in the store, whose shipper's lock the caller holds. `merged`:
+    /// files that this process merges.
     ///
     /// # Errors
     /// [`Error::State`].
-    pub fn open(settings: Settings, client: Client) -> Result<Shipper> {
-        let outbox = Outbox::open(&settings.store, &client.target().name())?;
+    pub fn open(settings: Settings, client: Client, merged: Merged) -> Result<Shipper> {
+        let outbox = Outbox::open(&settings.store, &client.target().name(), merged)?;
         let status = Status { to: client.target().to_string(), ..Status::default() };
         let is_repeated = outbox.pending().is_some();
         let (delay, first_seen, is_created) = (DELAYS.0, BTreeMap::new(), !settings.create);

@@ -4,6 +4,7 @@ mod asking;
 mod beside;
 mod door;
 mod faults;
+mod merging;
 mod shipping;
 
 use std::fs;

@@ -258,8 +258,8 @@ Examples:
   wirelane query top talkers --probe edge-1 --store flows.db
   wirelane query calls by status --store calls.db
   wirelane query top hosts --store web.db
-  wirelane query missing --last 1d --at clickhouse+https://me@ch.example.net/wirelane
-      --password-file ch.password
+  wirelane query missing --last 1d --password-file ch.password
+      --at clickhouse+https://me@ch.example.net/wirelane
   wirelane query \"SELECT key, max(pps) FROM measurements WHERE kind = 'key'
       AND measurement = 'syns' GROUP BY key\" --store probe.db
   wirelane query \"SELECT src, count(DISTINCT dst_port) AS ports FROM flows

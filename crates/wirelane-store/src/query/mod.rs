@@ -164,17 +164,11 @@ impl Asker {
                 && to.is_none_or(|to| file.hour <= to)
                 && !self.damaged.contains_key(&file.path)
         };
-        let mut files = Vec::new();
+        let listed = crate::shipping::listed(&self.settings.folder);
+        let mut files = listed.map_err(|error| Error::Engine(error.to_string()))?;
+        files.retain(|(_, file)| wanted(file));
         for table in Table::ALL {
-            match paths::list(&self.settings.folder.join(table.name())) {
-                Ok(listing) => {
-                    let its: Vec<Stored> = listing.files.into_iter().filter(wanted).collect();
-                    newer::refuse(its.iter())?;
-                    files.extend(its.into_iter().map(|file| (table, file)));
-                }
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-                Err(error) => return Err(Error::Engine(error.to_string())),
-            }
+            newer::refuse(files.iter().filter(|(of, _)| *of == table).map(|(_, file)| file))?;
         }
         Ok(files)
     }

@@ -11,9 +11,7 @@ use datafusion::error::Result;
 use datafusion::prelude::SessionContext;
 
 use super::AskSettings;
-use crate::paths;
 use crate::shipping::{self, described};
-use crate::tables::Table;
 
 /// Microseconds of an hour.
 const HOUR_US: i64 = 3_600_000_000;
@@ -32,18 +30,12 @@ fn noted(settings: &AskSettings) -> std::io::Result<Noted> {
         let sums = noted.entry((probe, hour, kind)).or_default();
         *sums = (sums.0 + 1, sums.1.saturating_add_unsigned(rows));
     };
-    for table in Table::ALL {
-        let listing = match paths::list(&settings.folder.join(table.name())) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
-            listing => listing?,
-        };
-        for file in listing.files {
-            match described(&file.path) {
-                Some(found) => add(found.probe, file.hour, "shipped", found.rows),
-                // One that was removed meanwhile is not damaged.
-                None if file.path.exists() => add(None, file.hour, "damaged", 0),
-                None => {}
-            }
+    for (_, file) in shipping::listed(&settings.folder)? {
+        match described(&file.path) {
+            Some(found) => add(found.probe, file.hour, "shipped", found.rows),
+            // One that was removed meanwhile is not damaged.
+            None if file.path.exists() => add(None, file.hour, "damaged", 0),
+            None => {}
         }
     }
     for taken in shipping::taken(&settings.folder)? {
