@@ -75,9 +75,9 @@ impl RightsArgs {
         self.sources.extend(folder.cloned());
     }
 
-    /// The same options for shipping: writing `state`, reading `store`, connecting to `ports`.
+    /// The same options for shipping: reading and writing `store` with its `state`, connecting to `ports`.
     #[cfg(feature = "ship")]
-    pub fn shipping(&self, state: &Path, store: &Path, ports: impl Iterator<Item = u16>) -> RightsArgs {
+    pub fn shipping(&self, store: &Path, state: &Path, ports: impl Iterator<Item = u16>) -> RightsArgs {
         RightsArgs {
             user: self.user.clone(),
             keep_rights: self.keep_rights,
@@ -85,7 +85,7 @@ impl RightsArgs {
             terminal: false,
             serves: false,
             logs: Vec::new(),
-            trees: vec![state.to_owned()],
+            trees: vec![store.to_owned(), state.to_owned()],
             reads: Vec::new(),
             sources: vec![store.to_owned()],
         }

@@ -73,6 +73,10 @@ pub struct Args {
     #[arg(long)]
     json: bool,
 
+    /// Ship until the input ends, then what is there, and end: beside a monitor, whose signals do not end it
+    #[arg(long, hide = true, conflicts_with = "once")]
+    until_input_ends: bool,
+
     #[command(flatten)]
     rights: RightsArgs,
 }
@@ -97,6 +101,18 @@ Examples:
 Exit status: 0 done (also after Ctrl-C), 1 failed, or with --once something is
 not shipped, 2 wrong usage.";
 
+/// Options that are keys of [ship] in the file of a monitor.
+pub const KEYS: [&str; 8] =
+    ["to", "password-file", "ca", "create", "probe", "batch-size", "batch-age", "patience"];
+
+#[cfg(not(feature = "ship"))]
+impl Args {
+    /// Refuses all options.
+    pub fn check(&self) -> Result<()> {
+        run(self)
+    }
+}
+
 /// Runs the command.
 #[cfg(not(feature = "ship"))]
 pub fn run(_args: &Args) -> Result<()> {
@@ -108,6 +124,8 @@ pub use built::run;
 
 #[cfg(feature = "ship")]
 mod built {
+    use std::io::Read as _;
+    use std::path::Path;
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::{Arc, Mutex, PoisonError};
     use std::time::Instant;
@@ -117,7 +135,7 @@ mod built {
     use wirelane::escape::{printable, to_json};
     use wirelane::sandbox::Work;
     use wirelane_ship::{Client, Secrets, Settings, Shipper, Status, Target};
-    use wirelane_store::shipping::{Lock, Outbox, SHIP};
+    use wirelane_store::shipping::{Lock, Merged, Merger, Outbox, SHIP};
 
     use super::*;
 
@@ -125,9 +143,60 @@ mod built {
     const LOOK: Duration = Duration::from_millis(200);
     /// Failed attempts after which --once gives up.
     const ATTEMPTS: u64 = 5;
+    /// Time between two searches for small files that can be merged.
+    const MERGE: Duration = Duration::from_secs(60);
+    /// Time that another shipper gets to end, as after a restart of its monitor.
+    const ENDING: Duration = Duration::from_secs(3);
 
     fn wrong(option: &'static str, reason: impl Into<String>) -> anyhow::Error {
         Error::BadOption { option, reason: reason.into() }.into()
+    }
+
+    impl Args {
+        /// Checks the values that are otherwise checked at the start.
+        ///
+        /// # Errors
+        /// A usage error.
+        pub fn check(&self) -> Result<()> {
+            self.probe()?;
+            self.targets().map(|_| ())
+        }
+
+        fn targets(&self) -> Result<Vec<Target>> {
+            let targets = self.to.iter().map(|to| Target::parse(to));
+            let targets = targets.collect::<wirelane_ship::Result<Vec<_>>>();
+            let targets = targets.map_err(|error| wrong("--to", error.to_string()))?;
+            let names: std::collections::BTreeSet<String> = targets.iter().map(Target::name).collect();
+            ensure!(names.len() == targets.len(), wrong("--to", "a target is given twice"));
+            if self.password_file.len() > 1 && self.password_file.len() != targets.len() {
+                return Err(wrong("--password-file", "give one, or one for each --to"));
+            }
+            Ok(targets)
+        }
+
+        /// Name of the probe for files that do not name theirs.
+        fn probe(&self) -> Result<String> {
+            match &self.probe {
+                Some(name) => wirelane_store::probe_name(name).map_err(|why| wrong("--probe", why)),
+                None => wirelane_store::host_name().context("give the name of the probe with --probe"),
+            }
+        }
+    }
+
+    /// Takes the lock of the one shipper. One that ends gets a moment for it.
+    fn locked(store: &Path) -> Result<Lock> {
+        let end = Instant::now() + ENDING;
+        loop {
+            let lock = Lock::shipper(store).with_context(|| format!("the store {}", store.display()))?;
+            match lock {
+                Some(lock) => return Ok(lock),
+                None if Instant::now() < end => std::thread::sleep(LOOK),
+                None => bail!(
+                    "another process ships the store {}: one process ships to several targets (--to ... --to ...)",
+                    store.display()
+                ),
+            }
+        }
     }
 
     /// Runs the command.
@@ -149,35 +218,23 @@ mod built {
             return wirelane_monitor::out::print(text);
         }
         let store = args.store.clone().context("no store")?;
-        let targets = args.to.iter().map(|to| Target::parse(to)).collect::<wirelane_ship::Result<Vec<_>>>();
-        let targets = targets.map_err(|error| wrong("--to", error.to_string()))?;
-        let mut names: Vec<String> = targets.iter().map(Target::name).collect();
-        names.sort();
-        names.dedup();
-        ensure!(names.len() == targets.len(), wrong("--to", "a target is given twice"));
-        let passwords = &args.password_file;
-        if passwords.len() > 1 && passwords.len() != targets.len() {
-            return Err(wrong("--password-file", "give one, or one for each --to"));
-        }
-        let probe = match &args.probe {
-            Some(name) => wirelane_store::probe_name(name).map_err(|why| wrong("--probe", why))?,
-            None => wirelane_store::host_name().context("give the name of the probe with --probe")?,
-        };
+        let targets = args.targets()?;
+        let (passwords, probe) = (&args.password_file, args.probe()?);
+        let names: Vec<String> = targets.iter().map(Target::name).collect();
         let is_store = wirelane_store::Table::ALL.iter().any(|table| store.join(table.name()).is_dir());
         ensure!(
             is_store,
             "{} is not a store: it has none of the folders flows, calls, transactions, ...",
             store.display()
         );
-        let Some(_lock) = Lock::shipper(&store).with_context(|| format!("the store {}", store.display()))?
-        else {
-            bail!(
-                "another process ships the store {}: one process ships to several targets (--to ... --to ...)",
-                store.display()
-            );
+        let _lock = locked(&store)?;
+        let settings = Settings {
+            store: store.clone(),
+            batch_size: args.batch_size,
+            batch_age: args.batch_age,
+            create: args.create,
+            probe,
         };
-        let settings =
-            Settings { store: store.clone(), batch_size: args.batch_size, batch_age: args.batch_age, probe };
         for name in &names {
             Outbox::prepare(&store, name)?;
         }
@@ -187,33 +244,40 @@ mod built {
             let secrets = Secrets::read(password.map(PathBuf::as_path), args.ca.as_deref())?;
             clients.push(Client::new(target, &secrets, args.patience)?);
         }
-        let stop = Arc::new(AtomicBool::new(false));
+        let (stop, ending) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(args.once)));
         for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP]
         {
-            signal_hook::flag::register(signal, Arc::clone(&stop)).context("catching signals")?;
+            let flag = if args.until_input_ends { Arc::default() } else { Arc::clone(&stop) };
+            signal_hook::flag::register(signal, flag).context("catching signals")?;
         }
-        let rights = args.rights.shipping(
-            &store.join(SHIP),
-            &store,
-            clients.iter().map(|client| client.target().port),
-        );
+        let ports = clients.iter().map(|client| client.target().port);
+        let rights = args.rights.shipping(&store, &store.join(SHIP), ports);
         if let Some(sandbox) = rights.confinement(Work::Ship, None)? {
             sandbox.apply()?;
         }
-        let shippers = clients.into_iter().map(|client| {
-            if args.create {
-                client.create()?;
-            }
-            Shipper::open(settings.clone(), client)
-        });
+        // Statuses may be shown before the first attempt has ended.
+        let begin = |client: &Client| Status { to: client.target().to_string(), ..Status::default() };
+        let boards: Vec<Mutex<Status>> = clients.iter().map(|client| Mutex::new(begin(client))).collect();
+        let merged = Merged::default();
+        let open = |client| Shipper::open(settings.clone(), client, merged.clone());
+        let shippers = clients.into_iter().map(open);
         let shippers = shippers.collect::<wirelane_ship::Result<Vec<_>>>()?;
-        let boards: Vec<Mutex<Status>> = shippers.iter().map(|_| Mutex::default()).collect();
+        if args.until_input_ends {
+            let ending = Arc::clone(&ending);
+            // It is not waited for: the process ends without it after a failure.
+            std::thread::spawn(move || {
+                let _ = std::io::stdin().read_to_end(&mut Vec::new());
+                ending.store(true, Ordering::Relaxed);
+            });
+        }
+        let (merger, over) = (Merger::new(&store, merged), AtomicBool::new(args.once));
         std::thread::scope(|scope| {
             let threads: Vec<_> = shippers
                 .into_iter()
                 .zip(&boards)
-                .map(|(shipper, board)| scope.spawn(|| ship(shipper, args.once, &stop, board)))
+                .map(|(shipper, board)| scope.spawn(|| ship(shipper, args.once, &ending, &stop, board)))
                 .collect();
+            let merging = scope.spawn(|| merge(&merger, &over));
             let mut told = Instant::now();
             while !threads.iter().all(|thread| thread.is_finished()) {
                 std::thread::sleep(LOOK);
@@ -224,6 +288,7 @@ mod built {
                     }
                 }
             }
+            over.store(true, Ordering::Relaxed);
             show(&boards, args.json)?;
             for thread in threads {
                 match thread.join() {
@@ -231,15 +296,56 @@ mod built {
                     Err(panic) => std::panic::resume_unwind(panic),
                 }
             }
+            if merging.join().is_err() {
+                bail!("the thread that merges files panicked; this is a bug");
+            }
+            if args.once {
+                merger.pass(now_s(), &|| !stop.load(Ordering::Relaxed)).context("merging small files")?;
+            }
             Ok(())
         })
     }
 
-    /// Ships to one target until the end.
-    fn ship(mut shipper: Shipper, once: bool, stop: &AtomicBool, board: &Mutex<Status>) -> Result<()> {
+    /// Seconds since 1970.
+    fn now_s() -> i64 {
+        let now = std::time::SystemTime::now().duration_since(std::time::SystemTime::UNIX_EPOCH);
+        now.map_or(0, |now| now.as_secs().cast_signed())
+    }
+
+    /// Merges small files from time to time, until it is over.
+    fn merge(merger: &Merger, over: &AtomicBool) {
+        let goes_on = || !over.load(Ordering::Relaxed);
+        let (mut last, mut failed) = (Instant::now(), false);
+        while goes_on() {
+            std::thread::sleep(LOOK);
+            if last.elapsed() < MERGE {
+                continue;
+            }
+            last = Instant::now();
+            match merger.pass(now_s(), &goes_on) {
+                Ok(_) => failed = false,
+                Err(error) if !failed => {
+                    failed = true;
+                    let error = error.to_string();
+                    tracing::warn!("small files are not merged: {}; it is tried again", printable(&error));
+                }
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Ships to one target until it is stopped, or until the end, when everything that waits is due.
+    fn ship(
+        mut shipper: Shipper,
+        once: bool,
+        ending: &AtomicBool,
+        stop: &AtomicBool,
+        board: &Mutex<Status>,
+    ) -> Result<()> {
         let mut failures = 0;
         loop {
-            let result = shipper.step(once);
+            let ends = ending.load(Ordering::Relaxed);
+            let result = shipper.step(ends);
             let status = shipper.status()?;
             *board.lock().unwrap_or_else(PoisonError::into_inner) = status.clone();
             let delay = match result {
@@ -247,7 +353,7 @@ mod built {
                     failures = 0;
                     Duration::ZERO
                 }
-                Ok(false) if once => return Ok(()),
+                Ok(false) if ends => return Ok(()),
                 Ok(false) => LOOK,
                 Err(error) => {
                     failures += 1;
@@ -258,12 +364,21 @@ mod built {
                     if failures == 1 {
                         tracing::warn!("{}: {}; it is tried again", status.to, printable(&error.to_string()));
                     }
+                    // The next process goes on.
+                    if ends && !once {
+                        return Ok(());
+                    }
                     shipper.delay()
                 }
             };
             let until = Instant::now() + delay;
-            while Instant::now() < until && !stop.load(Ordering::Relaxed) {
-                std::thread::sleep(LOOK.min(until - Instant::now()));
+            let waits = || {
+                Instant::now() < until
+                    && !stop.load(Ordering::Relaxed)
+                    && ending.load(Ordering::Relaxed) == ends
+            };
+            while waits() {
+                std::thread::sleep(LOOK.min(until.saturating_duration_since(Instant::now())));
             }
             if stop.load(Ordering::Relaxed) {
                 return Ok(());

@@ -21,6 +21,7 @@ use crate::out::ReaderGone;
 use crate::report::Report;
 use crate::run_loop::{self, Handler, Limits, Mailbox, Outcome, Reporter};
 use crate::service::Notifier;
+use crate::ship::{Shipper, Shipping};
 use crate::status::{AnalysisStatus, Status, WorkerLoad};
 
 /// A handler of any analysis.
@@ -118,6 +119,8 @@ pub struct Told {
     pub manager: Option<Notifier>,
     /// Reader of the changed configuration, which also answers requests of other processes, if the capture has a socket for them.
     pub reload: Option<Box<dyn Reload>>,
+    /// The process that ships the store.
+    pub shipper: Option<Shipper>,
 }
 
 /// Runs a capture for these analyses, and reports its end.
@@ -128,18 +131,20 @@ pub fn run(
     mut capture: Capture,
     limits: &Limits,
     analyses: &mut [Box<dyn Analysis>],
-    told: Told,
+    mut told: Told,
     reporter: &mut dyn EndReporter,
 ) -> Result<()> {
     let begin = |endpoint| {
         Served::begin(endpoint, |registry| {
-            analyses.iter_mut().for_each(|analysis| analysis.metrics(registry))
+            analyses.iter_mut().for_each(|analysis| analysis.metrics(registry));
+            told.shipper.iter_mut().for_each(|shipper| shipper.metrics(registry));
         })
     };
     let served = told.metrics.map(begin).transpose()?;
     for analysis in analyses.iter_mut() {
         analysis.start(&mut capture)?;
     }
+    let shipping = told.shipper.map(Shipper::listen).transpose()?;
     let shared = RefCell::new(&mut *analyses);
     let handler = |worker: &Worker| {
         let mut analyses = shared.borrow_mut();
@@ -154,6 +159,7 @@ pub fn run(
     let service = capture.service();
     let mut watched = Watched {
         analyses: &shared,
+        shipping: shipping.as_ref(),
         served,
         manager: told.manager,
         reload: told.reload.map(|reload| (service, reload)),
@@ -178,6 +184,12 @@ pub fn run(
             gone.get_or_insert(error);
         }
     }
+    if let Some((targets, ended)) = shipping.map(Shipping::finish) {
+        reporter.report().shipped(targets);
+        if let (Err(error), Some(outcome)) = (ended, outcome.as_mut()) {
+            outcome.failure.get_or_insert(error);
+        }
+    }
     // A reader that has gone ends the workers, whose errors say less.
     if let Some(error) = gone {
         return Err(error);
@@ -192,6 +204,7 @@ pub fn run(
 /// Passes intervals on to the analyses, the metrics, and the service manager, too.
 struct Watched<'a, 'b> {
     analyses: &'a RefCell<&'b mut [Box<dyn Analysis>]>,
+    shipping: Option<&'a Shipping>,
     served: Option<Served>,
     manager: Option<Notifier>,
     /// Set until the start.
@@ -201,6 +214,14 @@ struct Watched<'a, 'b> {
     engine: &'static str,
     load: Vec<WorkerLoad>,
     reporter: &'a mut dyn EndReporter,
+}
+
+impl Watched<'_, '_> {
+    /// Status of the analyses, and of the process that ships the store.
+    fn statuses(&self) -> Vec<AnalysisStatus> {
+        let analyses = self.analyses.borrow();
+        analyses.iter().map(|analysis| analysis.status()).chain(self.shipping.map(Shipping::status)).collect()
+    }
 }
 
 impl Reporter for Watched<'_, '_> {
@@ -237,7 +258,7 @@ impl Reporter for Watched<'_, '_> {
             engine: self.engine.to_owned(),
             ledger: serde_json::to_value(ledger).ok()?,
             workers: self.load.clone(),
-            analyses: self.analyses.borrow().iter().map(|analysis| analysis.status()).collect(),
+            analyses: self.statuses(),
             reloads,
             reloads_refused,
         })
@@ -250,7 +271,7 @@ impl Reporter for Watched<'_, '_> {
         }
         if let Some(served) = &self.served {
             served.ledger(ledger);
-            self.analyses.borrow().iter().for_each(|analysis| served.outputs(&analysis.status()));
+            self.statuses().iter().for_each(|status| served.outputs(status));
         }
         let report = self.reporter.report();
         self.analyses.borrow_mut().iter_mut().for_each(|analysis| analysis.interval(ledger, report));

@@ -21,6 +21,7 @@ pub mod rules;
 pub mod run_loop;
 pub mod service;
 pub mod shares;
+pub mod ship;
 pub mod status;
 pub mod store;
 pub mod voip;

@@ -41,6 +41,9 @@ pub enum Error {
     /// The state of the store cannot be read or written.
     #[error("{0}")]
     State(#[from] io::Error),
+    /// A file cannot be shipped.
+    #[error("{0}")]
+    Store(#[from] wirelane_store::Error),
     /// A bug in this program.
     #[error("a bug: {0}")]
     Bug(String),

@@ -105,11 +105,27 @@ impl Client {
         &self.target
     }
 
-    /// Runs a query with this body, and returns the answer.
+    /// Runs a statement with this body, and returns the answer.
     ///
     /// # Errors
     /// [`Error::Unreachable`], [`Error::Refused`].
     pub(crate) fn post(&self, query: &str, token: Option<&str>, body: &[u8]) -> Result<String> {
+        let token = token.map(|token| ("insert_deduplication_token", token));
+        let settings: Vec<_> = SETTINGS.into_iter().chain(token).collect();
+        let answer = self.request(query, &settings, body)?;
+        Ok(String::from_utf8_lossy(&answer).into_owned())
+    }
+
+    /// Answers a question in Parquet. No setting is changed, which some accounts may not.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`], [`Error::Refused`].
+    pub fn ask(&self, question: &str) -> Result<Vec<u8>> {
+        // Without it an error may follow a part of the answer; it is no setting.
+        self.request(&format!("{question} FORMAT Parquet"), &[("wait_end_of_query", "1")], b"")
+    }
+
+    fn request(&self, query: &str, parameters: &[(&str, &str)], body: &[u8]) -> Result<Vec<u8>> {
         let mut request = self
             .agent
             .post(self.target.url())
@@ -119,21 +135,18 @@ impl Client {
             request = request.header("X-ClickHouse-Key", password);
         }
         // Without the database's name in the request the database may be created by it: queries name it.
-        for (name, value) in SETTINGS {
+        for (name, value) in parameters {
             request = request.query(name, value);
-        }
-        if let Some(token) = token {
-            request = request.query("insert_deduplication_token", token);
         }
         let unreachable = |error: ureq::Error| Error::Unreachable(format!("{}: {error}", self.target));
         let mut response = request.query("query", query).send(body).map_err(unreachable)?;
         let status = response.status().as_u16();
         let is_exception = response.headers().contains_key("X-ClickHouse-Exception-Code");
         let answer = response.body_mut().with_config().limit(LONGEST).read_to_vec().map_err(unreachable)?;
-        let answer = String::from_utf8_lossy(&answer).into_owned();
         match status == 200 && !is_exception {
             true => Ok(answer),
             false => {
+                let answer = String::from_utf8_lossy(&answer);
                 let message = answer.lines().next().unwrap_or_default().chars().take(500).collect();
                 Err(Error::Refused { status, message })
             }
@@ -144,7 +157,7 @@ impl Client {
     ///
     /// # Errors
     /// [`Error::Unreachable`], [`Error::Refused`].
-    pub fn create(&self) -> Result<()> {
+    pub(crate) fn create(&self) -> Result<()> {
         for statement in crate::ddl::statements(&self.target.database) {
             self.post(&statement, None, b"")?;
         }

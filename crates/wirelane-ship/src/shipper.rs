@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use serde::Serialize;
-use wirelane_store::shipping::{Batch, Outbox, Taken, Waiting};
+use wirelane_store::shipping::{Batch, Merged, Outbox, Taken, Waiting};
 use wirelane_store::{Table, shipping};
 
 use crate::ddl::SHIPMENTS_NAME;
@@ -26,6 +26,8 @@ pub struct Settings {
     pub batch_size: u64,
     /// How long a file waits for others at most.
     pub batch_age: Duration,
+    /// Whether the schema is applied first.
+    pub create: bool,
     /// Name of the probe for rows of files that do not name theirs.
     pub probe: String,
 }
@@ -81,6 +83,8 @@ pub struct Shipper {
     client: Client,
     outbox: Outbox,
     status: Status,
+    /// Whether the schema was applied, or is not to be.
+    is_created: bool,
     /// Whether the server's tables were checked since the last refusal.
     is_checked: bool,
     /// Whether the pending batch may have been sent before.
@@ -90,16 +94,28 @@ pub struct Shipper {
 }
 
 impl Shipper {
-    /// Opens the state of the target in the store, whose shipper's lock the caller holds.
+    /// Opens the state of the target in the store, whose shipper's lock the caller holds. `merged`:
+    /// files that this process merges.
     ///
     /// # Errors
     /// [`Error::State`].
-    pub fn open(settings: Settings, client: Client) -> Result<Shipper> {
-        let outbox = Outbox::open(&settings.store, &client.target().name())?;
+    pub fn open(settings: Settings, client: Client, merged: Merged) -> Result<Shipper> {
+        let outbox = Outbox::open(&settings.store, &client.target().name(), merged)?;
         let status = Status { to: client.target().to_string(), ..Status::default() };
         let is_repeated = outbox.pending().is_some();
-        let (delay, first_seen) = (DELAYS.0, BTreeMap::new());
-        Ok(Shipper { settings, client, outbox, status, is_checked: false, is_repeated, delay, first_seen })
+        let (delay, first_seen, is_created) = (DELAYS.0, BTreeMap::new(), !settings.create);
+        let is_checked = false;
+        Ok(Shipper {
+            settings,
+            client,
+            outbox,
+            status,
+            is_created,
+            is_checked,
+            is_repeated,
+            delay,
+            first_seen,
+        })
     }
 
     /// Sends one batch, if one is due. `all`: whatever waits is due. Returns whether something was sent.
@@ -152,6 +168,10 @@ impl Shipper {
     }
 
     fn attempt(&mut self, all: bool) -> Result<bool> {
+        if !self.is_created {
+            self.client.create()?;
+            self.is_created = true;
+        }
         if self.outbox.pending().is_none() && !self.claim(all)? {
             return self.report_taken();
         }
@@ -207,7 +227,7 @@ impl Shipper {
         let table = Table::ALL.into_iter().find(|table| table.name() == batch.table);
         let table = table.ok_or_else(|| Error::Bug(format!("a batch of the table '{}'", batch.table)))?;
         let paths: Vec<PathBuf> = batch.files.iter().map(|file| self.settings.store.join(file)).collect();
-        let body = shipping::body(table, &paths, &self.settings.probe).map_err(Error::Bug)?;
+        let body = shipping::body(table, &paths, &self.settings.probe)?;
         for (path, why) in &body.damaged {
             tracing::warn!("{} cannot be read and is not shipped: {why:?}", path.display());
         }

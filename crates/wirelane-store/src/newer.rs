@@ -20,10 +20,18 @@ pub(crate) fn refuse<'a>(files: impl Iterator<Item = &'a Stored>) -> Result<()> 
     let Some(newest) = files.filter(|file| file.ours).max_by_key(|file| (file.hour, &file.path)) else {
         return Ok(());
     };
+    refuse_file(&newest.path)
+}
+
+/// Refuses a file that a newer version has written.
+///
+/// # Errors
+/// [`Error::Newer`].
+pub(crate) fn refuse_file(path: &Path) -> Result<()> {
     // The decoder may panic on a damaged file.
-    match guarded(|| version(&newest.path)).ok().flatten() {
+    match guarded(|| version(path)).ok().flatten() {
         Some((theirs, by)) if theirs > SCHEMA as u32 => {
-            Err(Error::Newer { path: newest.path.clone(), by, theirs, ours: SCHEMA as u32 })
+            Err(Error::Newer { path: path.to_owned(), by, theirs, ours: SCHEMA as u32 })
         }
         _ => Ok(()),
     }

@@ -197,7 +197,7 @@ mod tests {
         let inside = |at: usize| files[at].strip_prefix(store.path()).unwrap().to_owned();
         let lock = shipping::Lock::shipper(store.path()).unwrap().unwrap();
         assert!(shipping::Lock::shipper(store.path()).unwrap().is_none(), "a second shipper");
-        let mut outbox = shipping::Outbox::open(store.path(), "a").unwrap();
+        let mut outbox = shipping::Outbox::open(store.path(), "a", shipping::Merged::default()).unwrap();
         // The third has arrived, the first is on its way.
         assert!(outbox.claim(Table::Flows, vec![inside(2)]).unwrap());
         outbox.arrived().unwrap();
@@ -214,7 +214,7 @@ mod tests {
         // What happened before a process was killed is known to the next one.
         drop((outbox, lock));
         let _lock = shipping::Lock::shipper(store.path()).unwrap().unwrap();
-        let mut outbox = shipping::Outbox::open(store.path(), "a").unwrap();
+        let mut outbox = shipping::Outbox::open(store.path(), "a", shipping::Merged::default()).unwrap();
         assert_eq!(outbox.pending().unwrap().files, [inside(0)]);
         outbox.arrived().unwrap();
         assert!(outbox.waiting(Table::Flows).unwrap().is_empty() && outbox.pending().is_none());
@@ -222,7 +222,20 @@ mod tests {
         let mut torn = fs::read(&shipped).unwrap();
         torn.extend_from_slice(b"[\"flows/date=");
         fs::write(&shipped, torn).unwrap();
-        assert_eq!(shipping::Outbox::open(store.path(), "a").unwrap().taken().unwrap().len(), 2);
+        let open = || shipping::Outbox::open(store.path(), "a", shipping::Merged::default()).unwrap();
+        let names = || {
+            let text = fs::read_to_string(&shipped).unwrap();
+            let lines = text.lines().map(|line| serde_json::from_str::<Vec<PathBuf>>(line).unwrap());
+            lines.flatten().collect::<Vec<_>>()
+        };
+        let mut outbox = open();
+        assert_eq!(outbox.taken().unwrap().len(), 2);
+        // The third was removed after it had arrived: nothing has to be known of it.
+        assert_eq!(names(), [inside(0)]);
+        fs::remove_file(&files[0]).unwrap();
+        outbox.reported(&outbox.taken().unwrap().remove(0)).unwrap();
+        assert_eq!(open().taken().unwrap().len(), 1);
+        assert_eq!(names(), [inside(1)], "it would be reported again");
     }
 
     /// Battery: F4

@@ -80,10 +80,20 @@ impl Unfinished {
         (written, Ok(()))
     }
 
+    /// Makes the contents durable.
+    pub(crate) fn sync(&self) -> io::Result<()> {
+        self.file.sync_all()
+    }
+
+    /// Path of the file once it is complete.
+    pub(crate) fn whole(&self) -> PathBuf {
+        self.folder.join(&self.name)
+    }
+
     /// Makes the file durable and gives it its final name. On failure it still exists, hidden.
     pub(crate) fn finish(&self) -> io::Result<PathBuf> {
         self.file.sync_all()?;
-        let (part, path) = (self.path(), self.folder.join(&self.name));
+        let (part, path) = (self.path(), self.whole());
         match rustix::fs::renameat_with(CWD, &part, CWD, &path, RenameFlags::NOREPLACE) {
             // Network file systems do not support this flag; a second link, and then removing the first, has the same
             // effect.

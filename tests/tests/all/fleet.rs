@@ -1,5 +1,10 @@
 //! Stores of several probes, and shipping them to ClickHouse.
 
+mod asking;
+mod beside;
+mod door;
+mod faults;
+mod merging;
 mod shipping;
 
 use std::fs;

@@ -17,10 +17,11 @@ use wirelane_monitor::helper::{Helper, Permitted};
 use wirelane_monitor::report::{Report, Stream};
 use wirelane_monitor::run_loop::OnHangup;
 use wirelane_monitor::service::Notifier;
+use wirelane_monitor::ship::{SHIP, Shipper};
 
 use crate::metrics::MetricsArgs;
 use crate::source::{BalanceArg, SourceArgs, SteeringArg};
-use crate::{flows, http, probe, record, voip};
+use crate::{flows, http, probe, record, ship, voip};
 use control::ControlArgs;
 use reload::{Loaded, Reloader};
 use site::{Entry, Names, Site};
@@ -66,6 +67,8 @@ Sections, whose keys are the long options of the commands without '--':
               and measurements in the kernel
   [store]     folder, max-age, max-size, rotate, probe: the store of flows,
               transactions and calls, for 'wirelane query'
+  [ship]      'wirelane ship' of this store: to (one target or a list),
+              password-file, ca, create, batch-size, batch-age, patience, probe
   [metrics]   address, cert, key, token-file or token-env: Prometheus
   [control]   socket, group, mode: a socket at a fixed path for 'status'
               and 'reload' of others than root and the monitor's user
@@ -116,8 +119,8 @@ Example:
 Exit status: 0 no mistake, 2 mistakes.";
 
 /// Names of the sections.
-const SECTIONS: [&str; 9] =
-    ["capture", "record", "flows", "http", "voip", "probe", "store", "metrics", "control"];
+const SECTIONS: [&str; 10] =
+    ["capture", "record", "flows", "http", "voip", "probe", "store", SHIP, "metrics", "control"];
 /// Names of the sections that are analyses.
 const ANALYSES: [&str; 5] = ["record", "flows", "http", "voip", "probe"];
 /// Options that are not keys: what the monitor prints is the same for all its analyses.
@@ -221,6 +224,8 @@ struct Plan {
     capture: CaptureArgs,
     /// The socket of [control].
     socket: Option<SharedSocket>,
+    /// Words of the command that ships the store.
+    ship: Option<Vec<String>>,
 }
 
 /// Options of the capture that every part has, and of the metrics.
@@ -275,6 +280,7 @@ fn plan(path: &std::path::Path) -> Result<Plan> {
     // [store] belongs to all parts that have a store, whose options are the same.
     let store_options = flows::Args::augment_args(Command::new("store"));
     let store = site.words("store", &store_options, &|_| true, &store_names());
+    let ship = shipping(&mut site, &store, &common);
     let own = |name: &str| {
         !longs.iter().any(|long| long == name)
             && !OTHERS.contains(&name)
@@ -356,7 +362,33 @@ fn plan(path: &std::path::Path) -> Result<Plan> {
     site.checked()?;
     let capture =
         whole.ok_or_else(|| anyhow!("a section [capture] was refused without a reason; this is a bug"))?;
-    Ok(Plan { site, entries, parts, capture, socket })
+    Ok(Plan { site, entries, parts, capture, socket, ship })
+}
+
+/// Words of `wirelane ship` for [ship], with the folder of [store] and the user of [capture].
+fn shipping(site: &mut Site, store: &[String], capture: &[String]) -> Option<Vec<String>> {
+    if !site.has(SHIP) {
+        return None;
+    }
+    let options = ship::Args::augment_args(Command::new(SHIP));
+    let mut words = site.words(SHIP, &options, &|name| ship::KEYS.contains(&name), &Names::new());
+    let Some(folder) = store.iter().find_map(|word| word.strip_prefix("--store=")) else {
+        site.mistake(SHIP, "", "expected a section [store] with its folder, which is shipped");
+        return None;
+    };
+    let is_right = |word: &&String| word.starts_with("--user=") || *word == "--keep-rights";
+    words.extend(capture.iter().filter(is_right).cloned());
+    let rest = ["--json", "--interval=1s", "--until-input-ends", "--", folder].map(str::to_owned);
+    match parse::<ship::Args>(&options, &words, &rest) {
+        Err(error) => site.refused(SHIP, &error),
+        Ok(args) => {
+            if let Err(error) = args.check() {
+                let (key, reason) = refusal(&error);
+                site.mistake(SHIP, &key, format!("{key}: {reason}"));
+            }
+        }
+    }
+    Some(words.into_iter().chain(rest).collect())
 }
 
 /// The key and the reason of a usage error.
@@ -388,7 +420,7 @@ pub fn check(args: &CheckArgs) -> Result<()> {
 pub fn run(args: &Args) -> Result<()> {
     let plan = plan(&args.file)?;
     let loaded = Loaded::of(&plan)?;
-    let Plan { site, mut parts, capture, socket, .. } = plan;
+    let Plan { site, mut parts, capture, socket, ship, .. } = plan;
     let manager = Notifier::from_environment(capture.source.interval)?;
     // Before anything is opened.
     wait::for_devices(&capture.source.interface, manager.as_ref())
@@ -413,6 +445,8 @@ pub fn run(args: &Args) -> Result<()> {
     // Before privileges are dropped: after that, no files can be opened and no programs started.
     let permitted = Permitted { monitor: Some(std::path::absolute(&args.file)?), ..Permitted::default() };
     let helper = live.then(|| Helper::start(&permitted, source.rights.identity()?)).transpose()?;
+    // The parts have created the folder of the store.
+    let shipper = ship.map(|words| Shipper::start(&words)).transpose()?;
     let source = parts[0].source();
     let output = match &parts[0] {
         Part::Record(record) => Some(record.output()),
@@ -427,6 +461,7 @@ pub fn run(args: &Args) -> Result<()> {
     let mut limits = source.limits();
     limits.on_hangup = if live { OnHangup::Tell } else { OnHangup::Reopen };
     let reload = helper.map(|helper| Reloader::new(helper, &args.file, loaded)).transpose()?;
-    let told = Told { metrics, manager, reload: reload.map(|reload| Box::new(reload) as Box<dyn Reload>) };
+    let reload = reload.map(|reload| Box::new(reload) as Box<dyn Reload>);
+    let told = Told { metrics, manager, reload, shipper };
     analysis::run(capture, &limits, &mut analyses, told, &mut reporter)
 }

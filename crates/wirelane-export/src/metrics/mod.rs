@@ -30,7 +30,7 @@ pub use endpoint::converse;
 pub use endpoint::{Endpoint, Serving};
 pub use http::HttpMetrics;
 pub use probe::ProbeMetrics;
-pub use run::RunMetrics;
+pub use run::{RunMetrics, ShipMetrics};
 pub use secured::{Secured, Sources, Token};
 pub use voip::VoipMetrics;
 

@@ -15,6 +15,8 @@ type Worker = [(&'static str, String); 1];
 type Output = [(&'static str, String); 2];
 /// Labels of an output, and what became of its records.
 type Outcome = [(&'static str, String); 3];
+/// Label with the target of a shipped store.
+type Target = [(&'static str, String); 1];
 
 /// Metrics of workers and outputs.
 #[derive(Clone, Debug, Default)]
@@ -56,5 +58,30 @@ impl RunMetrics {
             let counter = self.records.get_or_create(&[analysis, output, ("outcome", outcome.to_owned())]);
             counter.inner().store(number, Ordering::Relaxed);
         }
+    }
+}
+
+/// Metrics of shipping a store.
+#[derive(Clone, Debug, Default)]
+pub struct ShipMetrics {
+    lag: Family<Target, Gauge<f64, AtomicU64>>,
+    retries: Family<Target, Counter>,
+}
+
+impl ShipMetrics {
+    /// Registers the metrics, without values.
+    pub fn new(registry: &mut Registry) -> ShipMetrics {
+        let metrics = ShipMetrics::default();
+        let help = "Age of the oldest complete file that is not shipped, in seconds";
+        registry.register("wirelane_ship_lag_seconds", help, metrics.lag.clone());
+        registry.register("wirelane_ship_retries", "Repeated requests", metrics.retries.clone());
+        metrics
+    }
+
+    /// Sets the values of a target.
+    pub fn set(&self, target: &str, lag_s: f64, retries: u64) {
+        let label = || [("target", target.to_owned())];
+        self.lag.get_or_create(&label()).set(lag_s);
+        self.retries.get_or_create(&label()).inner().store(retries, Ordering::Relaxed);
     }
 }

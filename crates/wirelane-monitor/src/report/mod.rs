@@ -19,6 +19,7 @@ use crate::out;
 use crate::probe::report::ProbeReport;
 use crate::receive::ReceiveReport;
 use crate::run_loop::Reporter;
+use crate::ship::ShipStatus;
 use crate::voip::report::VoipReport;
 use wirelane_screen::table::{Table, amount, counted, printable, rate};
 
@@ -48,6 +49,7 @@ pub struct Report {
     voip: Option<VoipReport>,
     probe: Option<ProbeReport>,
     receive: Option<ReceiveReport>,
+    ship: Option<Vec<ShipStatus>>,
     /// Printed after the results of a recording, if those are text.
     closing: String,
     /// Whether several analyses share the capture.
@@ -71,6 +73,7 @@ impl Report {
             voip: None,
             probe: None,
             receive: None,
+            ship: None,
             closing: String::new(),
             by_analysis: false,
         }
@@ -113,6 +116,11 @@ impl Report {
         self.receive = Some(receive);
     }
 
+    /// Sets the last status of each target of the store, to be shown with the last ledger.
+    pub fn shipped(&mut self, targets: Vec<ShipStatus>) {
+        self.ship = Some(targets);
+    }
+
     /// Adds a line after the results of a recording, if those are printed as text.
     pub fn closing(&mut self, line: &str) {
         self.closing += line;
@@ -137,6 +145,7 @@ impl Report {
                 ("voip", self.voip.as_ref().map(VoipReport::text)),
                 ("probe", self.probe.as_ref().map(ProbeReport::text)),
                 ("receive", self.receive.as_ref().map(ReceiveReport::text)),
+                ("ship", self.ship.as_ref().map(|targets| targets.iter().map(ShipStatus::text).collect())),
             ];
             let mut text = rules + &ledger_text(ledger, elapsed, self.engine);
             for (name, part) in parts {
@@ -190,6 +199,7 @@ impl Report {
             http: self.http.as_ref().filter(|_| end),
             voip: self.voip.as_ref().filter(|_| end),
             probe: self.probe.as_ref().filter(|_| end),
+            ship: self.ship.as_ref().filter(|_| end),
         };
         self.json_line(&Object {
             r#final,

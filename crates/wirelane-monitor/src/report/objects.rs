@@ -8,6 +8,7 @@ use crate::flows::report::FlowsReport;
 use crate::http::report::HttpReport;
 use crate::probe::report::ProbeReport;
 use crate::receive::ReceiveReport;
+use crate::ship::ShipStatus;
 use crate::voip::report::VoipReport;
 
 /// A JSON object of `--json`.
@@ -62,6 +63,9 @@ pub(super) struct Analyses<'a> {
     pub(super) voip: Option<&'a VoipReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) probe: Option<&'a ProbeReport>,
+    /// The last status of each target to which the store is shipped.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) ship: Option<&'a Vec<ShipStatus>>,
 }
 
 /// Results of a recording.

@@ -56,6 +56,20 @@ impl Network {
         self.address
     }
 
+    /// The last address of the network.
+    pub(super) fn last(&self) -> IpAddr {
+        match self.address {
+            IpAddr::V4(address) => {
+                let rest = u32::MAX.checked_shr(u32::from(self.bits)).unwrap_or(0);
+                IpAddr::from((u32::from(address) | rest).to_be_bytes())
+            }
+            IpAddr::V6(address) => {
+                let rest = u128::MAX.checked_shr(u32::from(self.bits)).unwrap_or(0);
+                IpAddr::from((u128::from(address) | rest).to_be_bytes())
+            }
+        }
+    }
+
     /// Whether the network is a single address.
     pub(super) fn is_one(&self) -> bool {
         self.bits == if self.address.is_ipv4() { 32 } else { 128 }
@@ -167,6 +181,15 @@ mod tests {
             assert!(!network.contains(outside.parse().unwrap()), "{network}");
         }
         assert_eq!(Network::parse("10.1.2.3/8").unwrap().to_string(), "10.0.0.0/8");
+        for (network, last) in [
+            ("10.1.2.3/8", "10.255.255.255"),
+            ("192.0.2.1", "192.0.2.1"),
+            ("0.0.0.0/0", "255.255.255.255"),
+            ("2001:db8::/33", "2001:db8:7fff:ffff:ffff:ffff:ffff:ffff"),
+            ("::1", "::1"),
+        ] {
+            assert_eq!(Network::parse(network).unwrap().last().to_string(), last, "{network}");
+        }
         for wrong in ["10.0.0.0/33", "x/8", "10.0.0.0/", "::/129", "10.0.0/8", ""] {
             assert_eq!(Network::parse(wrong), None, "{wrong}");
         }

@@ -4,10 +4,13 @@
 //! An unreadable file ends DataFusion's query. If a query fails because of a file before any output was written, the
 //! files are read one by one, the damaged ones are left out and named, and the query is run again.
 
+mod dialect;
+mod elsewhere;
 mod ends;
 mod functions;
 pub(crate) mod guarded;
 mod mistake;
+mod noted;
 mod questions;
 mod show;
 mod table;
@@ -25,6 +28,8 @@ use datafusion::logical_expr::lit_timestamp_nano;
 use datafusion::prelude::{DataFrame, Expr, SQLOptions, SessionConfig, SessionContext, coalesce, col, lit};
 use futures::StreamExt;
 
+pub use dialect::Shipped;
+pub use elsewhere::show;
 use ends::Ends;
 pub(crate) use guarded::guarded;
 pub use questions::{Peer, Question};
@@ -159,17 +164,11 @@ impl Asker {
                 && to.is_none_or(|to| file.hour <= to)
                 && !self.damaged.contains_key(&file.path)
         };
-        let mut files = Vec::new();
+        let listed = crate::shipping::listed(&self.settings.folder);
+        let mut files = listed.map_err(|error| Error::Engine(error.to_string()))?;
+        files.retain(|(_, file)| wanted(file));
         for table in Table::ALL {
-            match paths::list(&self.settings.folder.join(table.name())) {
-                Ok(listing) => {
-                    let its: Vec<Stored> = listing.files.into_iter().filter(wanted).collect();
-                    newer::refuse(its.iter())?;
-                    files.extend(its.into_iter().map(|file| (table, file)));
-                }
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-                Err(error) => return Err(Error::Engine(error.to_string())),
-            }
+            newer::refuse(files.iter().filter(|(of, _)| *of == table).map(|(_, file)| file))?;
         }
         Ok(files)
     }
@@ -180,8 +179,12 @@ fn tables() -> String {
     Table::ALL.map(Table::name).join(", ")
 }
 
-/// A session with the tables over these files.
-fn session(settings: &AskSettings, files: &[(Table, Stored)]) -> datafusion::error::Result<SessionContext> {
+/// A session with the tables over these files, and those of what was noted of files.
+fn session(
+    settings: &AskSettings,
+    files: &[(Table, Stored)],
+    noted: Option<&noted::Noted>,
+) -> datafusion::error::Result<SessionContext> {
     let mut config = SessionConfig::new().with_information_schema(true);
     config.options_mut().sql_parser.collect_spans = true;
     // For rows that a condition excludes, only the columns of the condition are decoded.
@@ -206,6 +209,9 @@ fn session(settings: &AskSettings, files: &[(Table, Stored)]) -> datafusion::err
             session.register_udtf("ends", Arc::new(Ends::new(rows.clone())));
         }
         session.register_table(table.name(), rows.into_view())?;
+    }
+    if let Some(noted) = noted {
+        noted::register(&session, settings, noted)?;
     }
     Ok(session)
 }
@@ -234,7 +240,9 @@ async fn attempt(
     shown: &mut Shown<'_>,
 ) -> std::result::Result<(), Failed> {
     let failed = |error: DataFusionError| mistake::failed(&error, settings.memory_mib);
-    let session = session(settings, files).map_err(failed)?;
+    let noted =
+        noted::of(sql, settings).map_err(|error| Failed::Finally(Error::Engine(error.to_string())))?;
+    let session = session(settings, files, noted.as_ref()).map_err(failed)?;
     // Only queries are allowed: nothing is created, changed or written.
     let allowed = SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
     let answer = session.sql_with_options(sql, allowed).await.map_err(failed)?;
@@ -297,8 +305,8 @@ mod tests {
             .collect();
         let folder = folder.path().to_owned();
         let settings = AskSettings { folder, memory_mib: 64, from_ns: None, to_ns: None, probe: None };
-        let session = session(&settings, &files).unwrap();
         let sql = "SELECT protocol FROM flows WHERE protocol > 5 ORDER BY packets";
+        let session = session(&settings, &files, None).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let rows = runtime.block_on(async { session.sql(sql).await.unwrap().collect().await.unwrap() });
         let column = datafusion::arrow::compute::concat_batches(&rows[0].schema(), &rows).unwrap();

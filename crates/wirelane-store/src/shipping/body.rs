@@ -8,7 +8,9 @@ use datafusion::arrow::array::{ArrayRef, Int32Array, RecordBatch, StringArray, n
 use datafusion::parquet::arrow::ArrowWriter;
 use datafusion::parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
+use crate::Error;
 use crate::file::properties;
+use crate::newer;
 use crate::query::guarded;
 use crate::tables::{PROBE, RENAMED, Table};
 
@@ -50,12 +52,13 @@ pub(crate) fn described(path: &Path) -> Option<Described> {
 /// Makes one file of several. `probe`: the name for rows of files that do not name theirs.
 ///
 /// # Errors
-/// If the result cannot be encoded, which is a bug in this crate.
-pub fn body(table: Table, files: &[PathBuf], probe: &str) -> Result<Body, String> {
+/// [`Error::Newer`]; [`Error::Engine`] if the result cannot be encoded, which is a bug in this crate.
+pub fn body(table: Table, files: &[PathBuf], probe: &str) -> crate::Result<Body> {
     let schema = table.schema();
     let mut body = Body::default();
     let mut batches = Vec::new();
     for path in files {
+        newer::refuse_file(path)?;
         let read = guarded(|| read(table, path, probe)).and_then(|read| read);
         match (read, described(path)) {
             (Ok(rows), Some(found)) => {
@@ -67,7 +70,7 @@ pub fn body(table: Table, files: &[PathBuf], probe: &str) -> Result<Body, String
         }
     }
     let failed = |error: datafusion::parquet::errors::ParquetError| {
-        format!("{} cannot be encoded: {error}", table.name())
+        Error::Engine(format!("{} cannot be encoded: {error}", table.name()))
     };
     let properties = properties(table, probe).as_ref().clone();
     let mut writer = ArrowWriter::try_new(&mut body.bytes, schema, Some(properties)).map_err(failed)?;

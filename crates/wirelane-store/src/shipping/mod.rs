@@ -3,6 +3,7 @@
 //! ```text
 //! DIR/.ship/lock                   held by the one process that ships this store
 //! DIR/.ship/claims                 held while a batch is claimed, and while retention removes files
+//! DIR/.ship/merging                a merge on its way: see [`merge`]
 //! DIR/.ship/taken                  files that retention removed before they were shipped: JSON lines
 //! DIR/.ship/TARGET/pending         the batch on its way: its token and its files
 //! DIR/.ship/TARGET/shipped         names of the files that arrived: JSON lines
@@ -10,13 +11,14 @@
 //!
 //! A batch is on the disk before it is sent: `pending` is written beside, synced and renamed. It is sent until the target
 //! acknowledges it, always with the same files under the same token, so that the target can tell a repetition. Then its
-//! files are appended to `shipped`, which is synced, and `pending` is removed. Whoever is killed between two of these
+//! files are appended to `shipped`, which is synced, and `pending` is removed. Names of files that are gone leave the list. Whoever is killed between two of these
 //! steps leaves a state from which the next process goes on. A last line of `shipped` without an end is cut off.
 //!
 //! Retention removes no file that a target lacks, except by size, and never a file of a pending batch: whether such a
 //! batch has arrived is unknown.
 
 mod body;
+mod merge;
 
 use std::collections::HashSet;
 use std::fs::{self, File, OpenOptions};
@@ -28,7 +30,10 @@ use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use wirelane_export::folder;
 
+pub(crate) use body::described;
 pub use body::{Body, Described, body};
+pub(crate) use merge::listed;
+pub use merge::{Merged, Merger};
 
 use crate::paths;
 use crate::tables::Table;
@@ -36,6 +41,8 @@ use crate::unfinished::FOLDER;
 
 /// Folder of the state in a store.
 pub const SHIP: &str = ".ship";
+/// Names that are added to a list of shipped files before it is pruned again.
+const PRUNE: usize = 10_000;
 /// Mode of the files: whoever may enter the folder may read them, since retention reads what a shipper with another user wrote.
 const FILE: u32 = 0o644;
 
@@ -111,14 +118,8 @@ impl Lock {
 
 fn lockable(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
-    let file = options
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(FILE)
-        .custom_flags(libc::O_NOFOLLOW)
-        .open(path)?;
-    Ok(file)
+    options.write(true).create(true).truncate(false).mode(FILE).custom_flags(libc::O_NOFOLLOW);
+    options.open(path).map_err(|error| named(path, &error))
 }
 
 /// Gives a file that root creates to the owner of its folder, as whom captures remove files.
@@ -143,6 +144,22 @@ fn lines<T: serde::de::DeserializeOwned>(path: &Path) -> io::Result<Vec<T>> {
     let lines = whole.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
     let parsed: Result<Vec<T>, _> = lines.map(serde_json::from_slice).collect();
     parsed.map_err(|error| named(path, &io::Error::other(format!("invalid state: {error}"))))
+}
+
+/// Writes a file as a whole, and syncs it.
+fn durable(folder: &Path, name: &str, contents: &impl Serialize) -> io::Result<()> {
+    let (part, path) = (folder.join(format!(".{name}.part")), folder.join(name));
+    let written = (|| {
+        let mut options = OpenOptions::new();
+        let mut file = options.write(true).create(true).truncate(true).mode(FILE).open(&part)?;
+        let mut text = serde_json::to_vec(contents)?;
+        text.push(b'\n');
+        file.write_all(&text)?;
+        file.sync_all()?;
+        fs::rename(&part, &path)?;
+        File::open(folder)?.sync_all()
+    })();
+    written.map_err(|error| named(&path, &error))
 }
 
 /// Appends a JSON line and syncs it; on an error nothing is appended.
@@ -177,6 +194,9 @@ pub struct Outbox {
     store: PathBuf,
     folder: PathBuf,
     shipped: HashSet<PathBuf>,
+    /// Number of names in `shipped` when files that are gone were removed from it.
+    pruned: usize,
+    merged: Merged,
     pending: Option<Batch>,
 }
 
@@ -191,10 +211,11 @@ impl Outbox {
     }
 
     /// Opens the state of a target under this name, or creates it. The caller holds [`Lock::shipper`].
+    /// `merged`: files that this process merges.
     ///
     /// # Errors
     /// If the state cannot be read or written.
-    pub fn open(store: &Path, name: &str) -> io::Result<Outbox> {
+    pub fn open(store: &Path, name: &str, merged: Merged) -> io::Result<Outbox> {
         let folder = store.join(SHIP).join(name);
         folder::make(&folder, FOLDER, None)?;
         let shipped = folder.join("shipped");
@@ -205,8 +226,8 @@ impl Outbox {
             }
         }
         let state = Target::read(&folder)?;
-        let mut outbox =
-            Outbox { store: store.to_owned(), folder, shipped: state.shipped, pending: state.pending };
+        let (store, shipped, pending) = (store.to_owned(), state.shipped, state.pending);
+        let mut outbox = Outbox { store, folder, shipped, pruned: 0, merged, pending };
         // The process was killed after it had noted the arrival.
         if outbox
             .pending
@@ -215,6 +236,7 @@ impl Outbox {
         {
             outbox.remove_pending()?;
         }
+        outbox.prune()?;
         Ok(outbox)
     }
 
@@ -235,7 +257,7 @@ impl Outbox {
         };
         let waiting = listing.files.into_iter().filter(|file| file.ours).filter_map(|file| {
             let inside = file.path.strip_prefix(&self.store).ok()?.to_owned();
-            let waits = !self.shipped.contains(&inside);
+            let waits = !self.shipped.contains(&inside) && !self.merged.contains(&inside);
             waits.then_some(Waiting { file: inside, hour: file.hour, size: file.size })
         });
         Ok(waiting.collect())
@@ -252,16 +274,7 @@ impl Outbox {
         }
         let token = paths::new_name(chrono::Utc::now()).replace(".parquet", "");
         let batch = Batch { token, table: table.name().to_owned(), files };
-        let (part, path) = (self.folder.join(".pending.part"), self.folder.join("pending"));
-        let written = (|| {
-            let mut options = OpenOptions::new();
-            let mut file = options.write(true).create(true).truncate(true).mode(FILE).open(&part)?;
-            file.write_all(&serde_json::to_vec(&batch)?)?;
-            file.sync_all()?;
-            fs::rename(&part, &path)?;
-            File::open(&self.folder)?.sync_all()
-        })();
-        written.map_err(|error| named(&path, &error))?;
+        durable(&self.folder, "pending", &batch)?;
         self.pending = Some(batch);
         Ok(true)
     }
@@ -276,6 +289,32 @@ impl Outbox {
             self.shipped.extend(batch.files);
             self.remove_pending()?;
         }
+        match self.shipped.len() > 2 * self.pruned + PRUNE {
+            true => self.prune(),
+            false => Ok(()),
+        }
+    }
+
+    /// Forgets files that are gone, except those that retention has noted as removed, which would be reported again.
+    fn prune(&mut self) -> io::Result<()> {
+        // Merging adds names to the list under this lock.
+        let _lock = Lock::claims(&self.store)?;
+        self.shipped = Target::read(&self.folder)?.shipped;
+        let noted = lines::<Taken>(&self.store.join(SHIP).join("taken"))?;
+        let noted: HashSet<PathBuf> = noted.into_iter().map(|taken| taken.file).collect();
+        let is_there = |file: &PathBuf| noted.contains(file) || self.store.join(file).exists();
+        let (there, gone): (HashSet<PathBuf>, HashSet<PathBuf>) = self.shipped.drain().partition(is_there);
+        (self.pruned, self.shipped) = (there.len(), there);
+        if !gone.is_empty() {
+            // A file that came back after a crash would be shipped again.
+            let folder = |file: &PathBuf| {
+                let path = self.store.join(file);
+                path.ancestors().find(|folder| folder.is_dir()).map(Path::to_owned)
+            };
+            let folders: HashSet<PathBuf> = gone.iter().filter_map(folder).collect();
+            folders.iter().try_for_each(|folder| File::open(folder)?.sync_all())?;
+            durable(&self.folder, "shipped", &self.shipped)?;
+        }
         Ok(())
     }
 
@@ -284,19 +323,12 @@ impl Outbox {
     /// # Errors
     /// If the state cannot be read.
     pub fn taken(&self) -> io::Result<Vec<Taken>> {
-        let path = self.store.join(SHIP).join("taken");
-        if !path.exists() {
+        if !self.store.join(SHIP).join("taken").exists() {
             return Ok(Vec::new());
         }
         let _lock = Lock::claims(&self.store)?;
-        let mut seen = HashSet::new();
-        let mut taken = lines::<Taken>(&path)?;
-        // A file that is still there was noted by a process that was killed before it removed the file.
-        taken.retain(|one| {
-            !self.shipped.contains(&one.file)
-                && !self.store.join(&one.file).exists()
-                && seen.insert(one.file.clone())
-        });
+        let mut taken = taken(&self.store)?;
+        taken.retain(|one| !self.shipped.contains(&one.file));
         Ok(taken)
     }
 
@@ -318,6 +350,18 @@ impl Outbox {
     }
 }
 
+/// Files that retention removed before they were shipped to all targets.
+///
+/// # Errors
+/// If the state cannot be read.
+pub(crate) fn taken(store: &Path) -> io::Result<Vec<Taken>> {
+    let mut seen = HashSet::new();
+    let mut taken = lines::<Taken>(&store.join(SHIP).join("taken"))?;
+    // A file that is still there was noted by a process that was killed before it removed the file.
+    taken.retain(|one| !store.join(&one.file).exists() && seen.insert(one.file.clone()));
+    Ok(taken)
+}
+
 /// What the state of a target says of files.
 #[derive(Debug, Default)]
 struct Target {
@@ -326,6 +370,12 @@ struct Target {
 }
 
 impl Target {
+    /// Folders of all targets.
+    fn folders(store: &Path) -> io::Result<Vec<PathBuf>> {
+        let entries = fs::read_dir(store.join(SHIP))?.collect::<io::Result<Vec<_>>>()?;
+        Ok(entries.into_iter().map(|entry| entry.path()).filter(|path| path.is_dir()).collect())
+    }
+
     fn read(folder: &Path) -> io::Result<Target> {
         let shipped = lines::<Vec<PathBuf>>(&folder.join("shipped"))?.into_iter().flatten().collect();
         let path = folder.join("pending");
@@ -370,9 +420,8 @@ impl Guard {
             return Ok(None);
         }
         let lock = Lock::claims(store)?;
-        let folders = fs::read_dir(store.join(SHIP))?.collect::<io::Result<Vec<_>>>()?;
-        let folders = folders.into_iter().map(|entry| entry.path()).filter(|path| path.is_dir());
-        let targets = folders.map(|folder| Target::read(&folder)).collect::<io::Result<_>>()?;
+        let folders = Target::folders(store)?;
+        let targets = folders.iter().map(|folder| Target::read(folder)).collect::<io::Result<_>>()?;
         Ok(Some(Guard { store: store.to_owned(), targets, _lock: lock }))
     }
 

@@ -3,145 +3,16 @@
 use std::fs::{self, FileTimes};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
-use serde_json::Value;
 use wirelane_tests::numbers::{LIMIT, column};
-use wirelane_tests::{Child, Finished, Signal, repository, wirelane_binary};
+use wirelane_tests::{Child, Signal, wirelane_binary};
 
+use super::door::{Door, ship, shipping, wait_for, words};
 use super::{ask, make_file, run, store};
 
-use crate::json_schemas::check_all;
-
-/// The server: an engine with its data in a folder.
-struct Door {
-    folder: PathBuf,
-    port: String,
-    account: Vec<String>,
-    process: Option<Child>,
-}
-
-impl Door {
-    /// Starts a server; `None`: there is no engine, and the test is left out.
-    fn start(test: &str, folder: &Path, account: &[&str]) -> Option<Door> {
-        let python = repository().join("target/fleet/bin/python3");
-        let found = Command::new(&python).args(["-c", "import chdb"]).output();
-        if !found.is_ok_and(|output| output.status.success()) {
-            println!("left out: {test} (no engine of ClickHouse: scripts/setup fleet)");
-            return None;
-        }
-        fs::create_dir_all(folder).unwrap();
-        let account = account.iter().map(|&word| word.to_owned()).collect();
-        let mut door = Door { folder: folder.to_owned(), port: "0".into(), account, process: None };
-        door.open();
-        Some(door)
-    }
-
-    /// Starts the server again, on the same port over the same data.
-    fn open(&mut self) {
-        let python = repository().join("target/fleet/bin/python3");
-        let mut command = Command::new(python);
-        command.arg(repository().join("tests/src/door.py")).arg(&self.folder).args(&self.account);
-        let process = Child::spawn(command.env("DOOR_PORT", &self.port)).unwrap();
-        self.port = process.next_line(LIMIT).unwrap().unwrap();
-        self.process = Some(process);
-    }
-
-    fn kill(&mut self) {
-        let process = self.process.take().unwrap();
-        process.signal(Signal::Kill).unwrap();
-        process.finish(LIMIT).unwrap();
-    }
-
-    /// Orders a fault, or with 0 its end.
-    fn order(&self, fault: &str, value: u32) {
-        fs::write(self.folder.join(format!("{fault}.order")), value.to_string()).unwrap();
-        fs::rename(self.folder.join(format!("{fault}.order")), self.folder.join(fault)).unwrap();
-    }
-
-    fn to(&self) -> String {
-        let user = self.account.first().map_or("default", String::as_str);
-        format!("clickhouse+http://{user}@127.0.0.1:{}/fleet", self.port)
-    }
-
-    fn ask(&self, sql: &str) -> String {
-        let mut command = Command::new("curl");
-        command.args(["-sS", "-X", "POST", "--get", "--data-urlencode"]).arg(format!("query={sql}"));
-        if let [user, password] = &self.account[..] {
-            command.arg("-H").arg(format!("X-ClickHouse-User: {user}"));
-            command.arg("-H").arg(format!("X-ClickHouse-Key: {password}"));
-        }
-        let output = command.arg(format!("http://127.0.0.1:{}/", self.port)).output().unwrap();
-        assert!(output.status.success(), "{output:?}");
-        String::from_utf8(output.stdout).unwrap().trim().to_owned()
-    }
-
-    /// Compares the sums of the flows, of both roll-ups and of the batches with the store's.
-    fn has_all_of(&self, db: &Path) {
-        let sql = "SELECT count(*) AS n, sum(packets) AS p, sum(bytes) AS b FROM flows";
-        let row = &ask(db, &[sql])[0];
-        let [n, p, b] = ["n", "p", "b"].map(|name| column(row, name));
-        let sums = |columns: &str, table: &str| {
-            self.ask(&format!("SELECT {columns} FROM fleet.{table} FORMAT TabSeparated")).replace('\t', " ")
-        };
-        assert_eq!(sums("count(), sum(packets), sum(bytes)", "flows"), format!("{n} {p} {b}"));
-        for table in ["flows_1m", "flows_1h"] {
-            assert_eq!(
-                sums("sum(flows), sum(packets), sum(bytes)", table),
-                format!("{n} {p} {b}"),
-                "{table}"
-            );
-        }
-        assert_eq!(sums("sum(rows)", "shipments WHERE kind = 'shipped'"), n.to_string());
-        assert_eq!(sums("count()", "shipments WHERE kind != 'shipped'"), "0");
-    }
-}
-
-impl Drop for Door {
-    fn drop(&mut self) {
-        if let Some(process) = self.process.take() {
-            let _ = process.signal(Signal::Kill);
-            let _ = process.finish(LIMIT);
-        }
-    }
-}
-
-/// Words of a command that ships a store.
-fn words<'a>(db: &'a Path, to: &'a str, more: &[&'a str]) -> Vec<&'a str> {
-    [
-        &["ship", db.to_str().unwrap(), "--to", to, "--json", "--interval", "100ms", "--batch-age", "10ms"],
-        more,
-    ]
-    .concat()
-}
-
-fn ship(db: &Path, to: &str, more: &[&str]) -> Finished {
-    let finished = run(&words(db, to, more));
-    check_all("ship", &finished.json().unwrap());
-    finished
-}
-
-/// Starts a process that ships a store until it is ended.
-fn shipping(db: &Path, to: &str) -> Child {
-    let mut command = Command::new(wirelane_binary().unwrap());
-    Child::spawn(command.args(words(db, to, &["--patience", "2s"]))).unwrap()
-}
-
-/// Waits for a line of status.
-fn wait_for(child: &Child, wanted: impl Fn(&Value) -> bool) -> Value {
-    let end = Instant::now() + LIMIT;
-    while Instant::now() < end {
-        if let Some(line) = child.next_json(LIMIT).unwrap()
-            && wanted(&line)
-        {
-            return line;
-        }
-    }
-    panic!("no such line of status");
-}
-
 /// Adds a file with so many flows that ended two hours ago.
-fn add(db: &Path, flows: std::ops::Range<u32>, probe: &str) {
+pub fn add(db: &Path, flows: std::ops::Range<u32>, probe: &str) {
     let input = db.with_extension("pcap");
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
     make_file(&input, flows, (now.as_secs() - 7200) * 1_000_000_000);
@@ -233,7 +104,7 @@ fn every_row_arrives_once_whatever_is_lost_slow_or_killed() {
 }
 
 /// The complete files below a folder.
-fn files(folder: &Path) -> Vec<PathBuf> {
+pub fn files(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();

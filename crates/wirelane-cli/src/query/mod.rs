@@ -1,4 +1,6 @@
-//! `wirelane query`: questions about a store.
+//! `wirelane query`: questions about a store, or about all stores that are shipped to a server.
+
+mod at;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,7 +17,8 @@ const OUTPUT: &str = "Output";
 ///
 /// A store is what 'wirelane flows --store DIR' writes (table 'flows'), 'wirelane voip' ('calls', 'streams'), 'wirelane
 /// http' ('transactions') and 'wirelane probe' ('measurements', 'alarms', 'ledgers'). It needs only the right to read
-/// the files, and can run while they are written; a file counts once it is complete.
+/// the files, and can run while they are written; a file counts once it is complete. --at asks the server to which stores
+/// are shipped, and has the same answers over all probes.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
 pub struct Args {
@@ -58,6 +61,9 @@ pub struct Args {
     /// Memory for the answer, in MiB. Beyond it, sorting and grouping go on in temporary files (TMPDIR)
     #[arg(long, value_name = "MIB", default_value = "1024", value_parser = crate::values::query_memory, global = true)]
     memory: u32,
+
+    #[command(flatten)]
+    at: at::AtArgs,
 
     #[command(subcommand)]
     ready: Option<Ready>,
@@ -120,6 +126,9 @@ enum Ready {
         #[arg(value_enum)]
         what: Slowest,
     },
+    /// What is missing, by hour and probe: packets that were lost or shed, rows that were removed before they were shipped or
+    /// did not arrive, and hours without anything. With --from or --last, whole hours, up to the last one that is over
+    Missing,
     /// Peers of an address or a network: who talked to ADDRESS
     Who {
         /// The word 'talked'
@@ -249,6 +258,8 @@ Examples:
   wirelane query top talkers --probe edge-1 --store flows.db
   wirelane query calls by status --store calls.db
   wirelane query top hosts --store web.db
+  wirelane query missing --last 1d --password-file ch.password
+      --at clickhouse+https://me@ch.example.net/wirelane
   wirelane query \"SELECT key, max(pps) FROM measurements WHERE kind = 'key'
       AND measurement = 'syns' GROUP BY key\" --store probe.db
   wirelane query \"SELECT src, count(DISTINCT dst_port) AS ports FROM flows
@@ -286,28 +297,19 @@ pub fn run(_args: &Args) -> Result<()> {
 /// If there is no store, the SQL is invalid, there is too little memory, or an output fails.
 #[cfg(feature = "store")]
 pub fn run(args: &Args) -> Result<()> {
-    use wirelane_store::query::{AskSettings, Asker, Form};
+    use wirelane_screen::table::printable;
+    use wirelane_store::query::{AskSettings, Asker, Form, Shipped};
 
-    let folder = args.store.clone().ok_or_else(|| wrong("--store", "name the folder of the store"))?;
-    let (from_ns, to_ns) = range(args.from, args.to, args.last)?;
-    let sql = match (&args.sql, &args.ready) {
-        (Some(sql), None) => sql.clone(),
-        (None, Some(ready)) => question(ready, from_ns, to_ns)?.sql(args.limit),
-        _ => {
-            let reason = "ask in SQL, or one of: top talkers, top ports, top pairs, by network, by application, \
-                          by protocol, by device, by status, over time, who talked to ADDRESS, worst calls, worst streams, \
-                          calls by status, top hosts, slowest transactions";
-            return Err(wrong("query", reason));
-        }
-    };
+    let (mut from_ns, mut to_ns) = range(args.from, args.to, args.last)?;
+    if matches!(args.ready, Some(Ready::Missing)) {
+        (from_ns, to_ns) = hours(from_ns, to_ns, now_ns());
+    }
+    let question = args.ready.as_ref().map(|ready| question(ready, from_ns, to_ns)).transpose()?;
     let form = match (args.json, args.csv) {
         (true, _) => Form::Json,
         (_, true) => Form::Csv,
         _ => Form::Table,
     };
-    let settings =
-        AskSettings { folder, memory_mib: args.memory as usize, from_ns, to_ns, probe: args.probe.clone() };
-    let mut asker = Asker::open(settings)?;
     let mut gone = false;
     let mut sink = |text: &[u8]| {
         wirelane_monitor::out::print(text).map_err(|error| {
@@ -315,16 +317,55 @@ pub fn run(args: &Args) -> Result<()> {
             error.into_boxed_dyn_error()
         })
     };
-    let mut named = |path: &std::path::Path, why: &str| {
-        let (path, why) = (path.display().to_string(), wirelane_screen::table::printable(why).into_owned());
-        tracing::warn!("{} cannot be read and is left out: {why}", wirelane_screen::table::printable(&path));
+    let probe = args.probe.clone();
+    let sql = match (&args.sql, &question) {
+        (Some(sql), None) => sql.clone(),
+        (None, Some(question)) => question.sql(args.limit),
+        _ => {
+            let reason = "ask in SQL, or one of: top talkers, top ports, top pairs, by network, by application, \
+                          by protocol, by device, by status, over time, who talked to ADDRESS, worst calls, worst streams, \
+                          calls by status, top hosts, slowest transactions, missing";
+            return Err(wrong("query", reason));
+        }
     };
-    let answered = asker.ask(&sql, form, &mut sink, &mut named);
-    match answered {
-        Err(wirelane_store::Error::Output(_)) if gone => Err(wirelane_monitor::out::ReaderGone.into()),
-        Err(wirelane_store::Error::Sql { message, at, hint }) => Err(mistake(&sql, &message, at, hint)),
-        answered => Ok(answered?),
+    let answered = match (&args.store, &args.at.at) {
+        (Some(_), Some(_)) => return Err(wrong("--at", "it excludes --store")),
+        (None, None) => {
+            return Err(wrong("--store", "name the folder of the store, or a server with --at"));
+        }
+        (None, Some(at)) => {
+            let reason = "a server is asked ready-made queries; its own client (clickhouse-client) takes SQL";
+            let question = question.as_ref().ok_or_else(|| wrong("--at", reason))?;
+            let rows = Shipped { from_ns, to_ns, probe, ..Shipped::default() };
+            args.at.ask(at, question, rows, args.limit, form, &mut sink)
+        }
+        (Some(folder), None) => {
+            let (folder, memory_mib) = (folder.clone(), args.memory as usize);
+            let mut asker = Asker::open(AskSettings { folder, memory_mib, from_ns, to_ns, probe })?;
+            let mut named = |path: &std::path::Path, why: &str| {
+                let path = path.display().to_string();
+                tracing::warn!("{} cannot be read and is left out: {}", printable(&path), printable(why));
+            };
+            asker.ask(&sql, form, &mut sink, &mut named).map_err(Into::into)
+        }
+    };
+    let Err(error) = answered else { return Ok(()) };
+    match error.downcast::<wirelane_store::Error>() {
+        Ok(wirelane_store::Error::Output(_)) if gone => Err(wirelane_monitor::out::ReaderGone.into()),
+        Ok(wirelane_store::Error::Sql { message, at, hint }) => Err(mistake(&sql, &message, at, hint)),
+        Ok(error) => Err(error.into()),
+        Err(error) => Err(error),
     }
+}
+
+/// A time span in whole hours: until the last one that is over, if it has a beginning, and with one hour at least.
+#[cfg(feature = "store")]
+fn hours(from_ns: Option<i64>, to_ns: Option<i64>, now_ns: i64) -> (Option<i64>, Option<i64>) {
+    const HOUR: i64 = 3_600_000_000_000;
+    let begin = |ns: i64| ns.div_euclid(HOUR) * HOUR;
+    let to = to_ns.map(|to| begin(to.saturating_add(HOUR - 1))).or(from_ns.map(|_| begin(now_ns)));
+    let from = from_ns.map(|from| to.map_or(begin(from), |to| begin(from).min(to.saturating_sub(HOUR))));
+    (from, to)
 }
 
 /// The requested time span, in nanoseconds since 1970.
@@ -399,6 +440,7 @@ fn question(
         Ready::By { what: By::Protocol, .. } => Question::Protocols,
         Ready::By { what: By::Device, .. } => Question::Devices,
         Ready::By { what: By::Status, .. } => Question::HttpStatus,
+        Ready::Missing => Question::Missing,
         Ready::Over { step, .. } => {
             let step = step.map_or_else(|| step_of(from_ns, to_ns), |step| step.as_secs().max(1));
             Question::OverTime { step }
@@ -424,6 +466,27 @@ fn step_of(from_ns: Option<i64>, to_ns: Option<i64>) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[cfg(feature = "store")]
+    #[test]
+    fn hours_are_whole_and_over() {
+        let at = |text: &str| moment(text).unwrap();
+        let now = at("2026-11-23 12:40");
+        for (from, to, expected) in [
+            (None, None, (None, None)),
+            (None, Some("2026-11-23 04:30"), (None, Some("2026-11-23 05:00"))),
+            (Some("2026-11-23 11:30"), None, (Some("2026-11-23 11:00"), Some("2026-11-23 12:00"))),
+            (Some("2026-11-23 12:10"), None, (Some("2026-11-23 11:00"), Some("2026-11-23 12:00"))),
+            (
+                Some("2026-11-23 03:00"),
+                Some("2026-11-23 04:00"),
+                (Some("2026-11-23 03:00"), Some("2026-11-23 04:00")),
+            ),
+        ] {
+            let (from, to) = (from.map(at), to.map(at));
+            assert_eq!(hours(from, to, now), (expected.0.map(at), expected.1.map(at)));
+        }
+    }
 
     #[test]
     fn times_are_read() {
