@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use anyhow::Result;
 use wirelane::Error;
+use wirelane_monitor::kept_ledger::KeptLedger;
 use wirelane_monitor::store::StoreOptions;
 
 use crate::record::options::size;
-use crate::source;
+use crate::source::{self, SourceArgs};
 use crate::values::time;
 
 /// Heading of the help.
@@ -59,6 +60,15 @@ impl StoreArgs {
             rotate: self.store_rotate,
             probe: self.store_probe.clone(),
         }
+    }
+
+    /// Opens the store for the ledger of a live capture.
+    ///
+    /// # Errors
+    /// As [`KeptLedger::open`].
+    pub fn ledger(&self, source: &SourceArgs) -> Result<Option<KeptLedger>> {
+        let owner = source.rights.identity()?.map(|identity| identity.ids());
+        KeptLedger::open(&self.options(), source.read.is_empty(), owner)
     }
 }
 

@@ -16,6 +16,7 @@ use wirelane::{Capture, Ledger, Record, Worker};
 use wirelane_export::metrics::{Endpoint, Registry};
 
 use crate::control::{Control, Reload};
+use crate::kept_ledger::KeptLedger;
 use crate::metrics::Served;
 use crate::out::ReaderGone;
 use crate::report::Report;
@@ -121,6 +122,8 @@ pub struct Told {
     pub reload: Option<Box<dyn Reload>>,
     /// The process that ships the store.
     pub shipper: Option<Shipper>,
+    /// The store of the capture's ledger, where no analysis stores it.
+    pub ledger: Option<KeptLedger>,
 }
 
 /// Runs a capture for these analyses, and reports its end.
@@ -144,6 +147,8 @@ pub fn run(
     for analysis in analyses.iter_mut() {
         analysis.start(&mut capture)?;
     }
+    let mut kept = told.ledger;
+    kept.as_mut().map(KeptLedger::start).transpose()?;
     let shipping = told.shipper.map(Shipper::listen).transpose()?;
     let shared = RefCell::new(&mut *analyses);
     let handler = |worker: &Worker| {
@@ -166,6 +171,7 @@ pub fn run(
         control: None,
         engine: capture.engine(),
         load: Vec::new(),
+        kept: kept.as_mut(),
         reporter: &mut *reporter,
     };
     let outcome = run_loop::run(capture, limits, handler, &mut watched);
@@ -183,6 +189,11 @@ pub fn run(
         if let Err(error) = analysis.finish(outcome.as_mut(), reporter.report()) {
             gone.get_or_insert(error);
         }
+    }
+    // Before the shipper ends, which ships it.
+    let stored = kept.map(|kept| kept.finish(outcome.as_ref().map(|outcome| &outcome.ledger)));
+    if let (Some(outcome), Some(stored)) = (outcome.as_mut(), stored) {
+        outcome.fail(stored.failure());
     }
     if let Some((targets, ended)) = shipping.map(Shipping::finish) {
         reporter.report().shipped(targets);
@@ -213,6 +224,7 @@ struct Watched<'a, 'b> {
     control: Option<Control>,
     engine: &'static str,
     load: Vec<WorkerLoad>,
+    kept: Option<&'a mut KeptLedger>,
     reporter: &'a mut dyn EndReporter,
 }
 
@@ -265,6 +277,9 @@ impl Reporter for Watched<'_, '_> {
     }
 
     fn interval(&mut self, ledger: &Ledger, elapsed: Duration) -> Result<()> {
+        if let Some(kept) = &mut self.kept {
+            kept.add(ledger);
+        }
         if let Some(manager) = &mut self.manager {
             let progress = self.load.iter().all(|worker| worker.progress);
             manager.interval(ledger, elapsed, progress);

@@ -1,6 +1,7 @@
 //! `flows --store` and `query`: stored flows equal the exported ones, and every flow is in a complete file or counted.
 
 mod damage;
+mod ledgers;
 mod newer;
 
 use std::collections::BTreeMap;
@@ -62,10 +63,9 @@ fn files(folder: &Path) -> (Vec<PathBuf>, Vec<PathBuf>) {
             let (whole, others) = files(&path);
             found.0.extend(whole);
             found.1.extend(others);
-        } else if path.extension().is_some_and(|extension| extension == "parquet") {
-            found.0.push(path);
         } else {
-            found.1.push(path);
+            let is_whole = path.extension().is_some_and(|extension| extension == "parquet");
+            (if is_whole { &mut found.0 } else { &mut found.1 }).push(path);
         }
     }
     found.0.sort();

@@ -103,7 +103,7 @@ pub struct Args {
     overwrite: bool,
 
     #[command(flatten)]
-    store: StoreArgs,
+    pub store: StoreArgs,
 
     #[command(flatten)]
     limit: LimitArgs,
@@ -326,12 +326,13 @@ impl Args {
 pub fn run(mut args: Args) -> Result<()> {
     let analysis = args.prepare()?;
     let metrics = args.metrics.open(&mut args.source)?;
+    let ledger = args.store.ledger(&args.source)?;
     let expression = args.source.expression()?;
     let capture = args.source.open(&expression, args.workers, args.steering, BalanceArg::Static, None)?;
     let stream = if args.csv { Stream::Stderr } else { Stream::Stdout };
     let report = Report::new(args.source.json, capture.engine(), stream);
     let mut reporter = RowReporter::new(report, args.source.json, analysis.view());
-    let told = Told { metrics, ..Told::default() };
+    let told = Told { metrics, ledger, ..Told::default() };
     analysis::run(capture, &args.source.limits(), &mut [Box::new(analysis)], told, &mut reporter)
 }
 

@@ -84,7 +84,7 @@ pub struct Args {
     overwrite: bool,
 
     #[command(flatten)]
-    store: StoreArgs,
+    pub store: StoreArgs,
 
     #[command(flatten)]
     limit: LimitArgs,
@@ -296,7 +296,8 @@ impl Args {
 pub fn run(mut args: Args) -> Result<()> {
     let mut analysis = args.prepare()?;
     let view = args.top.then(|| analysis.on_screen());
-    let told = Told { metrics: args.metrics.open(&mut args.source)?, ..Told::default() };
+    let ledger = args.store.ledger(&args.source)?;
+    let told = Told { metrics: args.metrics.open(&mut args.source)?, ledger, ..Told::default() };
     let expression = args.source.expression()?;
     let capture = args.source.open(&expression, args.workers, args.steering, BalanceArg::Static, None)?;
     let stream = if args.print.is_some() { Stream::Stderr } else { Stream::Stdout };

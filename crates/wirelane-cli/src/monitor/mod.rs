@@ -20,6 +20,7 @@ use wirelane_monitor::service::Notifier;
 use wirelane_monitor::ship::{SHIP, Shipper};
 
 use crate::metrics::MetricsArgs;
+use crate::outputs::StoreArgs;
 use crate::source::{BalanceArg, SourceArgs, SteeringArg};
 use crate::{flows, http, probe, record, ship, voip};
 use control::ControlArgs;
@@ -179,6 +180,16 @@ impl Part {
             Part::Http(args) => &mut args.source,
             Part::Voip(args) => &mut args.source,
             Part::Probe(args) => &mut args.source,
+        }
+    }
+
+    /// The store of an analysis that does not store the ledger.
+    fn store(&self) -> Option<&StoreArgs> {
+        match self {
+            Part::Record(_) | Part::Probe(_) => None,
+            Part::Flows(args) => Some(&args.store),
+            Part::Http(args) => Some(&args.store),
+            Part::Voip(args) => Some(&args.store),
         }
     }
 
@@ -445,6 +456,10 @@ pub fn run(args: &Args) -> Result<()> {
     // Before privileges are dropped: after that, no files can be opened and no programs started.
     let permitted = Permitted { monitor: Some(std::path::absolute(&args.file)?), ..Permitted::default() };
     let helper = live.then(|| Helper::start(&permitted, source.rights.identity()?)).transpose()?;
+    // One ledger for all analyses; a probe stores it itself.
+    let stores = (!parts.iter().any(|part| matches!(part, Part::Probe(_)))).then_some(&parts);
+    let store = stores.and_then(|parts| parts.iter().find_map(Part::store));
+    let ledger = store.map(|store| store.ledger(parts[0].source())).transpose()?.flatten();
     // The parts have created the folder of the store.
     let shipper = ship.map(|words| Shipper::start(&words)).transpose()?;
     let source = parts[0].source();
@@ -462,6 +477,6 @@ pub fn run(args: &Args) -> Result<()> {
     limits.on_hangup = if live { OnHangup::Tell } else { OnHangup::Reopen };
     let reload = helper.map(|helper| Reloader::new(helper, &args.file, loaded)).transpose()?;
     let reload = reload.map(|reload| Box::new(reload) as Box<dyn Reload>);
-    let told = Told { metrics, manager, reload, shipper };
+    let told = Told { metrics, manager, reload, shipper, ledger };
     analysis::run(capture, &limits, &mut analyses, told, &mut reporter)
 }

@@ -124,7 +124,7 @@ pub struct Args {
     with_audio: bool,
 
     #[command(flatten)]
-    store: StoreArgs,
+    pub store: StoreArgs,
 
     #[command(flatten)]
     limit: LimitArgs,
@@ -322,7 +322,8 @@ impl Args {
 /// Runs the command.
 pub fn run(mut args: Args) -> Result<()> {
     let analysis = args.prepare()?;
-    let told = Told { metrics: args.metrics.open(&mut args.source)?, ..Told::default() };
+    let ledger = args.store.ledger(&args.source)?;
+    let told = Told { metrics: args.metrics.open(&mut args.source)?, ledger, ..Told::default() };
     let expression = args.source.expression()?;
     // One worker: signalling and media of a call have different addresses.
     let capture = args.source.open(&expression, 1, SteeringArg::Flow, BalanceArg::Static, None)?;

@@ -20,6 +20,7 @@ mod identity;
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use caps::{CapSet, CapsHashSet};
 use nix::sys::prctl;
@@ -28,6 +29,15 @@ pub use identity::Identity;
 
 use crate::capability::Capability;
 use crate::{Error, Result};
+
+/// Whether [`Sandbox::apply`] was called in this process.
+static APPLIED: AtomicBool = AtomicBool::new(false);
+
+/// Whether this process has given up rights by [`Sandbox::apply`]: asking for them again may end it.
+pub fn is_applied() -> bool {
+    // Relaxed: threads are started after the sandbox is applied, which orders the store before their loads.
+    APPLIED.load(Ordering::Relaxed)
+}
 
 /// The work of the process after the sandbox is applied, which determines the system calls that it needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -185,6 +195,8 @@ impl Sandbox {
     /// refuses a step. After an error the process may have lost part of its rights: end it.
     pub fn apply(&self) -> Result<()> {
         alone()?;
+        // Relaxed: this is the only thread.
+        APPLIED.store(true, Ordering::Relaxed);
         let writes = match (self.trees.is_empty(), self.outputs.is_empty() && self.logs.is_empty()) {
             (false, _) => calls::Writes::Folders,
             (true, false) => calls::Writes::Files,

@@ -95,9 +95,10 @@ pub(super) fn change(
     }
 }
 
-/// Whether this thread may load programs and find the running one.
+/// Whether this thread may load programs and find the running one. A process in the sandbox is ended for asking.
 fn may_load() -> bool {
-    caps::has_cap(None, caps::CapSet::Effective, caps::Capability::CAP_SYS_ADMIN).unwrap_or(false)
+    !wirelane_privsep::sandbox::is_applied()
+        && caps::has_cap(None, caps::CapSet::Effective, caps::Capability::CAP_SYS_ADMIN).unwrap_or(false)
 }
 
 /// The error for a filter of a running capture, where `error` prevents changing its program.
