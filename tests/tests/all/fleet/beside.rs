@@ -171,7 +171,12 @@ fn a_monitor_shows_its_shipper_which_has_no_rights_and_ends_with_it() {
     }
     assert_eq!((field(child, "NoNewPrivs").as_str(), field(child, "Seccomp").as_str()), ("1", "2"));
     assert_ne!(field(child, "Uid").split_whitespace().next(), Some("0"));
-    assert_eq!(metric("wirelane_ship_lag_seconds"), 0.0);
+    // The ledger of the packets may be stored and shipped after their flows.
+    let begun = Instant::now();
+    while metric("wirelane_ship_lag_seconds") > 0.0 {
+        assert!(begun.elapsed() < LIMIT, "the shipper lags behind");
+        std::thread::sleep(Duration::from_millis(100));
+    }
     assert_eq!(metric("wirelane_ship_retries_total"), 0.0);
 
     door.order("status", 503);
