@@ -56,7 +56,7 @@ fn key(group: usize, number: u32) -> [u8; 4] {
 }
 
 /// Evaluates by this filter from the next packet on; `None` accepts everything. `interprets`: the program is known to have
-/// the interpreter. Returns whether it has.
+/// the interpreter. `wait` waits for the runs of all programs. Returns whether the program has the interpreter.
 ///
 /// # Errors
 /// [`Error::Unsupported`] where the program has no interpreter, and cannot be replaced.
@@ -66,6 +66,7 @@ pub(super) fn change(
     group: usize,
     filter: Option<&Filter>,
     interprets: bool,
+    wait: &dyn Fn() -> Result<()>,
 ) -> Result<bool> {
     let Some(filter) = filter else {
         switch(instance, group, NO_FILTER);
@@ -83,6 +84,8 @@ pub(super) fn change(
     match program::install(instance, device, Some(group), features, None, &[], Some(filter)) {
         // The lock of the program is held until the group names its filter.
         Ok(installed) => {
+            // A run of the former program does not know the number.
+            wait()?;
             switch(instance, group, with_code(entry, installed.filter));
             Ok(interprets || installed.interprets)
         }

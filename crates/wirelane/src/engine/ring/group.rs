@@ -334,8 +334,10 @@ impl Membership {
         if !self.joined {
             return Ok(());
         }
-        self.interprets |=
-            filters::change(&self.instance, device, self.place.group, filter, self.interprets)?;
+        let wait = || self.hand_over();
+        let interprets =
+            filters::change(&self.instance, device, self.place.group, filter, self.interprets, &wait)?;
+        self.interprets |= interprets;
         // Putting the same map there again changes nothing, but the kernel waits for all programs that are running now
         // (maybe_wait_bpf_programs() in kernel/bpf/syscall.c).
         self.hand_over()
