@@ -62,6 +62,15 @@ static __always_inline struct wl_note *wl_note_at(__u8 *room, __u32 at)
 	return (struct wl_note *)(room + at);
 }
 
+/* The same for the rules that were hit. */
+static __always_inline struct wl_hits *wl_hits_at(__u8 *room, __u32 at)
+{
+	barrier_var(at);
+	if (at > WL_SLACK - sizeof(struct wl_hits))
+		return 0;
+	return (struct wl_hits *)(room + at);
+}
+
 /* Appends the plug-in's note to the record. */
 __noinline int wl_put_note(struct wl_packet *packet, struct wl_note *note)
 {
@@ -94,10 +103,29 @@ __noinline int wl_put_found(struct wl_packet *packet, struct wl_found *found)
 		found->id[i] = work->evaluated.pattern[i];
 	if (work->evaluated.flags & WL_EVALUATED_FOUND)
 		found->id[WL_SEARCH_FOUND - 1] |= WL_FOUND_MORE;
-	if (packet->found > sizeof(struct wl_found))
+	if (packet->noted)
 		found->id[0] |= WL_FOUND_NOTE;
+	if (packet->hits)
+		found->id[1] |= WL_FOUND_HITS;
+	if (packet->hits && work->evaluated.flags & (WL_EVALUATED_HITS | WL_EVALUATED_MORE))
+		found->id[2] |= WL_FOUND_MORE_HITS;
 	return 0;
 }
+
+/* Appends the ids of the rules that were hit to the record. */
+__noinline int wl_put_hits(struct wl_packet *packet, struct wl_hits *hits)
+{
+	struct wl_parsed *parsed;
+	struct wl_rule_work *work;
+
+	if (!packet || !hits)
+		return 0;
+	work = wl_rules_lane(packet->lane, &parsed);
+	if (work)
+		__builtin_memcpy(hits, work->evaluated.hit, sizeof(*hits));
+	return 0;
+}
+_Static_assert(sizeof(struct wl_hits) == sizeof(((struct wl_evaluated *)0)->hit), "a record has all of them");
 
 /* Copies the packet into the ring of one worker of group g. */
 static __always_inline enum wl_fate wl_copy(void *ctx, enum wl_hook hook, const struct wl_packet *packet,
@@ -131,9 +159,10 @@ static __always_inline enum wl_fate wl_copy(void *ctx, enum wl_hook hook, const 
 		cap_len = packet->truncate;
 	if (cap_len > WL_MAX_SNAP)
 		cap_len = WL_MAX_SNAP;
-	/* The longest record has space for the results of rules, but not for a note in addition. */
-	if (packet->found > sizeof(struct wl_found) && cap_len > WL_MAX_SNAP - sizeof(struct wl_note))
-		cap_len = WL_MAX_SNAP - sizeof(struct wl_note);
+	/* The longest record has space for found patterns, but not for a note and rules in addition. */
+	if (packet->found > sizeof(struct wl_found) &&
+	    cap_len > WL_MAX_SNAP - sizeof(struct wl_note) - sizeof(struct wl_hits))
+		cap_len = WL_MAX_SNAP - sizeof(struct wl_note) - sizeof(struct wl_hits);
 	if (packet->digest)
 		cap_len = sizeof(*chosen);
 	size = (WL_RECORD_HEADER + cap_len + 7) & ~7u;
@@ -190,12 +219,20 @@ static __always_inline enum wl_fate wl_copy(void *ctx, enum wl_hook hook, const 
 			/* Only behind it: where it has no space, which is impossible, Linux 6.12's
 			 * verifier assumes that `size` has no value at all, and rejects the code that uses
 			 * it. */
-			if (wl_config.plugins && packet->found > sizeof(*found)) {
+			if (wl_config.plugins && packet->noted) {
 				struct wl_note *note = wl_note_at(room, size);
 
 				if (note) {
 					wl_put_note((struct wl_packet *)packet, note);
 					size += sizeof(*note);
+				}
+			}
+			if (packet->hits) {
+				struct wl_hits *hits = wl_hits_at(room, size);
+
+				if (hits) {
+					wl_put_hits((struct wl_packet *)packet, hits);
+					size += sizeof(*hits);
 				}
 			}
 		}

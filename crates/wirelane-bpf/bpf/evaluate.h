@@ -148,15 +148,19 @@ __noinline int wl_rules_of(struct wl_packet *packet, __u32 target, __u32 how)
 	packet->truncate = work->evaluated.truncate;
 	packet->tagged = work->evaluated.flags & WL_EVALUATED_TAGGED;
 	packet->tag = work->evaluated.tag;
-	packet->found = wl_rule_fresh(work->evaluated.pattern[0]) ? sizeof(struct wl_found) : 0;
+	packet->noted = 0;
+	packet->hits = wl_rule_fresh(work->evaluated.hit_count) > 1;
 	packet->half = wl_rule_fresh(work->evaluated.flags) & WL_EVALUATED_HALF ? WL_REC_HALF_SEARCHED : 0;
 	packet->asks = work->search.asks;
 	if (wl_config.plugins && how & WL_RULES_SEARCHED) {
 		if (wl_rule_fresh(work->search.unasked))
 			packet->half = WL_REC_HALF_SEARCHED;
-		if (wl_rule_fresh(work->search.noted))
-			packet->found = sizeof(struct wl_found) + sizeof(struct wl_note);
+		packet->noted = !!wl_rule_fresh(work->search.noted);
 	}
+	packet->found = 0;
+	if (packet->noted || packet->hits || wl_rule_fresh(work->evaluated.pattern[0]))
+		packet->found = sizeof(struct wl_found) + packet->noted * sizeof(struct wl_note) +
+				packet->hits * sizeof(struct wl_hits);
 	packet->egress_devices = work->evaluated.egress_devices;
 	return verdict;
 }

@@ -4,8 +4,9 @@
  * are replaced by those of all filters in use (crates/wirelane-filter/src/instructions/). The result is 1,
  * accepted, 0, or WL_FILTER_UNKNOWN.
  *
- * Code is replaced in the object, not linked, because a filter of another capture's life is a matter of
- * milliseconds, and because a length that stays leaves relocations and line numbers right.
+ * The instructions are replaced in the object and not linked into it: that takes milliseconds, in which a
+ * running capture can change its filter, and a function that keeps its length keeps relocations and line
+ * numbers valid.
  */
 #ifndef WL_FILTER_CODE_H
 #define WL_FILTER_CODE_H

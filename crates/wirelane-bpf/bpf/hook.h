@@ -29,13 +29,15 @@ struct wl_packet {
 	__u32 tag;
 	__u16 segment_size;   /* of an aggregate: payload of each of its packets; else 0 */
 	__u16 headers;	      /* of an aggregate: bytes before the payload, which each of its packets has */
-	__u16 found;	      /* bytes of struct wl_found, and of struct wl_note, in the record */
+	__u16 found;	      /* bytes of struct wl_found, wl_note and wl_hits in the record */
 	__u16 half;	      /* WL_REC_HALF_SEARCHED, or 0 */
 	__u16 egress_devices; /* bit per egress device: where the current group sends the packet */
 	__u16 senders;	      /* bit per group that sends it anywhere (send.h) */
 	__u8 vlan;	      /* 1: vlan_tag was taken out of the packet, by the card or the stack */
 	__u8 tagged;	      /* 1: `tag` goes into the record */
 	__u8 digest;	      /* 1: the record is a digest */
+	__u8 noted;	      /* 1: struct wl_note is in the record */
+	__u8 hits;	      /* 1: struct wl_hits is in the record */
 	__u8 asks;	      /* bit per slot of a plug-in that has to be run */
 	__u8 marked;	      /* 1: the lane has marked it (order.h) */
 };

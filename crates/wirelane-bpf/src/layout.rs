@@ -2,7 +2,7 @@
 //!
 //! The C header is the source: structs and constants are generated from it when this crate is built (build.rs).
 
-pub use crate::abi::{Found, Ip, Note, Parsed, Record as RecordHeader, Tail};
+pub use crate::abi::{Found, Hits, Ip, Note, Parsed, Record as RecordHeader, Tail};
 
 /// First header of a packet: the link types of captures that Wirelane reads (`enum wl_link`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -163,6 +163,13 @@ pub const FOUND_MORE: u32 = crate::abi::WL_FOUND_MORE;
 
 /// Flag in the first of [`Found::id`]: a [`Note`] follows (`WL_FOUND_NOTE`).
 pub const FOUND_NOTE: u32 = crate::abi::WL_FOUND_NOTE;
+
+/// Flag in the second of [`Found::id`]: a [`Hits`] follows (`WL_FOUND_HITS`).
+pub const FOUND_HITS: u32 = crate::abi::WL_FOUND_HITS;
+
+/// Flag in the third of [`Found::id`], with [`FOUND_HITS`]: the packet hit more rules than a [`Hits`] has, or later rules
+/// were not evaluated (`WL_FOUND_MORE_HITS`).
+pub const FOUND_MORE_HITS: u32 = crate::abi::WL_FOUND_MORE_HITS;
 
 /// Maximum length of a [`Note`] in bytes.
 pub const NOTE: usize = crate::abi::PLUGIN_NOTE as usize;

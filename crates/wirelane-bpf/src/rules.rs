@@ -247,6 +247,16 @@ impl LiveCounts {
     }
 }
 
+impl Evaluated {
+    /// Adds a rule that was hit (`wl_rule_note_hit()`).
+    pub fn add_hit(&mut self, id: u32) {
+        match self.hit.get_mut(self.hit_count as usize) {
+            Some(place) => (*place, self.hit_count) = (id, self.hit_count + 1),
+            None => self.flags |= evaluated_flags::HITS,
+        }
+    }
+}
+
 /// Bits of [`Evaluated::flags`].
 pub mod evaluated_flags {
     /// `tag` is valid.
@@ -257,4 +267,6 @@ pub mod evaluated_flags {
     pub const HALF: u32 = crate::abi::WL_EVALUATED_HALF;
     /// More patterns were found than fit in `pattern`.
     pub const FOUND: u32 = crate::abi::WL_EVALUATED_FOUND;
+    /// More rules were hit than fit in `hit`.
+    pub const HITS: u32 = crate::abi::WL_EVALUATED_HITS;
 }

@@ -150,6 +150,9 @@ struct Line<'a> {
     marks: &'a [&'static str],
     #[serde(skip_serializing_if = "Option::is_none")]
     rule: Option<u32>,
+    /// All rules that the packet hit, if several, in the order of their evaluation.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    rules: Vec<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     tag: Option<u32>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -181,6 +184,8 @@ const MARKS: [(u16, &str); 10] = [
 
 /// Mark for more matching patterns than a record has ids for.
 const MORE_PATTERNS: &str = "more-patterns";
+/// The same for rules.
+const MORE_RULES: &str = "more-rules";
 
 impl<'a> Line<'a> {
     fn new(
@@ -211,6 +216,7 @@ impl<'a> Line<'a> {
             hash: header.hash,
             marks,
             rule: record.rule(),
+            rules: if record.rules().nth(1).is_some() { record.rules().collect() } else { Vec::new() },
             tag: record.tag(),
             patterns: record.patterns().collect(),
             note: record.note().map(hex),
@@ -256,6 +262,9 @@ impl<'a> Line<'a> {
         }
         if let Some(rule) = self.rule {
             let _ = write!(into, " rule {rule}");
+        }
+        for (number, id) in self.rules.iter().enumerate() {
+            let _ = write!(into, "{}{id}", if number == 0 { " hits " } else { "," });
         }
         if let Some(tag) = self.tag {
             let _ = write!(into, " tag {tag}");
@@ -388,6 +397,9 @@ impl Handler for Shower {
             MARKS.iter().filter(|(bit, _)| set & bit != 0).map(|(_, mark)| *mark).collect();
         if record.has_more_patterns() {
             marks.push(MORE_PATTERNS);
+        }
+        if record.has_more_rules() {
+            marks.push(MORE_RULES);
         }
         let line = Line::new(record, utc_ns, &self.names[record.device()], &marks, self.style);
         if self.style.json {

@@ -6,12 +6,13 @@ use std::ptr::NonNull;
 use wirelane_bpf::flow_cache::FlowPart;
 use wirelane_bpf::http::SkippedBytes;
 use wirelane_bpf::layout::{
-    FOUND_NOTE, Found, Ip, NOTE, Note, Parsed, RECORD_HEADER, RecordHeader, Tail, flags, record_kind,
+    FOUND_HITS, FOUND_NOTE, Found, Hits, Ip, NOTE, Note, Parsed, RECORD_HEADER, RecordHeader, Tail, flags,
+    record_kind,
 };
 use wirelane_bpf::rules::Evaluated;
 
 use crate::engine::ring::flows::Half;
-use crate::record::{FoundBytes, Record};
+use crate::record::{FoundBytes, HitBytes, Record, found_id};
 pub(crate) use crate::said::Said;
 use crate::tally::DeviceTally;
 
@@ -158,10 +159,21 @@ pub(crate) const fn body_size(cap_len: usize) -> usize {
     (RECORD_HEADER + cap_len + 7) & !7
 }
 
-/// Size in bytes of the rule results of a record with these flags.
-pub(crate) const fn said_size(of: u16) -> usize {
-    let tail = if of & (flags::TAGGED | flags::GSO) != 0 { size_of::<Tail>() } else { 0 };
-    tail + if of & flags::FOUND != 0 { size_of::<Found>() } else { 0 }
+/// Size in bytes of the [`Tail`] of a record with these flags.
+pub(crate) const fn tail_size(of: u16) -> usize {
+    if of & (flags::TAGGED | flags::GSO) != 0 { size_of::<Tail>() } else { 0 }
+}
+
+/// Size in bytes of the rule results of a record with these flags, which begin at `end`; `None`: they are incomplete.
+pub(crate) fn said_size(of: u16, end: &[u8]) -> Option<usize> {
+    let tail = tail_size(of);
+    if of & flags::FOUND == 0 {
+        return Some(tail);
+    }
+    let found = end.get(tail..)?.first_chunk()?;
+    let note = if has_note(found) { size_of::<Note>() } else { 0 };
+    let hits = if has_hits(found) { size_of::<Hits>() } else { 0 };
+    Some(tail + size_of::<Found>() + note + hits)
 }
 
 /// Rule results of a packed record, stored after its bytes.
@@ -171,13 +183,19 @@ struct Behind<'a> {
     aggregate: Tail,
     found: Option<&'a FoundBytes>,
     note: Option<&'a [u8]>,
+    hits: Option<&'a HitBytes>,
     /// Size in bytes of all results.
     size: usize,
 }
 
 /// Whether a plug-in's note follows these bytes of a [`Found`].
-pub(crate) fn has_note(found: &[u8]) -> bool {
-    found.first_chunk().is_some_and(|first| u32::from_ne_bytes(*first) & FOUND_NOTE != 0)
+fn has_note(found: &FoundBytes) -> bool {
+    found_id(found, 0) & FOUND_NOTE != 0
+}
+
+/// Whether the rules that the packet hit follow these bytes of a [`Found`], behind a note.
+pub(crate) fn has_hits(found: &FoundBytes) -> bool {
+    found_id(found, 1) & FOUND_HITS != 0
 }
 
 /// The rule results after the bytes of a packed record with these flags; `None`: the record is incomplete.
@@ -204,6 +222,10 @@ fn said_of(of: u16, mut end: &[u8]) -> Option<Behind<'_>> {
             // A note longer than its field was not written by the program.
             said.note = Some(note[size_of::<Note>() - NOTE..].get(..length as usize)?);
             end = behind;
+        }
+        if has_hits(found) {
+            let (hits, behind) = end.split_first_chunk()?;
+            (said.hits, end) = (Some(hits), behind);
         }
     }
     said.size = all - end.len();
@@ -328,7 +350,8 @@ impl<'a> Iterator for Batch<'a> {
                     record_kind::DIGEST => Record::of_digest(&slot.header, digest_in(data)?, self.device),
                     _ => Record::new(&slot.header, data, self.device),
                 };
-                return Some(record.said(tag, found).aggregated(slot.said.tail()));
+                let hits = found.filter(|found| has_hits(found)).map(|_| &slot.said.hits);
+                return Some(record.said(tag, found).hit(hits).aggregated(slot.said.tail()));
             }
         };
         let parts = bytes.get(start..).and_then(|rest| rest.split_at_checked(RECORD_HEADER));
@@ -365,7 +388,8 @@ impl<'a> Iterator for Batch<'a> {
             Record::new(header, data, self.device)
         };
         self.progress.yielded.set(start + size);
-        let record = record.said(said.tag, said.found).noted(said.note).aggregated(said.aggregate);
+        let record =
+            record.said(said.tag, said.found).noted(said.note).hit(said.hits).aggregated(said.aggregate);
         self.tally.count(header.queue, record.segments(), record.wire_bytes());
         Some(record)
     }

@@ -2,13 +2,27 @@
 
 use wirelane_bpf::flow_cache::FlowPart;
 use wirelane_bpf::http::SkippedBytes;
-use wirelane_bpf::layout::{FOUND_MORE, Found, Ip, LinkType, NO_OFFSET, RecordHeader, Tail, flags};
+use wirelane_bpf::layout::{
+    FOUND_MORE, FOUND_MORE_HITS, Found, Hits, Ip, LinkType, NO_OFFSET, RecordHeader, Tail, flags,
+};
 
 use crate::headers::Headers;
 use crate::settings::Clock;
 
 /// The bytes of a [`Found`].
 pub(crate) type FoundBytes = [u8; size_of::<Found>()];
+/// The bytes of a [`Hits`].
+pub(crate) type HitBytes = [u8; size_of::<Hits>()];
+
+/// The number at this place of a [`Found`].
+pub(crate) fn found_id(found: &FoundBytes, place: usize) -> u32 {
+    words(found).nth(place).unwrap_or(0)
+}
+
+/// The numbers in these bytes.
+fn words(bytes: &[u8]) -> impl Iterator<Item = u32> + use<'_> {
+    bytes.as_chunks().0.iter().map(|word| u32::from_ne_bytes(*word))
+}
 
 /// One record of a batch: a header and the bytes after it, both read in place.
 ///
@@ -22,6 +36,7 @@ pub struct Record<'a> {
     tail: Tail,
     found: Option<&'a FoundBytes>,
     note: Option<&'a [u8]>,
+    hits: Option<&'a HitBytes>,
     digest: Option<&'a Ip>,
     flow: Option<&'a FlowPart>,
     http: Option<&'a SkippedBytes>,
@@ -38,6 +53,7 @@ impl<'a> Record<'a> {
             tail: Tail::default(),
             found: None,
             note: None,
+            hits: None,
             digest: None,
             flow: None,
             http: None,
@@ -93,16 +109,34 @@ impl<'a> Record<'a> {
         self
     }
 
+    /// Attaches the rules that the packet hit, where it hit several.
+    pub(crate) fn hit(mut self, hits: Option<&'a HitBytes>) -> Record<'a> {
+        self.hits = hits;
+        self
+    }
+
     /// The numbers in the record's [`wirelane_bpf::layout::Found`].
     fn found(&self) -> impl Iterator<Item = u32> + use<'a> {
-        let words = self.found.into_iter().flat_map(|found| found.chunks_exact(4));
-        words.map(|word| u32::from_ne_bytes([word[0], word[1], word[2], word[3]]))
+        self.found.into_iter().flat_map(|found| words(found))
     }
 
     /// The rule that let the packet pass, or if none did, the first that it hit; `None`: it hit no rule. See
     /// [`crate::Builder::rules`].
     pub fn rule(&self) -> Option<u32> {
         (self.header.rule_id != 0).then_some(self.header.rule_id)
+    }
+
+    /// The ids of the rules that the packet hit, in the order of their evaluation, up to 16. A rule of which sampling
+    /// refused the packet is hit, too.
+    pub fn rules(&self) -> impl Iterator<Item = u32> + use<'a> {
+        let alone = self.rule().filter(|_| self.hits.is_none());
+        let several = self.hits.into_iter().flat_map(|hits| words(hits)).take_while(|id| *id != 0);
+        several.chain(alone)
+    }
+
+    /// Whether the packet hit more rules than [`Record::rules`] returns, or was not compared with all because of the limit.
+    pub fn has_more_rules(&self) -> bool {
+        self.hits.is_some() && self.found().nth(2).is_some_and(|id| id & FOUND_MORE_HITS != 0)
     }
 
     /// The tag that a rule has assigned.

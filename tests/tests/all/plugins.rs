@@ -384,7 +384,10 @@ fn the_example_finds_tunnels_through_dns() {
         udp(client, server, (40_000, 54), &dns(7, 0, &long, 16)),
     ];
     let frames: Vec<Vec<u8>> = packets.iter().map(|packet| ethernet(0x0800, packet)).collect();
-    let rules = RuleSet::read(repository().join("examples/plugins/dns.toml")).unwrap();
+    // A rule before those of the example: a record has both ids, and the note between patterns and ids.
+    let example = std::fs::read_to_string(repository().join("examples/plugins/dns.toml")).unwrap();
+    let first = "[[rule]]\nid = 9\nprotocol = \"udp\"\naction = \"none\"\n\n[[rule]]";
+    let rules = RuleSet::parse(&example.replacen("[[rule]]", first, 1)).unwrap();
     assert_eq!(rules.plugins(), ["dns"]);
     for (engine, hook) in [KERNEL[0], KERNEL[2]] {
         let lab = Lab::new(1).unwrap();
@@ -397,6 +400,7 @@ fn the_example_finds_tunnels_through_dns() {
         let mut notes: BTreeMap<Vec<u8>, u64> = BTreeMap::new();
         drain(&capture, &mut worker, TIMES * frames.len() as u64, |record| {
             assert_eq!((record.tag(), record.rule(), record.patterns().count()), (Some(53), Some(10), 0));
+            assert_eq!(record.rules().collect::<Vec<_>>(), [9, 10]);
             *notes.entry(record.note().unwrap().to_vec()).or_default() += 1;
         });
         drop(worker);

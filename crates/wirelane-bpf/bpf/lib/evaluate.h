@@ -89,6 +89,19 @@ static __always_inline __u32 wl_rule_plugin_says(const struct wl_rule *rule, con
 	return WL_VERDICT_PASS;
 }
 
+/* Notes that a rule was hit. */
+static __always_inline void wl_rule_note_hit(struct wl_evaluated *evaluated, __u32 id)
+{
+	__u32 at = wl_rule_fresh(evaluated->hit_count);
+
+	if (at >= WL_RULE_HITS) {
+		wl_rule_fresh(evaluated->flags) |= WL_EVALUATED_HITS;
+		return;
+	}
+	evaluated->hit[at & (WL_RULE_HITS - 1)] = id;
+	wl_rule_fresh(evaluated->hit_count) = at + 1;
+}
+
 /* Applies the action of a rule, subject to sampling. Returns whether later rules are evaluated. */
 static __always_inline int wl_rule_apply(struct wl_rule_work *work, const struct wl_parsed *parsed,
 					 const struct wl_ip *chosen, __u32 id, __u32 verdict, __u32 flags,
@@ -96,6 +109,7 @@ static __always_inline int wl_rule_apply(struct wl_rule_work *work, const struct
 {
 	struct wl_evaluated *evaluated = &work->evaluated;
 
+	wl_rule_note_hit(evaluated, id);
 	if (!wl_rule_chooses(parsed, chosen, &work->facts, sample, flags)) {
 		evaluated->verdict = WL_VERDICT_DROP;
 		evaluated->to = 0;

@@ -327,10 +327,11 @@ struct wl_exact_value {
 };
 
 /* wl_evaluated.flags */
-#define WL_EVALUATED_TAGGED 0x1 /* `tag` is valid */
-#define WL_EVALUATED_MORE   0x2 /* more hits than WL_RULE_HITS: later rules were not evaluated */
-#define WL_EVALUATED_HALF   0x4 /* the payload was not searched completely */
-#define WL_EVALUATED_FOUND  0x8 /* more patterns were found than fit in `pattern` */
+#define WL_EVALUATED_TAGGED 0x1	 /* `tag` is valid */
+#define WL_EVALUATED_MORE   0x2	 /* more hits than WL_RULE_HITS: later rules were not evaluated */
+#define WL_EVALUATED_HALF   0x4	 /* the payload was not searched completely */
+#define WL_EVALUATED_FOUND  0x8	 /* more patterns were found than fit in `pattern` */
+#define WL_EVALUATED_HITS   0x10 /* more rules were hit than fit in `hit` */
 
 /* Result of an evaluation. */
 struct wl_evaluated {
@@ -343,6 +344,9 @@ struct wl_evaluated {
 	__u32 pattern[WL_SEARCH_FOUND]; /* ids of patterns, in the order found; 0 after the last */
 	__u32 egress_devices;		/* bit per egress device: the packet is sent there */
 	__u32 to;			/* of these, the one that it is redirected to; 0: not redirected */
+	__u32 hit_count;		/* ids in `hit` */
+	__u32 pad;
+	__u32 hit[WL_RULE_HITS]; /* ids of the rules that were hit, in order; 0 after the last */
 };
 
 /* Inputs of an evaluation beside the parsed headers. */

@@ -129,7 +129,7 @@ enum wl_tunnel {
 #define WL_REC_HW_CLOCK	     0x0800 /* ts_ns is the card's clock, not CLOCK_MONOTONIC */
 #define WL_REC_BATCH_CLOCK   0x1000 /* ts_ns is one clock read for all packets of a batch */
 #define WL_REC_TAGGED	     0x2000 /* a rule's tag: struct wl_tail follows the bytes of the packet */
-#define WL_REC_FOUND	     0x4000 /* patterns were found, or there is a note: struct wl_found follows that */
+#define WL_REC_FOUND	     0x4000 /* patterns, a note, or several rules: struct wl_found follows that */
 #define WL_REC_HALF_SEARCHED 0x8000 /* the payload was not searched completely, or a plug-in was not run */
 
 /* One network layer with its transport header. 72 bytes. */
@@ -197,7 +197,8 @@ enum wl_record_kind {
 
 /*
  * The header of a record in a ring: 40 bytes, followed by cap_len bytes, padded so that the next struct
- * (struct wl_tail, struct wl_found, struct wl_note, or the next record) starts at a multiple of 8.
+ * (struct wl_tail, struct wl_found, struct wl_note, struct wl_hits, or the next record) starts at a multiple
+ * of 8.
  */
 struct wl_record {
 	__u64 ts_ns;	/* nanoseconds; CLOCK_MONOTONIC unless WL_REC_HW_CLOCK; UTC in file and packet */
@@ -233,12 +234,23 @@ struct wl_found {
 
 /* Flag in the first id: struct wl_note follows. */
 #define WL_FOUND_NOTE 0x80000000u
+/* Flag in the second id: struct wl_hits follows that. */
+#define WL_FOUND_HITS 0x80000000u
+/* Flag in the third id, with WL_FOUND_HITS: the packet hit more rules than struct wl_hits has, or later rules
+ * were not evaluated. */
+#define WL_FOUND_MORE_HITS 0x80000000u
 
 /* With WL_FOUND_NOTE: behind the patterns, whose ids may be 0 then, and part of the record. */
 struct wl_note {
 	__u32 len; /* of bytes[], from 1 on */
 	__u32 pad;
 	__u8 bytes[32];
+};
+
+/* With WL_FOUND_HITS, which says that the packet hit several rules: behind the note, if any, and part of the
+ * record. */
+struct wl_hits {
+	__u32 id[16]; /* of rules, in the order of their evaluation; 0 behind the last */
 };
 
 #define WL_FOUND_MORE	 0x80000000u

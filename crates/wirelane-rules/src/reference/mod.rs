@@ -250,6 +250,7 @@ fn is_chosen(seen: &Seen<'_>, sample: Option<Sample>) -> bool {
 
 /// Applies a match to the verdict; returns whether evaluation continues.
 fn apply(evaluated: &mut Evaluated, effect: &Effect, chosen: bool) -> Then {
+    evaluated.add_hit(effect.id);
     if !chosen {
         evaluated.verdict = verdict_of(Action::Drop).into();
         evaluated.to = 0;

@@ -211,6 +211,7 @@ impl Packet<'_> {
 
     /// Applies the rule if sampling selects the packet; returns whether it does.
     fn apply(&self, rule: &Rule, evaluated: &mut Evaluated) -> bool {
+        evaluated.add_hit(rule.id);
         if !self.is_chosen(rule) {
             evaluated.verdict = verdict::DROP.into();
             evaluated.to = 0;

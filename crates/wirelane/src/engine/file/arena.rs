@@ -2,9 +2,12 @@
 
 use std::mem::offset_of;
 
-use wirelane_bpf::layout::{Ip, RECORD_HEADER, RecordHeader, flags};
+use wirelane_bpf::layout::{Found, Hits, Ip, RECORD_HEADER, RecordHeader, Tail};
 
 use crate::batch::{Said, body_size, said_size};
+
+/// Maximum size in bytes of the rule results of a record.
+const LONGEST_END: usize = size_of::<Tail>() + size_of::<Found>() + size_of::<Hits>();
 
 /// Packed records in the layout of the ring: header, bytes, padding to 8.
 #[derive(Debug)]
@@ -24,7 +27,7 @@ impl Arena {
     /// An arena for `capacity` bytes of records, or for more if a packet needs more.
     pub(super) fn new(capacity: usize) -> Arena {
         let mut arena = Arena { memory: Vec::new(), base: 0, start: 0, end: 0, limit: capacity };
-        arena.resize(capacity + said_size(flags::TAGGED | flags::FOUND));
+        arena.resize(capacity + LONGEST_END);
         arena
     }
 
@@ -89,7 +92,7 @@ impl Arena {
     pub(super) fn push(&mut self, header: &RecordHeader, data: &[u8], said: &Said) {
         debug_assert!(self.has_room(data.len()));
         let body = body_size(data.len());
-        let size = body + said_size(said.flags);
+        let size = body + said.size();
         if self.end == 0 && size > self.capacity() {
             self.resize(size);
         }
@@ -109,7 +112,8 @@ pub(super) fn stamp_and_size(records: &[u8]) -> Option<(u64, usize)> {
     let ts_ns = u64::from_ne_bytes(field(records, offset_of!(RecordHeader, ts_ns))?);
     let cap_len = u32::from_ne_bytes(field(records, offset_of!(RecordHeader, cap_len))?);
     let flags = u16::from_ne_bytes(field(records, offset_of!(RecordHeader, flags))?);
-    Some((ts_ns, body_size(cap_len as usize) + said_size(flags)))
+    let body = body_size(cap_len as usize);
+    Some((ts_ns, body + said_size(flags, records.get(body..)?)?))
 }
 
 /// The bytes of a header, as in a ring.

@@ -23,10 +23,10 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use wirelane_bpf::instance::MARK_UNSTAMPED;
-use wirelane_bpf::layout::{Found, Note, RECORD_HEADER, RecordHeader, flags, record_kind};
+use wirelane_bpf::layout::{RECORD_HEADER, RecordHeader, flags, record_kind};
 
 use super::lane_end::LaneEnd;
-use crate::batch::{body_size, has_note, said_size};
+use crate::batch::{body_size, said_size};
 use crate::clock::{Clock, monotonic_ns};
 use crate::settings;
 
@@ -294,9 +294,8 @@ fn size(head: &[u8]) -> Option<usize> {
     }
     let cap_len = u32::from_ne_bytes(field(head, offset_of!(RecordHeader, cap_len))?);
     let set = u16::from_ne_bytes(field(head, offset_of!(RecordHeader, flags))?);
-    let (body, said) = (body_size(cap_len as usize), said_size(set));
-    let note = set & flags::FOUND != 0 && has_note(head.get(body + said - size_of::<Found>()..)?);
-    Some(body + said + if note { size_of::<Note>() } else { 0 })
+    let body = body_size(cap_len as usize);
+    Some(body + said_size(set, head.get(body..)?)?)
 }
 
 #[cfg(test)]

@@ -221,6 +221,9 @@ impl Probe {
             pattern: [word(6), word(7), word(8), word(9)],
             egress_devices: word(10),
             to: word(11),
+            hit_count: word(12),
+            pad: word(13),
+            hit: std::array::from_fn(|place| word(14 + place)),
         };
         assert_eq!(output.return_value, evaluated.verdict, "the probe returns the verdict");
         evaluated
