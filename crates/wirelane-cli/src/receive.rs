@@ -10,7 +10,7 @@ use wirelane_monitor::report::{Report, Stream};
 use wirelane_monitor::run_loop;
 
 use crate::metrics::MetricsArgs;
-use crate::source::{self, BalanceArg, SourceArgs, SteeringArg};
+use crate::source::{self, BalanceArg, PriorityArg, SourceArgs, SteeringArg};
 
 /// Report loss, order, duplicates, latency and jitter of numbered packets
 ///
@@ -86,6 +86,10 @@ pub fn run(mut args: Args) -> Result<()> {
         let reason =
             "there is one worker, which sees the order of all packets; leave the option out".to_owned();
         return Err(wirelane::Error::BadOption { option: "--steering", reason }.into());
+    }
+    if args.source.priority == PriorityArg::Auto {
+        // Losses of the receiver are not those of the network.
+        args.source.priority = PriorityArg::Normal;
     }
     let endpoint = args.metrics.open(&mut args.source)?;
     let expected: Expected = args.expect.iter().map(|Expect(stream, packets)| (*stream, *packets)).collect();

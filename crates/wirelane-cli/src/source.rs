@@ -27,7 +27,7 @@ pub use files::{expand, open as open_files};
 
 pub use choices::{
     BalanceArg, ClockArg, CongestionControl, CoresArg, DirectionArg, EngineArg, HookArg, PollingArg,
-    SteeringArg, ZeroCopyArg,
+    PriorityArg, SteeringArg, ZeroCopyArg,
 };
 
 /// Headings of the help, the same in every command.
@@ -76,6 +76,10 @@ pub struct SourceArgs {
     /// queues, near the card ('wirelane tune' shows the choice). Default: any core
     #[arg(long, value_name = "LIST", value_parser = cores, help_heading = CAPTURE)]
     pub cores: Option<CoresArg>,
+
+    /// Priority of this program on busy CPUs
+    #[arg(long, value_enum, default_value_t = PriorityArg::Auto, help_heading = CAPTURE)]
+    pub priority: PriorityArg,
 
     /// How RX queues are polled during the capture; restored at the end. Default: unchanged
     #[arg(long, value_enum, help_heading = CAPTURE)]
@@ -242,7 +246,7 @@ impl SourceArgs {
         }
     }
 
-    /// What SIGHUP does.
+    /// The effect of SIGHUP.
     fn on_hangup(&self) -> OnHangup {
         match (self.reloads, self.rights.logs.is_empty()) {
             (true, _) => OnHangup::Reload,
@@ -432,9 +436,19 @@ impl SourceArgs {
         }
         builder = builder.control(self.ruled.are_changeable()).service(self.service);
         builder = builder.shared_socket(self.shared_socket.clone());
-        Ok(match self.rights.confinement(Work::Capture, output)? {
+        let yields = match self.priority {
+            PriorityArg::Auto => !self.exclusive && output.is_none(),
+            PriorityArg::Low => true,
+            PriorityArg::Normal => false,
+        };
+        let capture = match self.rights.confinement(Work::Capture, output)? {
             Some(confinement) => builder.open_confined(&confinement)?,
             None => builder.open()?,
-        })
+        };
+        // After the start, which is short. The threads that follow inherit it.
+        if yields && let Err(error) = wirelane::device::sys::yield_to_others() {
+            tracing::warn!("the priority of this program cannot be lowered: {error}");
+        }
+        Ok(capture)
     }
 }

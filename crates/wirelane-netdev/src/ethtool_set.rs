@@ -53,7 +53,7 @@ pub struct RingSize {
     pub most: u32,
 }
 
-/// How the card chooses the RX queue of a packet (ethtool -x).
+/// The card's choice of the RX queue of a packet (ethtool -x).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Rss {
     /// The queue for each value of the low bits of the hash.

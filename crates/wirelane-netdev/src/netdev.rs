@@ -89,7 +89,7 @@ pub struct QueueNapi {
     pub threaded: Option<u32>,
 }
 
-/// How a NAPI instance is polled (`enum netdev_napi_threaded`).
+/// Polling of a NAPI instance (`enum netdev_napi_threaded`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum NapiThread {

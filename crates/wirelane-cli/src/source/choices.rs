@@ -47,6 +47,18 @@ pub enum DirectionArg {
     Both,
 }
 
+/// Values of --priority.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum PriorityArg {
+    /// 'normal' where packets are recorded or kept from the host (--exclusive), else 'low'
+    Auto,
+    /// The host's other programs run first (SCHED_BATCH, nice 10): where the CPUs are busy, packets are lost instead of
+    /// time of these programs
+    Low,
+    /// The same as of other programs
+    Normal,
+}
+
 /// Values of --cores.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CoresArg {

@@ -36,6 +36,7 @@ const EVERYWHERE: &[c_long] = &[
     libc::SYS_getpid,
     libc::SYS_gettid,
     libc::SYS_rseq,
+    libc::SYS_getpriority,
     libc::SYS_sched_getaffinity,
     libc::SYS_sched_setaffinity,
     libc::SYS_sched_yield,
@@ -268,6 +269,8 @@ fn calls(work: Work, writes: Writes, more: More) -> std::result::Result<Rules, s
     // Threads, not processes.
     let thread = int(libc::CLONE_THREAD);
     allowed.insert(libc::SYS_clone, masked(0, thread, thread)?);
+    // The calling thread only. It can yield more, and cannot gain anything without CAP_SYS_NICE.
+    allowed.insert(libc::SYS_sched_setattr, nil(0)?);
     // Reading a limit (the C library needs the stack's), not setting one.
     allowed.insert(libc::SYS_prlimit64, nil(2)?);
     // Names of threads and of memory.
