@@ -49,7 +49,7 @@ mod batch;
 mod broker;
 mod builder;
 mod capture;
-mod checksum;
+pub mod checksum;
 mod choose;
 mod clock;
 mod egress_devices;

@@ -1,7 +1,10 @@
 //! Chunks: sequences of whole blocks sent from a worker to its writer, and their pool.
 
 use std::io::{self, Write};
+use std::ops::Range;
 use std::sync::{Condvar, Mutex, PoisonError};
+
+use wirelane::checksum::{copy_with_sum, sum};
 
 /// File format of a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,11 +68,41 @@ pub(crate) struct Chunk {
     pub(crate) packets: u64,
     /// The latest time of the packets, in UTC nanoseconds.
     pub(crate) latest_ns: u64,
+    adding: Adding,
 }
+
+/// Progress of a sum over bytes of a packet that is written next.
+#[derive(Debug, Default)]
+enum Adding {
+    #[default]
+    Nothing,
+    /// The next write of so many bytes is the packet; the range of these bytes is added up.
+    Expected(usize, Range<usize>),
+    Done(u64),
+}
+
+/// Minimum length of a packet in bytes that is added up while it is copied: longer than other writes are, so that a write of its length
+/// is the packet. A shorter one stays in the first-level cache.
+const ADDED_WHILE_COPIED: usize = 2048;
 
 impl Chunk {
     fn new(capacity: usize) -> Chunk {
-        Chunk { bytes: Vec::with_capacity(capacity), packets: 0, latest_ns: 0 }
+        Chunk { bytes: Vec::with_capacity(capacity), packets: 0, latest_ns: 0, adding: Adding::Nothing }
+    }
+
+    /// Adds up this range of the next packet, which has so many bytes, while it is written.
+    pub(crate) fn add_up(&mut self, length: usize, range: Range<usize>) {
+        if length >= ADDED_WHILE_COPIED && range.end <= length {
+            self.adding = Adding::Expected(length, range);
+        }
+    }
+
+    /// The sum over the range that was announced, which is at this place of the chunk.
+    pub(crate) fn sum_of(&mut self, place: Range<usize>) -> u64 {
+        match std::mem::take(&mut self.adding) {
+            Adding::Done(sum) => sum,
+            _ => self.bytes.get(place).map_or(0, sum),
+        }
     }
 
     fn clear(&mut self) {
@@ -81,7 +114,15 @@ impl Chunk {
 impl Write for Chunk {
     #[inline]
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.bytes.extend_from_slice(bytes);
+        match &self.adding {
+            Adding::Expected(length, range) if *length == bytes.len() => {
+                let range = range.clone();
+                self.bytes.extend_from_slice(&bytes[..range.start]);
+                self.adding = Adding::Done(copy_with_sum(&bytes[range.clone()], &mut self.bytes));
+                self.bytes.extend_from_slice(&bytes[range.end..]);
+            }
+            _ => self.bytes.extend_from_slice(bytes),
+        }
         Ok(bytes.len())
     }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
-use wirelane::Checksum;
+use wirelane::checksum::{Checksum, MissingChecksum};
 use wirelane_pcapng::{PCAP_BEFORE_DATA, PCAPNG_BEFORE_DATA};
 
 use super::chunk::{Chunk, Format, Pool};
@@ -18,7 +18,7 @@ use crate::{Aggregate, Direction, Error, Interface, PcapWriter, PcapngWriter, Re
 const AROUND: usize = 192;
 
 /// A packet to be recorded.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Packet<'a> {
     /// The interface, as numbered by [`PacketRecorder::add_interface`].
     pub interface: u32,
@@ -33,7 +33,7 @@ pub struct Packet<'a> {
     /// The packets that this one represents, if it is an aggregate. pcap cannot store that.
     pub aggregate: Option<Aggregate>,
     /// A checksum that the sender has left to the card, to be written to its place.
-    pub checksum: Option<Checksum>,
+    pub checksum: Option<MissingChecksum>,
 }
 
 /// Records the packets of one worker. No allocations and no system calls per packet.
@@ -111,6 +111,11 @@ impl PacketRecorder {
         let there = self.chunk().map_or(0, |chunk| chunk.bytes.len());
         let full = there > 0 && there + packet.data.len() + AROUND > chunk_bytes;
         let flushed = if full { self.flush() } else { Ok(()) };
+        if let Some(missing) = &packet.checksum
+            && let Some(chunk) = self.chunk()
+        {
+            chunk.add_up(packet.data.len(), missing.covered());
+        }
         let encoded = match &mut self.encoder {
             Encoder::Pcapng(writer) => writer
                 .write_aggregate(
@@ -135,11 +140,14 @@ impl PacketRecorder {
         // A full chunk was passed on, so the new one begins at 0.
         let start = if full { 0 } else { there };
         if let Some(chunk) = self.chunk() {
-            if let Some(Checksum { at, bytes }) = packet.checksum
-                && let Some(field) =
-                    chunk.bytes.get_mut(start + before + at..start + before + at + bytes.len())
-            {
-                field.copy_from_slice(&bytes);
+            if let Some(missing) = &packet.checksum {
+                let data = start + before;
+                let covered = missing.covered();
+                let Checksum { at, bytes } =
+                    missing.of(chunk.sum_of(data + covered.start..data + covered.end));
+                if let Some(field) = chunk.bytes.get_mut(data + at..data + at + bytes.len()) {
+                    field.copy_from_slice(&bytes);
+                }
             }
             chunk.packets += 1;
             chunk.latest_ns = chunk.latest_ns.max(packet.ts_ns);

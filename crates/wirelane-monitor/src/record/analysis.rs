@@ -337,7 +337,7 @@ impl Handler for Recorder {
     fn record(&mut self, record: &Record<'_>) -> Result<()> {
         let ts_ns = self.time.utc_ns(record);
         // Packets from a file keep their checksums.
-        let checksum = if self.live { record.missing_checksum() } else { None };
+        let checksum = if self.live { record.open_checksum() } else { None };
         let queue = self.queue()?;
         let interface = queue.interface_id(record.device(), record.queue())?;
         queue.recorder.packet(&Packet {
