@@ -26,7 +26,7 @@ const PGOFF_COMPLETION: i64 = 0x1_8000_0000;
 /// long.
 const TEARDOWN: Duration = Duration::from_secs(3);
 
-/// How a socket is bound.
+/// Flags with which a socket is bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mode {
     /// Request zero copy, otherwise copies.

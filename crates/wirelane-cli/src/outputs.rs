@@ -51,7 +51,7 @@ fn probe_name(name: &str) -> Result<String, String> {
 }
 
 impl StoreArgs {
-    /// What the options say.
+    /// The settings that the options describe.
     pub fn options(&self) -> StoreOptions {
         StoreOptions {
             folder: self.folder.clone(),

@@ -114,7 +114,7 @@ fn forks() -> u32 {
     FORKS.load(Ordering::Relaxed)
 }
 
-/// How long a read waits for the first packet.
+/// Maximum time that a read waits for the first packet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Wait {
     /// Do not wait.

@@ -71,7 +71,7 @@ impl Entries {
         }
     }
 
-    /// What a look-up of one side uses beside its address ([`of`]).
+    /// The fields of one side that a look-up uses beside its address ([`of`]).
     pub(super) fn key(&self) -> u8 {
         match self {
             Entries::Address(_) | Entries::Flow(_) => 0,

@@ -11,7 +11,7 @@ const HELD: usize = 256 << 10;
 /// Warnings that are held back; none where they go to standard error at once.
 static HELD_BACK: Mutex<Option<Vec<u8>>> = Mutex::new(None);
 
-/// Where warnings go: standard error, or nowhere yet while a screen is shown on the same terminal.
+/// Destination of warnings: standard error, or nowhere yet while a screen is shown on the same terminal.
 #[derive(Debug, Default)]
 pub struct Warnings;
 

@@ -30,7 +30,7 @@ struct Place {
 /// numbered by the stream's packets that this thread sends.
 #[derive(Clone, Copy, Debug)]
 struct Turn {
-    /// How many of these packets a period has, and how many of them before this place.
+    /// The number of these packets in a period, and the number of them before this place.
     all: u64,
     before: u64,
     /// The thread's flows: the first one, the step to the next, and their number.

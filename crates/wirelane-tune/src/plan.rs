@@ -8,7 +8,7 @@ use super::place::{Places, place};
 use super::setting::{Setting, hex, table_text};
 use wirelane_netdev::topology::{Card, CpuSet, Topology, cpulist};
 
-/// How packets get from a queue to the program that captures them.
+/// The way of packets from a queue to the program that captures them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Polling {

@@ -28,7 +28,7 @@ pub enum Setting {
     },
     /// Whether NAPI polls in kernel threads (`/sys/class/net/DEV/threaded`): `0` or `1`.
     Threaded,
-    /// How the NAPI instance of a queue is polled (Linux 6.17): `off`, `on` or `busy-poll`.
+    /// Polling of the NAPI instance of a queue (Linux 6.17): `off`, `on` or `busy-poll`.
     QueueThread {
         /// The RX queue.
         queue: u32,

@@ -18,7 +18,7 @@ use wirelane_filter::Filter;
 pub(crate) trait Backend: Send + fmt::Debug {
     fn engine(&self) -> &'static str;
 
-    /// Why this engine was chosen, where the best one did not work.
+    /// The reason for this engine, if the best one did not work.
     fn engine_reason(&self) -> Option<&str> {
         None
     }

@@ -77,7 +77,7 @@ impl Builder {
         self
     }
 
-    /// How the devices' RX queues are polled for as long as the capture lasts. The previous state is restored at its
+    /// Polling of the devices' RX queues for as long as the capture lasts. The previous state is restored at its
     /// end, also if the process is killed, by a process that is forked here (`wl-broker`); if that process is killed
     /// too, by the next capture on the device or by [`wirelane_tune::restore`]. Start the capture before threads, whose
     /// locks a forked process inherits: the forked process logs nothing and takes no lock except the allocator's. Each
@@ -89,7 +89,7 @@ impl Builder {
         self
     }
 
-    /// How packets are distributed to workers. Default: [`Steering::Flow`].
+    /// Distribution of packets to workers. Default: [`Steering::Flow`].
     #[must_use]
     pub fn steering(mut self, steering: Steering) -> Builder {
         (self.0.steering, self.0.steering_program) = (steering, None);
@@ -160,7 +160,7 @@ impl Builder {
         self
     }
 
-    /// How long packets may gather in the rings before a waiting worker looks at them, unless a ring is a quarter full:
+    /// Maximum time for which packets gather in the rings before a waiting worker looks at them, unless a ring is a quarter full:
     /// fewer wake-ups, and so less CPU time at low packet rates; a thread that waits by [`crate::Worker::readiness`] is
     /// still woken at once. Engine `ring` only, and without [`Builder::immediate`]. Default: a lone packet wakes its
     /// worker, and under load sleeps are as long as they pay, up to 5 ms.
@@ -318,7 +318,7 @@ impl Builder {
         self
     }
 
-    /// How packets reach user space. Default: [`Engine::Auto`].
+    /// The way of packets to user space. Default: [`Engine::Auto`].
     #[must_use]
     pub fn engine(mut self, engine: Engine) -> Builder {
         self.0.engine = engine;

@@ -199,7 +199,7 @@ impl Capture {
         self.backend.engine()
     }
 
-    /// Why this engine, where [`crate::Engine::Auto`] could not take the best one.
+    /// The reason for this engine, if [`crate::Engine::Auto`] could not take the best one.
     pub fn engine_reason(&self) -> Option<&str> {
         self.backend.engine_reason()
     }
@@ -228,7 +228,7 @@ impl Capture {
         self.backend.ledger()
     }
 
-    /// How far a regular file has been read; `None` of devices, pipes and standard input.
+    /// Progress through a regular file; `None` of devices, pipes and standard input.
     pub fn progress(&self) -> Option<FileProgress> {
         self.backend.progress()
     }

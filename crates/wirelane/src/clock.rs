@@ -61,7 +61,7 @@ fn utc_minus(clock: libc::clockid_t, read: Read<'_>) -> std::io::Result<Option<D
 /// Converts the timestamps of a capture's records to UTC. The distances are read anew a few times a second, so that
 /// steps of the system's clock, and the drift of a card's, are followed.
 ///
-/// Where the system's clock is slewed, the kernel's monotonic clock is slewed alike (adjtimex(2)): timestamps advance
+/// If the system's clock is slewed, the kernel's monotonic clock is slewed alike (adjtimex(2)): timestamps advance
 /// as UTC does, and the distance between the two changes by steps only. New measurements differ all the same, by their
 /// uncertainty. Such a difference is not followed: consecutive packets that are converted before and after a
 /// measurement would change their order.
@@ -365,7 +365,7 @@ mod tests {
         assert!(error.contains("/dev/ptp4000000"), "{error}");
     }
 
-    /// Where the machine has a PTP clock, ours and the kernel's answer agree.
+    /// If the machine has a PTP clock, ours and the kernel's answer agree.
     #[test]
     fn a_real_card_clock_is_followed() {
         let Ok(card) = CardClock::open(0) else {

@@ -72,7 +72,7 @@ pub fn push_json(out: &mut String, character: char) {
 /// [`json`] of a value, without a line end.
 ///
 /// # Errors
-/// Where the value has no JSON representation: for example, a map with keys other than strings.
+/// If the value has no JSON representation: for example, a map with keys other than strings.
 pub fn to_json(value: &impl serde::Serialize) -> serde_json::Result<String> {
     let text = serde_json::to_string(value)?;
     Ok(match json(&text) {

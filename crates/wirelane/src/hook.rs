@@ -23,7 +23,7 @@ impl std::fmt::Display for Hook {
     }
 }
 
-/// How to attach to tc's hooks.
+/// Form of the attachment to tc's hooks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tc {
     /// By link (TCX) where the kernel has it, else by clsact filters.

@@ -60,7 +60,7 @@ pub(crate) struct Settings {
     pub(crate) exclusive_all: bool,
     pub(crate) inner: bool,
     pub(crate) immediate: bool,
-    /// How long packets may gather before a worker reads them.
+    /// Maximum time for which packets gather before a worker reads them.
     pub(crate) patience: Option<Duration>,
     /// Whether records are merged by timestamp.
     pub(crate) in_order: bool,
@@ -321,7 +321,7 @@ impl Settings {
         })
     }
 
-    /// How to attach to tc's hooks, where [`Settings::hooks`] has any.
+    /// Form of the attachment to tc's hooks, where [`Settings::hooks`] has any.
     pub(crate) fn tc(&self) -> Tc {
         if self.hook == HookChoice::Clsact { Tc::Clsact } else { Tc::Best }
     }

@@ -49,7 +49,7 @@ pub(crate) struct SocketCapture {
     /// The active rules, with the control server that changes them.
     rules: Option<(Arc<ActiveRuleset>, Server)>,
     engine: &'static str,
-    /// Why this engine was chosen; `None` where the user chose it.
+    /// The reason for this engine; `None` if the user chose it.
     reason: Option<String>,
     devices: Mutex<Vec<Device>>,
     kept: Arc<[MonitoredDevice]>,

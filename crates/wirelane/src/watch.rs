@@ -14,7 +14,7 @@ use crate::engine::sockets::Part;
 use crate::error::Result;
 use wirelane_netdev::{State, Watcher};
 
-/// Why a device will deliver nothing more.
+/// The reason that a device will deliver nothing more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Ending {
@@ -37,7 +37,7 @@ impl std::fmt::Display for Ending {
     }
 }
 
-/// How packets are taken from a device.
+/// The way in which packets are taken from a device.
 #[derive(Debug)]
 pub(crate) enum Attachment {
     /// An instance of the ring engine, which several groups may share.
@@ -52,7 +52,7 @@ pub(crate) struct MonitoredDevice {
     pub(crate) name: String,
     /// The device's index when the capture began.
     pub(crate) ifindex: u32,
-    /// How packets are taken from the device.
+    /// The way in which packets are taken from the device.
     pub(crate) hold: Attachment,
     /// Whether the attachment is native XDP.
     pub(crate) native: bool,
@@ -97,7 +97,7 @@ impl Whereabouts {
         Whereabouts { index: AtomicU32::new(index), ending: OnceLock::new() }
     }
 
-    /// Why the device's part of the capture has ended; `None` while it runs.
+    /// The reason that the device's part of the capture has ended; `None` while it runs.
     pub(crate) fn ending(&self) -> Option<Ending> {
         self.ending.get().copied()
     }

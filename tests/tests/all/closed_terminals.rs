@@ -28,7 +28,7 @@ fn invite(lab: &Lab) {
     assert_eq!(lab.enter(&from.namespace, sends).unwrap().unwrap(), message.len());
 }
 
-/// What a command gets, what its screen shows then, and the lines of its file at the end.
+/// The input of a command, the text on its screen then, and the lines of its file at the end.
 struct Case {
     words: Vec<String>,
     traffic: fn(&Lab),

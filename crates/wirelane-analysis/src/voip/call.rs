@@ -103,9 +103,9 @@ pub struct Call {
     pub to_uri: Box<str>,
     /// Request-URI of the first INVITE.
     pub request_uri: Box<str>,
-    /// Where the first INVITE came from.
+    /// Source of the first INVITE.
     pub caller: MediaAddress,
-    /// Where it went.
+    /// Destination of the first INVITE.
     pub callee: MediaAddress,
     /// Whether it came by TCP.
     pub tcp: bool,

@@ -346,7 +346,7 @@ impl Monitor {
     }
 }
 
-/// Where a media may go, and whether that is for RTCP alone.
+/// A destination of media, and whether it is for RTCP alone.
 fn places(media: &Media) -> impl Iterator<Item = (MediaAddress, bool)> + '_ {
     let rtcp = media.rtcp_place().filter(|_| !media.rtcp_mux).map(|place| (place, true));
     let candidates = media.candidates.iter().filter(|_| media.rtp);

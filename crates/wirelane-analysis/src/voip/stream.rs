@@ -124,9 +124,9 @@ impl Reported {
 /// A stream: one SSRC between two ends.
 #[derive(Clone, Debug)]
 pub struct Stream {
-    /// Where it comes from.
+    /// Source of the packets.
     pub from: MediaAddress,
-    /// Where it goes.
+    /// Destination of the packets.
     pub to: MediaAddress,
     /// Its statistics; after its end, all of them.
     pub rtp: RtpStream,

@@ -222,7 +222,7 @@ Examples:
 Exit status: 0 done (also after Ctrl-C), 1 failed or a file could not be
 written, 2 wrong usage. A receiver that is away does not change it.";
 
-/// How much later records of one ring may come than those of another; also in a file recorded from several rings.
+/// Maximum delay between records of two rings; also in a file recorded from several rings.
 const REORDER_NS: u64 = 500_000_000;
 
 /// Default capacity of RTP streams in the kernel.

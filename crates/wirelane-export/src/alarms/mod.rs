@@ -91,7 +91,7 @@ impl AlarmOutput {
     /// Sends an alarm within `patience`.
     ///
     /// # Errors
-    /// Why the alarm was not sent, or is not known to have been sent.
+    /// The reason that the alarm was not sent, or is not known to have been sent.
     pub fn send(&mut self, alarm: &AlarmEvent, patience: Duration) -> io::Result<()> {
         let line = || -> io::Result<Vec<u8>> {
             let mut line = to_json(alarm)?.into_bytes();

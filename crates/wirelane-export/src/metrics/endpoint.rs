@@ -20,7 +20,7 @@ use crate::{Error, Result};
 
 /// Maximum concurrent clients: one more drops the oldest connection.
 const MOST: usize = 64;
-/// How often the thread checks whether it must end.
+/// Interval at which the thread checks whether it must end.
 const LOOKS: Duration = Duration::from_millis(100);
 /// Content type of the metrics.
 const KIND: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";

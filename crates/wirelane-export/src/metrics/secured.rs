@@ -24,7 +24,7 @@ const LONGEST_FILE: u64 = 1 << 20;
 /// Length of a token in characters: a shorter one could be guessed.
 const TOKEN: std::ops::RangeInclusive<usize> = 16..=4096;
 
-/// Where the token is.
+/// The place of the token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Token {
     /// In a file.
@@ -33,7 +33,7 @@ pub enum Token {
     Variable(String),
 }
 
-/// Where TLS and token are read from.
+/// The files of TLS and of the token.
 #[derive(Clone, Debug)]
 pub struct Sources {
     /// The certificate chain of this host, PEM.

@@ -14,7 +14,7 @@ use crate::{Error, Result};
 
 /// Number of flows that are sent together.
 const TOGETHER: usize = 256;
-/// How long the exporting thread waits for flows, if it has nothing else to do.
+/// Time that the exporting thread waits for flows, if it has nothing else to do.
 const REST: Duration = Duration::from_millis(100);
 
 /// Totals of all workers.

@@ -13,7 +13,7 @@ use crate::http::Logs;
 use crate::metrics::HttpMetrics;
 use crate::{Error, Result};
 
-/// How long the exporting thread waits for transactions before it flushes files for their readers.
+/// Time that the exporting thread waits for transactions before it flushes files for their readers.
 const REST: Duration = Duration::from_millis(200);
 
 /// Totals of all workers.

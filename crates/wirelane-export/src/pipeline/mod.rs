@@ -88,7 +88,7 @@ pub trait Sink<T> {
     }
 }
 
-/// How long a packet captured earlier may still be on its way to a worker that has found none.
+/// Time that a packet captured earlier may still be on its way to a worker that has found none.
 const ON_ITS_WAY_NS: u64 = 100_000_000;
 
 /// Error of a worker that sends after the exporting thread has ended.

@@ -14,7 +14,7 @@ use crate::metrics::VoipMetrics;
 use crate::voip::{Exporters, SavedCalls};
 use crate::{Error, Result};
 
-/// How long the exporting thread waits for calls, if it has nothing else to do.
+/// Time that the exporting thread waits for calls, if it has nothing else to do.
 const REST: Duration = Duration::from_millis(100);
 
 /// Packets lost by the capture so far, for the worker: the main thread stores the number at each interval, the worker

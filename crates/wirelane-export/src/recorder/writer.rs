@@ -28,9 +28,9 @@ use crate::{Error, Output, Result};
 
 /// Delay after a failure before the next attempt.
 const RETRY: Duration = Duration::from_secs(1);
-/// How long after its span a file is ended without a later packet: longer than packets wait in a chunk.
+/// Time after its span at which a file is ended without a later packet: longer than packets wait in a chunk.
 const GRACE_NS: u64 = 2_000_000_000;
-/// How often the clock is checked while no messages come.
+/// Interval at which the clock is checked while no messages come.
 const TICK: Duration = Duration::from_millis(200);
 /// Maximum numbers that are tried for a new file while names exist.
 const TAKEN: u32 = 1000;
@@ -250,7 +250,7 @@ impl Writer {
         Ok(())
     }
 
-    /// How much fits into the file before it is full, as `(bytes, packets)`.
+    /// The part that fits into the file before it is full, as `(bytes, packets)`.
     fn fitting(&self, bytes: &[u8], packets: u64, latest_ns: u64) -> (usize, u64) {
         let Target::Files { open: Some(open), .. } = &self.target else { return (bytes.len(), packets) };
         let (there, in_file) = (open.packets(), open.body.len());

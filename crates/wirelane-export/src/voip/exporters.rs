@@ -36,7 +36,7 @@ pub struct Settings {
     pub limit: OutputLimit,
     /// Whether to wait for space instead of giving up messages: when reading a file, waiting loses no packets.
     pub patient: bool,
-    /// How long to wait for receivers at the end.
+    /// Maximum time to wait for receivers at the end.
     pub wait: Duration,
     /// Whether files contain the pressed keys (DTMF).
     pub digits: bool,

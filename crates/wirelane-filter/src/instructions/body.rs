@@ -40,7 +40,7 @@ pub(super) enum Kind {
     Tagged,
 }
 
-/// How a step goes on.
+/// The continuation of a step.
 enum Flow {
     End,
     To(usize, usize),

@@ -8,7 +8,7 @@ use crate::handle::{Handle, ours};
 use crate::read::{Live, Wait, to_handler};
 use crate::system::system;
 
-/// How long a read on a handle waits.
+/// Maximum time that a read on a handle waits.
 fn wait(handle: &Handle) -> Wait {
     match handle.options.borrow().timeout {
         _ if handle.is_nonblocking() => Wait::Never,

@@ -10,7 +10,7 @@ use wirelane_probe::Worker;
 
 use crate::run_loop::Handler;
 
-/// How long a packet captured earlier may still be on its way to a worker that has found none.
+/// Time that a packet captured earlier may still be on its way to a worker that has found none.
 const ON_ITS_WAY_NS: u64 = 100_000_000;
 
 /// Source of the current time.

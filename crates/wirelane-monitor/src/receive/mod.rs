@@ -22,7 +22,7 @@ use crate::run_loop::{Handler, Reporter};
 /// Time between two reports that are handed over.
 const HAND_OVER: Duration = Duration::from_millis(100);
 
-/// How many packets were sent: in each stream, or in this one.
+/// Number of packets that were sent: in each stream, or in this one.
 pub type Expected = BTreeMap<Option<u16>, u64>;
 
 /// The latest report of a worker.

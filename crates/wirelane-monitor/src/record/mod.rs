@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use wirelane::Record;
 use wirelane_export::Aggregate;
 
-/// What the record stands for, if it is an aggregate.
+/// The packets on the wire of a record that is an aggregate.
 #[inline]
 pub fn aggregate(record: &Record<'_>) -> Option<Aggregate> {
     let (segment_size, headers) = record.segment_size();

@@ -12,7 +12,7 @@ use super::wire::{self, Message};
 use crate::Capability;
 use crate::forked::{self, Rights};
 
-/// How long undoing the changes of a killed owner is retried: other processes may be ending at the same time, or not
+/// Time for which undoing the changes of a killed owner is retried: other processes may be ending at the same time, or not
 /// all descriptors of the owner may be closed yet.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Seconds after which a broker ends once its owner has ended, even if it still waits for something.

@@ -7,7 +7,7 @@ use wirelane::rules::{Action, Kind, Rule, RuleSet, Test, Then};
 
 use super::{Action as ActionOf, Analysis, Config, Field, Measurement, Value, recordings};
 
-/// Where a measurement is made.
+/// The place in which a measurement is made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Location {
     /// In the workers, of packets; and why not in the kernel, where that was left open.
@@ -33,7 +33,7 @@ impl Config {
         of_each_packet(&self.rules, one).is_none()
     }
 
-    /// Where one of its measurements is made.
+    /// The place in which one of its measurements is made.
     pub fn place(&self, one: &Measurement) -> Location {
         if one.analysis == Analysis::User {
             return Location::Workers(None);

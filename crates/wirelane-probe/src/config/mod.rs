@@ -142,7 +142,7 @@ pub enum Value {
     Retransmissions,
     /// Of the segments, the retransmissions, in percent.
     RetransmittedPercent,
-    /// How many keys there are, of the measurement.
+    /// The number of the measurement's keys.
     Keys,
     /// Shannon's entropy of packets over keys, in bits, of the measurement.
     Entropy,
@@ -151,7 +151,7 @@ pub enum Value {
     Counters,
 }
 
-/// Where analysis runs.
+/// The place of the analysis.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Analysis {
@@ -325,7 +325,7 @@ pub struct Action {
 /// Configuration of a probe.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Where packets come from.
+    /// The source of packets.
     pub capture: Capture,
     /// Nanoseconds of an interval.
     pub interval_ns: u64,

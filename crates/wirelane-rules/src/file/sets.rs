@@ -41,7 +41,7 @@ const KINDS: &[(&str, Kind)] = &[
 
 /// An entry with files of its own.
 trait Element: FromStr<Err = String> {
-    /// What an entry is called.
+    /// The name of an entry in messages.
     const NAME: &'static str;
     /// Several of them.
     const NAMES: &'static str;

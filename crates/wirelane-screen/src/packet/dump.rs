@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use wirelane::Record;
 use wirelane::escape::printable;
 
-/// How bytes are shown.
+/// Form in which bytes are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dump {
     /// 16 bytes a line, in hexadecimal digits.

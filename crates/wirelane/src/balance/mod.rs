@@ -1,10 +1,10 @@
 //! Load-adaptive steering: moves load from busy to idle workers or RX queues while packets flow.
 //!
-//! Where flows are steered, buckets of the flow hash move between workers: lanes count the packets of each bucket
+//! If flows are steered, buckets of the flow hash move between workers: lanes count the packets of each bucket
 //! (`bpf/balance.h`, which also explains why a move does not reorder a flow). A few times a second the capture's
 //! maintenance thread reads the counts, smooths them, and changes the group's table.
 //!
-//! Where RX queues are steered, the card does the steering, and entries of its RSS table move between RX queues
+//! If RX queues are steered, the card does the steering, and entries of its RSS table move between RX queues
 //! (`queues.rs`, and `table.rs` for estimating the load of entries, which are not counted). [`plan`] is the same for
 //! both.
 

@@ -131,7 +131,7 @@ pub enum Direction {
     Both,
 }
 
-/// How packets reach user space.
+/// The way of packets to user space.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Engine {
     /// `ring` where it works, else `packet`, with a warning that says why.

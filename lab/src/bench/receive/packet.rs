@@ -31,7 +31,7 @@ struct Socket {
     blocks: usize,
 }
 
-/// How the packets of a device are shared out among sockets (packet(7), PACKET_FANOUT).
+/// Distribution of a device's packets to sockets (packet(7), PACKET_FANOUT).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Fanout {
     /// By flow

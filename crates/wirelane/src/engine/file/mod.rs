@@ -178,7 +178,7 @@ impl FileSource {
         self.reader.interfaces()
     }
 
-    /// How far the file has been read; `None` for anything but a regular file.
+    /// Progress through the file; `None` for anything but a regular file.
     pub fn progress(&self) -> Option<FileProgress> {
         self.reader.progress()
     }

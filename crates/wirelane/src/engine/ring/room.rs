@@ -23,7 +23,7 @@ const SMALLEST_HEAD: u64 = 40;
 /// Whether this loaded program, which was given to the kernel with `given` instructions, may have been moved since.
 ///
 /// # Errors
-/// Where its fdinfo cannot be read.
+/// If its fdinfo cannot be read.
 pub(super) fn may_have_moved(program: BorrowedFd<'_>, given: usize) -> Result<bool> {
     let path = PathBuf::from(format!("/proc/self/fdinfo/{}", program.as_raw_fd()));
     let held = fs::read_to_string(&path).and_then(|text| {

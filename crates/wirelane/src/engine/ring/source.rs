@@ -103,7 +103,7 @@ pub(crate) struct RingSource {
     peeks: u32,
     watermark: u64,
     highest_watermark: u64,
-    /// How long packets may gather, if set: the worker sleeps this long, or until a ring reaches the highest watermark.
+    /// Time for which packets may gather, if set: the worker sleeps this long, or until a ring reaches the highest watermark.
     patience: Option<Duration>,
     last_wake: Instant,
     between_bells: Duration,

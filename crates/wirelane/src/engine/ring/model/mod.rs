@@ -7,7 +7,7 @@
 //! ordered after the last read (an overwritten one), fails the model by itself. The tests also check that records are
 //! whole, in order, none lost and none read twice.
 //!
-//! Where the kernel side's ordering has no equivalent in the language's memory model:
+//! Differences between the kernel side's ordering and the language's memory model:
 //!
 //! * `wl_publish()` on x86 is a plain store behind a compiler barrier. x86 does not reorder a store with
 //!   older stores or older loads (Intel SDM volume 3, 9.2.2; AMD APM volume 2, 7.2), which is all that a

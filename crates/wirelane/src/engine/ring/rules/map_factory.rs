@@ -190,7 +190,7 @@ fn create(wanted: Wanted) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(made) })
 }
 
-/// Why a map was not created, for messages.
+/// The reason that a map was not created, for messages.
 pub(super) fn why(error: &io::Error) -> &'static str {
     match (error.kind(), error.raw_os_error()) {
         (_, Some(libc::ENOMEM)) => "it is too large for memory",

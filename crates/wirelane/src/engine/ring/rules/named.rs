@@ -37,7 +37,7 @@ impl KernelSets {
     /// that keeps them (`None`).
     ///
     /// # Errors
-    /// Where the broker cannot be started.
+    /// If the broker cannot be started.
     pub(crate) fn new(broker: Option<&Arc<Broker>>, most: u64) -> Result<Arc<KernelSets>> {
         let map_factory = broker.map_or(Ok(MapFactory::Here), |broker| MapFactory::register(broker, most))?;
         Ok(Arc::new(KernelSets { map_factory, made: Mutex::default(), searches: KernelSearches::default() }))
