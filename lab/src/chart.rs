@@ -11,12 +11,33 @@ use crate::duts::Duts;
 use crate::suite::{Axis, Chart, Named, Quantity, Rate, Suite};
 use crate::summary::{Line, Spread, Summary};
 
-const WIDTH: u32 = 960;
-const HEIGHT: u32 = 420;
-const HEAD: u32 = 52;
-const LEGEND: i32 = 330;
-const BAR: u32 = 26;
-const NAMES: i32 = 330;
+/// Form of a picture. Sizes are in pixels.
+struct Form {
+    width: u32,
+    /// Height of a chart with curves, without the head and a legend below.
+    height: u32,
+    /// Height of the title and the line below it; 0: the page has them as text.
+    head: u32,
+    /// Width of the names beside curves or bars; 0: they are below curves, and above their bars.
+    names: u32,
+    /// Height of a bar with its space.
+    bar: u32,
+    /// Size of letters.
+    letters: u32,
+    /// Maximum number of labels of an axis.
+    labels: usize,
+    /// Length of the axis of bars relative to the highest value, so that there is room for numbers.
+    room: f64,
+}
+
+/// The form of files and of wide pages.
+const WIDE: Form =
+    Form { width: 960, height: 368, head: 52, names: 330, bar: 26, letters: 12, labels: 10, room: 1.15 };
+/// The form of narrow pages: letters keep their size.
+const NARROW: Form =
+    Form { width: 368, height: 250, head: 0, names: 0, bar: 42, letters: 15, labels: 4, room: 1.25 };
+/// Height of a line of a legend.
+const LEGEND: u32 = 20;
 /// Letters for which there is room: in a title, and in the name of a series.
 const TITLE: usize = 200;
 const NAME: usize = 46;
@@ -123,8 +144,12 @@ pub struct Drawn {
     pub name: String,
     /// Title.
     pub title: String,
+    /// What is below the title: the machine, and what was skipped.
+    pub below: String,
     /// Picture as SVG.
     pub svg: String,
+    /// Picture for narrow pages, without the title.
+    pub narrow: String,
     /// The same picture as PNG, usually with twice the resolution.
     pub png: Vec<u8>,
 }
@@ -260,12 +285,12 @@ pub fn draw(suite: &Suite, sensors: &Duts, summary: &Summary, below: &str) -> Re
         } else {
             format!("{below}; skipped: {}", skipped.join(", "))
         };
-        let size = (WIDTH, height(chart, &series));
-        let mut svg = String::new();
-        picture(SVGBackend::with_string(&mut svg, size), chart, &series, &title, &below)?;
-        let svg = with_dark_colours(&svg);
-        let png = bitmap::png(size, |bitmap| Ok(picture(bitmap, chart, &series, &title, &below)?))?;
-        drawn.push(Drawn { name: format!("chart-{}-{}", at + 1, chart.quantity.name()), title, svg, png });
+        let head = (title.as_str(), below.as_str());
+        let size = (WIDE.width, height(&WIDE, chart, &series));
+        let png = bitmap::png(size, |bitmap| Ok(picture(bitmap, &WIDE, chart, &series, head)?))?;
+        let (svg, narrow) = (svg(&WIDE, chart, &series, head)?, svg(&NARROW, chart, &series, head)?);
+        let name = format!("chart-{}-{}", at + 1, chart.quantity.name());
+        drawn.push(Drawn { name, title, below, svg, narrow, png });
     }
     Ok(drawn)
 }
@@ -273,37 +298,52 @@ pub fn draw(suite: &Suite, sensors: &Duts, summary: &Summary, below: &str) -> Re
 /// Result of drawing with a backend.
 type Done<B> = Result<(), DrawingAreaErrorKind<<B as DrawingBackend>::ErrorType>>;
 
-/// Height of a chart in pixels, for the SVG and the PNG.
-fn height(chart: &Chart, series: &[Series]) -> u32 {
-    match chart.over {
-        Some(_) => HEIGHT.max(HEAD + 60 + 20 * series.len() as u32),
-        None => HEAD + 56 + BAR * series.iter().map(|one| one.points.len() as u32).sum::<u32>(),
-    }
+/// Height of a picture in pixels.
+fn height(form: &Form, chart: &Chart, series: &[Series]) -> u32 {
+    let legend = LEGEND * series.len() as u32;
+    let body = match chart.over {
+        Some(_) if form.names == 0 => form.height + 8 + legend,
+        Some(_) => form.height.max(60 + legend),
+        None => 56 + form.bar * series.iter().map(|one| one.points.len() as u32).sum::<u32>(),
+    };
+    form.head + body
+}
+
+/// Picture as SVG, with the colours of dark pages.
+fn svg(form: &Form, chart: &Chart, series: &[Series], head: (&str, &str)) -> Result<String> {
+    let mut svg = String::new();
+    let size = (form.width, height(form, chart, series));
+    picture(SVGBackend::with_string(&mut svg, size), form, chart, series, head)?;
+    Ok(with_dark_colours(&svg))
 }
 
 /// Draws the whole picture with any backend.
 fn picture<B: DrawingBackend>(
     backend: B,
+    form: &Form,
     chart: &Chart,
     series: &[Series],
-    title: &str,
-    below: &str,
+    (title, below): (&str, &str),
 ) -> Done<B> {
     let root = backend.into_drawing_area();
     root.fill(&WHITE)?;
-    for (text, at, size) in [(title, 10, 17), (below, 34, 12)] {
-        let style = TextStyle::from(("sans-serif", size).into_font());
-        root.draw(&Text::new(cut(text, TITLE), (12, at), style))?;
+    let (head, area) = root.split_vertically(form.head);
+    if form.head > 0 {
+        for (text, at, size) in [(title, 10, 17), (below, 34, 12)] {
+            let style = TextStyle::from(("sans-serif", size).into_font());
+            head.draw(&Text::new(cut(text, TITLE), (12, at), style))?;
+        }
     }
     match chart.over {
-        Some(axis) => curves(&root, chart.quantity, axis, series)?,
-        None => bars(&root, chart.quantity, series)?,
+        Some(axis) => curves(&area, form, chart.quantity, axis, series)?,
+        None => bars(&area, form, chart.quantity, series)?,
     }
     root.present()
 }
 
 fn curves<B: DrawingBackend>(
-    root: &DrawingArea<B, Shift>,
+    area: &DrawingArea<B, Shift>,
+    form: &Form,
     quantity: Quantity,
     axis: Axis,
     series: &[Series],
@@ -321,10 +361,15 @@ fn curves<B: DrawingBackend>(
         .map(|(x, _)| across(*x))
         .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), x| (low.min(x), high.max(x)));
     let margin = ((high - low) * 0.03).max(if high > low { 0.0 } else { 0.5 });
-    let (_, area) = root.split_vertically(HEAD);
-    let mut chart = ChartBuilder::on(&area)
+    // The legend is beside the plot, or below it.
+    let (plot, (left, top)) = match form.names {
+        0 => (area.split_vertically(form.height).0, (8, form.height as i32)),
+        names => (area.clone(), ((form.width - names) as i32 + 14, 6)),
+    };
+    let letters = || TextStyle::from(("sans-serif", form.letters).into_font());
+    let mut chart = ChartBuilder::on(&plot)
         .margin_left(6)
-        .margin_right(LEGEND)
+        .margin_right(form.names.max(14))
         .margin_bottom(8)
         .x_label_area_size(42)
         .y_label_area_size(66)
@@ -332,6 +377,8 @@ fn curves<B: DrawingBackend>(
     chart
         .configure_mesh()
         .light_line_style(TRANSPARENT)
+        .label_style(letters())
+        .x_labels(form.labels)
         .x_desc(axis.title())
         .x_label_formatter(&|x| match axis {
             Axis::Entries => format!("{:.0}", 10_f64.powf(*x)),
@@ -360,8 +407,7 @@ fn curves<B: DrawingBackend>(
         } else {
             chart.draw_series(path.iter().map(|at| Cross::new(*at, 5, colour)))?;
         }
-        let y = 6 + 20 * at as i32;
-        let x = WIDTH as i32 - LEGEND + 14;
+        let (x, y) = (left, top + (LEGEND * at as u32) as i32);
         if one.published {
             area.draw(&Cross::new((x + 18, y + 7), 5, colour))?;
         } else {
@@ -372,23 +418,31 @@ fn curves<B: DrawingBackend>(
             }
             area.draw(&Marker { place: at, at: (x + 18, y + 7), colour })?;
         }
-        let letters = TextStyle::from(("sans-serif", 12).into_font());
-        area.draw(&Text::new(cut(&one.name, NAME), (x + 42, y), letters))?;
+        area.draw(&Text::new(cut(&one.name, NAME), (x + 42, y), letters()))?;
     }
     Ok(())
 }
 
-fn bars<B: DrawingBackend>(root: &DrawingArea<B, Shift>, quantity: Quantity, series: &[Series]) -> Done<B> {
+fn bars<B: DrawingBackend>(
+    area: &DrawingArea<B, Shift>,
+    form: &Form,
+    quantity: Quantity,
+    series: &[Series],
+) -> Done<B> {
     let rows: Vec<(&Series, Spread)> =
         series.iter().flat_map(|one| one.points.iter().map(move |(_, value)| (one, *value))).collect();
     let scale = scale(quantity);
-    let most = rows.iter().map(|(_, value)| value.high * scale).fold(0.0, f64::max).max(1e-9) * 1.15;
+    let most = rows.iter().map(|(_, value)| value.high * scale).fold(0.0, f64::max).max(1e-9) * form.room;
     let count = rows.len() as f64;
-    let (_, area) = root.split_vertically(HEAD);
-    let mut chart = ChartBuilder::on(&area)
+    let letters = || TextStyle::from(("sans-serif", form.letters).into_font());
+    // A name is beside its bar, or above it: places of both within a row, from its top.
+    let (named, from, to) = if form.names == 0 { (0.22, 0.44, 0.92) } else { (0.5, 0.15, 0.85) };
+    let middle = (from + to) / 2.0;
+    let mut chart = ChartBuilder::on(area)
+        .margin_left(if form.names == 0 { 16 } else { 0 })
         .margin_right(20)
         .x_label_area_size(44)
-        .y_label_area_size(NAMES)
+        .y_label_area_size(form.names)
         .build_cartesian_2d(0.0..most, 0.0..count)?;
     chart
         .configure_mesh()
@@ -396,26 +450,27 @@ fn bars<B: DrawingBackend>(root: &DrawingArea<B, Shift>, quantity: Quantity, ser
         .light_line_style(TRANSPARENT)
         .disable_y_axis()
         .y_labels(0)
+        .label_style(letters())
+        .x_labels(form.labels)
         .x_desc(quantity.title().1)
         .draw()?;
     for (at, (one, value)) in rows.iter().enumerate() {
         let top = count - at as f64;
         let colour = if one.published { PUBLISHED } else { LOOKS[0].light };
-        let corners = [(0.0, top - 0.15), (value.median * scale, top - 0.85)];
+        let corners = [(0.0, top - from), (value.median * scale, top - to)];
         chart.draw_series([Rectangle::new(corners, colour.filled())])?;
-        let ends = vec![(value.low * scale, top - 0.5), (value.high * scale, top - 0.5)];
+        let ends = vec![(value.low * scale, top - middle), (value.high * scale, top - middle)];
         chart.draw_series([PathElement::new(ends, BLACK.stroke_width(2))])?;
         let (offset_x, offset_y) = area.get_base_pixel();
-        let style = TextStyle::from(("sans-serif", 12).into_font());
-        let place = |x: f64| {
-            let (x, y) = chart.plotting_area().map_coordinate(&(x, top - 0.5));
-            (x - offset_x, y - offset_y - 6)
+        let place = |x: f64, down: f64| {
+            let (x, y) = chart.plotting_area().map_coordinate(&(x, top - down));
+            (x - offset_x, y - offset_y - form.letters as i32 / 2)
         };
-        let (left, right) = (place(0.0), place(value.high * scale));
-        let named = Text::new(cut(&one.name, NAME), (left.0 - NAMES + 8, left.1), style.clone());
-        area.draw(&named)?;
+        let (left, right) = (place(0.0, named), place(value.high * scale, middle));
+        let indent = if form.names == 0 { 0 } else { form.names as i32 - 8 };
+        area.draw(&Text::new(cut(&one.name, NAME), (left.0 - indent, left.1), letters()))?;
         let number = format!("{:.*}", usize::from(value.median * scale < 100.0), value.median * scale);
-        area.draw(&Text::new(number, (right.0 + 6, right.1), style))?;
+        area.draw(&Text::new(number, (right.0 + 6, right.1), letters()))?;
     }
     Ok(())
 }

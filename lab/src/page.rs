@@ -20,14 +20,15 @@ pub const TABLE: &str = "report.txt";
 /// CSV of medians.
 pub const SUMMARY: &str = "summary.csv";
 
-/// Rules of a page. Wide tables and charts are moved sideways on narrow pages, and no word is broken.
+/// Rules of a page. Wide tables are moved sideways on narrow pages, charts are others there, and no word is broken.
 const STYLE: &str = ":root{color-scheme:light dark;--page:#FFFFFF;--text:#1F2328;--box:#F4F5F7;--warn:#A33030}\
 @media(prefers-color-scheme:dark){:root{--page:#15181C;--text:#E6E9ED;--box:#22262C;--warn:#FF9A9A}}\
 body{font:15px/1.45 sans-serif;margin:2em auto;max-width:1000px;padding:0 1rem;background:var(--page);color:var(--text)}\
-h1,h2,p,li{overflow-wrap:break-word}.rows,figure{overflow-x:auto}figure{margin:1em 0}table{border-collapse:collapse;\
+h1,h2,p,li{overflow-wrap:break-word}.rows{overflow-x:auto}figure{margin:1em 0}.narrow{display:none}table{border-collapse:collapse;\
 font-size:13px;margin:1em 0}td,th{border-bottom:1px solid #8884;padding:3px 8px;text-align:right;vertical-align:top}\
 td:first-child,th:first-child,td:last-child,th:last-child{text-align:left}td:last-child{min-width:14rem}td:first-child{white-space:nowrap}\
-svg{display:block;max-width:100%;height:auto}@media(max-width:48rem){figure svg{max-width:none;width:46rem}}\
+svg{display:block;max-width:100%;height:auto}\
+@media(max-width:62rem){.wide{display:none}.narrow{display:block}.narrow svg{width:100%;max-width:34rem}}\
 pre{background:var(--box);padding:1em;overflow-x:auto}.aside{color:var(--warn)}";
 
 /// Report of a suite's results.
@@ -78,7 +79,15 @@ impl Report {
             let _ = writeln!(html, "<p>{}</p>", escaped(paragraph.trim()));
         }
         for one in &self.drawn {
-            let _ = writeln!(html, "<figure aria-label=\"{}\">{}</figure>", escaped(&one.title), one.svg);
+            let title = escaped(&one.title);
+            let _ =
+                write!(html, "<figure aria-label=\"{title}\">\n<div class=\"wide\">\n{}</div>\n", one.svg);
+            let _ = writeln!(
+                html,
+                "<div class=\"narrow\">\n<p><b>{title}</b><br/>{}</p>\n{}</div>\n</figure>",
+                escaped(&one.below),
+                one.narrow
+            );
         }
         if !suite.findings.is_empty() {
             html += "<p>What was published:</p>\n<ul>\n";
@@ -234,12 +243,13 @@ mod tests {
         ] {
             assert!(html.contains(right), "no {right} in {html}");
         }
-        assert_eq!(html.matches("<svg").count(), 2, "captured and analysed");
+        assert_eq!(html.matches("<svg").count(), 4, "captured and analysed, for wide and for narrow pages");
         for right in [
             "<th>frame, bytes</th>",
             "color-scheme:light dark",
             "name=\"viewport\"",
-            ".rows,figure{overflow-x:auto}",
+            ".rows{overflow-x:auto}",
+            "width=\"368\"",
         ] {
             assert!(html.contains(right), "no {right} in {html}");
         }

@@ -47,6 +47,7 @@ pub mod pages;
 mod paths;
 mod process;
 mod programs;
+pub mod python;
 pub mod recordings;
 pub mod ruled;
 pub mod seccomp;

@@ -66,6 +66,10 @@ pub struct Args {
     #[arg(short = 't', action = ArgAction::Count, conflicts_with = "json", help_heading = source::OUTPUT)]
     times: u8,
 
+    /// Print times in the time zone of this machine, or in that of the variable TZ, with their distance to UTC
+    #[arg(long, conflicts_with_all = ["json", "times"], help_heading = source::OUTPUT)]
+    local_time: bool,
+
     /// Accepted for the sake of tcpdump's users: sequence numbers are always absolute
     #[arg(short = 'S', hide = true, action = ArgAction::Count)]
     _absolute: u8,
@@ -75,14 +79,24 @@ pub struct Args {
 }
 
 impl Args {
-    fn style(&self) -> Result<Style> {
+    fn clock(&self) -> Result<Clock> {
+        if self.local_time {
+            return Clock::local().map_err(|error| {
+                let reason = format!("the time zone is not known ({error}): set TZ, as in TZ=Europe/Berlin");
+                Error::BadOption { option: "--local-time", reason: printable(&reason).into_owned() }.into()
+            });
+        }
         let times = Times::of_letters(self.times).ok_or_else(|| Error::BadOption {
             option: "-t",
             reason: "give it one to five times, as in -ttt".to_owned(),
         })?;
+        Ok(Clock::new(times))
+    }
+
+    fn style(&self) -> Style {
         let dump = [(self.hex, Dump::Hex), (self.hex_and_text, Dump::HexAndText), (self.text, Dump::Text)];
         let dump = dump.into_iter().find(|(times, _)| *times > 0).map(|(times, style)| (style, times > 1));
-        Ok(Style { json: self.source.json, verbose: self.verbose, link: self.link_header, times, dump })
+        Style { json: self.source.json, verbose: self.verbose, link: self.link_header, dump }
     }
 }
 
@@ -92,14 +106,13 @@ struct Style {
     json: bool,
     verbose: u8,
     link: bool,
-    times: Times,
     /// The bytes, and whether they begin with the link header.
     dump: Option<(Dump, bool)>,
 }
 
 /// Text after the options in the long help.
 pub const HELP: &str = "\
-A line has the time in UTC, the RX queue, '>' for a transmitted packet, the
+A line has the time in UTC (or with --local-time), the RX queue, '>' for a transmitted packet, the
 protocols, the addresses, the length on the wire, and the result of rules. With
 -v the fields of the headers follow, in tcpdump's words, with absolute sequence
 numbers. Names of hosts and ports are never looked up.
@@ -318,7 +331,7 @@ fn name(protocol: u8) -> Option<&'static str> {
 
 /// Runs the command.
 pub fn run(mut args: Args) -> Result<()> {
-    let style = args.style()?;
+    let (style, clock) = (args.style(), args.clock()?);
     let json = style.json;
     args.source.headers_only = style.dump.is_none();
     let endpoint = args.metrics.open(&mut args.source)?;
@@ -330,7 +343,7 @@ pub fn run(mut args: Args) -> Result<()> {
     let shower = |worker: &Worker| {
         Ok(Shower {
             style,
-            clock: Clock::new(style.times),
+            clock: clock.clone(),
             time: worker.timebase(),
             interfaces: interfaces.clone(),
             names: devices.iter().map(|device| device.name.clone()).collect(),

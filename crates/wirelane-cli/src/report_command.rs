@@ -149,7 +149,10 @@ pub fn run(args: &Args) -> Result<()> {
         (gathered, _) => gathered?,
     };
     match page {
-        Some(page) => page.write(&report.html()),
+        Some(page) => {
+            let html = report.html(page.place().as_deref());
+            page.write(&html)
+        }
         None if args.json => wirelane_monitor::out::print(report.json()),
         None => wirelane_monitor::out::print(report.text()),
     }
@@ -200,6 +203,14 @@ impl Page {
             opened => {
                 Ok(Page::File(opened.with_context(|| format!("writing {}", path.display()))?, path.into()))
             }
+        }
+    }
+
+    /// The page's absolute path, without symbolic links; `None`: it has none.
+    fn place(&self) -> Option<PathBuf> {
+        match self {
+            Page::Standard => None,
+            Page::File(_, path) => path.canonicalize().ok(),
         }
     }
 

@@ -66,6 +66,33 @@ const WORDS: &[&str] = &[
     "ah",
 ];
 
+/// Names of ports that people write, services(5).
+const SERVICES: &[&str] = &[
+    "bgp",
+    "bootpc",
+    "bootps",
+    "domain",
+    "ftp",
+    "http",
+    "https",
+    "imap",
+    "imaps",
+    "ldap",
+    "mysql",
+    "ntp",
+    "pop3",
+    "postgresql",
+    "rtsp",
+    "sip",
+    "smtp",
+    "snmp",
+    "ssh",
+    "sunrpc",
+    "syslog",
+    "telnet",
+    "tftp",
+];
+
 /// Operators of Wireshark's display filters, and ours.
 const OPERATORS: &[(&str, &str)] =
     &[("==", "="), ("eq", "="), ("contains", "port, host or net"), ("ne", "!=")];
@@ -111,7 +138,8 @@ pub(super) fn suggestion(expression: &str, at: usize) -> Option<String> {
     }
     let most = if lower.len() < 4 { 1 } else { 2 };
     let distance = |known: &&str| strsim::damerau_levenshtein(known, &lower);
-    let nearest = WORDS.iter().copied().min_by_key(distance)?;
+    let words = if matches!(before, "port" | "portrange") { SERVICES } else { WORDS };
+    let nearest = words.iter().copied().min_by_key(distance)?;
     (distance(&nearest) <= most).then(|| format!("'{word}': did you mean '{nearest}'?"))
 }
 
@@ -134,6 +162,7 @@ mod tests {
             ("tpc port 80", "tpc", "'tpc': did you mean 'tcp'?"),
             ("hsot 1.2.3.4", "hsot", "'hsot': did you mean 'host'?"),
             ("udp adn port 53", "adn", "'adn': did you mean 'and'?"),
+            ("tcp port htpp", "htpp", "'htpp': did you mean 'http'?"),
             ("TCP port 80", "TCP", "'TCP': words are in lower case: 'tcp'"),
             ("port=80", "=80", "'port=80': write 'port 80'"),
             ("port 80,443,8080", "80,443,8080", "'80,443,8080': a list is written as '80 or 443 or 8080'"),

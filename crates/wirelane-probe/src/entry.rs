@@ -11,8 +11,8 @@ use crate::result::Shown;
 pub enum Entry {
     /// Result of a measurement in an interval.
     Measured(Shown),
-    /// An alarm that was raised or cleared.
-    Alarm(AlarmEvent),
+    /// An alarm that was raised or cleared, and the path of the file with the packets around it, if there is one.
+    Alarm(AlarmEvent, Option<String>),
     /// Packet counts of the ledger.
     Ledger(LedgerPart),
 }
@@ -33,7 +33,7 @@ impl Entry {
     pub fn of(event: &Event) -> Option<Entry> {
         match event {
             Event::Shown(shown) => (!shown.total).then(|| Entry::Measured(shown.clone())),
-            Event::Alarm(alarm) => Some(Entry::Alarm(alarm.clone())),
+            Event::Alarm(alarm) => Some(Entry::Alarm(alarm.clone(), None)),
             Event::Log(_) | Event::Run { .. } | Event::Record(_) | Event::Export(..) => None,
         }
     }

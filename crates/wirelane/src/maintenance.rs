@@ -16,7 +16,7 @@ use crate::engine::ring::group;
 use crate::engine::ring::plugins;
 use crate::engine::ring::source::Shared;
 use crate::error::{Error, Result};
-use crate::watch::{Attachment, Ending, MonitoredDevice, Watch};
+use crate::watch::{Attachment, Ending, MonitoredDevice, Watch, clock_time};
 use wirelane_netdev::Watcher;
 
 const PERIOD: Duration = Duration::from_millis(200);
@@ -41,7 +41,7 @@ impl Maintenance {
     ) -> Result<Maintenance> {
         let stop = Arc::new((Mutex::new(false), Condvar::new()));
         let signal = Arc::clone(&stop);
-        let mut watches: Vec<Watch> = devices.iter().map(Watch::new).collect();
+        let mut watches = Watch::all(&devices);
         let thread = std::thread::Builder::new()
             .name("wl-maintenance".into())
             .spawn(move || {
@@ -54,8 +54,12 @@ impl Maintenance {
                             tracing::warn!("turning flow caches over: {e}");
                         }
                     }
+                    let before = ended(&devices);
                     for (device, watch) in devices.iter().zip(&mut watches) {
                         look_after(device, watch, &mut watcher);
+                    }
+                    for (name, ending) in ended(&devices).into_iter().filter(|one| !before.contains(one)) {
+                        tracing::warn!("{}: {name} {ending}", clock_time());
                     }
                     if devices.iter().all(|device| device.whereabouts.ending().is_some()) {
                         // Release: pairs with the workers' Acquire. A device that has disappeared has no lanes.

@@ -117,15 +117,29 @@ pub(crate) struct Watch {
     index: u32,
     /// Consecutive looks that did not find the device although its program is attached.
     absent: u32,
+    /// Whether changes are logged: the other direction of the same device would log them again.
+    speaks: bool,
 }
 
 impl Watch {
-    /// Initial state of a device, from when the capture began.
-    pub(crate) fn new(device: &MonitoredDevice) -> Watch {
-        Watch { last: device.first.clone(), index: device.ifindex, absent: 0 }
+    /// Initial states of devices, from when the capture began.
+    pub(crate) fn all(devices: &[MonitoredDevice]) -> Vec<Watch> {
+        let watch = |(at, device): (usize, &MonitoredDevice)| Watch {
+            last: device.first.clone(),
+            index: device.ifindex,
+            absent: 0,
+            speaks: devices[..at].iter().all(|other| other.ifindex != device.ifindex),
+        };
+        devices.iter().enumerate().map(watch).collect()
     }
 
-    /// Looks at the device, logs changes since the last look, and updates its location.
+    fn warn(&self, line: &str) {
+        if self.speaks {
+            tracing::warn!("{}: {line}", clock_time());
+        }
+    }
+
+    /// Looks at the device, logs changes since the last look except its end, and updates its location.
     ///
     /// # Errors
     /// [`crate::Error::Kernel`] where the kernel does not answer.
@@ -139,48 +153,38 @@ impl Watch {
         let was_here = device.whereabouts.index_here().is_some();
         let state = state.filter(|state| was_here && index == self.index || state.is_same(&self.last));
         match (attached, state) {
-            (Some(0), Some(_)) => self.end(device, Ending::Detached),
-            (Some(0) | None, None) => self.end(device, Ending::Disappeared),
+            (Some(0), Some(_)) => _ = device.whereabouts.ending.set(Ending::Detached),
+            (Some(0) | None, None) => _ = device.whereabouts.ending.set(Ending::Disappeared),
             (Some(_), None) => {
                 self.absent += 1;
                 // A single miss may be the moment of its deletion.
                 if self.absent == 2 {
                     device.whereabouts.index.store(0, Ordering::Relaxed);
-                    tracing::warn!(
-                        "{}: {} was moved to another network namespace, where it is captured on; without promiscuous mode \
-                         and without what its card has missed",
-                        clock_time(),
+                    self.warn(&format!(
+                        "{} was moved to another network namespace, where it is captured on; without promiscuous mode and \
+                         without what its card has missed",
                         self.last.name
-                    );
+                    ));
                 }
             }
             (_, Some(state)) => {
                 if !was_here {
-                    tracing::warn!(
-                        "{}: {} is back in the network namespace of the capture",
-                        clock_time(),
-                        state.name
-                    );
+                    self.warn(&format!("{} is back in the network namespace of the capture", state.name));
                 }
                 device.whereabouts.index.store(index, Ordering::Relaxed);
                 (self.absent, self.index) = (0, index);
                 for line in changes(device, &self.last, &state) {
-                    tracing::warn!("{}: {line}", clock_time());
+                    self.warn(&line);
                 }
                 self.last = state;
             }
         }
         Ok(())
     }
-
-    fn end(&self, device: &MonitoredDevice, ending: Ending) {
-        let ending = device.whereabouts.ending.get_or_init(|| ending);
-        tracing::warn!("{}: {} {ending}", clock_time(), self.last.name);
-    }
 }
 
 /// The time of a message, as in `2026-03-01T12:00:00Z`.
-fn clock_time() -> humantime::Rfc3339Timestamp {
+pub(crate) fn clock_time() -> humantime::Rfc3339Timestamp {
     humantime::format_rfc3339_seconds(std::time::SystemTime::now())
 }
 

@@ -1,25 +1,14 @@
 //! Colours, dashes and units of charts.
 
 use clap::ValueEnum;
+use wirelane_tests::pages::contrast;
 
 use super::*;
 use crate::suite::Named;
 
-/// Contrast of two colours (WCAG 2.2, 1.4.3).
-fn contrast(one: RGBColor, other: RGBColor) -> f64 {
-    let luminance = |RGBColor(r, g, b): RGBColor| {
-        let linear = |part: u8| {
-            let part = f64::from(part) / 255.0;
-            if part <= 0.040_45 { part / 12.92 } else { ((part + 0.055) / 1.055).powf(2.4) }
-        };
-        0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b)
-    };
-    let (one, other) = (luminance(one) + 0.05, luminance(other) + 0.05);
-    (one / other).max(other / one)
-}
-
 #[test]
 fn series_are_visible_on_light_and_on_dark_pages_and_differ_without_colours() {
+    let contrast = |one: RGBColor, other: RGBColor| contrast(&hex(one), &hex(other));
     for (at, look) in LOOKS.iter().enumerate() {
         // 3:1 is what WCAG asks of graphics.
         assert!(contrast(look.light, WHITE) >= 3.0, "{at}");
@@ -52,13 +41,21 @@ fn equal_series_are_both_seen_and_every_axis_has_its_unit() {
     let captured = axes.into_iter().map(|axis| (Quantity::Captured, Some(axis)));
     for (quantity, over) in of_rates.chain(captured) {
         let chart = Chart { quantity, over, loops: None };
-        let mut svg = String::new();
-        picture(SVGBackend::with_string(&mut svg, (WIDTH, HEIGHT)), &chart, &series, "t", "b").unwrap();
-        let svg = with_dark_colours(&svg);
+        let narrow = svg(&NARROW, &chart, &series, ("t", "b")).unwrap();
+        let svg = svg(&WIDE, &chart, &series, ("t", "b")).unwrap();
+        for title in ["t", "b"] {
+            assert!(!narrow.contains(&format!("\n{title}\n")), "text of the page: {narrow}");
+        }
+        let shown = |text: &str| narrow.matches(&format!("\n{text}\n")).count();
+        assert_eq!(
+            (shown(quantity.title().1), shown("one") > 0, shown("other") > 0),
+            (1, true, true),
+            "{narrow}"
+        );
         let has = |text: &str| svg.matches(&format!("\n{text}\n")).count();
         assert_eq!(has(quantity.title().1), 1, "{}: {svg}", quantity.name());
         let Some(axis) = over else { continue };
-        assert_eq!(has(axis.title()), 1, "{}: {svg}", axis.title());
+        assert_eq!((has(axis.title()), shown(axis.title())), (1, 1), "{}: {svg}", axis.title());
         // The second line has gaps, in which the first one shows: it is drawn as several pieces.
         let lines = |look: &Look| {
             let stroke = format!("stroke=\"{}\"", hex(look.light));

@@ -2,6 +2,6 @@
 //! Prometheus.
 mod metrics;
 mod saved;
-mod scenes;
+pub mod scenes;
 mod screen;
 mod stored;

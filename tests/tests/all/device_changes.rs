@@ -350,12 +350,14 @@ fn devices_of_a_pattern_disappear_and_appear() {
     if !require_root("devices_of_a_pattern_disappear_and_appear") {
         return;
     }
-    for (hook, selector) in [("native", "rx*"), ("tc", "rx[0-9]"), ("generic", "any")] {
+    for (hook, selector, direction) in
+        [("native", "rx*", "rx"), ("tc", "rx[0-9]", "both"), ("generic", "any", "rx")]
+    {
         let lab = Lab::with(&LabOptions { links: 2, ..LabOptions::default() }).unwrap();
         let receiver = lab.receiver().namespace.clone();
         let exec = |words: &[&str]| lab.exec(&receiver, words).unwrap();
         exec(&["ip", "link", "add", "rx7", "type", "veth", "peer", "name", "px7"]);
-        let options = ["--hook", hook, "--direction", "rx", "--json"];
+        let options = ["--hook", hook, "--direction", direction, "--json"];
         let mut child = capture(&lab, &[&["count", "-i", selector], &options[..]].concat()).unwrap();
         send(&lab, 300, &[]).unwrap();
         exec(&["ip", "link", "set", "rx7", "up"]);

@@ -11,13 +11,14 @@ use wirelane_tests::{Capture, Child, Lab, corpus, repository, require_root, wire
 /// The commands that have a schema.
 const COMMANDS: [&str; 7] = ["count", "packets", "record", "flows", "http", "voip", "receive"];
 
-fn schema(command: &str) -> Value {
+/// The schema of a command.
+pub fn schema(command: &str) -> Value {
     let path = repository().join("docs/reference/schemas").join(command).with_extension("json");
     serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap()
 }
 
-/// Whether a value is what a schema says, by the keywords that our schemas use; another keyword is an error.
-fn check(schema: &Value, value: &Value, at: &str) -> Result<(), String> {
+/// Checks whether a value is what a schema says, by the keywords that our schemas use; another keyword is an error.
+pub fn check(schema: &Value, value: &Value, at: &str) -> Result<(), String> {
     for (keyword, says) in schema.as_object().ok_or("a schema is an object")? {
         match keyword.as_str() {
             "$schema" | "title" => {}
@@ -98,7 +99,8 @@ pub fn check_all(command: &str, lines: &[Value]) -> Vec<String> {
     kinds
 }
 
-fn lines(words: &[&str], folder: &Path) -> Vec<Value> {
+/// Lines of a command in a folder; it must succeed.
+pub fn lines(folder: &Path, words: &[&str]) -> Vec<Value> {
     let mut command = Command::new(wirelane_binary().unwrap());
     let child = Child::spawn(command.args(words).arg("--json").current_dir(folder)).unwrap();
     let done = child.finish(LIMIT).unwrap();
@@ -135,7 +137,7 @@ fn lines_of_files_are_what_the_schemas_say() {
         ("voip", &["--heuristic"], &["call", "final", "ready", "stream"]),
     ];
     for (command, options, kinds) in options {
-        let lines = lines(&[&[command, "-r", "parts"], options].concat(), folder.path());
+        let lines = lines(folder.path(), &[&[command, "-r", "parts"], options].concat());
         assert_eq!(check_all(command, &lines), kinds, "{command} {options:?}");
     }
 }

@@ -314,3 +314,49 @@ fn no_packet_of_the_corpus_acts_on_the_terminal() {
     }
     assert!(lines > 1000, "{lines}");
 }
+
+/// In a zone half an hour beside UTC's hours, and around both changes of summer time; the zone is also given by its rule.
+#[test]
+fn local_times_are_those_of_tcpdump() {
+    if !is_there() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("in.pcap");
+    // 2026-03-29 and 2026-10-25, in the second before 01:00 UTC and at 01:00.
+    let times = [
+        1_774_745_999_999_999_999,
+        1_774_746_000_000_000_000,
+        1_792_889_999_500_000_001,
+        1_792_890_000_000_000_000,
+    ];
+    recordings::make_capture(&file, 100, times).unwrap();
+    let shown = |zone: &str, command: &mut Command| {
+        let text = output_of(command.env("TZ", zone).arg("-r").arg(&file));
+        text.lines().filter(|line| line.starts_with("2026-")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    for (zone, offsets) in [
+        ("Asia/Kolkata", ["+05:30"; 4]),
+        ("Europe/Berlin", ["+01:00", "+02:00", "+02:00", "+01:00"]),
+        ("CET-1CEST,M3.5.0,M10.5.0/3", ["+01:00", "+02:00", "+02:00", "+01:00"]),
+        ("UTC", ["+00:00"; 4]),
+    ] {
+        let mut tcpdump = Command::new("tcpdump");
+        let theirs = shown(zone, tcpdump.args(["-n", "-tttt", "--time-stamp-precision=nano"]));
+        let mut ours = Command::new(wirelane_binary().unwrap());
+        let ours = shown(zone, ours.args(["packets", "--local-time"]));
+        assert_eq!((theirs.len(), ours.len()), (4, 4), "{zone}: {theirs:?} {ours:?}");
+        for ((theirs, ours), offset) in theirs.iter().zip(&ours).zip(offsets) {
+            assert_eq!(ours[..29].replace('T', " "), theirs[..29], "{zone}");
+            assert_eq!(ours[29..35], *offset, "{zone}: {ours}");
+        }
+    }
+    let mut wrong = Command::new(wirelane_binary().unwrap());
+    wrong.env("TZ", "No/Such").args(["packets", "--local-time", "-r"]).arg(&file);
+    let output = wrong.output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.code() == Some(2) && error.contains("--local-time: the time zone is not known"),
+        "{error}"
+    );
+}

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use serde_json::Value;
 use wirelane_tests::numbers::{LIMIT, capture, column, finish, send};
-use wirelane_tests::pages::elements;
+use wirelane_tests::pages::{assert_visible, elements};
 use wirelane_tests::recordings::{NOON_NS, write_header, write_packet};
 use wirelane_tests::{Lab, frames, require_root, wirelane_binary};
 
@@ -148,6 +148,7 @@ fn results_of_a_file_are_stored_asked_and_reported() {
     let page = fs::read_to_string(here.join("r.html")).unwrap();
     assert!(!page.contains("<script"), "{page}");
     let names = elements(&page);
+    assert_visible(&page);
     // Traffic for wide and for narrow pages, and a sample of each of its lines and of the alarms.
     assert!(names.contains(&"svg=5".to_owned()), "{names:?}");
     assert!(

@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use wirelane::{FileOptions, FileSource};
+use wirelane_tests::duckdb::duckdb;
 use wirelane_tests::numbers::{LIMIT, capture, column, in_file, number_of, send};
+use wirelane_tests::pages::{elements, links};
 use wirelane_tests::recordings::{
     Disk, NOON_NS, capinfos, files, name, numbers, packet, tshark, write_header, write_packet,
 };
@@ -119,6 +121,86 @@ fn files_have_exactly_the_packets_of_their_time_and_digests_that_fit() {
     }
 }
 
+/// Output of a command in a folder, which succeeds.
+fn done(folder: &Path, words: &[&str]) -> String {
+    let output = Command::new(wirelane_binary().unwrap()).current_dir(folder).args(words).output().unwrap();
+    assert!(output.status.success(), "{words:?}: {}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+const ALARMS: &str = "SELECT state, start_ns AS at, recording FROM alarms ORDER BY at";
+
+/// Rows of a question to a store.
+fn asked(folder: &Path, store: &str, sql: &str) -> Vec<Value> {
+    let rows = done(folder, &["query", sql, "--json", "--store", store]);
+    rows.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// The second time the alarm is raised it cools down, and nothing is recorded when it is cleared.
+/// Battery: S6
+#[test]
+fn alarms_in_a_store_name_their_recordings_and_a_report_links_to_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path().canonicalize().unwrap().join("a b<i>&#?%41'\u{e9}");
+    fs::create_dir_all(here.join("pages")).unwrap();
+    let here = here.as_path();
+    let file = here.join("in.pcap");
+    make_file(&file, &[10, 50, 10, 50, 10]);
+    let config = configuration(here, 20, "before = \"1s\", after = \"0s\", cool-down = \"1h\"", "");
+    let words = ["probe", &config, "-r", "in.pcap", "--json", "--store", "s.db"];
+    let last: Value = serde_json::from_str(done(here, &words).lines().last().unwrap()).unwrap();
+    assert_eq!(counts(&last), [1, 51, 0, 0, 1, 0]);
+    assert_eq!(column(&last["store"], "alarms"), 4);
+    let [recording] = &recordings(&here.join("kept"))[..] else { panic!("one recording") };
+    let path = recording.to_str().unwrap();
+    let at = |second: u64| NOON_NS + second * SECOND;
+    let expected = |path: Option<&str>| {
+        let row = |state: &str, second| serde_json::json!({ "state": state, "at": at(second) });
+        let mut rows = vec![row("raised", 2), row("cleared", 3), row("raised", 4), row("cleared", 5)];
+        rows[0].as_object_mut().unwrap().extend(path.map(|path| ("recording".to_owned(), path.into())));
+        rows
+    };
+    assert_eq!(asked(here, "s.db", ALARMS), expected(Some(path)));
+
+    // Relative to the page, also where the page is named relative to another folder; absolute without a file.
+    for page in ["r.html", "pages/r.html", "../r.html", "-"] {
+        let printed = done(here, &["report", "--store", "s.db", "--html", page]);
+        let html = if page == "-" { printed } else { fs::read_to_string(here.join(page)).unwrap() };
+        elements(&html);
+        let links = links(&html);
+        let [(link, shown)] = &links[..] else { panic!("one link: {links:?}") };
+        assert_eq!(*shown, name(recording));
+        assert_eq!(link.starts_with('/'), page == "-", "{link}");
+        let from = here.join(page);
+        assert_eq!(from.parent().unwrap().join(link).canonicalize().unwrap(), *recording, "{link}");
+    }
+    let told = done(here, &["report", "--store", "s.db"]);
+    assert_eq!(told.lines().filter(|line| line.ends_with(&format!("  {path}"))).count(), 1, "{told}");
+    let json = done(here, &["report", "--store", "s.db", "--json"]);
+    let sections: Vec<Value> = json.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let last = sections.iter().find(|section| section["section"] == "The last alarms, the newest first");
+    let named = |row: &Value| row["recording"].as_str().map(str::to_owned);
+    let named: Vec<_> = last.unwrap()["rows"].as_array().unwrap().iter().map(named).collect();
+    assert_eq!(named, [None, None, None, Some(path.to_owned())]);
+
+    // A store of a version without the column, as DuckDB writes it.
+    let stored = Command::new("find").args(["s.db/alarms", "-name", "*.parquet"]).current_dir(here).output();
+    let stored = here.join(text(&stored.unwrap().stdout).trim());
+    // Their paths have no quotes.
+    let (new, old) = (folder.path().join("new.parquet"), folder.path().join("old.parquet"));
+    fs::copy(&stored, &new).unwrap();
+    let script = format!(
+        "import duckdb; duckdb.sql(\"COPY (SELECT * EXCLUDE recording FROM '{}') TO '{}' (FORMAT parquet)\")",
+        new.display(),
+        old.display()
+    );
+    let Some(_) = duckdb(&script) else { return };
+    fs::copy(&old, &stored).unwrap();
+    assert_eq!(asked(here, "s.db", ALARMS), expected(None));
+    let page = done(here, &["report", "--store", "s.db", "--html", "-"]);
+    assert_eq!(links(&page), []);
+}
+
 #[test]
 fn recordings_are_bounded_in_number_and_size_and_what_is_not_recorded_is_told() {
     let folder = tempfile::tempdir().unwrap();
@@ -200,7 +282,9 @@ fn live_packets_of_several_workers_are_recorded_once_each() {
     let record = "before = \"60s\", after = \"2s\", cool-down = \"1h\"";
     let config = configuration(folder.path(), 0, record, "digest = \"sha256\"\n");
     let device = &lab.receiver().device;
-    let child = capture(&lab, &["probe", &config, "-i", device, "--workers", "3", "--json"]).unwrap();
+    let db = folder.path().join("s.db").to_str().unwrap().to_owned();
+    let words = ["probe", &config, "-i", device, "--workers", "3", "--json", "--store", &db];
+    let child = capture(&lab, &words).unwrap();
     send(&lab, SENT, &["--flows", "50"]).unwrap();
     // The file is complete while the capture goes on, without further packets.
     let kept = folder.path().join("kept");
@@ -220,6 +304,10 @@ fn live_packets_of_several_workers_are_recorded_once_each() {
     assert_eq!(counts(&last)[..4], [1, SENT, 0, 0]);
     assert_eq!((column(&last, "probed"), column(&last, "recordings_cut")), (SENT, 0));
     assert_eq!(recordings(&kept).len(), 1);
+    // Of the seconds in which packets came only the first raises the alarm, which is cleared in silence.
+    let rows = asked(folder.path(), &db, ALARMS);
+    assert_eq!(rows[0]["recording"], found.to_str().unwrap(), "{rows:?}");
+    assert!(rows[1..].iter().all(|row| row.get("recording").is_none()), "{rows:?}");
 }
 
 /// The process is killed while it writes a file: the leftover has only a temporary name, and the next start removes it.

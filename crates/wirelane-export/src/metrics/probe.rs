@@ -52,7 +52,7 @@ impl ProbeMetrics {
     pub fn take(&self, entry: &Entry) {
         match entry {
             Entry::Measured(shown) => self.measured(shown),
-            Entry::Alarm(alarm) => self.alarm(alarm),
+            Entry::Alarm(alarm, _) => self.alarm(alarm),
             Entry::Ledger(_) => {}
         }
     }
@@ -139,7 +139,7 @@ mod tests {
         metrics.take(&shown("all", None, serde_json::json!([{ "pps": 4.5, "lengths": { "64-127": 1 } }])));
         metrics.take(&shown("keyed", Some(2), serde_json::json!([{ "pps": 9.0 }, { "pps": 1.0 }])));
         let alarm = |state| {
-            Entry::Alarm(AlarmEvent {
+            let alarm = AlarmEvent {
                 alarm: "flood".to_owned(),
                 measurement: "keyed".to_owned(),
                 state,
@@ -149,7 +149,8 @@ mod tests {
                 value: 9.0,
                 time: String::new(),
                 end_ns: 0,
-            })
+            };
+            Entry::Alarm(alarm, None)
         };
         for state in [State::Raised, State::Raised, State::Cleared] {
             metrics.take(&alarm(state));

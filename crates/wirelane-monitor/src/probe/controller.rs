@@ -6,7 +6,7 @@ use serde::Serialize;
 use wirelane::PluginLine;
 use wirelane::ledger::Counters;
 use wirelane_export::OutputState;
-use wirelane_probe::{Closed, Conditions, Event, Orders, Plan, Reader};
+use wirelane_probe::{AlarmEvent, Closed, Conditions, Event, Orders, Plan, Reader};
 
 use super::exporter::Exporter;
 use super::helper::{Asked, ProbeHelper};
@@ -95,6 +95,13 @@ impl Controller {
     /// Processes the current ledger.
     pub fn ledger(&mut self, counters: &Counters) {
         self.keep.ledger(counters);
+        self.keep_recorded();
+    }
+
+    fn keep_recorded(&mut self) {
+        if let Some(recorder) = &mut self.recorder {
+            self.keep.recorded(recorder.ended());
+        }
     }
 
     /// Processes a worker's result. False: the output has failed.
@@ -104,8 +111,20 @@ impl Controller {
         self.failure.is_none()
     }
 
+    /// Begins recordings; returns their alarms.
+    fn record<'e>(&mut self, events: &'e [Event]) -> Vec<&'e AlarmEvent> {
+        let Some(recorder) = &mut self.recorder else { return Vec::new() };
+        let recorded = events.iter().filter_map(|event| match event {
+            Event::Record(recorded) => recorder.record(recorded).then_some(&recorded.alarm),
+            _ => None,
+        });
+        recorded.collect()
+    }
+
     fn tell(&mut self, events: &[Event]) {
-        self.keep.take(events);
+        let awaited = self.record(events);
+        self.keep.take(events, &awaited);
+        self.keep_recorded();
         if let Some(model) = &self.model {
             model.take(events);
         }
@@ -123,10 +142,7 @@ impl Controller {
                     self.exporter.iter_mut().for_each(|exporter| exporter.export(*place, alarm));
                     Ok(String::new())
                 }
-                Event::Record(recorded) => {
-                    self.recorder.iter_mut().for_each(|recorder| recorder.record(recorded));
-                    Ok(String::new())
-                }
+                Event::Record(_) => Ok(String::new()),
                 Event::Run { words, timeout_ns } => {
                     if let Some(helper) = &mut self.helper {
                         helper.run(words, *timeout_ns);
@@ -157,8 +173,12 @@ impl Controller {
         let (events, totals) = self.reader.finish(counted);
         self.tell(&events);
         let commands = self.helper.take().map(ProbeHelper::end);
+        let recordings = self.recorder.take().map(|recorder| {
+            let (recordings, alarms) = recorder.finish();
+            self.keep.recorded(alarms);
+            recordings
+        });
         let store = std::mem::take(&mut self.keep).finish(counters);
-        let recordings = self.recorder.take().map(Recorder::finish);
         let exports = self.exporter.take().map(Exporter::finish);
         let changes = self.changes;
         let report = ProbeReport { totals, commands, changes, recordings, exports, store };

@@ -3,7 +3,7 @@
 use wirelane::ledger::Counters;
 use wirelane_export::OutputState;
 use wirelane_export::metrics::ProbeMetrics;
-use wirelane_probe::{Entry, Event, Growth};
+use wirelane_probe::{AlarmEvent, Entry, Event, Growth};
 
 use super::worker::now_ns;
 use crate::store::{Store, Stored};
@@ -25,12 +25,12 @@ impl Keep {
         Keep { store, numbers, growth: live.then(|| Growth::from(now_ns())), span_ns: None }
     }
 
-    /// Stores results.
-    pub fn take(&mut self, events: &[Event]) {
+    /// Stores results, except these alarms, which are stored with their recordings ([`Keep::recorded`]).
+    pub fn take(&mut self, events: &[Event], awaited: &[&AlarmEvent]) {
         if self.store.is_none() && self.numbers.is_none() {
             return;
         }
-        let entries: Vec<Entry> = events.iter().filter_map(Entry::of).collect();
+        let mut entries: Vec<Entry> = events.iter().filter_map(Entry::of).collect();
         for entry in &entries {
             if let Some(numbers) = &self.numbers {
                 numbers.take(entry);
@@ -41,6 +41,16 @@ impl Keep {
                 self.span_ns = Some((first_ns.min(start_ns), last_ns.max(end_ns)));
             }
         }
+        entries.retain(|entry| !matches!(entry, Entry::Alarm(alarm, _) if awaited.contains(&alarm)));
+        self.put(entries);
+    }
+
+    /// Stores alarms whose recordings have ended, with the paths of their files.
+    pub fn recorded(&mut self, alarms: Vec<(AlarmEvent, Option<String>)>) {
+        self.put(alarms.into_iter().map(|(alarm, file)| Entry::Alarm(alarm, file)).collect());
+    }
+
+    fn put(&mut self, entries: Vec<Entry>) {
         if let Some(store) = self.store.as_mut().filter(|_| !entries.is_empty()) {
             store.take(entries);
         }

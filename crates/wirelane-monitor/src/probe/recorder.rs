@@ -5,7 +5,8 @@
 //! ```
 //!
 //! No thread waits for the writing thread or the disk. Recorded packets are in memory until their file is written, so
-//! the number of concurrent recordings is bounded, as their bytes are.
+//! the number of concurrent recordings is bounded, as their bytes are. An alarm is stored once its file is complete, whose
+//! name is not known before.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -17,7 +18,7 @@ use anyhow::{Context, Result, anyhow};
 use serde::Serialize;
 use wirelane::Interfaces;
 use wirelane_export::{Direction, EventFile, EventFiles, EventPacket, Interface, clock};
-use wirelane_probe::{Caught, Config, Head, Orders, Recorded};
+use wirelane_probe::{AlarmEvent, Caught, Config, Head, Orders, Recorded};
 
 use wirelane_screen::table::printable;
 
@@ -86,12 +87,51 @@ pub struct Folders {
     files: HashMap<PathBuf, EventFiles>,
 }
 
+/// An alarm, and the path of its file, if there is one.
+type Ended = (AlarmEvent, Option<String>);
+
+/// Alarms with recordings that have begun.
+struct Awaited {
+    /// Alarm, number of its recordings that have not ended, and the path of its first complete file.
+    alarms: Vec<(AlarmEvent, usize, Option<String>)>,
+    /// Recordings that have ended.
+    ended: mpsc::Receiver<Ended>,
+}
+
+impl Awaited {
+    fn begun(&mut self, alarm: &AlarmEvent) {
+        match self.alarms.iter_mut().find(|awaited| awaited.0 == *alarm) {
+            Some((_, left, _)) => *left += 1,
+            None => self.alarms.push((alarm.clone(), 1, None)),
+        }
+    }
+
+    fn ended(&mut self) -> Vec<Ended> {
+        for (alarm, path) in self.ended.try_iter() {
+            if let Some((_, left, file)) = self.alarms.iter_mut().find(|awaited| awaited.0 == alarm) {
+                *left -= 1;
+                *file = file.take().or(path);
+            }
+        }
+        self.alarms.extract_if(.., |awaited| awaited.1 == 0).map(|(alarm, _, file)| (alarm, file)).collect()
+    }
+
+    /// The rest, after the writing thread has ended.
+    fn rest(mut self) -> Vec<Ended> {
+        let mut ended = self.ended();
+        // Only a panic leaves some.
+        ended.extend(self.alarms.into_iter().map(|(alarm, _, file)| (alarm, file)));
+        ended
+    }
+}
+
 /// The running recorder.
 pub struct Recorder {
     orders: Arc<Orders>,
     messages: mpsc::Sender<Message>,
     states: HashMap<usize, ActionState>,
     counts: Arc<Counts>,
+    awaited: Awaited,
     thread: JoinHandle<()>,
     sums: Recordings,
 }
@@ -133,18 +173,21 @@ impl Folders {
         let orders = Orders::new(workers, Box::new(move |one| drop(caught.send(Message::Caught(one)))));
         let counts = Arc::new(Counts::default());
         let cleared = self.files.values().map(|files| files.cleared).sum();
+        let (ends, ended) = mpsc::channel();
         let writer = Writer {
             files: self.files,
             interfaces,
             workers,
             counts: Arc::clone(&counts),
+            ends,
             open: HashMap::new(),
         };
         let thread = std::thread::Builder::new().name("wl-recordings".into());
         let thread = thread.spawn(move || writer.run(&inbox)).context("starting the recorder's thread")?;
         let states = HashMap::new();
         let sums = Recordings { recordings_cleared: cleared, ..Recordings::default() };
-        Ok(Recorder { orders: Arc::new(orders), messages, states, counts, thread, sums })
+        let awaited = Awaited { alarms: Vec::new(), ended };
+        Ok(Recorder { orders: Arc::new(orders), messages, states, counts, awaited, thread, sums })
     }
 }
 
@@ -154,21 +197,21 @@ impl Recorder {
         Arc::clone(&self.orders)
     }
 
-    /// Begins a recording, unless there are too many.
-    pub fn record(&mut self, recorded: &Recorded) {
+    /// Begins a recording, unless there are too many; returns whether it has begun.
+    pub fn record(&mut self, recorded: &Recorded) -> bool {
         let Recorded { action, recording, alarm, wanted } = recorded;
         let state = self.states.entry(*action).or_default();
         let last = state.last_ns.get(&alarm.alarm);
         if last.is_some_and(|last| alarm.end_ns.saturating_sub(*last) < recording.cool_down_ns) {
             self.sums.recordings_cooling += 1;
-            return;
+            return false;
         }
         if state.begun >= recording.files || state.busy.load(Ordering::Relaxed) >= recording.at_once {
             if self.sums.recordings_refused == 0 {
                 tracing::warn!("an event is not recorded, as there are as many recordings as there may be");
             }
             self.sums.recordings_refused += 1;
-            return;
+            return false;
         }
         state.begun += 1;
         state.busy.fetch_add(1, Ordering::Relaxed);
@@ -177,17 +220,24 @@ impl Recorder {
         let number = self.orders.post(*wanted);
         // Packets that workers recorded before this message arrives are kept for it.
         let _ = self.messages.send(Message::Begun(number, job));
+        self.awaited.begun(alarm);
+        true
     }
 
-    /// Writes the last files, after all workers have ended.
-    pub fn finish(self) -> Recordings {
+    /// Alarms of which all recordings have ended since the last call.
+    pub fn ended(&mut self) -> Vec<Ended> {
+        self.awaited.ended()
+    }
+
+    /// Writes the last files, after all workers have ended; returns their alarms, too.
+    pub fn finish(self) -> (Recordings, Vec<Ended>) {
         let _ = self.messages.send(Message::End);
         let panicked = self.thread.join().is_err();
         if panicked {
             tracing::warn!("the thread that writes recordings panicked; this is a bug");
         }
         let number = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Recordings {
+        let recordings = Recordings {
             recordings: number(&self.counts.done),
             recorded_packets: number(&self.counts.packets),
             recorded_bytes: number(&self.counts.bytes),
@@ -195,7 +245,8 @@ impl Recorder {
             recordings_cut: number(&self.counts.cut),
             recordings_left_out: number(&self.counts.left_out),
             ..self.sums
-        }
+        };
+        (recordings, self.awaited.rest())
     }
 }
 
@@ -205,6 +256,8 @@ struct Writer {
     interfaces: Interfaces,
     workers: usize,
     counts: Arc<Counts>,
+    /// Receives each alarm of which a recording has ended.
+    ends: mpsc::Sender<Ended>,
     /// Packets recorded so far, by order number.
     open: HashMap<u64, (Option<Box<Job>>, Vec<Caught>)>,
 }
@@ -239,8 +292,8 @@ impl Writer {
     fn finish(&mut self, number: u64) {
         let Some((Some(job), caught)) = self.open.remove(&number) else { return };
         let alarm = &job.recorded.alarm;
-        match self.write(&job.recorded, &caught) {
-            Ok((file, packets)) => {
+        let path = match self.write(&job.recorded, &caught) {
+            Ok((path, file, packets)) => {
                 self.counts.done.fetch_add(1, Ordering::Relaxed);
                 self.counts.packets.fetch_add(packets, Ordering::Relaxed);
                 self.counts.bytes.fetch_add(file.bytes, Ordering::Relaxed);
@@ -249,17 +302,21 @@ impl Writer {
                 let left_out: u64 = caught.iter().map(|one| one.left_out).sum();
                 self.counts.left_out.fetch_add(left_out, Ordering::Relaxed);
                 tracing::info!("alarm {} is recorded in {}", alarm.alarm, file.name);
+                Some(path)
             }
             Err(error) => {
                 self.counts.failed.fetch_add(1, Ordering::Relaxed);
                 tracing::warn!("alarm {} is not recorded: {}", alarm.alarm, printable(&format!("{error:#}")));
+                None
             }
-        }
+        };
+        // Nobody receives it after a panic of the other side, which is reported there.
+        let _ = self.ends.send((alarm.clone(), path));
         job.busy.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Writes a recording: the packets of all workers, sorted by time.
-    fn write(&mut self, recorded: &Recorded, caught: &[Caught]) -> Result<(EventFile, u64)> {
+    /// Writes a recording: the packets of all workers, sorted by time. Returns its path, too, and the number of packets.
+    fn write(&mut self, recorded: &Recorded, caught: &[Caught]) -> Result<(String, EventFile, u64)> {
         let Recorded { recording, alarm, .. } = recorded;
         let mut packets: Vec<(&Head, &[u8])> = Vec::new();
         for one in caught {
@@ -308,7 +365,7 @@ impl Writer {
         let files = self.files.get_mut(&folder).ok_or_else(|| anyhow!("no such folder; this is a bug"))?;
         let file =
             files.write(alarm.end_ns, &label, &comment(recorded), &interfaces, packets, recording.digest)?;
-        Ok((file, number))
+        Ok((folder.join(&file.name).display().to_string(), file, number))
     }
 }
 

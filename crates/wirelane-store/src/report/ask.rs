@@ -388,11 +388,13 @@ impl Gather<'_, '_> {
         );
         let rows = self.ask("alarms", &sql)?;
         let sql = format!(
-            "SELECT start_ns AS time, alarm, state, key, value_name, value FROM alarms \
+            "SELECT start_ns AS time, alarm, state, key, value_name, value, recording FROM alarms \
              ORDER BY 1 DESC, 2, 4 LIMIT {}",
             limit.saturating_mul(2).min(MOST_MARKS)
         );
         let events = self.ask("the last alarms", &sql)?;
+        let has_files = events.iter().any(|row| row.contains_key("recording"));
+        let columns = if has_files { EVENTS } else { &EVENTS[..EVENTS.len() - 1] };
         let section = |title: &str, table| Section {
             title: title.to_owned(),
             table: Some(table),
@@ -400,7 +402,7 @@ impl Gather<'_, '_> {
         };
         Ok([
             section("Alarms", table(&rows, ALARMS, Some("raised"))),
-            section("The last alarms, the newest first", table(&events, EVENTS, None)),
+            section("The last alarms, the newest first", table(&events, columns, None)),
         ])
     }
 

@@ -215,31 +215,8 @@ mod tests {
         }
     }
 
-    /// Contrast of two colours (WCAG 2.2, 1.4.3).
-    fn contrast(one: &str, other: &str) -> f64 {
-        let luminance = |text: &str| {
-            let RGBColor(r, g, b) = colour(text);
-            let linear = |part: u8| {
-                let part = f64::from(part) / 255.0;
-                if part <= 0.040_45 { part / 12.92 } else { ((part + 0.055) / 1.055).powf(2.4) }
-            };
-            0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b)
-        };
-        let (one, other) = (luminance(one) + 0.05, luminance(other) + 0.05);
-        (one / other).max(other / one)
-    }
-
     #[test]
-    fn lines_are_visible_on_light_and_on_dark_pages_and_differ_without_colours() {
-        use crate::report::html::{DARK, LIGHT};
-        for look in LOOKS.iter().chain([&MARK]) {
-            // 3:1 is what WCAG asks of graphics.
-            assert!(contrast(look.light, LIGHT.page) >= 3.0, "{}", look.light);
-            assert!(contrast(look.dark, DARK.page) >= 3.0, "{}", look.dark);
-        }
-        for page in [LIGHT, DARK] {
-            assert!(contrast(page.text, page.page) >= 7.0 && contrast(page.quiet, page.page) >= 4.5);
-        }
+    fn lines_differ_without_colours() {
         let dashes: std::collections::BTreeSet<&str> = LOOKS.iter().map(|look| look.dashes).collect();
         assert_eq!(dashes.len(), LOOKS.len());
     }

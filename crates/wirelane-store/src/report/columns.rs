@@ -77,8 +77,15 @@ pub(super) const ALARMS: &[Named] = &[
     ("first", time),
     ("last", time),
 ];
-pub(super) const EVENTS: &[Named] =
-    &[("time", time), ("alarm", text), ("state", text), ("key", text), ("value_name", name), ("value", rate)];
+pub(super) const EVENTS: &[Named] = &[
+    ("time", time),
+    ("alarm", text),
+    ("state", text),
+    ("key", text),
+    ("value_name", name),
+    ("value", rate),
+    ("recording", file),
+];
 
 /// The words for a column, a counter or a measured value.
 pub(super) fn words(name: &str) -> String {
@@ -165,6 +172,10 @@ fn status(row: &Row, column: &str) -> Cell {
 
 fn text(row: &Row, name: &str) -> Cell {
     row.get(name).and_then(Value::as_str).map_or(Cell::Unknown, |text| Cell::Text(text.to_owned()))
+}
+
+fn file(row: &Row, name: &str) -> Cell {
+    row.get(name).and_then(Value::as_str).map_or(Cell::Unknown, |path| Cell::File(path.to_owned()))
 }
 
 pub(super) fn count(row: &Row, name: &str) -> Cell {

@@ -1,7 +1,10 @@
-//! The report as an HTML page: without scripts, links and external resources, enforced by a policy in the page.
+//! The report as an HTML page: without scripts and external resources, enforced by a policy in the page. Its only links are
+//! those to recordings.
 
 use std::fmt::Write as _;
+use std::path::Path;
 
+use url::Url;
 use wirelane::escape::is_unsafe;
 
 use super::chart::{self, FORMS, LOOKS, Look, MARK};
@@ -10,22 +13,22 @@ use super::{Cell, Chart, Report, Section, Table};
 
 /// Colours of a page.
 #[derive(Clone, Copy)]
-pub(super) struct Colours {
-    pub(super) page: &'static str,
-    pub(super) text: &'static str,
-    pub(super) quiet: &'static str,
+struct Colours {
+    page: &'static str,
+    text: &'static str,
+    quiet: &'static str,
 }
 
 /// Colours of light pages.
-pub(super) const LIGHT: Colours = Colours { page: "#FFFFFF", text: "#1F2328", quiet: "#59636E" };
+const LIGHT: Colours = Colours { page: "#FFFFFF", text: "#1F2328", quiet: "#59636E" };
 /// Colours of dark pages.
-pub(super) const DARK: Colours = Colours { page: "#15181C", text: "#E6E9ED", quiet: "#A3ACB8" };
+const DARK: Colours = Colours { page: "#15181C", text: "#E6E9ED", quiet: "#A3ACB8" };
 
 /// Rules except those of colours. Wide tables are moved sideways, and no word is broken.
 const STYLE: &str = "\
 body{font:14px/1.45 system-ui,sans-serif;max-width:72rem;margin:1.5rem auto;padding:0 1rem;background:var(--page);color:var(--text)}\
 h1{font-size:1.5rem;margin-bottom:.2rem}h2{font-size:1.1rem;margin:2rem 0 .4rem}p{margin:.3rem 0}\
-h1,h2,p,figcaption{overflow-wrap:break-word}.quiet{color:var(--quiet)}figure{margin:0}\
+h1,h2,p,figcaption{overflow-wrap:break-word}.quiet{color:var(--quiet)}a{color:var(--bar)}figure{margin:0}\
 .rows{overflow-x:auto}table{border-collapse:collapse;margin:.5rem 0}th{text-align:left;font-weight:600}\
 th,td{padding:.15rem .9rem .15rem 0;border-bottom:1px solid #8884;vertical-align:top}th,.n,.t{white-space:nowrap}\
 .n{text-align:right;font-variant-numeric:tabular-nums}.w{max-width:30rem;overflow-wrap:break-word}\
@@ -56,7 +59,7 @@ fn style() -> String {
 }
 
 /// Formats the report.
-pub(super) fn write(report: &Report) -> String {
+pub(super) fn write(report: &Report, page_url: Option<&Url>) -> String {
     let mut page = String::from("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n");
     page += "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\"/>\n";
     page += "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n";
@@ -70,14 +73,14 @@ pub(super) fn write(report: &Report) -> String {
         escaped(&report.store)
     );
     for section in &report.sections {
-        put_section(&mut page, section, report);
+        put_section(&mut page, section, report, page_url);
     }
     page += "</body>\n</html>\n";
     page
 }
 
 // Writing to a string does not fail.
-fn put_section(page: &mut String, section: &Section, report: &Report) {
+fn put_section(page: &mut String, section: &Section, report: &Report, page_url: Option<&Url>) {
     let _ = writeln!(page, "<section>\n<h2>{}</h2>", escaped(&section.title));
     for note in &section.notes {
         let _ = writeln!(page, "<p>{}</p>", escaped(note));
@@ -86,7 +89,7 @@ fn put_section(page: &mut String, section: &Section, report: &Report) {
         put_chart(page, chart, report);
     }
     if let Some(table) = &section.table {
-        put_table(page, table);
+        put_table(page, table, page_url);
     }
     page.push_str("</section>\n");
 }
@@ -121,7 +124,7 @@ fn put_chart(page: &mut String, of: &Chart, report: &Report) {
     page.push_str("</figure>\n");
 }
 
-fn put_table(page: &mut String, table: &Table) {
+fn put_table(page: &mut String, table: &Table, page_url: Option<&Url>) {
     let is_number = |column: usize| {
         table.rows.iter().any(|row| row.get(column).is_some_and(|cell| cell.number().is_some()))
     };
@@ -147,8 +150,16 @@ fn put_table(page: &mut String, table: &Table) {
     for (place, row) in table.rows.iter().enumerate() {
         page.push_str("<tr>");
         for (at, cell) in row.iter().enumerate() {
-            let text = cell.shown();
-            let _ = write!(page, "<td class=\"{}\">{}</td>", class(at, &text), escaped(&text));
+            let link = match cell {
+                Cell::File(path) => link(path, page_url),
+                _ => None,
+            };
+            let text = link.as_ref().map_or_else(|| cell.shown(), |(_, name)| name.clone());
+            let shown = match link {
+                Some((to, name)) => format!("<a href=\"{}\">{}</a>", escaped(&to), escaped(&name)),
+                None => escaped(&text),
+            };
+            let _ = write!(page, "<td class=\"{}\">{shown}</td>", class(at, &text));
         }
         if let Some(bar) = bars.get(place) {
             let width = if most > 0.0 { 100.0 * bar / most } else { 0.0 };
@@ -157,6 +168,19 @@ fn put_table(page: &mut String, table: &Table) {
         page.push_str("</tr>\n");
     }
     page.push_str("</table>\n</div>\n");
+}
+
+/// The address of a file and its name; `None`: this is no absolute path. A store says anything: the address of a path never
+/// begins with a scheme of the store's choice.
+fn link(path: &str, page: Option<&Url>) -> Option<(String, String)> {
+    let url = Url::from_file_path(path).ok()?;
+    let name = Path::new(path).file_name()?.to_str()?.to_owned();
+    let to = match page.and_then(|page| page.make_relative(&url)) {
+        Some(up) if up.starts_with("../") => up,
+        Some(beside) => format!("./{beside}"),
+        None => url.into(),
+    };
+    Some((to, name))
 }
 
 /// Text without markup, in elements and in quotes. Control characters, and those that change the writing direction, are
@@ -232,7 +256,7 @@ mod tests {
     /// Battery: S6
     #[test]
     fn hostile_names_are_text_wherever_they_are() {
-        let page = Report::of(hostile()).html();
+        let page = Report::of(hostile()).html(None);
         assert!(!page.to_lowercase().contains("<script"), "{page}");
         let safe = "&quot;&#39;&gt;&lt;script&gt;alert(1)&lt;/script&gt;\\u{1b}[2J\\u{202e}x";
         assert_eq!(page.matches(safe).count(), 4, "title, note, legend, cell: {page}");
@@ -241,6 +265,7 @@ mod tests {
         let tags = tags(&page);
         let known = [
             "!DOCTYPE",
+            "a",
             "body",
             "circle",
             "div",
@@ -273,16 +298,43 @@ mod tests {
 
     #[test]
     fn bars_are_shares_of_the_greatest() {
-        let page = Report::of(hostile()).html();
+        let page = Report::of(hostile()).html(None);
         assert!(page.contains("width:50.0%") && page.contains("width:100.0%"), "{page}");
         assert!(page.contains("<td class=\"n\">10</td>"), "{page}");
     }
+
+    #[test]
+    fn links_are_relative_to_the_page_and_no_path_becomes_another_scheme_or_markup() {
+        let page = |path: &str| link(path, Some(&Url::from_file_path("/a/b/page.html").unwrap()));
+        let to = |path: &str| page(path).unwrap().0;
+        assert_eq!(to("/a/b/x.pcapng"), "./x.pcapng");
+        assert_eq!(to("/a/b/kept/x.pcapng"), "./kept/x.pcapng");
+        assert_eq!(to("/a/x.pcapng"), "../x.pcapng");
+        assert_eq!(to("/c/d/x.pcapng"), "../../c/d/x.pcapng");
+        assert_eq!(to("/c/../a/b/x.pcapng"), "./x.pcapng");
+        assert_eq!(to("/a/b/javascript:alert(1)"), "./javascript:alert(1)");
+        assert_eq!(to("/a/b/a b#c?d%e"), "./a%20b%23c%3Fd%25e");
+        assert_eq!(link("/a/b/x", None), Some(("file:///a/b/x".to_owned(), "x".to_owned())));
+        for other in ["javascript:alert(1)", "//evil.example/x/..", "x.pcapng", "http://evil.example/", ""] {
+            assert_eq!(page(other).map(|link| link.0), None, "{other}");
+        }
+        let path = format!("/a/{HOSTILE}");
+        let mut section = hostile();
+        section.table.as_mut().unwrap().rows[0][0] = Cell::File(path.clone());
+        let page = Report::of(section).html(None);
+        tags(&page);
+        assert!(
+            !page.to_lowercase().contains("<script") && page.contains("<a href=\"file:///a/%22"),
+            "{page}"
+        );
+    }
+
     #[test]
     fn a_page_has_words_units_and_both_colour_schemes() {
         let mut section = hostile();
         let table = section.table.as_mut().unwrap();
         (table.columns, table.rows[1]) = (vec!["from_uri", "ttfb_ms"], vec![Cell::Time(0), Cell::Rate(1.5)]);
-        let page = Report::of(section).html();
+        let page = Report::of(section).html(None);
         assert!(
             page.contains("<th class=\"t\">from</th><th class=\"n\">time to first byte, ms</th>"),
             "{page}"

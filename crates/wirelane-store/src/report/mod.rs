@@ -15,8 +15,11 @@ mod html;
 mod period;
 mod text;
 
+use std::path::Path;
+
 use serde::Serialize;
 use serde_json::{Value, json};
+use url::Url;
 use wirelane::escape::to_json;
 
 pub use ask::{Progress, ReportSettings, gather};
@@ -93,6 +96,8 @@ pub enum Cell {
     Percent(f64),
     /// A time, in nanoseconds since 1970.
     Time(i64),
+    /// Path of a file of the probe.
+    File(String),
     /// A value for programs, and its words for people.
     Worded(Value, String),
     /// Unknown value.
@@ -112,7 +117,7 @@ impl Cell {
     /// The value for people, unescaped.
     fn shown(&self) -> String {
         match self {
-            Cell::Text(text) => text.clone(),
+            Cell::Text(text) | Cell::File(text) => text.clone(),
             Cell::Count(number) => grouped(*number),
             Cell::Rate(number) => short(*number),
             Cell::Percent(number) => format!("{number:.2} %"),
@@ -124,7 +129,7 @@ impl Cell {
 
     fn json(&self) -> Value {
         match self {
-            Cell::Text(text) => json!(text),
+            Cell::Text(text) | Cell::File(text) => json!(text),
             Cell::Count(number) => json!(number),
             Cell::Rate(number) | Cell::Percent(number) => json!(number),
             Cell::Time(ns) => json!(moment(*ns)),
@@ -140,9 +145,10 @@ impl Report {
         text::write(self)
     }
 
-    /// A self-contained HTML page, without scripts and external resources.
-    pub fn html(&self) -> String {
-        html::write(self)
+    /// A self-contained HTML page, without scripts and external resources. `page`: its absolute path, to which links to
+    /// files are relative; `None`: they are absolute.
+    pub fn html(&self, page: Option<&Path>) -> String {
+        html::write(self, page.and_then(|path| Url::from_file_path(path).ok()).as_ref())
     }
 
     /// A JSON object per section, one per line.

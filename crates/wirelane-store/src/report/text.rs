@@ -3,7 +3,7 @@
 use wirelane::escape::printable;
 
 use super::columns::words;
-use super::{Chart, Report, Table, short};
+use super::{Cell, Chart, Report, Table, short};
 
 /// Maximum blocks in a row.
 const BLOCKS_WIDE: usize = 60;
@@ -60,7 +60,12 @@ fn put_chart(text: &mut String, chart: &Chart, report: &Report) {
 
 fn put_table(text: &mut String, table: &Table) {
     let head: Vec<String> = table.columns.iter().map(|name| words(name)).collect();
-    let rows = table.rows.iter().map(|row| row.iter().map(|cell| cut(&cell.shown())).collect());
+    // The end of a path is what distinguishes it.
+    let shown = |cell: &Cell| match cell {
+        Cell::File(path) => printable(path).into_owned(),
+        cell => cut(&cell.shown()),
+    };
+    let rows = table.rows.iter().map(|row| row.iter().map(shown).collect());
     let rows: Vec<Vec<String>> = std::iter::once(head).chain(rows).collect();
     let width = |at: usize| rows.iter().map(|row| row[at].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..table.columns.len()).map(width).collect();
@@ -88,7 +93,7 @@ fn cut(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{Cell, Line, Section};
+    use crate::report::{Line, Section};
 
     #[test]
     fn a_line_has_a_block_for_each_step_and_tables_line_up() {

@@ -71,6 +71,7 @@ pub(super) const ALARMS: &[Described] = &[
     ("key", Type::Text, true),
     ("value_name", Type::Text, false),
     ("value", Type::Real, false),
+    ("recording", Type::Text, true),
 ];
 
 /// Columns of `ledgers`.
@@ -194,7 +195,7 @@ impl Storable for Entry {
     fn rows(&self, table: Table) -> u64 {
         match (self, table) {
             (Entry::Measured(shown), Table::Measurements) => rows(shown).len() as u64,
-            (Entry::Alarm(_), Table::Alarms) | (Entry::Ledger(_), Table::Ledgers) => 1,
+            (Entry::Alarm(..), Table::Alarms) | (Entry::Ledger(_), Table::Ledgers) => 1,
             _ => 0,
         }
     }
@@ -211,13 +212,15 @@ impl Storable for Entry {
                     });
                 }
             }
-            Entry::Alarm(alarm) => put(Table::Alarms, alarm.end_ns, &mut |row| put_alarm(row, alarm)),
+            Entry::Alarm(alarm, file) => {
+                put(Table::Alarms, alarm.end_ns, &mut |row| put_alarm(row, alarm, file.as_deref()));
+            }
             Entry::Ledger(part) => put(Table::Ledgers, part.end_ns, &mut |row| put_ledger(row, part)),
         }
     }
 }
 
-fn put_alarm(row: &mut Row<'_>, alarm: &AlarmEvent) {
+fn put_alarm(row: &mut Row<'_>, alarm: &AlarmEvent, recording: Option<&str>) {
     row.span(alarm.end_ns, alarm.end_ns);
     row.text(Some(&alarm.alarm));
     row.text(Some(&alarm.measurement));
@@ -225,6 +228,7 @@ fn put_alarm(row: &mut Row<'_>, alarm: &AlarmEvent) {
     row.text(Some(alarm.key_text.as_str()).filter(|key| !key.is_empty()));
     row.text(Some(&alarm.value_name));
     row.real(alarm.value);
+    row.text(recording);
 }
 
 fn put_ledger(row: &mut Row<'_>, LedgerPart { start_ns, end_ns, counters }: &LedgerPart) {

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use wirelane_tests::calls::{Scene, message};
 use wirelane_tests::numbers::{LIMIT, capture, column, last_of, wirelane};
+use wirelane_tests::python::{fed, with_module};
 use wirelane_tests::{Lab, require_root, wirelane_binary};
 
 use super::scenes::{ALICE, BOB, INVITE, answered, by_tcp, head_of, web};
@@ -31,25 +32,12 @@ fn samples(text: &str) -> Option<BTreeMap<String, f64>> {
         for family in text_string_to_metric_families(sys.stdin.read()):\n  for s in family.samples:\n    \
         print(s.name + ''.join(',%s=%s' % label for label in sorted(s.labels.items())), s.value)";
     // A Python that comes before the system's on the PATH does not find the system's packages.
-    let has_it = |python: &&str| {
-        let there = Command::new(python).args(["-c", "import prometheus_client.openmetrics.parser"]).output();
-        there.is_ok_and(|output| output.status.success())
-    };
-    let Some(python) = ["/usr/bin/python3", "python3"].into_iter().find(has_it) else {
+    let pythons = ["/usr/bin/python3", "python3"];
+    let Some(python) = with_module(&pythons, "prometheus_client.openmetrics.parser") else {
         println!("left out: what Prometheus's parser reads (no python3-prometheus-client: scripts/setup)");
         return None;
     };
-    let mut python = Command::new(python)
-        .args(["-c", SCRIPT])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    python.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
-    let output = python.wait_with_output().unwrap();
-    assert!(output.status.success(), "{}\n{text}", String::from_utf8_lossy(&output.stderr));
-    let text = String::from_utf8(output.stdout).unwrap();
+    let text = fed(python, SCRIPT, text);
     let sample = |line: &str| {
         let (name, value) = line.rsplit_once(' ').unwrap();
         (name.to_owned(), value.parse().unwrap())
