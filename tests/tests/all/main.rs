@@ -6,6 +6,7 @@
 extern crate self as libfuzzer_sys;
 
 mod advice;
+mod advisories;
 mod application_outputs;
 mod bad_input;
 mod balance;
