@@ -135,6 +135,7 @@ mod testbed_quick;
 mod time_order;
 mod trust;
 mod tune;
+mod versions;
 mod voip;
 mod voip_corpus;
 mod voip_files;
