@@ -1,5 +1,7 @@
 //! Packages are installed into an empty root, used, and removed without a trace.
 
+mod debian;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -9,7 +11,7 @@ use std::process::{Command, Output};
 use wirelane_tests::{Lab, repository, require_root, wirelane_binary};
 
 /// Packs the program under test, with little compression.
-fn package(out: &Path, kinds: &[&str]) {
+pub(crate) fn package(out: &Path, kinds: &[&str]) {
     let mut command = Command::new(repository().join("scripts/package"));
     command.arg("--binary").arg(wirelane_binary().unwrap()).arg("--out").arg(out).args(kinds);
     done(command.envs([("DPKG_DEB_COMPRESSOR_TYPE", "gzip"), ("DPKG_DEB_COMPRESSOR_LEVEL", "1")]));
@@ -22,7 +24,7 @@ fn done(command: &mut Command) -> Output {
 }
 
 /// Files of a folder by name, with type, rights and size; what dpkg writes itself is left out.
-fn files(folder: &Path) -> BTreeMap<PathBuf, (u32, u64)> {
+pub(crate) fn files(folder: &Path) -> BTreeMap<PathBuf, (u32, u64)> {
     let mut found = BTreeMap::new();
     let mut open = vec![folder.to_owned()];
     while let Some(next) = open.pop() {
