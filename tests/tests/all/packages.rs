@@ -161,7 +161,7 @@ fn the_checklist_of_a_release_compares_versions() {
     let clone = copy.path().join("clone");
     done(
         Command::new("git")
-            .args(["clone", "--quiet", "--depth=1"])
+            .args(["clone", "--quiet", "--depth=1", "--no-tags"])
             .arg(format!("file://{}", repository().display()))
             .arg(&clone),
     );
@@ -173,6 +173,21 @@ fn the_checklist_of_a_release_compares_versions() {
     let said = run(&clone);
     assert!(said.contains("FAILED  CHANGELOG: its first version is '[9.9.9] - "), "{said}");
     assert!(said.contains("FAILED  clean tree"), "{said}");
+    // With nothing unreleased and everything committed, the release goes up to the commands that publish it.
+    let (before, rest) = changelog.split_once("## [Unreleased]\n").unwrap();
+    let (_, released) = rest.split_once(&format!("## [{version}]")).unwrap();
+    let ready = format!("{before}## [Unreleased]\n\n## [{version}]{released}");
+    fs::write(clone.join("CHANGELOG.md"), ready).unwrap();
+    let identity = ["-c", "user.name=a", "-c", "user.email=a@example.com"];
+    done(
+        Command::new("git")
+            .arg("-C")
+            .arg(&clone)
+            .args(identity)
+            .args(["commit", "--quiet", "--all", "-m", "a"]),
+    );
+    let said = run(&clone);
+    assert!(!said.contains("FAILED") && said.contains(&format!("git tag --sign v{version} ")), "{said}");
 }
 
 /// The same program gives the same bytes, in whatever folder it is packed; RPM packages leave nothing behind, and the
