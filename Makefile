@@ -29,7 +29,7 @@ define install_stripped
 	objcopy --add-gnu-debuglink=$(dir $(2)).debug/$(notdir $(2)).debug $(2)
 endef
 
-.PHONY: help setup build check test test-all test-kernels soak fuzz demo bench docs install packages clean
+.PHONY: help setup build check test test-all test-kernels soak fuzz demo bench docs install packages advisories clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
@@ -108,6 +108,9 @@ install: ## install program, libraries, manual pages to PREFIX (/usr/local)
 packages: ## package what is built: target/packages (KINDS="deb rpm tarball image")
 	@scripts/setup package
 	@scripts/package --binary $(BINARY) $(KINDS)
+
+advisories: ## compare crates with RustSec's advisories and the licences of deny.toml (needs cargo-deny)
+	@scripts/advisories
 
 clean: ## remove what was built
 	cargo clean

@@ -121,6 +121,11 @@ impl Child {
         sys::signal(self.pid(), signal).with_context(|| format!("{signal:?} to {}", self.name))
     }
 
+    /// Everything on standard error of a process that has ended.
+    pub fn errors(&mut self) -> String {
+        self.errors.take().map(join).unwrap_or_default()
+    }
+
     /// True while the process runs.
     ///
     /// # Errors

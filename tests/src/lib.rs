@@ -9,6 +9,7 @@
 //! calls      SIP and RTP that tests make up, and what is told of it
 //! commands   every command that reads a network
 //! control_group  memory limits by the kernel
+//! debian     a Debian with its packages, and with systemd as its first process
 //! foreign    somebody else's programs on a device
 //! kernel     which kernel this is, and what it complains about
 //! process    descriptors and CPU time of a process
@@ -33,6 +34,7 @@ pub mod calls;
 mod child;
 pub mod commands;
 mod control_group;
+mod debian;
 pub mod duckdb;
 pub mod flow_traffic;
 pub mod flows;
@@ -58,6 +60,7 @@ pub mod terminal;
 pub use bpf::{BpfObjects, bpf_objects, maps_named, settled_bpf_objects, wait_for_bpf_objects};
 pub use child::{Child, Finished};
 pub use control_group::ControlGroup;
+pub use debian::{Debian, Machine};
 pub use foreign::{AttachBy, ForeignTc, ForeignXdp, detach_xdp};
 pub use kernel::{KernelLog, kernel_version};
 pub use lab::{End, Lab, LabOptions, Link};

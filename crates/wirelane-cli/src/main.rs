@@ -43,6 +43,7 @@ use clap::error::ErrorKind;
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser};
 use wirelane::escape::printable_lines;
 use wirelane_monitor::helper::{self, Permitted};
+use wirelane_screen::warnings::{self, Warnings};
 
 /// Multi-core packet capture for stock Linux, with an account of every packet
 #[derive(Parser)]
@@ -101,10 +102,30 @@ WIRELANE_LOG=info (or debug) in the environment prints more on standard error.";
 /// Filter of log messages without WIRELANE_LOG: warnings, and the reloads of a monitor.
 const LOGGED: &str = "warn,wirelane_monitor::control=info";
 
+/// Log messages go to standard error, with their priority for the journal.
+struct StandardError;
+
+impl<'a> tracing_subscriber::fmt::MakeWriter<'a> for StandardError {
+    type Writer = Warnings;
+
+    fn make_writer(&'a self) -> Warnings {
+        Warnings::of(warnings::INFO)
+    }
+
+    fn make_writer_for(&'a self, meta: &tracing::Metadata<'_>) -> Warnings {
+        Warnings::of(match *meta.level() {
+            tracing::Level::ERROR => warnings::ERROR,
+            tracing::Level::WARN => warnings::WARNING,
+            tracing::Level::INFO => warnings::INFO,
+            _ => warnings::DEBUG,
+        })
+    }
+}
+
 fn main() -> ExitCode {
     // Standard output contains only results; log messages go to standard error.
     tracing_subscriber::fmt()
-        .with_writer(|| wirelane_screen::warnings::Warnings)
+        .with_writer(StandardError)
         .with_ansi(wirelane_monitor::out::in_colour(&io::stderr()))
         .without_time()
         // The subscriber panics where it cannot report that standard error is gone: a terminal was closed.
@@ -158,7 +179,8 @@ fn main() -> ExitCode {
         Err(error) if error.is::<wirelane_monitor::out::ReaderGone>() => ExitCode::SUCCESS,
         Err(error) => {
             // Errors quote external names and data. A closed standard error is ignored.
-            let _ = writeln!(io::stderr(), "wirelane: {}", printable_lines(&message(&error)));
+            let text = format!("wirelane: {}\n", printable_lines(&message(&error)));
+            let _ = Warnings::of(warnings::ERROR).write_all(text.as_bytes());
             ExitCode::from(status(&error))
         }
     }

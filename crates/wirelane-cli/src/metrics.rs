@@ -49,6 +49,11 @@ impl MetricsArgs {
         Ok(Some(Endpoint::bind(address, secured).map_err(told)?))
     }
 
+    /// Environment variables with secrets.
+    pub fn secrets(&self) -> Vec<String> {
+        self.metrics_token_env.iter().cloned().collect()
+    }
+
     /// TLS and token for other hosts, if given: all three or none.
     fn secured(&self) -> Result<Option<Sources>> {
         let file = self.metrics_token_file.clone().map(Token::File);

@@ -51,6 +51,9 @@ pub struct RightsArgs {
     /// Folders that the command reads later.
     #[arg(skip)]
     pub sources: Vec<PathBuf>,
+    /// Environment variables with secrets, which programs of the user do not inherit.
+    #[arg(skip)]
+    pub secrets: Vec<String>,
 }
 
 impl RightsArgs {
@@ -88,6 +91,7 @@ impl RightsArgs {
             trees: vec![store.to_owned(), state.to_owned()],
             reads: Vec::new(),
             sources: vec![store.to_owned()],
+            secrets: Vec::new(),
         }
     }
 

@@ -150,12 +150,12 @@ pub struct Listening {
 }
 
 impl Helper {
-    /// Starts the helper, as this user. To be called before privileges are dropped, after which no process can be
-    /// started.
+    /// Starts the helper, as this user, without the environment variables `secrets`, so that its commands do not inherit
+    /// them. To be called before privileges are dropped, after which no process can be started.
     ///
     /// # Errors
     /// If it cannot be started.
-    pub fn start(permitted: &Permitted, identity: Option<Identity>) -> Result<Helper> {
+    pub fn start(permitted: &Permitted, identity: Option<Identity>, secrets: &[String]) -> Result<Helper> {
         let mut helper = Command::new("/proc/self/exe");
         if let Some((uid, gid)) = identity.map(|identity| identity.ids()) {
             helper.uid(uid).gid(gid);
@@ -165,6 +165,9 @@ impl Helper {
         let shell = permitted.shell.as_ref().map(|shell| option("--shell=", shell.as_ref()));
         let config = permitted.config.as_ref().map(|config| option("--config=", config.as_ref()));
         let monitor = permitted.monitor.as_ref().map(|file| option("--monitor=", file.as_ref()));
+        for name in secrets {
+            helper.env_remove(name);
+        }
         let mut child = helper
             .arg0("wirelane-helper")
             .args([SUBCOMMAND, &permitted.jobs.to_string()])

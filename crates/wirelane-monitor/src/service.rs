@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use wirelane::Ledger;
+use wirelane::ledger::Counters;
 use wirelane_screen::table::{amount, rate};
 
 /// The notification socket of the service manager.
@@ -18,6 +19,8 @@ pub struct Notifier {
     watchdog: bool,
     packets: u64,
     elapsed: Duration,
+    /// Whether every worker made progress in the last interval.
+    progress: bool,
 }
 
 impl Notifier {
@@ -43,7 +46,8 @@ impl Notifier {
         let socket =
             address.and_then(connect).context("connecting to the service manager (NOTIFY_SOCKET)")?;
         fits_watchdog(interval)?;
-        Ok(Some(Notifier { socket, watchdog: watchdog().is_some(), packets: 0, elapsed: Duration::ZERO }))
+        let watchdog = watchdog().is_some();
+        Ok(Some(Notifier { socket, watchdog, packets: 0, elapsed: Duration::ZERO, progress: true }))
     }
 
     /// Packets are being captured.
@@ -57,7 +61,7 @@ impl Notifier {
     }
 
     /// Sends the state of an interval. `progress`: whether every worker has made progress; if one has not, the watchdog
-    /// is not fed.
+    /// is not fed, and the log has the ledger, because the manager may end the process before it prints the ledger.
     pub fn interval(&mut self, ledger: &Ledger, elapsed: Duration, progress: bool) {
         let total = &ledger.total;
         let seconds = elapsed.saturating_sub(self.elapsed).as_secs_f64();
@@ -68,6 +72,13 @@ impl Notifier {
         if !progress {
             text += "; a worker makes no progress";
         }
+        // With a watchdog the end is near.
+        if !progress && (self.progress || self.watchdog) {
+            tracing::warn!("a worker makes no progress; the ledger so far: {}", line(total));
+        } else if progress && !self.progress {
+            tracing::warn!("all workers make progress again");
+        }
+        self.progress = progress;
         text.push('\n');
         if self.watchdog && progress {
             let _ = writeln!(text, "WATCHDOG=1");
@@ -85,6 +96,15 @@ impl Notifier {
             tracing::debug!("notifying the service manager: {error}");
         }
     }
+}
+
+/// All columns in one line.
+fn line(total: &Counters) -> String {
+    let Counters { seen, filtered, absorbed, shed, lost, delivered, analysed, .. } = total;
+    format!(
+        "seen {seen}, filtered {filtered}, absorbed {absorbed}, shed {shed}, lost {lost}, delivered {delivered}, \
+         analysed {analysed}"
+    )
 }
 
 /// Checks that the manager's watchdog, if there is one, is fed often enough with this interval.

@@ -84,13 +84,17 @@ pub struct Shipper {
 }
 
 impl Shipper {
-    /// Starts `wirelane ship` with these words. To be called before privileges are dropped, after which no process can be
+    /// Starts `wirelane ship` with these words, without the environment variables `secrets`. To be called before privileges are dropped, after which no process can be
     /// started.
     ///
     /// # Errors
     /// If it cannot be started.
-    pub fn start(words: &[String]) -> Result<Shipper> {
-        let mut child = Command::new("/proc/self/exe")
+    pub fn start(words: &[String], secrets: &[String]) -> Result<Shipper> {
+        let mut command = Command::new("/proc/self/exe");
+        for name in secrets {
+            command.env_remove(name);
+        }
+        let mut child = command
             .arg0("wirelane-ship")
             .arg(SHIP)
             .args(words)

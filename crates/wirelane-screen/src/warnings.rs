@@ -1,7 +1,11 @@
-//! Warnings on standard error, which are held back while a live view is on the same terminal.
+//! Warnings on standard error, which are held back while a live view is on the same terminal, and which have their level
+//! where the journal of systemd reads them.
 
+use std::fs::File;
 use std::io::{self, IsTerminal, Write};
-use std::sync::{Mutex, PoisonError};
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use wirelane::escape::printable_lines;
 
@@ -11,14 +15,47 @@ const HELD: usize = 256 << 10;
 /// Warnings that are held back; none where they go to standard error at once.
 static HELD_BACK: Mutex<Option<Vec<u8>>> = Mutex::new(None);
 
+/// Priority of errors (syslog(3)).
+pub const ERROR: u8 = 3;
+/// Priority of warnings.
+pub const WARNING: u8 = 4;
+/// Priority of messages that report normal work.
+pub const INFO: u8 = 6;
+/// Priority of messages for the search for faults.
+pub const DEBUG: u8 = 7;
+
 /// Destination of warnings: standard error, or nowhere yet while a screen is shown on the same terminal.
-#[derive(Debug, Default)]
-pub struct Warnings;
+#[derive(Debug)]
+pub struct Warnings {
+    priority: u8,
+}
+
+impl Warnings {
+    /// For messages of this priority.
+    pub fn of(priority: u8) -> Warnings {
+        Warnings { priority }
+    }
+}
+
+/// The prefix of a line of this priority (sd-daemon(3)); empty where standard error is not the journal.
+pub fn prefix(priority: u8) -> String {
+    static JOURNAL: OnceLock<bool> = OnceLock::new();
+    if *JOURNAL.get_or_init(is_journal) { format!("<{priority}>") } else { String::new() }
+}
+
+/// Whether standard error is the stream to the journal whose device and inode JOURNAL_STREAM has (systemd.exec(5)).
+fn is_journal() -> bool {
+    let Some(expected) = std::env::var("JOURNAL_STREAM").ok() else { return false };
+    let file = io::stderr().as_fd().try_clone_to_owned().map(File::from).and_then(|file| file.metadata());
+    file.is_ok_and(|file| expected == format!("{}:{}", file.dev(), file.ino()))
+}
 
 impl Write for Warnings {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let length = bytes.len();
         let text = warning(&String::from_utf8_lossy(bytes));
+        let prefix = prefix(self.priority);
+        let text = text.split_inclusive('\n').map(|line| format!("{prefix}{line}")).collect::<String>();
         let bytes = text.as_bytes();
         match &mut *HELD_BACK.lock().unwrap_or_else(PoisonError::into_inner) {
             Some(held) if held.len() + bytes.len() <= HELD => held.extend_from_slice(bytes),

@@ -6,6 +6,7 @@
 extern crate self as libfuzzer_sys;
 
 mod advice;
+mod advisories;
 mod application_outputs;
 mod bad_input;
 mod balance;
@@ -136,6 +137,7 @@ mod testbed_quick;
 mod time_order;
 mod trust;
 mod tune;
+mod versions;
 mod voip;
 mod voip_corpus;
 mod voip_files;

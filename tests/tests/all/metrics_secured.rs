@@ -297,3 +297,56 @@ fn what_does_not_keep_others_out_is_refused() {
         refused("0.0.0.0:0", &files, what);
     }
 }
+
+/// Commands for finished files have the environment of the monitor, except the variable with the token.
+#[test]
+fn a_post_rotate_command_does_not_inherit_the_token() {
+    let test = "a_post_rotate_command_does_not_inherit_the_token";
+    if !require_root(test) || !is_there(test) {
+        return;
+    }
+    let lab = Lab::new(1).unwrap();
+    let device = &lab.receiver().device;
+    let folder = tempfile::tempdir().unwrap();
+    write_files(folder.path(), "127.0.0.1");
+    let out = tempfile::tempdir().unwrap();
+    fs::set_permissions(out.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let at = |name: &str| out.path().join(name).display().to_string();
+    fs::write(
+        folder.path().join("site.toml"),
+        format!(
+            "[capture]\ninterface = \"{device}\"\ninterval = 0.1\nuser = \"root\"\n\
+             [record]\nwrite = \"{}\"\nrotate-packets = 10\npost-rotate = \"env -0 >{}; true\"\n\
+             [metrics]\naddress = \"127.0.0.1:0\"\ncert = \"{}\"\nkey = \"{}\"\ntoken-env = \"WIRELANE_TEST_TOKEN\"\n",
+            at("all.pcapng"),
+            at("environment"),
+            path("cert.pem"),
+            path("key.pem"),
+        ),
+    )
+    .unwrap();
+    let program = wirelane_binary().unwrap();
+    let token = format!("WIRELANE_TEST_TOKEN={TOKEN}");
+    let site = path("site.toml");
+    let words =
+        ["env", &token, "WIRELANE_TEST_OTHER=kept", program.to_str().unwrap(), "monitor", &site, "--json"];
+    let mut monitor = lab.spawn(&lab.receiver().namespace, &words).unwrap();
+    monitor.wait_ready(LIMIT).unwrap();
+    wirelane_tests::numbers::send(&lab, 100, &[]).unwrap();
+    let last = finish(monitor).unwrap();
+    let record = &last["analyses"]["record"];
+    assert!(
+        column(record, "post_rotate_done") >= 10 && column(record, "post_rotate_failed") == 0,
+        "{record}"
+    );
+    let environment = fs::read(out.path().join("environment")).unwrap();
+    let environment: Vec<String> =
+        environment.split(|byte| *byte == 0).map(|part| String::from_utf8_lossy(part).into_owned()).collect();
+    assert!(environment.contains(&"WIRELANE_TEST_OTHER=kept".to_owned()), "{environment:?}");
+    let told: Vec<&String> = environment
+        .iter()
+        .filter(|part| part.contains("WIRELANE_TEST_TOKEN") || part.contains(TOKEN))
+        .collect();
+    assert!(told.is_empty(), "{told:?}");
+}

@@ -309,14 +309,25 @@ fn the_watchdog_is_not_fed_while_a_worker_hangs() {
     assert!(!states.last().unwrap().contains("WATCHDOG=1"), "{states:?}");
     assert!(!told(&manager).contains("WATCHDOG=1"));
     send(&lab, 100, &[]).unwrap();
+    // Five intervals.
+    std::thread::sleep(Duration::from_secs(1));
     drop(freezer);
     until("the watchdog is not fed again", || told(&manager).ends_with("WATCHDOG=1\n"));
-    let last = last_of(&monitor.terminate(LIMIT).unwrap()).unwrap();
+    let finished = monitor.terminate(LIMIT).unwrap();
+    let last = last_of(&finished).unwrap();
     assert_eq!(["seen", "analysed", "lost"].map(|name| column(&last, name)), [100, 100, 0], "{last}");
+    // The manager might have ended the process: the ledger was in the log before, also that of the packets in the ring.
+    for expected in [
+        "a worker makes no progress; the ledger so far: seen 0, filtered 0, absorbed 0, shed 0, lost 0, delivered 0, analysed 0",
+        "a worker makes no progress; the ledger so far: seen 100, filtered 0, absorbed 0, shed 0, lost 0, delivered 100, analysed 0",
+        "all workers make progress again",
+    ] {
+        assert!(finished.stderr.contains(expected), "{expected}: {}", finished.stderr);
+    }
 }
 
 /// The thread of the first worker.
-fn worker(pid: u32) -> PathBuf {
+pub(crate) fn worker(pid: u32) -> PathBuf {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap().map(|task| task.unwrap().path());
     let is_worker =
         |task: &PathBuf| fs::read_to_string(task.join("comm")).unwrap().starts_with("wl-worker-0");
@@ -325,10 +336,10 @@ fn worker(pid: u32) -> PathBuf {
 }
 
 /// A thread that is stopped by ptrace(2), alone, until drop.
-struct Frozen(std::process::Child);
+pub(crate) struct Frozen(std::process::Child);
 
 impl Frozen {
-    fn new(task: &Path) -> Frozen {
+    pub(crate) fn new(task: &Path) -> Frozen {
         let tracer = "import ctypes, os, sys\n\
                       call, thread = ctypes.CDLL(None, use_errno=True).ptrace, int(sys.argv[1])\n\
                       assert call(16, thread, 0, 0) == 0, os.strerror(ctypes.get_errno())\n\
@@ -356,4 +367,29 @@ impl Drop for Frozen {
         drop(self.0.stdin.take());
         let _ = self.0.wait();
     }
+}
+
+/// Where standard error is the journal, each line begins with its priority; elsewhere none does.
+#[test]
+fn messages_in_the_journal_have_their_priority() {
+    use std::os::unix::fs::MetadataExt as _;
+    let folder = tempfile::tempdir().unwrap();
+    let file = write(folder.path(), "[capture]\ninterfac = \"eth1\"\n[flows]\nbiflow = 3\n");
+    let run = |journal: bool, other: u64| {
+        let out = fs::File::create(folder.path().join("stderr")).unwrap();
+        let meta = out.metadata().unwrap();
+        let stream = format!("{}:{}", meta.dev(), meta.ino() + other);
+        let mut command = Command::new(wirelane_binary().unwrap());
+        command.args(["check", &file]).stderr(out).env_remove("JOURNAL_STREAM");
+        if journal {
+            command.env("JOURNAL_STREAM", stream);
+        }
+        assert_eq!(command.status().unwrap().code(), Some(2));
+        fs::read_to_string(folder.path().join("stderr")).unwrap()
+    };
+    let plain = run(false, 0);
+    assert!(plain.starts_with("wirelane: ") && plain.lines().count() == 3, "{plain}");
+    let expected: String = plain.split_inclusive('\n').map(|line| format!("<3>{line}")).collect();
+    assert_eq!(run(true, 0), expected);
+    assert_eq!(run(true, 1), plain, "the stream is another");
 }

@@ -1,5 +1,7 @@
 //! Packages are installed into an empty root, used, and removed without a trace.
 
+mod debian;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -9,7 +11,7 @@ use std::process::{Command, Output};
 use wirelane_tests::{Lab, repository, require_root, wirelane_binary};
 
 /// Packs the program under test, with little compression.
-fn package(out: &Path, kinds: &[&str]) {
+pub(crate) fn package(out: &Path, kinds: &[&str]) {
     let mut command = Command::new(repository().join("scripts/package"));
     command.arg("--binary").arg(wirelane_binary().unwrap()).arg("--out").arg(out).args(kinds);
     done(command.envs([("DPKG_DEB_COMPRESSOR_TYPE", "gzip"), ("DPKG_DEB_COMPRESSOR_LEVEL", "1")]));
@@ -22,7 +24,7 @@ fn done(command: &mut Command) -> Output {
 }
 
 /// Files of a folder by name, with type, rights and size; what dpkg writes itself is left out.
-fn files(folder: &Path) -> BTreeMap<PathBuf, (u32, u64)> {
+pub(crate) fn files(folder: &Path) -> BTreeMap<PathBuf, (u32, u64)> {
     let mut found = BTreeMap::new();
     let mut open = vec![folder.to_owned()];
     while let Some(next) = open.pop() {
@@ -159,7 +161,7 @@ fn the_checklist_of_a_release_compares_versions() {
     let clone = copy.path().join("clone");
     done(
         Command::new("git")
-            .args(["clone", "--quiet", "--depth=1"])
+            .args(["clone", "--quiet", "--depth=1", "--no-tags"])
             .arg(format!("file://{}", repository().display()))
             .arg(&clone),
     );
@@ -171,6 +173,21 @@ fn the_checklist_of_a_release_compares_versions() {
     let said = run(&clone);
     assert!(said.contains("FAILED  CHANGELOG: its first version is '[9.9.9] - "), "{said}");
     assert!(said.contains("FAILED  clean tree"), "{said}");
+    // With nothing unreleased and everything committed, the release goes up to the commands that publish it.
+    let (before, rest) = changelog.split_once("## [Unreleased]\n").unwrap();
+    let (_, released) = rest.split_once(&format!("## [{version}]")).unwrap();
+    let ready = format!("{before}## [Unreleased]\n\n## [{version}]{released}");
+    fs::write(clone.join("CHANGELOG.md"), ready).unwrap();
+    let identity = ["-c", "user.name=a", "-c", "user.email=a@example.com"];
+    done(
+        Command::new("git")
+            .arg("-C")
+            .arg(&clone)
+            .args(identity)
+            .args(["commit", "--quiet", "--all", "-m", "a"]),
+    );
+    let said = run(&clone);
+    assert!(!said.contains("FAILED") && said.contains(&format!("git tag --sign v{version} ")), "{said}");
 }
 
 /// The same program gives the same bytes, in whatever folder it is packed; RPM packages leave nothing behind, and the

@@ -437,8 +437,10 @@ pub fn run(args: &Args) -> Result<()> {
     wait::for_devices(&capture.source.interface, manager.as_ref())
         .map_err(|error| site.placed("capture", &Names::new(), error))?;
     let mut analyses = Vec::new();
+    let secrets = capture.metrics.secrets();
     for part in &mut parts {
         let name = part.name();
+        part.source_mut().rights.secrets.clone_from(&secrets);
         analyses.push(part.prepare().map_err(|error| site.placed(name, &store_names(), error))?);
     }
     let (first, others) = parts.split_first_mut().expect("a plan has a part");
@@ -455,13 +457,13 @@ pub fn run(args: &Args) -> Result<()> {
     }
     // Before privileges are dropped: after that, no files can be opened and no programs started.
     let permitted = Permitted { monitor: Some(std::path::absolute(&args.file)?), ..Permitted::default() };
-    let helper = live.then(|| Helper::start(&permitted, source.rights.identity()?)).transpose()?;
+    let helper = live.then(|| Helper::start(&permitted, source.rights.identity()?, &secrets)).transpose()?;
     // One ledger for all analyses; a probe stores it itself.
     let stores = (!parts.iter().any(|part| matches!(part, Part::Probe(_)))).then_some(&parts);
     let store = stores.and_then(|parts| parts.iter().find_map(Part::store));
     let ledger = store.map(|store| store.ledger(parts[0].source())).transpose()?.flatten();
     // The parts have created the folder of the store.
-    let shipper = ship.map(|words| Shipper::start(&words)).transpose()?;
+    let shipper = ship.map(|words| Shipper::start(&words, &secrets)).transpose()?;
     let source = parts[0].source();
     let output = match &parts[0] {
         Part::Record(record) => Some(record.output()),

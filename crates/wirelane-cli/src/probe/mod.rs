@@ -200,7 +200,7 @@ fn probe(mut args: Args, origin: &Origin, config: Config) -> Result<()> {
     // may need both.
     let again = origin.again.then(|| absolute(&origin.path)).transpose()?;
     let helper = if again.is_some() || config.runs_programs() {
-        Some(helper::start(args.source.rights.identity()?, again)?)
+        Some(helper::start(args.source.rights.identity()?, again, &args.metrics.secrets())?)
     } else {
         None
     };

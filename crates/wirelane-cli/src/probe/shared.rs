@@ -78,7 +78,7 @@ impl Args {
         let identity = self.source.rights.identity()?;
         let owner = identity.as_ref().map(|identity| identity.ids());
         let runs = config.runs_programs();
-        let helper = runs.then(|| helper::start(identity, None)).transpose()?;
+        let helper = runs.then(|| helper::start(identity, None, &self.source.rights.secrets)).transpose()?;
         let store = Store::open(&self.store.options(), live, owner, Shares::UNLIMITED, |_| 0)?;
         self.source.rights.stores(self.store.folder.as_ref());
         let folders = Folders::open(&config, owner, &mut self.source.rights.trees)?;

@@ -121,7 +121,9 @@ impl Args {
         );
         let post_rotate = match &recording.post_rotate {
             Some(command) => {
-                Some(PostRotate::start(command, recording.post_rotate_jobs, self.source.rights.identity()?)?)
+                let rights = &self.source.rights;
+                let jobs = recording.post_rotate_jobs;
+                Some(PostRotate::start(command, jobs, rights.identity()?, &rights.secrets)?)
             }
             None => None,
         };
@@ -149,6 +151,7 @@ impl Args {
 
 /// Runs the command.
 pub fn run(mut args: Args) -> Result<()> {
+    args.source.rights.secrets = args.metrics.secrets();
     let analysis = args.prepare()?;
     let metrics = args.metrics.open(&mut args.source)?;
     let expression = args.source.expression()?;

@@ -62,13 +62,13 @@ impl Counts {
     }
 }
 
-/// Starts the helper of a probe, as this user, with this configuration, where it can be read again. To be called before
-/// privileges are dropped.
+/// Starts the helper of a probe, as this user, without these environment variables, with this configuration, where it can be
+/// read again. To be called before privileges are dropped.
 ///
 /// # Errors
 /// If it cannot be started.
-pub fn start(identity: Option<Identity>, config: Option<PathBuf>) -> Result<Helper> {
-    Helper::start(&Permitted { jobs: JOBS, config, ..Permitted::default() }, identity)
+pub fn start(identity: Option<Identity>, config: Option<PathBuf>, secrets: &[String]) -> Result<Helper> {
+    Helper::start(&Permitted { jobs: JOBS, config, ..Permitted::default() }, identity, secrets)
 }
 
 /// Texts of configurations, or error messages.

@@ -38,12 +38,18 @@ pub struct PostRotate {
 }
 
 impl PostRotate {
-    /// Starts the helper, as this user. To be called before privileges are dropped.
-    pub fn start(command: &str, jobs: u16, identity: Option<Identity>) -> Result<PostRotate> {
+    /// Starts the helper, as this user, without the environment variables `secrets`. To be called before privileges are
+    /// dropped.
+    pub fn start(
+        command: &str,
+        jobs: u16,
+        identity: Option<Identity>,
+        secrets: &[String],
+    ) -> Result<PostRotate> {
         ensure!(!command.trim().is_empty(), "--post-rotate needs a command");
         let permitted =
             Permitted { jobs: jobs.into(), shell: Some(command.to_owned()), ..Permitted::default() };
-        let helper = Helper::start(&permitted, identity)?;
+        let helper = Helper::start(&permitted, identity, secrets)?;
         Ok(PostRotate { helper: Some(helper), listening: None, outcomes: Arc::default() })
     }
 

@@ -25,7 +25,15 @@ fn a_store_of_a_newer_version_is_refused() {
     let expected = format!("{} was written by a newer Wirelane (wirelane ", file.display());
     let asked = run(&["query", "--json", "--store", text(&db), "SELECT count(*) FROM flows"]);
     let (stored, ..) = store(&input, &db, &[]);
-    for refused in [asked, stored] {
+    let site = folder.path().join("site.toml");
+    let monitor = format!(
+        "[capture]\nread = \"{}\"\n[flows]\n[store]\nfolder = \"{}\"\n",
+        input.display(),
+        db.display()
+    );
+    fs::write(&site, monitor).unwrap();
+    let monitored = run(&["monitor", text(&site), "--json"]);
+    for refused in [asked, stored, monitored] {
         assert_eq!(refused.status.code(), Some(1), "{}", refused.stderr);
         assert!(refused.stderr.contains(&expected), "{}", refused.stderr);
         let rest = "schema 9; this one knows up to 2): use that version, or another folder";
