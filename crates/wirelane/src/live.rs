@@ -18,7 +18,7 @@ use crate::egress_devices::{self, EgressDevice, EgressLine};
 use crate::engine::ring::bell::Bell;
 use crate::engine::ring::flows::GroupFlows;
 use crate::engine::ring::group::{Membership, reap};
-use crate::engine::ring::group_config::GroupConfig;
+use crate::engine::ring::group_config::{GroupConfig, UserPrograms};
 use crate::engine::ring::lane_end::{LaneEnd, Peer};
 use crate::engine::ring::order::Merge;
 use crate::engine::ring::plugins::Watches;
@@ -83,12 +83,11 @@ impl LiveCapture {
         broker: &Arc<Broker>,
     ) -> Result<LiveCapture> {
         crate::kernel::require_bpf()?;
-        let program = settings
-            .steering_program
-            .as_deref()
-            .map(|path| UserProgram::read(Kind::Steering, path))
-            .transpose()?;
-        let plugins: Vec<Plugin> = Plugin::read(&settings.plugins)?;
+        let steering = settings.steering_program.as_deref();
+        let programs = UserPrograms {
+            steering: steering.map(|path| UserProgram::read(Kind::Steering, path)).transpose()?,
+            plugins: Plugin::read(&settings.plugins)?,
+        };
         let room = rules_startup::room(settings)?;
         let with_sets = |room: RulesCapacity| {
             let maker = confinement.is_some().then_some(broker);
@@ -105,12 +104,12 @@ impl LiveCapture {
         let mut ends: Vec<(Vec<LaneEnd>, Vec<Bell>)> = (0..count).map(|_| Default::default()).collect();
         let mut parts = Vec::new();
         let mut ring_size = u64::MAX;
-        let opened = open_all(settings, &selected, broker)?;
+        let opened = open_all(settings, &programs, &selected, broker)?;
         let asked = opened.len();
         for (selected, hook, opened) in opened {
             let index = parts.len();
             let device = &selected.device;
-            let instance = match opened {
+            let (instance, needs) = match opened {
                 // The user did not request transmitted packets explicitly.
                 Err(Error::Unsupported { what, needs, .. })
                     if hook == Some(Hook::Egress) && settings.direction == Direction::Auto =>
@@ -118,17 +117,18 @@ impl LiveCapture {
                     tracing::warn!("{what} needs {needs}: only received packets are captured");
                     continue;
                 }
-                opened => Arc::new(opened?),
+                opened => opened?,
             };
+            let instance = Arc::new(instance);
             reap(&instance)?;
             cards.push(stamps::card_clock(settings.clock, device, instance.hook)?);
-            let config =
-                GroupConfig::of(settings, selected, (instance.lanes, instance.queues), instance.hook)?;
-            let (program, rules, egress_devices) = (program.clone(), room.clone(), egress_devices.clone());
+            let size = (instance.lanes, instance.queues);
+            let config = GroupConfig::of(settings, needs, selected, size, instance.hook);
+            let (rules, egress_devices) = (room.clone(), egress_devices.clone());
             let many = asked > 1 || instance.lanes_of(&config.queues).len() > 1;
             let ordered = settings.in_order && many;
-            let (plugins, streams) = (plugins.clone(), streams.clone());
-            let config = GroupConfig { program, plugins, rules, egress_devices, streams, ordered, ..config };
+            let streams = streams.clone();
+            let config = GroupConfig { rules, egress_devices, streams, ordered, ..config };
             ring_size = ring_size.min(config.ring_size as u64);
             let membership = Membership::join(&instance, device, &config)?;
             let mut tallies = Vec::new();

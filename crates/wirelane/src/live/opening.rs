@@ -8,20 +8,22 @@ use wirelane_bpf::kernel::at_least;
 use wirelane_netdev::Selected;
 use wirelane_privsep::broker::Broker;
 
-use crate::engine::ring::group_config::needed_features;
+use crate::engine::ring::group_config::{UserPrograms, needs};
 use crate::engine::ring::instance::Instance;
 use crate::engine::ring::lanes::beside_others;
+use crate::engine::ring::program::Needs;
 use crate::error::Result;
 use crate::hook::{Hook, Tc};
 use crate::settings::{HookChoice, Settings};
 
-/// A device, the requested hook, and its instance.
-pub(super) type Opened<'a> = (&'a Selected, Option<Hook>, Result<Instance>);
+/// A device, the requested hook, and its instance with what the capture needs of it.
+pub(super) type Opened<'a> = (&'a Selected, Option<Hook>, Result<(Instance, Needs)>);
 
 /// The instances on all hooks of these devices. All threads have ended on return: rights are given up later, by the only
 /// thread.
 pub(super) fn open_all<'a>(
     settings: &Settings,
+    programs: &UserPrograms,
     selected: &'a [Selected],
     broker: &Arc<Broker>,
 ) -> Result<Vec<Opened<'a>>> {
@@ -35,10 +37,13 @@ pub(super) fn open_all<'a>(
             places.push((selected, hook));
         }
     }
-    let features = needed_features(settings);
-    let open = &|selected: &Selected, hook: Option<Hook>| match hook {
-        Some(hook) => Instance::open(&selected.device, hook, settings.tc(), features, broker),
-        None => Instance::open_xdp(&selected.device, features, broker),
+    let open = &|selected: &Selected, hook: Option<Hook>| {
+        let needs = needs(settings, programs, &selected.device)?;
+        let instance = match hook {
+            Some(hook) => Instance::open(&selected.device, hook, settings.tc(), &needs, broker),
+            None => Instance::open_xdp(&selected.device, &needs, broker),
+        };
+        instance.map(|instance| (instance, needs))
     };
     // Without links, both directions of a device share its queueing discipline, which one of them makes.
     let by_link = settings.tc() != Tc::Clsact && at_least(6, 6);

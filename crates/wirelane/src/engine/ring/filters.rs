@@ -8,7 +8,7 @@ use wirelane_bpf::filter::{ENTRY, Filter as Layout, MAX_STEPS, MAX_TEXT, NUMBER,
 use wirelane_bpf::instance::{Group, features};
 
 use super::instance::Instance;
-use super::program;
+use super::program::{self, Needs};
 use crate::error::{Error, Result};
 use wirelane_filter::Filter;
 use wirelane_netdev::Device;
@@ -81,7 +81,8 @@ pub(super) fn change(
         return Ok(true);
     }
     let features = if interprets { features::FILTERS } else { 0 };
-    match program::install(instance, device, Some(group), features, None, &[], Some(filter)) {
+    let needs = Needs { features, filter: Some(filter.clone()), ..Needs::default() };
+    match program::install(instance, device, Some(group), &needs) {
         // The lock of the program is held until the group names its filter.
         Ok(installed) => {
             // A run of the former program does not know the number.

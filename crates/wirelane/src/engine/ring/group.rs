@@ -249,26 +249,17 @@ impl Membership {
             readers.word(offset).store(AWAKE, Ordering::Relaxed);
         }
         let buckets = first_table(config.workers);
-        if let Some(filter) = &config.filter {
+        if let Some(filter) = &config.needs.filter {
             filters::write(instance, place.group, FIRST_FILTER, filter)?;
         }
         plugins::clear(instance, place.group);
-        let own = Some(place.group);
-        let installed = program::install(
-            instance,
-            device,
-            own,
-            config.features,
-            config.program.as_ref(),
-            &config.plugins,
-            config.filter.as_ref(),
-        )?;
-        let filter = if config.filter.is_some() {
+        let installed = program::install(instance, device, Some(place.group), &config.needs)?;
+        let filter = if config.needs.filter.is_some() {
             filters::with_code(FIRST_FILTER, installed.filter)
         } else {
             NO_FILTER
         };
-        let plugins = GroupPlugins::new(&config.plugins, &installed.plugins);
+        let plugins = GroupPlugins::new(&config.needs.plugins, &installed.plugins);
         let programs = (installed.place, plugins.mask());
         write_group(instance, place.group, config, segments, programs, (filter, NO_RULES));
         let interprets = installed.interprets;

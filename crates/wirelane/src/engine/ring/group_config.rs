@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use wirelane_bpf::instance::{SEGMENT, features, group_flags, steering};
-use wirelane_filter::Filter;
-use wirelane_netdev::Selected;
+use wirelane_netdev::{Device, Selected};
 
-use super::program::{Plugin, UserProgram};
+use super::program::{Needs, Plugin, UserProgram};
 use super::rules::KernelSets;
 use super::streams::Streams;
 use crate::active_rules::RulesCapacity;
@@ -23,8 +22,8 @@ const PUBLISH_EVERY: u32 = 2048;
 /// Configuration of a group in an instance.
 #[derive(Clone, Debug)]
 pub(crate) struct GroupConfig {
-    /// Features that the capture program must have: [`needed_features`].
-    pub(crate) features: u32,
+    /// What the capture program must have.
+    pub(crate) needs: Needs,
     /// RX queues, ascending.
     pub(crate) queues: Vec<u32>,
     pub(crate) snap_len: u32,
@@ -39,14 +38,9 @@ pub(crate) struct GroupConfig {
     pub(crate) clock: Clock,
     /// Whether the group's workers merge lanes by time.
     pub(crate) ordered: bool,
-    /// The packets to capture; `None`: all packets.
-    pub(crate) filter: Option<Filter>,
     /// Unread bytes of a ring from which congestion control refuses packets, and from which it refuses all.
     pub(crate) shed: Option<(u32, u32)>,
-    /// The program that steers where `steering` selects one.
-    pub(crate) program: Option<UserProgram>,
-    /// Plug-ins that rules may call, and the nanoseconds that each may take on average.
-    pub(crate) plugins: Vec<Plugin>,
+    /// Nanoseconds that each plug-in may take on average.
     pub(crate) plugin_budget: u32,
     /// Capacity for rules, and the owner of named sets; `None`: no rules at any time.
     pub(crate) rules: Option<(RulesCapacity, Arc<KernelSets>)>,
@@ -59,8 +53,25 @@ pub(crate) struct GroupConfig {
     pub(crate) streams: Option<Arc<Streams>>,
 }
 
+/// Programs of the user: the one that steers, and plug-ins.
+#[derive(Clone, Debug)]
+pub(crate) struct UserPrograms {
+    pub(crate) steering: Option<UserProgram>,
+    pub(crate) plugins: Vec<Plugin>,
+}
+
+/// What a capture needs of the capture program on a device.
+///
+/// # Errors
+/// [`crate::Error::Filter`].
+pub(crate) fn needs(settings: &Settings, programs: &UserPrograms, device: &Device) -> Result<Needs> {
+    let UserPrograms { steering, plugins } = programs.clone();
+    let filter = wirelane_filter::for_device(&settings.filter, device.link_type, &device.name)?;
+    Ok(Needs { features: needed_features(settings), steering, plugins, filter })
+}
+
 /// The features of the capture program that a capture needs.
-pub(crate) fn needed_features(settings: &Settings) -> u32 {
+fn needed_features(settings: &Settings) -> u32 {
     [
         // A filter from the start becomes instructions.
         (settings.filter_later, features::FILTERS),
@@ -77,15 +88,13 @@ pub(crate) fn needed_features(settings: &Settings) -> u32 {
 
 impl GroupConfig {
     /// The configuration for a device's instance. `lanes` and `queues` are the instance's.
-    ///
-    /// # Errors
-    /// [`crate::Error::Filter`].
     pub(crate) fn of(
         settings: &Settings,
+        needs: Needs,
         selected: &Selected,
         (lanes, known): (usize, usize),
         hook: Hook,
-    ) -> Result<GroupConfig> {
+    ) -> GroupConfig {
         let ring_size = settings.bytes_per_ring(lanes * settings.workers);
         let rounded = ring_size.div_ceil(SEGMENT).next_power_of_two() * SEGMENT;
         // The whole device means all of its present and future queues.
@@ -96,13 +105,8 @@ impl GroupConfig {
         } else {
             selected.queues.clone()
         };
-        Ok(GroupConfig {
-            features: needed_features(settings),
-            filter: wirelane_filter::for_device(
-                &settings.filter,
-                selected.device.link_type,
-                &selected.device.name,
-            )?,
+        GroupConfig {
+            needs,
             queues,
             snap_len: settings.bytes_of_a_packet() as u32,
             workers: settings.workers,
@@ -124,14 +128,12 @@ impl GroupConfig {
             ordered: false,
             shed: settings.congestion_control.map(|watermarks| watermarks.of(rounded)),
             publish_every: if settings.immediate { 0 } else { PUBLISH_EVERY },
-            program: None,
-            plugins: Vec::new(),
             plugin_budget: settings.plugin_budget,
             rules: None,
             egress_devices: Vec::new(),
             flows: settings.flows,
             http: settings.http,
             streams: None,
-        })
+        }
     }
 }

@@ -4,28 +4,29 @@
 //! the device with the last user. A running instance is found by the programs on the device. Where tc has no links,
 //! `clsact/` does the same.
 
-use std::mem::{MaybeUninit, offset_of};
+use std::mem::offset_of;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 
 use libbpf_rs::libbpf_sys as sys;
-use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
-use libbpf_rs::{MapCore as _, MapHandle};
+use libbpf_rs::{MapCore as _, MapHandle, ObjectBuilder};
 use wirelane_bpf::instance::{
-    Balance, INTERFACE_VERSION, Instance as Layout, MAX_GROUPS, MAX_QUEUES, MAX_WORKERS, Ring, Tally,
+    Balance, INTERFACE_VERSION, Instance as Layout, MAX_GROUPS, MAX_QUEUES, MAX_WORKERS, PROGRAM_EGRESS,
+    PROGRAM_INGRESS, PROGRAM_XDP, PROGRAM_XDP_METADATA, Ring, Tally,
 };
-use wirelane_bpf::skel::capture::CaptureSkelBuilder;
+use wirelane_bpf::skel::capture::types::wl_config;
+use wirelane_filter::instructions::Context;
 
 use super::attach::{self, Found};
 use super::lanes::{refuse_realtime, shares_queues, tells_queues};
 use super::log::trace_libbpf;
 use super::maps::Maps;
 use super::memory::Mapping;
+use super::program::{self, First, Needs, Parts};
 use super::rules::RuleMaps;
-use super::{clsact, program, room};
+use super::{clsact, room};
 use crate::engine::seed::{machine_seed, random_number};
-use crate::engine::uninterrupted::uninterrupted;
 use crate::error::{Error, Result};
 use crate::hook::{Hook, Tc};
 use crate::kernel;
@@ -74,6 +75,8 @@ pub(crate) struct Instance {
     pub(crate) rules: RuleMaps,
     /// Keeps the program on the device.
     pub(super) hold: Hold,
+    /// What this process has loaded with the instance, for the first group that joins it.
+    pub(super) first: Mutex<Option<First>>,
 }
 
 /// The attachment that keeps a program on a device.
@@ -84,7 +87,7 @@ pub(super) enum Hold {
 }
 
 impl Instance {
-    /// The instance on this hook of `device`: the running one, or a new one with a program that has these features.
+    /// The instance on this hook of `device`: the running one, or a new one with a program that has what the capture needs.
     ///
     /// # Errors
     /// [`Error::ForeignProgram`], [`Error::OtherVersion`], [`Error::Unsupported`], or the error that the kernel
@@ -93,7 +96,7 @@ impl Instance {
         device: &Device,
         hook: Hook,
         tc: Tc,
-        features: u32,
+        needs: &Needs,
         broker: &Arc<Broker>,
     ) -> Result<Instance> {
         if let Err(e) = clsact::heal(device) {
@@ -101,7 +104,7 @@ impl Instance {
         }
         // Another process may start or end an instance between the lookup and the change: look again then.
         for _ in 0..16 {
-            if let Some(instance) = find_or_load(device, hook, tc, features, broker)? {
+            if let Some(instance) = find_or_load(device, hook, tc, needs, broker)? {
                 return Ok(instance);
             }
             std::thread::sleep(std::time::Duration::from_millis(5));
@@ -117,14 +120,14 @@ impl Instance {
     ///
     /// # Errors
     /// As [`Instance::open`].
-    pub(crate) fn open_xdp(device: &Device, features: u32, broker: &Arc<Broker>) -> Result<Instance> {
+    pub(crate) fn open_xdp(device: &Device, needs: &Needs, broker: &Arc<Broker>) -> Result<Instance> {
         if let Found::Ours { hook, .. } = attach::look(device, Hook::Xdp(XdpMode::Native))? {
-            return Instance::open(device, hook, Tc::Best, features, broker);
+            return Instance::open(device, hook, Tc::Best, needs, broker);
         }
-        match Instance::open(device, Hook::Xdp(XdpMode::Native), Tc::Best, features, broker) {
-            Err(Error::Unsupported { what, needs, .. }) => {
-                tracing::warn!("{what} needs {needs}: capturing under generic XDP, which is slower");
-                Instance::open(device, Hook::Xdp(XdpMode::Generic), Tc::Best, features, broker)
+        match Instance::open(device, Hook::Xdp(XdpMode::Native), Tc::Best, needs, broker) {
+            Err(Error::Unsupported { what, needs: missing, .. }) => {
+                tracing::warn!("{what} needs {missing}: capturing under generic XDP, which is slower");
+                Instance::open(device, Hook::Xdp(XdpMode::Generic), Tc::Best, needs, broker)
             }
             result => result,
         }
@@ -223,7 +226,7 @@ fn find_or_load(
     device: &Device,
     hook: Hook,
     tc: Tc,
-    features: u32,
+    needs: &Needs,
     broker: &Arc<Broker>,
 ) -> Result<Option<Instance>> {
     let tc_hook = matches!(hook, Hook::Ingress | Hook::Egress);
@@ -243,7 +246,7 @@ fn find_or_load(
                 return join(device, program, hook, Hold::Filter(filter));
             }
             attach::refuse_headerless(device, hook)?;
-            load(device, hook, features, matches!(found, Found::NoLinks).then_some(broker))
+            load(device, hook, needs, matches!(found, Found::NoLinks).then_some(broker))
         }
     }
 }
@@ -262,44 +265,14 @@ fn join(device: &Device, program: u32, hook: Hook, hold: Hold) -> Result<Option<
             Err(e) => return Err(Error::bpf("opening a running Wirelane's maps", e)),
         }
     }
-    let mut take = |name: &str| -> Result<_> {
+    let maps = Maps::of(|name| {
         let at = maps.iter().position(|map| map.name() == name).ok_or_else(|| Error::OtherVersion {
             device: device.name.clone(),
             theirs: 0,
             ours: INTERFACE_VERSION,
         })?;
         Ok(maps.swap_remove(at))
-    };
-    let maps = Maps {
-        instance: take("wl_instance")?,
-        groups: take("wl_groups")?,
-        tallies: take("wl_tallies")?,
-        rings: take("wl_rings")?,
-        balances: take("wl_balances")?,
-        egress_devices: take("wl_egress")?,
-        plugins: take("wl_plugins")?,
-        data: take("wl_data")?,
-        bells: take("wl_bells")?,
-        marks: take("wl_marks")?,
-        owners: take("wl_owners")?,
-        programs: take("wl_programs")?,
-        filters: take("wl_filters")?,
-        flows: take("wl_flows")?,
-        http: take("wl_http_ways")?,
-        streams: take("wl_streams")?,
-        measured: take("wl_measured")?,
-        rules: RuleMaps {
-            heads: take("wl_rule_heads")?,
-            nodes: take("wl_rule_nodes")?,
-            classes: take("wl_rule_classes")?,
-            counts: take("wl_rule_counts")?,
-            exact_rules: take("wl_exact_rules")?,
-            blooms: take("wl_blooms")?,
-            exacts: take("wl_exacts")?,
-            pages: take("wl_search_pages")?,
-            outputs: take("wl_search_ends")?,
-        },
-    };
+    })?;
     maps.share(device, hook, hold).map(Some)
 }
 
@@ -308,22 +281,33 @@ fn join(device: &Device, program: u32, hook: Hook, hold: Hold) -> Result<Option<
 fn load(
     device: &Device,
     hook: Hook,
-    features: u32,
+    needs: &Needs,
     as_filter: Option<&Arc<Broker>>,
 ) -> Result<Option<Instance>> {
     // Device-bound programs can read the card's descriptors (Documentation/networking/xdp-rx-metadata.rst).
     let metadata = hook == Hook::Xdp(XdpMode::Native)
         && device.xdp_features.as_ref().is_some_and(|f| f.rx_vlan_tag || f.rx_timestamp);
-    match load_as(device, hook, features, as_filter, metadata)? {
+    if let Some(parts) = Parts::of(needs).filter(|_| !needs.is_plain()) {
+        match load_as(device, hook, needs, as_filter, metadata, parts)? {
+            Loaded::Instance(instance) => return Ok(instance.map(|instance| *instance)),
+            Loaded::Refused(error) if needs.suspect().is_some() => return Err(error),
+            // The plain one may be loaded; joining says which of its parts is refused, or interprets the filter.
+            Loaded::Refused(error) => tracing::debug!("{}: with all its parts: {error}", device.name),
+            Loaded::Unsafe { .. } => {}
+        }
+    }
+    match load_as(device, hook, needs, as_filter, metadata, Parts::default())? {
         Loaded::Instance(instance) => Ok(instance.map(|instance| *instance)),
+        Loaded::Refused(error) => Err(error),
         Loaded::Unsafe { given, now } => {
             tracing::warn!(
                 "{}: this kernel made the capture program longer than it had room for ({given} instructions, {now} now): \
                  its card is not asked for VLAN tags and times",
                 device.name
             );
-            match load_as(device, hook, features, as_filter, false)? {
+            match load_as(device, hook, needs, as_filter, false, Parts::default())? {
                 Loaded::Instance(instance) => Ok(instance.map(|instance| *instance)),
+                Loaded::Refused(error) => Err(error),
                 Loaded::Unsafe { .. } => unreachable!("only a program that is bound to its device is unsafe"),
             }
         }
@@ -336,15 +320,18 @@ enum Loaded {
     Instance(Option<Box<Instance>>),
     /// The kernel may have moved the program, which is bound to the device (room.rs); it has been unloaded.
     Unsafe { given: usize, now: usize },
+    /// It cannot be linked, or the kernel refuses it.
+    Refused(Error),
 }
 
-/// [`load`], with a program that reads `metadata` of the card or without.
+/// [`load`], with a program that reads `metadata` of the card or without, and with these parts.
 fn load_as(
     device: &Device,
     hook: Hook,
-    features: u32,
+    needs: &Needs,
     as_filter: Option<&Arc<Broker>>,
     metadata: bool,
+    parts: Parts,
 ) -> Result<Loaded> {
     // Transmitted packets have no RX queues: all count for queue 0.
     let one_queue = hook == Hook::Egress || hook == Hook::Ingress && !tells_queues(attach::driver(device));
@@ -360,93 +347,86 @@ fn load_as(
     trace_libbpf();
     let batches = kernel::tells_batches();
     let doing = |what: &str| format!("{what} for {}", device.name);
-    let mut object = MaybeUninit::uninit();
-    let mut open = CaptureSkelBuilder::default()
-        .open(&mut object)
-        .map_err(|e| Error::bpf(doing("opening the capture program"), e))?;
-    if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
-        rodata.wl_config.lanes = lanes as u32;
-        rodata.wl_config.queues = queues as u32;
-        rodata.wl_config.per_cpu = per_cpu.into();
-        rodata.wl_config.seed = seed;
-        rodata.wl_config.link = device.link_type as u32;
-        rodata.wl_config.batches = batches.into();
-        rodata.wl_config.features = features;
-        rodata.wl_config.batch_mark = random_number();
-    }
-    let progs = &mut open.progs;
-    match hook {
-        Hook::Xdp(_) if metadata => {
-            progs.wirelane_xdp_md.set_autoload(true);
-            progs.wirelane_xdp_md.set_ifindex(device.ifindex);
-            progs.wirelane_xdp_md.set_flags(sys::BPF_F_XDP_DEV_BOUND_ONLY | sys::BPF_F_XDP_HAS_FRAGS);
-        }
-        Hook::Xdp(_) => progs.wirelane_xdp.set_autoload(true),
-        Hook::Ingress => progs.wirelane_in.set_autoload(true),
-        Hook::Egress => progs.wirelane_out.set_autoload(true),
-    }
-    let sized = |result: libbpf_rs::Result<()>| result.map_err(|e| Error::bpf(doing("sizing the maps"), e));
-    sized(open.maps.wl_tallies.set_max_entries((MAX_GROUPS * slots) as u32))?;
-    sized(open.maps.wl_rings.set_max_entries((MAX_GROUPS * lanes * MAX_WORKERS) as u32))?;
-    sized(open.maps.wl_balances.set_max_entries((MAX_GROUPS * lanes) as u32))?;
-    sized(open.maps.wl_egress.set_max_entries((MAX_GROUPS * lanes) as u32))?;
-    sized(open.maps.wl_plugins.set_max_entries((MAX_GROUPS * lanes) as u32))?;
-    sized(open.maps.wl_lanes.set_max_entries(lanes as u32))?;
-    sized(open.maps.wl_marks.set_max_entries(lanes as u32))?;
-    sized(open.maps.wl_owners.set_max_entries(program::OWNERS))?;
-    let skel = uninterrupted(|| open.load()).map_err(|e| {
-        let loading = || doing("loading the capture program into the kernel");
-        Error::bpf(kernel::without_types().unwrap_or_else(loading), e)
-    })?;
-    let program = match hook {
-        Hook::Xdp(_) if metadata => skel.progs.wirelane_xdp_md.as_fd(),
-        Hook::Xdp(_) => skel.progs.wirelane_xdp.as_fd(),
-        Hook::Ingress => skel.progs.wirelane_in.as_fd(),
-        Hook::Egress => skel.progs.wirelane_out.as_fd(),
+    let context = if matches!(hook, Hook::Xdp(_)) { Context::Xdp } else { Context::Skb };
+    let new = needs.suspect().filter(|_| parts.has_programs());
+    let bytes = match parts.object(context, new) {
+        Ok(bytes) => bytes,
+        Err(error) => return Ok(Loaded::Refused(error)),
     };
+    let builder = || ObjectBuilder::default().name(program::OBJECT)?.open_memory(&bytes);
+    let mut open = builder().map_err(|e| Error::bpf(doing("opening the capture program"), e))?;
+    let words = [
+        (offset_of!(wl_config, lanes), lanes as u32),
+        (offset_of!(wl_config, queues), queues as u32),
+        (offset_of!(wl_config, per_cpu), per_cpu.into()),
+        (offset_of!(wl_config, seed), seed),
+        (offset_of!(wl_config, link), device.link_type as u32),
+        (offset_of!(wl_config, batches), batches.into()),
+        (offset_of!(wl_config, features), needs.features),
+        (offset_of!(wl_config, batch_mark), random_number()),
+    ];
+    for mut map in open.maps_mut() {
+        let name = map.name().to_string_lossy().into_owned();
+        let entries = match name.as_str() {
+            "wl_tallies" => MAX_GROUPS * slots,
+            "wl_rings" => MAX_GROUPS * lanes * MAX_WORKERS,
+            "wl_balances" | "wl_egress" | "wl_plugins" => MAX_GROUPS * lanes,
+            "wl_lanes" | "wl_marks" => lanes,
+            "wl_owners" => program::OWNERS as usize,
+            _ if name.ends_with(program::READ_ONLY) => {
+                let config = map.initial_value_mut().unwrap_or_default();
+                for (at, word) in words {
+                    program::set(config, at, |_| word)?;
+                }
+                parts.describe(config)?;
+                continue;
+            }
+            _ => continue,
+        };
+        map.set_max_entries(entries as u32).map_err(|e| Error::bpf(doing("sizing the maps"), e))?;
+    }
+    let name = match hook {
+        Hook::Xdp(_) if metadata => PROGRAM_XDP_METADATA,
+        Hook::Xdp(_) => PROGRAM_XDP,
+        Hook::Ingress => PROGRAM_INGRESS,
+        Hook::Egress => PROGRAM_EGRESS,
+    };
+    for mut program in open.progs_mut().filter(|program| program.name() == name) {
+        program.set_autoload(true);
+        if metadata {
+            program.set_ifindex(device.ifindex);
+            program.set_flags(sys::BPF_F_XDP_DEV_BOUND_ONLY | sys::BPF_F_XDP_HAS_FRAGS);
+        }
+    }
+    let object = match program::load_object(open, name) {
+        Ok(object) => object,
+        Err((e, said)) => {
+            let loading = || doing("loading the capture program into the kernel");
+            let other = || Error::bpf(kernel::without_types().unwrap_or_else(loading), e);
+            let refused = new.and_then(|new| program::refused(Some(new), &said));
+            return Ok(Loaded::Refused(refused.unwrap_or_else(other)));
+        }
+    };
+    let gone = |what: &str| Error::kernel(doing(what), std::io::ErrorKind::NotFound.into());
+    let loaded = object.progs().find(|program| program.name() == name);
+    let loaded = loaded.ok_or_else(|| gone("finding the capture program"))?;
+    let program = loaded.as_fd();
     if metadata {
-        let given = skel.progs.wirelane_xdp_md.insn_cnt();
+        let given = loaded.insn_cnt();
         let now = attach::instructions(program)?;
         if room::may_have_moved(program, given)? {
             return Ok(Loaded::Unsafe { given, now });
         }
         tracing::debug!("{}: {given} instructions given, {now} loaded", device.name);
     }
+    let maps = Maps::of(|name| {
+        let map = object.maps().find(|map| map.name() == name).ok_or_else(|| gone("finding the maps"))?;
+        MapHandle::try_from(&map).map_err(|e| Error::bpf(doing("keeping a map"), e))
+    })?;
     // Some programs do not use these maps: bound to the program, they are found by processes that find the program.
-    for map in [skel.maps.wl_owners.as_fd(), skel.maps.wl_programs.as_fd(), skel.maps.wl_egress.as_fd()] {
-        attach::bind(program, map).map_err(|e| Error::kernel(doing("binding a map"), e))?;
+    for map in [&maps.owners, &maps.programs, &maps.egress_devices] {
+        attach::bind(program, map.as_fd()).map_err(|e| Error::kernel(doing("binding a map"), e))?;
     }
-    let handle = |map| MapHandle::try_from(map).map_err(|e| Error::bpf(doing("keeping a map"), e));
-    let maps = Maps {
-        instance: handle(&skel.maps.wl_instance)?,
-        groups: handle(&skel.maps.wl_groups)?,
-        tallies: handle(&skel.maps.wl_tallies)?,
-        rings: handle(&skel.maps.wl_rings)?,
-        balances: handle(&skel.maps.wl_balances)?,
-        egress_devices: handle(&skel.maps.wl_egress)?,
-        plugins: handle(&skel.maps.wl_plugins)?,
-        data: handle(&skel.maps.wl_data)?,
-        bells: handle(&skel.maps.wl_bells)?,
-        marks: handle(&skel.maps.wl_marks)?,
-        owners: handle(&skel.maps.wl_owners)?,
-        programs: handle(&skel.maps.wl_programs)?,
-        filters: handle(&skel.maps.wl_filters)?,
-        flows: handle(&skel.maps.wl_flows)?,
-        http: handle(&skel.maps.wl_http_ways)?,
-        streams: handle(&skel.maps.wl_streams)?,
-        measured: handle(&skel.maps.wl_measured)?,
-        rules: RuleMaps {
-            heads: handle(&skel.maps.wl_rule_heads)?,
-            nodes: handle(&skel.maps.wl_rule_nodes)?,
-            classes: handle(&skel.maps.wl_rule_classes)?,
-            counts: handle(&skel.maps.wl_rule_counts)?,
-            exact_rules: handle(&skel.maps.wl_exact_rules)?,
-            blooms: handle(&skel.maps.wl_blooms)?,
-            exacts: handle(&skel.maps.wl_exacts)?,
-            pages: handle(&skel.maps.wl_search_pages)?,
-            outputs: handle(&skel.maps.wl_search_ends)?,
-        },
-    };
     let state = Layout {
         active: 0,
         stray: 0,
@@ -463,13 +443,16 @@ fn load_as(
         pad: [0; 7],
     };
     maps.describe(&state)?;
+    let first = parts.keep(&maps.programs, attach::program_id(program)?)?;
+    let shared = |maps: Maps, hold| {
+        let instance = Instance { first: Mutex::new(Some(first)), ..maps.share(device, hook, hold)? };
+        Ok(Loaded::Instance(Some(Box::new(instance))))
+    };
     if let Some(broker) = as_filter {
         let Some(filter) = clsact::attach(program, &maps.owners, device, hook, broker)? else {
             return Ok(Loaded::Instance(None));
         };
-        return maps
-            .share(device, hook, Hold::Filter(filter))
-            .map(|instance| Loaded::Instance(Some(Box::new(instance))));
+        return shared(maps, Hold::Filter(filter));
     }
     let Some(link) = attach::attach(program, device, hook)? else { return Ok(Loaded::Instance(None)) };
     if matches!(hook, Hook::Ingress | Hook::Egress)
@@ -480,5 +463,5 @@ fn load_as(
         // tc takes any number of programs: if two processes attach at once, the later one joins the other.
         return Ok(Loaded::Instance(None));
     }
-    maps.share(device, hook, Hold::Link(link)).map(|instance| Loaded::Instance(Some(Box::new(instance))))
+    shared(maps, Hold::Link(link))
 }

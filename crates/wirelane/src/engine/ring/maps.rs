@@ -2,8 +2,8 @@
 
 use std::mem::offset_of;
 use std::os::fd::AsFd as _;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 
 use libbpf_rs::{MapCore as _, MapHandle};
 use wirelane_bpf::instance::{
@@ -41,6 +41,40 @@ pub(super) struct Maps {
 }
 
 impl Maps {
+    /// The maps by their names.
+    pub(super) fn of(mut take: impl FnMut(&str) -> Result<MapHandle>) -> Result<Maps> {
+        Ok(Maps {
+            instance: take("wl_instance")?,
+            groups: take("wl_groups")?,
+            tallies: take("wl_tallies")?,
+            rings: take("wl_rings")?,
+            balances: take("wl_balances")?,
+            egress_devices: take("wl_egress")?,
+            plugins: take("wl_plugins")?,
+            data: take("wl_data")?,
+            bells: take("wl_bells")?,
+            marks: take("wl_marks")?,
+            owners: take("wl_owners")?,
+            programs: take("wl_programs")?,
+            filters: take("wl_filters")?,
+            flows: take("wl_flows")?,
+            http: take("wl_http_ways")?,
+            streams: take("wl_streams")?,
+            measured: take("wl_measured")?,
+            rules: RuleMaps {
+                heads: take("wl_rule_heads")?,
+                nodes: take("wl_rule_nodes")?,
+                classes: take("wl_rule_classes")?,
+                counts: take("wl_rule_counts")?,
+                exact_rules: take("wl_exact_rules")?,
+                blooms: take("wl_blooms")?,
+                exacts: take("wl_exacts")?,
+                pages: take("wl_search_pages")?,
+                outputs: take("wl_search_ends")?,
+            },
+        })
+    }
+
     /// Writes the instance's description, before another process can find it.
     pub(super) fn describe(&self, state: &Layout) -> Result<()> {
         // SAFETY: plain integers without padding, read as the bytes they are.
@@ -101,6 +135,7 @@ impl Maps {
             measured: self.measured,
             rules: self.rules,
             hold,
+            first: Mutex::default(),
         })
     }
 }

@@ -7,7 +7,9 @@ use std::mem::offset_of;
 use std::os::fd::{AsFd as _, AsRawFd as _, FromRawFd as _, OwnedFd};
 
 use libbpf_rs::libbpf_sys as sys;
-use libbpf_rs::{AsRawLibbpf as _, Linker, MapCore as _, MapFlags, MapHandle, Object, ObjectBuilder};
+use libbpf_rs::{
+    AsRawLibbpf as _, Linker, MapCore as _, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject,
+};
 use wirelane_bpf::filter::MAX_CODES;
 use wirelane_bpf::instance::PROGRAM_XDP_METADATA;
 use wirelane_bpf::skel::CAPTURE_OBJECT;
@@ -24,8 +26,8 @@ use crate::escape::printable;
 use wirelane_netdev::Device;
 
 /// The name of the object, from which the kernel names its read-only data.
-const OBJECT: &str = "capture_bpf";
-const READ_ONLY: &str = ".rodata";
+pub(crate) const OBJECT: &str = "capture_bpf";
+pub(crate) const READ_ONLY: &str = ".rodata";
 /// Size of the verifier's log in bytes. A log of our own, as libbpf would have a refused program verified again and
 /// again with larger logs, and a program that does not end is verified for seconds. Only the used part takes memory.
 const LOG: usize = (16 << 20) - 1;
@@ -131,9 +133,25 @@ pub(super) fn features(running: &OwnedFd) -> Result<u32> {
     word.map(u32::from_ne_bytes).ok_or_else(|| missing(READ_ONLY))
 }
 
+/// The object of the capture program with these programs of users, and these filters as instructions. `new` is the one of the
+/// programs that does not run yet.
+pub(super) fn object(
+    programs: &[Placed],
+    codes: &[Code],
+    context: Context,
+    new: Option<&UserProgram>,
+) -> Result<Vec<u8>> {
+    let mut linked = if programs.is_empty() { CAPTURE_OBJECT.to_vec() } else { link(programs, new)? };
+    let filters: Vec<_> = codes.iter().map(|(number, steps)| (*number, steps.as_slice())).collect();
+    if codes.len() > MAX_CODES || !filters.is_empty() && !instructions::put(&mut linked, &filters, context) {
+        return Err(refusal(new, "the filters of its captures are too long to be instructions"));
+    }
+    Ok(linked)
+}
+
 /// Reloads the running capture program (an open descriptor), with these programs of users, these filters as instructions
-/// (all that its groups have) and with these features in addition to its own, over the same maps and otherwise with the same configuration. `new` is the one of the programs
-/// that does not run yet.
+/// (all that its groups have) and with these features in addition to its own, over the same maps and otherwise with the same
+/// configuration. `new` is the one of the programs that does not run yet.
 pub(super) fn load(
     device: &Device,
     running: &OwnedFd,
@@ -146,12 +164,8 @@ pub(super) fn load(
     let (info, ids) = attach::program_info(running)?;
     let name = attach::name_in(&info);
     let maps = maps_of(ids)?;
-    let mut linked = if programs.is_empty() { CAPTURE_OBJECT.to_vec() } else { link(programs, new)? };
     let context = if name.starts_with("wirelane_xdp") { Context::Xdp } else { Context::Skb };
-    let filters: Vec<_> = codes.iter().map(|(number, steps)| (*number, steps.as_slice())).collect();
-    if codes.len() > MAX_CODES || !filters.is_empty() && !instructions::put(&mut linked, &filters, context) {
-        return Err(refusal(new, "the filters of its captures are too long to be instructions"));
-    }
+    let linked = object(programs, codes, context, new)?;
     let (open, heard) = log::listening(|| {
         ObjectBuilder::default().name(OBJECT).and_then(|builder| builder.open_memory(&linked))
     });
@@ -160,7 +174,9 @@ pub(super) fn load(
     for mut map in open.maps_mut() {
         let own = map.name().to_string_lossy().into_owned();
         if own.ends_with(READ_ONLY) {
-            let config = with(configuration(&maps)?, programs, features, codes)?;
+            let mut config = configuration(&maps)?;
+            describe(&mut config, programs, codes)?;
+            set(&mut config, offset_of!(wl_config, features), |own| own | features)?;
             let to = map.initial_value_mut().and_then(|value| value.get_mut(..config.len()));
             to.ok_or_else(|| missing(READ_ONLY))?.copy_from_slice(&config);
         } else if own.starts_with("wl_") {
@@ -180,33 +196,8 @@ pub(super) fn load(
             program.set_flags(sys::BPF_F_XDP_DEV_BOUND_ONLY | sys::BPF_F_XDP_HAS_FRAGS);
         }
     }
-    let mut verifier = vec![0u8; LOG];
-    for program in open.progs_mut().filter(|program| program.name() == name.as_str()) {
-        let to = verifier.as_mut_ptr().cast();
-        // SAFETY: a live program that is not loaded yet, and a buffer of this size that outlives its loading.
-        let status =
-            unsafe { sys::bpf_program__set_log_buf(program.as_libbpf_object().as_ptr(), to, LOG as u64) };
-        if status != 0 {
-            return Err(Error::kernel(
-                doing("preparing to load"),
-                std::io::Error::from_raw_os_error(-status),
-            ));
-        }
-    }
-    let loaded = uninterrupted(|| open.load());
-    let said = verifier.split(|byte| *byte == 0).next().map(String::from_utf8_lossy).unwrap_or_default();
-    if loaded.is_err() {
-        tracing::debug!("the verifier says: {said}");
-    }
-    let object = loaded.map_err(|e| match log::verdict(&said) {
-        Some(verdict) => {
-            let lines: Vec<String> = verdict.lines().map(|line| format!("  {}", printable(line))).collect();
-            refusal(new, &format!(
-                "the kernel's verifier refuses it; the end of its log (all of it with WIRELANE_LOG=debug):\n{}",
-                lines.join("\n")
-            ))
-        }
-        None => Error::bpf(doing("loading the capture program anew"), e),
+    let object = load_object(open, &name).map_err(|(e, said)| {
+        refused(new, &said).unwrap_or_else(|| Error::bpf(doing("loading the capture program anew"), e))
     })?;
     let loaded = Loaded { object, name };
     let given = loaded.object.progs().find(|program| program.name() == loaded.name.as_str());
@@ -233,6 +224,41 @@ pub(super) fn load(
     Ok(loaded)
 }
 
+/// Loads an object with this program; an error has the verifier's log.
+pub(crate) fn load_object(
+    mut open: OpenObject,
+    name: &str,
+) -> std::result::Result<Object, (libbpf_rs::Error, String)> {
+    let mut verifier = vec![0u8; LOG];
+    for program in open.progs_mut().filter(|program| program.name() == name) {
+        let to = verifier.as_mut_ptr().cast();
+        // SAFETY: a live program that is not loaded yet, and a buffer of this size that outlives its loading.
+        let status =
+            unsafe { sys::bpf_program__set_log_buf(program.as_libbpf_object().as_ptr(), to, LOG as u64) };
+        if status != 0 {
+            return Err((libbpf_rs::Error::from_raw_os_error(-status), String::new()));
+        }
+    }
+    uninterrupted(|| open.load()).map_err(|error| {
+        let said = verifier.split(|byte| *byte == 0).next().map(String::from_utf8_lossy).unwrap_or_default();
+        tracing::debug!("the verifier says: {said}");
+        (error, said.into_owned())
+    })
+}
+
+/// The error for a program that the verifier refuses with this log; `None`: its log says nothing. `new`: see [`load`].
+pub(crate) fn refused(new: Option<&UserProgram>, said: &str) -> Option<Error> {
+    let verdict = log::verdict(said)?;
+    let lines: Vec<String> = verdict.lines().map(|line| format!("  {}", printable(line))).collect();
+    Some(refusal(
+        new,
+        &format!(
+            "the kernel's verifier refuses it; the end of its log (all of it with WIRELANE_LOG=debug):\n{}",
+            lines.join("\n")
+        ),
+    ))
+}
+
 /// The configuration that the running program was loaded with, at the start of its read-only data.
 fn configuration(maps: &[MapHandle]) -> Result<Vec<u8>> {
     let read_only = maps.iter().find(|map| map.name().to_string_lossy().ends_with(READ_ONLY));
@@ -245,21 +271,22 @@ fn configuration(maps: &[MapHandle]) -> Result<Vec<u8>> {
     Ok(config)
 }
 
-/// A configuration with these programs and filters, and with these features in addition to its own.
-fn with(mut config: Vec<u8>, programs: &[Placed], features: u32, codes: &[Code]) -> Result<Vec<u8>> {
+/// Writes these programs and filters into a configuration.
+pub(super) fn describe(config: &mut [u8], programs: &[Placed], codes: &[Code]) -> Result<()> {
     let is_there = |kind| u32::from(programs.iter().any(|one| one.kind == kind));
-    let mut set = |at: usize, change: &dyn Fn(u32) -> u32| {
-        let place =
-            config.get_mut(at..).and_then(|rest| rest.first_chunk_mut()).ok_or_else(|| missing(READ_ONLY))?;
-        *place = change(u32::from_ne_bytes(*place)).to_ne_bytes();
-        Ok::<_, Error>(())
-    };
-    set(offset_of!(wl_config, programs), &|_| is_there(Kind::Steering))?;
-    set(offset_of!(wl_config, plugins), &|_| is_there(Kind::Plugin))?;
-    set(offset_of!(wl_config, features), &|own| own | features)?;
+    set(config, offset_of!(wl_config, programs), |_| is_there(Kind::Steering))?;
+    set(config, offset_of!(wl_config, plugins), |_| is_there(Kind::Plugin))?;
     for at in 0..MAX_CODES {
         let number = codes.get(at).map_or(0, |(number, _)| *number);
-        set(offset_of!(wl_config, codes) + 4 * at, &|_| number)?;
+        set(config, offset_of!(wl_config, codes) + 4 * at, |_| number)?;
     }
-    Ok(config)
+    Ok(())
+}
+
+/// Changes a number of a configuration, at this offset.
+pub(crate) fn set(config: &mut [u8], at: usize, change: impl FnOnce(u32) -> u32) -> Result<()> {
+    let place =
+        config.get_mut(at..).and_then(|rest| rest.first_chunk_mut()).ok_or_else(|| missing(READ_ONLY))?;
+    *place = change(u32::from_ne_bytes(*place)).to_ne_bytes();
+    Ok(())
 }

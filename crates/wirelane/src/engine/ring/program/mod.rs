@@ -4,6 +4,7 @@
 //! ```text
 //!  object.rs     the user's file: whether it can be linked
 //!  link.rs       linked with ours, and loaded over the instance's maps
+//!  first.rs      what the first group of an instance needs, loaded with the instance
 //! ```
 //!
 //! A program is loaded with the features that its first group needs; the verifier removes the code of all others. A
@@ -24,6 +25,7 @@
 //! between leaves it empty, and an empty slot is linked anew. The new group becomes active after its data map has been
 //! put into the instance, and that makes the kernel wait for all runs of the former program.
 
+mod first;
 mod link;
 mod object;
 
@@ -31,14 +33,16 @@ use std::mem::offset_of;
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use libbpf_rs::libbpf_sys as sys;
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle, MapType};
 use wirelane_bpf::instance::{Group, MAX_GROUPS, PROGRAM_PART, features, steering};
-use wirelane_filter::Filter;
 
+pub(crate) use first::{First, Needs, Parts};
+pub(crate) use link::{OBJECT, READ_ONLY, load_object, refused, set};
 pub(crate) use object::{Kind, UserProgram};
 
 use super::clsact;
@@ -127,8 +131,17 @@ pub(super) struct Installed {
     _lock: Option<Lock>,
 }
 
-/// Ensures that the program on the device has these features, programs and this filter, for the group at `own`. The filter
-/// becomes instructions; if it is too long for these, the program gets the interpreter.
+impl Installed {
+    /// `places`: slots of the programs, in the order of [`Needs::programs`].
+    fn new(needs: &Needs, mut places: Vec<u32>, filter: u32, interprets: bool, lock: Lock) -> Installed {
+        let plugins = places.split_off(usize::from(needs.steering.is_some()));
+        let place = places.first().copied().unwrap_or(0);
+        Installed { place, plugins, filter, interprets, _lock: Some(lock) }
+    }
+}
+
+/// Ensures that the program on the device has what the group at `own` needs. The filter becomes instructions; if it is too long
+/// for these, the program gets the interpreter.
 ///
 /// # Errors
 /// [`Error::BadOption`] where all slots are in use, or where a program cannot be linked or the verifier refuses it;
@@ -137,24 +150,26 @@ pub(super) fn install(
     instance: &Instance,
     device: &Device,
     own: Option<usize>,
-    features: u32,
-    steering: Option<&UserProgram>,
-    plugins: &[Plugin],
-    filter: Option<&Filter>,
+    needs: &Needs,
 ) -> Result<Installed> {
-    let wanted: Vec<&UserProgram> =
-        steering.into_iter().chain(plugins.iter().map(|plugin| &plugin.program)).collect();
+    let mut features = needs.features;
     let interprets = features & features::FILTERS != 0;
-    if wanted.is_empty() && filter.is_none() && features & !link::features(&instance.program()?)? == 0 {
+    if needs.is_plain() && features & !link::features(&instance.program()?)? == 0 {
         return Ok(Installed { interprets, ..Installed::default() });
     }
     let lock = Lock::take(instance, &device.name)?;
-    let mut used = in_use(instance, own)?;
     // Another process may have replaced it before we got the lock.
     let running = instance.program()?;
+    if let Some(first) = instance.first.lock().unwrap_or_else(PoisonError::into_inner).take()
+        && features & !link::features(&running)? == 0
+        && let Some((places, number)) = first.serves(needs, running.as_fd())?
+    {
+        return Ok(Installed::new(needs, places, number, interprets, lock));
+    }
+    let mut used = in_use(instance, own)?;
     let (mut places, mut new, mut loaded) = (Vec::new(), Vec::new(), None);
-    let (mut features, mut codes, mut number) = (features, codes_in_use(instance)?, 0);
-    if let Some(filter) = filter {
+    let (mut codes, mut number) = (codes_in_use(instance)?, 0);
+    if let Some(filter) = &needs.filter {
         codes.push((filters::unused_number(&codes), filter.steps().to_vec()));
         match link::load(device, &running, &used, features, &codes, None) {
             Ok(program) => (loaded, number) = (Some(program), codes.last().map_or(0, |(number, _)| *number)),
@@ -165,7 +180,7 @@ pub(super) fn install(
             }
         }
     }
-    for program in wanted {
+    for program in needs.programs() {
         let kind = program.kind();
         let same = used.iter().find(|one| one.kind == kind && one.object == program.bytes());
         if let Some(same) = same {
@@ -196,14 +211,7 @@ pub(super) fn install(
             tracing::debug!("{}: a {} at place {}", device.name, one.kind.word(), one.place);
         }
     }
-    let plugins = places.split_off(usize::from(steering.is_some()));
-    Ok(Installed {
-        place: places.first().copied().unwrap_or(0),
-        plugins,
-        filter: number,
-        interprets: features & features::FILTERS != 0,
-        _lock: Some(lock),
-    })
+    Ok(Installed::new(needs, places, number, features & features::FILTERS != 0, lock))
 }
 
 /// The filters that groups have as instructions of the program.
