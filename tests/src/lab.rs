@@ -69,6 +69,7 @@ pub struct Lab {
     /// The veth pairs, at least one.
     pub links: Vec<Link>,
     namespaces: Vec<String>,
+    options: LabOptions,
     // Declared last: another lab that has to be alone starts when everything else is removed.
     _lock: File,
 }
@@ -94,12 +95,14 @@ impl Lab {
         remove_stale();
         let number = COUNTER.fetch_add(1, Ordering::Relaxed);
         let name = |label: &str| format!("{PREFIX}-{}-{number}-{label}", std::process::id());
-        let mut lab = Lab { links: Vec::new(), namespaces: Vec::new(), _lock: lock };
+        let mut lab =
+            Lab { links: Vec::new(), namespaces: Vec::new(), options: options.clone(), _lock: lock };
         for label in ["sender", "receiver"] {
             lab.add_namespace(name(label))?;
         }
         for index in 0..options.links {
-            lab.add_link(index as u8, options)?;
+            let link = lab.make_link(index as u8)?;
+            lab.links.push(link);
         }
         lab.wait_until_up()?;
         Ok(lab)
@@ -168,7 +171,17 @@ impl Lab {
         Ok(())
     }
 
-    fn add_link(&mut self, index: u8, options: &LabOptions) -> Result<()> {
+    /// Makes the devices of the first link again after one of them, and thereby both, has been deleted.
+    ///
+    /// # Errors
+    /// If the kernel or `ip` refuses.
+    pub fn remake(&self) -> Result<()> {
+        self.make_link(0)?;
+        self.wait_until_up()
+    }
+
+    fn make_link(&self, index: u8) -> Result<Link> {
+        let options = &self.options;
         let end = |namespace: usize, device: &str, host: u8| End {
             namespace: self.namespaces[namespace].clone(),
             device: format!("{device}{index}"),
@@ -184,7 +197,6 @@ impl Lab {
                 receiver.device, sender.device, sender.namespace
             ),
         )?;
-        self.links.push(Link { sender: sender.clone(), receiver: receiver.clone() });
         for (near, far) in [(&sender, &receiver), (&receiver, &sender)] {
             let (device, namespace) = (&near.device, &near.namespace);
             ip(namespace, &format!("link set {device} address {} mtu {}", mac(near.mac), options.mtu))?;
@@ -198,7 +210,7 @@ impl Lab {
             let neighbour = format!("{} lladdr {} dev {device} nud permanent", far.address, mac(far.mac));
             ip(namespace, &format!("neigh replace {neighbour}"))?;
         }
-        Ok(())
+        Ok(Link { sender, receiver })
     }
 
     /// Waits until all devices are up: a device gets its queueing discipline a moment after its carrier, and drops

@@ -77,6 +77,7 @@ mod metrics_secured;
 mod monitor;
 mod monitor_control;
 mod monitor_faults;
+mod monitor_hour;
 mod other_programs;
 mod outliving;
 mod output_limits;

@@ -298,10 +298,10 @@ fn what_does_not_keep_others_out_is_refused() {
     }
 }
 
-/// Commands for finished files have the environment of the monitor, except the variable with the token.
+/// Commands for finished files and programs of alarms have the environment of the monitor, except the variable with the token.
 #[test]
-fn a_post_rotate_command_does_not_inherit_the_token() {
-    let test = "a_post_rotate_command_does_not_inherit_the_token";
+fn commands_of_the_user_do_not_inherit_the_token() {
+    let test = "commands_of_the_user_do_not_inherit_the_token";
     if !require_root(test) || !is_there(test) {
         return;
     }
@@ -313,14 +313,21 @@ fn a_post_rotate_command_does_not_inherit_the_token() {
     fs::set_permissions(out.path(), fs::Permissions::from_mode(0o777)).unwrap();
     let path = |name: &str| folder.path().join(name).display().to_string();
     let at = |name: &str| out.path().join(name).display().to_string();
+    let alarm = format!(
+        "[[alarm]]\nname = \"any\"\nmeasurement = \"all\"\nvalue = \"packets\"\nabove = 5\nactions = [\"note\"]\n\
+         [[action]]\nname = \"note\"\nrun = [\"/bin/sh\", \"-c\", \"env -0 >{0}.part && mv {0}.part {0}\"]\n",
+        at("of-alarm")
+    );
+    fs::write(folder.path().join("p.toml"), CONFIG.to_owned() + &alarm).unwrap();
     fs::write(
         folder.path().join("site.toml"),
         format!(
             "[capture]\ninterface = \"{device}\"\ninterval = 0.1\nuser = \"root\"\n\
-             [record]\nwrite = \"{}\"\nrotate-packets = 10\npost-rotate = \"env -0 >{}; true\"\n\
+             [record]\nwrite = \"{}\"\nrotate-packets = 10\npost-rotate = \"env -0 >{}; true\"\n[probe]\nconfig = \"{}\"\n\
              [metrics]\naddress = \"127.0.0.1:0\"\ncert = \"{}\"\nkey = \"{}\"\ntoken-env = \"WIRELANE_TEST_TOKEN\"\n",
             at("all.pcapng"),
-            at("environment"),
+            at("of-file"),
+            path("p.toml"),
             path("cert.pem"),
             path("key.pem"),
         ),
@@ -334,19 +341,22 @@ fn a_post_rotate_command_does_not_inherit_the_token() {
     let mut monitor = lab.spawn(&lab.receiver().namespace, &words).unwrap();
     monitor.wait_ready(LIMIT).unwrap();
     wirelane_tests::numbers::send(&lab, 100, &[]).unwrap();
+    let begun = Instant::now();
+    while !out.path().join("of-alarm").exists() {
+        assert!(begun.elapsed() < LIMIT, "the alarm's program did not run");
+        std::thread::sleep(Duration::from_millis(20));
+    }
     let last = finish(monitor).unwrap();
     let record = &last["analyses"]["record"];
     assert!(
         column(record, "post_rotate_done") >= 10 && column(record, "post_rotate_failed") == 0,
         "{record}"
     );
-    let environment = fs::read(out.path().join("environment")).unwrap();
-    let environment: Vec<String> =
-        environment.split(|byte| *byte == 0).map(|part| String::from_utf8_lossy(part).into_owned()).collect();
-    assert!(environment.contains(&"WIRELANE_TEST_OTHER=kept".to_owned()), "{environment:?}");
-    let told: Vec<&String> = environment
-        .iter()
-        .filter(|part| part.contains("WIRELANE_TEST_TOKEN") || part.contains(TOKEN))
-        .collect();
-    assert!(told.is_empty(), "{told:?}");
+    for name in ["of-file", "of-alarm"] {
+        let environment = fs::read(out.path().join(name)).unwrap();
+        let variables: Vec<_> = environment.split(|byte| *byte == 0).map(String::from_utf8_lossy).collect();
+        assert!(variables.iter().any(|one| one == "WIRELANE_TEST_OTHER=kept"), "{name}: {variables:?}");
+        let told = variables.iter().find(|one| one.contains("WIRELANE_TEST_TOKEN") || one.contains(TOKEN));
+        assert_eq!(told, None, "{name}");
+    }
 }
