@@ -1,10 +1,13 @@
-//! Stores of several probes, and shipping them to ClickHouse.
+//! Stores of several probes, and shipping them to ClickHouse, Kafka and S3.
 
 mod asking;
 mod beside;
+mod broker;
 mod door;
 mod faults;
+mod kafka;
 mod merging;
+mod s3;
 mod shipping;
 
 use std::fs;
