@@ -9,6 +9,7 @@ mod kafka;
 mod merging;
 mod s3;
 mod shipping;
+mod whole;
 
 use std::fs;
 use std::path::{Path, PathBuf};
