@@ -29,7 +29,7 @@ define install_stripped
 	objcopy --add-gnu-debuglink=$(dir $(2)).debug/$(notdir $(2)).debug $(2)
 endef
 
-.PHONY: help setup build check test test-all test-kernels soak fuzz demo bench docs install packages advisories clean
+.PHONY: help setup build check test test-all test-kernels soak fuzz demo fleet bench docs install packages advisories clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
@@ -74,6 +74,11 @@ demo: ## capture real traffic and compare all counts (KEEP=FILE keeps it)
 	@scripts/setup build demo
 	$(if $(wildcard $(WHOLE)),scripts/cargo-release,cargo build --profile demo --no-default-features) -p wirelane-cli
 	@scripts/demo --wirelane target/$(if $(wildcard $(WHOLE)),release,demo)/wirelane $(if $(KEEP),--keep "$(KEEP)")
+
+fleet: ## three probes, ClickHouse and Kafka: compare all answers
+	@scripts/setup build demo fleet
+	cargo build --profile demo -p wirelane-cli --features kafka
+	@scripts/fleet
 
 bench: ## measure ours beside its peers, hours (QUICK=1: shorter; OPTIONS="--only skew"; PARTS=none)
 	@scripts/setup build bench

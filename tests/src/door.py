@@ -1,7 +1,7 @@
 """An HTTP door to ClickHouse's engine (chdb), as far as shipping and asking use the server's protocol.
 
 door.py FOLDER [USER PASSWORD]: prints its port, and serves until it is killed. Settings of the engine are the request's.
-DOOR_PORT is the port, DOOR_TLS a file with a certificate and its key (PEM).
+DOOR_HOST is the address, DOOR_PORT the port, DOOR_TLS a file with a certificate and its key (PEM).
 Files in FOLDER order faults: 'status' (this HTTP status, nothing is done), 'lose' (the request is done, the connection is
 closed without an answer, this many times), 'slow' (so many seconds before the request is done).
 """
@@ -86,7 +86,7 @@ class Door(BaseHTTPRequestHandler):
         pass
 
 
-server = ThreadingHTTPServer(("127.0.0.1", int(os.environ.get("DOOR_PORT", "0"))), Door)
+server = ThreadingHTTPServer((os.environ.get("DOOR_HOST", "127.0.0.1"), int(os.environ.get("DOOR_PORT", "0"))), Door)
 if "DOOR_TLS" in os.environ:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(os.environ["DOOR_TLS"])

@@ -39,6 +39,9 @@ pub struct RightsArgs {
     /// Whether connections are accepted, on a socket that listens before.
     #[arg(skip)]
     pub serves: bool,
+    /// Whether names are resolved later.
+    #[arg(skip)]
+    pub resolves: bool,
     /// Files that are reopened after they were renamed.
     #[arg(skip)]
     pub logs: Vec<PathBuf>,
@@ -78,15 +81,23 @@ impl RightsArgs {
         self.sources.extend(folder.cloned());
     }
 
-    /// The same options for shipping: reading and writing `store` with its `state`, connecting to `ports`.
+    /// The same options for shipping: reading and writing `store` with its `state`, connecting to `ports`. `resolves`: hosts
+    /// are looked up meanwhile.
     #[cfg(feature = "ship")]
-    pub fn shipping(&self, store: &Path, state: &Path, ports: impl Iterator<Item = u16>) -> RightsArgs {
+    pub fn shipping(
+        &self,
+        store: &Path,
+        state: &Path,
+        ports: impl Iterator<Item = u16>,
+        resolves: bool,
+    ) -> RightsArgs {
         RightsArgs {
             user: self.user.clone(),
             keep_rights: self.keep_rights,
             tcp_ports: ports.collect(),
             terminal: false,
             serves: false,
+            resolves,
             logs: Vec::new(),
             trees: vec![store.to_owned(), state.to_owned()],
             reads: Vec::new(),
@@ -117,6 +128,7 @@ impl RightsArgs {
         }
         let mut confinement = Sandbox::new(work).identity(self.identity()?).connects(&self.tcp_ports);
         confinement = confinement.terminal(self.terminal).serves(self.serves);
+        confinement = confinement.resolves(self.resolves);
         for tree in &self.trees {
             confinement = confinement.tree(tree);
         }

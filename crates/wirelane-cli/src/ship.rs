@@ -1,4 +1,4 @@
-//! `wirelane ship`: a store to ClickHouse.
+//! `wirelane ship`: a store to ClickHouse, Kafka and S3.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::values::seconds;
 /// Heading of the help.
 const BATCHES: &str = "Batches";
 
-/// Ship a store to ClickHouse: every row arrives once, and what retention took before it was shipped is counted
+/// Ship a store to ClickHouse, Kafka or S3: every row arrives, and what retention took before it was shipped is counted
 ///
 /// The files of the store are the outbox: 'wirelane flows --store DIR' and others write them, this command sends them, and
 /// a batch is repeated until the server has acknowledged it. The state is in the store (.ship), so the command can be
@@ -22,11 +22,12 @@ const BATCHES: &str = "Batches";
 #[command(after_long_help = HELP)]
 pub struct Args {
     /// The store's folder
-    #[arg(value_name = "DIR", required_unless_present = "ddl")]
+    #[arg(value_name = "DIR", required_unless_present_any = ["ddl", "proto"])]
     store: Option<PathBuf>,
 
-    /// Where to: clickhouse+https://USER@HOST:PORT/DATABASE, or clickhouse+http://. Several have a state each
-    #[arg(long, value_name = "TARGET", required_unless_present = "ddl")]
+    /// Where to: clickhouse+https://USER@HOST:PORT/DATABASE, kafka://BROKER:PORT,BROKER/TOPIC or s3://BUCKET/PREFIX. Several
+    /// have a state each
+    #[arg(long, value_name = "TARGET", required_unless_present_any = ["ddl", "proto"])]
     to: Vec<String>,
 
     /// File with the password, which others must not be able to read: one for all targets, or one for each in their order
@@ -41,7 +42,11 @@ pub struct Args {
     #[arg(long, value_name = "DATABASE", num_args = 0..=1, default_missing_value = "wirelane", conflicts_with = "to")]
     ddl: Option<String>,
 
-    /// Apply the schema first
+    /// Print the schema of flows in Kafka as protobuf, and end
+    #[arg(long, conflicts_with_all = ["to", "ddl"])]
+    proto: bool,
+
+    /// Apply the schema first; of Kafka, create missing topics
     #[arg(long)]
     create: bool,
 
@@ -61,7 +66,7 @@ pub struct Args {
     #[arg(long, value_name = "TIME", value_parser = seconds, default_value = "1s", help_heading = BATCHES)]
     batch_age: Duration,
 
-    /// Limit of a request; then the batch is sent again under its token
+    /// Limit of a request, or of a message's acknowledgement; then the batch is sent again under its token
     #[arg(long, value_name = "TIME", value_parser = seconds, default_value = "60s", help_heading = BATCHES)]
     patience: Duration,
 
@@ -84,10 +89,18 @@ pub struct Args {
 /// Text after the options in the long help.
 pub const HELP: &str = "\
 Exactly once: a batch is of whole files of a day and a table. Its files and its
-token are on the disk before it is sent, and the server drops a repetition by
-the token (insert_deduplication_token), in its views too. Each batch has a row
-for each probe and hour in the table 'shipments', and so have files that
-retention removed before they were shipped (kind 'unshipped').
+token are on the disk before it is sent. ClickHouse drops a repetition by the
+token (insert_deduplication_token), in its views too; in S3 it finds its own
+objects. In Kafka a repetition has the same headers wirelane-batch and
+wirelane-row as before. Each batch has a row for each probe and hour in the
+table 'shipments', and so have files that retention removed before they were
+shipped (kind 'unshipped').
+
+Kafka: flows are goflow2's FlowMessage (--proto) in TOPIC, a message for each
+direction, with their length in front unless the target ends in ?framing=none.
+Other tables are JSON lines in TOPIC-calls, TOPIC-ledgers and so on.
+S3: the bucket must exist. Credentials are s3://KEY@BUCKET/PREFIX and the secret
+key in --password-file, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.
 
 Retention of the store removes no file that a target lacks, except by
 --store-max-size. A target that is given up: remove its folder in DIR/.ship.
@@ -97,6 +110,9 @@ Examples:
   wirelane ship flows.db --to clickhouse+https://probe@ch.example.net/wirelane
       --password-file /etc/wirelane/ch.password --create
   wirelane ship flows.db --to clickhouse+http://127.0.0.1:8123/wirelane --once
+  wirelane ship flows.db --to kafka://kafka1:9092,kafka2:9092/flows
+  wirelane ship flows.db --to s3://bucket/wirelane?region=eu-central-1
+      --batch-age 5m
 
 Exit status: 0 done (also after Ctrl-C), 1 failed, or with --once something is
 not shipped, 2 wrong usage.";
@@ -134,7 +150,7 @@ mod built {
     use wirelane::Error;
     use wirelane::escape::{printable, to_json};
     use wirelane::sandbox::Work;
-    use wirelane_ship::{Client, Secrets, Settings, Shipper, Status, Target};
+    use wirelane_ship::{Destination, Place, Secrets, Settings, Shipper, Status, Target};
     use wirelane_store::shipping::{Lock, Merged, Merger, Outbox, SHIP};
 
     use super::*;
@@ -162,11 +178,11 @@ mod built {
             self.targets().map(|_| ())
         }
 
-        fn targets(&self) -> Result<Vec<Target>> {
-            let targets = self.to.iter().map(|to| Target::parse(to));
+        fn targets(&self) -> Result<Vec<Place>> {
+            let targets = self.to.iter().map(|to| Place::parse(to));
             let targets = targets.collect::<wirelane_ship::Result<Vec<_>>>();
             let targets = targets.map_err(|error| wrong("--to", error.to_string()))?;
-            let names: std::collections::BTreeSet<String> = targets.iter().map(Target::name).collect();
+            let names: std::collections::BTreeSet<String> = targets.iter().map(Place::name).collect();
             ensure!(names.len() == targets.len(), wrong("--to", "a target is given twice"));
             if self.password_file.len() > 1 && self.password_file.len() != targets.len() {
                 return Err(wrong("--password-file", "give one, or one for each --to"));
@@ -217,10 +233,13 @@ mod built {
                 .collect();
             return wirelane_monitor::out::print(text);
         }
+        if args.proto {
+            return wirelane_monitor::out::print(wirelane_ship::PROTO);
+        }
         let store = args.store.clone().context("no store")?;
         let targets = args.targets()?;
         let (passwords, probe) = (&args.password_file, args.probe()?);
-        let names: Vec<String> = targets.iter().map(Target::name).collect();
+        let names: Vec<String> = targets.iter().map(Place::name).collect();
         let is_store = wirelane_store::Table::ALL.iter().any(|table| store.join(table.name()).is_dir());
         ensure!(
             is_store,
@@ -238,11 +257,12 @@ mod built {
         for name in &names {
             Outbox::prepare(&store, name)?;
         }
-        let mut clients = Vec::new();
-        for (at, target) in targets.into_iter().enumerate() {
+        let mut destinations: Vec<(Place, Box<dyn Destination>)> = Vec::new();
+        for (at, place) in targets.into_iter().enumerate() {
             let password = passwords.get(at).or(passwords.first().filter(|_| passwords.len() == 1));
             let secrets = Secrets::read(password.map(PathBuf::as_path), args.ca.as_deref())?;
-            clients.push(Client::new(target, &secrets, args.patience)?);
+            let destination = place.clone().open(&secrets, args.patience)?;
+            destinations.push((place, destination));
         }
         let (stop, ending) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(args.once)));
         for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP]
@@ -250,17 +270,20 @@ mod built {
             let flag = if args.until_input_ends { Arc::default() } else { Arc::clone(&stop) };
             signal_hook::flag::register(signal, flag).context("catching signals")?;
         }
-        let ports = clients.iter().map(|client| client.target().port);
-        let rights = args.rights.shipping(&store, &store.join(SHIP), ports);
+        let places = || destinations.iter().map(|(place, _)| place);
+        let (ports, resolves) = (places().flat_map(Place::ports), places().any(Place::resolves_names));
+        let rights = args.rights.shipping(&store, &store.join(SHIP), ports, resolves);
         if let Some(sandbox) = rights.confinement(Work::Ship, None)? {
             sandbox.apply()?;
         }
         // Statuses may be shown before the first attempt has ended.
-        let begin = |client: &Client| Status { to: client.target().to_string(), ..Status::default() };
-        let boards: Vec<Mutex<Status>> = clients.iter().map(|client| Mutex::new(begin(client))).collect();
+        let begin = |place: &Place| Status { to: place.to_string(), ..Status::default() };
+        let boards: Vec<Mutex<Status>> = places().map(|place| Mutex::new(begin(place))).collect();
         let merged = Merged::default();
-        let open = |client| Shipper::open(settings.clone(), client, merged.clone());
-        let shippers = clients.into_iter().map(open);
+        let open = |(place, destination): (Place, Box<dyn Destination>)| {
+            Shipper::open(settings.clone(), &place, destination, merged.clone())
+        };
+        let shippers = destinations.into_iter().map(open);
         let shippers = shippers.collect::<wirelane_ship::Result<Vec<_>>>()?;
         if args.until_input_ends {
             let ending = Arc::clone(&ending);

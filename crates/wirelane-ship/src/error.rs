@@ -7,14 +7,22 @@ use std::io;
 #[non_exhaustive]
 pub enum Error {
     /// The target is not valid.
-    #[error(
-        "'{target}': {reason}; expected clickhouse+https://USER@HOST:PORT/DATABASE, or clickhouse+http://"
-    )]
+    #[error("'{target}': {reason}; expected {expected}")]
     Target {
         /// The target as it was given.
         target: String,
         /// The mistake.
         reason: String,
+        /// Valid targets.
+        expected: String,
+    },
+    /// This program was built without the target.
+    #[error("this program was built without {what} (cargo: feature '{feature}' of the crate wirelane-cli)")]
+    NotBuilt {
+        /// The kind of the target.
+        what: &'static str,
+        /// The feature.
+        feature: &'static str,
     },
     /// A file with a password or with certificates cannot be used.
     #[error("{path}: {reason}")]
@@ -35,6 +43,14 @@ pub enum Error {
         /// The server's message.
         message: String,
     },
+    /// Brokers, or a store of objects, did not take something.
+    #[error("{message}")]
+    Place {
+        /// Why.
+        message: String,
+        /// Whether a repetition fails, too.
+        is_final: bool,
+    },
     /// The tables of the server are not those of this version.
     #[error("{0}: apply the schema with --create, or what --ddl prints")]
     Schema(String),
@@ -54,6 +70,7 @@ impl Error {
     pub fn is_final(&self) -> bool {
         match self {
             Error::Unreachable(_) | Error::State(_) => false,
+            Error::Place { is_final, .. } => *is_final,
             // 5xx, too many requests, and a request that took too long.
             Error::Refused { status, .. } => !matches!(status, 408 | 429 | 500..),
             _ => true,

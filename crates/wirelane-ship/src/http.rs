@@ -10,6 +10,11 @@ use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
 use ureq::unversioned::resolver::{ResolvedSocketAddrs, Resolver};
 use ureq::unversioned::transport::{DefaultConnector, NextTimeout};
 
+use wirelane_store::Table;
+use wirelane_store::shipping::{Rows, parquet};
+
+use crate::ddl::SHIPMENTS_NAME;
+use crate::place::{Destination, Shipment};
 use crate::{Error, Result, Secrets, Target};
 
 /// Limit of opening a connection.
@@ -152,12 +157,11 @@ impl Client {
             }
         }
     }
+}
 
+impl Destination for Client {
     /// Applies the schema: what [`crate::ddl::statements`] prints.
-    ///
-    /// # Errors
-    /// [`Error::Unreachable`], [`Error::Refused`].
-    pub(crate) fn create(&self) -> Result<()> {
+    fn create(&mut self) -> Result<()> {
         for statement in crate::ddl::statements(&self.target.database) {
             self.post(&statement, None, b"")?;
         }
@@ -165,10 +169,7 @@ impl Client {
     }
 
     /// Checks that the tables of the server have all columns.
-    ///
-    /// # Errors
-    /// [`Error::Schema`], [`Error::Unreachable`], [`Error::Refused`].
-    pub(crate) fn check(&self) -> Result<()> {
+    fn check(&mut self) -> Result<()> {
         let database = &self.target.database;
         let query = format!(
             "SELECT concat(table, '.', name) FROM system.columns WHERE database = '{database}' FORMAT TabSeparated"
@@ -180,5 +181,22 @@ impl Client {
             Some(missing) => Err(Error::Schema(format!("the database {database} has no column {missing}"))),
             None => Ok(()),
         }
+    }
+
+    fn send(&mut self, table: Table, rows: &Rows, probe: &str, token: &str) -> Result<()> {
+        let query = format!("INSERT INTO {}.{} FORMAT Parquet", self.target.database, table.name());
+        self.post(&query, Some(token), &parquet(table, probe, rows.batches())?)?;
+        Ok(())
+    }
+
+    fn describe(&mut self, shipments: &[Shipment<'_>], token: &str) -> Result<()> {
+        let mut text = Vec::new();
+        for row in shipments {
+            serde_json::to_writer(&mut text, row).map_err(|error| Error::Bug(error.to_string()))?;
+            text.push(b'\n');
+        }
+        let query = format!("INSERT INTO {}.{SHIPMENTS_NAME} FORMAT JSONEachRow", self.target.database);
+        self.post(&query, Some(&format!("{token}-shipment")), &text)?;
+        Ok(())
     }
 }

@@ -9,8 +9,8 @@ use serde::Serialize;
 use wirelane_store::shipping::{Batch, Merged, Outbox, Taken, Waiting};
 use wirelane_store::{Table, shipping};
 
-use crate::ddl::SHIPMENTS_NAME;
-use crate::{Client, Error, Result};
+use crate::place::{Destination, Place, Shipment};
+use crate::{Error, Result};
 
 /// First delay after a failure, and the longest one.
 const DELAYS: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
@@ -60,27 +60,11 @@ pub struct Status {
     pub error: Option<String>,
 }
 
-/// A row of the table of batches.
-#[derive(Serialize)]
-struct Shipment<'a> {
-    probe: &'a str,
-    /// Seconds since 1970.
-    time: f64,
-    /// Seconds since 1970.
-    hour: i64,
-    table: &'a str,
-    /// `shipped`, `unshipped` or `damaged`.
-    kind: &'a str,
-    batch: &'a str,
-    files: u64,
-    rows: u64,
-}
-
 /// Ships a store to one target.
 #[derive(Debug)]
 pub struct Shipper {
     settings: Settings,
-    client: Client,
+    destination: Box<dyn Destination>,
     outbox: Outbox,
     status: Status,
     /// Whether the schema was applied, or is not to be.
@@ -94,20 +78,25 @@ pub struct Shipper {
 }
 
 impl Shipper {
-    /// Opens the state of the target in the store, whose shipper's lock the caller holds. `merged`:
-    /// files that this process merges.
+    /// Opens the state of the target in the store, whose shipper's lock the caller holds. `destination`: the target, opened.
+    /// `merged`: files that this process merges.
     ///
     /// # Errors
     /// [`Error::State`].
-    pub fn open(settings: Settings, client: Client, merged: Merged) -> Result<Shipper> {
-        let outbox = Outbox::open(&settings.store, &client.target().name(), merged)?;
-        let status = Status { to: client.target().to_string(), ..Status::default() };
+    pub fn open(
+        settings: Settings,
+        place: &Place,
+        destination: Box<dyn Destination>,
+        merged: Merged,
+    ) -> Result<Shipper> {
+        let outbox = Outbox::open(&settings.store, &place.name(), merged)?;
+        let status = Status { to: place.to_string(), ..Status::default() };
         let is_repeated = outbox.pending().is_some();
         let (delay, first_seen, is_created) = (DELAYS.0, BTreeMap::new(), !settings.create);
         let is_checked = false;
         Ok(Shipper {
             settings,
-            client,
+            destination,
             outbox,
             status,
             is_created,
@@ -169,14 +158,14 @@ impl Shipper {
 
     fn attempt(&mut self, all: bool) -> Result<bool> {
         if !self.is_created {
-            self.client.create()?;
+            self.destination.create()?;
             self.is_created = true;
         }
         if self.outbox.pending().is_none() && !self.claim(all)? {
             return self.report_taken();
         }
         if !self.is_checked {
-            self.client.check()?;
+            self.destination.check()?;
             self.is_checked = true;
         }
         let Some(batch) = self.outbox.pending().cloned() else { return Ok(false) };
@@ -227,27 +216,25 @@ impl Shipper {
         let table = Table::ALL.into_iter().find(|table| table.name() == batch.table);
         let table = table.ok_or_else(|| Error::Bug(format!("a batch of the table '{}'", batch.table)))?;
         let paths: Vec<PathBuf> = batch.files.iter().map(|file| self.settings.store.join(file)).collect();
-        let body = shipping::body(table, &paths, &self.settings.probe)?;
-        for (path, why) in &body.damaged {
+        let own = self.settings.probe.as_str();
+        let rows = shipping::rows(table, &paths, own)?;
+        for (path, why) in &rows.damaged {
             tracing::warn!("{} cannot be read and is not shipped: {why:?}", path.display());
         }
-        let database = &self.client.target().database;
-        if !body.files.is_empty() {
-            let query = format!("INSERT INTO {database}.{} FORMAT Parquet", table.name());
-            self.client.post(&query, Some(&batch.token), &body.bytes)?;
+        if !rows.files.is_empty() {
+            self.destination.send(table, &rows, own, &batch.token)?;
         }
         let mut sums: BTreeMap<(&str, i64, &str), (u64, u64)> = BTreeMap::new();
-        let own = self.settings.probe.as_str();
-        let found = body
-            .files
-            .iter()
+        let files = rows.files.iter().map(|(file, _)| file);
+        let found = files
+            .clone()
             .map(|file| (file.path.as_path(), file.probe.as_deref().unwrap_or(own), "shipped", file.rows));
-        let damaged = body.damaged.iter().map(|(path, _)| (path.as_path(), own, "damaged", 0));
+        let damaged = rows.damaged.iter().map(|(path, _)| (path.as_path(), own, "damaged", 0));
         for (path, probe, kind, rows) in found.chain(damaged) {
             let sum = sums.entry((probe, hour_s(path), kind)).or_default();
             *sum = (sum.0 + 1, sum.1 + rows);
         }
-        let rows = sums.into_iter().map(|((probe, hour, kind), (files, rows))| Shipment {
+        let shipments = sums.into_iter().map(|((probe, hour, kind), (files, rows))| Shipment {
             probe,
             time: now_s(),
             hour,
@@ -257,11 +244,11 @@ impl Shipper {
             files,
             rows,
         });
-        self.describe(&rows.collect::<Vec<_>>(), &batch.token)?;
+        self.destination.describe(&shipments.collect::<Vec<_>>(), &batch.token)?;
         self.outbox.arrived()?;
-        self.status.shipped_files += body.files.len() as u64;
-        self.status.shipped_rows += body.files.iter().map(|file| file.rows).sum::<u64>();
-        self.status.damaged_files += body.damaged.len() as u64;
+        self.status.shipped_files += rows.files.len() as u64;
+        self.status.shipped_rows += files.map(|file| file.rows).sum::<u64>();
+        self.status.damaged_files += rows.damaged.len() as u64;
         Ok(())
     }
 
@@ -274,7 +261,7 @@ impl Shipper {
             let probe = probe.as_deref().unwrap_or(&self.settings.probe);
             let rows = rows.unwrap_or(0);
             let (time, hour, kind) = (now_s(), hour * 3600, "unshipped");
-            self.describe(
+            self.destination.describe(
                 &[Shipment { probe, time, hour, table, kind, batch: &batch, files: 1, rows }],
                 &batch,
             )?;
@@ -282,19 +269,6 @@ impl Shipper {
             self.status.unshipped_rows += rows;
         }
         Ok(!taken.is_empty())
-    }
-
-    /// Adds rows to the table of batches.
-    fn describe(&self, rows: &[Shipment<'_>], token: &str) -> Result<()> {
-        let mut text = Vec::new();
-        for row in rows {
-            serde_json::to_writer(&mut text, row).map_err(|error| Error::Bug(error.to_string()))?;
-            text.push(b'\n');
-        }
-        let query =
-            format!("INSERT INTO {}.{SHIPMENTS_NAME} FORMAT JSONEachRow", self.client.target().database);
-        self.client.post(&query, Some(&format!("{token}-shipment")), &text)?;
-        Ok(())
     }
 }
 

@@ -32,7 +32,11 @@ impl Target {
     /// # Errors
     /// [`Error::Target`].
     pub fn parse(text: &str) -> Result<Target> {
-        let wrong = |reason: &str| Error::Target { target: text.to_owned(), reason: reason.to_owned() };
+        let wrong = |reason: &str| Error::Target {
+            target: text.to_owned(),
+            reason: reason.to_owned(),
+            expected: "clickhouse+https://USER@HOST:PORT/DATABASE, or clickhouse+http://".to_owned(),
+        };
         let (tls, rest) = match text.split_once("://") {
             Some(("clickhouse+https", rest)) => (true, rest),
             Some(("clickhouse+http", rest)) => (false, rest),
@@ -43,36 +47,11 @@ impl Target {
         if user.contains(':') {
             return Err(wrong("a password does not belong on a command line: give --password-file"));
         }
-        let (host, port) = match place.strip_prefix('[') {
-            Some(rest) => {
-                let (host, port) = rest.split_once(']').ok_or_else(|| wrong("an address without its ']'"))?;
-                if host.parse::<std::net::Ipv6Addr>().is_err() {
-                    return Err(wrong("not an IPv6 address in the brackets"));
-                }
-                (
-                    host,
-                    port.strip_prefix(':')
-                        .or(port.is_empty().then_some(""))
-                        .ok_or_else(|| wrong("an invalid port"))?,
-                )
-            }
-            None => place.split_once(':').unwrap_or((place, "")),
-        };
-        let port = match port {
-            "" => Some(if tls { 8443 } else { 8123 }),
-            port => port.parse().ok().filter(|port| *port > 0),
-        };
-        let is_name = |text: &str, more: &[u8]| {
-            !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || more.contains(&byte))
-        };
-        if !is_name(host, b"-._:") {
-            return Err(wrong("an invalid name of a host"));
-        }
+        let (host, port) = host_port(place, if tls { 8443 } else { 8123 }).map_err(wrong)?;
         if !is_name(user, b"-._@") || !is_name(database, b"_") {
             return Err(wrong("names of users and databases are of letters, digits and _"));
         }
-        let port = port.ok_or_else(|| wrong("an invalid port"))?;
-        let [user, host, database] = [user, host, database].map(str::to_owned);
+        let [user, database] = [user, database].map(str::to_owned);
         Ok(Target { tls, user, host, port, database })
     }
 
@@ -106,6 +85,34 @@ impl std::fmt::Display for Target {
         let tls = if self.tls { "https" } else { "http" };
         write!(f, "clickhouse+{tls}://{}@{rest}{}", self.user, self.database)
     }
+}
+
+/// Whether a text is of ASCII letters, digits and these.
+pub(crate) fn is_name(text: &str, more: &[u8]) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || more.contains(&byte))
+}
+
+/// A host and a port, as `host:1`, `host`, `[::1]:1` or `[::1]`.
+pub(crate) fn host_port(text: &str, default: u16) -> std::result::Result<(String, u16), &'static str> {
+    let (host, port) = match text.strip_prefix('[') {
+        Some(rest) => {
+            let (host, port) = rest.split_once(']').ok_or("an address without its ']'")?;
+            if host.parse::<std::net::Ipv6Addr>().is_err() {
+                return Err("not an IPv6 address in the brackets");
+            }
+            let port = port.strip_prefix(':').or(port.is_empty().then_some(""));
+            (host, port.ok_or("an invalid port")?)
+        }
+        None => text.split_once(':').unwrap_or((text, "")),
+    };
+    if !is_name(host, b"-._:") {
+        return Err("an invalid name of a host");
+    }
+    let port = match port {
+        "" => Some(default),
+        port => port.parse().ok().filter(|port| *port > 0),
+    };
+    Ok((host.to_owned(), port.ok_or("an invalid port")?))
 }
 
 /// What is read from files before privileges are dropped.

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::path::Path;
 
+use datafusion::parquet::file::metadata::FileMetaData;
 use datafusion::parquet::file::reader::{FileReader as _, SerializedFileReader};
 
 use crate::paths::Stored;
@@ -41,7 +42,11 @@ pub(crate) fn refuse_file(path: &Path) -> Result<()> {
 /// damaged files itself.
 fn version(path: &Path) -> Option<(u32, String)> {
     let reader = SerializedFileReader::new(File::open(path).ok()?).ok()?;
-    let meta = reader.metadata().file_metadata();
+    version_of(reader.metadata().file_metadata())
+}
+
+/// The same, of the metadata of a file.
+pub(crate) fn version_of(meta: &FileMetaData) -> Option<(u32, String)> {
     let pair = meta.key_value_metadata()?.iter().find(|pair| pair.key == VERSION)?;
     let by = meta.created_by().unwrap_or("unknown").escape_debug().to_string();
     Some((pair.value.as_ref()?.parse().ok()?, by))

@@ -1,11 +1,15 @@
-//! Stores of several probes, and shipping them to ClickHouse.
+//! Stores of several probes, and shipping them to ClickHouse, Kafka and S3.
 
 mod asking;
 mod beside;
+mod broker;
 mod door;
 mod faults;
+mod kafka;
 mod merging;
+mod s3;
 mod shipping;
+mod whole;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -26,7 +26,7 @@ pub struct Args {
     #[arg(value_name = "SQL")]
     sql: Option<String>,
 
-    /// The store's folder
+    /// The store's folder, or s3://BUCKET/PREFIX to which stores are shipped
     #[arg(long, value_name = "DIR", global = true)]
     store: Option<PathBuf>,
 
@@ -298,7 +298,7 @@ pub fn run(_args: &Args) -> Result<()> {
 #[cfg(feature = "store")]
 pub fn run(args: &Args) -> Result<()> {
     use wirelane_screen::table::printable;
-    use wirelane_store::query::{AskSettings, Asker, Form, Shipped};
+    use wirelane_store::query::{AskSettings, Form, Shipped};
 
     let (mut from_ns, mut to_ns) = range(args.from, args.to, args.last)?;
     if matches!(args.ready, Some(Ready::Missing)) {
@@ -341,7 +341,7 @@ pub fn run(args: &Args) -> Result<()> {
         }
         (Some(folder), None) => {
             let (folder, memory_mib) = (folder.clone(), args.memory as usize);
-            let mut asker = Asker::open(AskSettings { folder, memory_mib, from_ns, to_ns, probe })?;
+            let mut asker = args.at.asker(AskSettings { folder, memory_mib, from_ns, to_ns, probe })?;
             let mut named = |path: &std::path::Path, why: &str| {
                 let path = path.display().to_string();
                 tracing::warn!("{} cannot be read and is left out: {}", printable(&path), printable(why));

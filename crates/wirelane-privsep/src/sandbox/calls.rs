@@ -187,6 +187,8 @@ pub(super) struct More {
     pub(super) serves: bool,
     /// TCP connections are opened.
     pub(super) connects: bool,
+    /// Names are looked up, and buffers are sent together.
+    pub(super) resolves: bool,
     /// Terminal settings are changed.
     pub(super) terminal: bool,
 }
@@ -194,6 +196,8 @@ pub(super) struct More {
 /// Compiled filters, not yet enforced.
 pub(super) struct Filters {
     thread_flags: BpfProgram,
+    /// Of what names are looked up with.
+    families: Option<BpfProgram>,
     allowed: BpfProgram,
 }
 
@@ -212,21 +216,39 @@ impl Filters {
         // clone3 passes its flags in memory, where a filter cannot read them. Without clone3 the C library uses clone.
         let clone3 = Rules::from([(libc::SYS_clone3, Vec::new())]);
         let thread_flags = compile(clone3, SeccompAction::Allow, SeccompAction::Errno(libc::ENOSYS as u32));
+        let refused = SeccompAction::Errno(libc::EAFNOSUPPORT as u32);
+        let families = more.resolves.then(|| compile(other_families()?, SeccompAction::Allow, refused));
         let calls = calls(work, writes, more).map_err(failed)?;
         let allowed = compile(calls, SeccompAction::KillProcess, SeccompAction::Allow);
-        Ok(Filters { thread_flags: thread_flags.map_err(failed)?, allowed: allowed.map_err(failed)? })
+        Ok(Filters {
+            thread_flags: thread_flags.map_err(failed)?,
+            families: families.transpose().map_err(failed)?,
+            allowed: allowed.map_err(failed)?,
+        })
     }
 
     /// Enforces the filters, for all threads and for good.
     pub(super) fn install(&self) -> Result<()> {
         // The allow-list is installed last: it does not allow the installation of another filter.
-        for filter in [&self.thread_flags, &self.allowed] {
+        for filter in
+            [Some(&self.thread_flags), self.families.as_ref(), Some(&self.allowed)].into_iter().flatten()
+        {
             seccompiler::apply_filter_all_threads(filter).map_err(|source| {
                 Error::kernel("restricting system calls by seccomp", io::Error::other(source))
             })?;
         }
         Ok(())
     }
+}
+
+/// Sockets that the C library asks for when it looks a name up, and does without: of the name service's daemons, and of
+/// rtnetlink.
+fn other_families() -> std::result::Result<Rules, seccompiler::BackendError> {
+    let rule = |family: libc::c_int| {
+        let is = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, family as u64)?;
+        SeccompRule::new(vec![is])
+    };
+    Ok(Rules::from([(libc::SYS_socket, vec![rule(libc::AF_UNIX)?, rule(libc::AF_NETLINK)?])]))
 }
 
 fn calls(work: Work, writes: Writes, more: More) -> std::result::Result<Rules, seccompiler::BackendError> {
@@ -280,7 +302,9 @@ fn calls(work: Work, writes: Writes, more: More) -> std::result::Result<Rules, s
     let controls = [libc::TCGETS, libc::TCGETS2, libc::TIOCGWINSZ, libc::FIONBIO, libc::FIOCLEX];
     // Terminal settings. Not TIOCSTI, which would type into the terminal.
     let settings = if more.terminal { &[libc::TCSETS, libc::TCSETS2][..] } else { &[] };
-    allowed.insert(libc::SYS_ioctl, one_of(1, &[&controls[..], settings].concat())?);
+    // Size of an answer of the name service.
+    let sizes = if more.resolves { &[libc::FIONREAD][..] } else { &[] };
+    allowed.insert(libc::SYS_ioctl, one_of(1, &[&controls[..], settings, sizes].concat())?);
     // Not F_SETOWN, which selects the process that gets a descriptor's signals.
     let about = [
         libc::F_DUPFD,
@@ -301,17 +325,24 @@ fn calls(work: Work, writes: Writes, more: More) -> std::result::Result<Rules, s
     allowed.insert(libc::SYS_sendto, nil(4)?);
     if more.connects {
         // TCP over IPv4 or IPv6 only. Landlock restricts the ports.
-        let family = |family: libc::c_int| {
+        let family = |family: libc::c_int, kind: libc::c_int| {
             let is = |argument, operator, value| {
                 SeccompCondition::new(argument, SeccompCmpArgLen::Dword, operator, value)
             };
-            let kind = SeccompCmpOp::MaskedEq(0xf);
-            SeccompRule::new(vec![
-                is(0, SeccompCmpOp::Eq, int(family))?,
-                is(1, kind, int(libc::SOCK_STREAM))?,
-            ])
+            let masked = SeccompCmpOp::MaskedEq(0xf);
+            SeccompRule::new(vec![is(0, SeccompCmpOp::Eq, int(family))?, is(1, masked, int(kind))?])
         };
-        allowed.insert(libc::SYS_socket, vec![family(libc::AF_INET)?, family(libc::AF_INET6)?]);
+        let (stream, datagram) = (libc::SOCK_STREAM, libc::SOCK_DGRAM);
+        let mut sockets = vec![family(libc::AF_INET, stream)?, family(libc::AF_INET6, stream)?];
+        if more.resolves {
+            sockets.extend([family(libc::AF_INET, datagram)?, family(libc::AF_INET6, datagram)?]);
+            // Refused by a filter of its own, with an error.
+            sockets.extend(other_families()?.into_values().flatten());
+            // Sockets are of TCP and UDP only, so that addresses need no check.
+            allowed.insert(libc::SYS_sendmsg, Vec::new());
+            allowed.insert(libc::SYS_sendmmsg, Vec::new());
+        }
+        allowed.insert(libc::SYS_socket, sockets);
         allowed.insert(libc::SYS_connect, Vec::new());
     }
     allowed.insert(libc::SYS_tgkill, one_of(0, &[u64::from(std::process::id())])?);
@@ -363,6 +394,8 @@ mod tests {
             {
                 let few = More { rules, ..More::default() };
                 let many = More { connects: true, terminal: true, ..few };
+                let resolving = More { resolves: true, ..many };
+                assert!(Filters::compile(work, writes, resolving).is_ok(), "{work:?}");
                 assert!(Filters::compile(work, writes, few).is_ok(), "{work:?}");
                 assert!(Filters::compile(work, writes, many).is_ok(), "{work:?}");
                 let allowed = calls(work, writes, few).unwrap();

@@ -69,6 +69,7 @@ pub struct Sandbox {
     rules: bool,
     serves: bool,
     ports: Vec<u16>,
+    resolves: bool,
     terminal: bool,
 }
 
@@ -88,6 +89,7 @@ impl Sandbox {
             rules: false,
             serves: false,
             ports: Vec::new(),
+            resolves: false,
             terminal: false,
         }
     }
@@ -165,6 +167,15 @@ impl Sandbox {
         self
     }
 
+    /// Allows a library that connects by itself: it looks names up (UDP sockets, and files in /etc and in the folder of the
+    /// resolver's configuration), and sends several buffers at once. The process must have looked a name up before, which loads
+    /// the libraries for it.
+    #[must_use]
+    pub fn resolves(mut self, resolves: bool) -> Sandbox {
+        self.resolves = resolves;
+        if resolves { self.read_again(Path::new("/etc/resolv.conf")) } else { self }
+    }
+
     /// Allows changing the settings of an open terminal: for a full-screen view, which restores them at the end.
     #[must_use]
     pub fn terminal(mut self, terminal: bool) -> Sandbox {
@@ -206,6 +217,7 @@ impl Sandbox {
             rules: self.rules,
             serves: self.serves,
             connects: !self.ports.is_empty(),
+            resolves: self.resolves,
             terminal: self.terminal,
         };
         let calls = calls::Filters::compile(self.work, writes, more)?;

@@ -33,7 +33,7 @@ fn schema(question: &Question, limit: u64) -> datafusion::error::Result<SchemaRe
     let settings = AskSettings { folder: "".into(), memory_mib: 64, from_ns: None, to_ns: None, probe: None };
     let sql = question.sql(limit);
     let runtime = tokio::runtime::Builder::new_current_thread().build().map_err(DataFusionError::IoError)?;
-    let answer = runtime.block_on(session(&settings, &[], Some(&Noted::new()))?.sql(&sql))?;
+    let answer = runtime.block_on(session(&settings, &[], Some(&Noted::new()), None)?.sql(&sql))?;
     Ok(answer.schema().as_arrow().clone().into())
 }
 

@@ -12,6 +12,7 @@ pub(crate) mod guarded;
 mod mistake;
 mod noted;
 mod questions;
+mod remote;
 mod show;
 mod table;
 
@@ -33,8 +34,10 @@ pub use elsewhere::show;
 use ends::Ends;
 pub(crate) use guarded::guarded;
 pub use questions::{Peer, Question};
+pub use remote::Remote;
 pub use show::Form;
 use show::Shown;
+pub(crate) use show::json_lines as json;
 use table::Files;
 
 use crate::newer;
@@ -68,6 +71,8 @@ pub struct AskSettings {
 #[derive(Debug)]
 pub struct Asker {
     settings: AskSettings,
+    /// The bucket, if it is not a folder.
+    remote: Option<Remote>,
     /// Unreadable files, and the reasons.
     damaged: BTreeMap<PathBuf, String>,
 }
@@ -100,7 +105,12 @@ impl Asker {
             let reason = format!("none of these folders exists: {}", tables());
             return Err(Error::NoStore { path: settings.folder.clone(), reason });
         }
-        Ok(Asker { settings, damaged: BTreeMap::new() })
+        Ok(Asker { settings, remote: None, damaged: BTreeMap::new() })
+    }
+
+    /// Opens a store in a bucket; the folder of the settings is not used.
+    pub fn remote(settings: AskSettings, remote: Remote) -> Asker {
+        Asker { settings, remote: Some(remote), damaged: BTreeMap::new() }
     }
 
     /// Files that were left out because they are unreadable, and the reasons.
@@ -120,14 +130,19 @@ impl Asker {
         sink: &mut Sink<'_>,
         named: &mut dyn FnMut(&Path, &str),
     ) -> Result<()> {
-        let runtime = tokio::runtime::Builder::new_multi_thread().thread_stack_size(STACK).build();
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().thread_stack_size(STACK).enable_all().build();
         let runtime = runtime.map_err(|error| Error::Engine(error.to_string()))?;
         let mut last = String::new();
         for _ in 0..ATTEMPTS {
-            let files = self.files()?;
+            let files = match &self.remote {
+                Some(remote) => runtime.block_on(remote.files(&self.settings))?,
+                None => listed(&self.settings.folder)?,
+            };
+            let files = self.wanted(files)?;
             let mut shown = Shown::new(form, &mut *sink);
             // The decoder may panic on a file that was damaged on purpose.
-            let attempt = guarded(|| runtime.block_on(attempt(sql, &self.settings, &files, &mut shown)));
+            let attempt = guarded(|| runtime.block_on(attempt(sql, self, &files, &mut shown)));
             let why = match attempt {
                 Ok(Ok(())) => return Ok(()),
                 Ok(Err(Failed::Finally(error))) => return Err(error),
@@ -137,7 +152,7 @@ impl Asker {
             let begun = shown.begun();
             let found = table::damaged(&files);
             // The next attempt does not list files that have been removed meanwhile.
-            let gone = files.iter().any(|(_, file)| !file.path.exists());
+            let gone = self.remote.is_none() && files.iter().any(|(_, file)| !file.path.exists());
             if found.is_empty() && !gone {
                 return Err(Error::Engine(why));
             }
@@ -154,8 +169,8 @@ impl Asker {
         Err(Error::Engine(format!("the files of the store keep changing: {last}")))
     }
 
-    /// The current files in the requested time span. A table that was never written has no files.
-    fn files(&self) -> Result<Vec<(Table, Stored)>> {
+    /// Files in the requested time span.
+    fn wanted(&self, mut files: Vec<(Table, Stored)>) -> Result<Vec<(Table, Stored)>> {
         let hour = |ns: i64| ns.div_euclid(paths::HOUR_NS as i64);
         let (from, to) =
             (self.settings.from_ns.map(hour), self.settings.to_ns.map(|to| hour(to.saturating_sub(1))));
@@ -164,14 +179,19 @@ impl Asker {
                 && to.is_none_or(|to| file.hour <= to)
                 && !self.damaged.contains_key(&file.path)
         };
-        let listed = crate::shipping::listed(&self.settings.folder);
-        let mut files = listed.map_err(|error| Error::Engine(error.to_string()))?;
         files.retain(|(_, file)| wanted(file));
-        for table in Table::ALL {
-            newer::refuse(files.iter().filter(|(of, _)| *of == table).map(|(_, file)| file))?;
+        if self.remote.is_none() {
+            for table in Table::ALL {
+                newer::refuse(files.iter().filter(|(of, _)| *of == table).map(|(_, file)| file))?;
+            }
         }
         Ok(files)
     }
+}
+
+/// The files of a folder. A table that was never written has none.
+fn listed(folder: &Path) -> Result<Vec<(Table, Stored)>> {
+    crate::shipping::listed(folder).map_err(|error| Error::Engine(error.to_string()))
 }
 
 /// The names of all tables, as a list for people.
@@ -184,6 +204,7 @@ fn session(
     settings: &AskSettings,
     files: &[(Table, Stored)],
     noted: Option<&noted::Noted>,
+    remote: Option<&Remote>,
 ) -> datafusion::error::Result<SessionContext> {
     let mut config = SessionConfig::new().with_information_schema(true);
     config.options_mut().sql_parser.collect_spans = true;
@@ -191,11 +212,15 @@ fn session(
     config.options_mut().execution.parquet.pushdown_filters = true;
     let pool = Arc::new(FairSpillPool::new(settings.memory_mib << 20));
     let runtime = RuntimeEnvBuilder::new().with_memory_pool(pool).build_arc()?;
+    if let Some(remote) = remote {
+        runtime.register_object_store(remote.url().as_ref(), remote.store());
+    }
     let session = SessionContext::new_with_config_rt(config, runtime);
     functions::register(&session);
     for table in Table::ALL {
         let its = files.iter().filter(|(of, _)| *of == table).map(|(_, file)| file);
-        let mut rows = with_names_of_today(table, session.read_table(Arc::new(Files::new(table, its)?))?)?;
+        let mut rows =
+            with_names_of_today(table, session.read_table(Arc::new(Files::new(table, its, remote)?))?)?;
         if let Some(from) = settings.from_ns {
             rows = rows.filter(col("end_time").gt_eq(lit_timestamp_nano(from)))?;
         }
@@ -235,14 +260,14 @@ fn with_names_of_today(table: Table, mut rows: DataFrame) -> datafusion::error::
 /// Runs the query once.
 async fn attempt(
     sql: &str,
-    settings: &AskSettings,
+    asker: &Asker,
     files: &[(Table, Stored)],
     shown: &mut Shown<'_>,
 ) -> std::result::Result<(), Failed> {
+    let (settings, remote) = (&asker.settings, asker.remote.as_ref());
     let failed = |error: DataFusionError| mistake::failed(&error, settings.memory_mib);
-    let noted =
-        noted::of(sql, settings).map_err(|error| Failed::Finally(Error::Engine(error.to_string())))?;
-    let session = session(settings, files, noted.as_ref()).map_err(failed)?;
+    let noted = noted::of(sql, settings, remote).await.map_err(Failed::Finally)?;
+    let session = session(settings, files, noted.as_ref(), remote).map_err(failed)?;
     // Only queries are allowed: nothing is created, changed or written.
     let allowed = SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
     let answer = session.sql_with_options(sql, allowed).await.map_err(failed)?;
@@ -306,7 +331,7 @@ mod tests {
         let folder = folder.path().to_owned();
         let settings = AskSettings { folder, memory_mib: 64, from_ns: None, to_ns: None, probe: None };
         let sql = "SELECT protocol FROM flows WHERE protocol > 5 ORDER BY packets";
-        let session = session(&settings, &files, None).unwrap();
+        let session = session(&settings, &files, None, None).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let rows = runtime.block_on(async { session.sql(sql).await.unwrap().collect().await.unwrap() });
         let column = datafusion::arrow::compute::concat_batches(&rows[0].schema(), &rows).unwrap();

@@ -10,7 +10,8 @@ use datafusion::datasource::MemTable;
 use datafusion::error::Result;
 use datafusion::prelude::SessionContext;
 
-use super::AskSettings;
+use super::{AskSettings, Remote};
+use crate::Error;
 use crate::shipping::{self, described};
 
 /// Microseconds of an hour.
@@ -19,9 +20,21 @@ const HOUR_US: i64 = 3_600_000_000;
 /// Files and rows by probe, hour and kind.
 pub(super) type Noted = BTreeMap<(Option<String>, i64, &'static str), (i64, i64)>;
 
-/// Reads the footers of all files, and what retention has noted, if a query asks for it.
-pub(super) fn of(sql: &str, settings: &AskSettings) -> std::io::Result<Option<Noted>> {
-    sql.contains("shipments").then(|| noted(settings)).transpose()
+/// Reads the footers of all files, and what retention has noted, if a query asks for it; in a bucket, what shippers have
+/// noted.
+pub(super) async fn of(
+    sql: &str,
+    settings: &AskSettings,
+    remote: Option<&Remote>,
+) -> crate::Result<Option<Noted>> {
+    if !sql.contains("shipments") {
+        return Ok(None);
+    }
+    let noted = match remote {
+        Some(remote) => remote.noted(settings).await?,
+        None => noted(settings).map_err(|error| Error::Engine(error.to_string()))?,
+    };
+    Ok(Some(noted))
 }
 
 fn noted(settings: &AskSettings) -> std::io::Result<Noted> {

@@ -53,13 +53,7 @@ impl<'a> Shown<'a> {
         match self.form {
             Form::Json => {
                 self.widths.get_or_insert_default();
-                let mut writer = LineDelimitedWriter::new(&mut text);
-                writer.write_batches(&batches.iter().collect::<Vec<_>>()).map_err(engine)?;
-                writer.finish().map_err(engine)?;
-                // Arrow writes UTF-8, and escapes only what JSON does not allow.
-                if let Cow::Owned(safe) = json(&String::from_utf8_lossy(&text)) {
-                    text = safe.into_bytes();
-                }
+                text = json_lines(&batches.iter().collect::<Vec<_>>()).map_err(engine)?;
             }
             Form::Csv => {
                 let rows = cells(batches, true).map_err(engine)?;
@@ -113,6 +107,19 @@ impl<'a> Shown<'a> {
     pub(super) fn end(&mut self, schema: &SchemaRef) -> Result<()> {
         if self.begun() { Ok(()) } else { self.rows(schema, &[]) }
     }
+}
+
+/// A JSON object per line for each row, in which unsafe characters are `\uXXXX`.
+pub(crate) fn json_lines(batches: &[&RecordBatch]) -> std::result::Result<Vec<u8>, ArrowError> {
+    let mut text = Vec::new();
+    let mut writer = LineDelimitedWriter::new(&mut text);
+    writer.write_batches(batches)?;
+    writer.finish()?;
+    // Arrow writes UTF-8, and escapes only what JSON does not allow.
+    if let Cow::Owned(safe) = json(&String::from_utf8_lossy(&text)) {
+        text = safe.into_bytes();
+    }
+    Ok(text)
 }
 
 /// Rows as text: cells of CSV, or of a table.

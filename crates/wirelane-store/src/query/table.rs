@@ -22,6 +22,7 @@ use datafusion::object_store::path::Path as StorePath;
 use datafusion::parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use datafusion::physical_plan::ExecutionPlan;
 
+use super::Remote;
 use super::guarded::guarded;
 use crate::Table;
 use crate::paths::Stored;
@@ -32,10 +33,16 @@ use crate::tables::RENAMED;
 pub(super) struct Files {
     schema: TableSchema,
     files: Vec<PartitionedFile>,
+    place: ObjectStoreUrl,
 }
 
 impl Files {
-    pub(super) fn new<'a>(table: Table, files: impl Iterator<Item = &'a Stored>) -> Result<Files> {
+    /// `remote`: the bucket of the files; `None`: they are of this machine.
+    pub(super) fn new<'a>(
+        table: Table,
+        files: impl Iterator<Item = &'a Stored>,
+        remote: Option<&Remote>,
+    ) -> Result<Files> {
         // Text columns are read as views, without copying.
         let columns = table.schema();
         // A column that a file does not have is NULL: one of each pair has the value.
@@ -57,15 +64,18 @@ impl Files {
             [Field::new("date", DataType::Date32, false), Field::new("hour", DataType::Int32, false)];
         let folders = folders.into_iter().map(Arc::new).collect();
         let schema = TableSchema::new(Arc::new(Schema::new(viewed)), folders);
-        let files = files.map(partitioned).collect::<Result<Vec<_>>>()?;
-        Ok(Files { schema, files })
+        let files = files.map(|file| partitioned(file, remote.is_some())).collect::<Result<Vec<_>>>()?;
+        let place = remote.map_or_else(ObjectStoreUrl::local_filesystem, |remote| remote.url().clone());
+        Ok(Files { schema, files, place })
     }
 }
 
-fn partitioned(file: &Stored) -> Result<PartitionedFile> {
-    let absolute = std::path::absolute(&file.path)?;
-    let location = StorePath::from_absolute_path(&absolute)
-        .map_err(|error| DataFusionError::External(Box::new(error)))?;
+fn partitioned(file: &Stored, is_remote: bool) -> Result<PartitionedFile> {
+    let location = match is_remote {
+        true => StorePath::parse(file.path.to_string_lossy()),
+        false => StorePath::from_absolute_path(std::path::absolute(&file.path)?),
+    };
+    let location = location.map_err(|error| DataFusionError::External(Box::new(error)))?;
     let last_modified = chrono::DateTime::default();
     let meta = ObjectMeta { location, last_modified, size: file.size, e_tag: None, version: None };
     let (day, hour) = (file.hour.div_euclid(24), file.hour.rem_euclid(24));
@@ -102,7 +112,7 @@ impl TableProvider for Files {
         }
         let groups = groups.into_iter().filter(|(_, group)| !group.is_empty());
         let groups = groups.map(|(_, group)| FileGroup::new(group)).collect();
-        let config = FileScanConfigBuilder::new(ObjectStoreUrl::local_filesystem(), Arc::new(source))
+        let config = FileScanConfigBuilder::new(self.place.clone(), Arc::new(source))
             .with_file_groups(groups)
             .with_projection_indices(projection.cloned())?
             .with_limit(limit)

@@ -1,4 +1,4 @@
-//! Several files of a table as one file in memory, in the schema of today.
+//! Rows of several files of a table in memory, in the schema of today.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use datafusion::parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use crate::Error;
 use crate::file::properties;
 use crate::newer;
-use crate::query::guarded;
+use crate::query::{guarded, json};
 use crate::tables::{PROBE, RENAMED, Table};
 
 /// Rows and origin of a file.
@@ -25,15 +25,20 @@ pub struct Described {
     pub rows: u64,
 }
 
-/// Files as one.
+/// Rows of files.
 #[derive(Debug, Default)]
-pub struct Body {
-    /// A Parquet file.
-    pub bytes: Vec<u8>,
-    /// Files that are in it.
-    pub files: Vec<Described>,
+pub struct Rows {
+    /// Files that were read, and their rows.
+    pub files: Vec<(Described, Vec<RecordBatch>)>,
     /// Files that cannot be read, and the reasons.
     pub damaged: Vec<(PathBuf, String)>,
+}
+
+impl Rows {
+    /// All rows, in the order of the files.
+    pub fn batches(&self) -> impl Iterator<Item = &RecordBatch> {
+        self.files.iter().flat_map(|(_, batches)| batches)
+    }
 }
 
 /// Reads the footer of a file; `None`: it cannot be read.
@@ -49,36 +54,51 @@ pub(crate) fn described(path: &Path) -> Option<Described> {
     guarded(open).ok().flatten()
 }
 
-/// Makes one file of several. `probe`: the name for rows of files that do not name theirs.
+/// Reads files. `probe`: the name for rows of files that do not name theirs.
 ///
 /// # Errors
-/// [`Error::Newer`]; [`Error::Engine`] if the result cannot be encoded, which is a bug in this crate.
-pub fn body(table: Table, files: &[PathBuf], probe: &str) -> crate::Result<Body> {
-    let schema = table.schema();
-    let mut body = Body::default();
-    let mut batches = Vec::new();
+/// [`Error::Newer`].
+pub fn rows(table: Table, files: &[PathBuf], probe: &str) -> crate::Result<Rows> {
+    let mut rows = Rows::default();
     for path in files {
         newer::refuse_file(path)?;
         let read = guarded(|| read(table, path, probe)).and_then(|read| read);
         match (read, described(path)) {
-            (Ok(rows), Some(found)) => {
-                batches.extend(rows);
-                body.files.push(found);
-            }
-            (Err(why), _) => body.damaged.push((path.clone(), why)),
-            (Ok(_), None) => body.damaged.push((path.clone(), "its footer cannot be read".to_owned())),
+            (Ok(read), Some(found)) => rows.files.push((found, read)),
+            (Err(why), _) => rows.damaged.push((path.clone(), why)),
+            (Ok(_), None) => rows.damaged.push((path.clone(), "its footer cannot be read".to_owned())),
         }
     }
+    Ok(rows)
+}
+
+/// A Parquet file with these rows of a table, written by this probe.
+///
+/// # Errors
+/// [`Error::Engine`] if they cannot be encoded, which is a bug in this crate.
+pub fn parquet<'a>(
+    table: Table,
+    probe: &str,
+    batches: impl Iterator<Item = &'a RecordBatch>,
+) -> crate::Result<Vec<u8>> {
     let failed = |error: datafusion::parquet::errors::ParquetError| {
         Error::Engine(format!("{} cannot be encoded: {error}", table.name()))
     };
-    let properties = properties(table, probe).as_ref().clone();
-    let mut writer = ArrowWriter::try_new(&mut body.bytes, schema, Some(properties)).map_err(failed)?;
-    for batch in &batches {
+    let (mut bytes, properties) = (Vec::new(), properties(table, probe).as_ref().clone());
+    let mut writer = ArrowWriter::try_new(&mut bytes, table.schema(), Some(properties)).map_err(failed)?;
+    for batch in batches {
         writer.write(batch).map_err(failed)?;
     }
     writer.close().map_err(failed)?;
-    Ok(body)
+    Ok(bytes)
+}
+
+/// A JSON object per line for each row, as queries print them.
+///
+/// # Errors
+/// [`Error::Engine`] if they cannot be encoded, which is a bug in this crate.
+pub fn json_lines(batches: &[&RecordBatch]) -> crate::Result<Vec<u8>> {
+    json(batches).map_err(|error| Error::Engine(error.to_string()))
 }
 
 /// The rows of a file, with the columns of today.

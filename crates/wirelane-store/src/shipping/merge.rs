@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
-use super::{Guard, Lock, SHIP, Target, append, body, described, durable, named};
+use super::{Guard, Lock, SHIP, Target, append, described, durable, named, parquet, rows};
 use crate::paths::{self, Stored};
 use crate::tables::Table;
 use crate::unfinished::Unfinished;
@@ -155,12 +155,13 @@ impl Merger {
     fn merge(&self, table: Table, files: &[PathBuf]) -> io::Result<u64> {
         let probe = described(&files[0]).and_then(|found| found.probe);
         let (Some(folder), Some(probe)) = (files[0].parent(), probe) else { return Ok(0) };
-        let body = body(table, files, &probe).map_err(io::Error::other)?;
-        if !body.damaged.is_empty() {
+        let rows = rows(table, files, &probe).map_err(io::Error::other)?;
+        if !rows.damaged.is_empty() {
             return Ok(0);
         }
+        let bytes = parquet(table, &probe, rows.batches()).map_err(io::Error::other)?;
         let part = Unfinished::create(folder).map_err(|error| named(folder, &error))?;
-        let written = part.write_at(&body.bytes, 0).1.and_then(|()| part.sync());
+        let written = part.write_at(&bytes, 0).1.and_then(|()| part.sync());
         let result =
             written.map_err(|error| named(&part.path(), &error)).and_then(|()| self.replace(&part, files));
         if !matches!(result, Ok(true)) {

@@ -31,7 +31,7 @@ use serde::{Deserialize, Serialize};
 use wirelane_export::folder;
 
 pub(crate) use body::described;
-pub use body::{Body, Described, body};
+pub use body::{Described, Rows, json_lines, parquet, rows};
 pub(crate) use merge::listed;
 pub use merge::{Merged, Merger};
 
@@ -399,6 +399,11 @@ pub fn hour_of(path: &Path) -> Option<i64> {
     let date = chrono::NaiveDate::parse_from_str(date.strip_prefix("date=")?, "%Y-%m-%d").ok()?;
     let time = date.and_hms_opt(hour.strip_prefix("hour=")?.parse().ok()?, 0, 0)?;
     Some(time.and_utc().timestamp() / 3600)
+}
+
+/// Folder of an hour since 1970, inside that of a table.
+pub fn folder_of(hour: i64) -> String {
+    paths::folder(Path::new(""), hour).to_string_lossy().into_owned()
 }
 
 /// Whether the store is shipped.

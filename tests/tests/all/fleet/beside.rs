@@ -12,7 +12,7 @@ use super::door::Door;
 use super::{make_file, run};
 
 /// A folder that the user to whom the program drops its privileges may write to.
-fn open_folder() -> tempfile::TempDir {
+pub fn open_folder() -> tempfile::TempDir {
     use std::os::unix::fs::PermissionsExt as _;
     let folder = tempfile::tempdir().unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
