@@ -84,7 +84,7 @@ impl Report {
                 write!(html, "<figure aria-label=\"{title}\">\n<div class=\"wide\">\n{}</div>\n", one.svg);
             let _ = writeln!(
                 html,
-                "<div class=\"narrow\">\n<p><b>{title}</b><br/>{}</p>\n{}</div>\n</figure>",
+                "<div class=\"narrow\">\n<p><strong>{title}</strong><br/>{}</p>\n{}</div>\n</figure>",
                 escaped(&one.below),
                 one.narrow
             );
