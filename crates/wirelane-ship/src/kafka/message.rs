@@ -281,8 +281,6 @@ fn address(text: &str) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-
     /// Names, types and numbers are those of the published schema.
     #[test]
     fn the_message_has_the_fields_of_the_schema() {
