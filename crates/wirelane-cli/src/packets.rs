@@ -112,10 +112,11 @@ struct Style {
 
 /// Text after the options in the long help.
 pub const HELP: &str = "\
-A line has the time in UTC (or with --local-time), the RX queue, '>' for a transmitted packet, the
-protocols, the addresses, the length on the wire, and the result of rules. With
--v the fields of the headers follow, in tcpdump's words, with absolute sequence
-numbers. Names of hosts and ports are never looked up.
+A line has the time in UTC (or with --local-time), the RX queue, '>' for a
+transmitted packet, the protocols, the addresses, the length on the wire, and
+the result of rules. With -v the fields of the headers follow, in tcpdump's
+words, with absolute sequence numbers. Names of hosts and ports are never looked
+up.
 
 Examples:
   wirelane packets -i eth1 -c 10             ten packets

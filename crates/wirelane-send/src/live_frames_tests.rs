@@ -94,9 +94,11 @@ fn the_program_holds_rate_and_limit() {
     while start.elapsed() < std::time::Duration::from_millis(35) {
         verdict = test_run(program.handle().program, &template.frame, 1, 0, None).unwrap();
     }
-    // At 0, 10, 20 and 30 ms; after a stall of the machine, packets that are more than 20 ms late are skipped.
+    // At 0, 10, 20 and 30 ms, and later ones if the machine stalled before the last run; packets that are more than 20 ms
+    // late are skipped.
+    let due = 1 + start.elapsed().as_millis() as u64 / 10;
     let counts = program.handle().counts();
-    assert!(counts.offered + counts.given_up <= 4 && counts.offered >= 1, "{counts:?}");
+    assert!(counts.offered + counts.given_up <= due && counts.offered >= 1, "{counts:?}");
     assert_eq!(verdict, XDP_DROP);
     // All five in the end, however slow the machine is, and no sixth.
     while program.handle().counts().offered < 5 && start.elapsed() < std::time::Duration::from_secs(20) {

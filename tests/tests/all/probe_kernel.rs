@@ -163,7 +163,7 @@ fn only_what_comes_up_can_be_measured_by_another_configuration() {
     let change = |text: &str| {
         write(folder.path(), "changing", "200ms", text);
         child.signal(Signal::HangUp).unwrap();
-        std::thread::sleep(std::time::Duration::from_millis(300));
+        std::thread::sleep(std::time::Duration::from_secs(1));
     };
     // Other packets; other measurements of the same packets; and measurements of all packets.
     change(&text.replace("not.port = 53", "not.port = 54"));
@@ -213,10 +213,10 @@ fn results_come_up_and_configurations_are_replaced() {
     let text = fs::read_to_string(&config).unwrap();
     fs::write(&config, text.replace("analysis = \"kernel\"", "analysis = \"user\"")).unwrap();
     child.signal(Signal::HangUp).unwrap();
-    std::thread::sleep(std::time::Duration::from_millis(300));
+    std::thread::sleep(std::time::Duration::from_secs(1));
     fs::write(&config, text.replace("name = \"all\"", "name = \"other\"")).unwrap();
     child.signal(Signal::HangUp).unwrap();
-    std::thread::sleep(std::time::Duration::from_millis(300));
+    std::thread::sleep(std::time::Duration::from_secs(1));
     send(&lab, 300, &["--flows", "100"]).unwrap();
     measured(&child, "other", 300);
     let last = last_of(&child.terminate(LIMIT).unwrap()).unwrap();

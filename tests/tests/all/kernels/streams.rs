@@ -181,7 +181,20 @@ fn talk(lab: &Lab, pace: Duration) -> u64 {
 
 /// Starts a command that listens on the lab's receiver.
 fn listen(lab: &Lab, hook: &str, analysis: &[&str]) -> Child {
-    let words = ["voip", "-i", lab.device(), "--hook", hook, "--json", "--linger", "0.5", "--dtmf-digits"];
+    // How many packets arrive before the rules of their call depends on the time that this process gets.
+    let words = [
+        "voip",
+        "-i",
+        lab.device(),
+        "--hook",
+        hook,
+        "--json",
+        "--linger",
+        "0.5",
+        "--dtmf-digits",
+        "--priority",
+        "normal",
+    ];
     let interval = ["--quality-interval", "0.7"];
     let mut child = lab.wirelane(&[words.as_slice(), &interval, analysis].concat());
     child.wait_ready(LIMIT).unwrap();

@@ -398,7 +398,11 @@ fn load_as(
             program.set_flags(sys::BPF_F_XDP_DEV_BOUND_ONLY | sys::BPF_F_XDP_HAS_FRAGS);
         }
     }
-    let object = match program::load_object(open, name) {
+    let loaded = match new {
+        Some(_) => program::load_object(open, name),
+        None => program::load_plain(open).map_err(|error| (error, String::new())),
+    };
+    let object = match loaded {
         Ok(object) => object,
         Err((e, said)) => {
             let loading = || doing("loading the capture program into the kernel");

@@ -224,7 +224,12 @@ pub(super) fn load(
     Ok(loaded)
 }
 
-/// Loads an object with this program; an error has the verifier's log.
+/// Loads an object with this program.
+pub(crate) fn load_plain(open: OpenObject) -> libbpf_rs::Result<Object> {
+    uninterrupted(|| open.load())
+}
+
+/// The same for an object with programs of users: an error has the verifier's log, for which there is memory of 16 MiB.
 pub(crate) fn load_object(
     mut open: OpenObject,
     name: &str,
