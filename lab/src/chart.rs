@@ -144,7 +144,7 @@ pub struct Drawn {
     pub name: String,
     /// Title.
     pub title: String,
-    /// What is below the title: the machine, and what was skipped.
+    /// Lines below the title: the machine, and skipped rows.
     pub below: String,
     /// Picture as SVG.
     pub svg: String,

@@ -42,7 +42,7 @@ pub struct Shipment<'a> {
     pub rows: u64,
 }
 
-/// What takes the batches of a store. Each call may be repeated after an error, or by another process.
+/// A destination of the batches of a store. Each call may be repeated after an error, or by another process.
 pub trait Destination: std::fmt::Debug + Send {
     /// Applies the schema, before the first batch.
     ///

@@ -81,8 +81,8 @@ enum Adding {
     Done(u64),
 }
 
-/// Minimum length of a packet in bytes that is added up while it is copied: longer than other writes are, so that a write of its length
-/// is the packet. A shorter one stays in the first-level cache.
+/// Minimum length in bytes of a packet that is added up while it is copied. Other writes are shorter, so that a write of
+/// its length is the packet. A shorter packet stays in the first-level cache.
 const ADDED_WHILE_COPIED: usize = 2048;
 
 impl Chunk {
@@ -92,9 +92,11 @@ impl Chunk {
 
     /// Adds up this range of the next packet, which has so many bytes, while it is written.
     pub(crate) fn add_up(&mut self, length: usize, range: Range<usize>) {
-        if length >= ADDED_WHILE_COPIED && range.end <= length {
-            self.adding = Adding::Expected(length, range);
-        }
+        // In any case, so that nothing is left of a packet that could not be written.
+        self.adding = match length >= ADDED_WHILE_COPIED && range.end <= length {
+            true => Adding::Expected(length, range),
+            false => Adding::Nothing,
+        };
     }
 
     /// The sum over the range that was announced, which is at this place of the chunk.
@@ -219,6 +221,25 @@ mod tests {
                 let there = cut.min(bytes.len());
                 prop_assert_eq!(format.whole(&bytes[..there], there), (bytes_whole, whole as u64));
             }
+        }
+    }
+
+    #[test]
+    fn sums_are_those_of_the_packet_whatever_became_of_the_one_before() {
+        let mut chunk = Chunk::new(1 << 16);
+        let packet: Vec<u8> = (0..5000u32).map(|n| (n * n) as u8).collect();
+        for length in [100, ADDED_WHILE_COPIED, 5000] {
+            // A packet that was announced and not written, and one of its length that nobody announced.
+            chunk.add_up(4000, 20..4000);
+            chunk.write_all(&[7; 4000]).unwrap();
+            let start = chunk.bytes.len();
+            chunk.add_up(length, 34..length);
+            chunk.write_all(&[1; 28]).unwrap();
+            chunk.write_all(&packet[..length]).unwrap();
+            let place = start + 28 + 34..start + 28 + length;
+            let expected = sum(&packet[34..length]);
+            assert_eq!(chunk.bytes[place.clone()], packet[34..length]);
+            assert_eq!(chunk.sum_of(place) % 0xffff, expected % 0xffff, "{length}");
         }
     }
 

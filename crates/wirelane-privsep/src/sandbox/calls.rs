@@ -196,7 +196,7 @@ pub(super) struct More {
 /// Compiled filters, not yet enforced.
 pub(super) struct Filters {
     thread_flags: BpfProgram,
-    /// Of what names are looked up with.
+    /// Refusal of sockets of other families than those that resolve names.
     families: Option<BpfProgram>,
     allowed: BpfProgram,
 }

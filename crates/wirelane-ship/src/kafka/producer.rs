@@ -45,7 +45,7 @@ impl std::fmt::Debug for Kafka {
     }
 }
 
-/// What brokers have answered since the last look.
+/// Answers of brokers since the last look.
 #[derive(Default)]
 struct Answers {
     /// Why a message was not written.

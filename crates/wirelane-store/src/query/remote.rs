@@ -57,7 +57,7 @@ impl Remote {
         &self.url
     }
 
-    /// What reads the bucket.
+    /// The reader of the bucket.
     pub(super) fn store(&self) -> Arc<dyn ObjectStore> {
         Arc::clone(&self.store)
     }
@@ -124,7 +124,7 @@ impl Remote {
         }
     }
 
-    /// What shippers have noted of their batches.
+    /// Notes of shippers about their batches.
     pub(super) async fn noted(&self, settings: &AskSettings) -> Result<Noted> {
         let hour = |ns: i64| ns.div_euclid(HOUR_NS as i64);
         let days = [settings.from_ns, settings.to_ns].map(|ns| ns.map(|ns| hour(ns).div_euclid(24)));

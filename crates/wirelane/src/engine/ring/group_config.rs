@@ -22,7 +22,7 @@ const PUBLISH_EVERY: u32 = 2048;
 /// Configuration of a group in an instance.
 #[derive(Clone, Debug)]
 pub(crate) struct GroupConfig {
-    /// What the capture program must have.
+    /// Parts of the capture program that the group needs.
     pub(crate) needs: Needs,
     /// RX queues, ascending.
     pub(crate) queues: Vec<u32>,
@@ -60,7 +60,7 @@ pub(crate) struct UserPrograms {
     pub(crate) plugins: Vec<Plugin>,
 }
 
-/// What a capture needs of the capture program on a device.
+/// Parts of the capture program that a capture needs on a device.
 ///
 /// # Errors
 /// [`crate::Error::Filter`].

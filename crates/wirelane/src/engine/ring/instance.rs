@@ -75,7 +75,7 @@ pub(crate) struct Instance {
     pub(crate) rules: RuleMaps,
     /// Keeps the program on the device.
     pub(super) hold: Hold,
-    /// What this process has loaded with the instance, for the first group that joins it.
+    /// The program that this process has loaded with the instance, for the first group that joins it.
     pub(super) first: Mutex<Option<First>>,
 }
 

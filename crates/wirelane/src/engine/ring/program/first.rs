@@ -16,7 +16,7 @@ use super::object::UserProgram;
 use super::{Placed, Plugin, store};
 use crate::error::Result;
 
-/// What a group needs of the capture program.
+/// Parts of the capture program that a group needs.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Needs {
     /// Bits of [`wirelane_bpf::instance::features`].
@@ -47,7 +47,7 @@ impl Needs {
     }
 }
 
-/// What the first program is made of.
+/// The parts that are linked into the first program.
 #[derive(Debug, Default)]
 pub(crate) struct Parts {
     placed: Vec<Placed>,
