@@ -196,7 +196,7 @@ pub(super) struct More {
 /// Compiled filters, not yet enforced.
 pub(super) struct Filters {
     thread_flags: BpfProgram,
-    /// Refusal of sockets of other families than those that resolve names.
+    /// Refusal of sockets that name resolution asks for and does without.
     families: Option<BpfProgram>,
     allowed: BpfProgram,
 }
