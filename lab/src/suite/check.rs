@@ -115,7 +115,9 @@ impl Check {
             self.fault(duration, "a capture takes the time that it takes; leave out 'duration'");
         }
         let rates = self.rates(&raw, replays, duration);
-        let cores = self.cores(std::mem::take(&mut raw.cores));
+        let workers_start = raw.workers.as_ref().map(|at| at.start);
+        let workers = self.list(raw.workers.take(), &[1], "numbers of workers, 1 to 64", |n| (1..=64).contains(n));
+        let cores = self.cores(std::mem::take(&mut raw.cores), workers.iter().copied().max().unwrap_or(1));
         let injector = std::mem::take(&mut raw.injector_cores).map_or_else(
             || vec![0],
             |cores| {
@@ -151,7 +153,7 @@ impl Check {
             self.fault(devices, "calls come in on one device: leave out 'devices', or 'calls'");
         }
         let per_core = raw.per_core.as_ref().is_some_and(|one| *one.get_ref());
-        let asked = [raw.queues.as_ref().map(|at| at.start), raw.workers.as_ref().map(|at| at.start)];
+        let asked = [raw.queues.as_ref().map(|at| at.start), workers_start];
         for start in asked.into_iter().flatten().filter(|_| per_core) {
             self.found.push((start, "'per-core' says how many: leave one of them out".into()));
         }
@@ -174,7 +176,7 @@ impl Check {
                 .list(raw.loops, &[0], &format!("loops, 0 to {MOST_LOOPS}"), |loops| *loops <= MOST_LOOPS),
             cores,
             injector,
-            workers: self.list(raw.workers, &[1], "numbers of workers, 1 to 64", |n| (1..=64).contains(n)),
+            workers,
             queues: self.list(raw.queues, &[1], "numbers of RX queues, 1 to 64", |n| (1..=64).contains(n)),
             per_core,
             engines: self.list(engines, &["auto".to_owned()], &ENGINES.join(", "), |name| {
@@ -234,11 +236,12 @@ impl Check {
         buffer
     }
 
-    fn cores(&mut self, raw: Option<At<Vec<At<Vec<usize>>>>>) -> Vec<Vec<usize>> {
+    /// Sets of cores of the sensor. Without any in the suite: a core for each of `workers` beside the generator's, where the
+    /// machine has so many, or else one, which is not the generator's if there are two.
+    fn cores(&mut self, raw: Option<At<Vec<At<Vec<usize>>>>>, workers: usize) -> Vec<Vec<usize>> {
         let Some(raw) = raw else {
-            // Not on the core of the generator if there is more than one.
-            let cores = std::thread::available_parallelism().map_or(1, usize::from);
-            return vec![vec![usize::from(cores > 1)]];
+            let there = std::thread::available_parallelism().map_or(1, usize::from);
+            return vec![if there > workers { (1..=workers).collect() } else { vec![usize::from(there > 1)] }];
         };
         if raw.value.is_empty() {
             self.fault(&raw, "give sets of cores, as in [[1], [1, 2]], or leave it out");
