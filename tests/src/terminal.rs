@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::num::NonZero;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 use std::process::{Child, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -43,6 +44,17 @@ impl Terminal {
         words: &[&str],
         errors: Option<File>,
     ) -> Terminal {
+        Terminal::of(lab, (columns, rows), &wirelane_binary().unwrap(), words, errors)
+    }
+
+    /// Starts another program in the same way.
+    pub fn of(
+        lab: &Lab,
+        (columns, rows): (u16, u16),
+        program: &Path,
+        words: &[&str],
+        errors: Option<File>,
+    ) -> Terminal {
         // A copy of this end in another process would keep the terminal open.
         let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
         grantpt(&ours).unwrap();
@@ -54,7 +66,7 @@ impl Terminal {
         let end = || Stdio::from(theirs.try_clone().unwrap());
         // In a session of its own with this controlling terminal, so that Ctrl-C becomes a signal.
         let mut command = lab.command(&lab.receiver().namespace, "setsid");
-        command.args(["--ctty", "--wait"]).arg(wirelane_binary().unwrap()).args(words);
+        command.args(["--ctty", "--wait"]).arg(program).args(words);
         resize(&ours, columns, rows);
         let errors = errors.map_or_else(end, Stdio::from);
         let child = command.stdin(end()).stdout(end()).stderr(errors).spawn().unwrap();

@@ -29,7 +29,9 @@ For zsh, in a folder of $fpath:
 /// Stands in the generated script for the command that prints the devices: the generator knows fixed words only.
 const MARK: &str = "WIRELANE_DEVICES";
 /// That command; a shell runs it when it completes a device.
-const DEVICES: &str = "$(wirelane devices --names 2>/dev/null)";
+const DEVICES: &str = "wirelane devices --names 2>/dev/null";
+/// Functions of the script for Bash.
+const BASH: &str = include_str!("completions.bash");
 
 /// Runs the command; `definition` is the whole command line's.
 pub fn run(args: &Args, definition: clap::Command) -> Result<()> {
@@ -37,9 +39,21 @@ pub fn run(args: &Args, definition: clap::Command) -> Result<()> {
     clap_complete::generate(args.shell, &mut marked(definition), "wirelane", &mut script);
     let script = String::from_utf8(script)?;
     out::print(match args.shell {
-        Shell::Zsh => script.replace(&format!("({MARK})"), &format!("{{compadd -- ${{(f)\"{DEVICES}\"}}}}")),
-        Shell::Fish => script.replace(&format!("{MARK}\\t''"), &DEVICES[1..]),
-        _ => script.replace(MARK, DEVICES),
+        Shell::Bash => {
+            let words = format!("COMPREPLY=($(compgen -W \"{MARK}\" -- \"${{cur}}\"))");
+            let script = script.replace(&words, "_wirelane_devices \"${cur}\"");
+            BASH.to_owned() + &script.replace("complete -F _wirelane ", "complete -F _wirelane_joined ")
+        }
+        Shell::Zsh => {
+            // Behind the last comma of a list.
+            let devices = format!("{{compset -P \"*,\"; compadd -- ${{(f)\"$({DEVICES})\"}}}}");
+            script.replace(&format!("({MARK})"), &devices)
+        }
+        Shell::Fish => {
+            let devices = format!("(__fish_complete_list , '{DEVICES}')");
+            script.replace(&format!("{MARK}\\t''"), &devices)
+        }
+        _ => script.replace(MARK, &format!("$({DEVICES})")),
     })
 }
 
