@@ -116,7 +116,8 @@ impl Check {
         }
         let rates = self.rates(&raw, replays, duration);
         let workers_start = raw.workers.as_ref().map(|at| at.start);
-        let workers = self.list(raw.workers.take(), &[1], "numbers of workers, 1 to 64", |n| (1..=64).contains(n));
+        let workers =
+            self.list(raw.workers.take(), &[1], "numbers of workers, 1 to 64", |n| (1..=64).contains(n));
         let cores = self.cores(std::mem::take(&mut raw.cores), workers.iter().copied().max().unwrap_or(1));
         let injector = std::mem::take(&mut raw.injector_cores).map_or_else(
             || vec![0],
@@ -241,7 +242,11 @@ impl Check {
     fn cores(&mut self, raw: Option<At<Vec<At<Vec<usize>>>>>, workers: usize) -> Vec<Vec<usize>> {
         let Some(raw) = raw else {
             let there = std::thread::available_parallelism().map_or(1, usize::from);
-            return vec![if there > workers { (1..=workers).collect() } else { vec![usize::from(there > 1)] }];
+            return vec![if there > workers {
+                (1..=workers).collect()
+            } else {
+                vec![usize::from(there > 1)]
+            }];
         };
         if raw.value.is_empty() {
             self.fault(&raw, "give sets of cores, as in [[1], [1, 2]], or leave it out");
