@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::path::Path;
 use std::time::Duration;
 
+use wirelane_netdev::allowed_cpus;
 use wirelane_probe::Mistakes;
 use wirelane_probe::placed::{At, mistakes, read};
 
@@ -118,7 +119,6 @@ impl Check {
         let workers_start = raw.workers.as_ref().map(|at| at.start);
         let workers =
             self.list(raw.workers.take(), &[1], "numbers of workers, 1 to 64", |n| (1..=64).contains(n));
-        let cores = self.cores(std::mem::take(&mut raw.cores), workers.iter().copied().max().unwrap_or(1));
         let injector = std::mem::take(&mut raw.injector_cores).map_or_else(
             || vec![0],
             |cores| {
@@ -128,6 +128,11 @@ impl Check {
                 cores.value
             },
         );
+        // The cores of agents are not known here.
+        let is_here = raw.injector.is_none() && raw.sensor.is_none();
+        let wanted = if is_here { workers.iter().copied().max().unwrap_or(1) } else { 1 };
+        let default = || default_cores(&allowed_cpus(), if is_here { &injector } else { &[0] }, wanted);
+        let cores = self.cores(raw.cores.take(), default);
         let napi = raw.napi.take().map_or_else(
             || vec![Napi::Inline],
             |napi| {
@@ -237,17 +242,13 @@ impl Check {
         buffer
     }
 
-    /// Sets of cores of the sensor. Without any in the suite: a core for each of `workers` beside the generator's, where the
-    /// machine has so many, or else one, which is not the generator's if there are two.
-    fn cores(&mut self, raw: Option<At<Vec<At<Vec<usize>>>>>, workers: usize) -> Vec<Vec<usize>> {
-        let Some(raw) = raw else {
-            let there = std::thread::available_parallelism().map_or(1, usize::from);
-            return vec![if there > workers {
-                (1..=workers).collect()
-            } else {
-                vec![usize::from(there > 1)]
-            }];
-        };
+    /// Sets of cores of the sensor; without any in the suite, the default.
+    fn cores(
+        &mut self,
+        raw: Option<At<Vec<At<Vec<usize>>>>>,
+        default: impl FnOnce() -> Vec<usize>,
+    ) -> Vec<Vec<usize>> {
+        let Some(raw) = raw else { return vec![default()] };
         if raw.value.is_empty() {
             self.fault(&raw, "give sets of cores, as in [[1], [1, 2]], or leave it out");
         }
@@ -279,6 +280,13 @@ impl Check {
         }
         Published { name: raw.name, quantity: raw.quantity, points }
     }
+}
+
+/// Cores of `there` that the generator leaves free: one for each worker, or else one. Its own, if there is no other.
+fn default_cores(there: &[usize], injector: &[usize], workers: usize) -> Vec<usize> {
+    let mut free: Vec<usize> = there.iter().copied().filter(|core| !injector.contains(core)).collect();
+    free.truncate(if free.len() < workers { 1 } else { workers });
+    if free.is_empty() { vec![there.first().copied().unwrap_or(0)] } else { free }
 }
 
 #[cfg(test)]
@@ -376,6 +384,20 @@ mod tests {
         let found = parse("name = \"a/b\"\nsensors = [\"none\"]\nrates = [0]\nbuffer = 0\n").unwrap_err();
         assert_eq!(found.len(), 4, "{found:?}");
         assert!(found[0].contains(":1:") && found[3].contains("4:10"), "{found:?}");
+    }
+
+    #[test]
+    fn each_worker_has_a_core_where_there_are_enough() {
+        for (there, injector, workers, cores) in [
+            (&[0][..], &[0][..], 1, &[0][..]),
+            (&[0, 1], &[0], 1, &[1]),
+            (&[0, 1], &[0], 8, &[1]),
+            (&[0, 1], &[1], 1, &[0]),
+            (&[0, 1, 2, 3], &[0], 3, &[1, 2, 3]),
+            (&[0, 2, 4, 6, 8], &[0, 4], 2, &[2, 6]),
+        ] {
+            assert_eq!(default_cores(there, injector, workers), cores, "{there:?} {injector:?} {workers}");
+        }
     }
 
     #[test]

@@ -12,8 +12,8 @@ use wirelane_tests::numbers::{LIMIT, capture, column, drain, wirelane};
 use wirelane_tests::{Lab, LabOptions, require_root};
 
 const BYTES: usize = 20 << 20;
-/// What an end sends before the other end has read it: with the acknowledgements, it fits the queue of 256 frames that a veth
-/// has with a native program. A longer burst loses segments there, and they are sent again.
+/// Bytes that an end sends before the other end has read them. Their frames and the acknowledgements fit the queue of 256
+/// frames of a veth with a native program. That queue drops a part of a longer burst, whose segments TCP sends again.
 const WINDOW: usize = 64 << 10;
 
 /// Both ends send at the same time.
