@@ -340,9 +340,10 @@ impl SourceArgs {
                 "name a device ('wirelane devices' lists them), or a file to read with -r",
             ));
         }
-        let mut selectors = Vec::new();
+        let (mut selectors, mut patterns) = (Vec::new(), Vec::new());
         for list in &self.interface {
             selectors.extend(Selector::parse_list(list)?);
+            patterns.extend(Selector::patterns(list)?);
         }
         let ring_size = match self.ring_size {
             None => 0,
@@ -352,6 +353,7 @@ impl SourceArgs {
             }
         };
         let mut builder = Builder::new(selectors)
+            .patterns(patterns)
             .engine(match self.engine {
                 EngineArg::Auto | EngineArg::File => Engine::Auto,
                 EngineArg::Ring => Engine::Ring,

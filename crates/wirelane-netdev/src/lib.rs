@@ -11,6 +11,7 @@
 //! ethtool_set  what can be set through ethtool: channels, rings, offloads, RSS
 //! Monitor    counters and existence, asked again and again
 //! Watcher    what may change about a device during a capture
+//! Arrivals   devices that appear during a capture
 //! Promiscuous
 //! topology     CPUs, caches, NUMA nodes, and cards as a planner sees them
 //! ```
@@ -18,6 +19,7 @@
 //! A capture depends only on the first two, which describe the network namespace of the calling thread. The other parts
 //! are for display and tuning, and each of them may be absent.
 
+mod arrivals;
 mod error;
 pub mod ethtool;
 pub mod ethtool_set;
@@ -38,6 +40,7 @@ use std::fmt;
 use libbpf_rs::query::ProgInfoIter;
 use serde::{Serialize, Serializer};
 
+pub use arrivals::{Arrival, Arrivals};
 pub use error::{Error, Result};
 pub use ethtool::{CardStamps, Duplex};
 pub use irq::Irq;

@@ -67,12 +67,12 @@ impl Link {
 
     /// All devices of the current network namespace, by index.
     pub fn list() -> Result<Vec<Link>> {
-        let mut links = Vec::new();
-        open()?
-            .request(libc::RTM_GETLINK, libc::NLM_F_DUMP, &[0; IFINFO], |body| links.extend(Link::read(body)))
-            .map_err(|source| Error::kernel("listing the network devices", source))?;
-        links.sort_by_key(|link| link.ifindex);
-        Ok(links)
+        list(&mut open()?).map_err(|source| Error::kernel("listing the network devices", source))
+    }
+
+    /// Whether it is set up.
+    pub fn is_up(&self) -> bool {
+        self.flags & libc::IFF_UP as u32 != 0
     }
 
     fn get_one(client: &mut Client, body: &[u8]) -> io::Result<Option<Link>> {
@@ -84,7 +84,8 @@ impl Link {
         }
     }
 
-    fn read(body: &[u8]) -> Option<Link> {
+    /// The device of a message's body.
+    pub(super) fn read(body: &[u8]) -> Option<Link> {
         let mut link = Link {
             ifindex: u32_at(body, 4)?,
             flags: u32_at(body, 8)?,
@@ -115,6 +116,15 @@ impl Link {
         }
         Some(link)
     }
+}
+
+/// All devices of the client's network namespace, by index.
+pub(super) fn list(client: &mut Client) -> io::Result<Vec<Link>> {
+    let mut links = Vec::new();
+    client
+        .request(libc::RTM_GETLINK, libc::NLM_F_DUMP, &[0; IFINFO], |body| links.extend(Link::read(body)))?;
+    links.sort_by_key(|link| link.ifindex);
+    Ok(links)
 }
 
 fn open() -> Result<Client> {

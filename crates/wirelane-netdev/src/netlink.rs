@@ -102,6 +102,17 @@ pub fn read_datagram(datagram: &[u8], sequence: u32, reply: &mut impl FnMut(&[u8
     Ok(false)
 }
 
+/// The messages of a datagram that the kernel sends unasked: type and body. Ends at the first one that does not fit.
+pub(super) fn messages(datagram: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+    let mut rest = datagram;
+    std::iter::from_fn(move || {
+        let length = u32_at(rest, 0)? as usize;
+        let (kind, body) = (u16_at(rest, 4)?, rest.get(HEADER..length)?);
+        rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
+        Some((kind, body))
+    })
+}
+
 /// The attributes (`struct nlattr`) in `bytes`: their type without the flag bits, and their value. Ends at the first
 /// one that does not fit.
 pub fn attributes(bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
@@ -174,6 +185,16 @@ mod tests {
     }
 
     #[test]
+    fn unasked_messages_are_read_up_to_a_damaged_one() {
+        let mut datagram = reply(16, 0, b"first");
+        datagram.extend(reply(17, 0, b"second"));
+        let read: Vec<_> = messages(&datagram).collect();
+        assert_eq!(read, [(16, b"first".as_slice()), (17, b"second")]);
+        datagram.truncate(datagram.len() - 4);
+        assert_eq!(messages(&datagram).count(), 1);
+    }
+
+    #[test]
     fn a_refusal_becomes_its_error_number() {
         let refusal = reply(libc::NLMSG_ERROR, 1, &(-libc::ENODEV).to_ne_bytes());
         let error = read_datagram(&refusal, 1, &mut |_| ()).unwrap_err();
@@ -196,6 +217,8 @@ mod tests {
         #[test]
         fn nonsense_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let total: usize = attributes(&bytes).map(|(_, value)| value.len()).sum();
+            prop_assert!(total <= bytes.len());
+            let total: usize = messages(&bytes).map(|(_, body)| body.len() + HEADER).sum();
             prop_assert!(total <= bytes.len());
             let _ = read_datagram(&bytes, 0, &mut |_| ());
             let _ = text(&bytes);

@@ -58,6 +58,17 @@ impl Selector {
         Ok(selectors)
     }
 
+    /// The patterns of a list, for [`crate::Arrivals`].
+    ///
+    /// # Errors
+    /// As [`Selector::parse_list`], except that a pattern may match no device.
+    pub fn patterns(input: &str) -> Result<Vec<Selector>> {
+        let exists = |name: &str| Link::find(name).is_ok_and(|link| link.is_some());
+        let mut selectors = Selector::parse_list_with(input, exists)?;
+        selectors.retain(|selector| selector.is_pattern() && !exists(&selector.device));
+        Ok(selectors)
+    }
+
     /// Whether the selector may stand for several devices: a pattern, or `any`.
     pub fn is_pattern(&self) -> bool {
         self.device == "any" || self.device.contains(['*', '?', '['])
@@ -65,19 +76,17 @@ impl Selector {
 
     /// The selectors of the devices that match this pattern and are up.
     fn matching(&self, links: &[Link]) -> Result<Vec<Selector>> {
-        let bad = |reason: String| Error::BadSelector { input: self.to_string(), reason };
-        let text = if self.device == "any" { "*" } else { &self.device };
-        let pattern =
-            glob::Pattern::new(text).map_err(|error| bad(format!("it is not a pattern: {}", error.msg)))?;
-        let is_up = |link: &&Link| link.flags & libc::IFF_UP as u32 != 0;
+        let pattern = Pattern::new(self)?;
         let found: Vec<Selector> = links
             .iter()
-            .filter(|link| pattern.matches(&link.name))
-            .filter(is_up)
+            .filter(|link| pattern.matches(&link.name) && link.is_up())
             .map(|link| Selector { device: link.name.clone(), queues: self.queues.clone() })
             .collect();
         if found.is_empty() {
-            return Err(bad("no device that is up matches the pattern".into()));
+            return Err(Error::BadSelector {
+                input: self.to_string(),
+                reason: "no device that is up matches the pattern".into(),
+            });
         }
         Ok(found)
     }
@@ -151,6 +160,38 @@ impl Selector {
             }
         };
         Ok(Selected { device, queues, by_queue: self.queues.is_some() })
+    }
+}
+
+/// A selector that stands for all devices whose names match it.
+#[derive(Clone, Debug)]
+pub(super) struct Pattern {
+    selector: Selector,
+    names: glob::Pattern,
+}
+
+impl Pattern {
+    /// The pattern of a selector.
+    ///
+    /// # Errors
+    /// [`Error::BadSelector`] for a syntax error.
+    pub(super) fn new(selector: &Selector) -> Result<Pattern> {
+        let text = if selector.device == "any" { "*" } else { &selector.device };
+        let names = glob::Pattern::new(text).map_err(|error| Error::BadSelector {
+            input: selector.to_string(),
+            reason: format!("it is not a pattern: {}", error.msg),
+        })?;
+        Ok(Pattern { selector: selector.clone(), names })
+    }
+
+    pub(super) fn matches(&self, device: &str) -> bool {
+        self.names.matches(device)
+    }
+}
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.selector.fmt(f)
     }
 }
 

@@ -30,6 +30,14 @@ impl Builder {
         Builder(Settings::new(selectors.into_iter().collect()))
     }
 
+    /// Warns of each device that appears or is set up during the capture and matches one of these patterns
+    /// ([`Selector::patterns`]): the capture has no right to attach to it any more. Default: none.
+    #[must_use]
+    pub fn patterns(mut self, patterns: impl IntoIterator<Item = Selector>) -> Builder {
+        self.0.patterns = patterns.into_iter().collect();
+        self
+    }
+
     /// Keeps at most this many bytes of each packet; 0 means whole packets (up to 131,008 bytes).
     #[must_use]
     pub fn snap_len(mut self, bytes: usize) -> Builder {

@@ -33,14 +33,14 @@ use crate::hook::HookPoint;
 use crate::http_heads::HttpOffload;
 use crate::interfaces::{CaptureDevice, Interfaces};
 use crate::ledger::{Counters, Ledger, VirtualDeviceLine, WorkerLine};
-use crate::maintenance::{self, Maintenance};
+use crate::maintenance::{self, Lookout, Maintenance};
 use crate::meter::Meter;
 use crate::rules_startup::{self, StartedRules};
 use crate::settings::{Direction, Settings};
 use crate::tally::DeviceTally;
 use wirelane_control::Server;
 use wirelane_filter::{self as filter, Filter};
-use wirelane_netdev::{Monitor, Promiscuous, Selected, State, Watcher, XdpMode};
+use wirelane_netdev::{Monitor, Promiscuous, Selected, State, XdpMode};
 use wirelane_tune::polling::PollingHold;
 
 use crate::error::{Error, Result};
@@ -198,7 +198,7 @@ impl LiveCapture {
             .collect();
         let clock = Arc::new(Clock::new(cards));
         let (controllers, moved) = controllers(settings, &parts, broker)?;
-        let watcher = Watcher::open()?;
+        let lookout = Lookout::open(&settings.patterns)?;
         let rules = parts.iter().filter_map(|part| part.membership.rules().cloned());
         let targets = rules.map(|rules| -> Arc<dyn Target> { rules }).collect();
         let ruled = rules_startup::start(settings, "ring", targets, Times::Monotonic, broker)?;
@@ -209,7 +209,7 @@ impl LiveCapture {
         let plugins = Arc::new(Watches::of(plugins));
         let (watched, time, looked, told) = (kept.clone(), clock.clone(), plugins.clone(), shared.clone());
         let maintenance =
-            Maintenance::start(watcher, watched, time, told, controllers, looked, flows_of(&parts))?;
+            Maintenance::start(lookout, watched, time, told, controllers, looked, flows_of(&parts))?;
         let rules = ruled.map(StartedRules::serve).transpose()?;
         let below = HttpOffload::of(parts.iter().filter_map(|part| part.membership.http()));
         let workers = ends
@@ -318,7 +318,7 @@ impl Backend for LiveCapture {
 
     fn adopt(&mut self) -> Result<()> {
         let maintenance = Maintenance::start(
-            Watcher::open()?,
+            Lookout::open(&[])?,
             Arc::clone(&self.kept),
             Arc::clone(&self.clock),
             self.shared.clone(),

@@ -2,7 +2,8 @@
 //!
 //! A few times a second it follows the system's clock, moves load where requested, clears the slots of groups whose
 //! owners were killed, switches flow caches to their other half, warns of plug-ins that were switched off, and checks
-//! the devices (`watch.rs`). A device that has disappeared ends its part of the capture.
+//! the devices (`watch.rs`). A device that has disappeared ends its part of the capture. Of a device that appears and
+//! matches a pattern of the capture, it warns.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -17,9 +18,25 @@ use crate::engine::ring::plugins;
 use crate::engine::ring::source::Shared;
 use crate::error::{Error, Result};
 use crate::watch::{Attachment, Ending, MonitoredDevice, Watch, clock_time};
-use wirelane_netdev::Watcher;
+use wirelane_netdev::{Arrival, Arrivals, Selector, Watcher};
 
 const PERIOD: Duration = Duration::from_millis(200);
+
+/// Sockets that ask for devices, opened before the process gives up its rights.
+#[derive(Debug)]
+pub(crate) struct Lookout {
+    watcher: Watcher,
+    /// `None`: the capture has no patterns.
+    arrivals: Option<Arrivals>,
+}
+
+impl Lookout {
+    /// Opens the sockets; `patterns`: those of the capture's devices.
+    pub(crate) fn open(patterns: &[Selector]) -> Result<Lookout> {
+        let arrivals = (!patterns.is_empty()).then(|| Arrivals::open(patterns)).transpose()?;
+        Ok(Lookout { watcher: Watcher::open()?, arrivals })
+    }
+}
 
 /// Handle of the thread; dropping it ends the thread.
 #[derive(Debug)]
@@ -31,7 +48,7 @@ pub(crate) struct Maintenance {
 impl Maintenance {
     /// Starts the thread. When every device has disappeared, `workers` are closed: no packet will come any more.
     pub(crate) fn start(
-        mut watcher: Watcher,
+        mut lookout: Lookout,
         devices: Arc<[MonitoredDevice]>,
         clock: Arc<Clock>,
         workers: Vec<Arc<Shared>>,
@@ -56,10 +73,14 @@ impl Maintenance {
                     }
                     let before = ended(&devices);
                     for (device, watch) in devices.iter().zip(&mut watches) {
-                        look_after(device, watch, &mut watcher);
+                        look_after(device, watch, &mut lookout.watcher);
                     }
                     for (name, ending) in ended(&devices).into_iter().filter(|one| !before.contains(one)) {
                         tracing::warn!("{}: {name} {ending}", clock_time());
+                    }
+                    // After the devices: one of them may have come back to this network namespace.
+                    if let Some(arrivals) = &mut lookout.arrivals {
+                        tell(arrivals, &devices);
                     }
                     if devices.iter().all(|device| device.whereabouts.ending().is_some()) {
                         // Release: pairs with the workers' Acquire. A device that has disappeared has no lanes.
@@ -80,6 +101,28 @@ pub(crate) fn ended(devices: &[MonitoredDevice]) -> Vec<(String, Ending)> {
     // A device with both directions captured has two parts, one after the other.
     ended.dedup();
     ended
+}
+
+/// Warns of devices that match a pattern and are not captured.
+fn tell(arrivals: &mut Arrivals, devices: &[MonitoredDevice]) {
+    let is_captured = |ifindex| {
+        let runs = |device: &&MonitoredDevice| device.whereabouts.ending().is_none();
+        devices.iter().filter(runs).any(|device| device.whereabouts.index_here() == Some(ifindex))
+    };
+    match arrivals.look(is_captured) {
+        Ok(found) => {
+            for Arrival { name, pattern, existed, .. } in found {
+                tracing::warn!(
+                    "{}: {} {} and matches '{}'; it is not captured: start again to capture it",
+                    clock_time(),
+                    name.escape_debug(),
+                    if existed { "is up now" } else { "appeared" },
+                    pattern.escape_debug()
+                );
+            }
+        }
+        Err(e) => tracing::warn!("looking for new devices: {e}"),
+    }
 }
 
 /// Sleeps until the next round; true once the thread is to end.

@@ -41,6 +41,8 @@ const PLUGIN_BUDGET: u32 = 5000;
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) selectors: Vec<Selector>,
+    /// Patterns of devices to warn of.
+    pub(crate) patterns: Vec<Selector>,
     pub(crate) snap_len: usize,
     /// Whether the application needs no more than [`HEADERS`] bytes of a packet.
     pub(crate) headers_only: bool,
@@ -108,6 +110,7 @@ impl Settings {
     pub(crate) fn new(selectors: Vec<Selector>) -> Settings {
         Settings {
             selectors,
+            patterns: Vec::new(),
             snap_len: MAX_SNAP,
             headers_only: false,
             ring_size: 0,

@@ -17,12 +17,12 @@ use crate::error::Result;
 use crate::hook::HookPoint;
 use crate::interfaces::{CaptureDevice, Interfaces};
 use crate::ledger::{Counters, Ledger, VirtualDeviceLine, WorkerLine};
-use crate::maintenance::{self, Maintenance};
+use crate::maintenance::{self, Lookout, Maintenance};
 use crate::rules_startup::{self, StartedRules};
 use crate::settings::Settings;
 use wirelane_control::Server;
 use wirelane_filter::{self as filter, Filter};
-use wirelane_netdev::{Monitor, Promiscuous, Selected, State, Watcher};
+use wirelane_netdev::{Monitor, Promiscuous, Selected, State};
 use wirelane_tune::polling::PollingHold;
 
 use crate::polling;
@@ -99,7 +99,7 @@ impl SocketCapture {
                 moved.push(its);
             }
         }
-        let watcher = Watcher::open()?;
+        let lookout = Lookout::open(&settings.patterns)?;
         let rules = devices.iter().filter_map(|device| device.opened.rules.clone());
         let targets = rules.map(|rules| -> Arc<dyn Target> { rules }).collect();
         let ruled = rules_startup::start(settings, engine, targets, Times::Monotonic, broker)?;
@@ -107,7 +107,7 @@ impl SocketCapture {
         // All privileged work is done, and no thread that would keep the privileges exists yet.
         rules_startup::confine(confinement, ruled.is_some())?;
         let maintenance = Maintenance::start(
-            watcher,
+            lookout,
             Arc::clone(&kept),
             Arc::clone(&clock),
             shared.clone(),
@@ -220,7 +220,7 @@ impl Backend for SocketCapture {
 
     fn adopt(&mut self) -> Result<()> {
         let maintenance = Maintenance::start(
-            Watcher::open()?,
+            Lookout::open(&[])?,
             Arc::clone(&self.kept),
             Arc::clone(&self.clock),
             self.shared.clone(),
