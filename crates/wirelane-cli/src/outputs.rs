@@ -15,7 +15,7 @@ use crate::values::time;
 /// Heading of the help.
 const STORE: &str = "A store, for 'wirelane query'";
 
-/// Where it is all stored, and for how long.
+/// Folder of the store, and limits of its files.
 #[derive(clap::Args, Debug)]
 pub struct StoreArgs {
     /// Store it all in this folder, in Parquet files by the hour, for 'wirelane query' and other tools. It is made where it is not

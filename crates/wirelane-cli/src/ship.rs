@@ -25,7 +25,7 @@ pub struct Args {
     #[arg(value_name = "DIR", required_unless_present_any = ["ddl", "proto"])]
     store: Option<PathBuf>,
 
-    /// Where to: clickhouse+https://USER@HOST:PORT/DATABASE, kafka://BROKER:PORT,BROKER/TOPIC or s3://BUCKET/PREFIX. Several
+    /// Target: clickhouse+https://USER@HOST:PORT/DATABASE, kafka://BROKER:PORT,BROKER/TOPIC or s3://BUCKET/PREFIX. Several
     /// have a state each
     #[arg(long, value_name = "TARGET", required_unless_present_any = ["ddl", "proto"])]
     to: Vec<String>,
@@ -155,7 +155,7 @@ mod built {
 
     use super::*;
 
-    /// How often a thread looks for new files, and for the end.
+    /// Time between two looks of a thread for new files, and for the end.
     const LOOK: Duration = Duration::from_millis(200);
     /// Failed attempts after which --once gives up.
     const ATTEMPTS: u64 = 5;

@@ -19,7 +19,7 @@ const LEAST_PACKETS: u32 = 4;
 /// Minimum number of conversations, or of packets for other hosts, for a piece of advice.
 const LEAST: usize = 20;
 
-/// What the user has asked for, as far as advice depends on it.
+/// Requests of the user on which advice depends.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Expected {
     /// The capture keeps packets from the host's network stack.

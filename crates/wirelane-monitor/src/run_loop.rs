@@ -65,15 +65,15 @@ pub struct Limits {
     pub duration: Option<Duration>,
     /// Packets after which the run ends.
     pub packets: Option<u64>,
-    /// What SIGHUP does.
+    /// Effect of SIGHUP.
     pub on_hangup: OnHangup,
-    /// What advice on a live capture depends on; `None`: a file is read.
+    /// Requests on which advice about a live capture depends; `None`: a file is read.
     pub live: Option<Expected>,
     /// Whether devices may end before the capture does, because a pattern has selected them; the last one may not.
     pub devices_may_end: bool,
 }
 
-/// Why the main thread wakes.
+/// Reason for the main thread to wake.
 enum Event {
     Signal,
     Hangup,

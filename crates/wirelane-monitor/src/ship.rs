@@ -65,7 +65,7 @@ impl ShipStatus {
     }
 }
 
-/// What the process has told.
+/// Reports of the process.
 #[derive(Debug, Default)]
 struct Told {
     /// The latest status of each target, and since when it has failed.

@@ -7,7 +7,7 @@ use anyhow::Result;
 
 use crate::shares::Shares;
 
-/// Where records are stored, and for how long.
+/// Folder of the store, and limits of its files.
 #[derive(Clone, Debug)]
 pub struct StoreOptions {
     /// The store's folder; `None`: there is no store.
@@ -229,7 +229,7 @@ mod missing {
     }
 }
 
-/// What a program without the store says.
+/// Error of a program that was built without the store.
 #[cfg(not(feature = "store"))]
 pub fn not_built() -> anyhow::Error {
     anyhow::anyhow!(

@@ -14,7 +14,7 @@ use wirelane_store::Table;
 use wirelane_store::shipping::{Rows, parquet};
 
 use crate::ddl::SHIPMENTS_NAME;
-use crate::place::{Destination, Shipment};
+use crate::place::{Destination, Shipment, json_lines};
 use crate::{Error, Result, Secrets, Target};
 
 /// Limit of opening a connection.
@@ -190,13 +190,8 @@ impl Destination for Client {
     }
 
     fn describe(&mut self, shipments: &[Shipment<'_>], token: &str) -> Result<()> {
-        let mut text = Vec::new();
-        for row in shipments {
-            serde_json::to_writer(&mut text, row).map_err(|error| Error::Bug(error.to_string()))?;
-            text.push(b'\n');
-        }
         let query = format!("INSERT INTO {}.{SHIPMENTS_NAME} FORMAT JSONEachRow", self.target.database);
-        self.post(&query, Some(&format!("{token}-shipment")), &text)?;
+        self.post(&query, Some(&format!("{token}-shipment")), &json_lines(shipments)?)?;
         Ok(())
     }
 }

@@ -42,6 +42,19 @@ pub struct Shipment<'a> {
     pub rows: u64,
 }
 
+/// The rows as lines of JSON.
+///
+/// # Errors
+/// [`Error::Bug`] if a row cannot be serialised.
+pub(crate) fn json_lines(shipments: &[Shipment<'_>]) -> Result<Vec<u8>> {
+    let mut text = Vec::new();
+    for row in shipments {
+        serde_json::to_writer(&mut text, row).map_err(|error| Error::Bug(error.to_string()))?;
+        text.push(b'\n');
+    }
+    Ok(text)
+}
+
 /// A destination of the batches of a store. Each call may be repeated after an error, or by another process.
 pub trait Destination: std::fmt::Debug + Send {
     /// Applies the schema, before the first batch.

@@ -115,7 +115,7 @@ pub(crate) fn host_port(text: &str, default: u16) -> std::result::Result<(String
     Ok((host.to_owned(), port.ok_or("an invalid port")?))
 }
 
-/// What is read from files before privileges are dropped.
+/// Contents of files that are read before privileges are dropped.
 #[derive(Clone, Default)]
 pub struct Secrets {
     /// The password.

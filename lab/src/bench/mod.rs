@@ -34,9 +34,9 @@ pub use table::Table;
 /// A part that is measured separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Part {
-    /// What the parts of a kernel program cost
+    /// Costs of the parts of a kernel program
     Cost,
-    /// What the whole capture program costs, by what is asked of it
+    /// Costs of the whole capture program, by the features that are asked of it
     Program,
     /// Payloads searched for patterns, beside the crate that makes the automata; needs --captures
     Patterns,

@@ -152,7 +152,7 @@ impl Service<'_> {
         }
     }
 
-    /// What the threads of the process wait for, and the state of the disk.
+    /// Kernel functions in which the threads of the process wait, and the state of the disk.
     fn threads(&self) -> String {
         let pid = self.machine.outside(self.main_pid()).unwrap();
         let script = format!(

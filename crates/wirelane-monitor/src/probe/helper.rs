@@ -17,7 +17,7 @@ const JOBS: usize = 4;
 /// Maximum time to wait for the configuration.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What became of programs.
+/// Outcomes of programs.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Commands {
     /// Ended with status 0.

@@ -18,7 +18,7 @@ use wirelane_store::shipping::{Rows, folder_of, hour_of, parquet};
 
 use super::{Endpoint, S3Target};
 use crate::ddl::SHIPMENTS_NAME;
-use crate::place::{Destination, Shipment};
+use crate::place::{Destination, Shipment, json_lines};
 use crate::{Error, Result, Secrets};
 
 /// Limit of opening a connection.
@@ -180,15 +180,10 @@ impl Destination for Bucket {
     }
 
     fn describe(&mut self, shipments: &[Shipment<'_>], token: &str) -> Result<()> {
-        let mut text = Vec::new();
-        for row in shipments {
-            serde_json::to_writer(&mut text, row).map_err(|error| Error::Bug(error.to_string()))?;
-            text.push(b'\n');
-        }
         // Rows of a batch are of one day.
         let hour = shipments.first().map_or(0, |row| row.hour / 3600);
         let folder = folder_of(hour);
         let date = folder.split('/').next().unwrap_or_default();
-        self.put(&format!("{SHIPMENTS_NAME}/{date}/{token}.json"), text)
+        self.put(&format!("{SHIPMENTS_NAME}/{date}/{token}.json"), json_lines(shipments)?)
     }
 }

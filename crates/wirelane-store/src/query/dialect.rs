@@ -1,4 +1,4 @@
-//! What differs between DataFusion's SQL over a store and ClickHouse's over the tables to which stores are shipped.
+//! Differences between DataFusion's SQL over a store and ClickHouse's over the tables to which stores are shipped.
 //!
 //! ClickHouse resolves an alias of the list of columns everywhere in a query, so shared SQL qualifies each column by the
 //! alias of its table. No setting is needed, so that an account that may not change settings (`readonly = 1`) can ask.
@@ -19,7 +19,7 @@ pub struct Shipped {
     pub probe: Option<String>,
 }
 
-/// Where a question is asked.
+/// The database that answers a question.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Dialect<'a> {
     /// A store, whose session restricts the rows.
@@ -83,7 +83,7 @@ impl Dialect<'_> {
         }
     }
 
-    /// What shippers and retention have noted, by probe and hour.
+    /// Notes of shippers and of retention, by probe and hour.
     pub(super) fn shipments(&self) -> String {
         match self {
             Dialect::Store => "shipments".to_owned(),

@@ -45,7 +45,7 @@ pub enum Question {
     Slowest,
     /// Transactions by response status.
     HttpStatus,
-    /// What is missing, by hour and probe: packets by the ledgers, rows by what was noted of files. The time that is asked
+    /// Missing data, by hour and probe: packets by the ledgers, rows by the notes about files. The time that is asked
     /// for begins and ends with an hour.
     Missing,
 }
@@ -196,7 +196,7 @@ fn ends(to: Dialect<'_>, by: &By<'_>, name: &str, limit: u64) -> String {
 /// A number that is NULL, with its type, in both dialects.
 const NONE: &str = "nullif(0, 0)";
 
-/// What arrived, what ledgers and notes of files say, and a row for each probe and hour, summed.
+/// Arrived rows, ledgers and notes about files, and a row for each probe and hour, summed.
 fn missing(to: Dialect<'_>) -> String {
     let mut parts: Vec<String> = Table::ALL
         .into_iter()

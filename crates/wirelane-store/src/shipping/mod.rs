@@ -362,7 +362,7 @@ pub(crate) fn taken(store: &Path) -> io::Result<Vec<Taken>> {
     Ok(taken)
 }
 
-/// What the state of a target says of files.
+/// State of files at a target.
 #[derive(Debug, Default)]
 struct Target {
     shipped: HashSet<PathBuf>,
