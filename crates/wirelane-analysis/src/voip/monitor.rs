@@ -189,11 +189,22 @@ impl Monitor {
         self.active
     }
 
-    /// Current state of calls that are not over, up to this number, the newest first.
-    pub fn going_on(&self, most: usize) -> Vec<CallRecord> {
+    /// Number of selected calls that are over, and have not been handed out because of repetitions that may come.
+    pub fn lingering(&self) -> u64 {
+        self.calls.iter().filter(|(_, call)| call.chosen && !call.active).count() as u64
+    }
+
+    /// Current time in nanoseconds since 1970: of the latest packet or tick.
+    pub fn now_ns(&self) -> u64 {
+        self.now_ns
+    }
+
+    /// Current state of selected calls that have not been handed out, up to this number: those that are not over, then
+    /// those that are, the newest first.
+    pub fn at_hand(&self, most: usize) -> Vec<CallRecord> {
         let mut calls: Vec<&Call> =
-            self.calls.iter().map(|(_, call)| call).filter(|call| call.active).collect();
-        calls.sort_unstable_by_key(|call| std::cmp::Reverse(call.serial));
+            self.calls.iter().map(|(_, call)| call).filter(|call| call.chosen).collect();
+        calls.sort_unstable_by_key(|call| std::cmp::Reverse((call.active, call.serial)));
         let record = |call: &Call| CallRecord {
             call: call.clone(),
             streams: call.streams.iter().filter_map(|at| self.streams.get(*at)).cloned().collect(),

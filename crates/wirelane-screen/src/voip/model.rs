@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use wirelane_analysis::voip::{
-    CallRecord, Captured, Counts, Finished, Kept, MediaAddress, Monitor, Signal, Way, sip,
+    CallRecord, Captured, Counts, Ending, Finished, Kept, MediaAddress, Monitor, Signal, Way, sip,
 };
 use wirelane_export::voip::SavedCalls;
 
@@ -43,14 +43,18 @@ impl Step {
 /// The last reports of all threads.
 #[derive(Default)]
 pub struct Told {
-    /// Active calls, the latest first.
+    /// Calls of the monitor: active ones, then those that are over, the latest first.
     pub live: Vec<CallRecord>,
-    /// Ended calls, the latest first.
+    /// Calls that the monitor has handed out, the latest first.
     pub ended: VecDeque<CallRecord>,
     /// Counters.
     pub counts: Counts,
     /// Number of active calls, including those that are not listed.
     pub active: u64,
+    /// Number of ended calls, also of those that the monitor has not handed out.
+    pub over: u64,
+    /// Time of the last update, in nanoseconds since 1970.
+    now_ns: u64,
     /// [`wirelane_analysis::voip::Call::serial`] of the selected call; `None`: the first.
     looked_at: Option<u64>,
     ladders: HashMap<Box<str>, Vec<Step>>,
@@ -90,16 +94,18 @@ impl TopModel {
         self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The worker's side: updates active calls, if an interval has passed since the last update.
+    /// The worker's side: updates the calls of the monitor, if an interval has passed since the last update.
     pub fn look(&self, monitor: &Monitor) {
         let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
         if looked.is_some_and(|looked| looked.elapsed() < self.interval) {
             return;
         }
         *looked = Some(Instant::now());
-        let (live, counts, active) = (monitor.going_on(LISTED), monitor.counts(), monitor.active());
+        let (live, counts, lingering) = (monitor.at_hand(LISTED), monitor.counts(), monitor.lingering());
         let mut told = self.told();
-        (told.live, told.counts, told.active) = (live, counts, active);
+        (told.active, told.over, told.now_ns) =
+            (monitor.active(), counts.calls + lingering, monitor.now_ns());
+        (told.live, told.counts) = (live, counts);
     }
 
     /// The exporting thread's side: adds messages, and ended calls.
@@ -205,6 +211,14 @@ impl Told {
             self.controls.admits(texts)
         };
         self.live.iter().chain(&self.ended).filter(admitted).take(LISTED)
+    }
+
+    /// The end of a call, or the current time of one that goes on, in nanoseconds since 1970.
+    pub fn end_ns(&self, record: &CallRecord) -> u64 {
+        let call = &record.call;
+        let goes_on = record.ending == Ending::Forced && !call.state.is_over();
+        let last_ns = if goes_on { call.last_ns.max(self.now_ns) } else { call.last_ns };
+        call.end_ns.unwrap_or(last_ns)
     }
 
     /// The selected call.

@@ -108,7 +108,7 @@ impl Page<'_, '_> {
         let text = format!(
             "calls   {} go on, {} ended; {} SIP messages, {} RTP packets",
             amount(told.active),
-            amount(counts.calls),
+            amount(told.over),
             amount(counts.messages),
             amount(counts.rtp_packets),
         );
@@ -143,7 +143,6 @@ impl Page<'_, '_> {
         let first = (looked_at + 1).saturating_sub(rows.max(1));
         for (at, record) in told.calls().enumerate().skip(first).take(rows) {
             let call = &record.call;
-            let end_ns = call.end_ns.unwrap_or(call.last_ns);
             let text = format!(
                 "{:<8} {:<party$} {:<party$} {:<9} {:>6} {:>7.1} {:>4}",
                 &clock(call.invite_ns)[..8],
@@ -151,7 +150,7 @@ impl Page<'_, '_> {
                 cut(&name(&call.to_uri), party),
                 call.state.name(),
                 if call.status == 0 { "-".into() } else { call.status.to_string() },
-                end_ns.saturating_sub(call.invite_ns) as f64 / 1e9,
+                told.end_ns(record).saturating_sub(call.invite_ns) as f64 / 1e9,
                 record.mos().map_or_else(|| "-".into(), |mos| format!("{mos:.1}")),
             );
             let style = if at == looked_at {
@@ -330,7 +329,7 @@ mod tests {
         .into_bytes()
     }
 
-    /// A call with a stream of 40 s of which the second quarter loses every tenth packet, and one that only rings.
+    /// A call with a stream of 40 s of which the second quarter loses every tenth packet, and one that rings after 42 s.
     fn view() -> View {
         let mut monitor = Monitor::new(Settings { signals: true, ..Settings::default() });
         let model = TopModel::new(Duration::ZERO, None);
@@ -382,10 +381,8 @@ mod tests {
         has("calls   2 go on, 0 ended; 5 SIP messages, 1,950 RTP packets");
         has("ledger  seen 1,955  shed 0  lost 0  analysed 1,955  missed -");
         assert!(rows[4].starts_with("00:00:43 ") && rows[4].contains(" trying "), "{rows:#?}");
-        assert!(
-            rows[5].starts_with("00:00:01 ") && rows[5].contains(" answered ") && rows[5].contains(" 200 "),
-            "{rows:#?}"
-        );
+        assert!(rows[5].starts_with("00:00:01 "), "{rows:#?}");
+        has(" answered     200    42.0 ");
         has("to callee 0x00000009      PCMU       1,950    50   0.0");
         // The history: good, bad, good again.
         let stream = rows.iter().find(|row| row.starts_with("to callee")).unwrap();
@@ -481,5 +478,23 @@ mod tests {
         view.model = Arc::new(TopModel::new(Duration::ZERO, None));
         view.model.told().step_by(1);
         assert!(drawn(&view, 80, 24).join("\n").contains("no call yet"));
+    }
+
+    /// A call is handed out some seconds after its end, when no repetition is expected any more.
+    #[test]
+    fn a_call_that_is_over_stays_on_the_screen() {
+        let (mut monitor, view) = (Monitor::new(Settings::default()), view());
+        for (ms, from, start, cseq) in [
+            (0, 1, "INVITE sip:bob SIP/2.0", "INVITE"),
+            (500, 2, "SIP/2.0 200 OK", "INVITE"),
+            (2_500, 1, "BYE sip:bob SIP/2.0", "BYE"),
+        ] {
+            let packet = datagram((from, 5060), (3 - from, 5060), &message(start, "z", cseq, ""));
+            monitor.packet(LinkType::Raw, &packet, 1_000_000_000 + ms * 1_000_000);
+        }
+        view.model.look(&monitor);
+        let rows = drawn(&view, 80, 24);
+        assert!(rows[1].starts_with("calls   0 go on, 1 ended; 3 SIP messages"), "{rows:#?}");
+        assert!(rows[4].contains(" completed    200     2.5 "), "{rows:#?}");
     }
 }
