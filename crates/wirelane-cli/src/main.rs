@@ -136,6 +136,7 @@ fn main() -> ExitCode {
         )
         .init();
     wirelane_monitor::out::open();
+    wirelane_screen::table::fit_terminal();
     // Usage errors exit 2 (clap's own).
     let (command, matches) = parse();
     let result = match command {

@@ -1,11 +1,27 @@
 //! Tables for people: the first column and words left-aligned, numbers right-aligned.
 
 use std::fmt::{self, Write};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use rustix::termios::tcgetwinsize;
 
 pub use wirelane::escape::printable;
 
 /// Preferred maximum width in columns: a wider table uses smaller gaps.
 const WIDTH: usize = 100;
+
+/// [`WIDTH`], or the columns of the terminal.
+static FITS: AtomicUsize = AtomicUsize::new(WIDTH);
+
+/// Fits tables to the terminal, if standard output is one.
+pub fn fit_terminal() {
+    if let Ok(size) = tcgetwinsize(std::io::stdout())
+        && size.ws_col > 0
+    {
+        // Relaxed: a number that stands for itself.
+        FITS.store(WIDTH.min(size.ws_col.into()), Ordering::Relaxed);
+    }
+}
 
 /// Maximum width of running text, unless a word is longer.
 const TEXT_WIDTH: usize = 80;
@@ -43,7 +59,8 @@ impl<const N: usize> fmt::Display for Table<N> {
                 *width = cell.chars().count().max(*width);
             }
         }
-        let gap = if widths.iter().sum::<usize>() + 2 * (N - 1) > WIDTH { 1 } else { 2 };
+        let gap =
+            if widths.iter().sum::<usize>() + 2 * (N - 1) > FITS.load(Ordering::Relaxed) { 1 } else { 2 };
         for row in &self.rows {
             let mut line = String::new();
             for (column, (cell, width)) in row.iter().zip(widths).enumerate() {
