@@ -1,6 +1,7 @@
 //! Sensors compared without a suite's file, and two folders of results compared.
 
 use std::fmt::Write as _;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -27,6 +28,13 @@ struct Output<'a> {
 /// `wirelane-testbed quick`.
 pub fn quick(args: &QuickArgs) -> Result<()> {
     let sensors = adapters(&args.adapters)?;
+    if let Some(unknown) = args.sensors.iter().find(|name| sensors.get(name).is_none()) {
+        bail!("{}", unknown_sensor(unknown, &sensors.names()));
+    }
+    if let Some(folder) = &args.out {
+        let is_used = fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some());
+        ensure!(!is_used, "{} is not empty: name another folder with --out", folder.display());
+    }
     let text = suite(args);
     let suite = Suite::parse(&text, Path::new("the options"), &sensors)?;
     suite.possible(&Resources::here(), &sensors)?;
@@ -56,6 +64,18 @@ pub fn quick(args: &QuickArgs) -> Result<()> {
         bail!("{} of {} trials went wrong; the first: {fault}", outcomes.faults.len(), outcomes.run);
     }
     Ok(())
+}
+
+/// Error message for a name that no sensor has.
+fn unknown_sensor(name: &str, known: &[String]) -> String {
+    let similar = known
+        .iter()
+        .map(|one| (strsim::damerau_levenshtein(one, name), one))
+        .min()
+        .filter(|(distance, _)| *distance <= 2)
+        .map_or(";".to_owned(), |(_, one)| format!(": did you mean '{one}'?"));
+    let name = name.escape_debug();
+    format!("there is no sensor '{name}'{similar} 'wirelane testbed sensors' lists them")
 }
 
 /// The suite of the options.

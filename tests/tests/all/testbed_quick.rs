@@ -76,8 +76,14 @@ fn quick_compares_sensors_without_a_file() {
 #[test]
 fn wrong_words_are_answered_with_what_is_expected() {
     let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(folder.path().join("used/results")).unwrap();
     for (words, expected) in [
-        (&["quick", "no-such-sensor"][..], "no-such-sensor"),
+        (
+            &["quick", "no-such-sensor"][..],
+            "there is no sensor 'no-such-sensor'; 'wirelane testbed sensors' lists them",
+        ),
+        (&["quick", "tcpdmp"], "there is no sensor 'tcpdmp': did you mean 'tcpdump'?"),
+        (&["quick", "tcpdump", "--out", "used"], "used is not empty: name another folder with --out"),
         (&["quick", "tcpdump", "--rate", "fast"], "expected packets per second, e.g. 500k"),
         (&["compare", "nothing", "nothing"], "is this the folder of a suite's results?"),
     ] {
