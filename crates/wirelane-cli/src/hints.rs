@@ -1,5 +1,7 @@
 //! Hints for users of tcpdump, tcpreplay, sngrep and other programs: the option of ours that does what theirs does.
 
+use std::num::{IntErrorKind, ParseFloatError, ParseIntError};
+
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 /// Hints by option.
@@ -95,8 +97,7 @@ const CAPTURING: Hints = &[
     ("-N", "names of hosts are never looked up: leave -N out"),
     ("-O", "the filter is always optimised: leave -O out"),
     ("--no-optimize", "the filter is always optimised: leave the option out"),
-    ("-P", "-P and -Q are --direction rx, tx or both"),
-    ("-Q", "tcpdump's -Q in, out and inout are --direction rx, tx and both"),
+    ("-P", "tcpdump's -P in, out and inout are -Q in, out and inout, or --direction rx, tx and both"),
     ("-q", "leave -q out: 'wirelane packets' prints short lines, and 'wirelane count' totals"),
     ("-R", "give a filter expression at the end"),
     ("-S", "'wirelane packets -v' prints absolute sequence numbers"),
@@ -259,6 +260,23 @@ pub fn improve(error: &mut clap::Error, command: Option<&str>) {
         let hint = format!("'wirelane {} --help' lists the options", command.unwrap_or("COMMAND"));
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![hint.into()]));
     }
+}
+
+/// Names the expected value where the error of a number is the standard library's, as in "invalid digit found in string".
+pub fn of_number(error: clap::Error, definition: &clap::Command) -> clap::Error {
+    let source = std::error::Error::source(&error);
+    let expected = match source.and_then(|source| source.downcast_ref::<ParseIntError>()) {
+        Some(wrong) if *wrong.kind() == IntErrorKind::PosOverflow => "expected a smaller number",
+        Some(_) => "expected a whole number",
+        None if source.is_some_and(|source| source.is::<ParseFloatError>()) => "expected a number",
+        None => return error,
+    };
+    let mut plain = clap::Error::new(error.kind()).with_cmd(definition);
+    for (kind, value) in error.context() {
+        plain.insert(kind, value.clone());
+    }
+    plain.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![expected.into()]));
+    plain
 }
 
 fn find(tables: &[Hints], given: &str) -> Option<&'static str> {

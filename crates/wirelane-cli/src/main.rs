@@ -207,7 +207,7 @@ fn parse() -> (Command, ArgMatches) {
         }
         let first = words.get(1).and_then(|word| word.to_str()).filter(|word| !word.starts_with('-'));
         hints::improve(&mut error, first);
-        error.exit()
+        hints::of_number(error, &Command::command()).exit()
     })
 }
 

@@ -61,7 +61,7 @@ pub struct SourceArgs {
     pub hook: HookArg,
 
     /// Which packets to capture
-    #[arg(long, value_enum, default_value_t = DirectionArg::Auto, help_heading = CAPTURE)]
+    #[arg(long, short_alias = 'Q', value_enum, default_value_t = DirectionArg::Auto, help_heading = CAPTURE)]
     pub direction: DirectionArg,
 
     /// Keep at most this many bytes of each packet; 0 keeps all of them

@@ -85,15 +85,23 @@ fn every_receiving_hook_counts_exactly() {
     }
 }
 
+/// By our names, and by tcpdump's.
 #[test]
 fn directions_are_told_apart() {
     if !require_root("directions_are_told_apart") {
         return;
     }
     let lab = Lab::new(1).unwrap();
-    for hook in ["native", "tc", "clsact"] {
-        for (direction, received, transmitted) in [("rx", 300, 0), ("tx", 0, 70), ("both", 300, 70)] {
-            let child = count(&lab, &["--hook", hook, "--direction", direction]);
+    let ours = [("rx", 300, 0), ("tx", 0, 70), ("both", 300, 70)];
+    let tcpdumps = [("in", 300, 0), ("out", 0, 70), ("inout", 300, 70)];
+    for (hook, option, values) in [
+        ("native", "--direction", ours),
+        ("tc", "--direction", ours),
+        ("clsact", "--direction", ours),
+        ("tc", "-Q", tcpdumps),
+    ] {
+        for (direction, received, transmitted) in values {
+            let child = count(&lab, &["--hook", hook, option, direction]);
             send(&lab, 300, &[]);
             answer(&lab, 70);
             let last = finish(child);

@@ -6,7 +6,7 @@ use anyhow::Result;
 use serde::Serialize;
 use wirelane::escape::to_json;
 use wirelane_monitor::out;
-use wirelane_screen::table::{amount, rate, wrap};
+use wirelane_screen::table::{amount, counted, rate, wrap};
 use wirelane_send::{Interval, ReplayReport, Report};
 
 /// A JSON object of the output: its own fields, and whether it is the last.
@@ -92,13 +92,13 @@ pub fn print_report(report: &Report) -> Result<()> {
     let mut asked =
         report.asked_pps.map_or("full speed".to_owned(), |pps| format!("{} packets/s", whole(pps)));
     if let Some(packets) = report.asked_packets {
-        asked += &format!(", {} packets", amount(packets));
+        asked += &format!(", {}", counted(packets, "packet"));
     }
     if let Some(seconds) = report.asked_duration_s {
         asked += &format!(", {seconds} s");
     }
     lines.line("asked", asked);
-    let mut offered = format!("{} packets, {} bytes", amount(report.offered), amount(report.bytes));
+    let mut offered = format!("{}, {}", counted(report.offered, "packet"), counted(report.bytes, "byte"));
     if let (Some(first), Some(last)) = (report.first_sequence, report.last_sequence) {
         offered += &format!(", numbers {first} to {last}");
     }
@@ -126,7 +126,7 @@ pub fn print_replay(report: &ReplayReport) -> Result<()> {
     let mut lines = Lines::default();
     lines.line("device", &report.device);
     let passes = if report.passes == 1 { "1 pass".to_owned() } else { format!("{} passes", report.passes) };
-    lines.line("read", format!("{} frames in {passes}", amount(report.read)));
+    lines.line("read", format!("{} in {passes}", counted(report.read, "frame")));
     let left_out = [
         (report.too_large, "larger than the device's MTU allows; raise it with: ip link set DEV mtu N"),
         (report.too_short, "shorter than an Ethernet header"),
@@ -136,9 +136,9 @@ pub fn print_replay(report: &ReplayReport) -> Result<()> {
     for (count, reason) in left_out.into_iter().filter(|(count, _)| *count > 0) {
         lines.line("left out", format!("{}: {reason}", amount(count)));
     }
-    lines.line("offered", format!("{} frames, {} bytes", amount(report.offered), amount(report.bytes)));
+    lines.line("offered", format!("{}, {}", counted(report.offered, "frame"), counted(report.bytes, "byte")));
     for (device, side) in report.devices.iter().zip(["clients", "servers"]) {
-        let sent = format!("{} frames of {side}, {} sent", amount(device.offered), amount(device.sent));
+        let sent = format!("{} of {side}, {} sent", counted(device.offered, "frame"), amount(device.sent));
         lines.line(&device.device, sent);
     }
     lines.device(report.sent, report.dropped, report.unaccounted, report.others);
@@ -147,8 +147,9 @@ pub fn print_replay(report: &ReplayReport) -> Result<()> {
         lines.line(
             "fell short",
             format!(
-                "{} frames were more than 1 ms late, up to {:.3} s",
-                amount(report.late),
+                "{} {} more than 1 ms late, up to {:.3} s",
+                counted(report.late, "frame"),
+                if report.late == 1 { "was" } else { "were" },
                 report.most_late_s
             ),
         );

@@ -40,10 +40,13 @@ pub enum DirectionArg {
     /// --mirror-to, --clock card or --engine xsk
     Auto,
     /// Received packets
+    #[value(alias = "in")]
     Rx,
     /// Transmitted packets, always by tc
+    #[value(alias = "out")]
     Tx,
     /// Received and transmitted packets
+    #[value(alias = "inout")]
     Both,
 }
 
