@@ -34,4 +34,6 @@ fn the_screen_of_count_has_the_packets_of_each_queue() {
     let (status, rows) = terminal.ended();
     let text = rows.join("\n");
     assert!(status.success() && text.contains("the ledger balances"), "{status} {text}");
+    // The ledger at the end fits the terminal.
+    assert!(rows.iter().any(|row| row.starts_with("ledger ") && row.ends_with(" bytes")), "{text}");
 }

@@ -57,3 +57,19 @@ fn flows_keep_their_order_from_inside_the_kernel() {
         flows_keep_their_order("kernel", "2");
     }
 }
+
+/// One packet is singular in the report.
+#[test]
+fn a_single_packet_is_reported_as_one() {
+    if !require_root("a_single_packet_is_reported_as_one") {
+        return;
+    }
+    let lab = Lab::new(1).unwrap();
+    let end = lab.sender();
+    let words = ["send", "-i", &end.device, "-c", "1", "--method", "socket"];
+    let finished = wirelane(&lab, &end.namespace, &words).unwrap().finish(LIMIT).unwrap();
+    assert!(finished.status.success(), "{}", finished.stderr);
+    for line in ["asked        full speed, 1 packet", "offered      1 packet, 60 bytes, numbers 0 to 0"] {
+        assert!(finished.lines.iter().any(|one| one == line), "no '{line}' in: {:?}", finished.lines);
+    }
+}
