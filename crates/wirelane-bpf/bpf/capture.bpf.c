@@ -8,6 +8,8 @@
  *                     its clock
  *   wirelane_in       tc (TCX or clsact), ingress                  received packets, beside others' XDP
  *   wirelane_out      tc (TCX), egress                             packets on their way out
+ *   wirelane_in_n     tc (TCX), ingress and egress of any number of devices, which come during the
+ *   wirelane_out_n    capture: the device takes the place of the RX queue (wl_slots)
  *
  *            +-- lane (RX queue, or CPU under generic XDP): one packet at a time, one writer ------------+
  *   packet ->| parse once -> for each active group: wanted? -> steer -> ring (the single copy)           |->
@@ -132,6 +134,27 @@ int wirelane_out(struct __sk_buff *skb)
 {
 	/* The TX queue is chosen behind this hook. */
 	return wl_tc(skb, 0, WL_REC_EGRESS);
+}
+
+/* The slot of a packet's device; 0: of all devices without one. */
+static __always_inline __u32 wl_slot(const struct __sk_buff *skb)
+{
+	__u32 ifindex = skb->ifindex, *slot;
+
+	slot = bpf_map_lookup_elem(&wl_slots, &ifindex);
+	return slot ? *slot : 0;
+}
+
+SEC("?tc")
+int wirelane_in_n(struct __sk_buff *skb)
+{
+	return wl_tc(skb, wl_slot(skb), 0);
+}
+
+SEC("?tc")
+int wirelane_out_n(struct __sk_buff *skb)
+{
+	return wl_tc(skb, wl_slot(skb), WL_REC_EGRESS);
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -137,7 +137,7 @@ __noinline int wl_rules_of(struct wl_packet *packet, __u32 target, __u32 how)
 		return WL_VERDICT_NONE;
 	work->facts.now_ns = packet->ts_ns;
 	work->facts.wire_len = packet->wire_len;
-	work->facts.queue = packet->queue;
+	work->facts.queue = wl_rx_queue(packet->queue);
 	work->facts.egress = !!(packet->flags & WL_REC_EGRESS);
 	work->facts.seed = wl_config.seed;
 	work->facts.more_packets = packet->segments - 1;

@@ -59,6 +59,21 @@ struct {
 	__type(value, struct wl_lane);
 } wl_lanes SEC(".maps");
 
+/* Devices of wirelane_in_n and wirelane_out_n: index of the device -> slot, below wl_config.queues. Absent
+ * for the other programs. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, WL_MAX_QUEUES);
+	__type(key, __u32);
+	__type(value, __u32);
+} wl_slots SEC(".maps");
+
+/* The RX queue of a packet, for rules and programs of users; 0 where the hook does not know it. */
+static __always_inline __u32 wl_rx_queue(__u32 queue)
+{
+	return wl_has(WL_HAS_SLOTS) ? 0 : queue;
+}
+
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);

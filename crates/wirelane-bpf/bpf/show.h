@@ -109,7 +109,7 @@ static __always_inline int wl_show(void *ctx, enum wl_hook hook, const struct wl
 	/* In the range of a steering program's results: no value means "not mine". */
 	to->hash = packet->hash & 0x7fffffff;
 	to->wire_len = packet->wire_len;
-	to->queue = packet->queue;
+	to->queue = wl_rx_queue(packet->queue);
 	to->tunnel_id = parsed->tunnel_id;
 	to->mpls_label = parsed->mpls_label;
 	to->flags = parsed->flags | (packet->flags & (WL_REC_EGRESS | WL_REC_GSO));

@@ -54,6 +54,10 @@ pub const PROGRAM_XSK: &str = "wirelane_xsk";
 pub const PROGRAM_INGRESS: &str = "wirelane_in";
 /// Name of the capture program on tc egress.
 pub const PROGRAM_EGRESS: &str = "wirelane_out";
+/// Name of the capture program on tc ingress of any number of devices.
+pub const PROGRAM_INGRESS_MANY: &str = "wirelane_in_n";
+/// Name of the capture program on tc egress of any number of devices.
+pub const PROGRAM_EGRESS_MANY: &str = "wirelane_out_n";
 /// Name of the program that tail-calls one of the two from a clsact filter.
 pub const PROGRAM_CLSACT: &str = "wirelane_clsact";
 
@@ -96,7 +100,9 @@ pub mod features {
     pub const BALANCE: u32 = crate::abi::WL_HAS_BALANCE;
     /// Congestion control.
     pub const SHED: u32 = crate::abi::WL_HAS_SHED;
-    /// All of them.
+    /// Slots of devices in place of RX queues: [`super::PROGRAM_INGRESS_MANY`], [`super::PROGRAM_EGRESS_MANY`].
+    pub const SLOTS: u32 = crate::abi::WL_HAS_SLOTS;
+    /// All that a group may need.
     pub const ALL: u32 = FILTERS | RULES | STREAMS | FLOWS | HTTP | BALANCE | SHED;
 }
 

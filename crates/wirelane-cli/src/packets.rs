@@ -395,7 +395,8 @@ impl Shower {
     fn learn(&mut self, device: usize) {
         while device >= self.names.len() {
             let interface = self.interfaces.get(self.names.len(), 0);
-            self.names.push(interface.map(|interface| interface.name).unwrap_or_default());
+            let name = interface.map(|interface| interface.device().to_owned());
+            self.names.push(name.unwrap_or_default());
         }
     }
 }

@@ -43,7 +43,7 @@ pub const OUTPUT: &str = "Output";
 #[derive(clap::Args, Debug)]
 pub struct SourceArgs {
     /// Device to capture on: eth1 for its received and transmitted packets, eth1@2 or eth1@0-3 for RX queues; several
-    /// with commas, by repeating the option, or by a pattern in quotes ('veth*'); 'any': all that are up at the start
+    /// with commas, by repeating the option, or by a pattern in quotes ('veth*'); 'any': all that are up
     #[arg(short, long = "interface", value_name = "DEV", help_heading = SOURCE)]
     pub interface: Vec<String>,
 

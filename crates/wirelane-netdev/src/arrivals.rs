@@ -3,10 +3,11 @@
 //! A socket receives the kernel's messages about links (`RTMGRP_LINK`), so a look without changes is one system call.
 //! Both sockets are opened before: a process that has given up its rights may still use them.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use netlink_sys::{Socket, SocketAddr};
 
+use super::LinkType;
 use super::link::{Link, list};
 use super::netlink::{Client, messages};
 use super::selector::{Pattern, Selector};
@@ -23,6 +24,19 @@ pub struct Arrival {
     pub pattern: String,
     /// Whether the device existed at the start: it was down, or had another name.
     pub existed: bool,
+    /// The link-layer type of its packets.
+    pub link_type: LinkType,
+    /// Whether it is a loopback device: packets that are sent on it are received on it.
+    pub loopback: bool,
+}
+
+/// Changes since the last look.
+#[derive(Debug, Default)]
+pub struct Changes {
+    /// New arrivals, by index.
+    pub arrivals: Vec<Arrival>,
+    /// Indices and names of reported arrivals that have left the network namespace.
+    pub gone: Vec<(u32, String)>,
 }
 
 /// Reports each arrival once, for the network namespace in which it was opened.
@@ -32,7 +46,8 @@ pub struct Arrivals {
     patterns: Vec<Pattern>,
     /// Devices that existed when this was opened, and have not been deleted.
     existed: HashSet<u32>,
-    reported: HashSet<u32>,
+    /// Names of the reported devices by index.
+    reported: HashMap<u32, String>,
     /// Whether messages may be missing, so that all devices have to be listed.
     incomplete: bool,
     buffer: Vec<u8>,
@@ -58,18 +73,18 @@ impl Arrivals {
         let mut route = Client::open(libc::NETLINK_ROUTE).map_err(failed)?;
         let existed = list(&mut route).map_err(failed)?.iter().map(|link| link.ifindex).collect();
         // The patterns were expanded before the socket was opened: the first look finds what came in between.
-        let (reported, incomplete, buffer) = (HashSet::new(), true, Vec::new());
+        let (reported, incomplete, buffer) = (HashMap::new(), true, Vec::new());
         Ok(Arrivals { events, route, patterns, existed, reported, incomplete, buffer })
     }
 
-    /// The arrivals since the last look, by index. Devices that `is_captured` accepts, by their index, are none.
+    /// The changes since the last look. Devices that `is_captured` accepts, by their index, are no arrivals.
     ///
     /// # Errors
     /// [`Error::Kernel`] if the kernel does not answer.
-    pub fn look(&mut self, is_captured: impl Fn(u32) -> bool) -> Result<Vec<Arrival>> {
+    pub fn look(&mut self, is_captured: impl Fn(u32) -> bool) -> Result<Changes> {
         let failed = |source| Error::kernel("listening for new network devices", source);
         // By index, each as the last message about it says.
-        let mut links = BTreeMap::new();
+        let (mut links, mut gone) = (BTreeMap::new(), Vec::new());
         loop {
             self.buffer.clear();
             // As large as the kernel makes a message about a link with many virtual functions.
@@ -87,7 +102,7 @@ impl Arrivals {
                 let Some(link) = Link::read(body).filter(|_| body.first() == Some(&0)) else { continue };
                 if kind == libc::RTM_DELLINK {
                     self.existed.remove(&link.ifindex);
-                    self.reported.remove(&link.ifindex);
+                    gone.extend(self.reported.remove_entry(&link.ifindex));
                     links.remove(&link.ifindex);
                 } else if kind == libc::RTM_NEWLINK {
                     links.insert(link.ifindex, link);
@@ -98,21 +113,29 @@ impl Arrivals {
             let all = list(&mut self.route).map_err(failed)?;
             links = all.into_iter().map(|link| (link.ifindex, link)).collect();
             self.existed.retain(|ifindex| links.contains_key(ifindex));
-            self.reported.retain(|ifindex| links.contains_key(ifindex));
+            gone.extend(self.reported.extract_if(|ifindex, _| !links.contains_key(ifindex)));
         }
-        Ok(links
+        let arrivals = links
             .into_values()
             .filter(|link| link.is_up() && !is_captured(link.ifindex))
             .filter_map(|link| self.report(link))
-            .collect())
+            .collect();
+        Ok(Changes { arrivals, gone })
     }
 
     fn report(&mut self, link: Link) -> Option<Arrival> {
         let pattern = self.patterns.iter().find(|pattern| pattern.matches(&link.name))?;
         let existed = self.existed.contains(&link.ifindex);
-        let arrival =
-            Arrival { name: link.name, ifindex: link.ifindex, pattern: pattern.to_string(), existed };
-        self.reported.insert(link.ifindex).then_some(arrival)
+        let ifindex = link.ifindex;
+        let arrival = Arrival {
+            pattern: pattern.to_string(),
+            existed,
+            ifindex,
+            link_type: link.link_type(),
+            loopback: link.is_loopback(),
+            name: link.name,
+        };
+        self.reported.insert(ifindex, arrival.name.clone()).is_none().then_some(arrival)
     }
 }
 
@@ -127,14 +150,22 @@ mod tests {
     #[test]
     fn a_device_is_reported_once_by_its_first_pattern() {
         let mut arrivals = arrivals("eth*,l?,any");
-        let found = arrivals.look(|_| false).unwrap();
-        let lo = Arrival { name: "lo".into(), ifindex: 1, pattern: "l?".into(), existed: true };
+        let found = arrivals.look(|_| false).unwrap().arrivals;
+        let lo = Arrival {
+            name: "lo".into(),
+            ifindex: 1,
+            pattern: "l?".into(),
+            existed: true,
+            link_type: LinkType::Ethernet,
+            loopback: true,
+        };
         assert!(found.contains(&lo) || !Link::find("lo").unwrap().unwrap().is_up(), "{found:?}");
-        assert!(!arrivals.look(|_| false).unwrap().contains(&lo));
+        let again = arrivals.look(|_| false).unwrap();
+        assert!(!again.arrivals.contains(&lo) && again.gone.is_empty(), "{again:?}");
     }
 
     #[test]
     fn a_captured_device_is_no_arrival() {
-        assert_eq!(arrivals("lo,l*").look(|ifindex| ifindex == 1).unwrap(), []);
+        assert_eq!(arrivals("lo,l*").look(|ifindex| ifindex == 1).unwrap().arrivals, []);
     }
 }

@@ -40,14 +40,14 @@ use std::fmt;
 use libbpf_rs::query::ProgInfoIter;
 use serde::{Serialize, Serializer};
 
-pub use arrivals::{Arrival, Arrivals};
+pub use arrivals::{Arrival, Arrivals, Changes};
 pub use error::{Error, Result};
 pub use ethtool::{CardStamps, Duplex};
 pub use irq::Irq;
 pub use link::Link;
 pub use netdev::XdpFeatures;
 pub use promiscuous::Promiscuous;
-pub use selector::{Selected, Selector};
+pub use selector::{Pattern, Selected, Selector};
 pub use statistics::{Monitor, Statistics};
 pub use topology::allowed_cpus;
 pub use watcher::{State, Watcher};
@@ -71,9 +71,6 @@ pub fn idle_packet_socket() -> std::io::Result<std::os::fd::OwnedFd> {
     // Protocol 0: no packets.
     sys::socket(libc::AF_PACKET, libc::SOCK_RAW, 0)
 }
-
-/// linux/if_arp.h; libc has no constant for it.
-const ARPHRD_RAWIP: u16 = 519;
 
 /// An Ethernet address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -205,6 +202,11 @@ pub struct Device {
 }
 
 impl Device {
+    /// A stand-in for all devices that match a pattern: Ethernet devices, without index, driver and RX queues.
+    pub fn of_pattern(pattern: &str) -> Device {
+        Link { name: pattern.to_owned(), hardware: libc::ARPHRD_ETHER, ..Link::default() }.into()
+    }
+
     /// Reads the device with this name or alternative name in the current network namespace. No privilege is needed.
     ///
     /// # Errors
@@ -263,17 +265,9 @@ impl From<Link> for Device {
     fn from(link: Link) -> Device {
         let flag = |flag: i32| link.flags & flag as u32 != 0;
         Device {
-            link_type: match link.hardware {
-                libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK => LinkType::Ethernet,
-                libc::ARPHRD_NONE
-                | ARPHRD_RAWIP
-                | libc::ARPHRD_TUNNEL
-                | libc::ARPHRD_TUNNEL6
-                | libc::ARPHRD_SIT => LinkType::Raw,
-                _ => LinkType::Other,
-            },
-            loopback: flag(libc::IFF_LOOPBACK),
-            up: flag(libc::IFF_UP),
+            link_type: link.link_type(),
+            loopback: link.is_loopback(),
+            up: link.is_up(),
             carrier: link.carrier.unwrap_or_else(|| flag(libc::IFF_LOWER_UP)),
             name: link.name,
             ifindex: link.ifindex,

@@ -3,7 +3,7 @@
 use std::io;
 
 use super::netlink::{Client, attributes, push_attribute, text, u16_at, u32_at};
-use super::{MacAddress, Statistics, XdpMode, XdpProgram};
+use super::{LinkType, MacAddress, Statistics, XdpMode, XdpProgram};
 use crate::{Error, Result};
 
 /// Bytes of `struct ifinfomsg`.
@@ -15,6 +15,9 @@ const IFLA_XDP_PROG_ID: u16 = 4;
 const IFLA_XDP_DRV_PROG_ID: u16 = 5;
 const IFLA_XDP_SKB_PROG_ID: u16 = 6;
 const IFLA_XDP_HW_PROG_ID: u16 = 7;
+
+/// linux/if_arp.h; libc has no constant for it.
+const ARPHRD_RAWIP: u16 = 519;
 
 /// One device, with all fields of a single netlink answer.
 #[derive(Clone, Debug, Default)]
@@ -73,6 +76,24 @@ impl Link {
     /// Whether it is set up.
     pub fn is_up(&self) -> bool {
         self.flags & libc::IFF_UP as u32 != 0
+    }
+
+    /// The link-layer type of its packets.
+    pub(super) fn link_type(&self) -> LinkType {
+        match self.hardware {
+            libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK => LinkType::Ethernet,
+            libc::ARPHRD_NONE
+            | ARPHRD_RAWIP
+            | libc::ARPHRD_TUNNEL
+            | libc::ARPHRD_TUNNEL6
+            | libc::ARPHRD_SIT => LinkType::Raw,
+            _ => LinkType::Other,
+        }
+    }
+
+    /// Whether it is a loopback device.
+    pub(super) fn is_loopback(&self) -> bool {
+        self.flags & libc::IFF_LOOPBACK as u32 != 0
     }
 
     fn get_one(client: &mut Client, body: &[u8]) -> io::Result<Option<Link>> {

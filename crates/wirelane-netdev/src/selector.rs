@@ -165,7 +165,7 @@ impl Selector {
 
 /// A selector that stands for all devices whose names match it.
 #[derive(Clone, Debug)]
-pub(super) struct Pattern {
+pub struct Pattern {
     selector: Selector,
     names: glob::Pattern,
 }
@@ -175,7 +175,7 @@ impl Pattern {
     ///
     /// # Errors
     /// [`Error::BadSelector`] for a syntax error.
-    pub(super) fn new(selector: &Selector) -> Result<Pattern> {
+    pub fn new(selector: &Selector) -> Result<Pattern> {
         let text = if selector.device == "any" { "*" } else { &selector.device };
         let names = glob::Pattern::new(text).map_err(|error| Error::BadSelector {
             input: selector.to_string(),
@@ -184,7 +184,8 @@ impl Pattern {
         Ok(Pattern { selector: selector.clone(), names })
     }
 
-    pub(super) fn matches(&self, device: &str) -> bool {
+    /// Whether a device with this name matches.
+    pub fn matches(&self, device: &str) -> bool {
         self.names.matches(device)
     }
 }

@@ -337,7 +337,7 @@ impl Worker {
         let vlan = (self.parsed.flags & flags::VLAN != 0).then_some(self.parsed.vlan_tci[0] & 0xfff);
         let device = record.device() as u16;
         if plan.of_parts != 0 {
-            let common = Common::new(ip, vlan, record.is_egress(), (header.queue, device));
+            let common = Common::new(ip, vlan, record.is_egress(), (record.queue(), device));
             if let Some(part) = add_up(common, header) {
                 add_part(plan, open, &self.hits, &part, plan.of_parts);
             }
@@ -349,7 +349,7 @@ impl Worker {
             seen: Seen {
                 ip,
                 vlan,
-                queue: header.queue,
+                queue: record.queue(),
                 device,
                 application: if plan.applications {
                     self.applications.of(record.data(), header.wire_len, ip)
@@ -368,7 +368,7 @@ impl Worker {
         let facts = Facts {
             now_ns: utc_ns,
             wire_len: header.wire_len,
-            queue: header.queue.into(),
+            queue: record.queue().into(),
             egress: u32::from(record.is_egress()),
             more_packets: record.segments() - 1,
             more_bytes: (bytes - u64::from(header.wire_len)) as u32,
@@ -383,7 +383,7 @@ impl Worker {
                 captured: record.data().len() as u32,
                 wire_len: header.wire_len,
                 device,
-                queue: header.queue,
+                queue: record.queue(),
                 egress: record.is_egress(),
             };
             let is_kept = kept.all || fits & kept.rules != 0;

@@ -12,7 +12,7 @@ use wirelane_bpf::layout::{
 use wirelane_bpf::rules::Evaluated;
 
 use crate::engine::ring::flows::Half;
-use crate::record::{FoundBytes, HitBytes, Record, found_id};
+use crate::record::{DeviceNumber, FoundBytes, HitBytes, Record, found_id};
 pub(crate) use crate::said::Said;
 use crate::tally::DeviceTally;
 
@@ -26,7 +26,7 @@ pub struct Batch<'a> {
     records: Records<'a>,
     /// The progress at which the batch is exhausted.
     end: usize,
-    device: u16,
+    device: DeviceNumber,
     progress: &'a Progress,
     tally: &'a DeviceTally,
 }
@@ -260,7 +260,7 @@ impl<'a> Batch<'a> {
     /// A batch over parts of flows in a lane's cache. Its records are not packets.
     pub(crate) fn kept(
         half: Half<'a>,
-        device: u16,
+        device: DeviceNumber,
         progress: &'a Progress,
         tally: &'a DeviceTally,
     ) -> Batch<'a> {
@@ -272,22 +272,23 @@ impl<'a> Batch<'a> {
     pub(crate) fn new(
         bytes: &'a [u8],
         end: usize,
-        device: u16,
+        device: impl Into<DeviceNumber>,
         progress: &'a Progress,
         tally: &'a DeviceTally,
     ) -> Batch<'a> {
         debug_assert!(end == 0 || bytes.as_ptr().addr().is_multiple_of(align_of::<RecordHeader>()));
-        Batch { records: Records::Packed(bytes), end, device, progress, tally }
+        Batch { records: Records::Packed(bytes), end, device: device.into(), progress, tally }
     }
 
     /// A batch of records whose packets are stored elsewhere. Records that were yielded before, and not yet taken from
     /// `progress`, are not yielded again.
     pub(crate) fn apart(
         slots: &'a [Slot],
-        device: u16,
+        device: impl Into<DeviceNumber>,
         progress: &'a Progress,
         tally: &'a DeviceTally,
     ) -> Batch<'a> {
+        let device = device.into();
         Batch { records: Records::Apart(slots), end: slots.len(), device, progress, tally }
     }
 

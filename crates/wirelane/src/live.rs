@@ -1,5 +1,6 @@
 //! A capture on devices, by the `ring` engine.
 
+mod arrivals;
 mod opening;
 mod part;
 
@@ -31,10 +32,11 @@ use crate::flow_cache::FlowCacheLine;
 use crate::hook::Hook;
 use crate::hook::HookPoint;
 use crate::http_heads::HttpOffload;
-use crate::interfaces::{CaptureDevice, Interfaces};
-use crate::ledger::{Counters, Ledger, VirtualDeviceLine, WorkerLine};
+use crate::interfaces::{CaptureDevice, Interfaces, Slots};
+use crate::ledger::{Counters, Ledger, WorkerLine};
 use crate::maintenance::{self, Lookout, Maintenance};
 use crate::meter::Meter;
+use crate::record::DeviceNumber;
 use crate::rules_startup::{self, StartedRules};
 use crate::settings::{Direction, Settings};
 use crate::tally::DeviceTally;
@@ -67,6 +69,8 @@ pub(crate) struct LiveCapture {
     shared: Vec<Arc<Shared>>,
     cores: Vec<Option<usize>>,
     snap_len: usize,
+    /// Devices that come later.
+    slots: Option<Arc<Slots>>,
     /// Counts of moves for each part whose load moves.
     moved: Vec<Arc<Moved>>,
     egress_devices: Vec<EgressDevice>,
@@ -104,7 +108,8 @@ impl LiveCapture {
         let mut ends: Vec<(Vec<LaneEnd>, Vec<Bell>)> = (0..count).map(|_| Default::default()).collect();
         let mut parts = Vec::new();
         let mut ring_size = u64::MAX;
-        let opened = open_all(settings, &programs, &selected, broker)?;
+        let later = settings.arrivals();
+        let opened = open_all(settings, &programs, &selected, later.as_ref(), broker)?;
         let asked = opened.len();
         for (selected, hook, opened) in opened {
             let index = parts.len();
@@ -120,8 +125,13 @@ impl LiveCapture {
                 opened => opened?,
             };
             let instance = Arc::new(instance);
+            let is_many = instance.many().is_some();
             reap(&instance)?;
-            cards.push(stamps::card_clock(settings.clock, device, instance.hook)?);
+            cards.push(if is_many {
+                None
+            } else {
+                stamps::card_clock(settings.clock, device, instance.hook)?
+            });
             let size = (instance.lanes, instance.queues);
             let config = GroupConfig::of(settings, needs, selected, size, instance.hook);
             let (rules, egress_devices) = (room.clone(), egress_devices.clone());
@@ -129,6 +139,10 @@ impl LiveCapture {
             let ordered = settings.in_order && many;
             let streams = streams.clone();
             let config = GroupConfig { rules, egress_devices, streams, ordered, ..config };
+            let number = match &later {
+                Some((_, hooks)) if is_many => DeviceNumber::of_slots(index as u16, hooks.len() as u16),
+                _ => (index as u16).into(),
+            };
             ring_size = ring_size.min(config.ring_size as u64);
             let membership = Membership::join(&instance, device, &config)?;
             let mut tallies = Vec::new();
@@ -148,7 +162,7 @@ impl LiveCapture {
                     } else {
                         Vec::new()
                     };
-                    let (device, tally) = (index as u16, Arc::clone(&tally));
+                    let (device, tally) = (number, Arc::clone(&tally));
                     let flows = membership.lane_flows(lane, worker);
                     let mark = membership.mark(lane);
                     lanes.push(LaneEnd { reader, memory, device, tally, peers, barrier: None, flows, mark });
@@ -160,8 +174,9 @@ impl LiveCapture {
             for ((_, bells), bell) in ends.iter_mut().zip(own) {
                 bells.push(bell);
             }
-            let promiscuous = settings.promiscuous.then(|| Promiscuous::enter(device.ifindex)).transpose()?;
-            let missed_before = monitor.statistics(device.ifindex)?.missed();
+            let promiscuous = (settings.promiscuous && !is_many).then(|| Promiscuous::enter(device.ifindex));
+            let promiscuous = promiscuous.transpose()?;
+            let missed_before = if is_many { 0 } else { monitor.statistics(device.ifindex)?.missed() };
             parts.push(Part {
                 stray_before: instance.stray(),
                 stray_after: None,
@@ -176,6 +191,7 @@ impl LiveCapture {
         let (cores, polling) = polling::for_capture(settings, &selected, broker)?;
         let kept: Arc<[MonitoredDevice]> = parts
             .iter()
+            .filter(|part| !part.is_many())
             .map(|part| MonitoredDevice {
                 name: part.selected.device.name.clone(),
                 ifindex: part.selected.device.ifindex,
@@ -198,7 +214,9 @@ impl LiveCapture {
             .collect();
         let clock = Arc::new(Clock::new(cards));
         let (controllers, moved) = controllers(settings, &parts, broker)?;
-        let lookout = Lookout::open(&settings.patterns)?;
+        let (slots, attacher) = arrivals::register(&parts, kept.len(), settings, broker)?.unzip();
+        let newcomers = attacher.zip(slots.clone());
+        let lookout = Lookout::open(&settings.patterns, newcomers)?;
         let rules = parts.iter().filter_map(|part| part.membership.rules().cloned());
         let targets = rules.map(|rules| -> Arc<dyn Target> { rules }).collect();
         let ruled = rules_startup::start(settings, "ring", targets, Times::Monotonic, broker)?;
@@ -245,6 +263,7 @@ impl LiveCapture {
             shared,
             cores,
             snap_len: settings.snap_len,
+            slots,
             moved,
             egress_devices,
             plugins,
@@ -256,12 +275,12 @@ impl LiveCapture {
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Part>> {
         self.parts.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
 
-impl Backend for LiveCapture {
-    fn devices(&self) -> Vec<CaptureDevice> {
+    /// The devices of the start.
+    fn first_devices(&self) -> Vec<CaptureDevice> {
         self.lock()
             .iter()
+            .filter(|part| !part.is_many())
             .map(|part| CaptureDevice {
                 name: part.selected.device.name.clone(),
                 queues: part.queues(),
@@ -273,9 +292,17 @@ impl Backend for LiveCapture {
             })
             .collect()
     }
+}
+
+impl Backend for LiveCapture {
+    fn devices(&self) -> Vec<CaptureDevice> {
+        let mut devices = self.first_devices();
+        devices.extend(self.slots.iter().flat_map(|slots| slots.devices()));
+        devices
+    }
 
     fn interfaces(&self) -> Interfaces {
-        Interfaces::live(self.devices(), self.snap_len)
+        Interfaces::live(self.first_devices(), self.snap_len, self.slots.clone())
     }
 
     fn workers(&mut self) -> Vec<Worker> {
@@ -318,7 +345,7 @@ impl Backend for LiveCapture {
 
     fn adopt(&mut self) -> Result<()> {
         let maintenance = Maintenance::start(
-            Lookout::open(&[])?,
+            Lookout::open(&[], None)?,
             Arc::clone(&self.kept),
             Arc::clone(&self.clock),
             self.shared.clone(),
@@ -365,7 +392,7 @@ impl Backend for LiveCapture {
             })
             .collect();
         for (index, part) in parts.iter_mut().enumerate() {
-            if let Some(ifindex) = self.kept[index].whereabouts.index_here() {
+            if let Some(ifindex) = self.kept.get(index).and_then(|kept| kept.whereabouts.index_here()) {
                 match monitor.statistics(ifindex) {
                     Ok(statistics) => part.missed = statistics.missed(),
                     Err(wirelane_netdev::Error::DeviceGone { .. }) => {}
@@ -373,21 +400,13 @@ impl Backend for LiveCapture {
                 }
             }
             // Count the card's missed packets once, even if both directions are captured.
-            let missed = (!part.egress()).then(|| part.missed.saturating_sub(part.missed_before));
+            let counts = !part.egress() && !part.is_many();
+            let missed = counts.then(|| part.missed.saturating_sub(part.missed_before));
             let mut device = Counters { nic_missed: missed, ..Counters::default() };
-            for queue in 0..part.membership.instance().queues {
-                let line = part.queue_line(queue, exact);
-                if line != Counters::default() || part.queues().contains(&(queue as u32)) {
-                    device += line;
-                    virtual_devices.push(VirtualDeviceLine {
-                        device: part.selected.device.name.clone(),
-                        queue: queue as u32,
-                        egress: part.egress(),
-                        index,
-                        counters: line,
-                    });
-                }
-            }
+            let slots = self.slots.as_deref().filter(|_| part.is_many());
+            let lines = part.lines(index, slots.map(|slots| (slots, index - self.kept.len())), exact);
+            lines.iter().for_each(|line| device += line.counters);
+            virtual_devices.extend(lines);
             total += device;
             for (worker, line) in workers.iter_mut().enumerate() {
                 line.counters += part.worker_line(worker);
@@ -447,7 +466,7 @@ fn controllers(
             let moved = Arc::default();
             let balancer = Balancer::new(instance, group, settings.workers, Arc::clone(&moved));
             all.push((Controller::Buckets(balancer), moved));
-        } else if !part.egress() {
+        } else if !part.egress() && !part.is_many() {
             let table = TableBalancer::of(settings, &part.selected, Counts::Ring(instance, group), broker)?;
             all.extend(table.map(|(balancer, moved)| (Controller::Table(Box::new(balancer)), moved)));
         }

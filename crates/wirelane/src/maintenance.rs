@@ -14,11 +14,13 @@ use crate::balance::Controller;
 use crate::clock::Clock;
 use crate::engine::ring::flows::GroupFlows;
 use crate::engine::ring::group;
+use crate::engine::ring::many::Attacher;
 use crate::engine::ring::plugins;
 use crate::engine::ring::source::Shared;
 use crate::error::{Error, Result};
+use crate::interfaces::Slots;
 use crate::watch::{Attachment, Ending, MonitoredDevice, Watch, clock_time};
-use wirelane_netdev::{Arrival, Arrivals, Selector, Watcher};
+use wirelane_netdev::{Arrival, Arrivals, LinkType, Selector, Watcher};
 
 const PERIOD: Duration = Duration::from_millis(200);
 
@@ -28,13 +30,15 @@ pub(crate) struct Lookout {
     watcher: Watcher,
     /// `None`: the capture has no patterns.
     arrivals: Option<Arrivals>,
+    /// `None`: devices that come later are not captured.
+    newcomers: Option<(Attacher, Arc<Slots>)>,
 }
 
 impl Lookout {
-    /// Opens the sockets; `patterns`: those of the capture's devices.
-    pub(crate) fn open(patterns: &[Selector]) -> Result<Lookout> {
+    /// Opens the sockets; `patterns`: those of the capture's devices; `newcomers`: what captures a device that matches one.
+    pub(crate) fn open(patterns: &[Selector], newcomers: Option<(Attacher, Arc<Slots>)>) -> Result<Lookout> {
         let arrivals = (!patterns.is_empty()).then(|| Arrivals::open(patterns)).transpose()?;
-        Ok(Lookout { watcher: Watcher::open()?, arrivals })
+        Ok(Lookout { watcher: Watcher::open()?, arrivals, newcomers })
     }
 }
 
@@ -80,9 +84,10 @@ impl Maintenance {
                     }
                     // After the devices: one of them may have come back to this network namespace.
                     if let Some(arrivals) = &mut lookout.arrivals {
-                        tell(arrivals, &devices);
+                        meet(arrivals, &mut lookout.newcomers, &devices);
                     }
-                    if devices.iter().all(|device| device.whereabouts.ending().is_some()) {
+                    let waits = lookout.newcomers.is_some();
+                    if !waits && devices.iter().all(|device| device.whereabouts.ending().is_some()) {
                         // Release: pairs with the workers' Acquire. A device that has disappeared has no lanes.
                         flows.iter().for_each(|flows| flows.freeze());
                         workers.iter().for_each(|worker| worker.closed.store(true, Ordering::Release));
@@ -103,26 +108,60 @@ pub(crate) fn ended(devices: &[MonitoredDevice]) -> Vec<(String, Ending)> {
     ended
 }
 
-/// Warns of devices that match a pattern and are not captured.
-fn tell(arrivals: &mut Arrivals, devices: &[MonitoredDevice]) {
+/// Captures devices that match a pattern, or warns of them.
+fn meet(
+    arrivals: &mut Arrivals,
+    newcomers: &mut Option<(Attacher, Arc<Slots>)>,
+    devices: &[MonitoredDevice],
+) {
     let is_captured = |ifindex| {
         let runs = |device: &&MonitoredDevice| device.whereabouts.ending().is_none();
         devices.iter().filter(runs).any(|device| device.whereabouts.index_here() == Some(ifindex))
     };
     match arrivals.look(is_captured) {
-        Ok(found) => {
-            for Arrival { name, pattern, existed, .. } in found {
-                tracing::warn!(
-                    "{}: {} {} and matches '{}'; it is not captured: start again to capture it",
-                    clock_time(),
-                    name.escape_debug(),
-                    if existed { "is up now" } else { "appeared" },
-                    pattern.escape_debug()
-                );
+        Ok(changes) => {
+            for (ifindex, name) in changes.gone {
+                if let Some((attacher, _)) = newcomers
+                    && attacher.detach(ifindex)
+                {
+                    let name = name.escape_debug();
+                    tracing::warn!("{}: {name} disappeared; packets until then are counted", clock_time());
+                }
+            }
+            for arrival in changes.arrivals {
+                let (name, pattern) = (arrival.name.escape_debug(), arrival.pattern.escape_debug());
+                let how = if arrival.existed { "is up now" } else { "appeared" };
+                let captured = newcomers.as_mut().map(|newcomers| capture(&arrival, newcomers));
+                let event = format!("{}: {name} {how} and matches '{pattern}'", clock_time());
+                match captured {
+                    Some(Ok(())) => tracing::info!("{event}; it is captured"),
+                    Some(Err(e)) => tracing::warn!("{event}; it is not captured: {e}"),
+                    None => tracing::warn!("{event}; it is not captured: start again to capture it"),
+                }
             }
         }
         Err(e) => tracing::warn!("looking for new devices: {e}"),
     }
+}
+
+/// Attaches the capture to a device that came later.
+fn capture(arrival: &Arrival, (attacher, slots): &mut (Attacher, Arc<Slots>)) -> Result<()> {
+    if arrival.link_type != LinkType::Ethernet {
+        return Err(Error::Unsupported {
+            what: format!("capturing {} by a pattern", arrival.name.escape_debug()),
+            needs: "a device of the link type Ethernet".into(),
+            instead: "start again to capture it".into(),
+        });
+    }
+    // Its packets may come before `attach` returns.
+    if attacher.has_slot() {
+        slots.add(&arrival.name, arrival.ifindex);
+    }
+    let attached = attacher.attach(&arrival.name, arrival.ifindex, arrival.loopback);
+    if attached.is_err() {
+        attacher.detach(arrival.ifindex);
+    }
+    attached
 }
 
 /// Sleeps until the next round; true once the thread is to end.

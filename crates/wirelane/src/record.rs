@@ -24,6 +24,35 @@ fn words(bytes: &[u8]) -> impl Iterator<Item = u32> + use<'_> {
     bytes.as_chunks().0.iter().map(|word| u32::from_ne_bytes(*word))
 }
 
+/// Number of the device of records ([`Record::device`]).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DeviceNumber {
+    /// The number, or that of slot 0.
+    first: u16,
+    /// Distance between the numbers of two slots; 0: the header has a queue, not a slot.
+    step: u16,
+}
+
+impl DeviceNumber {
+    /// The numbers of the slots of a program that any number of devices have (`wl_slots`).
+    pub(crate) fn of_slots(first: u16, step: u16) -> DeviceNumber {
+        DeviceNumber { first, step }
+    }
+
+    /// The device and the RX queue of a record with this queue or slot. Devices in slots have one queue.
+    #[inline]
+    pub(crate) fn place(self, queue: u16) -> (u16, u16) {
+        let device = self.first.wrapping_add(self.step.wrapping_mul(queue));
+        (device, if self.step == 0 { queue } else { 0 })
+    }
+}
+
+impl From<u16> for DeviceNumber {
+    fn from(device: u16) -> DeviceNumber {
+        DeviceNumber { first: device, step: 0 }
+    }
+}
+
 /// One record of a batch: a header and the bytes after it, both read in place.
 ///
 /// Its layout is the same for every engine ([`RecordHeader`]), so an application does not depend on the engine.
@@ -32,6 +61,7 @@ pub struct Record<'a> {
     header: &'a RecordHeader,
     data: &'a [u8],
     device: u16,
+    queue: u16,
     tag: Option<u32>,
     tail: Tail,
     found: Option<&'a FoundBytes>,
@@ -44,11 +74,17 @@ pub struct Record<'a> {
 
 impl<'a> Record<'a> {
     /// A record of the device with this index in its capture.
-    pub(crate) fn new(header: &'a RecordHeader, data: &'a [u8], device: u16) -> Record<'a> {
+    pub(crate) fn new(
+        header: &'a RecordHeader,
+        data: &'a [u8],
+        device: impl Into<DeviceNumber>,
+    ) -> Record<'a> {
+        let (device, queue) = device.into().place(header.queue);
         Record {
             header,
             data,
             device,
+            queue,
             tag: None,
             tail: Tail::default(),
             found: None,
@@ -61,17 +97,31 @@ impl<'a> Record<'a> {
     }
 
     /// A part of a flow of this device.
-    pub(crate) fn of_flow(header: &'a RecordHeader, flow: &'a FlowPart, device: u16) -> Record<'a> {
-        Record { flow: Some(flow), ..Record::new(header, &[], device) }
+    pub(crate) fn of_flow(
+        header: &'a RecordHeader,
+        flow: &'a FlowPart,
+        device: impl Into<DeviceNumber>,
+    ) -> Record<'a> {
+        // The header has the queue of the packet that ended the part.
+        let (device, queue) = device.into().place(flow.flow.queue);
+        Record { flow: Some(flow), device, queue, ..Record::new(header, &[], device) }
     }
 
     /// A report of skipped bytes of HTTP on this device.
-    pub(crate) fn of_http(header: &'a RecordHeader, http: &'a SkippedBytes, device: u16) -> Record<'a> {
+    pub(crate) fn of_http(
+        header: &'a RecordHeader,
+        http: &'a SkippedBytes,
+        device: impl Into<DeviceNumber>,
+    ) -> Record<'a> {
         Record { http: Some(http), ..Record::new(header, &[], device) }
     }
 
     /// The digest of a packet of this device.
-    pub(crate) fn of_digest(header: &'a RecordHeader, digest: &'a Ip, device: u16) -> Record<'a> {
+    pub(crate) fn of_digest(
+        header: &'a RecordHeader,
+        digest: &'a Ip,
+        device: impl Into<DeviceNumber>,
+    ) -> Record<'a> {
         Record { digest: Some(digest), ..Record::new(header, &[], device) }
     }
 
@@ -216,7 +266,7 @@ impl<'a> Record<'a> {
 
     /// RX queue of the packet.
     pub fn queue(&self) -> u16 {
-        self.header.queue
+        self.queue
     }
 
     /// Link type, which defines the first byte of [`Record::data`].

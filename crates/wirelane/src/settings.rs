@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use wirelane_bpf::instance::{MAX_SNAP, MAX_WORKERS};
+use wirelane_bpf::kernel::at_least;
 use wirelane_bpf::native::MAX_OFFSET;
 use wirelane_bpf::rules::MAX_PLUGINS;
 use wirelane_control::{Purpose, SharedSocket};
@@ -19,7 +20,7 @@ use crate::hook::{Hook, Tc};
 use crate::http_heads::KernelHttp;
 use crate::kernel::is_realtime;
 
-use wirelane_netdev::{Selected, Selector, XdpMode};
+use wirelane_netdev::{Device, Selected, Selector, XdpMode};
 use wirelane_rules::{RuleSet, plugins};
 use wirelane_tune::Polling;
 
@@ -41,7 +42,7 @@ const PLUGIN_BUDGET: u32 = 5000;
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) selectors: Vec<Selector>,
-    /// Patterns of devices to warn of.
+    /// Patterns of devices that come up during the capture.
     pub(crate) patterns: Vec<Selector>,
     pub(crate) snap_len: usize,
     /// Whether the application needs no more than [`HEADERS`] bytes of a packet.
@@ -322,6 +323,29 @@ impl Settings {
             Direction::Both => vec![rx, Some(Hook::Egress)],
             Direction::Rx | Direction::Auto => vec![rx],
         })
+    }
+
+    /// The stand-in for devices that come up during the capture and match a pattern, with its hooks; `None`: they are not
+    /// captured. They are attached by links at tc, which any number of devices can share.
+    pub(crate) fn arrivals(&self) -> Option<(Selected, Vec<Hook>)> {
+        let of_whole_devices = self.patterns.iter().filter(|pattern| pattern.queues.is_none());
+        let patterns: Vec<String> = of_whole_devices.map(Selector::to_string).collect();
+        let has_links = self.hook != HookChoice::Clsact && at_least(6, 6);
+        if patterns.is_empty()
+            || !has_links
+            || !matches!(self.engine, Engine::Auto | Engine::Ring)
+            // A device that rules send packets to could be among them.
+            || !self.egress_devices.is_empty()
+            || self.clock == Clock::Card
+        {
+            return None;
+        }
+        let device = Device::of_pattern(&patterns.join(","));
+        let selected = Selected { device, queues: Vec::new(), by_queue: false };
+        let hooks = self.hooks(&selected).ok()?;
+        let at_tc = |hook| matches!(hook, Hook::Ingress | Hook::Egress).then_some(hook);
+        let hooks = hooks.into_iter().map(|hook| hook.and_then(at_tc)).collect::<Option<Vec<_>>>()?;
+        Some((selected, hooks))
     }
 
     /// Form of the attachment to tc's hooks, where [`Settings::hooks`] has any.

@@ -99,7 +99,7 @@ impl SocketCapture {
                 moved.push(its);
             }
         }
-        let lookout = Lookout::open(&settings.patterns)?;
+        let lookout = Lookout::open(&settings.patterns, None)?;
         let rules = devices.iter().filter_map(|device| device.opened.rules.clone());
         let targets = rules.map(|rules| -> Arc<dyn Target> { rules }).collect();
         let ruled = rules_startup::start(settings, engine, targets, Times::Monotonic, broker)?;
@@ -185,7 +185,7 @@ impl Backend for SocketCapture {
     }
 
     fn interfaces(&self) -> Interfaces {
-        Interfaces::live(self.devices(), self.snap_len)
+        Interfaces::live(self.devices(), self.snap_len, None)
     }
 
     fn workers(&mut self) -> Vec<Worker> {
@@ -220,7 +220,7 @@ impl Backend for SocketCapture {
 
     fn adopt(&mut self) -> Result<()> {
         let maintenance = Maintenance::start(
-            Lookout::open(&[])?,
+            Lookout::open(&[], None)?,
             Arc::clone(&self.kept),
             Arc::clone(&self.clock),
             self.shared.clone(),

@@ -17,7 +17,8 @@ use anyhow::{Context, Result, bail};
 use libbpf_rs::libbpf_sys as sys;
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use libbpf_rs::{ObjectBuilder, OpenObject, PrintLevel, Program};
-use wirelane_bpf::instance::features::{ALL, FILTERS, FLOWS, HTTP, RULES, STREAMS};
+use wirelane_bpf::instance::features::{ALL, FILTERS, FLOWS, HTTP, RULES, SLOTS, STREAMS};
+use wirelane_bpf::instance::{PROGRAM_EGRESS_MANY, PROGRAM_INGRESS_MANY};
 use wirelane_bpf::layout::LinkType;
 use wirelane_bpf::skel::capture::CaptureSkelBuilder;
 use wirelane_bpf::skel::clsact::ClsactSkelBuilder;
@@ -128,8 +129,14 @@ fn object_file(file: &Path) -> Result<()> {
 
 fn capture() -> Result<()> {
     let links = [("ethernet", LinkType::Ethernet), ("raw-ip", LinkType::Raw)];
-    let programs =
-        [("wirelane_xdp", [0, 1].as_slice()), (BOUND, &[0]), ("wirelane_in", &[1]), ("wirelane_out", &[1])];
+    let programs = [
+        ("wirelane_xdp", [0, 1].as_slice()),
+        (BOUND, &[0]),
+        ("wirelane_in", &[1]),
+        ("wirelane_out", &[1]),
+        (PROGRAM_INGRESS_MANY, &[1]),
+        (PROGRAM_EGRESS_MANY, &[1]),
+    ];
     // The kfunc of wirelane_xdp_md is resolved in the driver of the device that the program is bound to.
     let lab = Lab::new(LANES)?;
     let receiver = lab.receiver();
@@ -169,7 +176,8 @@ fn capture() -> Result<()> {
                         rodata.wl_config.link = link as u32;
                         rodata.wl_config.programs = programs;
                         rodata.wl_config.plugins = plugins;
-                        rodata.wl_config.features = features;
+                        let is_many = [PROGRAM_INGRESS_MANY, PROGRAM_EGRESS_MANY].contains(&program);
+                        rodata.wl_config.features = features | if is_many { SLOTS } else { 0 };
                         if bound {
                             open.progs.wirelane_xdp_md.set_ifindex(ifindex);
                             open.progs

@@ -66,6 +66,7 @@ mod json_schemas_of_requests;
 mod kernel_reports;
 mod kernels;
 mod lab;
+mod later_devices;
 mod libpcap;
 mod libpcap_clients;
 mod loads;

@@ -28,7 +28,7 @@ impl FlowReader {
             segment_size,
             headers,
             device: record.device() as u16,
-            queue: header.queue,
+            queue: record.queue(),
             ..FlowPacket::default()
         };
         if let Some(digest) = record.digest() {

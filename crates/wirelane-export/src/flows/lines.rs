@@ -23,14 +23,14 @@ impl Naming {
     /// The device's name, without its RX queue; empty if a capture file does not contain it.
     pub fn device(&self, flow: &FlowRecord) -> String {
         let interface = self.interfaces.get(flow.key.device.into(), flow.flow.queue);
-        let name = interface.map(|interface| interface.name).unwrap_or_default();
-        name.rsplit_once('@').map_or(name.as_str(), |(device, _)| device).to_owned()
+        interface.map(|interface| interface.device().to_owned()).unwrap_or_default()
     }
 
     /// The device's SNMP index.
     pub fn index(&self, flow: &FlowRecord) -> u32 {
         let device = usize::from(flow.key.device);
-        self.indices.get(device).copied().unwrap_or(device as u32 + 1)
+        let later = || self.interfaces.get(device, 0)?.ifindex;
+        self.indices.get(device).copied().or_else(later).unwrap_or(device as u32 + 1)
     }
 }
 

@@ -243,6 +243,7 @@ impl Reporter for Report {
         let names: Vec<String> = devices
             .iter()
             .map(|device| match device.hook {
+                Some(hook) if device.queues.is_empty() => format!("{} that come later ({hook})", device.name),
                 Some(HookPoint::TcEgress) => format!("{} (transmitted, tc egress)", device.name),
                 Some(HookPoint::PacketSocketOut) => format!("{} (transmitted, packet sockets)", device.name),
                 Some(hook) => {

@@ -128,7 +128,7 @@ impl Broker {
     }
 
     /// Registers a task that serves requests, each of which it answers within `limit`. The registration keeps the
-    /// broker alive.
+    /// broker alive. At most 3 descriptors.
     ///
     /// # Errors
     /// As [`Broker::register`].
@@ -136,11 +136,12 @@ impl Broker {
         self: &Arc<Self>,
         kind: &Kind,
         task: &impl Serialize,
+        with: &[BorrowedFd<'_>],
         limit: Duration,
     ) -> Result<(Registration, Channel)> {
         let (ours, its) = wire::pair().map_err(failed)?;
         wire::limit(&ours, limit).map_err(failed)?;
-        Ok((self.register_with(kind, task, &[], Some(&its))?, Channel(ours)))
+        Ok((self.register_with(kind, task, with, Some(&its))?, Channel(ours)))
     }
 
     fn register_with(
@@ -344,8 +345,8 @@ mod tests {
             return;
         }
         let broker = broker();
-        let (first, one) = broker.register_service(&ADD, &1, SOON).unwrap();
-        let (_second, ten) = broker.register_service(&ADD, &10, SOON).unwrap();
+        let (first, one) = broker.register_service(&ADD, &1, &[], SOON).unwrap();
+        let (_second, ten) = broker.register_service(&ADD, &10, &[], SOON).unwrap();
         for _ in 0..2 {
             one.send(&5).unwrap();
             ten.send(&5).unwrap();
@@ -368,8 +369,8 @@ mod tests {
             return;
         }
         let broker = broker();
-        let (first, one) = broker.register_service(&ADD, &1, SOON).unwrap();
-        let (_second, ten) = broker.register_service(&ADD, &10, SOON).unwrap();
+        let (first, one) = broker.register_service(&ADD, &1, &[], SOON).unwrap();
+        let (_second, ten) = broker.register_service(&ADD, &10, &[], SOON).unwrap();
         one.send(&5).unwrap();
         drop(one);
         ten.send(&5).unwrap();
@@ -385,7 +386,7 @@ mod tests {
             return;
         }
         let broker = broker();
-        let (_task, channel) = broker.register_service(&ADD, &1, SOON).unwrap();
+        let (_task, channel) = broker.register_service(&ADD, &1, &[], SOON).unwrap();
         let capabilities = || {
             channel.send(&5).unwrap();
             let mut text = String::new();
@@ -427,7 +428,7 @@ mod tests {
         assert!(matches!(task.undo(), Outcome::Unserved));
         // A request that the task does not accept.
         let second = broker();
-        let (task, channel) = second.register_service(&ADD, &1, SOON).unwrap();
+        let (task, channel) = second.register_service(&ADD, &1, &[], SOON).unwrap();
         channel.send(&100).unwrap();
         assert!(channel.receive::<u32>().is_err());
         assert!(matches!(task.undo(), Outcome::Unserved));

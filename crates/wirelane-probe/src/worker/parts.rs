@@ -70,7 +70,7 @@ impl Common {
             has_ports: found.ports.is_some(),
             is_egress: record.is_egress(),
             vlan: if header.flags & flags::VLAN != 0 { header.vlan_tci & 0xfff } else { NO_VLAN },
-            queue: header.queue,
+            queue: record.queue(),
             device: record.device() as u16,
         })
     }

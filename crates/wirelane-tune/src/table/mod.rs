@@ -123,7 +123,7 @@ fn hold(
     let original = left.map_or(now, |entry| entry.old.clone());
     let hold = Hold { path: identity.path(), identity, owner: Owner::this(TABLE) };
     let task = Registered { hold, queues: queues.to_vec(), table: table.to_vec(), original };
-    let (registration, channel) = broker.register_service(&KIND, &task, LIMIT)?;
+    let (registration, channel) = broker.register_service(&KIND, &task, &[], LIMIT)?;
     journal.hold(&task.hold.owner)?;
     Ok(TableHold { channel, _held: Held { hold: task.hold, registration } })
 }

@@ -19,12 +19,13 @@ use crate::settings::{HookChoice, Settings};
 /// A device, the requested hook, and its instance with what the capture needs of it.
 pub(super) type Opened<'a> = (&'a Selected, Option<Hook>, Result<(Instance, Needs)>);
 
-/// The instances on all hooks of these devices. All threads have ended on return: rights are given up later, by the only
-/// thread.
+/// The instances on all hooks of these devices, and at the end those for devices that come later, at the hooks of their
+/// stand-in. All threads have ended on return: rights are given up later, by the only thread.
 pub(super) fn open_all<'a>(
     settings: &Settings,
     programs: &UserPrograms,
     selected: &'a [Selected],
+    later: Option<&'a (Selected, Vec<Hook>)>,
     broker: &Arc<Broker>,
 ) -> Result<Vec<Opened<'a>>> {
     let mut places = Vec::new();
@@ -37,9 +38,14 @@ pub(super) fn open_all<'a>(
             places.push((selected, hook));
         }
     }
+    if let Some((stand_in, hooks)) = later {
+        places.extend(hooks.iter().map(|hook| (stand_in, Some(*hook))));
+    }
     let open = &|selected: &Selected, hook: Option<Hook>| {
         let needs = needs(settings, programs, &selected.device)?;
+        let is_later = later.is_some_and(|(stand_in, _)| std::ptr::eq(stand_in, selected));
         let instance = match hook {
+            Some(hook) if is_later => Instance::for_many(&selected.device, hook, &needs),
             Some(hook) => Instance::open(&selected.device, hook, settings.tc(), &needs, broker),
             None => Instance::open_xdp(&selected.device, &needs, broker),
         };

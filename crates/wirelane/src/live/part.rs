@@ -5,13 +5,15 @@ use std::sync::Arc;
 use crate::engine::ring::group::Membership;
 use crate::flow_cache::FlowCacheLine;
 use crate::hook::Hook;
-use crate::ledger::Counters;
+use crate::interfaces::Slots;
+use crate::ledger::{Counters, VirtualDeviceLine};
 use crate::tally::DeviceTally;
 use wirelane_netdev::{Promiscuous, Selected};
 
 /// One device and direction of the capture.
 #[derive(Debug)]
 pub(super) struct Part {
+    /// The device, or the stand-in for those that come later.
     pub(super) selected: Selected,
     pub(super) membership: Membership,
     /// Counters of each worker for the part.
@@ -30,6 +32,11 @@ impl Part {
         self.membership.instance().hook == Hook::Egress
     }
 
+    /// Whether devices that come later have it.
+    pub(super) fn is_many(&self) -> bool {
+        self.membership.instance().many().is_some()
+    }
+
     /// The queues that always have a line, even without packets.
     pub(super) fn queues(&self) -> Vec<u32> {
         if self.egress() {
@@ -39,8 +46,35 @@ impl Part {
         self.selected.queues.iter().copied().filter(|queue| *queue < known).collect()
     }
 
+    /// The ledger's lines of its virtual devices: those with packets, and all that were asked for. `index`: its number
+    /// among devices. `later`: names of devices that come later, and the position of its hook among theirs.
+    pub(super) fn lines(
+        &self,
+        index: usize,
+        later: Option<(&Slots, usize)>,
+        exact: bool,
+    ) -> Vec<VirtualDeviceLine> {
+        let asked = self.queues();
+        let line = |queue: usize| {
+            let counters = self.queue_line(queue, exact);
+            let (is_asked, device, shown, index) = match later {
+                Some((slots, hook)) => {
+                    let (name, number) = slots.device(hook, queue)?;
+                    (queue > 0, name, 0, number)
+                }
+                None => {
+                    let name = self.selected.device.name.clone();
+                    (asked.contains(&(queue as u32)), name, queue as u32, index)
+                }
+            };
+            let line = VirtualDeviceLine { device, queue: shown, egress: self.egress(), index, counters };
+            (is_asked || counters != Counters::default()).then_some(line)
+        };
+        (0..self.membership.instance().queues).filter_map(line).collect()
+    }
+
     /// The ledger's line of one RX queue.
-    pub(super) fn queue_line(&self, queue: usize, exact: bool) -> Counters {
+    fn queue_line(&self, queue: usize, exact: bool) -> Counters {
         let instance = self.membership.instance();
         let mut line = Counters::default();
         // Read the analysed counts first: they follow the delivered ones.

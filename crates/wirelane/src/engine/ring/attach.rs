@@ -159,8 +159,11 @@ fn look_tc(device: &Device, hook: Hook, kind: sys::bpf_attach_type) -> Result<Fo
     Ok(Found::Nothing)
 }
 
-/// Attaches the program to the device by a link; `None` if another program was attached meanwhile.
-pub(crate) fn attach(program: BorrowedFd<'_>, device: &Device, hook: Hook) -> Result<Option<OwnedFd>> {
+/// Attaches the program to a device by a link.
+///
+/// # Errors
+/// The error that the kernel returned.
+pub(super) fn create_link(program: BorrowedFd<'_>, ifindex: u32, hook: Hook) -> std::io::Result<OwnedFd> {
     let (kind, flags) = match hook {
         Hook::Xdp(XdpMode::Native) => (sys::BPF_XDP, sys::XDP_FLAGS_DRV_MODE),
         Hook::Xdp(XdpMode::Generic) => (sys::BPF_XDP, sys::XDP_FLAGS_SKB_MODE),
@@ -175,15 +178,25 @@ pub(crate) fn attach(program: BorrowedFd<'_>, device: &Device, hook: Hook) -> Re
         ..Default::default()
     };
     // SAFETY: a live program descriptor and a live option struct with its size set.
-    let fd = unsafe { sys::bpf_link_create(program.as_raw_fd(), device.ifindex as i32, kind, &opts) };
-    match fd {
+    match unsafe { sys::bpf_link_create(program.as_raw_fd(), ifindex as i32, kind, &opts) } {
         // SAFETY: just created, owned by nothing else.
-        fd if fd >= 0 => Ok(Some(unsafe { OwnedFd::from_raw_fd(fd) })),
-        error if error == -libc::EBUSY || error == -libc::EEXIST => Ok(None),
-        error if hook == Hook::Xdp(XdpMode::Native) && [libc::EOPNOTSUPP, libc::EINVAL].contains(&-error) => {
+        fd if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
+        error => Err(std::io::Error::from_raw_os_error(-error)),
+    }
+}
+
+/// Attaches the program to the device by a link; `None` if another program was attached meanwhile.
+pub(crate) fn attach(program: BorrowedFd<'_>, device: &Device, hook: Hook) -> Result<Option<OwnedFd>> {
+    let source = match create_link(program, device.ifindex, hook) {
+        Ok(link) => return Ok(Some(link)),
+        Err(source) => source,
+    };
+    match source.raw_os_error().unwrap_or(0) {
+        libc::EBUSY | libc::EEXIST => Ok(None),
+        error @ (libc::EOPNOTSUPP | libc::EINVAL) if hook == Hook::Xdp(XdpMode::Native) => {
             Err(Error::Unsupported {
                 what: format!("native XDP on {}", device.name),
-                needs: if error == -libc::EOPNOTSUPP {
+                needs: if error == libc::EOPNOTSUPP {
                     format!("a driver and settings that have it ({} does not)", driver(device))
                 } else {
                     format!(
@@ -196,10 +209,9 @@ pub(crate) fn attach(program: BorrowedFd<'_>, device: &Device, hook: Hook) -> Re
                 instead: "--hook generic and --hook tc work with every driver".into(),
             })
         }
-        error => Err(Error::kernel(
-            format!("attaching the capture program to {} at {hook}", device.name),
-            std::io::Error::from_raw_os_error(-error),
-        )),
+        _ => {
+            Err(Error::kernel(format!("attaching the capture program to {} at {hook}", device.name), source))
+        }
     }
 }
 

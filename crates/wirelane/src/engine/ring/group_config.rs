@@ -98,9 +98,7 @@ impl GroupConfig {
         let ring_size = settings.bytes_per_ring(lanes * settings.workers);
         let rounded = ring_size.div_ceil(SEGMENT).next_power_of_two() * SEGMENT;
         // The whole device means all of its present and future queues.
-        let queues = if hook == Hook::Egress {
-            vec![0]
-        } else if selected.is_whole_device() {
+        let queues = if hook == Hook::Egress || selected.is_whole_device() {
             (0..known as u32).collect()
         } else {
             selected.queues.clone()

@@ -5,31 +5,24 @@
 //! `clsact/` does the same.
 
 use std::mem::offset_of;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use libbpf_rs::libbpf_sys as sys;
-use libbpf_rs::{MapCore as _, MapHandle, ObjectBuilder};
-use wirelane_bpf::instance::{
-    Balance, INTERFACE_VERSION, Instance as Layout, MAX_GROUPS, MAX_QUEUES, MAX_WORKERS, PROGRAM_EGRESS,
-    PROGRAM_INGRESS, PROGRAM_XDP, PROGRAM_XDP_METADATA, Ring, Tally,
-};
-use wirelane_bpf::skel::capture::types::wl_config;
-use wirelane_filter::instructions::Context;
+use libbpf_rs::{MapCore as _, MapHandle};
+use wirelane_bpf::instance::{Balance, INTERFACE_VERSION, Instance as Layout, MAX_WORKERS, Ring, Tally};
 
 use super::attach::{self, Found};
-use super::lanes::{refuse_realtime, shares_queues, tells_queues};
-use super::log::trace_libbpf;
+use super::clsact;
+use super::load::{Attachment, load};
+use super::many::Many;
 use super::maps::Maps;
 use super::memory::Mapping;
-use super::program::{self, First, Needs, Parts};
+use super::program::{First, Needs};
 use super::rules::RuleMaps;
-use super::{clsact, room};
-use crate::engine::seed::{machine_seed, random_number};
 use crate::error::{Error, Result};
 use crate::hook::{Hook, Tc};
-use crate::kernel;
 use wirelane_netdev::{Device, XdpMode};
 use wirelane_privsep::broker::Broker;
 
@@ -84,6 +77,8 @@ pub(crate) struct Instance {
 pub(super) enum Hold {
     Link(OwnedFd),
     Filter(clsact::Filter),
+    /// Any number of devices.
+    Many(Many),
 }
 
 impl Instance {
@@ -113,6 +108,15 @@ impl Instance {
             option: "-i",
             reason: format!("programs come and go on {}; try again once that has settled", device.name),
         })
+    }
+
+    /// A new instance at tc that no device has yet: [`Instance::many`]. `device` stands for them.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`], or the error that the kernel returned.
+    pub(crate) fn for_many(device: &Device, hook: Hook, needs: &Needs) -> Result<Instance> {
+        let loaded = load(device, hook, needs, Attachment::Many)?;
+        loaded.ok_or_else(|| Error::kernel("loading a capture program", std::io::ErrorKind::NotFound.into()))
     }
 
     /// The instance for received packets by XDP: in the mode of a running instance, else native where the driver
@@ -170,18 +174,24 @@ impl Instance {
     pub(crate) fn attached_to(&self) -> Result<Option<u32>> {
         match &self.hold {
             Hold::Link(link) => attach::device_of(link).map(Some),
-            Hold::Filter(_) => Ok(None),
+            Hold::Filter(_) | Hold::Many(_) => Ok(None),
         }
+    }
+
+    /// The devices of an instance for any number of devices.
+    pub(crate) fn many(&self) -> Option<&Many> {
+        if let Hold::Many(many) = &self.hold { Some(many) } else { None }
     }
 
     /// The program that runs on the device now: it changes when a group adds a program.
     ///
     /// # Errors
     /// The error that the kernel returned.
-    pub(super) fn program(&self) -> Result<OwnedFd> {
+    pub(crate) fn program(&self) -> Result<OwnedFd> {
         let id = match &self.hold {
             Hold::Link(link) => attach::program_of(link)?,
             Hold::Filter(filter) => filter.program()?,
+            Hold::Many(many) => return many.program(),
         };
         let program = attach::by_id(id, sys::bpf_prog_get_fd_by_id, "program")?;
         program
@@ -196,6 +206,7 @@ impl Instance {
         match &self.hold {
             Hold::Link(link) => attach::replace(link, old, new, device),
             Hold::Filter(filter) => filter.replace(new),
+            Hold::Many(many) => many.replace(old, new, device),
         }
     }
 
@@ -246,7 +257,13 @@ fn find_or_load(
                 return join(device, program, hook, Hold::Filter(filter));
             }
             attach::refuse_headerless(device, hook)?;
-            load(device, hook, needs, matches!(found, Found::NoLinks).then_some(broker))
+            let without_links = matches!(found, Found::NoLinks);
+            load(
+                device,
+                hook,
+                needs,
+                if without_links { Attachment::Filter(broker) } else { Attachment::Link },
+            )
         }
     }
 }
@@ -274,198 +291,4 @@ fn join(device: &Device, program: u32, hook: Hook, hold: Hold) -> Result<Option<
         Ok(maps.swap_remove(at))
     })?;
     maps.share(device, hook, hold).map(Some)
-}
-
-/// Loads the program of this hook and attaches it, by link or as a clsact filter; `None` if another process was
-/// faster.
-fn load(
-    device: &Device,
-    hook: Hook,
-    needs: &Needs,
-    as_filter: Option<&Arc<Broker>>,
-) -> Result<Option<Instance>> {
-    // Device-bound programs can read the card's descriptors (Documentation/networking/xdp-rx-metadata.rst).
-    let metadata = hook == Hook::Xdp(XdpMode::Native)
-        && device.xdp_features.as_ref().is_some_and(|f| f.rx_vlan_tag || f.rx_timestamp);
-    if let Some(parts) = Parts::of(needs).filter(|_| !needs.is_plain()) {
-        match load_as(device, hook, needs, as_filter, metadata, parts)? {
-            Loaded::Instance(instance) => return Ok(instance.map(|instance| *instance)),
-            Loaded::Refused(error) if needs.suspect().is_some() => return Err(error),
-            // The plain one may be loaded; joining says which of its parts is refused, or interprets the filter.
-            Loaded::Refused(error) => tracing::debug!("{}: with all its parts: {error}", device.name),
-            Loaded::Unsafe { .. } => {}
-        }
-    }
-    match load_as(device, hook, needs, as_filter, metadata, Parts::default())? {
-        Loaded::Instance(instance) => Ok(instance.map(|instance| *instance)),
-        Loaded::Refused(error) => Err(error),
-        Loaded::Unsafe { given, now } => {
-            tracing::warn!(
-                "{}: this kernel made the capture program longer than it had room for ({given} instructions, {now} now): \
-                 its card is not asked for VLAN tags and times",
-                device.name
-            );
-            match load_as(device, hook, needs, as_filter, false, Parts::default())? {
-                Loaded::Instance(instance) => Ok(instance.map(|instance| *instance)),
-                Loaded::Refused(error) => Err(error),
-                Loaded::Unsafe { .. } => unreachable!("only a program that is bound to its device is unsafe"),
-            }
-        }
-    }
-}
-
-/// Result of loading.
-enum Loaded {
-    /// `None` if another process was faster.
-    Instance(Option<Box<Instance>>),
-    /// The kernel may have moved the program, which is bound to the device (room.rs); it has been unloaded.
-    Unsafe { given: usize, now: usize },
-    /// It cannot be linked, or the kernel refuses it.
-    Refused(Error),
-}
-
-/// [`load`], with a program that reads `metadata` of the card or without, and with these parts.
-fn load_as(
-    device: &Device,
-    hook: Hook,
-    needs: &Needs,
-    as_filter: Option<&Arc<Broker>>,
-    metadata: bool,
-    parts: Parts,
-) -> Result<Loaded> {
-    // Transmitted packets have no RX queues: all count for queue 0.
-    let one_queue = hook == Hook::Egress || hook == Hook::Ingress && !tells_queues(attach::driver(device));
-    let queues = if one_queue { 1 } else { (device.max_rx_queues as usize).clamp(1, MAX_QUEUES) };
-    let per_cpu = hook != Hook::Xdp(XdpMode::Native) || shares_queues(attach::driver(device));
-    if let Some(refusal) = refuse_realtime(crate::kernel::is_realtime(), per_cpu, device, hook) {
-        return Err(refusal);
-    }
-    let cpus = libbpf_rs::num_possible_cpus().map_err(|e| Error::bpf("counting CPUs", e))?;
-    let lanes = if per_cpu { cpus } else { queues };
-    let slots = if per_cpu { lanes * queues } else { queues };
-    let seed = machine_seed();
-    trace_libbpf();
-    let batches = kernel::tells_batches();
-    let doing = |what: &str| format!("{what} for {}", device.name);
-    let context = if matches!(hook, Hook::Xdp(_)) { Context::Xdp } else { Context::Skb };
-    let new = needs.suspect().filter(|_| parts.has_programs());
-    let bytes = match parts.object(context, new) {
-        Ok(bytes) => bytes,
-        Err(error) => return Ok(Loaded::Refused(error)),
-    };
-    let builder = || ObjectBuilder::default().name(program::OBJECT)?.open_memory(&bytes);
-    let mut open = builder().map_err(|e| Error::bpf(doing("opening the capture program"), e))?;
-    let words = [
-        (offset_of!(wl_config, lanes), lanes as u32),
-        (offset_of!(wl_config, queues), queues as u32),
-        (offset_of!(wl_config, per_cpu), per_cpu.into()),
-        (offset_of!(wl_config, seed), seed),
-        (offset_of!(wl_config, link), device.link_type as u32),
-        (offset_of!(wl_config, batches), batches.into()),
-        (offset_of!(wl_config, features), needs.features),
-        (offset_of!(wl_config, batch_mark), random_number()),
-    ];
-    for mut map in open.maps_mut() {
-        let name = map.name().to_string_lossy().into_owned();
-        let entries = match name.as_str() {
-            "wl_tallies" => MAX_GROUPS * slots,
-            "wl_rings" => MAX_GROUPS * lanes * MAX_WORKERS,
-            "wl_balances" | "wl_egress" | "wl_plugins" => MAX_GROUPS * lanes,
-            "wl_lanes" | "wl_marks" => lanes,
-            "wl_owners" => program::OWNERS as usize,
-            _ if name.ends_with(program::READ_ONLY) => {
-                let config = map.initial_value_mut().unwrap_or_default();
-                for (at, word) in words {
-                    program::set(config, at, |_| word)?;
-                }
-                parts.describe(config)?;
-                continue;
-            }
-            _ => continue,
-        };
-        map.set_max_entries(entries as u32).map_err(|e| Error::bpf(doing("sizing the maps"), e))?;
-    }
-    let name = match hook {
-        Hook::Xdp(_) if metadata => PROGRAM_XDP_METADATA,
-        Hook::Xdp(_) => PROGRAM_XDP,
-        Hook::Ingress => PROGRAM_INGRESS,
-        Hook::Egress => PROGRAM_EGRESS,
-    };
-    for mut program in open.progs_mut().filter(|program| program.name() == name) {
-        program.set_autoload(true);
-        if metadata {
-            program.set_ifindex(device.ifindex);
-            program.set_flags(sys::BPF_F_XDP_DEV_BOUND_ONLY | sys::BPF_F_XDP_HAS_FRAGS);
-        }
-    }
-    let loaded = match new {
-        Some(_) => program::load_object(open, name),
-        None => program::load_plain(open).map_err(|error| (error, String::new())),
-    };
-    let object = match loaded {
-        Ok(object) => object,
-        Err((e, said)) => {
-            let loading = || doing("loading the capture program into the kernel");
-            let other = || Error::bpf(kernel::without_types().unwrap_or_else(loading), e);
-            let refused = new.and_then(|new| program::refused(Some(new), &said));
-            return Ok(Loaded::Refused(refused.unwrap_or_else(other)));
-        }
-    };
-    let gone = |what: &str| Error::kernel(doing(what), std::io::ErrorKind::NotFound.into());
-    let loaded = object.progs().find(|program| program.name() == name);
-    let loaded = loaded.ok_or_else(|| gone("finding the capture program"))?;
-    let program = loaded.as_fd();
-    if metadata {
-        let given = loaded.insn_cnt();
-        let now = attach::instructions(program)?;
-        if room::may_have_moved(program, given)? {
-            return Ok(Loaded::Unsafe { given, now });
-        }
-        tracing::debug!("{}: {given} instructions given, {now} loaded", device.name);
-    }
-    let maps = Maps::of(|name| {
-        let map = object.maps().find(|map| map.name() == name).ok_or_else(|| gone("finding the maps"))?;
-        MapHandle::try_from(&map).map_err(|e| Error::bpf(doing("keeping a map"), e))
-    })?;
-    // Some programs do not use these maps: bound to the program, they are found by processes that find the program.
-    for map in [&maps.owners, &maps.programs, &maps.egress_devices] {
-        attach::bind(program, map.as_fd()).map_err(|e| Error::kernel(doing("binding a map"), e))?;
-    }
-    let state = Layout {
-        active: 0,
-        stray: 0,
-        version: INTERFACE_VERSION,
-        lanes: lanes as u32,
-        queues: queues as u32,
-        ifindex: device.ifindex,
-        per_cpu: per_cpu.into(),
-        seed,
-        batch_clock: 0,
-        card_clock: 0,
-        wide: 0,
-        ordered: 0,
-        pad: [0; 7],
-    };
-    maps.describe(&state)?;
-    let first = parts.keep(&maps.programs, attach::program_id(program)?)?;
-    let shared = |maps: Maps, hold| {
-        let instance = Instance { first: Mutex::new(Some(first)), ..maps.share(device, hook, hold)? };
-        Ok(Loaded::Instance(Some(Box::new(instance))))
-    };
-    if let Some(broker) = as_filter {
-        let Some(filter) = clsact::attach(program, &maps.owners, device, hook, broker)? else {
-            return Ok(Loaded::Instance(None));
-        };
-        return shared(maps, Hold::Filter(filter));
-    }
-    let Some(link) = attach::attach(program, device, hook)? else { return Ok(Loaded::Instance(None)) };
-    if matches!(hook, Hook::Ingress | Hook::Egress)
-        && let Found::Ours { program: first, .. } = attach::look(device, hook)?
-        && attach::link_of(first)?.is_some()
-        && first != attach::program_id(program)?
-    {
-        // tc takes any number of programs: if two processes attach at once, the later one joins the other.
-        return Ok(Loaded::Instance(None));
-    }
-    shared(maps, Hold::Link(link))
 }

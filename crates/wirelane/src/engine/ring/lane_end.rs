@@ -11,6 +11,7 @@ use super::flows::LaneFlows;
 use super::memory::Word;
 use super::reader::Reader;
 use super::source::Shared;
+use crate::record::DeviceNumber;
 use crate::tally::DeviceTally;
 
 /// One ring of a worker.
@@ -18,7 +19,7 @@ use crate::tally::DeviceTally;
 pub(crate) struct LaneEnd {
     pub(crate) reader: Reader<Word>,
     pub(crate) memory: RingMemory,
-    pub(crate) device: u16,
+    pub(crate) device: DeviceNumber,
     pub(crate) tally: Arc<DeviceTally>,
     /// All workers that the lane writes to, by number; empty where buckets do not move.
     pub(crate) peers: Vec<Peer>,

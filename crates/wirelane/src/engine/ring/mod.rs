@@ -3,7 +3,9 @@
 //! ```text
 //!  attach.rs     the hooks of a device: what hangs there, and how ours gets there
 //!  clsact/       tc where it has no links: filters, and what removes them
-//!  instance.rs   one capture program on a device: found where it runs, loaded where it does not
+//!  instance.rs   one capture program on a device: found where it runs
+//!  load.rs       loaded where it does not
+//!  many.rs       an instance for devices that come up during the capture
 //!  maps.rs       the maps that go with it
 //!  lanes.rs      what a lane is: an RX queue or a CPU
 //!  masks.rs      which groups get packets, and how: a bit for each
@@ -42,7 +44,9 @@ mod http;
 pub(crate) mod instance;
 pub(crate) mod lane_end;
 pub(crate) mod lanes;
+mod load;
 pub(crate) mod log;
+pub(crate) mod many;
 mod maps;
 pub(crate) mod masks;
 pub(crate) mod memory;

@@ -240,7 +240,7 @@ impl Merge {
         let Some(clock) = &self.clock else { return Some(ts_ns) };
         let flags = field(head, offset_of!(RecordHeader, flags)).map(u16::from_ne_bytes)?;
         let header = RecordHeader { ts_ns, flags: flags & flags::HW_CLOCK, ..RecordHeader::default() };
-        Some(clock.monotonic_of_ns(&header, lane.device.into()))
+        Some(clock.monotonic_of_ns(&header, lane.device.place(header.queue).0.into()))
     }
 }
 

@@ -28,6 +28,8 @@ use wirelane_netdev::Device;
 /// The name of the object, from which the kernel names its read-only data.
 pub(crate) const OBJECT: &str = "capture_bpf";
 pub(crate) const READ_ONLY: &str = ".rodata";
+/// Map of the programs for any number of devices.
+pub(crate) const SLOT_MAP: &str = "wl_slots";
 /// Size of the verifier's log in bytes. A log of our own, as libbpf would have a refused program verified again and
 /// again with larger logs, and a program that does not end is verified for seconds. Only the used part takes memory.
 const LOG: usize = (16 << 20) - 1;
@@ -179,6 +181,8 @@ pub(super) fn load(
             set(&mut config, offset_of!(wl_config, features), |own| own | features)?;
             let to = map.initial_value_mut().and_then(|value| value.get_mut(..config.len()));
             to.ok_or_else(|| missing(READ_ONLY))?.copy_from_slice(&config);
+        } else if own == SLOT_MAP && !name.ends_with("_n") {
+            map.set_autocreate(false).map_err(|e| Error::bpf(doing("leaving out a map"), e))?;
         } else if own.starts_with("wl_") {
             let theirs = maps.iter().find(|map| map.name() == own.as_str()).ok_or_else(|| missing(&own))?;
             map.reuse_fd(theirs.as_fd()).map_err(|e| Error::bpf(doing("sharing the maps"), e))?;

@@ -42,7 +42,7 @@ use libbpf_rs::{MapCore as _, MapFlags, MapHandle, MapType};
 use wirelane_bpf::instance::{Group, MAX_GROUPS, PROGRAM_PART, features, steering};
 
 pub(crate) use first::{First, Needs, Parts};
-pub(crate) use link::{OBJECT, READ_ONLY, load_object, load_plain, refused, set};
+pub(crate) use link::{OBJECT, READ_ONLY, SLOT_MAP, load_object, load_plain, refused, set};
 pub(crate) use object::{Kind, UserProgram};
 
 use super::clsact;

@@ -98,7 +98,7 @@ impl MapFactory {
     /// # Errors
     /// As [`Broker::register`].
     pub(super) fn register(broker: &Arc<Broker>, most: u64) -> Result<MapFactory> {
-        let (_registration, channel) = broker.register_service(&MAPS, &most, LIMIT)?;
+        let (_registration, channel) = broker.register_service(&MAPS, &most, &[], LIMIT)?;
         Ok(MapFactory::Broker { _registration, channel: Mutex::new(Some(channel)) })
     }
 
