@@ -53,7 +53,7 @@
 
 /* Incremented with every change of a layout or a meaning in this file, or of the name of a shared map:
  * instances of two versions do not mix. */
-#define WL_INTERFACE_VERSION 18
+#define WL_INTERFACE_VERSION 19
 
 #define WL_MAX_GROUPS	     16
 #define WL_MAX_WORKERS	     64	 /* of one group */
@@ -323,7 +323,7 @@ struct wl_lane {
 	struct wl_rtp_packet rtp; /* of the packet at hand (streams.h) */
 	struct wl_stream_key stream_key;
 	__u32 pad4[1];
-	__u64 pad5[4];
+	__u64 pad5[3];
 };
 
 _Static_assert(sizeof(struct wl_lane) % 64 == 0, "lanes share no cache line");

@@ -28,6 +28,7 @@
 _Static_assert(PLUGIN_PASS == WL_VERDICT_PASS && PLUGIN_DROP == WL_VERDICT_DROP &&
 		   PLUGIN_COUNT == WL_VERDICT_ABSORB && PLUGIN_DIGEST == WL_VERDICT_DIGEST,
 	       "a plug-in returns a verdict");
+_Static_assert(PACKET_RULES == WL_RULE_HITS, "a plug-in gets all rules that were hit");
 _Static_assert(PLUGIN_NOTE == sizeof(((struct wl_note *)0)->bytes), "a note goes into a record as it is");
 
 /* A slot without a linked plug-in; never called, as no set names it. */
@@ -112,6 +113,8 @@ static __always_inline int wl_plugin_ask(void *ctx, enum wl_hook hook, struct wl
 		wl_show_xdp(ctx, packet, parsed, group->workers);
 	else
 		wl_show_skb(ctx, packet, parsed, group->workers);
+	lane->shown.rules_count = wl_rule_fresh(lane->rules.evaluated.hit_count);
+	__builtin_memcpy(lane->shown.rules, lane->rules.evaluated.hit, sizeof(lane->shown.rules));
 	__builtin_memset(&lane->answer, 0, sizeof(lane->answer));
 	if (!((plugin->asked - 1) & (WL_PLUGIN_EVERY - 1)))
 		began = bpf_ktime_get_ns();

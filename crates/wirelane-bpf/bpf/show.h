@@ -125,6 +125,8 @@ static __always_inline int wl_show(void *ctx, enum wl_hook hook, const struct wl
 		__builtin_memcpy(&to->inner, &parsed->inner, sizeof(to->inner));
 	else
 		__builtin_memset(&to->inner, 0, sizeof(to->inner));
+	to->rules_count = 0;
+	__builtin_memset(to->rules, 0, sizeof(to->rules));
 	wl_load_bytes(ctx, hook, packet, to);
 	return 0;
 }

@@ -21,6 +21,10 @@ pub const WORDS: usize = crate::abi::WL_RULE_WORDS as usize;
 pub const MAX_SHAPES: usize = crate::abi::WL_RULE_SHAPES as usize;
 /// Maximum number of wildcard rules that one packet can hit (`WL_RULE_HITS`); beyond, [`evaluated_flags::MORE`] is set.
 pub const MAX_HITS: u32 = crate::abi::WL_RULE_HITS;
+/// Maximum number of ids in [`Rule::after`] (`WL_RULE_AFTER`).
+pub const MAX_AFTER: usize = crate::abi::WL_RULE_AFTER as usize;
+/// Maximum number of wildcard rules of a set that have such ids (`WL_RULE_AFTERS`).
+pub const MAX_AFTERS: usize = crate::abi::WL_RULE_AFTERS as usize;
 /// Marks a class's number in [`Node::next`] and in roots (`WL_RULE_LEAF`).
 pub const LEAF: u32 = crate::abi::WL_RULE_LEAF;
 /// Sets of a group, one of them in use (`WL_RULE_SETS`).
@@ -142,6 +146,8 @@ pub mod rule_flags {
     pub const TAG: u8 = crate::abi::WL_RULE_TAG as u8;
     /// A hit inserts an exact-match rule (wildcard rules only).
     pub const INSERT: u8 = crate::abi::WL_RULE_INSERT as u8;
+    /// Hit if none of [`super::Rule::after`] was hit (wildcard rules only).
+    pub const AFTER_NONE: u8 = crate::abi::WL_RULE_AFTER_NONE as u8;
     /// Inserted by the wildcard rule whose id it has (exact-match rules only).
     pub const MADE: u8 = crate::abi::WL_RULE_MADE as u8;
 }

@@ -1,5 +1,7 @@
 //! `wirelane packets`: a line for each packet, with its parsed headers and the results of rules.
 
+mod application;
+
 use std::fmt::Write as _;
 use std::time::Duration;
 
@@ -49,6 +51,11 @@ pub struct Args {
     #[arg(short = 'e', long, help_heading = source::OUTPUT)]
     link_header: bool,
 
+    /// Show fields of HTTP, SIP and RTP: method or status, RTP header, and where header fields and bodies are, in bytes
+    /// from the packet's first byte
+    #[arg(long, help_heading = source::OUTPUT)]
+    application: bool,
+
     /// Show the bytes in hexadecimal digits; -x: from the network header on, -xx: from the link header on
     #[arg(short = 'x', long, action = ArgAction::Count, conflicts_with = "json", help_heading = source::OUTPUT)]
     hex: u8,
@@ -96,7 +103,13 @@ impl Args {
     fn style(&self) -> Style {
         let dump = [(self.hex, Dump::Hex), (self.hex_and_text, Dump::HexAndText), (self.text, Dump::Text)];
         let dump = dump.into_iter().find(|(times, _)| *times > 0).map(|(times, style)| (style, times > 1));
-        Style { json: self.source.json, verbose: self.verbose, link: self.link_header, dump }
+        Style {
+            json: self.source.json,
+            verbose: self.verbose,
+            link: self.link_header,
+            application: self.application,
+            dump,
+        }
     }
 }
 
@@ -106,6 +119,7 @@ struct Style {
     json: bool,
     verbose: u8,
     link: bool,
+    application: bool,
     /// The bytes, and whether they begin with the link header.
     dump: Option<(Dump, bool)>,
 }
@@ -124,6 +138,8 @@ Examples:
   wirelane packets -i eth1 --rules rules.toml --json | jq 'select(.rule == 7)'
   wirelane packets -r capture.pcapng --rules rules.toml
   wirelane packets -r capture.pcapng -v      TCP flags, ICMP types, DNS names
+  wirelane packets -r capture.pcapng --application
+                                             HTTP, SIP, RTP and their fields
   wirelane packets -r capture.pcapng -e -X   Ethernet header, and the bytes
 
 With --json each packet is an object with \"record\": \"packet\" (or \"digest\",
@@ -177,6 +193,9 @@ struct Line<'a> {
     /// Fields of the Ethernet header, with -e.
     #[serde(skip_serializing_if = "Option::is_none")]
     link: Option<String>,
+    /// Fields of HTTP, SIP or RTP, with --application.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    application: Option<application::Fields<'a>>,
     /// Fields of the headers, with -v.
     #[serde(skip_serializing_if = "Option::is_none")]
     detail: Option<String>,
@@ -203,7 +222,7 @@ const MORE_RULES: &str = "more-rules";
 
 impl<'a> Line<'a> {
     fn new(
-        record: &Record<'_>,
+        record: &Record<'a>,
         utc_ns: u64,
         device: &'a str,
         marks: &'a [&'static str],
@@ -235,6 +254,11 @@ impl<'a> Line<'a> {
             patterns: record.patterns().collect(),
             note: record.note().map(hex),
             link: if style.link { packet::link(record) } else { None },
+            application: if style.application {
+                record.application().and_then(application::Fields::new)
+            } else {
+                None
+            },
             detail: (style.verbose > 0)
                 .then(|| packet::detail(record, style.verbose > 1))
                 .filter(|detail| !detail.is_empty()),
@@ -289,6 +313,9 @@ impl<'a> Line<'a> {
         if let Some(note) = &self.note {
             let _ = write!(into, " note {note}");
         }
+        if let Some(application) = &self.application {
+            application.text(into);
+        }
         if let Some(detail) = &self.detail {
             let _ = write!(into, ": {}", printable(detail));
         }
@@ -334,7 +361,7 @@ fn name(protocol: u8) -> Option<&'static str> {
 pub fn run(mut args: Args) -> Result<()> {
     let (style, clock) = (args.style(), args.clock()?);
     let json = style.json;
-    args.source.headers_only = style.dump.is_none();
+    args.source.headers_only = style.dump.is_none() && !style.application;
     let endpoint = args.metrics.open(&mut args.source)?;
     let capture =
         args.source.open(&args.source.expression()?, args.workers, args.steering, args.balance, None)?;

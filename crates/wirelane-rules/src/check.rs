@@ -89,6 +89,7 @@ impl RuleSet {
         egress_devices::too_many(self.egress_devices().len()).into_iter().for_each(&mut of_set);
         self.too_many_plugins().into_iter().for_each(&mut of_set);
         self.same(&mut faults);
+        self.after_faults(&mut faults);
         self.named_faults(elsewhere, &mut faults);
         self.pattern_faults(elsewhere, &mut faults);
         let tested = named::tests(&self.rules).len() <= wirelane_bpf::rules::MAX_MEMBERS
@@ -287,6 +288,7 @@ fn test_fault(test: &Test) -> Option<String> {
             let fault = application.fault();
             (fault.as_deref() == Some(""), fault)
         }
+        Test::After(ids) => (ids.is_empty(), None),
         Test::Direction(_) => (false, None),
     };
     if empty { Some("a condition has no value, and no packet has one of none".to_owned()) } else { fault }

@@ -99,6 +99,8 @@ pub enum Test {
     Application(Application),
     /// One of the plug-ins of these names matches the packet (`Builder::plugin`).
     Plugin(Vec<String>),
+    /// The packet has hit one of the rules with these ids before: wildcard rules with lower ids, or exact-match rules.
+    After(Vec<u32>),
 }
 
 /// Kind of packet.

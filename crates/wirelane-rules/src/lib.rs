@@ -17,6 +17,7 @@
 //! that of a later match. If no matching rule has an action, the set's default policy applies.
 
 mod addresses;
+mod after;
 mod bloom;
 mod check;
 mod compile;

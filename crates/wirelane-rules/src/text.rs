@@ -55,6 +55,7 @@ impl Test {
             Test::Payload(_) => "payload",
             Test::Application(application) => application.field(),
             Test::Plugin(_) => "plugin",
+            Test::After(_) => "after",
         }
     }
 
@@ -88,6 +89,7 @@ impl Test {
             | Test::Payload(names)
             | Test::Plugin(names) => joined(names, |name| shown(name)),
             Test::Application(application) => application.to_string(),
+            Test::After(ids) => joined(ids, u32::to_string),
         }
     }
 }

@@ -43,6 +43,7 @@
 //! [`privilege::Capability::CAPTURE`]. The [`Error`] names missing requirements.
 
 mod active_rules;
+pub mod application;
 mod backend;
 mod balance;
 mod batch;

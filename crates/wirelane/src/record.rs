@@ -6,6 +6,7 @@ use wirelane_bpf::layout::{
     FOUND_MORE, FOUND_MORE_HITS, Found, Hits, Ip, LinkType, NO_OFFSET, RecordHeader, Tail, flags,
 };
 
+use crate::application::{self, Application};
 use crate::headers::Headers;
 use crate::settings::Clock;
 
@@ -279,6 +280,15 @@ impl<'a> Record<'a> {
         match self.header.payload_off {
             NO_OFFSET => None,
             offset => self.data.get(usize::from(offset)..),
+        }
+    }
+
+    /// The message of HTTP, SIP or RTP that begins in the payload, with its fields. Only this packet is read: a payload
+    /// that continues a message has none.
+    pub fn application(&self) -> Option<Application<'a>> {
+        match self.header.payload_off {
+            NO_OFFSET => None,
+            offset => application::of(self.data, usize::from(offset), self.header.proto),
         }
     }
 

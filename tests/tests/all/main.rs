@@ -7,6 +7,7 @@ extern crate self as libfuzzer_sys;
 
 mod advice;
 mod advisories;
+mod application_fields;
 mod application_outputs;
 mod bad_input;
 mod balance;

@@ -6,7 +6,7 @@ use serde_json::Value;
 use wirelane_tests::frames::{ethernet, udp};
 use wirelane_tests::numbers::{LIMIT, number_of, send, wirelane};
 use wirelane_tests::recordings::{write_header, write_packet};
-use wirelane_tests::ruled::{KERNEL, PORTS, SENT, TURNS, WORKER, drain, open, rules};
+use wirelane_tests::ruled::{KERNEL, PORTS, SENT, TURNS, WORKER, drain, hits, open, rules};
 use wirelane_tests::{Lab, require_root};
 
 /// Rules of which packets hit several, by their source port; numbered packets contain the pattern.
@@ -137,4 +137,99 @@ fn packets_shows_all_rules_that_a_packet_hit() {
         "",
     ];
     assert_eq!(ends, expected, "{shown:?}");
+}
+
+/// Rules that ask for earlier hits, by the source port of numbered packets.
+const AFTER: &str = r#"
+    [[patterns]]
+    name = "magic"
+    id = 900
+    text = "wln1"
+    nocase = true
+
+    [[rule]]
+    id = 1
+    src-port = "1000-1009"
+    action = "none"
+
+    [[rule]]
+    id = 2
+    src-port = "1005-1014"
+    payload = "magic"
+    action = "none"
+
+    [[rule]]
+    id = 3
+    after = [2, 500]
+    src-port = "1000-1009"
+    action = "pass"
+
+    [[rule]]
+    id = 4
+    not.after = 1
+    src-port = "1010-1014"
+    payload = "magic"
+    action = "pass"
+
+    [[rule]]
+    id = 5
+    not.after = [1, 500]
+    src-port = "1020-1021"
+    action = "drop"
+
+    [[rule]]
+    id = 6
+    after = 500
+    action = "pass"
+
+    [[exact]]
+    id = 500
+    src-port = 1020
+    protocol = "udp"
+    action = "none"
+"#;
+
+/// The rules that packets of a source port hit; `None`: rule 5 drops them.
+fn hits_after(port: u64) -> Option<&'static [u32]> {
+    match port {
+        1000..=1004 => Some(&[1]),
+        1005..=1009 => Some(&[1, 2, 3]),
+        1010..=1014 => Some(&[2, 4]),
+        1020 => Some(&[500, 6]),
+        1021 => None,
+        _ => Some(&[]),
+    }
+}
+
+/// A rule that asks for hits of others is hit after these only, by every engine and hook.
+#[test]
+fn a_rule_is_hit_only_after_the_rules_that_it_asks_for() {
+    if !require_root("a_rule_is_hit_only_after_the_rules_that_it_asks_for") {
+        return;
+    }
+    for at in KERNEL.into_iter().chain(WORKER) {
+        let lab = Lab::new(1).unwrap();
+        let mut capture = open(&lab, at, |builder| builder.rules(rules(AFTER))).unwrap();
+        let mut worker = capture.workers().remove(0);
+        let mut by_port = BTreeMap::<u64, u64>::new();
+        send(&lab, SENT, &PORTS).unwrap();
+        drain(&capture, &mut worker, SENT, |record| {
+            let port = 1000 + number_of(record).expect("a packet that nobody sent") % 256;
+            assert_eq!(record.rules().collect::<Vec<u32>>(), hits_after(port).unwrap(), "{at:?} port {port}");
+            *by_port.entry(port).or_default() += 1;
+        });
+        drop(worker);
+        capture.stop().unwrap();
+        let counts = hits(&capture.rule_stats().unwrap().unwrap());
+        let ledger = capture.close().unwrap();
+        assert!(ledger.balances(), "{at:?}");
+        assert_eq!(ledger.total.filtered, TURNS, "{at:?}");
+        assert_eq!(
+            by_port,
+            (1000..1256).filter(|port| *port != 1021).map(|port| (port, TURNS)).collect(),
+            "{at:?}"
+        );
+        let expected = [(1, 10), (2, 10), (3, 5), (4, 5), (5, 1), (6, 1)];
+        assert_eq!(counts, expected.map(|(id, ports)| (id, ports * TURNS)).into(), "{at:?}");
+    }
 }

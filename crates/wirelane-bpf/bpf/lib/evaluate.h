@@ -285,14 +285,43 @@ static __always_inline void wl_rule_insert(const struct wl_rule_env *env, const 
 		wl_rule_fresh(counts->refused)++;
 }
 
-/* Handles a hit of a wildcard rule. `counts` are its own, or NULL. Returns whether later ones are
- * evaluated. */
+/* Whether the packet has hit the rules before that a rule asks for. Without branches, which would be as many
+ * paths for the verifier. */
+static __always_inline int wl_rule_is_after(const struct wl_rule *rule, const struct wl_evaluated *evaluated)
+{
+	__u32 found = 0, differs, i, j;
+
+	if (!rule->after[0])
+		return 1;
+	for (i = 0; i < WL_RULE_HITS; i++) {
+		for (j = 0; j < WL_RULE_AFTER; j++) {
+			differs = wl_rule_fresh(evaluated->hit[i]) ^ wl_rule_fresh(rule->after[j]);
+			/* The top bit: the two are equal. */
+			found |= (differs - 1) & ~differs;
+		}
+	}
+	return found >> 31 != !!(rule->flags & WL_RULE_AFTER_NONE);
+}
+
+/*
+ * Handles a wildcard rule whose clause accepts the packet. `counts` are its own, or NULL. Returns whether
+ * later ones are evaluated.
+ */
 static __always_inline int wl_rule_hit(const struct wl_rule_env *env, const struct wl_rule *rule,
 				       struct wl_rule_counts *counts, const struct wl_parsed *parsed,
 				       const struct wl_ip *chosen, struct wl_rule_work *work)
 {
-	__u32 verdict = rule->verdict;
+	__u32 verdict = rule->verdict, hits;
 	int goes_on;
+
+	if (!wl_rule_is_after(rule, &work->evaluated))
+		return 1;
+	hits = wl_rule_fresh(work->evaluated.hits);
+	if (hits >= WL_RULE_HITS) {
+		wl_rule_fresh(work->evaluated.flags) |= WL_EVALUATED_MORE;
+		return 0;
+	}
+	wl_rule_fresh(work->evaluated.hits) = hits + 1;
 
 	if (verdict == WL_VERDICT_PLUGIN)
 		verdict = wl_rule_plugin_says(rule, work);
@@ -311,8 +340,11 @@ static __always_inline int wl_rule_hit(const struct wl_rule_env *env, const stru
 	return goes_on;
 }
 
-/* Each iteration finds a hit or finishes a word; the one hit over the limit is found, too. */
-#define WL_RULE_TURNS (WL_RULE_WORDS + WL_RULE_HITS + 1)
+/*
+ * Each iteration finds a hit, or a rule that the packet hits only after others, or finishes a word; the one
+ * hit over the limit is found, too.
+ */
+#define WL_RULE_TURNS (WL_RULE_WORDS + WL_RULE_HITS + 1 + WL_RULE_AFTERS)
 
 /*
  * Evaluates the wildcard rules that accept the packet, in order, until one of them stops, or one tests a
@@ -322,7 +354,6 @@ static __always_inline void wl_rules_wildcard(const struct wl_rule_env *env, con
 					      const struct wl_parsed *parsed, const struct wl_ip *chosen,
 					      struct wl_rule_work *work)
 {
-	struct wl_evaluated *evaluated = &work->evaluated;
 	__u32 turn, word, clause, from;
 	const struct wl_rule *rule;
 	__u64 live, bits;
@@ -348,11 +379,6 @@ static __always_inline void wl_rules_wildcard(const struct wl_rule_env *env, con
 			wl_rule_fresh(work->live) = live & (live - 1);
 			continue;
 		}
-		if (wl_rule_fresh(evaluated->hits) >= WL_RULE_HITS) {
-			evaluated->flags |= WL_EVALUATED_MORE;
-			return;
-		}
-		wl_rule_fresh(evaluated->hits)++;
 		clause = word * 64 + wl_lowest_bit(bits);
 		wl_rule_hide(clause);
 		wl_rule_fresh(work->rule) = set->rule_of[clause & (WL_RULES_MAX - 1)];

@@ -28,6 +28,9 @@
  * Evaluation of a packet:
  *  - exact-match rules first: each shape in order, the first entry that exists and has not expired;
  *  - unless that one stops, wildcard rules in the order of their clauses, until one stops;
+ *  - a rule may ask for earlier hits (wl_rule.after): after its clause has accepted the packet, and its
+ *    payload was searched if a clause tests that, the rule is hit only if the packet has hit one of these
+ *rules, or none of them (WL_RULE_AFTER_NONE). Otherwise the next rule is evaluated;
  *  - every hit is counted, whether or not sampling then discards its packet;
  *  - sampling: a packet that is not chosen is dropped by that rule, and nothing more is looked at, also where
  *    the rule says continue; none of the rule's other modifiers apply then;
@@ -54,6 +57,8 @@
 #define WL_RULE_WORDS	  (WL_RULES_MAX / 64)
 #define WL_RULE_SHAPES	  8	      /* of exact-match rules, in one set */
 #define WL_RULE_HITS	  16	      /* wildcard rules that one packet can hit; beyond: WL_EVALUATED_MORE */
+#define WL_RULE_AFTER	  5	      /* ids in wl_rule.after */
+#define WL_RULE_AFTERS	  64	      /* wildcard rules of a set that have such ids */
 #define WL_RULE_LEAF	  0x80000000u /* of wl_rule_node.next and roots: a class's number, else a node's */
 #define WL_RULE_SETS	  2	      /* sets of a group, one of them in use */
 #define WL_RULE_MEMBERS	  8	      /* tests of named sets, in one set of rules: bits of WL_DIM_SETS */
@@ -201,6 +206,7 @@ enum wl_rule_verdict {
 #define WL_RULE_SAMPLE_PACKET 0x02 /* sampled by packet, not by flow */
 #define WL_RULE_TAG	      0x04 /* `tag` goes into the record */
 #define WL_RULE_INSERT	      0x08 /* a hit inserts an exact-match rule (wildcard rules only) */
+#define WL_RULE_AFTER_NONE    0x20 /* hit if none of `after` was hit (wildcard rules only) */
 #define WL_RULE_MADE	      0x10 /* inserted by the wildcard rule of its id (exact-match rules only) */
 
 /* A wildcard rule, without its conditions. 64 bytes. */
@@ -221,7 +227,9 @@ struct wl_rule {
 	__u8 mirror;		      /* bit per egress device: a copy is sent there */
 	__u8 to;		      /* WL_VERDICT_REDIRECT: the bit of the egress device; else 0 */
 	__u8 plugin[WL_RULE_PLUGINS]; /* WL_VERDICT_PLUGIN: slots, from 1 on, in order; 0 after the last */
-	__u8 pad[20];
+	/* Ids of rules, one of which must have been hit before; 0 first: the rule does not ask. Fewer than
+	 * WL_RULE_AFTER: the first id again. */
+	__u32 after[WL_RULE_AFTER];
 };
 
 /* Start of the walk of a dimension. */

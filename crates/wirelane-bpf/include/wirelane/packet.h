@@ -14,6 +14,8 @@ typedef __UINT32_TYPE__ packet_u32;
 
 /* Number of bytes of a packet that are passed. A power of two. */
 #define PACKET_BYTES 256
+/* Maximum number of rules that are passed. */
+#define PACKET_RULES 16
 
 /* wirelane_headers.l3 */
 #define PACKET_L3_NONE 0
@@ -120,6 +122,11 @@ struct wirelane_packet {
 	struct wirelane_headers outer; /* the first network layer */
 	struct wirelane_headers inner; /* that in the innermost tunnel; 0 without PACKET_TUNNEL */
 	packet_u8 bytes[PACKET_BYTES];
+	packet_u32 rules_count;		/* number of ids in rules[] */
+	packet_u32 rules[PACKET_RULES]; /* for plug-ins: ids of the rules of its capture that the packet
+					 * has hit so far, in order; 0 after the last
+					 */
+	packet_u32 reserved;
 } __attribute__((aligned(8)));
 
 #define PACKET_INLINE static inline __attribute__((always_inline, unused))
@@ -132,6 +139,19 @@ PACKET_INLINE packet_u8 packet_byte(const struct wirelane_packet *packet, packet
 	if (offset >= PACKET_BYTES)
 		return 0;
 	return packet->bytes[offset];
+}
+
+/* Whether the packet has hit the rule with this id so far: for plug-ins. */
+PACKET_INLINE int packet_has_hit(const struct wirelane_packet *packet, packet_u32 id)
+{
+	packet_u32 found = 0, differs, i;
+
+	for (i = 0; i < PACKET_RULES; i++) {
+		differs = packet->rules[i] ^ id;
+		/* The top bit: the two are equal. Without branches, as each is a path for the verifier. */
+		found |= (differs - 1) & ~differs;
+	}
+	return id && found >> 31;
 }
 
 /* The two bytes at this offset as a big-endian number. */

@@ -203,6 +203,7 @@ fn is_common(test: &Test) -> bool {
         | Test::Device(_)
         | Test::Payload(_)
         | Test::Application(_)
-        | Test::Plugin(_) => false,
+        | Test::Plugin(_)
+        | Test::After(_) => false,
     }
 }

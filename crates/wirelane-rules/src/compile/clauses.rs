@@ -145,6 +145,10 @@ impl<'r> Clauses<'r> {
                 }
                 continue;
             }
+            if let Test::After(_) = test {
+                // Evaluated for the rule, behind its clauses.
+                continue;
+            }
             let values = self.values(test, *negated, exchanged);
             match sides(test) {
                 // Either side: one clause for each.
@@ -229,7 +233,7 @@ fn dim_of(test: &Test) -> usize {
         Test::Queue(_) => dim::QUEUE,
         Test::SrcIn(_) | Test::DstIn(_) | Test::HostIn(_) | Test::FlowIn(_) => dim::SETS,
         Test::Payload(_) | Test::Application(_) | Test::Plugin(_) => dim::PAYLOAD,
-        Test::Device(_) => unreachable!("a device is no dimension: it is decided before"),
+        Test::Device(_) | Test::After(_) => unreachable!("no dimension: decided before, or behind"),
     }
 }
 
@@ -281,7 +285,7 @@ fn numbers(test: &Test) -> Ranges {
         | Test::Plugin(_) => {
             unreachable!("which bits a name has, only the tests of all rules say")
         }
-        Test::Device(_) => unreachable!("a device is no dimension: it is decided before"),
+        Test::Device(_) | Test::After(_) => unreachable!("no dimension: decided before, or behind"),
     }
 }
 

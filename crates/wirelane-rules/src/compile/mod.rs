@@ -263,16 +263,21 @@ fn flat_rule(rule: &Rule, egress_devices: &[String], plugins: &[Placed]) -> flat
     let flag = |there: bool, flag: u8| if there { flag } else { 0 };
     let tag = flag(rule.tag.is_some(), rule_flags::TAG);
     let by_packet = rule.sample.is_some_and(|sample| sample.by == SampleBy::Packet);
+    let (after, none) = rule.after();
     let mut flat = flat::Rule {
         id: rule.id,
         verdict: verdict_of(rule.action),
-        flags: flag_of(rule.then) | tag | flag(by_packet, rule_flags::SAMPLE_PACKET),
+        flags: flag_of(rule.then)
+            | tag
+            | flag(by_packet, rule_flags::SAMPLE_PACKET)
+            | flag(none, rule_flags::AFTER_NONE),
         truncate: rule.truncate.unwrap_or(0),
         sample: rule.sample.map_or(0, |sample| sample.one_in),
         tag: rule.tag.unwrap_or(0),
         mirror,
         to,
         plugin: rule.plugin_places(plugins),
+        after,
         ..flat::Rule::default()
     };
     if let Some(insert) = &rule.insert {

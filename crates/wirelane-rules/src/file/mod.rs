@@ -334,7 +334,11 @@ impl Reader {
     fn check(&mut self) {
         // References to sets that could not be read are checked once these are corrected.
         let elsewhere = self.sets_elsewhere || !self.faulty_sets.is_empty();
-        for fault in self.set.faults(elsewhere) {
+        let mut faults = self.set.faults(elsewhere);
+        if !elsewhere {
+            faults.extend(self.set.unknown_hits(|_| false));
+        }
+        for fault in faults {
             let (place, other) = match fault.rule {
                 None => (Position { file: 0, line: 0, column: 0 }, None),
                 Some(which) => (self.at(which), fault.other.map(|other| self.at(other))),

@@ -42,8 +42,12 @@ const CONDITIONS: &[&str] = &[
     "sip-call-id",
     "sip-from",
     "sip-to",
+    "sip-via",
+    "sip-status",
+    "sip-field",
     RTP_TYPE,
     "plugin",
+    "after",
 ];
 
 /// The other fields of a rule.
@@ -199,6 +203,10 @@ impl Reader {
                 "name" => name = self.mistakes.take(here, text(node)).map(str::to_owned),
                 "not" => self.negated(document, node, &mut conditions),
                 "both-ways" => both_ways = self.mistakes.take(here, values::truth(node)).unwrap_or(false),
+                "after" => {
+                    let reason = "'after' asks for hits of rules by their ids, and the rules here have none";
+                    self.mistakes.add(document.lines.place(*at), reason);
+                }
                 _ if CONDITIONS.contains(&key.as_str()) => {
                     conditions.extend(self.test(document, key, node).map(Condition::is));
                 }
@@ -275,6 +283,7 @@ impl Reader {
             "host-in" => Test::HostIn(self.each(document, node, values::set_name)?),
             "flow-in" => Test::FlowIn(self.each(document, node, values::set_name)?),
             "payload" => Test::Payload(self.each(document, node, values::set_name)?),
+            "after" => Test::After(self.each(document, node, |node| number(node, 1..=u32::MAX))?),
             "plugin" => {
                 let known = self.plugins.clone();
                 Test::Plugin(self.each(document, node, |node| plugin(node, known.as_deref()))?)

@@ -8,8 +8,8 @@ use std::ops::RangeInclusive;
 
 use serde::{Deserialize, Serialize};
 
-use super::sip::{SCHEMES, SipHeader};
-use super::{Pattern, Patterns};
+use super::sip::{RESPONSE, SCHEMES, SipHeader, beginnings};
+use super::{Pattern, Patterns, Role};
 use crate::names::shown;
 use crate::text::{joined, range};
 
@@ -36,6 +36,13 @@ pub enum Application {
     /// The payload begins like a SIP message, and the value of its field `To` or `t` contains this text,
     /// case-insensitive (RFC 3261, 20.39).
     SipTo(Vec<String>),
+    /// The payload begins like a SIP message, and the value of one of its fields `Via` or `v` contains this text,
+    /// case-insensitive (RFC 3261, 20.42).
+    SipVia(Vec<String>),
+    /// The payload begins with a SIP response of this status, `404`, or class of status, `4xx` (RFC 3261, 7.2).
+    SipStatus(Vec<String>),
+    /// The payload begins like a SIP message, and its head has a field of this name, or of its compact form.
+    SipField(Vec<String>),
     /// The payload begins like RTP of version 2 with this payload type, 0 to 127 (RFC 3550, 5.1).
     RtpType(Vec<RangeInclusive<u8>>),
 }
@@ -52,6 +59,9 @@ pub(crate) const OF_TEXTS: &[OfTexts] = &[
     ("sip-call-id", Application::SipCallId, word_fault),
     ("sip-from", Application::SipFrom, text_fault),
     ("sip-to", Application::SipTo, text_fault),
+    ("sip-via", Application::SipVia, text_fault),
+    ("sip-field", Application::SipField, name_fault),
+    ("sip-status", Application::SipStatus, sip_status_fault),
 ];
 
 /// The field whose values are numbers.
@@ -69,17 +79,35 @@ fn word_fault(word: &str) -> Option<String> {
     (!fits).then(reason)
 }
 
+/// The fault of a name of a header field (RFC 3261, 25.1: a token).
+fn name_fault(name: &str) -> Option<String> {
+    let fits = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-.!%*_+`'~".contains(&byte))
+        && (1..=LONGEST_VALUE).contains(&name.len());
+    (!fits).then(|| format!("'{}' is not the name of a header field, like Max-Forwards", shown(name)))
+}
+
 fn text_fault(text: &str) -> Option<String> {
     let fits = !text.bytes().any(|byte| byte.is_ascii_control()) && (1..=LONGEST_VALUE).contains(&text.len());
     let reason = || format!("'{}' is not 1 to {LONGEST_VALUE} letters of one line", shown(text));
     (!fits).then(reason)
 }
 
+/// The fault of a status of HTTP.
 fn status_fault(status: &str) -> Option<String> {
+    status_fault_to('5', status)
+}
+
+/// The fault of a status of SIP, which has a class more.
+fn sip_status_fault(status: &str) -> Option<String> {
+    status_fault_to('6', status)
+}
+
+/// The fault of a status, whose class is at most this.
+fn status_fault_to(last: char, status: &str) -> Option<String> {
     let class = status.strip_suffix("xx").unwrap_or(status);
     let fits = matches!(class.len() + 2 * usize::from(class.len() != status.len()), 3)
         && class.bytes().all(|byte| byte.is_ascii_digit())
-        && class.starts_with(|first| ('1'..='5').contains(&first));
+        && class.starts_with(|first| ('1'..=last).contains(&first));
     (!fits).then(|| format!("'{}' is not a status: expected 404, or \"4xx\" for the class", shown(status)))
 }
 
@@ -105,6 +133,9 @@ impl Application {
             Application::SipCallId(_) => "sip-call-id",
             Application::SipFrom(_) => "sip-from",
             Application::SipTo(_) => "sip-to",
+            Application::SipVia(_) => "sip-via",
+            Application::SipStatus(_) => "sip-status",
+            Application::SipField(_) => "sip-field",
             Application::RtpType(_) => RTP_TYPE,
         }
     }
@@ -126,7 +157,10 @@ impl Application {
             | Application::SipMethod(texts)
             | Application::SipCallId(texts)
             | Application::SipFrom(texts)
-            | Application::SipTo(texts) => texts,
+            | Application::SipTo(texts)
+            | Application::SipVia(texts)
+            | Application::SipStatus(texts)
+            | Application::SipField(texts) => texts,
             Application::RtpType(_) => &[],
         }
     }
@@ -149,12 +183,14 @@ impl Application {
         self.texts().iter().find_map(|text| fault(text))
     }
 
-    /// The header field of SIP messages whose value must contain the texts.
-    pub(super) fn within(&self) -> Option<SipHeader> {
+    /// Where the texts must stand.
+    pub(super) fn role(&self) -> Role {
         match self {
-            Application::SipFrom(_) => Some(SipHeader::From),
-            Application::SipTo(_) => Some(SipHeader::To),
-            _ => None,
+            Application::SipFrom(_) => Role::Within(SipHeader::From),
+            Application::SipTo(_) => Role::Within(SipHeader::To),
+            Application::SipVia(_) => Role::Within(SipHeader::Via),
+            Application::SipField(_) => Role::Head,
+            _ => Role::Anywhere,
         }
     }
 
@@ -197,7 +233,15 @@ impl Application {
             Application::SipCallId(ids) => somewhere(each(ids, &|id| {
                 ["Call-ID: ", "Call-ID:", "i: ", "i:"].map(|field| format!("\r\n{field}{id}\r\n")).into()
             })),
-            Application::SipFrom(texts) | Application::SipTo(texts) => somewhere(texts.clone()),
+            Application::SipFrom(texts) | Application::SipTo(texts) | Application::SipVia(texts) => {
+                somewhere(texts.clone())
+            }
+            Application::SipField(names) => {
+                somewhere(names.iter().flat_map(|name| beginnings(name)).collect())
+            }
+            Application::SipStatus(all) => {
+                first(each(all, &|status| vec![format!("{RESPONSE}{}", status.trim_end_matches('x'))]))
+            }
             Application::RtpType(ranges) => {
                 // Version 2; padding, extension and contributing sources are free, and so is the marker.
                 let kinds = (0..=127u8).filter(|kind| ranges.iter().any(|range| range.contains(kind)));

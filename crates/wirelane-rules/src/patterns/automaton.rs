@@ -9,6 +9,7 @@ use aho_corasick::nfa::noncontiguous::NFA;
 use aho_corasick::{Anchored, MatchKind};
 use wirelane_bpf::search::{HIT, Output, Search};
 
+use super::sip::MESSAGE;
 use super::{Patterns, Role, Sought};
 
 /// A pattern of an automaton.
@@ -68,6 +69,7 @@ fn make(asked: &[Sought]) -> Search {
             let (needs, opens, closes) = match role {
                 Role::Anywhere => (0, 0, 0),
                 Role::Within(header) => (header.gate(), 0, 0),
+                Role::Head => (MESSAGE, 0, 0),
                 Role::Gate(gate) => (gate.needs, gate.opens, gate.closes),
             };
             for (id, pattern) in patterns.ids() {

@@ -56,6 +56,8 @@ pub enum Role {
     Anywhere,
     /// The pattern matches only in the value of this header field, in the first lines of a SIP message.
     Within(SipHeader),
+    /// The pattern matches only in the head of a SIP message, behind its first line.
+    Head,
     /// The pattern is not reported: it delimits the values of header fields.
     Gate(Gate),
 }
@@ -197,16 +199,15 @@ impl RuleSet {
                 all.push(application);
             }
         }
-        let role = |application: &Application| application.within().map_or(Role::Anywhere, Role::Within);
         let each = |application: &&Application| {
             application
                 .patterns()
                 .into_iter()
-                .map(|patterns| (patterns, role(application)))
+                .map(|patterns| (patterns, application.role()))
                 .collect::<Vec<_>>()
         };
         let mut sought: Vec<(Patterns, Role)> = all.iter().flat_map(each).collect();
-        if all.iter().any(|application| application.within().is_some()) {
+        if all.iter().any(|application| application.role() != Role::Anywhere) {
             sought.extend(gates().into_iter().map(|(patterns, gate)| (patterns, Role::Gate(gate))));
         }
         sought

@@ -37,23 +37,66 @@ pub(crate) const SCHEMES: [&str; 3] = ["sip:", "sips:", "tel:"];
 /// The beginning of a response.
 pub(crate) const RESPONSE: &str = "SIP/2.0 ";
 
-const MESSAGE: u8 = 0x1;
+/// The gate that is open within the head of a message.
+pub(super) const MESSAGE: u8 = 0x1;
+
+/// Names of header fields with their compact forms (IANA's registry).
+const COMPACT: [(&str, &str); 17] = [
+    ("Accept-Contact", "a"),
+    ("Allow-Events", "u"),
+    ("Call-ID", "i"),
+    ("Contact", "m"),
+    ("Content-Encoding", "e"),
+    ("Content-Length", "l"),
+    ("Content-Type", "c"),
+    ("Event", "o"),
+    ("From", "f"),
+    ("Refer-To", "r"),
+    ("Referred-By", "b"),
+    ("Reject-Contact", "j"),
+    ("Request-Disposition", "d"),
+    ("Subject", "s"),
+    ("Supported", "k"),
+    ("To", "t"),
+    ("Via", "v"),
+];
+
+/// The beginnings of lines of a header field, by its name and its compact form.
+pub(super) fn beginnings(name: &str) -> Vec<String> {
+    let compact = COMPACT.iter().find(|(long, _)| long.eq_ignore_ascii_case(name)).map(|(_, short)| *short);
+    let names = [Some(name), compact].into_iter().flatten();
+    names.flat_map(|name| COLONS.map(|colon| format!("\n{name}{colon}"))).collect()
+}
+
+/// The end of a header field's name.
+const COLONS: [&str; 3] = [":", " :", "\t:"];
 
 /// A header field that can be searched for a part of its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SipHeader {
     From,
     To,
+    Via,
 }
 
 impl SipHeader {
-    const ALL: [SipHeader; 2] = [SipHeader::From, SipHeader::To];
+    const ALL: [SipHeader; 3] = [SipHeader::From, SipHeader::To, SipHeader::Via];
+
+    /// The name.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            SipHeader::From => "From",
+            SipHeader::To => "To",
+            SipHeader::Via => "Via",
+        }
+    }
 
     /// The name, and the compact form (RFC 3261, 7.3.3).
     pub(crate) fn names(self) -> [&'static str; 2] {
         match self {
             SipHeader::From => ["From", "f"],
             SipHeader::To => ["To", "t"],
+            SipHeader::Via => ["Via", "v"],
         }
     }
 
@@ -62,6 +105,7 @@ impl SipHeader {
         match self {
             SipHeader::From => 0x2,
             SipHeader::To => 0x4,
+            SipHeader::Via => 0x8,
         }
     }
 }
@@ -90,9 +134,8 @@ pub(super) fn gates() -> Vec<(Patterns, Gate)> {
     let mut all: Vec<_> = requests.chain([RESPONSE.to_owned()]).map(beginning).collect();
     let values = SipHeader::ALL.iter().fold(0, |gates, header| gates | header.gate());
     for header in SipHeader::ALL {
-        for name in header.names() {
-            let colons = ["", " ", "\t"].map(|blank| format!("\n{name}{blank}:"));
-            all.extend(colons.map(|text| table(text, None, MESSAGE, header.gate(), 0)));
+        for text in beginnings(header.name()) {
+            all.push(table(text, None, MESSAGE, header.gate(), 0));
         }
     }
     all.push(table("\n".to_owned(), None, MESSAGE, 0, values | KEPT));

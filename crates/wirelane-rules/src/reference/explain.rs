@@ -1,6 +1,6 @@
 //! Explains the verdict of a rule set on a packet.
 
-use std::cell::{Cell, OnceCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::fmt;
 
 use serde::Serialize;
@@ -109,8 +109,8 @@ impl RuleSet {
     pub fn explain(&self, packet: Packet<'_>, facts: &Facts, device: &str) -> Explanation {
         let patterns = self.patterns_in_use();
         let (sets, searched) = (&self.sets[..], OnceCell::new());
-        let plugged = Cell::new(false);
-        let seen = &Seen { packet, facts, device, sets, patterns: &patterns, searched, plugged };
+        let (plugged, hits) = (Cell::new(false), RefCell::default());
+        let seen = &Seen { packet, facts, device, sets, patterns: &patterns, searched, plugged, hits };
         let mut watch = Explainer { seen, findings: Vec::new(), decided: false };
         let evaluated = Reference::new(self, seen.facts.now_ns).evaluate_watched(seen, &mut watch);
         let action = action_of(evaluated.verdict as u8);
@@ -249,6 +249,9 @@ fn why(seen: &Seen<'_>, condition: &Condition, exchanged: bool) -> String {
     }
     let back = if exchanged && condition.test.is_of_one_side() { " at the other side" } else { "" };
     match seen.has(&condition.test, exchanged) {
+        None if matches!(condition.test, Test::After(_)) => {
+            format!("{condition}: the packet has hit no rule")
+        }
         Some(value) => format!("{condition}: the packet has {}{back}", shown(&value)),
         None => format!("{condition}: the packet has none{back}"),
     }

@@ -8,7 +8,7 @@ mod search;
 mod seen;
 mod sip;
 
-use std::cell::{Cell, OnceCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -122,8 +122,8 @@ impl<'s> Reference<'s> {
     pub fn evaluate(&mut self, packet: Packet<'_>, facts: &Facts, device: &str) -> Evaluated {
         let patterns = Arc::clone(&self.patterns);
         let (sets, searched) = (&self.set.sets[..], OnceCell::new());
-        let seen =
-            Seen { packet, facts, device, sets, patterns: &patterns, searched, plugged: Cell::new(false) };
+        let (plugged, hits) = (Cell::new(false), RefCell::default());
+        let seen = Seen { packet, facts, device, sets, patterns: &patterns, searched, plugged, hits };
         self.evaluate_watched(&seen, &mut Unwatched)
     }
 
@@ -136,6 +136,7 @@ impl<'s> Reference<'s> {
                 count(&mut entry.counts, seen.facts);
                 let chosen = is_chosen(seen, entry.rule.sample);
                 watch.exact(&entry.rule, exchanged, chosen);
+                seen.hits.borrow_mut().push(entry.rule.id);
                 apply(&mut evaluated, &entry.rule.effect(&self.egress_devices), chosen) == Then::Continue
             }
         };
@@ -160,6 +161,7 @@ impl<'s> Reference<'s> {
             count(&mut self.counts[index], seen.facts);
             let chosen = is_chosen(seen, rule.sample);
             watch.hit(rule, chosen);
+            seen.hits.borrow_mut().push(rule.id);
             asked = apply(&mut evaluated, &rule.effect(&self.egress_devices), chosen) == Then::Continue;
             if let (true, Some(insert)) = (chosen, rule.insert) {
                 self.counts[index].inserted += u64::from(self.insert(seen, rule, insert));

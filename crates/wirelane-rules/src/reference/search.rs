@@ -97,6 +97,8 @@ pub(super) fn search(seen: &Seen<'_>, sought: &[Sought]) -> Searched {
             Role::Within(header) => sip::values(payload, header)
                 .iter()
                 .any(|value| value.start + bytes.len() <= end && end <= value.end),
+            // The pattern begins with the end of the line before.
+            Role::Head => sip::lines(payload).contains(&(end - bytes.len() + 1)),
             // Only counts towards the maximum number of matches.
             Role::Gate(_) => false,
         };

@@ -1,6 +1,6 @@
 //! The fields of a packet as evaluated by rules.
 
-use std::cell::{Cell, OnceCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use wirelane_bpf::evaluate::Packet;
@@ -34,6 +34,8 @@ pub(crate) struct Seen<'p> {
     pub searched: OnceCell<Searched>,
     /// Whether a rule has tested a plug-in. Plug-ins cannot run here, and count as not matching.
     pub plugged: Cell<bool>,
+    /// Ids of the rules that the packet has hit so far.
+    pub hits: RefCell<Vec<u32>>,
 }
 
 impl<'p> Seen<'p> {
@@ -59,12 +61,15 @@ impl<'p> Seen<'p> {
     }
 
     /// Whether a rule matches the packet as it is, or with source and destination `exchanged`. The payload is searched
-    /// only if all other conditions hold.
+    /// only if all other conditions hold, and earlier hits are asked for at the end.
     pub(super) fn fits_as(&self, rule: &Rule, exchanged: bool) -> bool {
-        let (payload, others): (Vec<&Condition>, Vec<&Condition>) =
-            rule.conditions.iter().partition(|condition| patterns::asked(&condition.test).is_some());
-        others.into_iter().all(|condition| self.satisfies(condition, exchanged))
-            && payload.into_iter().all(|condition| self.satisfies(condition, exchanged))
+        let order = |condition: &&Condition| match &condition.test {
+            Test::After(_) => 2,
+            test => u8::from(patterns::asked(test).is_some()),
+        };
+        let mut conditions: Vec<&Condition> = rule.conditions.iter().collect();
+        conditions.sort_by_key(order);
+        conditions.into_iter().all(|condition| self.satisfies(condition, exchanged))
     }
 
     fn is_ip(&self) -> bool {
@@ -168,6 +173,7 @@ impl<'p> Seen<'p> {
                 (u32::from(*range.start())..=u32::from(*range.end())).contains(&self.facts.queue)
             }),
             Test::Device(names) => names.iter().any(|name| name == self.device),
+            Test::After(ids) => self.hits.borrow().iter().any(|id| ids.contains(id)),
             Test::SrcIn(names) => ends.is_some_and(|[src, _]| self.listed(names, src)),
             Test::DstIn(names) => ends.is_some_and(|[_, dst]| self.listed(names, dst)),
             Test::HostIn(names) => ends.is_some_and(|ends| ends.iter().any(|end| self.listed(names, *end))),
@@ -266,6 +272,10 @@ impl<'p> Seen<'p> {
             Test::Dscp(_) => self.tos().map(|tos| dscp(tos >> 2)),
             Test::Length(_) => Some(self.facts.wire_len.to_string()),
             Test::Queue(_) => Some(self.facts.queue.to_string()),
+            Test::After(_) => {
+                let hits: Vec<String> = self.hits.borrow().iter().map(u32::to_string).collect();
+                Some(format!("hit {}", hits.join(", "))).filter(|_| !hits.is_empty())
+            }
             Test::Device(_) => Some(self.device.to_owned()).filter(|device| !device.is_empty()),
         }
     }

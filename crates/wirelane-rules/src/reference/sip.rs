@@ -4,18 +4,40 @@ use std::ops::Range;
 
 use crate::patterns::{METHODS, RESPONSE, SCHEMES, SipHeader};
 
-/// The ranges of this payload that are values of the field, without line ends and folding. Empty unless the payload
-/// begins like a SIP message.
-pub(super) fn values(payload: &[u8], header: SipHeader) -> Vec<Range<usize>> {
+/// The first bytes of the lines of a SIP message's head, behind its first line. Empty unless the payload begins like a SIP
+/// message.
+pub(super) fn lines(payload: &[u8]) -> Vec<usize> {
+    if !begins(payload) {
+        return Vec::new();
+    }
+    let mut lines = Vec::new();
+    let mut at = 0;
+    for (number, line) in payload.split_inclusive(|byte| *byte == b'\n').enumerate() {
+        if number > 0 && matches!(line, b"\n" | b"\r\n") {
+            break;
+        }
+        if number > 0 {
+            lines.push(at);
+        }
+        at += line.len();
+    }
+    lines
+}
+
+/// Whether the payload begins like a SIP message.
+fn begins(payload: &[u8]) -> bool {
     let begins = |text: &str| {
         payload.get(..text.len()).is_some_and(|first| first.eq_ignore_ascii_case(text.as_bytes()))
     };
-    let request = || {
-        let each = |method: &&str| SCHEMES.iter().any(|scheme| begins(&format!("{method} {scheme}")));
-        METHODS.iter().any(each)
-    };
+    let request = |method: &&str| SCHEMES.iter().any(|scheme| begins(&format!("{method} {scheme}")));
+    begins(RESPONSE) || METHODS.iter().any(request)
+}
+
+/// The ranges of this payload that are values of the field, without line ends and folding. Empty unless the payload
+/// begins like a SIP message.
+pub(super) fn values(payload: &[u8], header: SipHeader) -> Vec<Range<usize>> {
     let mut values = Vec::new();
-    if !begins(RESPONSE) && !request() {
+    if !begins(payload) {
         return values;
     }
     let (mut at, mut within) = (0, false);

@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use wirelane_bpf::layout::{Parsed, l3};
+use wirelane_bpf::rules::{MAX_AFTER, MAX_AFTERS};
 
 pub use super::packets::{facts, parsed, payload};
 use crate::{
@@ -127,7 +128,8 @@ pub fn set(dice: &mut Dice, values: &Values, rules: usize) -> RuleSet {
     let mut set = RuleSet { default, sets, patterns, ..RuleSet::default() };
     let mut id = 1;
     for _ in 0..rules {
-        let rule = rule(dice, values, id, &shapes);
+        let mut rule = rule(dice, values, id, &shapes);
+        rule.conditions.extend(after(dice, &set.rules));
         id += 1 + dice.below(3) as u32;
         let (sets, patterns) = (set.sets.clone(), set.patterns.clone());
         let whole = RuleSet { rules: vec![rule.clone()], sets, patterns, ..RuleSet::default() };
@@ -150,6 +152,17 @@ pub fn set(dice: &mut Dice, values: &Values, rules: usize) -> RuleSet {
     }
     set.check().unwrap_or_else(|error| panic!("{error}: {set:?}"));
     set
+}
+
+/// Sometimes a condition on hits of rules that are evaluated before.
+fn after(dice: &mut Dice, rules: &[Rule]) -> Option<Condition> {
+    let asking = rules.iter().filter(|rule| rule.asked_hits().next().is_some()).count();
+    let ids: Vec<u32> = rules.iter().filter(|rule| rule.then == Then::Continue).map(|rule| rule.id).collect();
+    if ids.is_empty() || asking == MAX_AFTERS || !dice.once_in(4) {
+        return None;
+    }
+    let ids = (0..1 + dice.below(MAX_AFTER)).map(|_| *dice.pick(&ids)).collect();
+    Some(Condition { negated: dice.once_in(3), test: Test::After(ids) })
 }
 
 /// Named sets, of these values and of others.
@@ -355,8 +368,8 @@ pub fn test(dice: &mut Dice, values: &Values) -> Test {
 fn application(dice: &mut Dice) -> Application {
     let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
     match dice.below(7) {
-        0 => Application::HttpMethod(texts(&["GET", "POST"])),
-        1 => Application::SipCallId(texts(&["a"])),
+        0 => Application::SipField(texts(&["Via", "from"])),
+        1 => Application::SipVia(texts(&["ab", "sip"])),
         2 | 3 => Application::SipFrom(texts(&["ab", "m:", " b"])),
         4 => Application::SipTo(texts(&["A"])),
         _ => Application::RtpType(vec![0..=3, 97..=98]),

@@ -1,5 +1,8 @@
 //! Fields of application protocols: payloads in which they are found, and others.
 
+use wirelane_bpf::rules::evaluated_flags;
+use wirelane_bpf::search::MAX_OUTPUTS;
+
 use super::patterns::decided;
 use crate::{Action, Application, Condition, Rule, RuleSet, Test};
 
@@ -8,7 +11,7 @@ type Case = (&'static str, &'static [&'static [u8]], &'static [&'static [u8]]);
 
 #[test]
 fn application_fields_are_found_where_they_stand() {
-    let cases: [Case; 9] = [
+    let cases: [Case; 12] = [
         (
             "http-method = [\"GET\", \"CONNECT\"]",
             &[b"GET / HTTP/1.1\r\n", b"GET http://a/ HTTP/1.1\r\n", b"CONNECT a:443 HTTP/1.1\r\n"],
@@ -77,6 +80,37 @@ fn application_fields_are_found_where_they_stand() {
             &[b"SIP/2.0 180 Ringing\r\nTo: \"Bobb\"\r\nFrom: Bob B\r\n", b"SIP/2.0 180 \r\nt:\r\n", b"SIP/2.0 180 \r\nTo:"],
         ),
         (
+            "sip-via = \"proxy.example\"",
+            &[
+                b"BYE sip:a SIP/2.0\r\nVia: SIP/2.0/UDP a\r\nVia: SIP/2.0/UDP Proxy.example:5060;branch=1\r\n",
+                b"SIP/2.0 200 OK\r\nv:SIP/2.0/UDP a,\r\n SIP/2.0/TCP proxy.example\r\n",
+            ],
+            &[
+                b"BYE sip:proxy.example SIP/2.0\r\nVia: a\r\nRoute: <sip:proxy.example>\r\n",
+                b"BYE sip:a SIP/2.0\r\nVia: a\r\n\r\nVia: proxy.example\r\n",
+                b"BYE sip:a SIP/2.0\r\nFrom: proxy.example\r\nVia: a\r\nTo: proxy.example\r\n",
+            ],
+        ),
+        (
+            "sip-status = [486, \"6xx\"]",
+            &[b"SIP/2.0 486 Busy Here\r\n", b"SIP/2.0 603 Decline\r\n"],
+            &[b"SIP/2.0 487 \r\n", b"HTTP/1.1 486 \r\n", b"BYE sip:a SIP/2.0 486\r\n"],
+        ),
+        (
+            "sip-field = [\"call-id\", \"Max-Forwards\"]",
+            &[
+                b"BYE sip:a SIP/2.0\r\nVia:\r\nCall-ID: a\r\n",
+                b"BYE sip:a SIP/2.0\nI\t: a\n",
+                b"SIP/2.0 200 OK\r\nFrom: a\r\n b\r\nmax-forwards :70\r\n\r\n",
+            ],
+            &[
+                b"BYE sip:a SIP/2.0\r\nVia: Call-ID: a\r\n\r\nCall-ID: a\r\n",
+                b"BYE sip:a SIP/2.0\r\nVia: a\r\n Call-ID: a\r\nX-Call-ID: a\r\nCall-ID  : a\r\n",
+                b"GET / HTTP/1.1\r\nCall-ID: a\r\n",
+                b"Call-ID: a\r\nBYE sip:a SIP/2.0\r\nMax-Forwards: 70\r\n",
+            ],
+        ),
+        (
             "rtp-type = [\"0-8\", 101]",
             &[&[0x80, 0x00, 0, 1], &[0x90, 0x88, 0], &[0xbf, 0xe5]],
             &[&[0x80, 9], &[0x40, 0], &[0xc0, 0], &[0x00, 0x80, 0x00], &[0x80]],
@@ -108,6 +142,8 @@ fn mistakes_in_application_fields_are_named() {
         ("rtp-type = 128", "3:12: 128 is not in 0 to 127"),
         ("sip-call-id = []", "3:15: the list is empty: no packet has one of no values"),
         ("sip-from = \"a\\nb\"", "3:12: 'a\\nb' is not 1 to 100 letters of one line"),
+        ("sip-status = 700", "3:14: '700' is not a status: expected 404, or \"4xx\" for the class"),
+        ("sip-field = \"a b\"", "3:13: 'a b' is not the name of a header field, like Max-Forwards"),
         ("sip-to = []", "3:10: the list is empty: no packet has one of no values"),
         ("http-method = true", "3:15: this is true or false, not a string: write it in quotes"),
     ] {
@@ -118,4 +154,21 @@ fn mistakes_in_application_fields_are_named() {
     let rule = Rule { conditions: vec![condition], ..Rule::new(1, Action::Drop) };
     let error = RuleSet { rules: vec![rule], ..RuleSet::default() }.check().unwrap_err();
     assert!(error.to_string().contains("payload types of RTP are 0 to 127, in order"), "{error}");
+}
+
+/// Each line of a head is two ends of patterns (the line's, the field's), and their number in a packet is limited: what
+/// is behind is not found, and the packet is marked.
+#[test]
+fn ten_thousand_lines_of_via_are_searched_up_to_the_limit() {
+    let set = RuleSet::parse("[[rule]]\nid = 1\nsip-via = \"last\"\naction = \"drop\"\n").unwrap();
+    let message = |lines: usize| format!("BYE sip:a SIP/2.0\r\n{}Via:last\r\n", "Via:a\r\n".repeat(lines));
+    let half = |lines: usize| {
+        let message = message(lines);
+        let evaluated = decided(&set, message.as_bytes(), message.len());
+        (evaluated.rule_id, evaluated.flags & evaluated_flags::HALF != 0)
+    };
+    // The beginning is one end, the end of the first line another one; the text follows the last name.
+    let most = (MAX_OUTPUTS - 5) / 2;
+    assert_eq!(half(most), (1, false));
+    assert_eq!(half(10_000), (0, true));
 }

@@ -10,6 +10,7 @@
 //! kernel        the same in the kernel
 //! tables        how large compiled sets are, and what is refused
 //! egress devices         rules that send packets to other devices
+//! after         conditions on earlier hits
 //! explain       why
 //! sets          named sets: as they are written, what is wrong with them, and what they answer
 //! applications  fields of application protocols, in payloads made for them
@@ -20,6 +21,7 @@
 //! packets       makes packets of the same values
 //! ```
 
+mod after;
 mod applications;
 mod both_ways;
 mod egress_devices;

@@ -107,6 +107,7 @@ impl ActiveRuleset {
     /// active. Otherwise the error that the kernel returned.
     pub(crate) fn replace(&self, rules: &RuleSet) -> Result<Changed> {
         rules.check()?;
+        rules.check_hits(|_| false)?;
         self.check_names(rules)?;
         let mut state = self.lock();
         let epoch = entry::after(state.epoch);
@@ -132,6 +133,7 @@ impl ActiveRuleset {
         let (sets, patterns) = (state.sets.clone(), state.patterns.clone());
         let new = RuleSet { default: Policy::Pass, rules, exact, sets, patterns };
         new.check()?;
+        new.check_hits(|id| state.ids.contains_key(&id) || state.slots.of(id).is_some())?;
         self.check_names(&new)?;
         let RuleSet { rules, exact, .. } = &new;
         let mut ids = rules.iter().map(|rule| rule.id).chain(exact.iter().map(|rule| rule.id));
@@ -163,12 +165,21 @@ impl ActiveRuleset {
     /// fields. Ids and fields that match no rule are ignored.
     ///
     /// # Errors
-    /// The error that the kernel returned.
+    /// [`Error::Rules`] for an id that a remaining rule asks for (`after`); otherwise the error that the kernel returned.
     pub(crate) fn remove(&self, ids: &[u32], exact: &[ExactFields]) -> Result<Changed> {
         let ids: HashSet<u32> = ids.iter().copied().collect();
         let mut state = self.lock();
         let before = state.rules().count();
         let rules: Vec<Rule> = state.rules().filter(|rule| !ids.contains(&rule.id)).cloned().collect();
+        if let Some((rule, id)) = rules
+            .iter()
+            .flat_map(|rule| rule.asked_hits().map(|id| (rule.id, id)))
+            .find(|(_, id)| ids.contains(id))
+        {
+            return Err(refused(format!(
+                "rule {id}: rule {rule} asks for its hits (after); remove that one first"
+            )));
+        }
         let mut removed = (before - rules.len()) as u64;
         if removed > 0 {
             let draft = self.draft(&state, &state.set(rules), state.shapes.clone(), state.epoch)?;

@@ -2,7 +2,8 @@
 
 use wirelane_bpf::layout::LinkType;
 use wirelane_bpf::rules::{
-    DIMS_USED, ExactKey, ExactValue, Facts, MAX_EGRESS_DEVICES, Rule, dim, rule_flags, shape, verdict,
+    DIMS_USED, ExactKey, ExactValue, Facts, MAX_AFTERS, MAX_EGRESS_DEVICES, Rule, dim, rule_flags, shape,
+    verdict,
 };
 
 use super::model::{Condition, ModelRule, width};
@@ -244,7 +245,12 @@ pub fn rules(dice: &mut Dice, count: usize, shapes: &[u32]) -> Vec<ModelRule> {
                     clause
                 })
                 .collect();
-            ModelRule { rule: action(dice, 10 * at as u32 + 1, at as u32, shapes), clauses }
+            let mut rule = action(dice, 10 * at as u32 + 1, at as u32, shapes);
+            if (1..=MAX_AFTERS).contains(&at) && dice.once_in(4) {
+                rule.after = std::array::from_fn(|_| 10 * dice.below(at) as u32 + 1);
+                rule.flags |= if dice.once_in(3) { rule_flags::AFTER_NONE } else { 0 };
+            }
+            ModelRule { rule, clauses }
         })
         .collect()
 }

@@ -127,6 +127,11 @@ fn tables(dice: &mut Dice) -> FlatSet {
             tag: 7,
             insert_shape: *dice.pick(&SHAPES),
             insert_flags: (some >> 20) as u8,
+            after: if some >> 61 == 0 {
+                std::array::from_fn(|place| (some >> (8 * place)) as u32 & 3)
+            } else {
+                [0; 5]
+            },
             ..Rule::default()
         };
     }

@@ -107,7 +107,9 @@ impl Reference {
                     condition.accepts(value)
                 })
             });
-            if !hit {
+            let known = |id: &u32| evaluated.hit.contains(id);
+            let none = rule.flags & rule_flags::AFTER_NONE != 0;
+            if !hit || rule.after[0] != 0 && rule.after.iter().any(known) == none {
                 continue;
             }
             if evaluated.hits == MAX_HITS {

@@ -81,7 +81,8 @@ impl Bytes {
             bytes.u32s(&[rule.truncate, rule.sample, rule.tag]);
             bytes.u32s(&[rule.insert_shape, rule.insert_idle_s, rule.insert_hard_s]);
             bytes.u8(rule.insert_verdict).u8(rule.insert_flags).u8(rule.mirror).u8(rule.to);
-            bytes.0.extend([0; 24]);
+            bytes.0.extend(rule.plugin);
+            bytes.u32s(&rule.after);
         }
         bytes.0.extend(set.member);
         bytes.u32s(&set.search_root).u32s(&[set.search_reach, 0]);
