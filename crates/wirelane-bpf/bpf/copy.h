@@ -151,7 +151,7 @@ static __always_inline enum wl_fate wl_copy(void *ctx, enum wl_hook hook, const 
 	if (!ring || !data)
 		return WL_LOST;
 	ring_index = packet->lane * group->workers + worker;
-	if (wl_has(WL_HAS_SHED) && wl_shed(ring, data, ring_index, group, hash, packet->segments))
+	if (wl_has(WL_HAS_SHED) && group->shed_high && wl_shed((struct wl_packet *)packet, g | worker << 8))
 		return WL_SHED;
 	if (cap_len > group->snap_len)
 		cap_len = group->snap_len;

@@ -127,7 +127,7 @@ __noinline int wl_keep_flow(struct wl_packet *packet, struct wl_parsed *parsed, 
 	if (!group || !lane || !ring || !flows || !data)
 		return WL_LOST;
 	ring_index = lane_key * group->workers + worker;
-	if (wl_shed(ring, data, ring_index, group, packet->hash, packet->segments))
+	if (wl_has(WL_HAS_SHED) && group->shed_high && wl_shed(packet, target))
 		return WL_SHED;
 	if (group->flow_sampling > 1) {
 		if (ring->skip) {

@@ -10,21 +10,17 @@
  *   wl_data      per group: readers' ends and the records themselves (inner map; see ring.h)
  *   wl_balances  per group and lane: the worker of each bucket, and its load (written by the lane)
  *   wl_flows     per group: the flow cache of each lane and worker   (inner map, written by the lane)
- *   wl_http_ways per group: directions of connections of HTTP      (inner map, an LRU hash; written by lanes)
- *   wl_streams, wl_measured
- *                per group: the measured RTP streams, and their statistics (inner maps, the same for all
- *                instances of a capture: streams.h)
- *   wl_bells     per group and worker: wakes a sleeping worker       (inner ring buffer)
- *   wl_marks     per lane: whether a packet is between its stamp and its ring (written by the lane; order.h)
- *   wl_owners    per group: a socket of the owner; removed from the map when the owner ends, however it ends.
- *                A program checks those of device-wide groups
- *   wl_programs  per steering program, and then per plug-in: the user's object, for groups that join later
- *                (inner map)
- *   wl_plugins   per group and lane: the counters of its plug-ins (written by the lane)
- *   wl_filters   per group: two compiled expressions, one of them in use (written by its owner)
- *   wl_rule_heads, wl_rule_nodes, wl_rule_classes
- *                per group: two compiled rule sets, one of them in use (inner maps, written by its owner)
- *   wl_blooms, wl_exacts
+ *   wl_sheds     per group: the state of congestion control of each ring, and its flows (inner map, written
+ * by lanes) wl_http_ways per group: directions of connections of HTTP      (inner map, an LRU hash; written
+ * by lanes) wl_streams, wl_measured per group: the measured RTP streams, and their statistics (inner maps,
+ * the same for all instances of a capture: streams.h) wl_bells     per group and worker: wakes a sleeping
+ * worker       (inner ring buffer) wl_marks     per lane: whether a packet is between its stamp and its ring
+ * (written by the lane; order.h) wl_owners    per group: a socket of the owner; removed from the map when the
+ * owner ends, however it ends. A program checks those of device-wide groups wl_programs  per steering
+ * program, and then per plug-in: the user's object, for groups that join later (inner map) wl_plugins   per
+ * group and lane: the counters of its plug-ins (written by the lane) wl_filters   per group: two compiled
+ * expressions, one of them in use (written by its owner) wl_rule_heads, wl_rule_nodes, wl_rule_classes per
+ * group: two compiled rule sets, one of them in use (inner maps, written by its owner) wl_blooms, wl_exacts
  *                per group, set and test: the named set that it looks up (inner maps)
  *   wl_search_pages, wl_search_ends
  *                per group and set: the automata that search payloads (inner maps)
@@ -45,6 +41,7 @@
 #include "lib/flow_cache.h"
 #include "lib/http_way.h"
 #include "lib/rules.h"
+#include "lib/shed.h"
 #include "lib/steer.h"
 #include "lib/stream.h"
 #include "lib/types.h"
@@ -53,7 +50,7 @@
 
 /* Incremented with every change of a layout or a meaning in this file, or of the name of a shared map:
  * instances of two versions do not mix. */
-#define WL_INTERFACE_VERSION 18
+#define WL_INTERFACE_VERSION 19
 
 #define WL_MAX_GROUPS	     16
 #define WL_MAX_WORKERS	     64	 /* of one group */
@@ -121,6 +118,8 @@ struct wl_group {
 	__u32 share;	     /* this one, below `shares` */
 	__u32 share_seed;    /* of the hash that divides flows: the same at all groups that share flows */
 	__u32 whole;	     /* WL_GROUP_FLOWS: packets of rules with ids from 1 to this are not aggregated */
+	__u32 shed_refused;  /* tick of the latest flow that was refused (lib/shed.h); written by lanes */
+	__u32 shed_sets;     /* sets of the table of flows; a power of two */
 	__u32 pad;
 	struct wl_flow_splits flow_splits; /* where parts end */
 	__u16 buckets[WL_BUCKETS];	   /* worker of each bucket of the flow hash */
@@ -190,16 +189,15 @@ struct wl_ring {
 	/* Second line: written once per publish_every bytes, read by the worker at every turn. */
 	__u64 public_head;
 	__u64 pad2[7];
-	/* Third line: congestion control, private to the lane (shed.h). */
-	__u64 shed;	  /* records that were refused */
-	__u64 shed_level; /* number of the 256 parts of the flow-hash space that are refused now */
+	/* Third line, private to the lane: congestion control (shed.h). */
+	__u64 shed; /* records that were refused */
 	/* Flow cache (flows.h), or HTTP (http.h). */
 	__u64 offloaded;       /* packets that went into it, were left out by sampling, or were offloaded */
 	__u64 parts;	       /* parts of flows that were written to the ring */
 	__u64 unsampled;       /* packets that sampling skipped */
 	__u64 unsampled_bytes; /* their wire bytes */
 	__u64 skip;	       /* packets until the next one that is inspected */
-	__u64 pad3;
+	__u64 pad3[2];
 };
 
 #define WL_MARK_UNSTAMPED 1 /* wl_mark.in_flight: the current packet has no stamp yet */

@@ -54,6 +54,7 @@ pub(crate) mod program;
 pub(crate) mod reader;
 mod room;
 pub(crate) mod rules;
+mod shed;
 pub(crate) mod source;
 pub(crate) mod stamps;
 pub(crate) mod streams;
