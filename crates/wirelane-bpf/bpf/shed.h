@@ -15,6 +15,12 @@
 /* Of a worker's copies: each worker has its own flows. */
 #define WL_SHED_COPY 0x9e3779b9
 
+/* A global function of its own: the verifier walks it once, and not for each path that leads to it. */
+__noinline int wl_shed_find(struct wl_shed_set *set, __u32 hash, __u32 tick)
+{
+	return set ? wl_shed_way(set, hash, tick) : 0;
+}
+
 /*
  * Whether the ring refuses this packet; `target` as in wl_copy_xdp(). It needs no context, so that all hooks
  * share it, and is a global function for the verifier's sake, too.
@@ -56,7 +62,8 @@ __noinline int wl_shed(struct wl_packet *packet, __u32 target)
 	if (at.head - at.tail >= at.low / 16)
 		at.tail = at.head - wl_ring_unread(ring, data, ring_index, group->segments);
 	at.tick = packet->ts_ns >> WL_SHED_TICK_SHIFT;
-	if (!wl_shed_refuses(shed, set, &group->shed_refused, &at))
+	wl_shed_measure(shed, &at);
+	if (!wl_shed_refuses(shed, set, &group->shed_refused, &at, wl_shed_find(set, at.hash, at.tick)))
 		return 0;
 	ring->shed += packet->segments;
 	return 1;

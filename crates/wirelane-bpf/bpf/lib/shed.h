@@ -62,12 +62,22 @@ struct wl_shed {
 	__u32 floor;	/* steps above the lowest one */
 	__u32 refused;	/* 1: a new flow was refused, and the worker did not run short since */
 	__u32 given_up; /* 1: a flow was, and no new one has met a ring below the low watermark since */
-	__u64 pad[2];
+	/* Of the packet at hand, in memory as in verdict.h: the verifier does not know them. */
+	__u32 congested;
+	__u32 state;
+	__u32 refuses;
+	__u32 pad;
 };
 
 _Static_assert(sizeof(struct wl_shed) == sizeof(struct wl_shed_set), "elements of one map");
 
 #define WL_SHED_CONGESTED (1u << 31)
+
+/* A field that is stored in memory, and loaded again for each use. */
+#define wl_shed_fresh(field) (*(volatile __u32 *)&(field))
+
+/* Hides the value from the compiler, which would make a branch of what was computed without. */
+#define wl_shed_keep(value) asm volatile("" : "+r"(value))
 
 /* The present packet, its ring, and the watermarks of the group. */
 struct wl_shed_packet {
@@ -82,9 +92,10 @@ struct wl_shed_packet {
 /* Ticks since `then`. Lanes differ a little in their clocks: the future counts as now. */
 static __always_inline __u32 wl_shed_age(__u32 tick, __u32 then)
 {
-	__u32 age = (tick - then) & WL_SHED_TICKS;
+	__u32 age = (tick - then) & WL_SHED_TICKS, is_past = (age >> 29) - 1;
 
-	return age > WL_SHED_TICKS / 2 ? 0 : age;
+	wl_shed_keep(is_past);
+	return age & is_past;
 }
 
 /* From these unread bytes on, admitted flows are given up. */
@@ -141,35 +152,43 @@ static __always_inline int wl_shed_new(const struct wl_shed *shed, __u64 unread,
 
 #define WL_SHED_FOUND (1u << 8) /* beside the number of the way: it has the flow */
 
-/*
- * The way of a set that has the flow, or that is given to it: a free one, else the one that was idle longest,
- * where a refused flow counts as idle for eight times as long.
- */
-static __always_inline __u32 wl_shed_way(const struct wl_shed_set *set, __u32 hash, __u32 tick)
+/* 1 if the value is 0, else 0, without a branch; below 2^63. */
+static __always_inline __u64 wl_shed_is_zero(__u64 value)
 {
-	__u64 best = 0, score, flow;
-	__u32 i, state;
-
-	for (i = 0; i < WL_SHED_WAYS; i++) {
-		flow = *(volatile const __u64 *)&set->flow[i];
-		state = (__u32)flow >> WL_SHED_STATE;
-		score = wl_shed_age(tick, flow);
-		if (state == WL_SHED_REFUSED)
-			score = score * 8 + 4;
-		if (!flow)
-			score = 1ULL << 40;
-		else if (flow >> 32 == hash)
-			score = 1ULL << 41;
-		score = score << 8 | i;
-		if (score >= best)
-			best = score;
-	}
-	return (best & (WL_SHED_WAYS - 1)) | (best >> 49 ? WL_SHED_FOUND : 0);
+	value--;
+	wl_shed_keep(value);
+	return value >> 63;
 }
 
 /*
- * Whether the packet is refused. `congested` is shared by the rings of a group: the tick of the latest
- * refusal of a flow, with WL_SHED_CONGESTED; 0: none.
+ * The way of a set that has the flow, or that is given to it: a free one, else the one that was idle longest,
+ * where a refused flow counts as idle for eight times as long. Without branches: the verifier would walk all
+ * of their combinations.
+ */
+static __always_inline __u32 wl_shed_way(const struct wl_shed_set *set, __u32 hash, __u32 tick)
+{
+	__u64 best = 0, score, flow, free, less;
+	__u32 i, refused;
+
+	_Static_assert(WL_SHED_REFUSED == 2 && WL_SHED_STATE == 30, "the highest bit of the lower half");
+	for (i = 0; i < WL_SHED_WAYS; i++) {
+		flow = *(volatile const __u64 *)&set->flow[i];
+		refused = (__u32)flow >> 31;
+		score = (__u64)wl_shed_age(tick, flow) << 3 * refused | refused << 2;
+		free = wl_shed_is_zero(flow >> 1);
+		score |= free << 40;
+		score |= (wl_shed_is_zero(flow >> 32 ^ hash) & ~free) << 41;
+		score = score << 8 | i;
+		less = (__s64)(score - best) >> 63;
+		wl_shed_keep(less);
+		best = (best & less) | (score & ~less);
+	}
+	return (best & (WL_SHED_WAYS - 1)) | best >> 49 << 8;
+}
+
+/*
+ * Whether the packet is refused, after wl_shed_measure(); `way` is that of wl_shed_way(). `congested` is
+ * shared by the rings of a group: the tick of the latest refusal of a flow, with WL_SHED_CONGESTED; 0: none.
  *
  * Lanes share the set and `congested` without a lock. Each is one word, read and written as a whole (volatile
  * here, the partner of the same access in another lane), that means something without any other: no order is
@@ -177,42 +196,45 @@ static __always_inline __u32 wl_shed_way(const struct wl_shed_set *set, __u32 ha
  * its next packet.
  */
 static __always_inline int wl_shed_refuses(struct wl_shed *shed, struct wl_shed_set *set, __u32 *congested,
-					   const struct wl_shed_packet *packet)
+					   const struct wl_shed_packet *packet, __u32 way)
 {
-	__u32 last = *(volatile __u32 *)congested, tick = packet->tick & WL_SHED_TICKS, way, state;
+	__u32 last = *(volatile __u32 *)congested, tick = packet->tick & WL_SHED_TICKS, state;
 	__u64 unread = packet->head - packet->tail, flow, *entry;
-	int is_congested = last && wl_shed_age(tick, last) < WL_SHED_IDLE, refuses;
 
-	wl_shed_measure(shed, packet);
-	way = wl_shed_way(set, packet->hash, tick);
+	wl_shed_fresh(shed->congested) = last && wl_shed_age(tick, last) < WL_SHED_IDLE;
 	entry = &set->flow[way & (WL_SHED_WAYS - 1)];
 	flow = *(volatile __u64 *)entry;
-	state = way & WL_SHED_FOUND && wl_shed_age(tick, flow) < WL_SHED_IDLE ? (__u32)flow >> WL_SHED_STATE
-									      : WL_SHED_UNKNOWN;
-	if (state == WL_SHED_REFUSED && !is_congested)
-		state = WL_SHED_UNKNOWN;
-	if (state == WL_SHED_ADMITTED) {
+	wl_shed_fresh(shed->state) = WL_SHED_UNKNOWN;
+	if (way & WL_SHED_FOUND && wl_shed_age(tick, flow) < WL_SHED_IDLE)
+		wl_shed_fresh(shed->state) = (__u32)flow >> WL_SHED_STATE;
+	if (wl_shed_fresh(shed->state) == WL_SHED_REFUSED && !wl_shed_fresh(shed->congested))
+		wl_shed_fresh(shed->state) = WL_SHED_UNKNOWN;
+	state = wl_shed_fresh(shed->state);
+	if (state == WL_SHED_REFUSED) {
+		wl_shed_fresh(shed->refuses) = 1;
+	} else if (state == WL_SHED_ADMITTED) {
 		/* Buckets are chosen by the low bits of the hash, the part that is given up by the high
 		 * ones. */
-		refuses = packet->hash >> 24 < wl_shed_level(shed, unread, packet->low, packet->high);
-		if (refuses && !shed->given_up) {
+		wl_shed_fresh(shed->refuses) =
+		    packet->hash >> 24 < wl_shed_level(shed, unread, packet->low, packet->high);
+		if (wl_shed_fresh(shed->refuses) && !shed->given_up) {
 			shed->given_up = 1;
 			shed->floor /= 2;
 		}
 	} else {
-		refuses = state == WL_SHED_REFUSED || wl_shed_new(shed, unread, packet->low, is_congested);
-		if (state == WL_SHED_UNKNOWN && unread < packet->low)
+		wl_shed_fresh(shed->refuses) =
+		    wl_shed_new(shed, unread, packet->low, wl_shed_fresh(shed->congested));
+		shed->refused |= wl_shed_fresh(shed->refuses);
+		if (unread < packet->low)
 			shed->given_up = 0;
 	}
-	if (refuses && state != WL_SHED_REFUSED) {
-		shed->refused |= state == WL_SHED_UNKNOWN;
-		if (last != (tick | WL_SHED_CONGESTED))
-			*(volatile __u32 *)congested = tick | WL_SHED_CONGESTED;
-	}
-	state = refuses ? WL_SHED_REFUSED : WL_SHED_ADMITTED;
+	if (wl_shed_fresh(shed->refuses) && wl_shed_fresh(shed->state) != WL_SHED_REFUSED &&
+	    last != (tick | WL_SHED_CONGESTED))
+		*(volatile __u32 *)congested = tick | WL_SHED_CONGESTED;
+	state = WL_SHED_ADMITTED + wl_shed_fresh(shed->refuses);
 	if (flow != ((__u64)packet->hash << 32 | state << WL_SHED_STATE | tick))
 		*(volatile __u64 *)entry = (__u64)packet->hash << 32 | state << WL_SHED_STATE | tick;
-	return refuses;
+	return wl_shed_fresh(shed->refuses);
 }
 
 #endif
