@@ -93,6 +93,7 @@ fn build_native(native: &Path, bpf: &Path) {
         .file(native.join("native_http.c"))
         .file(native.join("native_rtp.c"))
         .file(native.join("native_rules.c"))
+        .file(native.join("native_shed.c"))
         .file(native.join("native_sketch.c"))
         .include(bpf)
         .flag("-std=gnu11")

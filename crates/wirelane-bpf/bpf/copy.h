@@ -151,8 +151,6 @@ static __always_inline enum wl_fate wl_copy(void *ctx, enum wl_hook hook, const 
 	if (!ring || !data)
 		return WL_LOST;
 	ring_index = packet->lane * group->workers + worker;
-	if (wl_has(WL_HAS_SHED) && wl_shed(ring, data, ring_index, group, hash, packet->segments))
-		return WL_SHED;
 	if (cap_len > group->snap_len)
 		cap_len = group->snap_len;
 	if (packet->truncate && cap_len > packet->truncate)
@@ -289,6 +287,11 @@ static __always_inline void wl_deliver(void *ctx, enum wl_hook hook, struct wl_p
 			wl_account(tally, packet, WL_LOST);
 			return;
 		}
+	}
+	/* Here, and not in wl_copy() or wl_keep_flow(): with their frames the stack would be too large. */
+	if (wl_has(WL_HAS_SHED) && group->shed_high && wl_shed(packet, target)) {
+		wl_account(tally, packet, WL_SHED);
+		return;
 	}
 	/* Ids of rules start at 1: 0, which means no rule, wraps around and is greater than all others
 	 * here. */

@@ -39,7 +39,6 @@
 #include "instance.h"
 #include "maps.h"
 #include "ring.h"
-#include "shed.h"
 #include "lib/application.h"
 #include "lib/flow_cache.h"
 
@@ -127,8 +126,6 @@ __noinline int wl_keep_flow(struct wl_packet *packet, struct wl_parsed *parsed, 
 	if (!group || !lane || !ring || !flows || !data)
 		return WL_LOST;
 	ring_index = lane_key * group->workers + worker;
-	if (wl_shed(ring, data, ring_index, group, packet->hash, packet->segments))
-		return WL_SHED;
 	if (group->flow_sampling > 1) {
 		if (ring->skip) {
 			ring->skip--;

@@ -10,6 +10,7 @@
  *   wl_data      per group: readers' ends and the records themselves (inner map; see ring.h)
  *   wl_balances  per group and lane: the worker of each bucket, and its load (written by the lane)
  *   wl_flows     per group: the flow cache of each lane and worker   (inner map, written by the lane)
+ *   wl_sheds     per group: state of congestion control, and its flows (inner map, written by lanes)
  *   wl_http_ways per group: directions of connections of HTTP      (inner map, an LRU hash; written by lanes)
  *   wl_streams, wl_measured
  *                per group: the measured RTP streams, and their statistics (inner maps, the same for all
@@ -31,10 +32,10 @@
  *   wl_rule_counts
  *                per group: the counters of each wildcard rule in each lane (inner map, written by the lane)
  *   wl_exact_rules  per group: exact-match rules                            (inner map, a hash table)
- *   wl_egress             per group and lane: the devices that its rules send packets to, and how many were
- * sent (devices written by its owner before it is active, counters by the lane) wl_batches   per CPU: the
- * start of the current batch       (clock.h) wl_lanes     per lane: the parsed current packet (used by the
- * lane only)
+ *   wl_egress    per group and lane: the devices that its rules send packets to (written by its owner before
+ *                it is active), and how many were sent (written by the lane)
+ *   wl_batches   per CPU: the start of the current batch       (clock.h)
+ *   wl_lanes     per lane: the parsed current packet (used by the lane only)
  *
  * The Rust declarations are generated (build.rs) and re-exported by src/instance.rs.
  */
@@ -45,6 +46,7 @@
 #include "lib/flow_cache.h"
 #include "lib/http_way.h"
 #include "lib/rules.h"
+#include "lib/shed.h"
 #include "lib/steer.h"
 #include "lib/stream.h"
 #include "lib/types.h"
@@ -121,6 +123,8 @@ struct wl_group {
 	__u32 share;	     /* this one, below `shares` */
 	__u32 share_seed;    /* of the hash that divides flows: the same at all groups that share flows */
 	__u32 whole;	     /* WL_GROUP_FLOWS: packets of rules with ids from 1 to this are not aggregated */
+	__u32 shed_refused;  /* tick of the latest flow that was refused (lib/shed.h); written by lanes */
+	__u32 shed_sets;     /* sets of the table of flows; a power of two */
 	__u32 pad;
 	struct wl_flow_splits flow_splits; /* where parts end */
 	__u16 buckets[WL_BUCKETS];	   /* worker of each bucket of the flow hash */
@@ -190,16 +194,15 @@ struct wl_ring {
 	/* Second line: written once per publish_every bytes, read by the worker at every turn. */
 	__u64 public_head;
 	__u64 pad2[7];
-	/* Third line: congestion control, private to the lane (shed.h). */
-	__u64 shed;	  /* records that were refused */
-	__u64 shed_level; /* number of the 256 parts of the flow-hash space that are refused now */
+	/* Third line, private to the lane: congestion control (shed.h). */
+	__u64 shed; /* records that were refused */
 	/* Flow cache (flows.h), or HTTP (http.h). */
 	__u64 offloaded;       /* packets that went into it, were left out by sampling, or were offloaded */
 	__u64 parts;	       /* parts of flows that were written to the ring */
 	__u64 unsampled;       /* packets that sampling skipped */
 	__u64 unsampled_bytes; /* their wire bytes */
 	__u64 skip;	       /* packets until the next one that is inspected */
-	__u64 pad3;
+	__u64 pad3[2];
 };
 
 #define WL_MARK_UNSTAMPED 1 /* wl_mark.in_flight: the current packet has no stamp yet */

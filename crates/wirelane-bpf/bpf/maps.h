@@ -262,6 +262,22 @@ struct {
 	__array(values, struct wl_flow_map);
 } wl_flows SEC(".maps");
 
+/* The groups' maps differ in their number of rings. Not mapped by anybody. */
+struct wl_shed_map {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_INNER_MAP);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, sizeof(struct wl_shed_set));
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, WL_MAX_GROUPS);
+	__type(key, __u32);
+	__array(values, struct wl_shed_map);
+} wl_sheds SEC(".maps");
+
 /* Shared by lanes: packets of a direction may arrive on several CPUs, one after the other. */
 struct wl_http_way_map {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);

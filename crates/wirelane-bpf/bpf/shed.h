@@ -1,63 +1,72 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Congestion control: packets that exceed a worker's capacity are refused before they are copied, and by
- * whole flows, so that the remaining flows can be analysed (Ksensor, Munoz et al.).
+ * Congestion control (lib/shed.h) over the maps of an instance: packets are refused before they are copied.
  *
- * Each ring refuses a share of the flow-hash space: `shed_level` of 256 parts, always the lowest ones, so
- * that a flow that is refused at one level is refused at every higher one.
- *
- *	level
- *	 256 |           /         .-------
- *	     |          /      .  '
- *	     |  at most/  .  ' at least
- *	   0 |--------/. '-------------------- unread bytes
- *	             low           high
- *
- * The level stays the same between two lines. The one that rises from the low to the high watermark is the
- * minimum that is refused; the other, WL_SHED_PLAY times as steep, the maximum. Below the low watermark all
- * packets are accepted again.
- *
- * So the level has hysteresis: the batches, pauses and bursts of a worker move the number of unread bytes up
- * and down between the lines, without toggling the flows at the edge of the level. A level that refuses too
- * little lets the bytes grow until the minimum raises it; one that refuses too much lets them shrink until
- * the maximum lowers it, before the worker runs out of work.
+ * The group's map in wl_sheds has the state of each ring, at its index, and behind these the sets of the
+ * table of flows. Without congestion control a group has none.
  */
 #ifndef WL_SHED_H
 #define WL_SHED_H
 
+#include "hook.h"
 #include "ring.h"
+#include "lib/shed.h"
 
-#define WL_SHED_PARTS 256
-#define WL_SHED_PLAY  8
+/* Of a worker's copies: each worker has its own flows. */
+#define WL_SHED_COPY 0x9e3779b9
 
-/* Whether the ring refuses this packet. */
-static __always_inline bool wl_shed(struct wl_ring *ring, void *data, __u32 ring_index,
-				    const struct wl_group *group, __u32 hash, __u32 packets)
+/* A global function of its own: the verifier walks it once, and not for each path that leads to it. */
+__noinline int wl_shed_find(struct wl_shed_set *set, __u32 hash, __u32 tick)
 {
-	__u64 low = group->shed_low, high = group->shed_high, unread, level, least, most;
+	return set ? wl_shed_way(set, hash, tick) : 0;
+}
 
-	if (!high)
-		return false;
-	unread = ring->head - ring->cached_tail;
-	if (unread >= low)
-		unread = wl_ring_unread(ring, data, ring_index, group->segments);
-	level = ring->shed_level;
-	if (unread < low) {
-		if (level)
-			ring->shed_level = 0;
-		return false;
-	}
-	most = (unread - low) * (WL_SHED_PARTS * WL_SHED_PLAY) / (high - low);
-	least = unread >= high ? WL_SHED_PARTS : most / WL_SHED_PLAY;
-	if (level < least || level > most) {
-		level = level < least ? least : most;
-		ring->shed_level = level;
-	}
-	/* Buckets are chosen by the low bits of the hash, the refused share by the high ones. */
-	if (hash >> 24 >= level)
-		return false;
-	ring->shed += packets;
-	return true;
+/*
+ * Whether the ring refuses this packet; `target` as in wl_copy_xdp(). It needs no context, so that all hooks
+ * share it, and is a global function for the verifier's sake, too.
+ */
+__noinline int wl_shed(struct wl_packet *packet, __u32 target)
+{
+	__u32 g = target & 0xff, worker = target >> 8, lane, key, ring_index;
+	struct wl_shed_packet at;
+	struct wl_shed_set *set;
+	struct wl_group *group;
+	struct wl_shed *shed;
+	struct wl_ring *ring;
+	void *sheds, *data;
+
+	if (!wl_has(WL_HAS_SHED) || !packet || worker >= WL_MAX_WORKERS)
+		return 0;
+	lane = packet->lane;
+	group = bpf_map_lookup_elem(&wl_groups, &g);
+	key = (g * wl_config.lanes + lane) * WL_MAX_WORKERS + worker;
+	ring = bpf_map_lookup_elem(&wl_rings, &key);
+	data = bpf_map_lookup_elem(&wl_data, &g);
+	sheds = bpf_map_lookup_elem(&wl_sheds, &g);
+	if (!group || !ring || !data || !sheds)
+		return 0;
+	ring_index = lane * group->workers + worker;
+	shed = bpf_map_lookup_elem(sheds, &ring_index);
+	at.hash = packet->hash;
+	if (group->steering == WL_STEER_COPY)
+		at.hash += worker * WL_SHED_COPY;
+	key = wl_config.lanes * group->workers + (at.hash & (group->shed_sets - 1));
+	set = bpf_map_lookup_elem(sheds, &key);
+	if (!shed || !set)
+		return 0;
+	at.low = group->shed_low;
+	at.high = group->shed_high;
+	at.head = ring->head;
+	at.tail = ring->cached_tail;
+	/* The reader's line is another CPU's: left alone while the ring is almost empty. */
+	if (at.head - at.tail >= at.low / 16)
+		at.tail = at.head - wl_ring_unread(ring, data, ring_index, group->segments);
+	at.tick = packet->ts_ns >> WL_SHED_TICK_SHIFT;
+	wl_shed_measure(shed, &at);
+	if (!wl_shed_refuses(shed, set, &group->shed_refused, &at, wl_shed_find(set, at.hash, at.tick)))
+		return 0;
+	ring->shed += packet->segments;
+	return 1;
 }
 
 #endif

@@ -7,6 +7,7 @@
 #include "lib/parse.h"
 #include "lib/record.h"
 #include "lib/rtp.h"
+#include "lib/shed.h"
 #include "lib/sketch.h"
 #include "lib/steer.h"
 #include "instance.h"

@@ -33,6 +33,9 @@ struct wl_rule_node;
 struct wl_rule_set;
 struct wl_search_outputs;
 struct wl_search_page;
+struct wl_shed;
+struct wl_shed_packet;
+struct wl_shed_set;
 struct wl_step;
 struct wl_top_entry;
 
@@ -115,5 +118,7 @@ __u64 wl_native_key_hash(const __u64 *key, __u64 seed);
 void wl_native_hll_add(__u8 *registers, __u32 bits, __u64 hash);
 void wl_native_top_add(struct wl_top_entry *set, const __u64 *key, __u64 weight);
 __u32 wl_native_class(__u64 value);
+__u32 wl_native_shed_refuses(struct wl_shed *shed, struct wl_shed_set *set, __u32 *congested,
+			     const struct wl_shed_packet *packet);
 
 #endif

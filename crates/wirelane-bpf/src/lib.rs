@@ -14,6 +14,7 @@
 //! * [`rules`]: compiled rules.
 //! * [`rtp`]: statistics of an RTP stream.
 //! * [`search`]: the automata that search payloads for patterns.
+//! * [`shed`]: congestion control.
 //! * [`sketch`]: number of different keys, and the keys with the largest counts.
 //! * [`skel`]: the kernel programs, ready to be loaded.
 //! * [`stream`]: RTP streams that are measured in the kernel.
@@ -45,6 +46,7 @@ pub mod native;
 pub mod rtp;
 pub mod rules;
 pub mod search;
+pub mod shed;
 pub mod skel;
 pub mod sketch;
 pub mod stream;

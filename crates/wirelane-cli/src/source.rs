@@ -97,8 +97,9 @@ pub struct SourceArgs {
     #[arg(long, value_enum, default_value_t = ClockArg::Packet, help_heading = CAPTURE)]
     pub clock: ClockArg,
 
-    /// Refuse whole flows before they are copied when a worker falls behind: 'on' begins at a half-full ring; LOW,HIGH
-    /// are the percentages of a ring at which refusing begins and at which all flows are refused, as in 50,90
+    /// Refuse whole flows before they are copied when a worker falls behind, new ones first: 'on' begins at a half-full
+    /// ring; LOW,HIGH are the percentages of a ring at which new flows are refused and at which all flows are, as in
+    /// 50,90. A flow that was refused stays refused until it or the congestion is over (15 s)
     #[arg(long, value_name = "off|on|LOW,HIGH", value_parser = watermarks, default_value = "off", help_heading = CAPTURE)]
     pub congestion_control: CongestionControl,
 

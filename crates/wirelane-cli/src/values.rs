@@ -14,10 +14,13 @@ pub fn watermarks(text: &str) -> std::result::Result<CongestionControl, String> 
         "off" => Ok(CongestionControl(None)),
         "on" => Ok(CongestionControl(Some(Watermarks::default()))),
         _ => match text.split_once(',').map(|(low, high)| (percent(low), percent(high))) {
-            Some((Some(low), Some(high))) if low < high && high <= 100 => {
+            Some((Some(low), Some(high))) if low > 0 && low < high && high <= 100 => {
                 Ok(CongestionControl(Some(Watermarks { low, high })))
             }
-            _ => Err("give off, on, or two percentages of a ring, the lower first, as in 50,90".into()),
+            _ => {
+                Err("give off, on, or two percentages of a ring from 1 to 100, the lower first, as in 50,90"
+                    .into())
+            }
         },
     }
 }

@@ -226,10 +226,10 @@ impl Settings {
         self.flows.map_or(Ok(()), |flows| kernel::check_flows(&flows, self))?;
         self.http.map_or(Ok(()), |http| kernel::check_http(&http, self))?;
         self.streams.map_or(Ok(()), |streams| kernel::check_streams(streams, self))?;
-        if self.congestion_control.is_some_and(|w| w.low >= w.high || w.high > 100) {
+        if self.congestion_control.is_some_and(|w| w.low == 0 || w.low >= w.high || w.high > 100) {
             return bad(
                 "--congestion-control",
-                "two percentages of a ring, the lower first, as in 50,90".into(),
+                "two percentages of a ring from 1 to 100, the lower first, as in 50,90".into(),
             );
         }
         Ok(())

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use wirelane::rules::RuleSet;
-use wirelane::{Builder, Clock, FlowTimeouts, KernelFlows, Worker};
+use wirelane::{Builder, Clock, FlowTimeouts, KernelFlows, Watermarks, Worker};
 use wirelane_tests::Lab;
 
 use super::driven::Driven;
@@ -32,7 +32,7 @@ struct Case {
     build: fn(Builder) -> Builder,
 }
 
-const CASES: [Case; 7] = [
+const CASES: [Case; 8] = [
     Case { name: "plain, a time stamp per packet", target: 60.0, beyond: None, build: |builder| builder },
     Case {
         name: "plain, --clock batch",
@@ -57,6 +57,12 @@ const CASES: [Case; 7] = [
         target: 20.0,
         beyond: Some(0),
         build: |builder| builder.workers(4),
+    },
+    Case {
+        name: "with congestion control, of a known flow",
+        target: f64::NAN,
+        beyond: Some(0),
+        build: |builder| builder.congestion_control(Some(Watermarks::default())),
     },
     Case { name: "added to a flow in the kernel", target: 95.0, beyond: None, build: flows },
     Case { name: "the last of 1,000 wildcard rules", target: 80.0, beyond: Some(0), build: wildcard_rules },

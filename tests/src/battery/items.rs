@@ -7,7 +7,7 @@ const fn item(code: &'static str, claim: &'static str) -> Item {
 }
 
 /// All items, in the order of the table.
-pub const ITEMS: [Item; 44] = [
+pub const ITEMS: [Item; 45] = [
     item(
         "L1",
         "Conservation: sent = delivered + filtered + absorbed + shed + lost, exactly, with numbered packets, for every engine, hook, filter, rule and steering",
@@ -46,6 +46,10 @@ pub const ITEMS: [Item; 44] = [
     item(
         "L12",
         "The first packet after \"ready\" is captured, SIGTERM under load loses nothing that is in a ring, 200 starts and stops leave nothing behind",
+    ),
+    item(
+        "L13",
+        "With congestion control at 2.5 times the capacity: no flow of which anything was analysed has a gap, 99 % of the short ones that begin during it are whole, and 97 % of the capacity is used",
     ),
     item(
         "F1",

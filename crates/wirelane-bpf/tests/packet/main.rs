@@ -21,6 +21,7 @@ mod properties;
 mod rtp_probe;
 mod rules;
 mod second_opinion;
+mod shed;
 mod tables;
 mod tables_network;
 mod verifier;

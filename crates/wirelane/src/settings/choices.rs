@@ -62,12 +62,17 @@ pub enum Balance {
 
 /// Congestion control: which flows to refuse when a worker falls behind.
 ///
-/// From `low` on, a growing share of all flows is refused before any copy, and at `high` all of them; the same flows as
-/// long as the share does not change much, so that the others stay whole. Refused packets are `shed` in the ledger.
-/// Without congestion control a ring fills up, and packets that do not fit are `lost`, from all flows alike.
+/// From `low` on, new flows are refused before any copy; flows that were admitted stay admitted, so that they are whole.
+/// From the middle between `low` and `high` on, admitted flows are given up, too, and at `high` all of them. While flows
+/// are refused, new ones are admitted below `low` only where the ring does not fill. A flow that was refused stays
+/// refused until it is idle for 15 s, or until nothing has been refused for 15 s. Refused packets are `shed` in the
+/// ledger. Without congestion control a ring fills up, and packets that do not fit are `lost`, from all flows alike.
+///
+/// The flows are in a table of 4 MiB, half a million of them; what does not fit is forgotten, refused flows first. A flow
+/// is known by its hash, so the fragments of a datagram, which have no ports, are a flow of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Watermarks {
-    /// Percentage of a ring that is unread.
+    /// Percentage of a ring that is unread; at least 1.
     pub low: u8,
     /// The same percentage for `high`; more than `low`.
     pub high: u8,

@@ -9,6 +9,7 @@ use wirelane_bpf::instance::{self as layout, BUCKETS, Balance, Group};
 use super::flows::FIRST_EPOCH;
 use super::group_config::GroupConfig;
 use super::instance::Instance;
+use super::shed;
 
 /// The initial workers of the buckets: all in turn.
 pub(super) fn first_table(workers: usize) -> [u16; BUCKETS] {
@@ -64,6 +65,8 @@ pub(super) fn write_group(
         share: config.share.map_or(0, |share| share.number),
         share_seed: config.share.map_or(0, |share| share.seed),
         whole: config.flows.map_or(0, |flows| flows.whole),
+        shed_refused: 0,
+        shed_sets: shed::SETS,
         pad: 0,
         flow_sets: config.flows.map_or(0, |flows| flows.sets(config.workers) as u32),
         flow_epoch: FIRST_EPOCH,

@@ -34,6 +34,7 @@ use super::plugins::{self, GroupPlugins};
 use super::program;
 use super::reader::Reader;
 use super::rules::{self, GroupRules, NO_RULES};
+use super::shed;
 use super::tallies::{WorkerTally, read_tally, worker_tally};
 use crate::error::{Error, Result};
 use crate::settings::Clock;
@@ -150,8 +151,8 @@ fn at_once<T: Send>(entries: impl Iterator<Item = T>, change: impl Fn(T) -> Resu
 }
 
 /// The arrays of maps with one entry for each group, except those of its rules.
-fn of_groups(instance: &Instance) -> [&MapHandle; 5] {
-    [&instance.data, &instance.flows, &instance.http, &instance.streams, &instance.measured]
+fn of_groups(instance: &Instance) -> [&MapHandle; 6] {
+    [&instance.data, &instance.flows, &instance.http, &instance.sheds, &instance.streams, &instance.measured]
 }
 
 /// Whether an array of maps has an entry with this key. Cheap, whereas a deletion waits even if there is no entry.
@@ -293,6 +294,9 @@ impl Membership {
         let flows = |flows| GroupFlows::new((instance, place.group), flows, config.workers, token);
         let flows = config.flows.as_ref().map(flows).transpose()?.map(Arc::new);
         let http = http::create(instance, place.group, config.http)?;
+        if config.shed.is_some() {
+            shed::create(instance, place.group, rings)?;
+        }
         // Before the rings are put into the instance, for which the kernel waits: each run that finds the group active
         // marks its packet.
         set_ordered(instance, place.group, config.ordered);

@@ -38,7 +38,7 @@ pub(crate) struct GroupConfig {
     pub(crate) clock: Clock,
     /// Whether the group's workers merge lanes by time.
     pub(crate) ordered: bool,
-    /// Unread bytes of a ring from which congestion control refuses packets, and from which it refuses all.
+    /// Unread bytes of a ring from which congestion control refuses new flows, and from which it refuses all.
     pub(crate) shed: Option<(u32, u32)>,
     /// Nanoseconds that each plug-in may take on average.
     pub(crate) plugin_budget: u32,

@@ -62,6 +62,8 @@ pub(crate) struct Instance {
     pub(crate) flows: MapHandle,
     /// Connection directions that groups have followed (`struct wl_http_way`).
     pub(crate) http: MapHandle,
+    /// State of congestion control of groups (`bpf/shed.h`).
+    pub(crate) sheds: MapHandle,
     /// RTP streams that groups measure, and their measured state.
     pub(crate) streams: MapHandle,
     pub(crate) measured: MapHandle,

@@ -35,6 +35,7 @@ pub(super) struct Maps {
     pub(super) filters: MapHandle,
     pub(super) flows: MapHandle,
     pub(super) http: MapHandle,
+    pub(super) sheds: MapHandle,
     pub(super) streams: MapHandle,
     pub(super) measured: MapHandle,
     pub(super) rules: RuleMaps,
@@ -59,6 +60,7 @@ impl Maps {
             filters: take("wl_filters")?,
             flows: take("wl_flows")?,
             http: take("wl_http_ways")?,
+            sheds: take("wl_sheds")?,
             streams: take("wl_streams")?,
             measured: take("wl_measured")?,
             rules: RuleMaps {
@@ -131,6 +133,7 @@ impl Maps {
             filters: self.filters,
             flows: self.flows,
             http: self.http,
+            sheds: self.sheds,
             streams: self.streams,
             measured: self.measured,
             rules: self.rules,

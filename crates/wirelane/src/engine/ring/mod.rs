@@ -58,6 +58,7 @@ pub(crate) mod program;
 pub(crate) mod reader;
 mod room;
 pub(crate) mod rules;
+mod shed;
 pub(crate) mod source;
 pub(crate) mod stamps;
 pub(crate) mod streams;
