@@ -295,6 +295,9 @@ impl Adapter {
 
     /// Reason why it cannot run here; `None`: it can.
     pub fn missing(&self) -> Option<String> {
+        if self.program == "{testbed}" && !cfg!(feature = "bench") {
+            return Some("this test-bed was built without its receivers (cargo: feature 'bench')".to_owned());
+        }
         if ["{wirelane}", "{testbed}"].contains(&self.program.as_str()) || find(&self.program).is_some() {
             return None;
         }

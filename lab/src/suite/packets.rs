@@ -7,7 +7,7 @@ use wirelane_probe::placed::At;
 
 use super::check::{Check, MOST_PPS};
 use super::raw::{self, Raw};
-use super::{Proto, Rate, Shape, Traffic};
+use super::{Method, Proto, Rate, Shape, Traffic};
 use crate::calls;
 
 /// Smallest frames that carry a sequence number, over UDP and TCP.
@@ -44,6 +44,10 @@ impl Check {
                 start,
                 "flows of this 'shape' have a generator of their own: leave out all but 'sizes'".into(),
             ));
+        }
+        if !cfg!(feature = "bench") && (own_generator || raw.method == Method::Clone) {
+            let reason = "this test-bed was built without the generator of this traffic (cargo: feature 'bench')";
+            self.found.push((start, reason.into()));
         }
         let (default, most) = (if raw.calls.is_some() { calls::FRAME } else { smallest }, calls::MOST);
         let calls = self.list(raw.calls, &[], &format!("numbers of calls, 1 to {most}"), |calls| {
