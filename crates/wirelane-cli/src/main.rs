@@ -143,17 +143,20 @@ fn main() -> ExitCode {
         Command::Devices(args) => devices::run(&args),
         Command::Check(args) => monitor::check(&args),
         Command::Count(args) => count::run(*args),
-        Command::Flows(args) if args.print_config => monitor::print::run("flows", &matches),
+        Command::Flows(args) if args.print_config => monitor::print::run("flows", &matches, &[]),
         Command::Flows(args) => flows::run(*args),
         Command::Groups(args) => groups::run(&args),
-        Command::Http(args) if args.print_config => monitor::print::run("http", &matches),
+        Command::Http(args) if args.print_config => monitor::print::run("http", &matches, &[]),
         Command::Http(args) => http::run(*args),
         Command::Monitor(args) => monitor::run(&args),
         Command::Packets(args) => packets::run(*args),
+        Command::Probe(args) if args.print_config => {
+            probe::settled(*args).and_then(|settled| monitor::print::run("probe", &matches, &settled))
+        }
         Command::Probe(args) => probe::run(*args),
         Command::Query(args) => query::run(&args),
         Command::Receive(args) => receive::run(*args),
-        Command::Record(args) if args.print_config => monitor::print::run("record", &matches),
+        Command::Record(args) if args.print_config => monitor::print::run("record", &matches, &[]),
         Command::Record(args) => record::run(*args),
         Command::Reload(args) => status::reload(&args),
         Command::Report(args) => report_command::run(&args),
@@ -170,7 +173,7 @@ fn main() -> ExitCode {
         Command::Man(args) => man::run(&args, Command::command()),
         Command::Testbed(args) => testbed::run(&args),
         Command::Tune(args) => tune::run(&args),
-        Command::Voip(args) if args.print_config => monitor::print::run("voip", &matches),
+        Command::Voip(args) if args.print_config => monitor::print::run("voip", &matches, &[]),
         Command::Voip(args) => voip::run(*args),
     };
     wirelane_screen::terminal::restore();

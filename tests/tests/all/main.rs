@@ -80,6 +80,7 @@ mod monitor;
 mod monitor_control;
 mod monitor_faults;
 mod monitor_hour;
+mod monitor_print;
 mod other_programs;
 mod outliving;
 mod output_limits;

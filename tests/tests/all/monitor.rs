@@ -378,7 +378,7 @@ fn a_probe_of_a_monitor_has_the_results_of_the_single_command() {
     assert!(alarms("single.json").lines().count() == 6, "{}", alarms("single.json"));
     assert_eq!(alarms("shared.json"), alarms("single.json"));
 
-    fs::write(at("other.toml"), format!("{measurement}[capture]\ndevices = [\"eth1\"]\n")).unwrap();
+    fs::write(at("other.toml"), format!("{measurement}[capture]\nfilter = \"udp\"\n")).unwrap();
     let refused = monitor(at("other.toml").to_str().unwrap());
     let errors = String::from_utf8(refused.stderr).unwrap();
     assert_eq!(refused.status.code(), Some(2), "{errors}");

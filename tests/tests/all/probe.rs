@@ -73,7 +73,7 @@ fn files_are_measured_and_mistakes_are_told() {
         checked.status.success()
             && text(&checked.stdout).contains("measurement all: all packets: packets, bytes\n")
     );
-    let printed = probe(here, &["--ready", "syn-flood", "--print-config"]);
+    let printed = probe(here, &["--ready", "syn-flood", "--print-ready"]);
     let file =
         fs::read_to_string(wirelane_tests::repository().join("examples/probes/syn-flood.toml")).unwrap();
     assert_eq!(text(&printed.stdout), file);

@@ -1,6 +1,9 @@
 //! `wirelane monitor`: several analyses and outputs of one capture, from one file.
 
 mod control;
+mod help;
+#[cfg(test)]
+mod keys;
 pub mod print;
 pub mod reload;
 pub mod site;
@@ -24,6 +27,7 @@ use crate::outputs::StoreArgs;
 use crate::source::{BalanceArg, SourceArgs, SteeringArg};
 use crate::{flows, http, probe, record, ship, voip};
 use control::ControlArgs;
+pub use help::{CHECK_HELP, HELP};
 use reload::{Loaded, Reloader};
 use site::{Entry, Names, Site};
 
@@ -54,79 +58,26 @@ pub struct CheckArgs {
     file: PathBuf,
 }
 
-/// Text after the options in the long help.
-pub const HELP: &str = "\
-Sections, whose keys are the long options of the commands without '--':
-  [capture]   options of the source: interface, direction, hook, engine, filter
-              (an expression), rules, cores, workers, steering, user, interval,
-              duration, and the others under 'Source' and 'Capture'
-  [record]    'wirelane record': write, rotate-size, keep-size, compress, ...
-  [flows]     'wirelane flows': export, biflow, active-timeout, memory, ...
-  [http]      'wirelane http': log, export, fields, memory, ...
-  [voip]      'wirelane voip': export, save-calls, from, memory, ...
-  [probe]     config: a file of 'wirelane probe', without [capture], plug-ins
-              and measurements in the kernel
-  [store]     folder, max-age, max-size, rotate, probe: the store of flows,
-              transactions and calls, for 'wirelane query'
-  [ship]      'wirelane ship' of this store: to (one target or a list),
-              password-file, ca, create, batch-size, batch-age, patience, probe
-  [metrics]   address, cert, key, token-file or token-env: Prometheus
-  [control]   socket, group, mode: a socket at a fixed path for 'status'
-              and 'reload' of others than root and the monitor's user
-
-An option that may be repeated takes a list, one without a value true or false.
-An empty section is an analysis with its default options. With [voip] there is
-one worker. What an analysis does in the kernel (cache, analysis = \"kernel\")
-excludes other sections.
-
-Example, site.toml:
-  [capture]
-  interface = \"eth1\"
-  filter = \"not port 22\"
-  [record]
-  write = \"/srv/packets/eth1.pcapng\"
-  rotate-size = \"1GiB\"
-  keep-size = \"100GiB\"
-  [flows]
-  export = [\"ipfix://192.0.2.1:4739\"]
-  [http]
-  log = [\"combined:/var/log/wirelane/access.log\"]
-  [voip]
-  [store]
-  folder = \"/var/lib/wirelane\"
-  max-size = \"50GB\"
-
-Examples:
-  wirelane flows -i eth1 --biflow --print-config > site.toml
-  wirelane check site.toml
-  sudo wirelane monitor site.toml
-
-Signals: SIGHUP reads the file again ('wirelane reload' does, too, and says
-what has changed), and opens logs and exports to files again, as after
-logrotate. filter, filter-file, rules and interval of [capture] can change
-while it runs, all at once or not at all; a file with mistakes, or with another
-change, is refused. SIGTERM and Ctrl-C end it with its ledger.
-
-'wirelane status' shows what it does, and whether each output works.
-
-Exit status: 0 done (also after Ctrl-C), 1 failed or something is unwritten,
-2 wrong usage or a mistake in the file.";
-
-/// Text after the options in the long help.
-pub const CHECK_HELP: &str = "\
-Example:
-  wirelane check /etc/wirelane/eth1.toml
-
-Exit status: 0 no mistake, 2 mistakes.";
-
 /// Names of the sections.
 const SECTIONS: [&str; 10] =
     ["capture", "record", "flows", "http", "voip", "probe", "store", SHIP, "metrics", "control"];
 /// Names of the sections that are analyses.
 const ANALYSES: [&str; 5] = ["record", "flows", "http", "voip", "probe"];
 /// Options that are not keys: what the monitor prints is the same for all its analyses.
-const OTHERS: [&str; 9] =
-    ["json", "csv", "quiet", "print", "top", "save-selected", "help", "balance", "print-config"];
+const OTHERS: [&str; 12] = [
+    "json",
+    "csv",
+    "quiet",
+    "print",
+    "top",
+    "names",
+    "save-selected",
+    "help",
+    "balance",
+    "check",
+    "print-config",
+    "print-ready",
+];
 
 /// Keys of [store], and the options that they are.
 fn store_names() -> Names {
@@ -268,6 +219,11 @@ fn options(name: &'static str) -> Command {
 fn plan(path: &std::path::Path) -> Result<Plan> {
     let mut site = Site::read(path, &SECTIONS)?;
     let entries = site.entries();
+    let captured: Vec<String> = entries
+        .iter()
+        .filter(|entry| entry.section == "capture")
+        .filter_map(|entry| entry.key.clone())
+        .collect();
     let capture = CaptureArgs::augment_args(Command::new("capture"));
     let longs: Vec<String> =
         capture.get_arguments().filter_map(|arg| arg.get_long()).map(str::to_owned).collect();
@@ -347,7 +303,12 @@ fn plan(path: &std::path::Path) -> Result<Plan> {
             _ => parse(&options, &words, &filter).map(Box::new).map(Part::Probe),
         };
         match part {
-            Ok(part) => parts.push(part),
+            Ok(mut part) => {
+                if let Part::Probe(args) = &mut part {
+                    args.is_beside_others = site.has_several(&ANALYSES);
+                }
+                parts.push(part);
+            }
             Err(error) => site.refused(name, &error),
         }
     }
@@ -368,6 +329,15 @@ fn plan(path: &std::path::Path) -> Result<Plan> {
         if let Err(error) = part.check() {
             let (key, reason) = refusal(&error);
             site.mistake(name, &key, format!("{key}: {reason}"));
+        } else if let Part::Probe(args) = part {
+            for (key, keys) in args.replaced()? {
+                if !keys.iter().any(|key| captured.contains(&(*key).to_owned())) {
+                    let reason = format!(
+                        "config: [capture] has {key}, and the monitor's file says what is captured: add {key} to its [capture]"
+                    );
+                    site.mistake(name, "config", reason);
+                }
+            }
         }
     }
     site.checked()?;
@@ -406,7 +376,11 @@ fn shipping(site: &mut Site, store: &[String], capture: &[String]) -> Option<Vec
 fn refusal(error: &anyhow::Error) -> (String, String) {
     match error.downcast_ref() {
         Some(wirelane::Error::BadOption { option, reason }) => {
-            (option.trim_start_matches('-').to_owned(), reason.clone())
+            let key = match option.trim_start_matches('-') {
+                "r" => "read",
+                key => key,
+            };
+            (key.to_owned(), reason.clone())
         }
         _ => (String::new(), format!("{error:#}")),
     }

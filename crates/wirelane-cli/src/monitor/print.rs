@@ -2,28 +2,37 @@
 
 use anyhow::{Result, anyhow};
 use clap::parser::ValueSource;
-use clap::{Arg, ArgMatches, Args as _, Command};
+use clap::{Arg, ArgMatches, Args as _, Command, CommandFactory as _};
 use wirelane::Error;
 use wirelane_monitor::out;
 
-use super::{ANALYSES, CaptureArgs, OTHERS, metrics_names, options, store_names};
+use super::{ANALYSES, CaptureArgs, OTHERS, metrics_names, store_names};
 
 /// Options without an effect on a monitor, which prints its ledger only.
-const PRINTING: [&str; 3] = ["json", "quiet", "print-config"];
+pub(super) const PRINTING: [&str; 3] = ["json", "quiet", "print-config"];
 
-/// Prints the file for the command line of this command.
+/// Prints the file for the command line of this command. `settled`: keys of `[capture]` that a probe's configuration adds to
+/// the options, with their values.
 ///
 /// # Errors
 /// An option that has no key.
-pub fn run(name: &str, matches: &ArgMatches) -> Result<()> {
+pub fn run(name: &str, matches: &ArgMatches, settled: &[(&'static str, Vec<String>)]) -> Result<()> {
     let matches = matches.subcommand_matches(name).ok_or_else(|| anyhow!("not a command: {name}"))?;
-    out::print(config(name, matches)?)
+    out::print(config(name, matches, settled)?)
 }
 
 /// The text of the file.
-fn config(name: &str, matches: &ArgMatches) -> Result<String> {
+pub(super) fn config(
+    name: &str,
+    matches: &ArgMatches,
+    settled: &[(&'static str, Vec<String>)],
+) -> Result<String> {
     let name = ANALYSES.into_iter().find(|known| *known == name);
     let name = name.ok_or_else(|| anyhow!("a command without a section; this is a bug"))?;
+    let given = |id: &str| {
+        let known = matches.try_contains_id(id).is_ok_and(|is_there| is_there);
+        known && matches.value_source(id) == Some(ValueSource::CommandLine)
+    };
     let capture = CaptureArgs::augment_args(Command::new("capture"));
     let is_capture = |long: &str| capture.get_arguments().any(|arg| arg.get_long() == Some(long));
     let names = [("store", store_names()), ("metrics", metrics_names())];
@@ -39,13 +48,29 @@ fn config(name: &str, matches: &ArgMatches) -> Result<String> {
         let found = sections.iter_mut().find(|(name, _)| *name == section);
         found.into_iter().for_each(|(_, keys)| *keys += &format!("{key} = {value}\n"));
     };
-    for arg in options(name).get_arguments() {
-        if matches.value_source(arg.get_id().as_str()) != Some(ValueSource::CommandLine) {
+    let command = crate::Command::command();
+    let command = command.find_subcommand(name).ok_or_else(|| anyhow!("not a command: {name}"))?;
+    // Behind --ready, the first word of the filter stands in the place of the configuration.
+    let mut filter = Vec::new();
+    for arg in command.get_arguments() {
+        if !given(arg.get_id().as_str()) {
             continue;
         }
         let Some(long) = arg.get_long() else {
-            if arg.is_positional() {
-                add("capture", "filter", &quoted(&words(arg, matches)?.join(" ")));
+            let words = || words(arg, matches);
+            match (arg.get_id().as_str(), arg.get_short()) {
+                ("config", _) if !given("ready") => add(name, "config", &value(&words()?)),
+                (_, None) => filter.extend(words()?),
+                // A number without a unit is in millions of bytes.
+                ("rotate_millions", _) => {
+                    let unit =
+                        |word: &String| if word.ends_with(|c: char| c.is_ascii_digit()) { "MB" } else { "" };
+                    let words: Vec<String> =
+                        words()?.iter().map(|word| format!("{word}{}", unit(word))).collect();
+                    add(name, "rotate-size", &value(&words));
+                }
+                // Letters of tcpdump's, without an effect.
+                _ => {}
             }
             continue;
         };
@@ -64,6 +89,14 @@ fn config(name: &str, matches: &ArgMatches) -> Result<String> {
             Some((section, key)) => add(section, key, &value),
             None if is_capture(long) => add("capture", long, &value),
             None => add(name, long, &value),
+        }
+    }
+    if !filter.is_empty() {
+        add("capture", "filter", &quoted(&filter.join(" ")));
+    }
+    for (key, words) in settled {
+        if !given(key) && (*key != "filter" || filter.is_empty()) {
+            add("capture", key, &value(words));
         }
     }
     let mut text = format!("# Configuration of 'wirelane monitor' with the options of 'wirelane {name}'.\n");
@@ -119,7 +152,7 @@ fn quoted(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use clap::{CommandFactory as _, FromArgMatches as _};
+    use clap::FromArgMatches as _;
 
     use super::super::{Part, plan};
     use super::*;
@@ -148,7 +181,7 @@ mod tests {
             let words = shlex::split(&format!("wirelane {line}")).unwrap();
             let matches = crate::Command::command().try_get_matches_from(&words).unwrap();
             let (name, matches) = matches.subcommand().unwrap();
-            let text = config(name, matches).unwrap();
+            let text = config(name, matches, &[]).unwrap();
             std::fs::write(&file, &text).unwrap();
             let plan = plan(&file).unwrap_or_else(|error| panic!("{line}\n{text}\n{error:#}"));
             let part = match &plan.parts[..] {
@@ -187,7 +220,7 @@ mod tests {
     fn an_option_without_a_key_is_refused() {
         let words = ["wirelane", "flows", "-i", "eth1", "--csv", "--print-config"];
         let matches = crate::Command::command().try_get_matches_from(words).unwrap();
-        let error = config("flows", matches.subcommand_matches("flows").unwrap()).unwrap_err();
+        let error = config("flows", matches.subcommand_matches("flows").unwrap(), &[]).unwrap_err();
         assert!(error.to_string().contains("nothing like --csv"), "{error}");
     }
 }

@@ -174,6 +174,11 @@ impl Site {
         self.section(name).is_some()
     }
 
+    /// Whether the file has more than one of these sections.
+    pub fn has_several(&self, names: &[&str]) -> bool {
+        names.iter().filter(|name| self.has(name)).count() > 1
+    }
+
     fn section(&self, name: &str) -> Option<&Section> {
         self.sections.iter().find(|section| section.name == name)
     }

@@ -85,8 +85,9 @@ raised or cleared alarm, with 'alarm'; at the end the totals, with
 
 Examples:
   wirelane probe --ready syn-flood -r capture.pcapng
-  wirelane probe --ready bandwidth --print-config > my.toml
+  wirelane probe --ready bandwidth --print-ready > my.toml
   wirelane probe my.toml --check
+  wirelane probe my.toml -i eth1 --print-config > site.toml    # for 'monitor'
   sudo wirelane probe my.toml -i eth1 --workers 2 --json
   sudo wirelane probe --ready bandwidth -i eth1 --top
   sudo wirelane probe my.toml -i eth1 --store probe.db --metrics 127.0.0.1:9464

@@ -1,28 +1,31 @@
 //! Measurements in the kernel, by its flow caches.
 
 use anyhow::Result;
+use wirelane::rules::RuleSet;
 use wirelane::{Error, Intervals, KernelFlows};
 use wirelane_analysis::flows::Timeouts;
 use wirelane_probe::Config;
 
-use super::Args;
-use crate::source::{EngineArg, SteeringArg};
+use crate::source::{EngineArg, SourceArgs, SteeringArg};
 
 /// Interval at which the kernel's sums are read: twice per measurement interval, between these limits, so that results
 /// come soon after an interval's end, without disturbing lanes.
 const SHORTEST_TURN_NS: u64 = 50_000_000;
 const LONGEST_TURN_NS: u64 = 2_000_000_000;
 
-/// Settings of the kernel's flow caches, if measurements are made there. The rules for packets that are also delivered
-/// are then set as the capture's rules.
+/// Rules for packets that are delivered besides measurements in the kernel; `None`: all are made in the workers.
 ///
 /// # Errors
 /// If the configuration requires kernel measurements, and the options contradict it.
-pub fn flows(args: &mut Args, config: &Config, steering: SteeringArg) -> Result<Option<KernelFlows>> {
-    let source = &args.source;
+pub fn rules(
+    source: &SourceArgs,
+    cache_entries: Option<u32>,
+    config: &Config,
+    steering: SteeringArg,
+) -> Result<Option<RuleSet>> {
     let ruled = &source.ruled;
     let Some(whole) = config.whole() else {
-        if args.cache_entries.is_some() {
+        if cache_entries.is_some() {
             return Err(wrong("--cache-entries", "no measurement is made in the kernel; leave it out"));
         }
         return Ok(None);
@@ -51,16 +54,31 @@ pub fn flows(args: &mut Args, config: &Config, steering: SteeringArg) -> Result<
         tracing::info!("measured in the workers: {reason}");
         return Ok(None);
     }
+    Ok(Some(whole))
+}
+
+/// Settings of the kernel's flow caches, if measurements are made there. The rules for packets that are also delivered
+/// are then set as the capture's rules.
+///
+/// # Errors
+/// See [`rules`].
+pub fn flows(
+    source: &mut SourceArgs,
+    cache_entries: Option<u32>,
+    config: &Config,
+    steering: SteeringArg,
+) -> Result<Option<KernelFlows>> {
+    let Some(whole) = rules(source, cache_entries, config, steering)? else { return Ok(None) };
     let turn_ns = (config.interval_ns / 2).clamp(SHORTEST_TURN_NS, LONGEST_TURN_NS);
     let flows = KernelFlows {
-        entries: args.cache_entries.map_or(KernelFlows::ENTRIES, |entries| entries as usize),
+        entries: cache_entries.map_or(KernelFlows::ENTRIES, |entries| entries as usize),
         timeouts: Timeouts { active_ns: u64::MAX, idle_ns: turn_ns, ended_ns: turn_ns },
         sampling: 1,
         intervals: Some(Intervals::new(config.interval_ns)),
         whole: whole.rules.len() as u32,
     };
     if !whole.rules.is_empty() {
-        args.source.ruled.decide(whole);
+        source.ruled.decide(whole);
     }
     Ok(Some(flows))
 }

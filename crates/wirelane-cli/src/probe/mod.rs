@@ -31,6 +31,7 @@ pub mod shared;
 
 pub use help::HELP;
 use settle::settle;
+pub use settle::settled;
 use wirelane_monitor::live_view::LiveView;
 use wirelane_monitor::probe::change::Changer;
 use wirelane_monitor::probe::controller::Controller;
@@ -67,9 +68,13 @@ pub struct Args {
     #[arg(long)]
     check: bool,
 
-    /// Print the configuration and exit: a ready-made one is a start for your own
-    #[arg(long, conflicts_with = "check")]
-    print_config: bool,
+    /// Print the file with which 'wirelane monitor' does the same, and exit
+    #[arg(long, conflicts_with = "check", help_heading = source::OUTPUT)]
+    pub print_config: bool,
+
+    /// Print the ready-made configuration and exit: a start for your own
+    #[arg(long, requires = "ready", conflicts_with_all = ["check", "print_config"])]
+    print_ready: bool,
 
     #[command(flatten)]
     source: SourceArgs,
@@ -123,12 +128,13 @@ struct Origin {
 }
 
 impl Origin {
-    fn load(args: &Args) -> Result<Origin> {
-        if let Some(name) = &args.ready {
+    /// Reads a file, or the ready-made configuration of this name.
+    fn load(config: Option<&Path>, ready_made: Option<&str>) -> Result<Origin> {
+        if let Some(name) = ready_made {
             let text = ready(name).context("there is no such configuration")?.to_owned();
             return Ok(Origin { path: format!("ready {name}").into(), again: false, text });
         }
-        let path = args.config.clone().context("no configuration")?;
+        let path = config.context("no configuration")?.to_owned();
         let from_stdin = path.as_os_str() == "-";
         let mut text = String::new();
         let read = if from_stdin {
@@ -155,8 +161,8 @@ pub fn run(mut args: Args) -> Result<()> {
             word.into_os_string().into_string().map_err(|word| anyhow!("{} is no text", word.display()))?;
         args.source.filter.insert(0, word);
     }
-    let origin = Origin::load(&args)?;
-    if args.print_config {
+    let origin = Origin::load(args.config.as_deref(), args.ready.as_deref())?;
+    if args.print_ready {
         return out::print(&origin.text);
     }
     let config = Config::parse(&origin.text, &origin.path)?;
@@ -204,7 +210,7 @@ fn probe(mut args: Args, origin: &Origin, config: Config) -> Result<()> {
     } else {
         None
     };
-    args.source.kernel_flows = kernel::flows(&mut args, &config, steering)?;
+    args.source.kernel_flows = kernel::flows(&mut args.source, args.cache_entries, &config, steering)?;
     plugins::prepare(&mut args.source, &config)?;
     let owner = args.source.rights.identity()?.map(|identity| identity.ids());
     let mut store = Store::open(&args.store.options(), live, owner, Shares::UNLIMITED, |_| 0)?;

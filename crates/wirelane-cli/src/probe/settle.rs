@@ -3,11 +3,13 @@
 use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
+use clap::ValueEnum as _;
+use clap::builder::PossibleValue;
 use wirelane::Error;
 use wirelane_probe::Config;
 use wirelane_probe::config::{Engine, Steering};
 
-use super::Args;
+use super::{Args, Origin};
 use crate::source::{EngineArg, SteeringArg};
 
 /// Applies the configuration's capture settings that are not on the command line.
@@ -53,4 +55,42 @@ pub fn settle(args: &mut Args, config: &Config) -> Result<(usize, SteeringArg)> 
     let from_file = !source.read.is_empty();
     let workers = args.workers.or(if from_file { None } else { capture.workers }).unwrap_or(1);
     Ok((workers, steering))
+}
+
+/// What the configuration of a command line says about the capture, as keys of a monitor's `[capture]`, each with the value that
+/// is in force beside the options.
+///
+/// # Errors
+/// The configuration cannot be read or has mistakes, or is on standard input.
+pub fn settled(mut args: Args) -> Result<Vec<(&'static str, Vec<String>)>> {
+    if args.ready.is_some() {
+        return Ok(Vec::new());
+    }
+    if args.config.as_ref().is_some_and(|config| config.as_os_str() == "-") {
+        let reason = "a monitor reads no standard input: give the configuration as a file";
+        return Err(Error::BadOption { option: "--print-config", reason: reason.into() }.into());
+    }
+    let origin = Origin::load(args.config.as_deref(), None)?;
+    let config = Config::parse(&origin.text, &origin.path)?;
+    let (workers, steering) = settle(&mut args, &config)?;
+    let (capture, source) = (&config.capture, &args.source);
+    let name = |value: Option<PossibleValue>| value.map(|value| vec![value.get_name().to_owned()]);
+    let keys = [
+        ("interface", (!capture.devices.is_empty()).then(|| source.interface.clone())),
+        (
+            "read",
+            capture
+                .read
+                .as_ref()
+                .map(|_| source.read.iter().map(|file| file.display().to_string()).collect()),
+        ),
+        ("engine", capture.engine.and_then(|_| name(source.engine.to_possible_value()))),
+        ("workers", capture.workers.map(|_| vec![workers.to_string()])),
+        ("steering", capture.steering.and_then(|_| name(steering.to_possible_value()))),
+        ("filter", capture.filter.as_ref().map(|_| source.filter.clone())),
+    ];
+    Ok(keys
+        .into_iter()
+        .filter_map(|(key, words)| Some((key, words.filter(|words| !words.is_empty())?)))
+        .collect())
 }

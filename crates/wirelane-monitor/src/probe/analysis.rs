@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use anyhow::{Context as _, Result, anyhow};
-use wirelane::{Capture, Ledger, Worker};
+use wirelane::{Capture, Intervals, Ledger, PluginCounts, Worker};
 use wirelane_export::metrics::{ProbeMetrics, Registry};
 use wirelane_probe::{Closed, Config, Entry, Orders, Plan, Reader, Switches};
 
@@ -28,7 +28,7 @@ const UNDER_WAY: usize = 16;
 
 /// Parts of a probe's analysis, opened before privileges are dropped.
 pub struct Settings {
-    /// The configuration, whose measurements are made by the workers, without plug-ins.
+    /// The configuration.
     pub config: Config,
     /// Seed of sketches.
     pub seed: u64,
@@ -36,6 +36,10 @@ pub struct Settings {
     pub inner: bool,
     /// Whether the input is live.
     pub live: bool,
+    /// Intervals of measurements in the kernel, if there are any.
+    pub intervals: Option<Intervals>,
+    /// Whether the rules of the capture are the probe's and not the user's.
+    pub rules_are_own: bool,
     /// Number of workers.
     pub workers: usize,
     /// How alarms are printed.
@@ -64,6 +68,9 @@ struct Running {
     switches: Arc<Switches>,
     controller: Arc<Mutex<Controller>>,
     orders: Option<Arc<Orders>>,
+    plugins: Option<PluginCounts>,
+    intervals: Option<Intervals>,
+    rules_are_own: bool,
     inner: bool,
     live: bool,
     sender: SyncSender<Closed>,
@@ -86,8 +93,11 @@ impl Analysis for ProbeAnalysis {
         let Some(settings) = self.settings.take() else {
             return Err(anyhow!("a probe was started twice; this is a bug"));
         };
-        let Settings { config, seed, inner, live, workers, show, mut store, helper, folders, targets } =
-            settings;
+        let Settings { config, seed, inner, live, intervals, rules_are_own, workers, .. } = settings;
+        let Settings { show, mut store, helper, folders, targets, .. } = settings;
+        let plugins = capture.plugins();
+        let counted = plugins.as_ref().map(PluginCounts::read).unwrap_or_default();
+        config.check_counters(&counted).map_err(anyhow::Error::msg)?;
         let switches = Arc::new(Switches::new(Plan::new(config, seed)?));
         if let Some(store) = &mut store {
             store.start(())?;
@@ -109,7 +119,18 @@ impl Analysis for ProbeAnalysis {
             }
         });
         let thread = thread.context("starting the thread that shows results")?;
-        self.running = Some(Running { switches, controller, orders, inner, live, sender, thread });
+        self.running = Some(Running {
+            switches,
+            controller,
+            orders,
+            plugins,
+            intervals,
+            rules_are_own,
+            inner,
+            live,
+            sender,
+            thread,
+        });
         Ok(())
     }
 
@@ -128,8 +149,9 @@ impl Analysis for ProbeAnalysis {
         };
         let switches = Arc::clone(&running.switches);
         let mut counting = wirelane_probe::Worker::new(worker.index(), switches, running.inner, outlet);
+        counting.plugins(running.plugins.clone());
         running.orders.iter().for_each(|orders| counting.catch(Arc::clone(orders)));
-        Ok(Box::new(Prober::new(counting, worker, running.live, None)?))
+        Ok(Box::new(Prober::new(counting, worker, running.live, running.intervals)?))
     }
 
     fn status(&self) -> AnalysisStatus {
@@ -145,13 +167,19 @@ impl Analysis for ProbeAnalysis {
     }
 
     fn finish(&mut self, outcome: Option<&mut Outcome>, report: &mut Report) -> Result<()> {
-        let Some(Running { controller, sender, thread, .. }) = self.running.take() else { return Ok(()) };
+        let Some(Running { controller, rules_are_own, sender, thread, .. }) = self.running.take() else {
+            return Ok(());
+        };
         // The handlers are dropped; this is the last sender of the channel.
         drop(sender);
         thread.join().map_err(|_| anyhow!("the thread that shows results panicked; this is a bug"))?;
         let total = outcome.as_ref().map(|outcome| outcome.ledger.total);
-        let (results, failed) = locked(&controller).finish(total.as_ref(), &[]);
+        let rules = outcome.as_ref().and_then(|outcome| outcome.rules.as_ref());
+        let counted = rules.map_or(&[][..], |rules| &rules.plugins);
+        let (results, failed) = locked(&controller).finish(total.as_ref(), counted);
         let (Some(outcome), Some(total)) = (outcome, total) else { return Ok(()) };
+        // The user has not given the rules for delivered packets, and the ledger counts these packets.
+        outcome.rules.take_if(|rules| rules_are_own && rules.plugins.is_empty());
         crate::analysis::printed(outcome, failed.map_or(Ok(()), Err))?;
         let totals = &results.totals;
         if totals.packets != total.analysed + total.offloaded
