@@ -46,7 +46,8 @@ impl Check {
             ));
         }
         if !cfg!(feature = "bench") && (own_generator || raw.method == Method::Clone) {
-            let reason = "this test-bed was built without the generator of this traffic (cargo: feature 'bench')";
+            let reason =
+                "this test-bed was built without the generator of this traffic (cargo: feature 'bench')";
             self.found.push((start, reason.into()));
         }
         let (default, most) = (if raw.calls.is_some() { calls::FRAME } else { smallest }, calls::MOST);
