@@ -256,3 +256,42 @@ impl Service {
         attach::create_link(program.as_fd(), ifindex, hook)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use super::*;
+
+    fn read(recipe: &str, programs: usize) -> Option<Box<dyn Task>> {
+        let programs = (0..programs).map(|_| File::open("/dev/null").unwrap().into());
+        (KIND.read)(recipe.as_bytes(), programs.collect())
+    }
+
+    #[test]
+    fn only_devices_that_match_a_pattern_are_attached() {
+        let program: OwnedFd = File::open("/dev/null").unwrap().into();
+        let attach = |pattern: &str, ifindex| {
+            let selectors = Selector::parse_list_with(pattern, |_| false).unwrap();
+            let patterns = selectors.iter().map(|selector| Pattern::new(selector).unwrap()).collect();
+            let service = Service { patterns, programs: Vec::new() };
+            service.attach(&program, ifindex, false).unwrap_err().raw_os_error()
+        };
+        // Device 1 of a network namespace is its loopback device.
+        assert_eq!(attach("veth*,eth?", 1), Some(libc::EPERM));
+        assert_eq!(attach("any", u32::MAX >> 1), Some(libc::ENODEV));
+        // It matches, and what is to be attached is no program.
+        assert_ne!(attach("l*", 1), Some(libc::EPERM));
+    }
+
+    #[test]
+    fn tasks_and_requests_that_were_not_registered_violate_the_protocol() {
+        let recipe = r#"{"patterns":["veth*"],"egress":[false]}"#;
+        assert!(read(recipe, 2).is_none() && read(recipe, 0).is_none() && read("{}", 0).is_none());
+        assert!(read(r#"{"patterns":["veth["],"egress":[false]}"#, 1).is_none());
+        let mut task = read(recipe, 1).unwrap();
+        assert!(task.serve(br#"{"ifindex":1,"egress":true}"#).is_none());
+        assert!(task.serve(b"1").is_none());
+        assert!(task.serve(br#"{"ifindex":1,"egress":false}"#).is_some());
+    }
+}
