@@ -164,7 +164,7 @@ mod tests {
             "/// Battery: L1\nfn name() {}",
             "/// Battery: L1\n\n#[test]\nfn name() {}",
             "/// Battery: L1\n#[test]\nstruct Name;",
-            "/// Battery: L13\n#[test]\nfn name() {}",
+            "/// Battery: L99\n#[test]\nfn name() {}",
             "/// Battery:\n#[test]\nfn name() {}",
         ] {
             assert!(marked(wrong).is_err(), "{wrong}");
