@@ -165,7 +165,7 @@ impl Flows {
     }
 }
 
-/// What a worker got of a flow.
+/// Packets of a flow that a worker got.
 #[derive(Debug, PartialEq, Eq)]
 struct Got {
     first: u64,

@@ -280,7 +280,7 @@ mod tests {
         // Device 1 of a network namespace is its loopback device.
         assert_eq!(attach("veth*,eth?", 1), Some(libc::EPERM));
         assert_eq!(attach("any", u32::MAX >> 1), Some(libc::ENODEV));
-        // It matches, and what is to be attached is no program.
+        // The device matches; the descriptor is no program.
         assert_ne!(attach("l*", 1), Some(libc::EPERM));
     }
 
