@@ -61,14 +61,6 @@ impl Slots {
         self.names().push((name.to_owned(), ifindex));
     }
 
-    /// The index of the device that is `after` numbers after slot 0 at the first hook.
-    fn ifindex(&self, after: usize) -> Option<u32> {
-        self.names()
-            .get(after / self.hooks.len())
-            .map(|(_, ifindex)| *ifindex)
-            .filter(|ifindex| *ifindex != 0)
-    }
-
     /// The name of a slot's device, and its number at one of the hooks; `None`: there is no such device yet.
     pub(crate) fn device(&self, hook: usize, slot: usize) -> Option<(String, usize)> {
         let number = self.first + slot * self.hooks.len() + hook;
@@ -77,21 +69,25 @@ impl Slots {
 
     /// The devices in the order of their numbers, from slot 0.
     pub(crate) fn devices(&self) -> Vec<CaptureDevice> {
-        let names = self.names();
-        let each = |(slot, (name, _)): (usize, &(String, u32))| {
-            let device = |hook: &HookPoint| CaptureDevice {
-                name: name.clone(),
-                // Slot 0 is for devices without a slot of their own, which there may never be.
-                queues: if slot == 0 { Vec::new() } else { vec![0] },
-                hook: Some(*hook),
-                link_type: LinkType::Ethernet,
-                mac: None,
-                speed_mbps: None,
-                zero_copy: None,
-            };
-            self.hooks.iter().map(device).collect::<Vec<_>>()
+        let count = self.names().len() * self.hooks.len();
+        (0..count).filter_map(|after| Some(self.get(after)?.0)).collect()
+    }
+
+    /// The device whose number is `after` more than that of slot 0 at the first hook, and its index in the kernel.
+    fn get(&self, after: usize) -> Option<(CaptureDevice, Option<u32>)> {
+        let (slot, hook) = (after / self.hooks.len(), after % self.hooks.len());
+        let (name, ifindex) = self.names().get(slot)?.clone();
+        let device = CaptureDevice {
+            name,
+            // Slot 0 is for devices without a slot of their own, which there may never be.
+            queues: if slot == 0 { Vec::new() } else { vec![0] },
+            hook: self.hooks.get(hook).copied(),
+            link_type: LinkType::Ethernet,
+            mac: None,
+            speed_mbps: None,
+            zero_copy: None,
         };
-        names.iter().enumerate().flat_map(each).collect()
+        Some((device, (slot != 0).then_some(ifindex)))
     }
 }
 
@@ -162,9 +158,8 @@ impl Interfaces {
                     ifindex: None,
                 };
                 let later = || {
-                    let (slots, after) = (slots.as_ref()?, device.checked_sub(devices.len())?);
-                    let ifindex = slots.ifindex(after);
-                    slots.devices().get(after).map(|device| Interface { ifindex, ..of(device) })
+                    let (device, ifindex) = slots.as_ref()?.get(device.checked_sub(devices.len())?)?;
+                    Some(Interface { ifindex, ..of(&device) })
                 };
                 devices.get(device).map(of).or_else(later)
             }
