@@ -32,7 +32,7 @@ pub struct Shipment<'a> {
     pub hour: i64,
     /// Name of the table.
     pub table: &'a str,
-    /// `shipped`, `unshipped` or `damaged`.
+    /// `shipped`, `unshipped`, `damaged` or `interrupted`.
     pub kind: &'a str,
     /// Token of the batch.
     pub batch: &'a str,

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use serde::Serialize;
-use wirelane_store::shipping::{Batch, Merged, Outbox, Taken, Waiting};
+use wirelane_store::shipping::{Batch, Cause, Merged, Outbox, Taken, Waiting};
 use wirelane_store::{Table, shipping};
 
 use crate::place::{Destination, Place, Shipment};
@@ -252,15 +252,20 @@ impl Shipper {
         Ok(())
     }
 
-    /// Tells the target of files that retention removed before they were shipped.
+    /// Tells the target of files that retention removed before they were shipped, and of killed writers.
     fn report_taken(&mut self) -> Result<bool> {
         let taken = self.outbox.taken()?;
         for one in &taken {
-            let Taken { file, table, hour, probe, rows } = one;
+            let Taken { cause, file, table, hour, probe, rows } = one;
             let batch = file.file_stem().unwrap_or_default().to_string_lossy();
             let probe = probe.as_deref().unwrap_or(&self.settings.probe);
             let rows = rows.unwrap_or(0);
-            let (time, hour, kind) = (now_s(), hour * 3600, "unshipped");
+            let (time, hour, kind) = (now_s(), hour * 3600, cause.name());
+            if *cause == Cause::Interrupted {
+                tracing::warn!(
+                    "a process that wrote this store for the probe {probe} was killed: rows after its last complete file are lost"
+                );
+            }
             self.destination.describe(
                 &[Shipment { probe, time, hour, table, kind, batch: &batch, files: 1, rows }],
                 &batch,

@@ -10,8 +10,8 @@
 //! A store is a folder with a folder for each table ([`Table`]), which contains files by the hour in which their flows,
 //! calls or transactions ended, in Hive's layout, so that DuckDB, Spark, pandas and others find `date` and `hour` as
 //! columns. A file gets its name when it is complete: until then it is hidden (`.NAME.parquet.part`), and all of these
-//! ignore it. A store contains nothing else, no index and no list of files: everybody who may write to the folder can
-//! be a writer, and there may be several, each with its own files.
+//! ignore it. A store has no index and no list of files: everybody who may write to the folder can be a writer, and there
+//! may be several, each with its own files and a mark in `.writers`. `.ship` has the state of shipping.
 //!
 //! Writing needs only `arrow` and `parquet`; queries need DataFusion, which takes long to build. Both are in this
 //! crate, which only the program's feature `store` needs.
@@ -28,6 +28,7 @@ pub mod shipping;
 mod tables;
 mod unfinished;
 mod writer;
+mod writers;
 
 pub use error::{Error, Result};
 pub use identity::{host_name, probe_name};

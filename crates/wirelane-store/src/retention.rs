@@ -9,6 +9,10 @@ use crate::paths;
 use crate::shipping::Guard;
 use crate::tables::Table;
 use crate::unfinished;
+use crate::writers;
+
+/// How long a killed process is reported, where `Keep` has no age.
+const REPORTED: Duration = Duration::from_secs(90 * 86_400);
 
 /// Limits of a store. Both apply.
 #[derive(Clone, Copy, Debug, Default)]
@@ -68,6 +72,8 @@ pub(crate) fn sweep(store: &Path, aged: &[Table], keep: Keep, now_s: i64) -> (Go
         Err(error) => return (gone, Err(error)),
     };
     let arrived = |file: &paths::Stored| guard.as_ref().is_none_or(|guard| guard.has_arrived(&file.path));
+    let is_known = |mark: &Path| guard.as_ref().is_none_or(|guard| guard.has_arrived(mark));
+    result = writers::sweep(store, keep.age.unwrap_or(REPORTED), now_s, &is_known).and(result);
     // The order among equals is kept.
     let (first, last): (Vec<_>, Vec<_>) = files.iter().partition(|(file, _)| arrived(file));
     for (file, table) in first.iter().chain(&last).filter(|(file, _)| file.ours) {

@@ -29,14 +29,23 @@ pub(crate) struct Unfinished {
     file: File,
     folder: PathBuf,
     name: String,
+    /// Number of folders that may be new: this one and those above it.
+    depth: usize,
 }
 
 impl Unfinished {
-    /// Creates a file in this folder, which is created if it is missing.
+    /// Creates a file of rows in this folder, which is created if it is missing.
     pub(crate) fn create(folder: &Path) -> io::Result<Unfinished> {
+        // The hour, the date, and the table.
+        Unfinished::named(folder, 3, || paths::new_name(Utc::now()))
+    }
+
+    /// Creates a file with a name that `name` makes, another one in each attempt. `depth`: number of folders that may be
+    /// new, this one and those above it.
+    pub(crate) fn named(folder: &Path, depth: usize, name: impl Fn() -> String) -> io::Result<Unfinished> {
         for _ in 0..ATTEMPTS {
             folder::make(folder, FOLDER, None)?;
-            let name = paths::new_name(Utc::now());
+            let name = name();
             let mut options = OpenOptions::new();
             options.write(true).create_new(true).mode(FILE).custom_flags(libc::O_NOFOLLOW);
             let file = match options.open(folder.join(paths::part_of(&name))) {
@@ -52,7 +61,7 @@ impl Unfinished {
             // Before the lock, another writer may have removed it as a dead writer's file.
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) if file.metadata()?.nlink() > 0 => {
-                    return Ok(Unfinished { file, folder: folder.to_owned(), name });
+                    return Ok(Unfinished { file, folder: folder.to_owned(), name, depth });
                 }
                 Ok(()) | Err(Errno::WOULDBLOCK) => {}
                 Err(error) => return Err(error.into()),
@@ -104,7 +113,7 @@ impl Unfinished {
             result => result?,
         }
         // Makes the name durable, and those of the parent folders, which may be new.
-        let synced = self.folder.ancestors().take(3).try_for_each(|folder| File::open(folder)?.sync_all());
+        let synced = self.folder.ancestors().take(self.depth).try_for_each(|folder| File::open(folder)?.sync_all());
         if synced.is_err() {
             // The rows count as unwritten, so queries must not find them.
             fs::rename(&path, &part)?;

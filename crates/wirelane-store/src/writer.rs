@@ -18,6 +18,7 @@ use crate::paths::{self, Hour};
 use crate::retention::{Keep, sweep};
 use crate::tables::{Row, Storable, Table};
 use crate::unfinished::FOLDER;
+use crate::writers::{self, Mark};
 use crate::{Error, Result};
 
 /// Maximum bytes of a batch that is sent to the thread.
@@ -169,6 +170,7 @@ impl<T: Storable> Writer<T> {
         for folder in std::iter::once(settings.folder.clone()).chain(tables) {
             folder::make(&folder, FOLDER, settings.owner).map_err(failed)?;
         }
+        writers::prepare(&settings.folder, settings.owner).map_err(failed)?;
         for table in T::TABLES {
             let listing = paths::list(&settings.folder.join(table.name())).map_err(failed)?;
             newer::refuse(listing.files.iter())?;
@@ -260,6 +262,8 @@ struct Store {
     tables: &'static [Table],
     open: BTreeMap<TableHour, OpenFile>,
     ended: VecDeque<Ended>,
+    /// This process's mark, from the first row on.
+    mark: Option<Arc<Mark>>,
     counts: StoreCounts,
     /// Time of the last failed write; `None`: writing works.
     stuck: Option<Instant>,
@@ -284,6 +288,7 @@ impl Store {
             tables,
             open,
             ended,
+            mark: None,
             counts,
             stuck: None,
             swept: None,
@@ -344,6 +349,7 @@ impl Store {
                 let oldest = its.min_by_key(|(_, file)| file.used).map(|(place, _)| *place);
                 oldest.into_iter().for_each(|place| self.end(place));
             }
+            self.sign();
             let folder = paths::folder(&self.settings.folder.join(table.name()), hour);
             self.open.insert(place, OpenFile::new(folder, table, &self.settings.probe)?);
         }
@@ -362,6 +368,17 @@ impl Store {
             }
         }
         Ok(())
+    }
+
+    /// Creates the mark of this process, if it has none.
+    fn sign(&mut self) {
+        if self.mark.is_none() {
+            match Mark::of(&self.settings.folder, &self.settings.probe) {
+                Ok(mark) => self.mark = Some(mark),
+                // The next file tries again.
+                Err(error) => self.counts.failed(format!("this process cannot leave its mark: {error}")),
+            }
+        }
     }
 
     /// The encoder rejected rows, which is a bug of ours: this file is lost, and reported as lost.
@@ -397,6 +414,9 @@ impl Store {
         due.into_iter().for_each(|place| self.end(place));
         if self.stuck.is_none_or(|since| since.elapsed() >= PATIENCE) {
             self.write();
+        }
+        if let Some(mark) = &self.mark {
+            mark.alive();
         }
         if self.swept.is_none_or(|swept| swept.elapsed() >= SWEEPS) {
             self.sweep();

@@ -6,6 +6,7 @@ mod broker;
 mod door;
 mod faults;
 mod kafka;
+mod killed;
 mod merging;
 mod s3;
 mod shipping;

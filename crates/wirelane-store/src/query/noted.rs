@@ -1,5 +1,5 @@
-//! Tables for the question what is missing in a store: `shipments` (files of the store and those that retention removed
-//! before they were shipped, as a place to ask has them), `probes` and `hours`.
+//! Tables for the question what is missing in a store: `shipments` (files of the store, those that retention removed before
+//! they were shipped, and killed writers, as a place to ask has them), `probes` and `hours`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -51,8 +51,8 @@ fn noted(settings: &AskSettings) -> std::io::Result<Noted> {
             None => {}
         }
     }
-    for taken in shipping::taken(&settings.folder)? {
-        add(taken.probe, taken.hour, "unshipped", taken.rows.unwrap_or(0));
+    for taken in shipping::taken(&settings.folder)?.into_iter().chain(shipping::killed(&settings.folder)?) {
+        add(taken.probe, taken.hour, taken.cause.name(), taken.rows.unwrap_or(0));
     }
     noted.retain(|(probe, ..), _| settings.probe.is_none() || *probe == settings.probe);
     Ok(noted)

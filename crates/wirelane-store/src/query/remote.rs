@@ -145,6 +145,7 @@ impl Remote {
                 let kind = match line.kind.as_str() {
                     "shipped" => "shipped",
                     "unshipped" => "unshipped",
+                    "interrupted" => "interrupted",
                     _ => "damaged",
                 };
                 if settings.probe.as_ref().is_none_or(|probe| *probe == line.probe) {

@@ -38,6 +38,7 @@ pub use merge::{Merged, Merger};
 use crate::paths;
 use crate::tables::Table;
 use crate::unfinished::FOLDER;
+use crate::writers;
 
 /// Folder of the state in a store.
 pub const SHIP: &str = ".ship";
@@ -57,18 +58,42 @@ pub struct Batch {
     pub files: Vec<PathBuf>,
 }
 
-/// A file that retention removed before it was shipped.
+/// Why rows are not shipped.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Cause {
+    /// Retention removed their file before it was shipped.
+    #[default]
+    Unshipped,
+    /// Their writer was killed.
+    Interrupted,
+}
+
+impl Cause {
+    /// Name in the table `shipments`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Cause::Unshipped => "unshipped",
+            Cause::Interrupted => "interrupted",
+        }
+    }
+}
+
+/// Rows that are not shipped.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub struct Taken {
-    /// Path of the file inside the store.
+    /// The reason.
+    #[serde(default)]
+    pub cause: Cause,
+    /// Path inside the store: of the removed file, or of the killed writer's mark.
     pub file: PathBuf,
-    /// Name of the table.
+    /// Name of the table; empty for a killed writer.
     pub table: String,
     /// Hour of its rows, since 1970.
     pub hour: i64,
     /// Name of the probe, if the file has one.
     pub probe: Option<String>,
-    /// Number of rows; `None`: the file could not be read.
+    /// Number of rows; `None`: unknown, since the file could not be read, or the writer was killed.
     pub rows: Option<u64>,
 }
 
@@ -318,21 +343,24 @@ impl Outbox {
         Ok(())
     }
 
-    /// Files that retention removed before they were shipped to this target, and that were not reported yet.
+    /// Files that retention removed before they were shipped to this target, and killed writers, that were not reported yet.
     ///
     /// # Errors
     /// If the state cannot be read.
     pub fn taken(&self) -> io::Result<Vec<Taken>> {
-        if !self.store.join(SHIP).join("taken").exists() {
-            return Ok(Vec::new());
-        }
-        let _lock = Lock::claims(&self.store)?;
-        let mut taken = taken(&self.store)?;
+        let mut taken = match self.store.join(SHIP).join("taken").exists() {
+            true => {
+                let _lock = Lock::claims(&self.store)?;
+                taken(&self.store)?
+            }
+            false => Vec::new(),
+        };
+        taken.extend(killed(&self.store)?);
         taken.retain(|one| !self.shipped.contains(&one.file));
         Ok(taken)
     }
 
-    /// Notes that the target knows of a removed file.
+    /// Notes that the target knows of a removed file or a killed writer.
     ///
     /// # Errors
     /// If the state cannot be written.
@@ -360,6 +388,22 @@ pub(crate) fn taken(store: &Path) -> io::Result<Vec<Taken>> {
     // A file that is still there was noted by a process that was killed before it removed the file.
     taken.retain(|one| !store.join(&one.file).exists() && seen.insert(one.file.clone()));
     Ok(taken)
+}
+
+/// Writers of the store that were killed, with rows that nobody can count.
+///
+/// # Errors
+/// If their marks cannot be read.
+pub(crate) fn killed(store: &Path) -> io::Result<Vec<Taken>> {
+    let killed = writers::interrupted(store)?.into_iter().map(|one| Taken {
+        cause: Cause::Interrupted,
+        file: one.mark,
+        table: String::new(),
+        hour: one.hour,
+        probe: one.probe,
+        rows: None,
+    });
+    Ok(killed.collect())
 }
 
 /// State of files at a target.
@@ -449,7 +493,7 @@ impl Guard {
         let rows = found.as_ref().map(|found| found.rows);
         let file = path.strip_prefix(&self.store).unwrap_or(path).to_owned();
         let probe = found.and_then(|found| found.probe);
-        let taken = Taken { file, table: table.name().to_owned(), hour, probe, rows };
+        let taken = Taken { cause: Cause::Unshipped, file, table: table.name().to_owned(), hour, probe, rows };
         append(&self.store.join(SHIP).join("taken"), &taken)?;
         Ok(rows)
     }

@@ -104,7 +104,8 @@ impl Door {
         }
         let ledgers = column(&ask(db, &["SELECT count(*) AS n FROM ledgers"])[0], "n");
         assert_eq!(sums("sum(rows)", "shipments WHERE kind = 'shipped'"), (n + ledgers).to_string());
-        assert_eq!(sums("count()", "shipments WHERE kind != 'shipped'"), "0");
+        // Killed writers leave rows that nobody can count.
+        assert_eq!(sums("count()", "shipments WHERE kind NOT IN ('shipped', 'interrupted')"), "0");
     }
 }
 

@@ -1,0 +1,152 @@
+//! A probe that is killed under traffic, with a shipper beside it.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use wirelane_tests::numbers::{LIMIT, capture, column, wirelane};
+use wirelane_tests::{Child, Lab, Signal, require_root};
+
+use super::ask;
+use super::beside::open_folder;
+use super::door::{Door, ship, shipping};
+
+/// Sums of a store: flows, their packets, packets that the ledgers have as seen and as lost.
+fn sums(db: &Path) -> [u64; 4] {
+    let sum = |sql: &str| ask(db, &[sql]).remove(0);
+    let flows = sum("SELECT count(*) AS n, coalesce(sum(packets), 0) AS p FROM flows");
+    let ledger = sum("SELECT coalesce(sum(seen), 0) AS s, coalesce(sum(lost), 0) AS l FROM ledgers");
+    [column(&flows, "n"), column(&flows, "p"), column(&ledger, "s"), column(&ledger, "l")]
+}
+
+/// The same sums of the server.
+fn arrived(door: &Door) -> Vec<String> {
+    let of = |columns: &str, table: &str| {
+        door.ask(&format!("SELECT {columns} FROM fleet.{table} FORMAT TabSeparated"))
+    };
+    let all = of("count(), sum(packets)", "flows") + "\t" + &of("sum(seen), sum(lost)", "ledgers");
+    all.split('\t').map(str::to_owned).collect()
+}
+
+/// Number of marks of processes that write the store, or were killed.
+fn marks(db: &Path) -> u64 {
+    let names = fs::read_dir(db.join(".writers")).unwrap().map(|entry| entry.unwrap().file_name());
+    names.filter(|name| !name.to_string_lossy().starts_with('.')).count() as u64
+}
+
+/// `kill -9` of a probe under traffic at random moments, every third time with the server or the shipper: after each, the
+/// server has every row of the store once, and says that the probe was interrupted. Of a probe that ends in an orderly way,
+/// the flows have all packets of the ledger.
+/// Battery: F4
+#[test]
+fn a_probe_killed_under_traffic_repeats_no_row_and_its_loss_is_not_silent() {
+    let test = "a_probe_killed_under_traffic_repeats_no_row_and_its_loss_is_not_silent";
+    if !require_root(test) {
+        return;
+    }
+    let lab = Lab::new(1).unwrap();
+    let inside = lab.receiver().namespace.clone();
+    let folder = open_folder();
+    let started = lab.enter(&inside, || Door::start(test, &folder.path().join("door"), &[])).unwrap();
+    let Some(mut door) = started else { return };
+    let (db, to) = (folder.path().join("db"), door.to());
+    let file = folder.path().join("site.toml");
+    let text = format!(
+        "[capture]\ninterface = \"{}\"\ndirection = \"rx\"\ninterval = 0.2\n[flows]\ninactive-timeout = 1\n\
+         [store]\nfolder = \"{}\"\nrotate = \"1s\"\nprobe = \"edge-9\"\n",
+        lab.receiver().device,
+        db.display()
+    );
+    fs::write(&file, text).unwrap();
+    let probe = || capture(&lab, &["monitor", file.to_str().unwrap(), "--json"]).unwrap();
+    let sender = |packets: &str| -> Child {
+        let (end, rate) = (lab.sender(), "20k");
+        let words = ["send", "-i", &end.device, "--packets", packets, "--rate", rate, "--flows", "20000"];
+        wirelane(&lab, &end.namespace, &[&words[..], &["--size", "100", "--method", "socket"]].concat())
+            .unwrap()
+    };
+    // The store is there before it is shipped.
+    assert_eq!(probe().terminate(LIMIT).unwrap().status.code(), Some(0));
+    let created = lab.enter(&inside, || ship(&db, &to, &["--create", "--once"])).unwrap();
+    assert_eq!(created.status.code(), Some(0), "{}", created.stderr);
+    let ships = || lab.enter(&inside, || shipping(&db, &to)).unwrap();
+    let mut shipper = ships();
+
+    let mut random = std::env::var("WIRELANE_SEED").map_or(0xfeed, |seed| seed.parse::<u64>().unwrap());
+    println!("WIRELANE_SEED={random}");
+    let rounds = std::env::var("WIRELANE_KILLS").map_or(8, |rounds| rounds.parse().unwrap());
+    let (mut before, mut killed, mut with_rows) = (sums(&db), 0, 0);
+    for round in 0..rounds {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let monitor = probe();
+        let is_orderly = round % 8 == 7;
+        let traffic = sender(if is_orderly { "20000" } else { "200000" });
+        if is_orderly {
+            assert!(traffic.finish(LIMIT).unwrap().status.success());
+            assert_eq!(monitor.terminate(LIMIT).unwrap().status.code(), Some(0));
+        } else {
+            std::thread::sleep(Duration::from_millis(300 + (random >> 33) % 3700));
+            match round % 3 {
+                0 => lab.enter(&inside, || door.kill()).unwrap(),
+                1 => shipper.signal(Signal::Kill).unwrap(),
+                _ => {}
+            }
+            monitor.signal(Signal::Kill).unwrap();
+            monitor.finish(LIMIT).unwrap();
+            traffic.signal(Signal::Kill).unwrap();
+            traffic.finish(LIMIT).unwrap();
+            match round % 3 {
+                0 => lab.enter(&inside, || door.open()).unwrap(),
+                1 => {
+                    shipper.finish(LIMIT).unwrap();
+                    shipper = ships();
+                }
+                _ => {}
+            }
+        }
+        let after = sums(&db);
+        let growth: Vec<u64> = after.iter().zip(before).map(|(after, before)| after - before).collect();
+        println!("round {round}: flows, packets, seen, lost: {growth:?}");
+        if is_orderly {
+            assert_eq!((growth[1], growth[2], growth[3]), (20_000, 20_000, 0), "round {round}");
+            assert_eq!(marks(&db), killed, "an orderly end leaves no mark");
+        } else {
+            // Whoever has written a row has a mark.
+            let left = marks(&db) - killed;
+            assert!(left <= 1 && (left == 1 || growth == [0; 4]), "round {round}: {left} {growth:?}");
+            killed += left;
+            with_rows += u64::from(growth[0] > 0);
+        }
+        before = after;
+        let expected: Vec<String> = after.iter().map(u64::to_string).collect();
+        let interrupted = "SELECT count(), sum(files) FROM fleet.shipments WHERE kind = 'interrupted' AND \
+                           probe = 'edge-9' FORMAT TabSeparated";
+        let begun = Instant::now();
+        lab.enter(&inside, || {
+            // A `Door` may be sent to the thread in the namespace, but not shared with it.
+            let door = &mut door;
+            while arrived(door) != expected || door.ask(interrupted) != format!("{killed}\t{killed}") {
+                let (found, notes) = (arrived(door), door.ask(interrupted));
+                assert!(begun.elapsed() < LIMIT, "round {round}: {found:?} {expected:?}, {notes} {killed}");
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            if after[0] > 0 {
+                door.has_all_of(&db);
+            }
+        })
+        .unwrap();
+    }
+    assert!(2 * with_rows >= rounds, "only {with_rows} of {rounds} runs had rows when they were killed");
+    let finished = shipper.terminate(LIMIT).unwrap();
+    assert_eq!(finished.status.code(), Some(0), "{}", finished.stderr);
+    // The store and the server say the same.
+    let missing = |place: [&str; 2]| {
+        let finished = super::run(&[&["query", "missing", "--json"], &place[..]].concat());
+        assert_eq!(finished.status.code(), Some(0), "{}", finished.stderr);
+        finished.json().unwrap()
+    };
+    let at_the_server = lab.enter(&inside, || missing(["--at", &to])).unwrap();
+    assert_eq!(at_the_server, missing(["--store", db.to_str().unwrap()]));
+    let states = at_the_server.iter().filter(|row| row["state"] == "interrupted");
+    assert_eq!(states.map(|row| column(row, "interrupted")).sum::<u64>(), killed, "{at_the_server:?}");
+}
