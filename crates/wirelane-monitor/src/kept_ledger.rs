@@ -39,7 +39,7 @@ impl KeptLedger {
 
     /// Stores what has been added since the last call.
     pub fn add(&mut self, ledger: &Ledger) {
-        if let Some(part) = self.growth.part(&ledger.total, now_ns()) {
+        if let Some(part) = self.growth.part(&ledger.total, self.store.unstored(), now_ns()) {
             self.store.take(vec![Entry::Ledger(part)]);
         }
     }

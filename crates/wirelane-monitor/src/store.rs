@@ -34,7 +34,7 @@ mod built {
     use wirelane_export::{Limiter, OutputState};
     use wirelane_store::{LEAST_SIZE, Storable, StoreCounts, StoreSettings, Writer};
 
-    /// Maximum bytes of a row in a file, if rows have hardly anything in common.
+    /// Bytes of a row in a file, if rows have hardly anything in common: until the average is known.
     const ROW: usize = 256;
 
     /// A store of these values.
@@ -85,16 +85,23 @@ mod built {
 
         /// Stores values, as far as the write limit allows.
         pub fn take(&mut self, mut these: Vec<T>) {
-            let Store { limiter, wire_bytes, .. } = self;
+            let Store { limiter, wire_bytes, writer } = self;
+            let row_bytes = writer.row_bytes().map_or(ROW, |bytes| bytes as usize);
             these.retain(|one| {
                 let rows = T::TABLES.iter().map(|table| one.rows(*table)).sum::<u64>();
                 let admits = rows == 0 || limiter.admits(wire_bytes(one));
-                if admits {
-                    limiter.spent(ROW * rows as usize);
+                match admits {
+                    true => limiter.spent(row_bytes * rows as usize),
+                    false => writer.suppressed(rows),
                 }
                 admits
             });
             self.writer.take(these);
+        }
+
+        /// Number of rows of all tables that this process has not stored here: suppressed and unwritten ones.
+        pub fn unstored(&self) -> u64 {
+            self.writer.unstored()
         }
 
         /// State of the store.
@@ -202,6 +209,11 @@ mod missing {
 
         /// Never called.
         pub fn take(&mut self, _these: Vec<T>) {
+            match self.0 {}
+        }
+
+        /// Never called.
+        pub fn unstored(&self) -> u64 {
             match self.0 {}
         }
 

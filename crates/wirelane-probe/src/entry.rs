@@ -26,6 +26,8 @@ pub struct LedgerPart {
     pub end_ns: u64,
     /// Increments of the counters.
     pub counters: Counters,
+    /// Rows of all tables that were not stored meanwhile: beyond the write limit, or unwritten.
+    pub unstored: u64,
 }
 
 impl Entry {
@@ -43,6 +45,7 @@ impl Entry {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Growth {
     before: Counters,
+    unstored: u64,
     /// End of the last part, after the first one.
     until_ns: Option<u64>,
 }
@@ -50,11 +53,11 @@ pub struct Growth {
 impl Growth {
     /// From this time on, with all counters at 0.
     pub fn from(start_ns: u64) -> Growth {
-        Growth { before: Counters::default(), until_ns: Some(start_ns) }
+        Growth { until_ns: Some(start_ns), ..Growth::default() }
     }
 
-    /// Increment since the last part, up to this time; `None`: there is no change.
-    pub fn part(&mut self, now: &Counters, end_ns: u64) -> Option<LedgerPart> {
+    /// Increment since the last part, up to this time; `None`: there is no change. `unstored`: rows that were not stored, since the start.
+    pub fn part(&mut self, now: &Counters, unstored: u64, end_ns: u64) -> Option<LedgerPart> {
         let before = self.before;
         // The device's own counters may restart, with its driver.
         let more = |now: u64, before: u64| now.saturating_sub(before);
@@ -75,12 +78,13 @@ impl Growth {
             nic_missed: now.nic_missed.map(|missed| more(missed, before.nic_missed.unwrap_or(0))),
         };
         let nothing = Counters { nic_missed: counters.nic_missed.filter(|missed| *missed > 0), ..counters };
-        if nothing == Counters::default() {
+        if nothing == Counters::default() && unstored == self.unstored {
             return None;
         }
         self.before = *now;
+        let unstored = unstored - std::mem::replace(&mut self.unstored, unstored);
         let start_ns = self.until_ns.replace(end_ns).unwrap_or(end_ns).min(end_ns);
-        Some(LedgerPart { start_ns, end_ns, counters })
+        Some(LedgerPart { start_ns, end_ns, counters, unstored })
     }
 }
 
@@ -98,12 +102,16 @@ mod tests {
             nic_missed: Some(missed),
             ..Counters::default()
         };
-        assert_eq!(growth.part(&ledger(0, 0, 0), 10), None);
-        let first = growth.part(&ledger(7, 2, 0), 20).unwrap();
+        assert_eq!(growth.part(&ledger(0, 0, 0), 0, 10), None);
+        let first = growth.part(&ledger(7, 2, 0), 3, 20).unwrap();
         assert_eq!((first.start_ns, first.end_ns, first.counters), (5, 20, ledger(7, 2, 0)));
-        assert_eq!(growth.part(&ledger(7, 2, 0), 30), None);
-        let second = growth.part(&ledger(10, 2, 4), 40).unwrap();
+        assert_eq!(first.unstored, 3);
+        assert_eq!(growth.part(&ledger(7, 2, 0), 3, 30), None);
+        let second = growth.part(&ledger(10, 2, 4), 3, 40).unwrap();
         assert_eq!((second.start_ns, second.end_ns), (20, 40), "silence is in the part that ends it");
         assert_eq!((second.counters.seen, second.counters.lost, second.counters.nic_missed), (3, 0, Some(4)));
+        assert_eq!(second.unstored, 0);
+        let third = growth.part(&ledger(10, 2, 4), 9, 50).unwrap();
+        assert_eq!((third.counters.seen, third.unstored), (0, 6), "rows of the end are not silent");
     }
 }

@@ -15,6 +15,7 @@
 //!
 //! Writing needs only `arrow` and `parquet`; queries need DataFusion, which takes long to build. Both are in this
 //! crate, which only the program's feature `store` needs.
+mod counts;
 mod error;
 mod file;
 mod identity;
@@ -30,7 +31,8 @@ mod unfinished;
 mod writer;
 mod writers;
 
+pub use counts::StoreCounts;
 pub use error::{Error, Result};
 pub use identity::{host_name, probe_name};
 pub use tables::{FlowNames, Put, Row, SCHEMA, Storable, Table};
-pub use writer::{LEAST_SIZE, MEMORY, ROTATE, ROTATE_SHIPPED, StoreCounts, StoreSettings, Writer};
+pub use writer::{LEAST_SIZE, MEMORY, ROTATE, ROTATE_SHIPPED, StoreSettings, Writer};

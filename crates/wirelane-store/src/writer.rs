@@ -2,23 +2,23 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
-use serde::{Serialize, Serializer};
 use wirelane_export::words::counted;
 use wirelane_export::{OutputState, folder};
 
+use crate::counts::{Rows, StoreCounts};
 use crate::file::{Ended, OpenFile};
 use crate::newer;
 use crate::paths::{self, Hour};
 use crate::retention::{Keep, sweep};
 use crate::tables::{Row, Storable, Table};
 use crate::unfinished::FOLDER;
-use crate::writers::{self, Mark};
+use crate::writers::{self, Process};
 use crate::{Error, Result};
 
 /// Maximum bytes of a batch that is sent to the thread.
@@ -33,6 +33,8 @@ pub const ROTATE: Duration = Duration::from_secs(300);
 pub const ROTATE_SHIPPED: Duration = Duration::from_secs(10);
 /// Maximum number of hours for which files of a table are open at once. A capture file may have packets of any hour.
 const MOST_OPEN: usize = 4;
+/// Number of rows whose average size is that of others.
+const MANY: u64 = 1000;
 /// How long the thread waits for more, if it has nothing else to do.
 const REST: Duration = Duration::from_millis(200);
 /// Delay after a failed write before the next attempt.
@@ -67,85 +69,6 @@ pub struct StoreSettings {
     pub owner: Option<(u32, u32)>,
 }
 
-/// Numbers of rows by table.
-type Rows = BTreeMap<Table, u64>;
-
-/// Results of storing.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct StoreCounts {
-    /// The store.
-    pub store: String,
-    /// Rows in complete files on the disk, by table name.
-    #[serde(flatten, serialize_with = "by_name")]
-    pub rows: Rows,
-    /// Rows that are not in any file: no space, no permission, or a disk that is too slow. Under `unwritten_flows`, and
-    /// so on.
-    #[serde(flatten, serialize_with = "by_unwritten")]
-    pub unwritten: Rows,
-    /// Files written.
-    pub files: u64,
-    /// Bytes of these files.
-    pub bytes: u64,
-    /// Files that retention removed by age or total size.
-    pub removed_files: u64,
-    /// Bytes of the removed files.
-    pub removed_bytes: u64,
-    /// Rows of removed files that had not been shipped to every target.
-    #[serde(skip_serializing_if = "is_zero")]
-    pub unshipped_rows: u64,
-    /// Removed unfinished files of dead writers.
-    pub cleared_files: u64,
-    /// The last error.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub error: Option<String>,
-    #[serde(skip)]
-    first_error: Option<String>,
-    /// Time of the first failure since the store was written to last.
-    #[serde(skip)]
-    failing: Option<SystemTime>,
-}
-
-fn by_name<S: Serializer>(rows: &Rows, to: S) -> std::result::Result<S::Ok, S::Error> {
-    to.collect_map(rows.iter().map(|(table, rows)| (table.name(), rows)))
-}
-
-fn by_unwritten<S: Serializer>(rows: &Rows, to: S) -> std::result::Result<S::Ok, S::Error> {
-    to.collect_map(rows.iter().map(|(table, rows)| (table.unwritten(), rows)))
-}
-
-fn is_zero(number: &u64) -> bool {
-    *number == 0
-}
-
-impl StoreCounts {
-    fn new(folder: &Path, tables: &[Table]) -> StoreCounts {
-        let none: Rows = tables.iter().map(|table| (*table, 0)).collect();
-        let store = folder.display().to_string();
-        StoreCounts { store, rows: none.clone(), unwritten: none, ..StoreCounts::default() }
-    }
-
-    /// The error of a store with unwritten rows.
-    pub fn failure(&self) -> Option<Error> {
-        let first = self.first_error.clone().unwrap_or_default();
-        let lacks = self.unwritten.iter().filter(|(_, rows)| **rows > 0);
-        let lacks: Vec<String> = lacks.map(|(table, rows)| format!("{rows} {}", table.name())).collect();
-        let (what, path) = (lacks.join(" and "), PathBuf::from(&self.store));
-        (!lacks.is_empty()).then_some(Error::Unwritten { what, path, first })
-    }
-
-    fn unwritten(&mut self, table: Table, rows: u64) {
-        *self.unwritten.entry(table).or_default() += rows;
-    }
-
-    fn failed(&mut self, why: String) {
-        if self.error.as_ref() != Some(&why) {
-            tracing::warn!("store {}: {why}", self.store);
-            self.first_error.get_or_insert_with(|| why.clone());
-            self.error = Some(why);
-        }
-    }
-}
-
 /// The capture's side of the writer.
 #[derive(Debug)]
 pub struct Writer<T> {
@@ -155,6 +78,7 @@ pub struct Writer<T> {
     latest: Arc<Mutex<StoreCounts>>,
     /// Fewer than [`TOGETHER`] values that were not sent because the thread was busy.
     pending: Vec<T>,
+    process: Arc<Process>,
     /// Rows that were not stored because the thread was busy.
     refused: Rows,
 }
@@ -176,7 +100,8 @@ impl<T: Storable> Writer<T> {
             newer::refuse(listing.files.iter())?;
         }
         let latest = Arc::new(Mutex::new(StoreCounts::new(&settings.folder, T::TABLES)));
-        Ok(Writer { settings, thread: None, latest, pending: Vec::new(), refused: Rows::new() })
+        let process = Process::of(&settings.folder, &settings.probe);
+        Ok(Writer { settings, thread: None, latest, pending: Vec::new(), process, refused: Rows::new() })
     }
 
     /// Starts the thread, after privileges are dropped. `naming`: the capture's tables for the names of numbers.
@@ -185,7 +110,8 @@ impl<T: Storable> Writer<T> {
     /// If the thread cannot be created.
     pub fn start(&mut self, naming: T::Naming) -> io::Result<()> {
         let (sender, inbox) = sync_channel((self.settings.memory / 4 / BATCH).max(4));
-        let store = Store::new(self.settings.clone(), T::TABLES, Arc::clone(&self.latest));
+        let (latest, process) = (Arc::clone(&self.latest), Arc::clone(&self.process));
+        let store = Store::new(self.settings.clone(), T::TABLES, latest, process);
         let names = T::Names::from(naming);
         let thread =
             std::thread::Builder::new().name("wl-store".into()).spawn(move || store.run(names, &inbox))?;
@@ -228,7 +154,25 @@ impl<T: Storable> Writer<T> {
         for table in T::TABLES {
             let rows: u64 = these.iter().map(|one| one.rows(*table)).sum();
             *self.refused.entry(*table).or_default() += rows;
+            self.process.lost(rows);
         }
+    }
+
+    /// Notes rows that the caller has not stored, because they exceed its write limit.
+    pub fn suppressed(&self, rows: u64) {
+        self.process.lost(rows);
+    }
+
+    /// Number of rows that this process has not stored here, whatever their table: unwritten and suppressed ones.
+    pub fn unstored(&self) -> u64 {
+        self.process.unstored()
+    }
+
+    /// Bytes of a row in the files of this writer, on average; `None` before it has written many.
+    pub fn row_bytes(&self) -> Option<u64> {
+        let counts = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        let rows: u64 = counts.rows.values().sum();
+        (rows >= MANY).then(|| counts.bytes.div_ceil(rows))
     }
 
     /// Ends all files, after the last value, and returns the results.
@@ -262,8 +206,7 @@ struct Store {
     tables: &'static [Table],
     open: BTreeMap<TableHour, OpenFile>,
     ended: VecDeque<Ended>,
-    /// This process's mark, from the first row on.
-    mark: Option<Arc<Mark>>,
+    process: Arc<Process>,
     counts: StoreCounts,
     /// Time of the last failed write; `None`: writing works.
     stuck: Option<Instant>,
@@ -279,7 +222,12 @@ struct Store {
 type TableHour = (Table, Hour);
 
 impl Store {
-    fn new(settings: StoreSettings, tables: &'static [Table], latest: Arc<Mutex<StoreCounts>>) -> Store {
+    fn new(
+        settings: StoreSettings,
+        tables: &'static [Table],
+        latest: Arc<Mutex<StoreCounts>>,
+        process: Arc<Process>,
+    ) -> Store {
         let counts = StoreCounts::new(&settings.folder, tables);
         let (open, ended) = (BTreeMap::new(), VecDeque::new());
         let told = Instant::now();
@@ -288,7 +236,7 @@ impl Store {
             tables,
             open,
             ended,
-            mark: None,
+            process,
             counts,
             stuck: None,
             swept: None,
@@ -299,6 +247,7 @@ impl Store {
     }
 
     fn run<T: Storable>(mut self, mut names: T::Names, inbox: &Receiver<Vec<T>>) -> StoreCounts {
+        self.process.begin();
         self.sweep();
         loop {
             match inbox.recv_timeout(REST) {
@@ -323,7 +272,7 @@ impl Store {
     fn take<T: Storable>(&mut self, these: &[T], names: &mut T::Names) {
         if self.stuck.is_some() && self.waiting() >= self.settings.memory / 2 {
             for table in T::TABLES {
-                self.counts.unwritten(*table, these.iter().map(|one| one.rows(*table)).sum());
+                self.lost(*table, these.iter().map(|one| one.rows(*table)).sum());
             }
             return;
         }
@@ -349,7 +298,10 @@ impl Store {
                 let oldest = its.min_by_key(|(_, file)| file.used).map(|(place, _)| *place);
                 oldest.into_iter().for_each(|place| self.end(place));
             }
-            self.sign();
+            // The next file tries again.
+            if let Err(error) = self.process.sign() {
+                self.counts.failed(format!("this process cannot leave its mark: {error}"));
+            }
             let folder = paths::folder(&self.settings.folder.join(table.name()), hour);
             self.open.insert(place, OpenFile::new(folder, table, &self.settings.probe)?);
         }
@@ -370,21 +322,16 @@ impl Store {
         Ok(())
     }
 
-    /// Creates the mark of this process, if it has none.
-    fn sign(&mut self) {
-        if self.mark.is_none() {
-            match Mark::of(&self.settings.folder, &self.settings.probe) {
-                Ok(mark) => self.mark = Some(mark),
-                // The next file tries again.
-                Err(error) => self.counts.failed(format!("this process cannot leave its mark: {error}")),
-            }
-        }
+    /// Counts rows that are in no file.
+    fn lost(&mut self, table: Table, rows: u64) {
+        self.counts.unwritten(table, rows);
+        self.process.lost(rows);
     }
 
     /// The encoder rejected rows, which is a bug of ours: this file is lost, and reported as lost.
     fn broken(&mut self, place: TableHour, error: &datafusion::parquet::errors::ParquetError) {
         let lost = self.open.remove(&place).map_or(1, |file| file.rows);
-        self.counts.unwritten(place.0, lost);
+        self.lost(place.0, lost);
         self.counts.failed(format!("{} cannot be encoded, which is a bug: {error}", place.0.name()));
     }
 
@@ -395,7 +342,7 @@ impl Store {
         match file.end() {
             Ok(ended) => self.ended.push_back(ended),
             Err(error) => {
-                self.counts.unwritten(place.0, rows);
+                self.lost(place.0, rows);
                 self.counts.failed(format!("{} cannot be encoded, which is a bug: {error}", place.0.name()));
             }
         }
@@ -415,9 +362,7 @@ impl Store {
         if self.stuck.is_none_or(|since| since.elapsed() >= PATIENCE) {
             self.write();
         }
-        if let Some(mark) = &self.mark {
-            mark.alive();
-        }
+        self.process.alive();
         if self.swept.is_none_or(|swept| swept.elapsed() >= SWEEPS) {
             self.sweep();
         }
@@ -443,7 +388,7 @@ impl Store {
                 }
                 // All bytes are written, but the file may not survive a power failure, or it was removed.
                 Err(error) if ended.is_written() => {
-                    self.counts.unwritten(ended.table, ended.rows);
+                    self.lost(ended.table, ended.rows);
                     self.counts.failed(error.to_string());
                     ended.discard();
                 }
@@ -503,13 +448,14 @@ impl Store {
         self.write();
         // Discarding a file frees space for the next.
         while let Some(ended) = self.ended.pop_front() {
-            self.counts.unwritten(ended.table, ended.rows);
+            self.lost(ended.table, ended.rows);
             ended.discard();
             // Without a next file nothing shows that the disk works again.
             if !self.ended.is_empty() {
                 self.write();
             }
         }
+        self.process.end();
         self.counts
     }
 }

@@ -15,6 +15,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -39,71 +40,124 @@ struct Contents {
     probe: String,
 }
 
-/// The mark of this process.
+/// This process, as a writer of a store for a probe: what its threads (of flows, calls, the ledger) have together.
 #[derive(Debug)]
-pub(crate) struct Mark {
+pub(crate) struct Process {
+    store: PathBuf,
+    probe: Arc<str>,
+    /// From the first row on.
+    mark: Mutex<Option<Mark>>,
+    /// Rows that are not stored.
+    unstored: AtomicU64,
+    /// Threads that have not ended in an orderly way.
+    threads: AtomicU32,
+}
+
+/// The complete mark of this process.
+#[derive(Debug)]
+struct Mark {
     /// Holds the lock.
     file: Unfinished,
     path: PathBuf,
     contents: Vec<u8>,
-    written: Mutex<Instant>,
+    written: Instant,
 }
 
-/// Store and probe of a mark.
+/// Store and probe of a process.
 type Key = (PathBuf, Arc<str>);
 
-/// The marks of this process: its writers for a store (flows, calls, the ledger) have one together.
-static OURS: Mutex<BTreeMap<Key, Weak<Mark>>> = Mutex::new(BTreeMap::new());
+static OURS: Mutex<BTreeMap<Key, Weak<Process>>> = Mutex::new(BTreeMap::new());
 
 /// Creates the folder of the marks, before privileges are dropped.
 pub(crate) fn prepare(store: &Path, owner: Option<(u32, u32)>) -> io::Result<()> {
     folder::make(&store.join(WRITERS), FOLDER, owner)
 }
 
-impl Mark {
-    /// The mark of this process for a store and a probe; it is created if there is none.
-    pub(crate) fn of(store: &Path, probe: &Arc<str>) -> io::Result<Arc<Mark>> {
+impl Process {
+    /// This process as a writer of this store for this probe.
+    pub(crate) fn of(store: &Path, probe: &Arc<str>) -> Arc<Process> {
         let mut ours = OURS.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (store.to_owned(), Arc::clone(probe));
-        if let Some(mark) = ours.get(&key).and_then(Weak::upgrade) {
-            return Ok(mark);
-        }
-        let mark = Arc::new(Mark::create(store, probe)?);
-        ours.insert(key, Arc::downgrade(&mark));
-        Ok(mark)
+        ours.get(&key).and_then(Weak::upgrade).unwrap_or_else(|| {
+            let process = Arc::new(Process {
+                store: store.to_owned(),
+                probe: Arc::clone(probe),
+                mark: Mutex::default(),
+                unstored: AtomicU64::new(0),
+                threads: AtomicU32::new(0),
+            });
+            ours.insert(key, Arc::downgrade(&process));
+            process
+        })
     }
 
+    /// Notes that a thread begins.
+    pub(crate) fn begin(&self) {
+        // Relaxed, here and in `end`: read when the last reference is dropped, which synchronizes with all others.
+        self.threads.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Notes that a thread has ended in an orderly way.
+    pub(crate) fn end(&self) {
+        self.threads.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Counts rows that are not stored.
+    pub(crate) fn lost(&self, rows: u64) {
+        // Relaxed, here and in `unstored`: a number by itself.
+        self.unstored.fetch_add(rows, Ordering::Relaxed);
+    }
+
+    /// Number of rows that are not stored.
+    pub(crate) fn unstored(&self) -> u64 {
+        self.unstored.load(Ordering::Relaxed)
+    }
+
+    /// Creates the mark, if there is none.
+    pub(crate) fn sign(&self) -> io::Result<()> {
+        let mut mark = self.mark.lock().unwrap_or_else(PoisonError::into_inner);
+        if mark.is_none() {
+            *mark = Some(Mark::create(&self.store, &self.probe)?);
+        }
+        Ok(())
+    }
+
+    /// Writes the mark again, if it was last written some seconds ago.
+    pub(crate) fn alive(&self) {
+        let mut mark = self.mark.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(mark) = mark.as_mut().filter(|mark| mark.written.elapsed() >= ALIVE) {
+            mark.written = Instant::now();
+            // On a full disk the mark is older than the process, and the report of a kill names an earlier time.
+            let _ = mark.file.write_at(&mark.contents, 0);
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let mark = self.mark.get_mut().unwrap_or_else(PoisonError::into_inner);
+        // The rows of a thread that panicked are lost.
+        if let Some(mark) = mark
+            && *self.threads.get_mut() == 0
+        {
+            // If the folder was removed, there is nothing left to do.
+            let _ = fs::remove_file(&mark.path);
+        }
+    }
+}
+
+impl Mark {
     fn create(store: &Path, probe: &str) -> io::Result<Mark> {
         let contents = serde_json::to_vec(&Contents { probe: probe.to_owned() })?;
         let name = || paths::new_name(chrono::Utc::now()).replace(".parquet", "");
         let file = Unfinished::named(&store.join(WRITERS), 2, name)?;
         let finished = file.write_at(&contents, 0).1.and_then(|()| file.finish());
         match finished {
-            Ok(path) => Ok(Mark { file, path, contents, written: Mutex::new(Instant::now()) }),
+            Ok(path) => Ok(Mark { file, path, contents, written: Instant::now() }),
             Err(error) => {
                 file.discard();
                 Err(error)
             }
-        }
-    }
-
-    /// Writes the mark again, if it was last written some seconds ago.
-    pub(crate) fn alive(&self) {
-        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
-        if written.elapsed() >= ALIVE {
-            *written = Instant::now();
-            // On a full disk the mark is older than the process, and the report of a kill names an earlier time.
-            let _ = self.file.write_at(&self.contents, 0);
-        }
-    }
-}
-
-impl Drop for Mark {
-    fn drop(&mut self) {
-        // The rows of a thread that panics are lost.
-        if !std::thread::panicking() {
-            // If the folder was removed, there is nothing left to do.
-            let _ = fs::remove_file(&self.path);
         }
     }
 }
@@ -201,25 +255,36 @@ fn abandoned(path: &Path, options: &OpenOptions) -> io::Result<Option<File>> {
 mod tests {
     use super::*;
 
+    /// A writer that has written a row.
+    fn signed(store: &Path, probe: &str) -> Arc<Process> {
+        let process = Process::of(store, &probe.into());
+        process.begin();
+        process.sign().unwrap();
+        process
+    }
+
     #[test]
     fn a_killed_process_leaves_its_mark_and_others_do_not() {
         let store = tempfile::tempdir().unwrap();
-        let (ours, theirs): (Arc<str>, Arc<str>) = ("edge-1".into(), "edge-2".into());
         assert_eq!(interrupted(store.path()).unwrap(), []);
-        let mark = Mark::of(store.path(), &ours).unwrap();
-        let again = Mark::of(store.path(), &ours).unwrap();
-        assert!(Arc::ptr_eq(&mark, &again), "a process has one mark for a probe");
-        let other = Mark::of(store.path(), &theirs).unwrap();
+        let process = signed(store.path(), "edge-1");
+        let again = signed(store.path(), "edge-1");
+        assert!(Arc::ptr_eq(&process, &again), "the threads of a process have one mark for a probe");
+        let other = signed(store.path(), "edge-2");
         let there = || listed(store.path()).unwrap().0;
         assert_eq!((there().len(), interrupted(store.path()).unwrap().len()), (2, 0));
-        drop(mark);
-        assert_eq!(there().len(), 2, "a writer of the process goes on");
+        process.lost(3);
+        process.end();
+        drop(process);
+        assert_eq!((there().len(), again.unstored()), (2, 3), "a thread of the process goes on");
+        again.end();
         drop(again);
-        assert_eq!(there(), std::slice::from_ref(&other.path));
+        assert_eq!(there().len(), 1);
 
         // What a kill leaves.
-        let killed = Mark::of(store.path(), &ours).unwrap();
-        let left = killed.path.clone();
+        let killed = signed(store.path(), "edge-1");
+        assert_eq!(killed.unstored(), 0);
+        let left = killed.mark.lock().unwrap().as_ref().unwrap().path.clone();
         fs::copy(&left, left.with_extension("copy")).unwrap();
         let damaged = left.with_extension("damaged");
         fs::write(&damaged, "{").unwrap();
@@ -239,6 +304,7 @@ mod tests {
         };
         assert_eq!([sweep(50, true), sweep(70, false), sweep(70, true)], [(2, false), (2, false), (0, false)]);
         assert_eq!(there().len(), 2, "the marks of live processes stay");
+        drop((other, killed));
     }
 
     #[test]
@@ -246,7 +312,7 @@ mod tests {
         let store = tempfile::tempdir().unwrap();
         let path = store.path().to_owned();
         let thread = std::thread::spawn(move || {
-            let _mark = Mark::of(&path, &"edge-1".into()).unwrap();
+            let _process = signed(&path, "edge-1");
             panic!("in a test");
         });
         thread.join().unwrap_err();

@@ -63,8 +63,9 @@ impl Keep {
 
     /// Stores the growth of a live capture's ledger.
     pub fn ledger(&mut self, counters: &Counters) {
-        let part = self.growth.as_mut().and_then(|growth| growth.part(counters, now_ns()));
-        if let (Some(store), Some(part)) = (&mut self.store, part) {
+        if let (Some(store), Some(growth)) = (&mut self.store, &mut self.growth)
+            && let Some(part) = growth.part(counters, store.unstored(), now_ns())
+        {
             store.take(vec![Entry::Ledger(part)]);
         }
     }
@@ -77,7 +78,7 @@ impl Keep {
             } else if let Some(store) = &mut self.store {
                 // Without a measured packet, the time of the packets is unknown.
                 let (start_ns, end_ns) = self.span_ns.unwrap_or_else(|| (now_ns(), now_ns()));
-                let part = Growth::from(start_ns).part(counters, end_ns);
+                let part = Growth::from(start_ns).part(counters, store.unstored(), end_ns);
                 part.into_iter().for_each(|part| store.take(vec![Entry::Ledger(part)]));
             }
         }

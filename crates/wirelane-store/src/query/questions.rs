@@ -203,21 +203,21 @@ fn missing(to: Dialect<'_>) -> String {
         .map(|table| {
             format!(
                 "SELECT t.probe AS probe, date_trunc('hour', t.end_time) AS hour, {NONE} AS seen, {NONE} AS lost, \
-                 {NONE} AS shed, {NONE} AS nic_missed, 0 AS noted, 0 AS unshipped, 0 AS damaged, 0 AS interrupted, \
+                 {NONE} AS shed, {NONE} AS nic_missed, 0 AS noted, 0 AS unshipped, 0 AS damaged, 0 AS interrupted, {NONE} AS unstored, \
                  count(*) AS arrived FROM {} AS t GROUP BY 1, 2",
                 to.rows(table.name())
             )
         })
         .collect();
     parts.push(format!(
-        "SELECT l.probe, date_trunc('hour', l.end_time), sum(l.seen), sum(l.lost), sum(l.shed), sum(l.nic_missed), 0, 0, 0, 0, 0 \
+        "SELECT l.probe, date_trunc('hour', l.end_time), sum(l.seen), sum(l.lost), sum(l.shed), sum(l.nic_missed), 0, 0, 0, 0, sum(l.unstored), 0 \
          FROM {} AS l GROUP BY 1, 2",
         to.rows("ledgers")
     ));
     let sum =
         |kind: &str, column: &str| format!("sum(CASE WHEN s.kind = '{kind}' THEN s.{column} ELSE 0 END)");
     parts.push(format!(
-        "SELECT s.probe, s.hour, {NONE}, {NONE}, {NONE}, {NONE}, {}, {}, {}, {}, 0 FROM {} AS s GROUP BY 1, 2",
+        "SELECT s.probe, s.hour, {NONE}, {NONE}, {NONE}, {NONE}, {}, {}, {}, {}, {NONE}, 0 FROM {} AS s GROUP BY 1, 2",
         sum("shipped", "rows"),
         sum("unshipped", "rows"),
         sum("damaged", "files"),
@@ -225,17 +225,17 @@ fn missing(to: Dialect<'_>) -> String {
         to.shipments()
     ));
     parts.push(format!(
-        "SELECT p.probe, h.hour, {NONE}, {NONE}, {NONE}, {NONE}, 0, 0, 0, 0, 0 FROM {} AS p CROSS JOIN {} AS h",
+        "SELECT p.probe, h.hour, {NONE}, {NONE}, {NONE}, {NONE}, 0, 0, 0, 0, {NONE}, 0 FROM {} AS p CROSS JOIN {} AS h",
         to.probes(),
         to.hours()
     ));
     format!(
         "SELECT m.probe AS probe, m.hour AS hour, sum(m.seen) AS seen, sum(m.lost) AS lost, sum(m.shed) AS shed, \
          sum(m.nic_missed) AS nic_missed, sum(m.unshipped) AS unshipped, sum(m.damaged) AS damaged_files, \
-         sum(m.interrupted) AS interrupted, \
+         sum(m.interrupted) AS interrupted, sum(m.unstored) AS unstored, \
          sum(m.noted) AS noted, sum(m.arrived) AS arrived, \
          CASE WHEN sum(m.arrived) + sum(m.noted) + sum(m.unshipped) + sum(m.damaged) + sum(m.interrupted) = 0 THEN 'quiet' \
-         WHEN sum(m.arrived) < sum(m.noted) OR sum(m.unshipped) > 0 OR sum(m.damaged) > 0 THEN 'rows missing' \
+         WHEN sum(m.arrived) < sum(m.noted) OR sum(m.unshipped) > 0 OR sum(m.damaged) > 0 OR coalesce(sum(m.unstored), 0) > 0 THEN 'rows missing' \
          WHEN sum(m.interrupted) > 0 THEN 'interrupted' \
          WHEN coalesce(sum(m.lost), 0) + coalesce(sum(m.shed), 0) + coalesce(sum(m.nic_missed), 0) > 0 THEN 'packets lost' \
          ELSE 'complete' END AS state FROM ({}) AS m GROUP BY 1, 2 ORDER BY 2, 1",

@@ -89,6 +89,7 @@ pub(super) const LEDGERS: &[Described] = &[
     ("analysed", Type::Long, false),
     ("bytes", Type::Long, false),
     ("nic_missed", Type::Long, true),
+    ("unstored", Type::Long, true),
 ];
 
 /// Number of columns that all tables begin with.
@@ -231,7 +232,7 @@ fn put_alarm(row: &mut Row<'_>, alarm: &AlarmEvent, recording: Option<&str>) {
     row.text(recording);
 }
 
-fn put_ledger(row: &mut Row<'_>, LedgerPart { start_ns, end_ns, counters }: &LedgerPart) {
+fn put_ledger(row: &mut Row<'_>, LedgerPart { start_ns, end_ns, counters, unstored }: &LedgerPart) {
     row.span(*start_ns, *end_ns);
     let packets = [
         counters.seen,
@@ -245,4 +246,5 @@ fn put_ledger(row: &mut Row<'_>, LedgerPart { start_ns, end_ns, counters }: &Led
     ];
     packets.into_iter().for_each(|number| row.wide(Some(number)));
     row.wide(counters.nic_missed);
+    row.wide(Some(*unstored));
 }

@@ -11,12 +11,16 @@ use super::ask;
 use super::beside::open_folder;
 use super::door::{Door, ship, shipping};
 
-/// Sums of a store: flows, their packets, packets that the ledgers have as seen and as lost.
-fn sums(db: &Path) -> [u64; 4] {
+/// Sums of a store: flows, their packets, packets that the ledgers have as seen and as lost, and rows that were not stored.
+fn sums(db: &Path) -> [u64; 5] {
     let sum = |sql: &str| ask(db, &[sql]).remove(0);
     let flows = sum("SELECT count(*) AS n, coalesce(sum(packets), 0) AS p FROM flows");
-    let ledger = sum("SELECT coalesce(sum(seen), 0) AS s, coalesce(sum(lost), 0) AS l FROM ledgers");
-    [column(&flows, "n"), column(&flows, "p"), column(&ledger, "s"), column(&ledger, "l")]
+    let ledger = sum(
+        "SELECT coalesce(sum(seen), 0) AS s, coalesce(sum(lost), 0) AS l, coalesce(sum(unstored), 0) AS u FROM ledgers",
+    );
+    let [n, p] = ["n", "p"].map(|name| column(&flows, name));
+    let [s, l, u] = ["s", "l", "u"].map(|name| column(&ledger, name));
+    [n, p, s, l, u]
 }
 
 /// The same sums of the server.
@@ -24,7 +28,7 @@ fn arrived(door: &Door) -> Vec<String> {
     let of = |columns: &str, table: &str| {
         door.ask(&format!("SELECT {columns} FROM fleet.{table} FORMAT TabSeparated"))
     };
-    let all = of("count(), sum(packets)", "flows") + "\t" + &of("sum(seen), sum(lost)", "ledgers");
+    let all = of("count(), sum(packets)", "flows") + "\t" + &of("sum(seen), sum(lost), coalesce(sum(unstored), 0)", "ledgers");
     all.split('\t').map(str::to_owned).collect()
 }
 
@@ -51,13 +55,15 @@ fn a_probe_killed_under_traffic_repeats_no_row_and_its_loss_is_not_silent() {
     let Some(mut door) = started else { return };
     let (db, to) = (folder.path().join("db"), door.to());
     let file = folder.path().join("site.toml");
-    let text = format!(
-        "[capture]\ninterface = \"{}\"\ndirection = \"rx\"\ninterval = 0.2\n[flows]\ninactive-timeout = 1\n\
-         [store]\nfolder = \"{}\"\nrotate = \"1s\"\nprobe = \"edge-9\"\n",
-        lab.receiver().device,
-        db.display()
-    );
-    fs::write(&file, text).unwrap();
+    let configure = |flows: &str| {
+        let (device, db) = (&lab.receiver().device, db.display());
+        let text = format!(
+            "[capture]\ninterface = \"{device}\"\ndirection = \"rx\"\ninterval = 0.2\n[flows]\ninactive-timeout = 1\n\
+             {flows}[store]\nfolder = \"{db}\"\nrotate = \"1s\"\nprobe = \"edge-9\"\n"
+        );
+        fs::write(&file, text).unwrap();
+    };
+    configure("output-rate = 0\n");
     let probe = || capture(&lab, &["monitor", file.to_str().unwrap(), "--json"]).unwrap();
     let sender = |packets: &str| -> Child {
         let (end, rate) = (lab.sender(), "20k");
@@ -106,14 +112,14 @@ fn a_probe_killed_under_traffic_repeats_no_row_and_its_loss_is_not_silent() {
         }
         let after = sums(&db);
         let growth: Vec<u64> = after.iter().zip(before).map(|(after, before)| after - before).collect();
-        println!("round {round}: flows, packets, seen, lost: {growth:?}");
+        println!("round {round}: flows, packets, seen, lost, unstored: {growth:?}");
         if is_orderly {
-            assert_eq!((growth[1], growth[2], growth[3]), (20_000, 20_000, 0), "round {round}");
+            assert_eq!(growth[1..], [20_000, 20_000, 0, 0], "round {round}");
             assert_eq!(marks(&db), killed, "an orderly end leaves no mark");
         } else {
             // Whoever has written a row has a mark.
             let left = marks(&db) - killed;
-            assert!(left <= 1 && (left == 1 || growth == [0; 4]), "round {round}: {left} {growth:?}");
+            assert!(left <= 1 && (left == 1 || growth == [0; 5]), "round {round}: {left} {growth:?}");
             killed += left;
             with_rows += u64::from(growth[0] > 0);
         }
@@ -137,16 +143,42 @@ fn a_probe_killed_under_traffic_repeats_no_row_and_its_loss_is_not_silent() {
         .unwrap();
     }
     assert!(2 * with_rows >= rounds, "only {with_rows} of {rounds} runs had rows when they were killed");
-    let finished = shipper.terminate(LIMIT).unwrap();
-    assert_eq!(finished.status.code(), Some(0), "{}", finished.stderr);
+
     // The store and the server say the same.
     let missing = |place: [&str; 2]| {
         let finished = super::run(&[&["query", "missing", "--json"], &place[..]].concat());
         assert_eq!(finished.status.code(), Some(0), "{}", finished.stderr);
         finished.json().unwrap()
     };
-    let at_the_server = lab.enter(&inside, || missing(["--at", &to])).unwrap();
-    assert_eq!(at_the_server, missing(["--store", db.to_str().unwrap()]));
+    let both = || {
+        let at_the_server = lab.enter(&inside, || missing(["--at", &to])).unwrap();
+        assert_eq!(at_the_server, missing(["--store", db.to_str().unwrap()]));
+        at_the_server
+    };
+    let at_the_server = both();
     let states = at_the_server.iter().filter(|row| row["state"] == "interrupted");
     assert_eq!(states.map(|row| column(row, "interrupted")).sum::<u64>(), killed, "{at_the_server:?}");
+
+    // Rows beyond the write limit, which each of these flows of one small packet exceeds, are not silent either.
+    configure("");
+    let monitor = probe();
+    assert!(sender("20000").finish(LIMIT).unwrap().status.success());
+    assert_eq!(monitor.terminate(LIMIT).unwrap().status.code(), Some(0));
+    let after = sums(&db);
+    let [flows, seen, unstored] = [0, 2, 4].map(|at| after[at] - before[at]);
+    assert!(unstored > 1000, "{flows} {unstored}");
+    assert_eq!((flows + unstored, seen), (20_000, 20_000));
+    let begun = Instant::now();
+    lab.enter(&inside, || {
+        let door = &mut door;
+        while arrived(door)[4] != unstored.to_string() {
+            assert!(begun.elapsed() < LIMIT, "the ledger does not arrive");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    })
+    .unwrap();
+    let finished = shipper.terminate(LIMIT).unwrap();
+    assert_eq!(finished.status.code(), Some(0), "{}", finished.stderr);
+    let short = both().into_iter().filter(|row| row["state"] == "rows missing");
+    assert_eq!(short.map(|row| column(&row, "unstored")).sum::<u64>(), unstored);
 }
