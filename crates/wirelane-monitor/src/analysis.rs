@@ -7,6 +7,8 @@
 //! ```
 
 use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -250,6 +252,10 @@ impl Reporter for Watched<'_, '_> {
             self.control = Some(Control::start(service, reload, mailbox.clone())?);
         }
         Ok(())
+    }
+
+    fn ending(&self) -> Arc<AtomicBool> {
+        self.kept.as_ref().map(|kept| kept.ending()).unwrap_or_default()
     }
 
     fn load(&mut self, workers: &[WorkerLoad]) {

@@ -1,6 +1,9 @@
 //! The ledger of a live capture in its store, beside what the analyses store: whether anything is missing is asked of
 //! the store, too.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
 use anyhow::Result;
 use wirelane::Ledger;
 use wirelane_probe::{Entry, Growth};
@@ -35,6 +38,11 @@ impl KeptLedger {
     pub fn start(&mut self) -> Result<()> {
         self.growth = Growth::from(now_ns());
         self.store.start(())
+    }
+
+    /// Flag of the capture's end, for all writers of this store.
+    pub fn ending(&self) -> Arc<AtomicBool> {
+        self.store.ending()
     }
 
     /// Stores what has been added since the last call.

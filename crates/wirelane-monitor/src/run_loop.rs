@@ -3,6 +3,7 @@
 mod mailbox;
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, SyncSender};
 use std::time::{Duration, Instant};
@@ -24,6 +25,10 @@ pub trait Reporter {
     /// Called once, before the start, with the way of requests of other threads to this one.
     fn begin(&mut self, _mailbox: &Mailbox) -> Result<()> {
         Ok(())
+    }
+    /// The flag that is set before the first worker finishes what it has gathered.
+    fn ending(&self) -> Arc<AtomicBool> {
+        Arc::default()
     }
     /// Called before the end of an interval is reported, with the load of each worker in it.
     fn load(&mut self, _workers: &[WorkerLoad]) {}
@@ -119,18 +124,19 @@ where
         advice::at_start(&capture, expected);
     }
     let start = Instant::now();
+    let ending = reporter.ending();
     reporter.ready(&capture)?;
     let (elapsed, mut failure) = std::thread::scope(|scope| {
         let mut running = 0;
         let mut failure = None;
         for ((worker, handler), meter) in workers.into_iter().zip(handlers).zip(&meters) {
-            let (budget, enough, events) = (budget.as_ref(), &enough, events.clone());
+            let (budget, ends, events) = (budget.as_ref(), (&enough, &*ending), events.clone());
             let advisor =
                 limits.live.filter(|_| worker.index() == 0).map(|expected| Advisor::new(&capture, expected));
             let thread = std::thread::Builder::new().name(format!("wl-worker-{}", worker.index()));
             let spawned = thread.spawn_scoped(scope, move || {
                 let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-                    work(worker, handler, budget, (enough, meter), advisor)
+                    work(worker, handler, budget, (ends, meter), advisor)
                 }));
                 let result = result.unwrap_or_else(|_| Err(anyhow!("a worker panicked; this is a bug")));
                 // The receiver is in the main thread, which outlives the scope.
@@ -418,7 +424,7 @@ fn work<H: Handler>(
     mut worker: Worker,
     mut handler: H,
     budget: Option<&AtomicU64>,
-    (enough, meter): (&AtomicBool, &Meter),
+    ((enough, ending), meter): ((&AtomicBool, &AtomicBool), &Meter),
     mut advisor: Option<Advisor>,
 ) -> Result<()>
 where
@@ -466,6 +472,7 @@ where
             meter.busy_ns.fetch_add(began.elapsed().as_nanos() as u64, Ordering::Relaxed);
         }
     }
+    ending.store(true, Ordering::Relaxed);
     let finished = handler.finish().map_err(Into::into);
     failure.map_or(finished, Err)
 }

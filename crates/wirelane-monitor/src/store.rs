@@ -104,6 +104,11 @@ mod built {
             self.writer.unstored()
         }
 
+        /// Flag of the capture's end: from then on the writers of this store wait for the disk.
+        pub fn ending(&self) -> std::sync::Arc<std::sync::atomic::AtomicBool> {
+            self.writer.ending()
+        }
+
         /// State of the store.
         pub fn state(&self) -> OutputState {
             OutputState { suppressed: self.limiter.suppressed(), ..self.writer.state() }
@@ -214,6 +219,11 @@ mod missing {
 
         /// Never called.
         pub fn unstored(&self) -> u64 {
+            match self.0 {}
+        }
+
+        /// Never called.
+        pub fn ending(&self) -> std::sync::Arc<std::sync::atomic::AtomicBool> {
             match self.0 {}
         }
 

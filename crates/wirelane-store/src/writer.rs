@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -35,6 +36,10 @@ pub const ROTATE_SHIPPED: Duration = Duration::from_secs(10);
 const MOST_OPEN: usize = 4;
 /// Number of rows whose average size is that of others.
 const MANY: u64 = 1000;
+/// How long the thread may receive nothing before a live capture gives up values that do not fit.
+const STILL: Duration = Duration::from_millis(20);
+/// Interval in which it is tried to send them.
+const BREATH: Duration = Duration::from_millis(1);
 /// How long the thread waits for more, if it has nothing else to do.
 const REST: Duration = Duration::from_millis(200);
 /// Delay after a failed write before the next attempt.
@@ -60,7 +65,8 @@ pub struct StoreSettings {
     /// Time after which a file is ended, so that its rows can be queried and are safe. `None`: [`ROTATE`], or
     /// [`ROTATE_SHIPPED`] if the store is shipped.
     pub rotate: Option<Duration>,
-    /// Whether the input is live. Then nothing waits for the disk: input that does not fit is counted as unwritten.
+    /// Whether the input is live. Then nothing waits for the disk until the capture ends ([`Writer::ending`]): input that does
+    /// not fit is counted as unwritten.
     pub live: bool,
     /// Memory limit in bytes: a quarter for batches that are sent to the thread, a quarter for encoding, and half for
     /// bytes that wait for a disk that accepts no writes. At least 4 MiB.
@@ -79,6 +85,8 @@ pub struct Writer<T> {
     /// Fewer than [`TOGETHER`] values that were not sent because the thread was busy.
     pending: Vec<T>,
     process: Arc<Process>,
+    /// Number of times that the thread has received values.
+    received: Arc<AtomicU64>,
     /// Rows that were not stored because the thread was busy.
     refused: Rows,
 }
@@ -101,7 +109,15 @@ impl<T: Storable> Writer<T> {
         }
         let latest = Arc::new(Mutex::new(StoreCounts::new(&settings.folder, T::TABLES)));
         let process = Process::of(&settings.folder, &settings.probe);
-        Ok(Writer { settings, thread: None, latest, pending: Vec::new(), process, refused: Rows::new() })
+        Ok(Writer {
+            settings,
+            thread: None,
+            latest,
+            pending: Vec::new(),
+            process,
+            received: Arc::default(),
+            refused: Rows::new(),
+        })
     }
 
     /// Starts the thread, after privileges are dropped. `naming`: the capture's tables for the names of numbers.
@@ -112,9 +128,9 @@ impl<T: Storable> Writer<T> {
         let (sender, inbox) = sync_channel((self.settings.memory / 4 / BATCH).max(4));
         let (latest, process) = (Arc::clone(&self.latest), Arc::clone(&self.process));
         let store = Store::new(self.settings.clone(), T::TABLES, latest, process);
-        let names = T::Names::from(naming);
+        let (names, received) = (T::Names::from(naming), Arc::clone(&self.received));
         let thread =
-            std::thread::Builder::new().name("wl-store".into()).spawn(move || store.run(names, &inbox))?;
+            std::thread::Builder::new().name("wl-store".into()).spawn(move || store.run(names, &inbox, &received))?;
         self.thread = Some((sender, thread));
         Ok(())
     }
@@ -122,7 +138,10 @@ impl<T: Storable> Writer<T> {
     /// Sends values to the thread.
     pub fn take(&mut self, mut these: Vec<T>) {
         let Some((sender, _)) = &self.thread else { return self.refuse(&these) };
-        if !self.settings.live {
+        // Relaxed: the rows of the end come through channels after the flag was set, which synchronize.
+        if !self.settings.live || self.process.ending().load(Ordering::Relaxed) {
+            self.pending.append(&mut these);
+            let these = std::mem::take(&mut self.pending);
             if let Err(refused) = sender.send(these) {
                 self.refuse(&refused.0);
             }
@@ -135,8 +154,39 @@ impl<T: Storable> Writer<T> {
         match sender.try_send(these) {
             Ok(()) => {}
             Err(TrySendError::Full(these)) if these.len() < TOGETHER => self.pending = these,
-            Err(TrySendError::Full(these) | TrySendError::Disconnected(these)) => self.refuse(&these),
+            Err(TrySendError::Full(these)) => {
+                if let Err(these) = self.insist(these) {
+                    self.refuse(&these);
+                }
+            }
+            Err(TrySendError::Disconnected(these)) => self.refuse(&these),
         }
+    }
+
+    /// Sends values while the thread receives others: a burst is longer than the channel. A thread that waits for the disk
+    /// does not.
+    fn insist(&self, mut these: Vec<T>) -> std::result::Result<(), Vec<T>> {
+        let Some((sender, _)) = &self.thread else { return Err(these) };
+        let received = || self.received.load(Ordering::Relaxed);
+        let (mut before, mut since) = (received(), Instant::now());
+        while since.elapsed() < STILL {
+            std::thread::sleep(BREATH);
+            match sender.try_send(these) {
+                Ok(()) => return Ok(()),
+                Err(TrySendError::Disconnected(refused)) => return Err(refused),
+                Err(TrySendError::Full(refused)) => these = refused,
+            }
+            let now = received();
+            if now != before {
+                (before, since) = (now, Instant::now());
+            }
+        }
+        Err(these)
+    }
+
+    /// Flag of the capture's end, for all writers of this process for this store and probe: from then on they wait for the disk.
+    pub fn ending(&self) -> Arc<AtomicBool> {
+        Arc::clone(self.process.ending())
     }
 
     /// State of the store. Its records are rows in complete files.
@@ -246,12 +296,21 @@ impl Store {
         }
     }
 
-    fn run<T: Storable>(mut self, mut names: T::Names, inbox: &Receiver<Vec<T>>) -> StoreCounts {
+    fn run<T: Storable>(
+        mut self,
+        mut names: T::Names,
+        inbox: &Receiver<Vec<T>>,
+        received: &AtomicU64,
+    ) -> StoreCounts {
         self.process.begin();
         self.sweep();
         loop {
             match inbox.recv_timeout(REST) {
-                Ok(these) => self.take(&these, &mut names),
+                Ok(these) => {
+                    // Relaxed: whoever waits looks for a change only.
+                    received.fetch_add(1, Ordering::Relaxed);
+                    self.take(&these, &mut names);
+                }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }

@@ -15,7 +15,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -49,6 +49,8 @@ pub(crate) struct Process {
     mark: Mutex<Option<Mark>>,
     /// Rows that are not stored.
     unstored: AtomicU64,
+    /// Whether the capture has ended.
+    ending: Arc<AtomicBool>,
     /// Threads that have not ended in an orderly way.
     threads: AtomicU32,
 }
@@ -84,6 +86,7 @@ impl Process {
                 probe: Arc::clone(probe),
                 mark: Mutex::default(),
                 unstored: AtomicU64::new(0),
+                ending: Arc::default(),
                 threads: AtomicU32::new(0),
             });
             ours.insert(key, Arc::downgrade(&process));
@@ -111,6 +114,11 @@ impl Process {
     /// Number of rows that are not stored.
     pub(crate) fn unstored(&self) -> u64 {
         self.unstored.load(Ordering::Relaxed)
+    }
+
+    /// Set by the capture at its end.
+    pub(crate) fn ending(&self) -> &Arc<AtomicBool> {
+        &self.ending
     }
 
     /// Creates the mark, if there is none.

@@ -7,6 +7,7 @@
 //! receives requests to send and reports the packets that have arrived.
 
 mod bench;
+mod cards;
 mod clock_slew;
 mod clock_steps;
 pub(crate) mod device_wide;
