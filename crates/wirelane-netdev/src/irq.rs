@@ -135,6 +135,16 @@ fn irq_names(table: &str) -> Vec<(u32, String)> {
 /// these names, so the result is for display and suggestions; if the kernel reports the queue itself (netdev.rs), that
 /// is used instead.
 pub fn queue_of_irq(irq_name: &str, device: &str) -> Option<u32> {
+    served(irq_name, device).and_then(|(queue, receives)| receives.then_some(queue))
+}
+
+/// Whether an interrupt serves a queue, according to its name, be it for sending alone.
+pub fn is_of_queue(irq_name: &str, device: &str) -> bool {
+    served(irq_name, device).is_some()
+}
+
+/// The queue of an interrupt, and whether it receives.
+fn served(irq_name: &str, device: &str) -> Option<(u32, bool)> {
     // mlx5 and ena add the PCI address: mlx5_comp3@pci:0000:5e:00.0
     let name = irq_name.split('@').next().unwrap_or(irq_name);
     let digits = name.len() - name.trim_end_matches(|c: char| c.is_ascii_digit()).len();
@@ -148,7 +158,7 @@ pub fn queue_of_irq(irq_name: &str, device: &str) -> Option<u32> {
         kind.contains("rx") || kind.contains("input") || kind.contains("comp") || kind.contains("queue");
     // igb and ixgbe after a rename, stmmac and others: `eth1-0`
     let bare = own.ends_with(&format!("{}-", device.to_ascii_lowercase()));
-    (!sends_only && (receives || bare)).then_some(number)
+    (sends_only || receives || bare).then_some((number, !sends_only))
 }
 
 fn read(path: &Path) -> Option<String> {

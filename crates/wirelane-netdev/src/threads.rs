@@ -3,13 +3,15 @@
 use std::fs;
 
 use super::Device;
+use super::irq::is_of_queue;
 
 /// RX queue and process id of each polling thread of a device; empty where NAPI is not threaded.
 ///
 /// From Linux 6.8 on the kernel reports them, if the driver has registered the instance of each queue (virtio_net does
 /// not in 6.12). Otherwise threads are identified by their names, `napi/DEVICE-ID`; ids are assigned in the order in
-/// which drivers add their queues, so they map to the queues if there are exactly as many, or as many as the maximum
-/// number of queues. A device of the same name in another network namespace adds more threads, and then the mapping is
+/// which drivers add their queues, so they map to the queues if there are exactly as many. Drivers with instances for
+/// sending alone (igb with one queue) have an interrupt for each instance, in the same order. Other drivers have as many
+/// as the maximum number of queues. A device of the same name in another network namespace adds more threads, and then the mapping is
 /// unknown.
 pub fn of_device(device: &Device) -> Vec<(u32, u32)> {
     if device.rx_queues.iter().any(|queue| queue.napi_id.is_some()) {
@@ -31,11 +33,26 @@ pub fn of_device(device: &Device) -> Vec<(u32, u32)> {
         })
         .collect();
     named.sort_unstable();
+    let threads: Vec<u32> = named.into_iter().map(|(_, pid)| pid).collect();
+    by_order(device, &threads)
+}
+
+/// RX queue and thread, of threads in the order of their instances.
+fn by_order(device: &Device, threads: &[u32]) -> Vec<(u32, u32)> {
+    let queues = || device.rx_queues.iter();
+    let of_queues: Vec<u32> =
+        device.irqs.iter().filter(|irq| is_of_queue(&irq.name, &device.name)).map(|irq| irq.irq).collect();
+    if threads.len() != device.rx_queues.len() && threads.len() == of_queues.len() {
+        let thread_of = |irq: u32| of_queues.iter().position(|one| *one == irq).map(|at| threads[at]);
+        return queues()
+            .filter_map(|queue| Some((queue.queue, queue.irqs.iter().find_map(|irq| thread_of(irq.irq))?)))
+            .collect();
+    }
     // Some drivers (virtio_net) have instances for unused queues too.
-    if named.len() != device.rx_queues.len() && named.len() != device.max_rx_queues as usize {
+    if threads.len() != device.rx_queues.len() && threads.len() != device.max_rx_queues as usize {
         return Vec::new();
     }
-    device.rx_queues.iter().zip(named).map(|(queue, (_, pid))| (queue.queue, pid)).collect()
+    queues().zip(threads).map(|(queue, pid)| (queue.queue, *pid)).collect()
 }
 
 fn comm(pid: u32) -> Option<String> {
@@ -51,6 +68,35 @@ fn id_of(comm: &str, device: &str) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::RxQueue;
+    use crate::irq::{Irq, queue_of_irq};
+
+    /// A device with these interrupts, numbered from 20, and so many RX queues.
+    fn device(queues: u32, most: u32, names: &[&str]) -> Device {
+        let irqs: Vec<Irq> = names
+            .iter()
+            .zip(20..)
+            .map(|(name, irq)| Irq { irq, name: (*name).to_owned(), cpus: None, effective_cpus: None })
+            .collect();
+        let queue = |queue: u32| {
+            let serves = |irq: &&Irq| queue_of_irq(&irq.name, "eth1") == Some(queue);
+            RxQueue { irqs: irqs.iter().filter(serves).cloned().collect(), ..RxQueue::new("eth1", queue) }
+        };
+        let rx_queues = (0..queues).map(queue).collect();
+        Device { rx_queues, max_rx_queues: most, irqs: irqs.clone(), ..Device::empty("eth1") }
+    }
+
+    #[test]
+    fn threads_in_order_are_those_of_the_queues() {
+        let igb = device(1, 8, &["eth1", "eth1-rx-0", "eth1-tx-0"]);
+        assert_eq!(by_order(&igb, &[70, 71]), [(0, 70)]);
+        let igb = device(2, 8, &["eth1", "eth1-TxRx-0", "eth1-TxRx-1"]);
+        assert_eq!(by_order(&igb, &[70, 71]), [(0, 70), (1, 71)]);
+        assert_eq!(by_order(&igb, &[70, 71, 72]), [], "one too many: of another device of this name");
+        let names =
+            ["virtio0-config", "virtio0-input.0", "virtio0-output.0", "virtio0-input.1", "virtio0-output.1"];
+        assert_eq!(by_order(&device(1, 2, &names), &[70, 71]), [(0, 70)]);
+    }
 
     #[test]
     fn threads_are_known_by_their_names() {

@@ -27,6 +27,7 @@ pub mod report;
 mod retention;
 pub mod shipping;
 mod tables;
+mod thread;
 mod unfinished;
 mod writer;
 mod writers;

@@ -113,7 +113,8 @@ impl Unfinished {
             result => result?,
         }
         // Makes the name durable, and those of the parent folders, which may be new.
-        let synced = self.folder.ancestors().take(self.depth).try_for_each(|folder| File::open(folder)?.sync_all());
+        let synced =
+            self.folder.ancestors().take(self.depth).try_for_each(|folder| File::open(folder)?.sync_all());
         if synced.is_err() {
             // The rows count as unwritten, so queries must not find them.
             fs::rename(&path, &part)?;

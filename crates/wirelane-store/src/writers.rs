@@ -237,9 +237,8 @@ fn listed(store: &Path) -> io::Result<(Vec<PathBuf>, Vec<PathBuf>)> {
     };
     let mut paths: Vec<PathBuf> = entries.map(|entry| Ok(entry?.path())).collect::<io::Result<_>>()?;
     paths.sort();
-    let is_complete = |path: &PathBuf| {
-        path.file_name().is_some_and(|name| !name.as_encoded_bytes().starts_with(b"."))
-    };
+    let is_complete =
+        |path: &PathBuf| path.file_name().is_some_and(|name| !name.as_encoded_bytes().starts_with(b"."));
     Ok(paths.into_iter().partition(is_complete))
 }
 
@@ -310,7 +309,10 @@ mod tests {
             super::sweep(store.path(), Duration::from_secs(60), now_s + later, &|_| may_go).unwrap();
             (interrupted(store.path()).unwrap().len(), part.exists())
         };
-        assert_eq!([sweep(50, true), sweep(70, false), sweep(70, true)], [(2, false), (2, false), (0, false)]);
+        assert_eq!(
+            [sweep(50, true), sweep(70, false), sweep(70, true)],
+            [(2, false), (2, false), (0, false)]
+        );
         assert_eq!(there().len(), 2, "the marks of live processes stay");
         drop((other, killed));
     }

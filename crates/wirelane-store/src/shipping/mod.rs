@@ -11,8 +11,8 @@
 //!
 //! A batch is on the disk before it is sent: `pending` is written beside, synced and renamed. It is sent until the target
 //! acknowledges it, always with the same files under the same token, so that the target can tell a repetition. Then its
-//! files are appended to `shipped`, which is synced, and `pending` is removed. Names of files that are gone leave the list. Whoever is killed between two of these
-//! steps leaves a state from which the next process goes on. A last line of `shipped` without an end is cut off.
+//! files are appended to `shipped`, which is synced, and `pending` is removed. Names of files that are gone leave the list. A
+//! process that is killed between two of these steps leaves a state from which the next one goes on. A last line of `shipped` without an end is cut off.
 //!
 //! Retention removes no file that a target lacks, except by size, and never a file of a pending batch: whether such a
 //! batch has arrived is unknown.
@@ -348,14 +348,11 @@ impl Outbox {
     /// # Errors
     /// If the state cannot be read.
     pub fn taken(&self) -> io::Result<Vec<Taken>> {
-        let mut taken = match self.store.join(SHIP).join("taken").exists() {
-            true => {
-                let _lock = Lock::claims(&self.store)?;
-                taken(&self.store)?
-            }
-            false => Vec::new(),
-        };
-        taken.extend(killed(&self.store)?);
+        let mut taken = killed(&self.store)?;
+        if self.store.join(SHIP).join("taken").exists() {
+            let _lock = Lock::claims(&self.store)?;
+            taken.extend(self::taken(&self.store)?);
+        }
         taken.retain(|one| !self.shipped.contains(&one.file));
         Ok(taken)
     }
@@ -493,7 +490,8 @@ impl Guard {
         let rows = found.as_ref().map(|found| found.rows);
         let file = path.strip_prefix(&self.store).unwrap_or(path).to_owned();
         let probe = found.and_then(|found| found.probe);
-        let taken = Taken { cause: Cause::Unshipped, file, table: table.name().to_owned(), hour, probe, rows };
+        let taken =
+            Taken { cause: Cause::Unshipped, file, table: table.name().to_owned(), hour, probe, rows };
         append(&self.store.join(SHIP).join("taken"), &taken)?;
         Ok(rows)
     }

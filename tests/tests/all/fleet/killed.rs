@@ -28,7 +28,9 @@ fn arrived(door: &Door) -> Vec<String> {
     let of = |columns: &str, table: &str| {
         door.ask(&format!("SELECT {columns} FROM fleet.{table} FORMAT TabSeparated"))
     };
-    let all = of("count(), sum(packets)", "flows") + "\t" + &of("sum(seen), sum(lost), coalesce(sum(unstored), 0)", "ledgers");
+    let all = of("count(), sum(packets)", "flows")
+        + "\t"
+        + &of("sum(seen), sum(lost), coalesce(sum(unstored), 0)", "ledgers");
     all.split('\t').map(str::to_owned).collect()
 }
 

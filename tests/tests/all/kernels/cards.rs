@@ -9,9 +9,12 @@ use serde_json::Value;
 use wirelane_tests::{Child, kernel_version};
 
 use super::{
-    Bench as _, Guest, LIMIT, PACKETS, account_for_every_packet, field, kill, kill_process, last_of, processes,
-    settings,
+    Bench as _, Guest, LIMIT, PACKETS, account_for_every_packet, field, kill, kill_process, last_of,
+    processes,
 };
+
+/// Packets that flow while a capture begins and ends: twenty seconds.
+const FLOWING: u64 = 10_000;
 
 /// What a driver has, from the kernel's sources.
 struct Expected {
@@ -21,19 +24,21 @@ struct Expected {
     zero_copy: Option<(u32, u32)>,
     /// Whether the number of queues can be set.
     channels: bool,
+    /// Offloads that the driver leaves off when a native program goes.
+    left_off: &'static [&'static str],
 }
 
 impl Expected {
     fn of(driver: &str) -> Expected {
-        let (native, zero_copy, channels) = match driver {
+        let (native, zero_copy, channels, left_off): (_, _, _, &[&str]) = match driver {
             // drivers/net/ethernet/intel/igb: XDP in 5.10, zero copy in 6.14 (2c6196013f84).
-            "igb" => (Some((5, 10)), Some((6, 14)), true),
-            // drivers/net/vmxnet3: XDP in 6.6 (54f00cce1178).
-            "vmxnet3" => (Some((6, 6)), None, false),
-            "e1000e" => (None, None, false),
+            "igb" => (Some((5, 10)), Some((6, 14)), true, &[]),
+            // drivers/net/vmxnet3: XDP in 6.6 (54f00cce1178). vmxnet3_xdp_set() turns LRO off, and not on again.
+            "vmxnet3" => (Some((6, 6)), None, true, &["large-receive-offload"]),
+            "e1000e" => (None, None, false, &[]),
             other => panic!("nothing is known of the driver {other}"),
         };
-        Expected { native, zero_copy, channels }
+        Expected { native, zero_copy, channels, left_off }
     }
 
     fn has(since: Option<(u32, u32)>) -> bool {
@@ -57,10 +62,22 @@ fn counter(guest: &Guest, name: &str) -> u64 {
     fs::read_to_string(format!("/sys/class/net/{}/{name}", guest.device())).unwrap().trim().parse().unwrap()
 }
 
+/// Settings of the card, without offloads that its driver leaves off.
+fn settings(guest: &Guest, expected: &Expected) -> Value {
+    let mut settings = super::settings(guest);
+    let features = settings["features"].as_str().unwrap();
+    let is_kept = |line: &&str| !expected.left_off.iter().any(|name| line.starts_with(name));
+    let kept: Vec<&str> = features.lines().filter(is_kept).collect();
+    settings["features"] = kept.join("\n").into();
+    settings
+}
+
 /// Waits until the card has its link again, after a reset.
 fn until_up(guest: &Guest) {
     let begun = Instant::now();
-    while fs::read_to_string(format!("/sys/class/net/{}/carrier", guest.device())).ok().as_deref() != Some("1\n") {
+    while fs::read_to_string(format!("/sys/class/net/{}/carrier", guest.device())).ok().as_deref()
+        != Some("1\n")
+    {
         assert!(begun.elapsed() < LIMIT, "the link stays down");
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -107,22 +124,30 @@ fn every_hook_is_exact() {
 #[test]
 fn both_directions_are_exact() {
     let Some((guest, _)) = card("both_directions_are_exact") else { return };
+    // `wirelane send` goes past tc where a card has one TX queue.
+    let ip = |words: &str| {
+        let device = guest.device();
+        let words: Vec<&str> = words.split(' ').chain(["dev", device]).collect();
+        assert!(Command::new("ip").args(&words).status().unwrap().success(), "ip {words:?}");
+    };
+    ip("address add 192.0.2.1/24");
+    ip("neighbour add 192.0.2.2 lladdr 02:00:00:00:00:02");
     let (packets, bytes) = guest.arrived();
     let mut counter = guest.wirelane(&["count", "-i", guest.device(), "--direction", "both", "--json"]);
     counter.wait_ready(LIMIT).unwrap();
     guest.send(500, "socket");
-    let words = ["send", "-i", guest.device(), "--packets", "300", "--rate", "2k", "--method", "socket"];
-    let sent = guest.wirelane(&words).finish(LIMIT).unwrap();
-    assert!(sent.status.success(), "{}", sent.stderr);
-    let last = last_of(counter, 800);
+    // Nobody answers. Frames of 98 bytes.
+    Command::new("ping").args(["-c", "30", "-i", "0.1", "-W", "1", "192.0.2.2"]).output().unwrap();
+    let last = last_of(counter, 530);
+    ip("address delete 192.0.2.1/24");
     let lines = last["virtual_devices"].as_array().unwrap();
     let seen = |egress: bool| -> u64 {
         let of = lines.iter().filter(|line| (line["direction"] == "egress") == egress);
         of.map(|line| field(line, "seen")).sum()
     };
-    assert_eq!((seen(false), seen(true), field(&last, "lost")), (500, 300, 0), "{last}");
+    assert_eq!((seen(false), seen(true), field(&last, "lost")), (500, 30, 0), "{last}");
     let begun = Instant::now();
-    while guest.arrived() != (packets + 300, bytes + 300 * 60) {
+    while guest.arrived() != (packets + 30, bytes + 30 * 98) {
         assert!(begun.elapsed() < LIMIT, "{:?} after {:?}", guest.arrived(), (packets, bytes));
         std::thread::sleep(Duration::from_millis(100));
     }
@@ -135,10 +160,12 @@ fn attaching_loses_what_is_said() {
     let Some((guest, driver)) = card("attaching_loses_what_is_said") else { return };
     let native = Expected::has(Expected::of(&driver).native);
     for hook in if native { &["tc", "native"][..] } else { &["tc"] } {
-        let (resets, received) = (counter(&guest, "carrier_changes"), counter(&guest, "statistics/rx_packets"));
+        let (resets, received) =
+            (counter(&guest, "carrier_changes"), counter(&guest, "statistics/rx_packets"));
         // From before the capture to after its end.
         let last = std::thread::scope(|scope| {
-            let traffic = scope.spawn(|| guest.send(20_000, "socket"));
+            // To all, since the card receives them without a capture, too.
+            let traffic = scope.spawn(|| guest.send_with(FLOWING, "socket", "--dst-mac ff:ff:ff:ff:ff:ff"));
             std::thread::sleep(Duration::from_secs(1));
             let words = ["count", "-i", guest.device(), "--hook", hook, "--json"];
             let mut counter = guest.wirelane(&words);
@@ -151,15 +178,30 @@ fn attaching_loses_what_is_said() {
         });
         until_up(&guest);
         let resets = counter(&guest, "carrier_changes") - resets;
-        // The last packets may still be on their way.
-        std::thread::sleep(Duration::from_secs(1));
-        let received = counter(&guest, "statistics/rx_packets") - received;
-        let lost = 20_000_u64.saturating_sub(received);
-        println!("{driver}, {hook}: the link changed {resets} times, the card did not count {lost} packets");
+        // Packets wait for the card while the machine loads programs.
+        let so_far = || counter(&guest, "statistics/rx_packets");
+        let (before, mut received, mut since) = (received, so_far(), Instant::now());
+        while received < before + FLOWING && since.elapsed() < Duration::from_secs(5) {
+            std::thread::sleep(Duration::from_millis(100));
+            if so_far() != received {
+                (received, since) = (so_far(), Instant::now());
+            }
+        }
+        // vmxnet3 begins to count anew with a native program.
+        let lost = received.checked_sub(before).map(|received| FLOWING.saturating_sub(received));
+        let own = Command::new("ethtool").args(["-S", guest.device()]).output().unwrap().stdout;
+        let own = String::from_utf8_lossy(&own).into_owned();
+        let own =
+            own.lines().map(str::trim).filter(|line| line.contains("miss") || line.contains("no_buffer"));
+        let own: Vec<&str> = own.filter(|line| !line.ends_with(": 0")).collect();
+        println!(
+            "{driver}, {hook}: the link changed {resets} times, the card did not count {lost:?} packets; missed: {}, {own:?}",
+            last["nic_missed"]
+        );
         assert!(field(&last, "seen") > 0 && field(&last, "lost") == 0, "{hook}: {last}");
         assert_eq!(field(&last, "seen"), field(&last, "analysed"), "{hook}: {last}");
         if *hook == "tc" {
-            assert_eq!((resets, lost), (0, 0), "{driver}: a capture on tc disturbs the card");
+            assert_eq!((resets, lost), (0, Some(0)), "{driver}: a capture on tc disturbs the card");
         }
         // The card works as before.
         let mut counter = guest.wirelane(&["count", "-i", guest.device(), "--json"]);
@@ -179,7 +221,8 @@ fn shown(guest: &Guest, letter: &str) -> String {
 #[test]
 fn settings_are_changed_and_put_back() {
     let Some((guest, driver)) = card("settings_are_changed_and_put_back") else { return };
-    let all = || (settings(&guest), shown(&guest, "-g"), shown(&guest, "-l"));
+    let expected = Expected::of(&driver);
+    let all = || (settings(&guest, &expected), shown(&guest, "-g"), shown(&guest, "-l"));
     let before = all();
     let plan = guest.wirelane(&["tune", "-i", guest.device(), "--json"]).finish(LIMIT).unwrap();
     assert!(plan.status.success(), "{}", plan.stderr);
@@ -191,14 +234,15 @@ fn settings_are_changed_and_put_back() {
         .map(|change| change["what"]["setting"].as_str().unwrap_or("?").to_owned())
         .collect();
     println!("{driver}: tune plans {changes:?}");
-    let can_set = Expected::of(&driver).channels;
+    let can_set = expected.channels;
     assert_eq!(changes.iter().any(|change| change == "channels"), can_set, "{changes:?}");
     let applied = guest.wirelane(&["tune", "apply", "-i", guest.device(), "--json"]).finish(LIMIT).unwrap();
-    assert!(applied.status.success(), "{}", applied.stderr);
+    // vmxnet3 shows a number of queues, and cannot change it.
+    let is_whole = applied.status.success();
+    assert_eq!(is_whole, !applied.stderr.contains("channels: the driver cannot"), "{}", applied.stderr);
+    assert_eq!(is_whole, driver != "vmxnet3", "{}", applied.stderr);
     until_up(&guest);
-    if can_set {
-        assert_ne!(all(), before);
-    }
+    assert_ne!(all(), before);
     let restored = guest.wirelane(&["tune", "restore", "-i", guest.device()]).finish(LIMIT).unwrap();
     assert!(restored.status.success(), "{}", restored.stderr);
     until_up(&guest);
@@ -209,19 +253,21 @@ fn settings_are_changed_and_put_back() {
 #[test]
 fn a_killed_capture_leaves_the_card_as_it_was() {
     let Some((guest, driver)) = card("a_killed_capture_leaves_the_card_as_it_was") else { return };
-    let hook = if Expected::has(Expected::of(&driver).native) { "native" } else { "tc" };
-    let before = settings(&guest);
+    let expected = Expected::of(&driver);
+    let hook = if Expected::has(expected.native) { "native" } else { "tc" };
+    let settings = || settings(&guest, &expected);
+    let before = settings();
     let begin = || -> Child {
         let words = ["count", "-i", guest.device(), "--hook", hook, "--polling", "threaded", "--json"];
         let mut capture = guest.wirelane(&words);
         capture.wait_ready(LIMIT).unwrap();
-        assert_ne!(settings(&guest), before);
+        assert_ne!(settings(), before);
         capture
     };
     kill(begin());
     let begun = Instant::now();
-    while settings(&guest) != before {
-        assert!(begun.elapsed() < LIMIT, "nobody puts it back: {}", settings(&guest));
+    while settings() != before {
+        assert!(begun.elapsed() < LIMIT, "nobody puts it back: {}", settings());
         std::thread::sleep(Duration::from_millis(100));
     }
     let capture = begin();
@@ -229,7 +275,7 @@ fn a_killed_capture_leaves_the_card_as_it_was() {
     kill(capture);
     let restored = guest.wirelane(&["tune", "restore", "-i", guest.device()]).finish(LIMIT).unwrap();
     assert!(restored.status.success(), "{}", restored.stderr);
-    assert_eq!(settings(&guest), before);
+    assert_eq!(settings(), before);
     assert_eq!(device(&guest)["xdp"], serde_json::json!([]), "a program stays");
     until_up(&guest);
     let mut counter = guest.wirelane(&["count", "-i", guest.device(), "--json"]);
@@ -243,7 +289,10 @@ fn zero_copy_is_there_or_refused_in_words() {
     let Some((guest, driver)) = card("zero_copy_is_there_or_refused_in_words") else { return };
     let expected = Expected::of(&driver);
     let has_it = Expected::has(expected.zero_copy);
-    let words = ["count", "-i", guest.device(), "--engine", "xsk", "--exclusive", "--steering", "queue", "--json"];
+    let hook = if Expected::has(expected.native) { "native" } else { "generic" };
+    let words =
+        ["count", "-i", guest.device(), "--engine", "xsk", "--exclusive", "--steering", "queue", "--json"];
+    let words = [&words[..], &["--hook", hook]].concat();
     let count = |zero_copy: &str| {
         let child = guest.wirelane(&[&words[..], &["--zero-copy", zero_copy]].concat());
         let ready = match child.next_json(LIMIT).unwrap() {
