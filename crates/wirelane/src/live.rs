@@ -18,7 +18,7 @@ use crate::clock::Clock;
 use crate::egress_devices::{self, EgressDevice, EgressLine};
 use crate::engine::ring::bell::Bell;
 use crate::engine::ring::flows::GroupFlows;
-use crate::engine::ring::group::{Membership, reap};
+use crate::engine::ring::group::{self, Membership, reap};
 use crate::engine::ring::group_config::{GroupConfig, UserPrograms};
 use crate::engine::ring::lane_end::{LaneEnd, Peer};
 use crate::engine::ring::order::Merge;
@@ -170,7 +170,6 @@ impl LiveCapture {
                 tallies.push(tally);
             }
             let own: Vec<Bell> = (0..count).map(|_| Bell::new()).collect::<Result<_>>()?;
-            membership.hang(&own)?;
             for ((_, bells), bell) in ends.iter_mut().zip(own) {
                 bells.push(bell);
             }
@@ -188,6 +187,8 @@ impl LiveCapture {
                 _promiscuous: promiscuous,
             });
         }
+        let bells_of = |part: usize| ends.iter().map(move |(_, bells)| &bells[part]);
+        group::hand_over(parts.iter().enumerate().map(|(at, part)| (&part.membership, bells_of(at))))?;
         let (cores, polling) = polling::for_capture(settings, &selected, broker)?;
         let kept: Arc<[MonitoredDevice]> = parts
             .iter()
@@ -323,16 +324,12 @@ impl Backend for LiveCapture {
                 filter::for_device(expression, device.link_type, &device.name)
             })
             .collect::<wirelane_filter::Result<_>>()?;
-        for (part, filter) in parts.iter_mut().zip(&filters) {
-            part.membership.set_filter(&part.selected.device, filter.as_ref())?;
-        }
-        Ok(())
+        change_filters(parts.iter_mut().zip(filters.iter().map(Option::as_ref)))
     }
 
     /// Sets the same filter on all devices.
     fn set_compiled_filter(&self, filter: &Filter) -> Result<()> {
-        let set = |part: &mut Part| part.membership.set_filter(&part.selected.device, Some(filter));
-        self.lock().iter_mut().try_for_each(set)
+        change_filters(self.lock().iter_mut().map(|part| (part, Some(filter))))
     }
 
     fn rules(&self) -> Option<&Arc<ActiveRuleset>> {
@@ -472,6 +469,25 @@ fn controllers(
         }
     }
     Ok(all.into_iter().unzip())
+}
+
+/// Changes the filter of each of these parts. On return no lane evaluates by a previous filter.
+fn change_filters<'a>(
+    parts: impl Iterator<Item = (&'a mut Part, Option<&'a Filter>)>,
+) -> Result<()> {
+    let (mut changed, mut result) = (None, Ok(()));
+    for (part, filter) in parts {
+        match part.membership.change_filter(&part.selected.device, filter) {
+            Ok(true) => changed = Some(&part.membership),
+            Ok(false) => {}
+            Err(error) => {
+                result = Err(error);
+                break;
+            }
+        }
+    }
+    // Waiting takes 10 ms and more, and is for all devices.
+    changed.map_or(Ok(()), |membership| membership.settle()).and(result)
 }
 
 /// The flow caches of these parts.

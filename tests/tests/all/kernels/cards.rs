@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -12,9 +13,6 @@ use super::{
     Bench as _, Guest, LIMIT, PACKETS, account_for_every_packet, field, kill, kill_process, last_of,
     processes,
 };
-
-/// Packets that flow while a capture begins and ends: twenty seconds.
-const FLOWING: u64 = 10_000;
 
 /// What a driver has, from the kernel's sources.
 struct Expected {
@@ -163,9 +161,16 @@ fn attaching_loses_what_is_said() {
         let (resets, received) =
             (counter(&guest, "carrier_changes"), counter(&guest, "statistics/rx_packets"));
         // From before the capture to after its end.
-        let last = std::thread::scope(|scope| {
-            // To all, since the card receives them without a capture, too.
-            let traffic = scope.spawn(|| guest.send_with(FLOWING, "socket", "--dst-mac ff:ff:ff:ff:ff:ff"));
+        let is_over = AtomicBool::new(false);
+        let (last, sent) = std::thread::scope(|scope| {
+            let traffic = scope.spawn(|| {
+                let mut sent = 0;
+                while !is_over.load(Ordering::Relaxed) {
+                    // To all, since the card receives them without a capture, too.
+                    sent += guest.send_with(500, "socket", "--dst-mac ff:ff:ff:ff:ff:ff");
+                }
+                sent
+            });
             std::thread::sleep(Duration::from_secs(1));
             let words = ["count", "-i", guest.device(), "--hook", hook, "--json"];
             let mut counter = guest.wirelane(&words);
@@ -173,29 +178,29 @@ fn attaching_loses_what_is_said() {
             std::thread::sleep(Duration::from_secs(2));
             let finished = counter.terminate(LIMIT).unwrap();
             assert!(finished.status.success(), "{hook}: {}", finished.stderr);
-            traffic.join().unwrap();
-            finished.last_json().unwrap()
+            is_over.store(true, Ordering::Relaxed);
+            (finished.last_json().unwrap(), traffic.join().unwrap())
         });
         until_up(&guest);
         let resets = counter(&guest, "carrier_changes") - resets;
         // Packets wait for the card while the machine loads programs.
         let so_far = || counter(&guest, "statistics/rx_packets");
         let (before, mut received, mut since) = (received, so_far(), Instant::now());
-        while received < before + FLOWING && since.elapsed() < Duration::from_secs(5) {
+        while received < before + sent && since.elapsed() < Duration::from_secs(5) {
             std::thread::sleep(Duration::from_millis(100));
             if so_far() != received {
                 (received, since) = (so_far(), Instant::now());
             }
         }
         // vmxnet3 begins to count anew with a native program.
-        let lost = received.checked_sub(before).map(|received| FLOWING.saturating_sub(received));
+        let lost = received.checked_sub(before).map(|received| sent.saturating_sub(received));
         let own = Command::new("ethtool").args(["-S", guest.device()]).output().unwrap().stdout;
         let own = String::from_utf8_lossy(&own).into_owned();
         let own =
             own.lines().map(str::trim).filter(|line| line.contains("miss") || line.contains("no_buffer"));
         let own: Vec<&str> = own.filter(|line| !line.ends_with(": 0")).collect();
         println!(
-            "{driver}, {hook}: the link changed {resets} times, the card did not count {lost:?} packets; missed: {}, {own:?}",
+            "{driver}, {hook}: the link changed {resets} times, the card did not count {lost:?} of {sent} packets; missed: {}, {own:?}",
             last["nic_missed"]
         );
         assert!(field(&last, "seen") > 0 && field(&last, "lost") == 0, "{hook}: {last}");

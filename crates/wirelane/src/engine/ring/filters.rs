@@ -37,6 +37,11 @@ pub(super) fn in_use(instance: &Instance, group: usize) -> u32 {
     value(instance, group) & ENTRY
 }
 
+/// Whether a group has a filter.
+pub(super) fn has_one(instance: &Instance, group: usize) -> bool {
+    in_use(instance, group) != NO_FILTER
+}
+
 /// The value for a filter in this entry, with this number among the instructions of the program; 0: interpreted.
 pub(super) fn with_code(entry: u32, number: u32) -> u32 {
     entry | number << NUMBER

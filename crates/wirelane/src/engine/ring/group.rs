@@ -137,6 +137,9 @@ impl GroupSlot {
     }
 }
 
+/// Maximum number of entries that are changed at once.
+const AT_ONCE: usize = 64;
+
 /// Applies `change` to several entries of arrays of maps in parallel: every change waits for all running programs, and
 /// changes that wait at the same time wait for the same programs.
 fn at_once<T: Send>(entries: impl Iterator<Item = T>, change: impl Fn(T) -> Result<()> + Sync) -> Result<()> {
@@ -146,6 +149,26 @@ fn at_once<T: Send>(entries: impl Iterator<Item = T>, change: impl Fn(T) -> Resu
         threads.into_iter().try_for_each(|thread| match thread.join() {
             Ok(result) => result,
             Err(panic) => std::panic::resume_unwind(panic),
+        })
+    })
+}
+
+/// Puts the rings of groups, and the bells of all workers in their order, into the instances' maps. The kernel waits for
+/// running programs.
+pub(crate) fn hand_over<'a, B: Iterator<Item = &'a Bell>>(
+    groups: impl Iterator<Item = (&'a Membership, B)>,
+) -> Result<()> {
+    // `None`: the rings.
+    let entries: Vec<(&Membership, Option<(usize, &Bell)>)> = groups
+        .flat_map(|(group, bells)| {
+            std::iter::once((group, None))
+                .chain(bells.enumerate().map(move |(worker, bell)| (group, Some((worker, bell)))))
+        })
+        .collect();
+    entries.chunks(AT_ONCE).try_for_each(|some| {
+        at_once(some.iter(), |(group, bell)| match bell {
+            None => group.hand_over(),
+            Some((worker, bell)) => group.hang(*worker, bell),
         })
     })
 }
@@ -191,7 +214,7 @@ pub(crate) fn reap(instance: &Instance) -> Result<usize> {
 }
 
 impl Membership {
-    /// Joins `instance` as a new group. Lanes begin to write to it when [`Membership::activate`] is called.
+    /// Joins `instance` as a new group. Lanes begin to write to it when [`hand_over`] and [`Membership::activate`] are called.
     pub(crate) fn join(
         instance: &Arc<Instance>,
         device: &Device,
@@ -300,7 +323,7 @@ impl Membership {
         // Before the rings are put into the instance, for which the kernel waits: each run that finds the group active
         // marks its packet.
         set_ordered(instance, place.group, config.ordered);
-        let membership = Membership {
+        Ok(Membership {
             instance: Arc::clone(instance),
             place,
             workers: config.workers,
@@ -315,24 +338,27 @@ impl Membership {
             wide: config.flags & group_flags::WIDE != 0,
             interprets,
             joined: true,
-        };
-        membership.hand_over()?;
-        Ok(membership)
+        })
     }
 
-    /// Evaluates by this filter in each lane, from its next packet on; `None` accepts everything. On return no lane
-    /// evaluates by the previous filter.
+    /// Evaluates by this filter in each lane, from its next packet on; `None` accepts everything. Returns whether anything
+    /// changes; then [`Membership::settle`] has to follow, after which no lane evaluates by the previous filter.
     ///
     /// # Errors
     /// [`Error::Unsupported`] where the running program does not support filters, and cannot be replaced.
-    pub(crate) fn set_filter(&mut self, device: &Device, filter: Option<&Filter>) -> Result<()> {
-        if !self.joined {
-            return Ok(());
+    pub(crate) fn change_filter(&mut self, device: &Device, filter: Option<&Filter>) -> Result<bool> {
+        if !self.joined || filter.is_none() && !filters::has_one(&self.instance, self.place.group) {
+            return Ok(false);
         }
         let wait = || self.hand_over();
         let interprets =
             filters::change(&self.instance, device, self.place.group, filter, self.interprets, &wait)?;
         self.interprets |= interprets;
+        Ok(true)
+    }
+
+    /// Waits for all runs of programs on all devices that began before.
+    pub(crate) fn settle(&self) -> Result<()> {
         // Putting the same map there again changes nothing, but the kernel waits for all programs that are running now
         // (maybe_wait_bpf_programs() in kernel/bpf/syscall.c).
         self.hand_over()
@@ -362,15 +388,13 @@ impl Membership {
             .map_err(|e| Error::bpf("handing the rings to the capture program", e))
     }
 
-    /// Puts the bells of all workers, in their order, into the instance's map.
-    pub(crate) fn hang(&self, bells: &[Bell]) -> Result<()> {
-        at_once(bells.iter().enumerate(), |(worker, bell)| {
-            let key = ((self.place.group * MAX_WORKERS + worker) as u32).to_ne_bytes();
-            self.instance
-                .bells
-                .update(&key, &bell.as_fd().as_raw_fd().to_ne_bytes(), MapFlags::ANY)
-                .map_err(|e| Error::bpf("hanging up a worker's bell", e))
-        })
+    /// Puts the bell of a worker into the instance's map.
+    fn hang(&self, worker: usize, bell: &Bell) -> Result<()> {
+        let key = ((self.place.group * MAX_WORKERS + worker) as u32).to_ne_bytes();
+        self.instance
+            .bells
+            .update(&key, &bell.as_fd().as_raw_fd().to_ne_bytes(), MapFlags::ANY)
+            .map_err(|e| Error::bpf("hanging up a worker's bell", e))
     }
 
     /// Makes lanes write to the group.
