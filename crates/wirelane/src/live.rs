@@ -472,9 +472,7 @@ fn controllers(
 }
 
 /// Changes the filter of each of these parts. On return no lane evaluates by a previous filter.
-fn change_filters<'a>(
-    parts: impl Iterator<Item = (&'a mut Part, Option<&'a Filter>)>,
-) -> Result<()> {
+fn change_filters<'a>(parts: impl Iterator<Item = (&'a mut Part, Option<&'a Filter>)>) -> Result<()> {
     let (mut changed, mut result) = (None, Ok(()));
     for (part, filter) in parts {
         match part.membership.change_filter(&part.selected.device, filter) {
