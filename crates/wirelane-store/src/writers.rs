@@ -231,9 +231,10 @@ pub(crate) fn sweep(
 
 /// Paths of the complete marks, the oldest first, and of unfinished ones.
 fn listed(store: &Path) -> io::Result<(Vec<PathBuf>, Vec<PathBuf>)> {
-    let entries = match fs::read_dir(store.join(WRITERS)) {
+    let folder = store.join(WRITERS);
+    let entries = match fs::read_dir(&folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Default::default()),
-        entries => entries?,
+        entries => entries.map_err(|error| named(&folder, &error))?,
     };
     let mut paths: Vec<PathBuf> = entries.map(|entry| Ok(entry?.path())).collect::<io::Result<_>>()?;
     paths.sort();
@@ -242,12 +243,16 @@ fn listed(store: &Path) -> io::Result<(Vec<PathBuf>, Vec<PathBuf>)> {
     Ok(paths.into_iter().partition(is_complete))
 }
 
+fn named(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
 /// Opens a mark that no process holds.
 fn abandoned(path: &Path, options: &OpenOptions) -> io::Result<Option<File>> {
     let opened = options.clone().custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path);
     let file = match opened {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        opened => opened?,
+        opened => opened.map_err(|error| named(path, &error))?,
     };
     // Shared, so that several processes may look at the same time.
     match flock(&file, FlockOperation::NonBlockingLockShared) {

@@ -134,6 +134,37 @@ fn a_full_disk_of_the_probe_neither_loses_nor_repeats_a_row() {
     assert_eq!(rows(), "50");
 }
 
+/// A server whose disk is full takes no batch, and takes it once there is space.
+/// Battery: F3
+#[test]
+fn a_server_without_space_gets_its_rows_once_it_has_some() {
+    let test = "a_server_without_space_gets_its_rows_once_it_has_some";
+    if !require_root(test) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let disk = Disk::new("tmpfs", "size=64m,mode=777").unwrap();
+    let Some(door) = Door::start(test, &disk.path().join("door"), &[]) else { return };
+    let (db, ballast) = (folder.path().join("db"), disk.path().join("ballast"));
+    add(&db, 0..30, "edge-1");
+    let finished = ship(&db, &door.to(), &["--create", "--once"]);
+    assert_eq!(finished.status.code(), Some(0), "{}", finished.stderr);
+    door.has_all_of(&db);
+    assert!(fs::write(&ballast, vec![0; 128 << 20]).is_err(), "the disk is not full");
+    add(&db, 100..130, "edge-1");
+    let shipper = shipping(&db, &door.to());
+    let is_refused = |line: &serde_json::Value| {
+        line["error"].as_str().is_some_and(|error| error.contains("No space left"))
+            && column(line, "waiting_files") == 1
+    };
+    wait_for(&shipper, is_refused);
+    fs::remove_file(&ballast).unwrap();
+    wait_for(&shipper, |line| line["error"].is_null() && column(line, "waiting_files") == 0);
+    let finished = shipper.terminate(LIMIT).unwrap();
+    assert_eq!(finished.status.code(), Some(0), "{}", finished.stderr);
+    door.has_all_of(&db);
+}
+
 /// Rows whose times jump forward and back by hours and days arrive once, and the store and the server agree on all hours.
 /// Battery: F7
 #[test]

@@ -10,6 +10,7 @@ use wirelane_tests::{Child, Lab, Signal, require_root};
 use super::ask;
 use super::beside::open_folder;
 use super::door::{Door, ship, shipping};
+use super::shipping::files;
 
 /// Sums of a store: flows, their packets, packets that the ledgers have as seen and as lost, and rows that were not stored.
 fn sums(db: &Path) -> [u64; 5] {
@@ -92,12 +93,18 @@ fn a_probe_killed_under_traffic_repeats_no_row_and_its_loss_is_not_silent() {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let monitor = probe();
         let is_orderly = round % 8 == 7;
-        let traffic = sender(if is_orderly { "20000" } else { "200000" });
+        let traffic = sender(if is_orderly { "20000" } else { "2000000" });
         if is_orderly {
             assert!(traffic.finish(LIMIT).unwrap().status.success());
             ended(monitor);
         } else {
-            std::thread::sleep(Duration::from_millis(300 + (random >> 33) % 4200));
+            // Half of them once the store has grown.
+            let (begun, so_far) = (Instant::now(), files(&db.join("flows")).len());
+            while round % 2 == 1 && files(&db.join("flows")).len() == so_far {
+                assert!(begun.elapsed() < LIMIT, "round {round}: no file of flows");
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            std::thread::sleep(Duration::from_millis((random >> 33) % 2500));
             match round % 3 {
                 0 => lab.enter(&inside, || door.kill()).unwrap(),
                 1 => shipper.signal(Signal::Kill).unwrap(),
@@ -120,7 +127,8 @@ fn a_probe_killed_under_traffic_repeats_no_row_and_its_loss_is_not_silent() {
         let growth: Vec<u64> = after.iter().zip(before).map(|(after, before)| after - before).collect();
         println!("round {round}: flows, packets, seen, lost, unstored: {growth:?}");
         if is_orderly {
-            assert_eq!(growth[1..], [20_000, 20_000, 0, 0], "round {round}");
+            // Each flow has one packet. A busy machine may not store all of them, and says so.
+            assert_eq!((growth[1] + growth[4], growth[2], growth[3]), (20_000, 20_000, 0), "round {round}");
             assert_eq!(marks(&db), killed, "an orderly end leaves no mark");
         } else {
             // Whoever has written a row has a mark.
@@ -162,7 +170,8 @@ fn a_probe_killed_under_traffic_repeats_no_row_and_its_loss_is_not_silent() {
         at_the_server
     };
     let at_the_server = both();
-    let states = at_the_server.iter().filter(|row| row["state"] == "interrupted");
+    let names = ["interrupted", "rows missing"];
+    let states = at_the_server.iter().filter(|row| names.iter().any(|name| row["state"] == *name));
     assert_eq!(states.map(|row| column(row, "interrupted")).sum::<u64>(), killed, "{at_the_server:?}");
 
     // Rows beyond the write limit, which each of these flows of one small packet exceeds, are not silent either.
@@ -177,7 +186,7 @@ fn a_probe_killed_under_traffic_repeats_no_row_and_its_loss_is_not_silent() {
     let begun = Instant::now();
     lab.enter(&inside, || {
         let door = &mut door;
-        while arrived(door)[4] != unstored.to_string() {
+        while arrived(door)[4] != after[4].to_string() {
             assert!(begun.elapsed() < LIMIT, "the ledger does not arrive");
             std::thread::sleep(Duration::from_millis(50));
         }
@@ -186,5 +195,5 @@ fn a_probe_killed_under_traffic_repeats_no_row_and_its_loss_is_not_silent() {
     let finished = shipper.terminate(LIMIT).unwrap();
     assert_eq!(finished.status.code(), Some(0), "{}", finished.stderr);
     let short = both().into_iter().filter(|row| row["state"] == "rows missing");
-    assert_eq!(short.map(|row| column(&row, "unstored")).sum::<u64>(), unstored);
+    assert_eq!(short.map(|row| column(&row, "unstored")).sum::<u64>(), after[4]);
 }

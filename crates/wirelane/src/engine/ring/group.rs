@@ -19,6 +19,7 @@ use wirelane_bpf::instance::{
     group_flags,
 };
 
+use super::at_once::at_once;
 use super::bell::Bell;
 use super::data::{RingMemory, create_data};
 use super::describe::{first_table, write_balance, write_group};
@@ -139,19 +140,6 @@ impl GroupSlot {
 
 /// Maximum number of entries that are changed at once.
 const AT_ONCE: usize = 64;
-
-/// Applies `change` to several entries of arrays of maps in parallel: every change waits for all running programs, and
-/// changes that wait at the same time wait for the same programs.
-fn at_once<T: Send>(entries: impl Iterator<Item = T>, change: impl Fn(T) -> Result<()> + Sync) -> Result<()> {
-    let change = &change;
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = entries.map(|entry| scope.spawn(move || change(entry))).collect();
-        threads.into_iter().try_for_each(|thread| match thread.join() {
-            Ok(result) => result,
-            Err(panic) => std::panic::resume_unwind(panic),
-        })
-    })
-}
 
 /// Puts the rings of groups, and the bells of all workers in their order, into the instances' maps. The kernel waits for
 /// running programs.

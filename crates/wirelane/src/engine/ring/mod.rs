@@ -30,6 +30,7 @@
 //!  model/        tests only: the ring protocol under loom
 //! ```
 
+mod at_once;
 pub(crate) mod attach;
 pub(crate) mod bell;
 pub(crate) mod clsact;
