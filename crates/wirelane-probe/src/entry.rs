@@ -56,7 +56,8 @@ impl Growth {
         Growth { until_ns: Some(start_ns), ..Growth::default() }
     }
 
-    /// Increment since the last part, up to this time; `None`: there is no change. `unstored`: rows that were not stored, since the start.
+    /// Increment since the last part, up to this time; `None`: nothing has changed. `unstored`: number of rows that the
+    /// capture has not stored since its start.
     pub fn part(&mut self, now: &Counters, unstored: u64, end_ns: u64) -> Option<LedgerPart> {
         let before = self.before;
         // The device's own counters may restart, with its driver.

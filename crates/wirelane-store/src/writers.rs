@@ -293,7 +293,7 @@ mod tests {
         drop(again);
         assert_eq!(there().len(), 1);
 
-        // What a kill leaves.
+        // Copies that no process has locked stand for the marks of killed processes.
         let killed = signed(store.path(), "edge-1");
         assert_eq!(killed.unstored(), 0);
         let left = killed.mark.lock().unwrap().as_ref().unwrap().path.clone();

@@ -131,7 +131,7 @@ fn a_probe_killed_under_traffic_repeats_no_row_and_its_loss_is_not_silent() {
             assert_eq!((growth[1] + growth[4], growth[2], growth[3]), (20_000, 20_000, 0), "round {round}");
             assert_eq!(marks(&db), killed, "an orderly end leaves no mark");
         } else {
-            // Whoever has written a row has a mark.
+            // A process that has written a row has left its mark.
             let left = marks(&db) - killed;
             assert!(left <= 1 && (left == 1 || growth == [0; 5]), "round {round}: {left} {growth:?}");
             killed += left;

@@ -14,7 +14,7 @@ use super::{
     processes,
 };
 
-/// What a driver has, from the kernel's sources.
+/// Features of a driver, according to the kernel's sources.
 struct Expected {
     /// First kernel with native XDP.
     native: Option<(u32, u32)>,
