@@ -104,8 +104,13 @@ impl Door {
         }
         let ledgers = column(&ask(db, &["SELECT count(*) AS n FROM ledgers"])[0], "n");
         assert_eq!(sums("sum(rows)", "shipments WHERE kind = 'shipped'"), (n + ledgers).to_string());
-        // Killed writers leave rows that nobody can count.
         assert_eq!(sums("count()", "shipments WHERE kind NOT IN ('shipped', 'interrupted')"), "0");
+        // Each killed writer is known, and no other. There is no live one.
+        let marks = fs::read_dir(db.join(".writers")).map_or(0, |entries| {
+            let names = entries.map(|entry| entry.unwrap().file_name());
+            names.filter(|name| !name.to_string_lossy().starts_with('.')).count()
+        });
+        assert_eq!(sums("count()", "shipments WHERE kind = 'interrupted'"), marks.to_string());
     }
 }
 
