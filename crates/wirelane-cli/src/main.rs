@@ -139,24 +139,41 @@ fn main() -> ExitCode {
     wirelane_screen::table::fit_terminal();
     // Usage errors exit 2 (clap's own).
     let (command, matches) = parse();
-    let result = match command {
+    let result = outputs::choose_zone(&matches).and_then(|()| run(command, &matches));
+    wirelane_screen::terminal::restore();
+    let printed = wirelane_monitor::out::finish();
+    match result.and(printed) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) if error.is::<wirelane_monitor::out::ReaderGone>() => ExitCode::SUCCESS,
+        Err(error) => {
+            // Errors quote external names and data. A closed standard error is ignored.
+            let text = format!("wirelane: {}\n", printable_lines(&message(&error)));
+            let _ = Warnings::of(warnings::ERROR).write_all(text.as_bytes());
+            ExitCode::from(status(&error))
+        }
+    }
+}
+
+/// Runs a command. `matches`: the words of the command line by option.
+fn run(command: Command, matches: &ArgMatches) -> anyhow::Result<()> {
+    match command {
         Command::Devices(args) => devices::run(&args),
         Command::Check(args) => monitor::check(&args),
         Command::Count(args) => count::run(*args),
-        Command::Flows(args) if args.print_config => monitor::print::run("flows", &matches, &[]),
+        Command::Flows(args) if args.print_config => monitor::print::run("flows", matches, &[]),
         Command::Flows(args) => flows::run(*args),
         Command::Groups(args) => groups::run(&args),
-        Command::Http(args) if args.print_config => monitor::print::run("http", &matches, &[]),
+        Command::Http(args) if args.print_config => monitor::print::run("http", matches, &[]),
         Command::Http(args) => http::run(*args),
         Command::Monitor(args) => monitor::run(&args),
         Command::Packets(args) => packets::run(*args),
         Command::Probe(args) if args.print_config => {
-            probe::settled(*args).and_then(|settled| monitor::print::run("probe", &matches, &settled))
+            probe::settled(*args).and_then(|settled| monitor::print::run("probe", matches, &settled))
         }
         Command::Probe(args) => probe::run(*args),
         Command::Query(args) => query::run(&args),
         Command::Receive(args) => receive::run(*args),
-        Command::Record(args) if args.print_config => monitor::print::run("record", &matches, &[]),
+        Command::Record(args) if args.print_config => monitor::print::run("record", matches, &[]),
         Command::Record(args) => record::run(*args),
         Command::Reload(args) => status::reload(&args),
         Command::Report(args) => report_command::run(&args),
@@ -173,20 +190,8 @@ fn main() -> ExitCode {
         Command::Man(args) => man::run(&args, Command::command()),
         Command::Testbed(args) => testbed::run(&args),
         Command::Tune(args) => tune::run(&args),
-        Command::Voip(args) if args.print_config => monitor::print::run("voip", &matches, &[]),
+        Command::Voip(args) if args.print_config => monitor::print::run("voip", matches, &[]),
         Command::Voip(args) => voip::run(*args),
-    };
-    wirelane_screen::terminal::restore();
-    let printed = wirelane_monitor::out::finish();
-    match result.and(printed) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) if error.is::<wirelane_monitor::out::ReaderGone>() => ExitCode::SUCCESS,
-        Err(error) => {
-            // Errors quote external names and data. A closed standard error is ignored.
-            let text = format!("wirelane: {}\n", printable_lines(&message(&error)));
-            let _ = Warnings::of(warnings::ERROR).write_all(text.as_bytes());
-            ExitCode::from(status(&error))
-        }
     }
 }
 

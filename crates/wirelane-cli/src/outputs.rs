@@ -4,9 +4,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
+use clap::ArgMatches;
 use wirelane::Error;
 use wirelane_monitor::kept_ledger::KeptLedger;
 use wirelane_monitor::store::StoreOptions;
+use wirelane_screen::table::printable;
 
 use crate::record::options::size;
 use crate::source::{self, SourceArgs};
@@ -101,6 +103,29 @@ pub fn needs_terminal() -> Result<()> {
     }
     let reason = "standard output is not a terminal: leave the option out, or use --json".to_owned();
     Err(Error::BadOption { option: "--top", reason }.into())
+}
+
+/// The option of the zone of times.
+#[derive(clap::Args, Debug)]
+pub struct TimesArgs {
+    /// Print times in the time zone of this machine, or in that of the variable TZ, instead of UTC
+    #[arg(id = "local_time", long = "local-time", conflicts_with = "json", help_heading = source::OUTPUT)]
+    _local_time: bool,
+}
+
+/// Has times for people in the local time zone, if the command line asks for that.
+///
+/// # Errors
+/// A usage error if the zone is not known.
+pub fn choose_zone(matches: &ArgMatches) -> Result<()> {
+    let asked = |matches: &ArgMatches| matches!(matches.try_get_one("local_time"), Ok(Some(true)));
+    if !matches.subcommand().is_some_and(|(_, matches)| asked(matches)) {
+        return Ok(());
+    }
+    wirelane_export::calendar::use_local_time().map_err(|error| {
+        let reason = format!("the time zone is not known ({error}): set TZ, as in TZ=Europe/Berlin");
+        Error::BadOption { option: "--local-time", reason: printable(&reason).into_owned() }.into()
+    })
 }
 
 /// The option that limits outputs.

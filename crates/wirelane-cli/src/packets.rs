@@ -12,6 +12,7 @@ use wirelane::escape::to_json;
 use wirelane::{Capture, Error, Interfaces, Ledger, Record, Timebase, Worker, flags, l3};
 
 use crate::metrics::MetricsArgs;
+use crate::outputs::TimesArgs;
 use crate::source::{self, BalanceArg, SourceArgs, SteeringArg};
 use wirelane_monitor::metrics::Metered;
 use wirelane_monitor::out;
@@ -70,12 +71,11 @@ pub struct Args {
 
     /// Print no time; -tt: seconds since 1970, -ttt since the packet before of the same worker, -tttt date and time
     /// (the default), -ttttt since the first packet
-    #[arg(short = 't', action = ArgAction::Count, conflicts_with = "json", help_heading = source::OUTPUT)]
+    #[arg(short = 't', action = ArgAction::Count, conflicts_with_all = ["json", "local_time"], help_heading = source::OUTPUT)]
     times: u8,
 
-    /// Print times in the time zone of this machine, or in that of the variable TZ, with their distance to UTC
-    #[arg(long, conflicts_with_all = ["json", "times"], help_heading = source::OUTPUT)]
-    local_time: bool,
+    #[command(flatten)]
+    zone: TimesArgs,
 
     /// Accepted for the sake of tcpdump's users: sequence numbers are always absolute
     #[arg(short = 'S', hide = true, action = ArgAction::Count)]
@@ -87,12 +87,6 @@ pub struct Args {
 
 impl Args {
     fn clock(&self) -> Result<Clock> {
-        if self.local_time {
-            return Clock::local().map_err(|error| {
-                let reason = format!("the time zone is not known ({error}): set TZ, as in TZ=Europe/Berlin");
-                Error::BadOption { option: "--local-time", reason: printable(&reason).into_owned() }.into()
-            });
-        }
         let times = Times::of_letters(self.times).ok_or_else(|| Error::BadOption {
             option: "-t",
             reason: "give it one to five times, as in -ttt".to_owned(),

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use crate::query::moment;
-use crate::values::time;
+use crate::outputs::TimesArgs;
+use crate::values::{Moment, time};
 
 /// Heading of the help.
 const RANGE: &str = "Time span (default: everything)";
@@ -25,13 +25,14 @@ pub struct Args {
     #[arg(long, value_name = "DIR")]
     store: PathBuf,
 
-    /// Only what ended at this time or later: 2026-11-23, '2026-11-23 04:00' or 2026-11-23T04:00:30Z, in UTC
-    #[arg(long, value_name = "TIME", value_parser = moment, help_heading = RANGE)]
-    from: Option<i64>,
+    /// Only what ended at this time or later: 2026-11-23, '2026-11-23 04:00' or 2026-11-23T04:00:30Z. In UTC unless
+    /// --local-time is given
+    #[arg(long, value_name = "TIME", value_parser = Moment::parse, help_heading = RANGE)]
+    from: Option<Moment>,
 
     /// Only what ended before this time
-    #[arg(long, value_name = "TIME", value_parser = moment, help_heading = RANGE)]
-    to: Option<i64>,
+    #[arg(long, value_name = "TIME", value_parser = Moment::parse, help_heading = RANGE)]
+    to: Option<Moment>,
 
     /// Only what ended within this time until now, as in 15m, 1h or 7d
     #[arg(long, value_name = "TIME", value_parser = time, conflicts_with_all = ["from", "to"], help_heading = RANGE)]
@@ -58,6 +59,9 @@ pub struct Args {
     /// Print a JSON object for each section
     #[arg(long, help_heading = OUTPUT)]
     json: bool,
+
+    #[command(flatten)]
+    times: TimesArgs,
 
     /// Rows of top lists
     #[arg(short = 'n', long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000), help_heading = OUTPUT)]

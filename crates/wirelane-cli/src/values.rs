@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use wirelane::Watermarks;
+use jiff::Timestamp;
+use jiff::civil::DateTime;
+use wirelane::{Error, Watermarks};
+use wirelane_export::calendar;
 
 use crate::record::options::size;
 use crate::source::{CongestionControl, CoresArg};
@@ -22,6 +25,41 @@ pub fn watermarks(text: &str) -> std::result::Result<CongestionControl, String> 
                     .into())
             }
         },
+    }
+}
+
+/// The value of --from and --to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Moment {
+    /// A time with a zone.
+    At(Timestamp),
+    /// A time in the zone of times for people, which is known once the command line is read.
+    Shown(DateTime),
+}
+
+impl Moment {
+    /// Reads a time.
+    ///
+    /// # Errors
+    /// If it is none.
+    pub fn parse(text: &str) -> std::result::Result<Moment, String> {
+        let text = text.trim();
+        let at = text.parse().map(Moment::At).or_else(|_| text.parse().map(Moment::Shown));
+        at.map_err(|_| "give a time, as in 2026-11-23, '2026-11-23 04:00' or 2026-11-23T04:00:30Z".to_owned())
+    }
+
+    /// Nanoseconds since 1970.
+    ///
+    /// # Errors
+    /// A usage error if these are too many, or negative.
+    pub fn ns(self) -> Result<i64, Error> {
+        let at = match self {
+            Moment::At(at) => Ok(at),
+            Moment::Shown(time) => time.to_zoned_datetime(calendar::zone()).map(|time| time.timestamp()),
+        };
+        let ns = at.ok().and_then(|at| i64::try_from(at.as_nanosecond()).ok()).filter(|ns| *ns >= 0);
+        let reason = "give times from 1970 to 2262".to_owned();
+        ns.ok_or(Error::BadOption { option: "--from and --to", reason })
     }
 }
 
@@ -126,6 +164,25 @@ pub fn cores(text: &str) -> std::result::Result<CoresArg, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn moments_are_read() {
+        let ns = |text: &str| Moment::parse(text).ok().and_then(|moment| moment.ns().ok());
+        for (text, expected) in [
+            ("1970-01-02", Some(86_400_000_000_000)),
+            ("1970-01-01 00:01", Some(60_000_000_000)),
+            ("1970-01-01T00:00:01.5Z", Some(1_500_000_000)),
+            ("1970-01-01T01:00:00+01:00", Some(0)),
+            ("", None),
+            ("yesterday", None),
+            ("2026-13-01", None),
+            ("2026-11-23 25:00", None),
+            ("1969-12-31", None),
+            ("2500-01-01", None),
+        ] {
+            assert_eq!(ns(text), expected, "{text}");
+        }
+    }
 
     #[test]
     fn times_and_sizes_have_units() {

@@ -1,53 +1,95 @@
-//! UTC times in the formats of files and logs.
+//! Times of files and logs, which are in UTC, and times for people, which are in UTC or in the local time zone.
 
-/// A date and time of the calendar.
-pub struct Calendar {
-    /// Year, at least 1970.
-    pub year: u64,
-    /// Month, from 1.
-    pub month: usize,
-    /// Day of the month, from 1.
-    pub day: u64,
-    /// Hour of the day.
-    pub hour: u64,
-    /// Minute of the hour.
-    pub minute: u64,
-    /// Second of the minute.
-    pub second: u64,
+use std::sync::OnceLock;
+
+use jiff::civil::{DateTime, date};
+use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp, ZonedDateTime};
+
+/// Zone of the times for people. There is one for a process, as for the C library's TZ.
+static ZONE: OnceLock<TimeZone> = OnceLock::new();
+
+/// Date and time in UTC, from seconds since 1970. Later times become the end of the year 9999.
+pub fn calendar(seconds: u64) -> DateTime {
+    let since = SignedDuration::from_secs(i64::try_from(seconds).unwrap_or(i64::MAX));
+    date(1970, 1, 1).at(0, 0, 0, 0).saturating_add(since)
 }
 
-/// Names of the months in logs.
-pub const MONTHS: [&str; 12] =
-    ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-
-/// Converts seconds since 1970 to a calendar time.
-pub fn calendar(seconds: u64) -> Calendar {
-    let (days, rest) = (seconds / 86_400, seconds % 86_400);
-    // Years begin in March here, so that leap days are last; all eras of 400 years are equal.
-    let days = days + 719_468;
-    let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let year = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year + year / 4 - year / 100);
-    let from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * from_march + 2) / 5 + 1;
-    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
-    let year = era * 400 + year + u64::from(month <= 2);
-    let (hour, minute, second) = (rest / 3600, rest / 60 % 60, rest % 60);
-    Calendar { year, month: month as usize, day, hour, minute, second }
-}
-
-/// Time of day with milliseconds, from nanoseconds since 1970.
+/// Time of day in UTC with milliseconds, from nanoseconds since 1970.
 pub fn clock(ns: u64) -> String {
-    let time = calendar(ns / 1_000_000_000);
-    let ms = ns / 1_000_000 % 1000;
-    format!("{:02}:{:02}:{:02}.{ms:03}", time.hour, time.minute, time.second)
+    of_day(zoned(ns, TimeZone::UTC).datetime())
 }
 
-/// Date and time without colons, for file names: `20260301T120000Z`.
-pub fn compact(ns: u64) -> String {
-    let time = calendar(ns / 1_000_000_000);
-    format!(
-        "{:04}{:02}{:02}T{:02}{:02}{:02}Z",
-        time.year, time.month, time.day, time.hour, time.minute, time.second
-    )
+/// Date and time in UTC without colons, for file names: `20260301T120000Z`.
+pub fn compact(seconds: u64) -> String {
+    calendar(seconds).strftime("%Y%m%dT%H%M%SZ").to_string()
+}
+
+/// Has the times for people in the system's time zone, or in that of the variable TZ. Reads files, but only here.
+///
+/// # Errors
+/// If the zone is not known.
+pub fn use_local_time() -> Result<(), jiff::Error> {
+    let zone = TimeZone::try_system()?;
+    // A second call finds the same zone.
+    let _ = ZONE.set(zone);
+    Ok(())
+}
+
+/// The local time zone, if the times for people are in it.
+pub fn local() -> Option<&'static TimeZone> {
+    ZONE.get()
+}
+
+/// The zone of the times for people.
+pub fn zone() -> TimeZone {
+    local().cloned().unwrap_or(TimeZone::UTC)
+}
+
+/// The word for the zone of the times for people: `UTC` or `local`.
+pub fn zone_word() -> &'static str {
+    if local().is_some() { "local" } else { "UTC" }
+}
+
+/// A time for people, from nanoseconds since 1970.
+pub fn shown(ns: u64) -> ZonedDateTime {
+    zoned(ns, zone())
+}
+
+/// Time of day for people with milliseconds, from nanoseconds since 1970.
+pub fn shown_clock(ns: u64) -> String {
+    of_day(shown(ns).datetime())
+}
+
+fn zoned(ns: u64, zone: TimeZone) -> ZonedDateTime {
+    // 64 bits of nanoseconds end in 2554, and a time stamp in the year 9999.
+    Timestamp::from_nanosecond(i128::from(ns)).unwrap_or(Timestamp::MAX).to_zoned_datetime(zone)
+}
+
+fn of_day(time: DateTime) -> String {
+    let ms = time.subsec_nanosecond() / 1_000_000;
+    format!("{:02}:{:02}:{:02}.{ms:03}", time.hour(), time.minute(), time.second())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_of_files_are_in_utc() {
+        // Expected texts from date -u -d @N +%Y%m%dT%H%M%SZ.
+        for (seconds, text) in [
+            (0, "19700101T000000Z"),
+            (951_782_400, "20000229T000000Z"),
+            (1_709_251_199, "20240229T235959Z"),
+            (4_107_542_399, "21000228T235959Z"),
+            (4_107_542_400, "21000301T000000Z"),
+            (253_402_300_799, "99991231T235959Z"),
+            (u64::MAX, "99991231T235959Z"),
+        ] {
+            assert_eq!(compact(seconds), text);
+        }
+        assert_eq!(clock(1_700_000_000_250_999_999), "22:13:20.250");
+        assert_eq!(clock(u64::MAX), "23:34:33.709");
+    }
 }

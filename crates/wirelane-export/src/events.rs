@@ -104,7 +104,7 @@ impl EventFiles {
         packets: impl Iterator<Item = EventPacket<'p>>,
         digested: bool,
     ) -> Result<EventFile> {
-        let stem = format!("{}-{label}", compact(at_ns));
+        let stem = format!("{}-{label}", compact(at_ns / 1_000_000_000));
         let part = self.part();
         let written =
             self.whole(&part, comment, interfaces, packets, digested).and_then(|(bytes, digest)| {

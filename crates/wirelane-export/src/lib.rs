@@ -21,7 +21,7 @@
 
 pub mod alarms;
 pub mod append;
-mod calendar;
+pub mod calendar;
 pub mod error;
 pub mod events;
 pub mod flows;

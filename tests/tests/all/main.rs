@@ -71,6 +71,7 @@ mod later_devices;
 mod libpcap;
 mod libpcap_clients;
 mod loads;
+mod local_time;
 mod memory_bounds;
 mod memory_live;
 mod memory_of_outputs;

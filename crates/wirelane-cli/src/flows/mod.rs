@@ -12,7 +12,7 @@ use wirelane_export::flows::{ExportSettings, Exporters, Target};
 use wirelane_export::pipeline::flows::FlowSettings;
 
 use crate::metrics::MetricsArgs;
-use crate::outputs::{self, LimitArgs, StoreArgs};
+use crate::outputs::{self, LimitArgs, StoreArgs, TimesArgs};
 use crate::source::{self, BalanceArg, SourceArgs, SteeringArg};
 use wirelane_monitor::analysis::{self, RowReporter, Told};
 use wirelane_monitor::flows::analysis::{FlowAnalysis, Outputs};
@@ -112,8 +112,11 @@ pub struct Args {
     metrics: MetricsArgs,
 
     /// Print flows as CSV; the ledger goes to standard error
-    #[arg(long, conflicts_with = "json", help_heading = source::OUTPUT)]
+    #[arg(long, conflicts_with_all = ["json", "local_time"], help_heading = source::OUTPUT)]
     csv: bool,
+
+    #[command(flatten)]
+    times: TimesArgs,
 
     /// Print the file with which 'wirelane monitor' does the same, and exit
     #[arg(long, help_heading = source::OUTPUT)]

@@ -12,7 +12,7 @@ use wirelane_export::pipeline::http::Outputs;
 use wirelane_export::{OnWire, OutputOptions};
 
 use crate::metrics::MetricsArgs;
-use crate::outputs::{self, LimitArgs, StoreArgs};
+use crate::outputs::{self, LimitArgs, StoreArgs, TimesArgs};
 use crate::source::{self, BalanceArg, SourceArgs, SteeringArg};
 use wirelane_monitor::analysis::{self, RowReporter, Told};
 use wirelane_monitor::http::analysis::HttpAnalysis;
@@ -93,8 +93,11 @@ pub struct Args {
     metrics: MetricsArgs,
 
     /// Print transactions in a log's format; the ledger goes to standard error
-    #[arg(long, value_name = "FORMAT", value_parser = format, conflicts_with = "json", help_heading = source::OUTPUT)]
+    #[arg(long, value_name = "FORMAT", value_parser = format, conflicts_with_all = ["json", "local_time"], help_heading = source::OUTPUT)]
     print: Option<LogFormat>,
+
+    #[command(flatten)]
+    times: TimesArgs,
 
     /// Print the file with which 'wirelane monitor' does the same, and exit
     #[arg(long, help_heading = source::OUTPUT)]
@@ -130,7 +133,7 @@ Transactions:
   --analysis kernel, where they stay in the kernel).
 
 Columns of the table:
-  time (of the request, UTC), client, method, URL, status, bytes (of the
+  time (of the request), client, method, URL, status, bytes (of the
   response's body), ms (from the first byte of the request to the last of the
   response), marks
 

@@ -64,9 +64,10 @@ const SECTIONS: [&str; 10] =
 /// Names of the sections that are analyses.
 const ANALYSES: [&str; 5] = ["record", "flows", "http", "voip", "probe"];
 /// Options that are not keys: what the monitor prints is the same for all its analyses.
-const OTHERS: [&str; 12] = [
+const OTHERS: [&str; 13] = [
     "json",
     "csv",
+    "local-time",
     "quiet",
     "print",
     "top",

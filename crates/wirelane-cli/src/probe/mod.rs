@@ -14,7 +14,7 @@ use wirelane_probe::config::{LONGEST, describe};
 use wirelane_probe::{Closed, Config, Plan, READY, Reader, Switches, Worker, ready};
 
 use crate::metrics::{MetricsArgs, Numbers};
-use crate::outputs::StoreArgs;
+use crate::outputs::{StoreArgs, TimesArgs};
 use crate::source::{self, BalanceArg, SourceArgs, SteeringArg};
 use wirelane_monitor::out::{self, ReaderGone};
 use wirelane_monitor::report::{Report, Stream};
@@ -93,6 +93,9 @@ pub struct Args {
     /// 4096
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=KernelFlows::MOST_ENTRIES as i64), help_heading = source::CAPTURE)]
     cache_entries: Option<u32>,
+
+    #[command(flatten)]
+    times: TimesArgs,
 
     /// Print alarms, totals and the ledger, and no results of intervals
     #[arg(short, long, help_heading = source::OUTPUT)]

@@ -5,7 +5,7 @@ mod at;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::values::time;
+use crate::values::{Moment, time};
 use anyhow::Result;
 
 /// Heading of the help.
@@ -30,13 +30,14 @@ pub struct Args {
     #[arg(long, value_name = "DIR", global = true)]
     store: Option<PathBuf>,
 
-    /// Only what ended at this time or later: 2026-11-23, '2026-11-23 04:00' or 2026-11-23T04:00:30Z, in UTC
-    #[arg(long, value_name = "TIME", value_parser = moment, global = true, help_heading = RANGE)]
-    from: Option<i64>,
+    /// Only what ended at this time or later: 2026-11-23, '2026-11-23 04:00' or 2026-11-23T04:00:30Z. In UTC unless
+    /// --local-time is given
+    #[arg(long, value_name = "TIME", value_parser = Moment::parse, global = true, help_heading = RANGE)]
+    from: Option<Moment>,
 
     /// Only what ended before this time
-    #[arg(long, value_name = "TIME", value_parser = moment, global = true, help_heading = RANGE)]
-    to: Option<i64>,
+    #[arg(long, value_name = "TIME", value_parser = Moment::parse, global = true, help_heading = RANGE)]
+    to: Option<Moment>,
 
     /// Only what ended within this time until now, as in 15m, 1h or 7d
     #[arg(long, value_name = "TIME", value_parser = time, conflicts_with_all = ["from", "to"], global = true, help_heading = RANGE)]
@@ -53,6 +54,11 @@ pub struct Args {
     /// Print CSV; NULL values are empty
     #[arg(long, global = true, help_heading = OUTPUT)]
     csv: bool,
+
+    /// Print and read times in the time zone of this machine, or in that of the variable TZ. The columns date and hour, and the
+    /// steps of 'over time', stay those of UTC
+    #[arg(id = "local_time", long = "local-time", conflicts_with_all = ["json", "csv"], global = true, help_heading = OUTPUT)]
+    _local_time: bool,
 
     /// Rows of a ready-made query
     #[arg(short = 'n', long, value_name = "N", default_value_t = 10, global = true, help_heading = OUTPUT)]
@@ -237,7 +243,8 @@ Columns of flows:
   start_time end_time start_ns duration_ns device queue direction vlan src dst
   protocol src_port dst_port packets bytes wire_bytes tcp_flags application
   community_id end_reason; reverse_packets, reverse_bytes and so on of the other
-  direction (flows --biflow); date and hour of the end. Times are in UTC.
+  direction (flows --biflow); date and hour of the end. Times are in UTC, or
+  local with --local-time.
   network(src, 24, 48) is the network of an address, with so many bits for IPv4
   and IPv6; in_network(src, '10.0.0.0/8') is whether it is in that network.
 
@@ -270,19 +277,6 @@ Exit status: 0 answered, 1 failed, 2 wrong usage or invalid SQL.";
 #[cfg(feature = "store")]
 fn wrong(option: &'static str, reason: impl Into<String>) -> anyhow::Error {
     wirelane::Error::BadOption { option, reason: reason.into() }.into()
-}
-
-/// A time in UTC, in nanoseconds since 1970.
-pub fn moment(text: &str) -> Result<i64, String> {
-    let wrong =
-        || "give a time in UTC, as in 2026-11-23, '2026-11-23 04:00' or 2026-11-23T04:00:30Z".to_owned();
-    let text = text.trim().trim_end_matches('Z');
-    let (date, time) = text.split_once([' ', 'T']).unwrap_or((text, "00:00"));
-    // humantime parses dates, including leap years, but requires the complete form.
-    let time = if time.matches(':').count() == 1 { format!("{time}:00") } else { time.to_owned() };
-    let found = humantime::parse_rfc3339(&format!("{date}T{time}Z")).map_err(|_| wrong())?;
-    let since = found.duration_since(std::time::SystemTime::UNIX_EPOCH).map_err(|_| wrong())?;
-    i64::try_from(since.as_nanos()).map_err(|_| wrong())
 }
 
 /// Runs the command.
@@ -371,15 +365,15 @@ fn hours(from_ns: Option<i64>, to_ns: Option<i64>, now_ns: i64) -> (Option<i64>,
 /// The requested time span, in nanoseconds since 1970.
 #[cfg(feature = "store")]
 pub fn range(
-    from: Option<i64>,
-    to: Option<i64>,
+    from: Option<Moment>,
+    to: Option<Moment>,
     last: Option<Duration>,
 ) -> Result<(Option<i64>, Option<i64>)> {
     let (from_ns, to_ns) = match last {
         Some(last) => {
             (Some(now_ns().saturating_sub(i64::try_from(last.as_nanos()).unwrap_or(i64::MAX))), None)
         }
-        None => (from, to),
+        None => (from.map(Moment::ns).transpose()?, to.map(Moment::ns).transpose()?),
     };
     if let (Some(from), Some(to)) = (from_ns, to_ns)
         && from >= to
@@ -470,7 +464,7 @@ mod tests {
     #[cfg(feature = "store")]
     #[test]
     fn hours_are_whole_and_over() {
-        let at = |text: &str| moment(text).unwrap();
+        let at = |text: &str| Moment::parse(text).unwrap().ns().unwrap();
         let now = at("2026-11-23 12:40");
         for (from, to, expected) in [
             (None, None, (None, None)),
@@ -485,16 +479,6 @@ mod tests {
         ] {
             let (from, to) = (from.map(at), to.map(at));
             assert_eq!(hours(from, to, now), (expected.0.map(at), expected.1.map(at)));
-        }
-    }
-
-    #[test]
-    fn times_are_read() {
-        assert_eq!(moment("1970-01-02"), Ok(86_400_000_000_000));
-        assert_eq!(moment("1970-01-01 00:01"), Ok(60_000_000_000));
-        assert_eq!(moment("1970-01-01T00:00:01.5Z"), Ok(1_500_000_000));
-        for wrong in ["", "yesterday", "2026-13-01", "2026-11-23 25:00", "1969-12-31", "2026-11-23 04"] {
-            assert!(moment(wrong).is_err(), "{wrong}");
         }
     }
 }

@@ -12,7 +12,7 @@ use wirelane_export::voip::{Exporters, SavedCalls, Settings as ExportSettings, T
 use wirelane_export::{OnWire, OutputOptions};
 
 use crate::metrics::MetricsArgs;
-use crate::outputs::{self, LimitArgs, StoreArgs};
+use crate::outputs::{self, LimitArgs, StoreArgs, TimesArgs};
 use crate::source::{self, BalanceArg, SourceArgs, SteeringArg};
 use wirelane_monitor::analysis::{self, RowReporter, Told};
 use wirelane_monitor::report::{Report, Stream};
@@ -137,8 +137,11 @@ pub struct Args {
     dtmf_digits: bool,
 
     /// Print calls as CSV; the ledger goes to standard error
-    #[arg(long, conflicts_with = "json", help_heading = source::OUTPUT)]
+    #[arg(long, conflicts_with_all = ["json", "local_time"], help_heading = source::OUTPUT)]
     csv: bool,
+
+    #[command(flatten)]
+    times: TimesArgs,
 
     /// Print the file with which 'wirelane monitor' does the same, and exit
     #[arg(long, help_heading = source::OUTPUT)]

@@ -21,13 +21,8 @@ pub(super) fn message(alarm: &AlarmEvent, host: &str) -> String {
     };
     let time = calendar(alarm.end_ns / 1_000_000_000);
     let mut text = format!(
-        "<{priority}>1 {:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:06}Z {} wirelane {} alarm [wirelane@{ENTERPRISE}",
-        time.year,
-        time.month,
-        time.day,
-        time.hour,
-        time.minute,
-        time.second,
+        "<{priority}>1 {}.{:06}Z {} wirelane {} alarm [wirelane@{ENTERPRISE}",
+        time.strftime("%Y-%m-%dT%H:%M:%S"),
         alarm.end_ns / 1000 % 1_000_000,
         name(host),
         std::process::id()

@@ -3,7 +3,7 @@
 use wirelane_analysis::http::{Message, Transaction, fields};
 
 use super::escape::{apache, apache_word, nginx, push};
-use crate::calendar::{MONTHS, calendar};
+use crate::calendar::calendar;
 
 /// `%h %l %u %t "%r" %>s %b`, with or without parts before and after it.
 #[derive(Clone, Copy)]
@@ -44,9 +44,8 @@ impl Style {
             push(out, format_args!(":{} ", transaction.server.1));
         }
         let time = calendar(transaction.start_ns() / 1_000_000_000);
-        let month = MONTHS[time.month - 1];
-        push(out, format_args!("{} - - [{:02}/{month}/{}:", transaction.client.0, time.day, time.year));
-        push(out, format_args!("{:02}:{:02}:{:02} +0000] \"", time.hour, time.minute, time.second));
+        let time = time.strftime("%d/%b/%Y:%H:%M:%S");
+        push(out, format_args!("{} - - [{time} +0000] \"", transaction.client.0));
         match request {
             Some(request) => escape(out, &request.line),
             None => out.push(b'-'),

@@ -9,18 +9,16 @@ use crate::calendar::calendar;
 const FIELDS: &str = "date time s-ip cs-method cs-uri-stem cs-uri-query s-port cs-username c-ip cs(User-Agent) \
      cs(Referer) sc-status sc-substatus sc-win32-status time-taken sc-bytes cs-bytes cs-version cs-host";
 
+/// Form of date and time.
+const TIME: &str = "%Y-%m-%d %H:%M:%S";
+
 /// Header lines.
 pub fn header(now_ns: u64) -> String {
     let time = calendar(now_ns / 1_000_000_000);
     format!(
-        "#Version: 1.0\n#Software: wirelane {}\n#Date: {}-{:02}-{:02} {:02}:{:02}:{:02}\n#Fields: {FIELDS}\n",
+        "#Version: 1.0\n#Software: wirelane {}\n#Date: {}\n#Fields: {FIELDS}\n",
         env!("CARGO_PKG_VERSION"),
-        time.year,
-        time.month,
-        time.day,
-        time.hour,
-        time.minute,
-        time.second
+        time.strftime(TIME)
     )
 }
 
@@ -29,9 +27,7 @@ pub fn header(now_ns: u64) -> String {
 pub fn line(out: &mut Vec<u8>, transaction: &Transaction) {
     let (start, end) = (transaction.start_ns(), transaction.end_ns());
     let time = calendar(end / 1_000_000_000);
-    push(out, format_args!("{}-{:02}-{:02} ", time.year, time.month, time.day));
-    push(out, format_args!("{:02}:{:02}:{:02} ", time.hour, time.minute, time.second));
-    push(out, format_args!("{} ", transaction.server.0));
+    push(out, format_args!("{} {} ", time.strftime(TIME), transaction.server.0));
     let request = transaction.request.as_ref();
     let field = |number: u8| request.and_then(|request| request.field(number)).unwrap_or_default();
     let target = request.map(|request| &*request.target).unwrap_or_default();

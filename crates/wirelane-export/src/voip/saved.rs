@@ -209,7 +209,7 @@ impl SavedCalls {
             let _ = fs::remove_file(&part);
             return None;
         }
-        let stem = format!("{}-{}", compact(call.invite_ns), name_of(&call.call_id));
+        let stem = format!("{}-{}", compact(call.invite_ns / 1_000_000_000), name_of(&call.call_id));
         match parts::give_name(&part, &self.folder, &stem, "pcapng") {
             Ok(path) => {
                 self.counts.calls += 1;

@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use wirelane_analysis::flows::FlowRecord;
+use wirelane_export::calendar::{shown_clock, zone_word};
 use wirelane_export::flows::{
     CSV_HEADER, Exporters, Naming, OutputCounts, csv_line, json_line, protocol, reason, tcp_flags,
 };
 use wirelane_export::pipeline::{self, Sink};
-use wirelane_export::{Limiter, OutputLimit, OutputState, clock};
+use wirelane_export::{Limiter, OutputLimit, OutputState};
 
 use crate::out;
 use crate::shares::Printed;
@@ -171,7 +172,14 @@ const END: usize = 21;
 fn header() -> String {
     format!(
         "{:<15} {:>8} {:<5} {:<END$}    {:<END$} {:<8} {:>9} {:>12} reason\n",
-        "end (UTC)", "seconds", "prot", "source", "destination", "flags", "packets", "bytes"
+        format!("end ({})", zone_word()),
+        "seconds",
+        "prot",
+        "source",
+        "destination",
+        "flags",
+        "packets",
+        "bytes"
     )
 }
 
@@ -181,7 +189,7 @@ fn row(record: &FlowRecord) -> String {
     let seconds = (record.last_ns() - record.first_ns()) as f64 / 1e9;
     let (source, destination) = ends(record);
     let flags = |flags: u8| if record.key.proto == 6 { tcp_flags(flags) } else { String::new() };
-    let time = clock(record.last_ns());
+    let time = shown_clock(record.last_ns());
     let prot = protocol(record);
     let reason = reason(record.reason);
     let mut text = format!(

@@ -6,11 +6,12 @@ use std::time::SystemTime;
 
 use anyhow::Result;
 use wirelane_analysis::http::{Transaction, fields};
+use wirelane_export::calendar::{shown_clock, zone_word};
 use wirelane_export::flows::OutputCounts;
 use wirelane_export::http::{LogCounts, LogFormat, escape_apache};
 use wirelane_export::pipeline::http::Outputs;
 use wirelane_export::pipeline::{self, Sink};
-use wirelane_export::{Limiter, OnWire, OutputLimit, OutputState, clock};
+use wirelane_export::{Limiter, OnWire, OutputLimit, OutputState};
 
 use crate::out;
 use crate::shares::Printed;
@@ -151,7 +152,12 @@ pub fn log(
 fn header() -> String {
     format!(
         "{:<12} {:<21} {:<7} {:>3} {:>11} {:>9} URL\n",
-        "time (UTC)", "client", "method", "", "bytes", "ms"
+        format!("time ({})", zone_word()),
+        "client",
+        "method",
+        "",
+        "bytes",
+        "ms"
     )
 }
 
@@ -179,7 +185,7 @@ fn row(out: &mut Vec<u8>, transaction: &Transaction) {
     let ms = transaction.end_ns().saturating_sub(transaction.start_ns()) as f64 / 1e6;
     let marks: Vec<&str> = transaction.marks.names().collect();
     let marks = if marks.is_empty() { String::new() } else { format!(" [{}]", marks.join(" ")) };
-    let (time, client) = (clock(transaction.start_ns()), end(client));
+    let (time, client) = (shown_clock(transaction.start_ns()), end(client));
     let row = format!("{time} {client:<21} {method:<7} {status:>3} {bytes:>11} {ms:>9.3} {url}{marks}\n");
     out.extend_from_slice(row.as_bytes());
 }

@@ -1,7 +1,7 @@
 //! Formats results and alarms, for people and for programs.
 
 use wirelane::escape::{printable_lines, to_json};
-use wirelane_export::clock;
+use wirelane_export::calendar::shown_clock;
 use wirelane_probe::{AlarmEvent, Row, Shown};
 use wirelane_screen::probe::{cell, list};
 
@@ -47,7 +47,7 @@ impl Show {
                     if event.key_text.is_empty() { String::new() } else { format!(" {}", event.key_text) };
                 let (name, state) = (&event.alarm, event.state.name());
                 let value = number(event.value);
-                let time = clock(end_ns);
+                let time = shown_clock(end_ns);
                 Ok(printable(&format!("{time} ALARM {name} {state}:{key} {} {value}", event.value_name))
                     .into_owned()
                     + "\n")
@@ -63,11 +63,11 @@ fn number(value: f64) -> String {
 fn table(shown: &Shown) -> String {
     let (start, end) = (shown.interval.start_ns, shown.interval.end_ns);
     let when = if shown.total {
-        format!("total {} to {}", clock(start).trim_end(), clock(end).trim_end())
+        format!("total {} to {}", shown_clock(start), shown_clock(end))
     } else {
-        clock(start)
+        shown_clock(start)
     };
-    let mut text = format!("{} {}: {}", when.trim_end(), shown.measurement, counted(shown.packets, "packet"));
+    let mut text = format!("{} {}: {}", when, shown.measurement, counted(shown.packets, "packet"));
     if let Some(keys) = shown.keys {
         text += &format!(", {}", counted(keys as u64, "key"));
     }

@@ -5,6 +5,7 @@ use std::sync::mpsc::Receiver;
 
 use anyhow::Result;
 use wirelane_analysis::voip::{CallRecord, Ending, Finished, Stream};
+use wirelane_export::calendar::{shown_clock, zone_word};
 use wirelane_export::pipeline::voip::Outputs;
 use wirelane_export::pipeline::{self, Sink};
 use wirelane_export::voip::{
@@ -165,15 +166,16 @@ const PARTY: usize = 30;
 
 fn header() -> String {
     format!(
-        "{:<12} {:>8} {:<PARTY$}    {:<PARTY$} {:<9} {:>6} {:>8} {:>5} reason\n",
-        "start (UTC)", "seconds", "from", "to", "state", "status", "delay ms", "MOS"
+        "{:<13} {:>8} {:<PARTY$}    {:<PARTY$} {:<9} {:>6} {:>8} {:>5} reason\n",
+        format!("start ({})", zone_word()),
+        "seconds",
+        "from",
+        "to",
+        "state",
+        "status",
+        "delay ms",
+        "MOS"
     )
-}
-
-/// The time of day, in UTC.
-fn clock(ns: u64) -> String {
-    let (seconds, ms) = (ns / 1_000_000_000 % 86_400, ns / 1_000_000 % 1000);
-    format!("{:02}:{:02}:{:02}.{ms:03}", seconds / 3600, seconds / 60 % 60, seconds % 60)
 }
 
 fn number(value: Option<f64>, decimals: usize) -> String {
@@ -185,8 +187,8 @@ fn row(record: &CallRecord) -> String {
     let call = &record.call;
     let end = call.end_ns.unwrap_or(call.last_ns);
     let mut text = format!(
-        "{:<12} {:>8.3} {:<PARTY$} -> {:<PARTY$} {:<9} {:>6} {:>8} {:>5} {}\n",
-        clock(call.invite_ns),
+        "{:<13} {:>8.3} {:<PARTY$} -> {:<PARTY$} {:<9} {:>6} {:>8} {:>5} {}\n",
+        shown_clock(call.invite_ns),
         end.saturating_sub(call.invite_ns) as f64 / 1e9,
         call.from_uri,
         call.to_uri,
@@ -198,7 +200,7 @@ fn row(record: &CallRecord) -> String {
     );
     for stream in &record.streams {
         let toward = stream.toward.map_or("", |party| party.name());
-        text += &format!("{:>21} {}\n", format!("to {toward}"), told(stream));
+        text += &format!("{:>22} {}\n", format!("to {toward}"), told(stream));
     }
     text
 }
@@ -206,7 +208,7 @@ fn row(record: &CallRecord) -> String {
 /// A stream that does not belong to a call.
 fn alone(stream: &Stream, ending: Ending) -> String {
     let seconds = stream.rtp.last_ns.saturating_sub(stream.rtp.first_ns) as f64 / 1e9;
-    format!("{:<12} {seconds:>8.3} {} {}\n", clock(stream.rtp.first_ns), told(stream), ending.name())
+    format!("{:<13} {seconds:>8.3} {} {}\n", shown_clock(stream.rtp.first_ns), told(stream), ending.name())
 }
 
 fn told(stream: &Stream) -> String {

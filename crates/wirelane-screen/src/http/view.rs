@@ -2,7 +2,7 @@
 
 use ratatui::Frame;
 use ratatui::style::{Color, Style};
-use wirelane_export::clock;
+use wirelane_export::calendar::shown_clock;
 
 use super::{COLUMNS, GROUPING, Told, TopModel};
 use crate::table::{amount, counted, printable, rate};
@@ -70,7 +70,7 @@ impl Page<'_, '_> {
             let bytes = if line.bytes < 1_000_000 { amount(line.bytes) } else { rate(line.bytes as f64) };
             let text = format!(
                 "{:<8} {:<21} {:<7} {status:>4} {bytes:>7} {:>8.1} {}",
-                &clock(line.start_ns)[..8],
+                &shown_clock(line.start_ns)[..8],
                 line.client,
                 cut(&printable(&line.method), 7),
                 line.ms,

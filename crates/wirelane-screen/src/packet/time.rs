@@ -3,13 +3,12 @@
 use std::fmt::Write as _;
 use std::time::{Duration, SystemTime};
 
-use jiff::Timestamp;
-use jiff::tz::TimeZone;
+use wirelane_export::calendar;
 
 /// Form in which the time of a packet is shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Times {
-    /// Date and time in UTC.
+    /// Date and time in UTC, or in the local time zone.
     #[default]
     Date,
     /// Nothing.
@@ -34,8 +33,6 @@ impl Times {
 #[derive(Clone, Debug, Default)]
 pub struct Clock {
     times: Times,
-    /// Zone of dates; `None`: UTC.
-    zone: Option<TimeZone>,
     first: Option<u64>,
     previous: Option<u64>,
 }
@@ -46,24 +43,16 @@ impl Clock {
         Clock { times, ..Clock::default() }
     }
 
-    /// A clock that writes dates and times in the system's time zone, or in that of the variable TZ. Reads files, but only here.
-    ///
-    /// # Errors
-    /// If the zone is not known.
-    pub fn local() -> Result<Clock, jiff::Error> {
-        Ok(Clock { zone: Some(TimeZone::try_system()?), ..Clock::default() })
-    }
-
     /// Adds the time of the next packet, in nanoseconds since 1970, and a blank.
     pub fn write(&mut self, into: &mut String, utc_ns: u64) {
         let first = *self.first.get_or_insert(utc_ns);
         let previous = self.previous.replace(utc_ns).unwrap_or(utc_ns);
         match self.times {
             Times::None => {}
-            Times::Date => match &self.zone {
-                Some(zone) => _ = write!(into, "{} ", local(utc_ns, zone)),
-                None => _ = write!(into, "{} ", date(utc_ns)),
-            },
+            Times::Date if calendar::local().is_some() => {
+                _ = write!(into, "{} ", calendar::shown(utc_ns).strftime("%Y-%m-%dT%H:%M:%S%.9f%:z"));
+            }
+            Times::Date => _ = write!(into, "{} ", date(utc_ns)),
             Times::Epoch => _ = write!(into, "{} ", seconds(i128::from(utc_ns))),
             Times::SincePrevious => {
                 _ = write!(into, "{} ", seconds(i128::from(utc_ns) - i128::from(previous)));
@@ -76,13 +65,6 @@ impl Clock {
 /// RFC 3339, UTC, with nanoseconds.
 pub fn date(utc_ns: u64) -> String {
     humantime::format_rfc3339_nanos(SystemTime::UNIX_EPOCH + Duration::from_nanos(utc_ns)).to_string()
-}
-
-/// RFC 3339 in this time zone, with nanoseconds.
-fn local(utc_ns: u64, zone: &TimeZone) -> String {
-    // 64 bits of nanoseconds end in 2554, and a time stamp in the year 9999.
-    let at = Timestamp::from_nanosecond(i128::from(utc_ns)).unwrap_or(Timestamp::MAX);
-    at.to_zoned_datetime(zone.clone()).strftime("%Y-%m-%dT%H:%M:%S%.9f%:z").to_string()
 }
 
 fn seconds(ns: i128) -> String {

@@ -4,7 +4,7 @@ use ratatui::Frame;
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::Line;
 use ratatui::widgets::{Paragraph, Sparkline};
-use wirelane_export::clock;
+use wirelane_export::calendar::shown_clock;
 use wirelane_probe::{Row, Shown};
 
 use super::model::{Measured, Now, Told, TopModel};
@@ -140,7 +140,7 @@ impl Page<'_, '_> {
         for alarm in all.into_iter().take(rows) {
             let value =
                 if alarm.value.fract() == 0.0 { amount(alarm.value as u64) } else { rate(alarm.value) };
-            let time = &clock(alarm.end_ns)[..8];
+            let time = &shown_clock(alarm.end_ns)[..8];
             let mut words = vec![time, &alarm.alarm, &alarm.key_text, &alarm.value_name, &value];
             words.retain(|word| !word.is_empty());
             let text = words.join(" ");
@@ -170,7 +170,7 @@ fn about(shown: &Shown) -> String {
     if let Some(entropy) = shown.entropy {
         text += &format!(", entropy {entropy:.3} bits");
     }
-    text + &format!(", to {}", clock(shown.interval.end_ns).trim_end())
+    text + &format!(", to {}", shown_clock(shown.interval.end_ns))
 }
 
 /// Text in place of rows.

@@ -8,7 +8,7 @@ use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::widgets::{Paragraph, Sparkline};
 use wirelane_analysis::voip::{CallRecord, Stream};
-use wirelane_export::clock;
+use wirelane_export::calendar::shown_clock;
 
 use super::model::{Step, Told, TopModel};
 use crate::table::{amount, printable};
@@ -145,7 +145,7 @@ impl Page<'_, '_> {
             let call = &record.call;
             let text = format!(
                 "{:<8} {:<party$} {:<party$} {:<9} {:>6} {:>7.1} {:>4}",
-                &clock(call.invite_ns)[..8],
+                &shown_clock(call.invite_ns)[..8],
                 cut(&name(&call.from_uri), party),
                 cut(&name(&call.to_uri), party),
                 call.state.name(),

@@ -1,13 +1,19 @@
 //! Output of answers for people and programs.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
-use datafusion::arrow::array::RecordBatch;
-use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::array::cast::AsArray as _;
+use datafusion::arrow::array::types::TimestampMicrosecondType;
+use datafusion::arrow::array::{ArrayRef, RecordBatch, StringArray};
+use datafusion::arrow::compute::cast;
+use datafusion::arrow::datatypes::{DataType, SchemaRef, TimeUnit};
 use datafusion::arrow::error::ArrowError;
 use datafusion::arrow::json::LineDelimitedWriter;
 use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
+use jiff::Timestamp;
 use wirelane::escape::{csv_cell, json, printable};
+use wirelane_export::calendar;
 
 use super::Sink;
 use crate::{Error, Result};
@@ -122,6 +128,19 @@ pub(crate) fn json_lines(batches: &[&RecordBatch]) -> std::result::Result<Vec<u8
     Ok(text)
 }
 
+/// A column of a table. Times become text if times for people are in the local time zone, with their distance to UTC.
+fn for_people(column: &ArrayRef) -> std::result::Result<ArrayRef, ArrowError> {
+    let (Some(zone), DataType::Timestamp(..)) = (calendar::local(), column.data_type()) else {
+        return Ok(Arc::clone(column));
+    };
+    let times = cast(column, &DataType::Timestamp(TimeUnit::Microsecond, None))?;
+    let text = times.as_primitive::<TimestampMicrosecondType>().iter().map(|us| {
+        let time = Timestamp::from_microsecond(us?).ok()?.to_zoned_datetime(zone.clone());
+        Some(time.strftime("%Y-%m-%d %H:%M:%S%.f%:z").to_string())
+    });
+    Ok(Arc::new(text.collect::<StringArray>()))
+}
+
 /// Rows as text: cells of CSV, or of a table.
 fn cells(batches: &[RecordBatch], csv: bool) -> std::result::Result<Vec<Vec<String>>, ArrowError> {
     let options = FormatOptions::default()
@@ -130,7 +149,9 @@ fn cells(batches: &[RecordBatch], csv: bool) -> std::result::Result<Vec<Vec<Stri
     let mut rows = Vec::new();
     for batch in batches {
         let columns = batch.columns().iter();
-        let columns = columns.map(|column| ArrayFormatter::try_new(column.as_ref(), &options));
+        let columns = columns.map(|column| if csv { Ok(Arc::clone(column)) } else { for_people(column) });
+        let columns = columns.collect::<std::result::Result<Vec<_>, _>>()?;
+        let columns = columns.iter().map(|column| ArrayFormatter::try_new(column.as_ref(), &options));
         let columns = columns.collect::<std::result::Result<Vec<_>, _>>()?;
         for row in 0..batch.num_rows() {
             let mut line = Vec::with_capacity(columns.len());

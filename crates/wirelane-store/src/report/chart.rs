@@ -1,9 +1,9 @@
 //! Charts over time as SVG. Only numbers and times are written here: names are outside the SVG, where they are escaped.
 
-use chrono::DateTime;
 use plotters::prelude::*;
+use wirelane_export::calendar::{shown, zone_word};
 
-use super::{Chart, short};
+use super::{Chart, at_time, short};
 
 /// Form of a picture.
 #[derive(Clone, Copy, Debug)]
@@ -92,19 +92,21 @@ fn draw(
     step_ns: i64,
     most: f64,
 ) -> Result<(), Box<dyn std::error::Error>> {
-    let at_time = |at: i64, form: &str| DateTime::from_timestamp_nanos(at).format(form).to_string();
+    let zone = zone_word();
     let seconds = to_ns.saturating_sub(from_ns) as f64 / 1e9;
     let (hours, days) = if seconds <= 600.0 {
-        ("%H:%M:%S", format!("time (UTC), from {}", at_time(from_ns, "%Y-%m-%d")))
+        ("%H:%M:%S", format!("time ({zone}), from {}", at_time(from_ns, "%Y-%m-%d")))
     } else if seconds <= 2.0 * 86_400.0 {
-        ("%H:%M", format!("time (UTC), from {}", at_time(from_ns, "%Y-%m-%d")))
+        ("%H:%M", format!("time ({zone}), from {}", at_time(from_ns, "%Y-%m-%d")))
     } else {
-        ("%m-%d %H:%M", format!("month-day and time (UTC), from {}", at_time(from_ns, "%Y")))
+        ("%m-%d %H:%M", format!("month-day and time ({zone}), from {}", at_time(from_ns, "%Y")))
     };
-    // Labels are at round times.
+    // Labels are at round times of the zone at the beginning.
     let between_ns = between(seconds, form.labels).saturating_mul(1_000_000_000);
-    let labels = (from_ns.div_euclid(between_ns)..=to_ns.div_euclid(between_ns))
-        .map(|number| number.saturating_mul(between_ns))
+    let ahead_ns = i64::from(shown(u64::try_from(from_ns).unwrap_or(0)).offset().seconds()) * 1_000_000_000;
+    let number = |ns: i64| ns.saturating_add(ahead_ns).div_euclid(between_ns);
+    let labels = (number(from_ns)..=number(to_ns))
+        .map(|number| number.saturating_mul(between_ns).saturating_sub(ahead_ns))
         .filter(|at| (from_ns..=to_ns).contains(at))
         .collect();
     let letters = || ("sans-serif", 14).into_font().color(&AXIS);

@@ -2,6 +2,7 @@
 
 use chrono::NaiveDateTime;
 use serde_json::{Map, Value, json};
+use wirelane_export::calendar::zone_word;
 
 use super::{Cell, Table};
 
@@ -95,7 +96,7 @@ pub(super) fn words(name: &str) -> String {
         "failed" => "with an error status",
         "ttfb_ms" => "time to first byte, ms",
         "ms" => "duration, ms",
-        "start_time" | "time" => "time (UTC)",
+        "start_time" | "time" => return format!("time ({})", zone_word()),
         "uri" => "path",
         "post_dial_delay_ms" => "post-dial delay, ms",
         "talk_seconds" => "talk time, s",
@@ -111,8 +112,7 @@ pub(super) fn words(name: &str) -> String {
         "highest_bps" => "highest bit/s",
         "highest_pps" => "highest packets/s",
         "highest" => "highest value",
-        "first" => "first (UTC)",
-        "last" => "last (UTC)",
+        "first" | "last" => return format!("{name} ({})", zone_word()),
         "value_name" => "measured",
         "nic_missed" => "missed by the card",
         "of seen" => "share of seen",

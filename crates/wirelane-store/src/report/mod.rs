@@ -21,6 +21,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use url::Url;
 use wirelane::escape::to_json;
+use wirelane_export::calendar;
 
 pub use ask::{Progress, ReportSettings, gather};
 
@@ -205,15 +206,25 @@ impl Report {
 
     /// The time span in words.
     fn period(&self) -> String {
-        format!("{} to {} UTC", moment(self.from_ns), moment(self.to_ns))
+        let zone = match calendar::local() {
+            None => "UTC".to_owned(),
+            Some(zone) => {
+                zone.iana_name().map_or("local time".to_owned(), |name| format!("local time ({name})"))
+            }
+        };
+        format!("{} to {} {zone}", moment(self.from_ns), moment(self.to_ns))
     }
 }
 
-/// A time in UTC, to the second, or finer if it has a fraction.
+/// A time, to the second, or finer if it has a fraction.
 fn moment(ns: i64) -> String {
-    let time = chrono::DateTime::from_timestamp_nanos(ns);
     let whole = ns.rem_euclid(1_000_000_000) == 0;
-    time.format(if whole { "%Y-%m-%d %H:%M:%S" } else { "%Y-%m-%d %H:%M:%S%.3f" }).to_string()
+    at_time(ns, if whole { "%Y-%m-%d %H:%M:%S" } else { "%Y-%m-%d %H:%M:%S%.3f" })
+}
+
+/// A time in this form of strftime.
+fn at_time(ns: i64, form: &str) -> String {
+    calendar::shown(u64::try_from(ns).unwrap_or(0)).strftime(form).to_string()
 }
 
 /// A whole number with thousands separators.
