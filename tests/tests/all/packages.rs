@@ -1,6 +1,7 @@
 //! Packages are installed into an empty root, used, and removed without a trace.
 
 mod debian;
+mod image;
 
 use std::collections::BTreeMap;
 use std::fs;

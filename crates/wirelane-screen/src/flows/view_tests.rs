@@ -94,7 +94,7 @@ fn all_of_it_is_on_a_small_terminal() {
         assert_eq!(row.trim_end(), text, "{rows:#?}");
     }
     assert!(rows[21].starts_with("TCP "), "as many as there is room for: {rows:#?}");
-    assert!(rows[22].starts_with("1 to 12 of 30 flows "), "{rows:#?}");
+    assert!(rows[22].starts_with("1 to 12 of 30 flows  ") && rows[22].contains(" bit/s "), "{rows:#?}");
     assert_eq!(rows[23].trim_end(), "WARN a collector is away");
 }
 
