@@ -84,7 +84,7 @@ static __always_inline int wl_name(void *ctx, enum wl_hook hook, const struct wl
 				   const struct wl_parsed *parsed, __u32 target)
 {
 	__u32 g = target & 0xff, lane_key = packet->lane, cap_len = packet->wire_len, at, length, captured,
-	      found;
+	      cache_key, found;
 	const __u8 *first, *end;
 	const struct wl_group *group;
 	const struct wl_ip *ip;
@@ -117,8 +117,11 @@ static __always_inline int wl_name(void *ctx, enum wl_hook hook, const struct wl
 		return 0;
 
 	lane = bpf_map_lookup_elem(&wl_lanes, &lane_key);
-	flows = bpf_map_lookup_elem(&wl_flows, &g);
-	if (!lane || !flows)
+	if (!lane)
+		return 0;
+	cache_key = lane->nameless_in;
+	flows = bpf_map_lookup_elem(&wl_flows, &cache_key);
+	if (!flows)
 		return 0;
 	set = wl_flow_element(flows, lane->nameless / WL_FLOW_WAYS);
 	if (!set)

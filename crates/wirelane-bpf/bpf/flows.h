@@ -12,7 +12,8 @@
  * wl_group.flow_epoch selects the one that is filled. The owner raises the epoch, waits until all programs
  * that found the epoch before have ended, and has the workers read the frozen half in place. Once they all
  * have, the epoch may be raised again. A half is never cleared: entries of another epoch are invalid
- * (lib/flow_cache.h).
+ * (lib/flow_cache.h). A cache of another size is a map of its own, which is filled from an epoch on; the one
+ *before is removed once its last half has been read.
  *
  *	epoch        7                          8                          9
  *	odd half     |== filled ==============| frozen |-- read ----------|== filled =====
@@ -104,8 +105,9 @@ static __always_inline bool wl_list_place(void *flows, __u32 half_at, __u32 sets
  */
 __noinline int wl_keep_flow(struct wl_packet *packet, struct wl_parsed *parsed, __u32 target)
 {
-	__u32 g = target & 0xff, worker = target >> 8, lane_key, key, ring_index, sets, epoch, hash, half_at,
-	      place, chosen;
+	__u32 g = target & 0xff, worker = target >> 8, lane_key, key, cache_key, ring_index, sets, epoch,
+	      hash, half_at, place, chosen;
+	__u64 turn;
 	const struct wl_group *group;
 	struct wl_flow_packet *about;
 	const struct wl_ip *ip;
@@ -121,9 +123,8 @@ __noinline int wl_keep_flow(struct wl_packet *packet, struct wl_parsed *parsed, 
 	lane = bpf_map_lookup_elem(&wl_lanes, &lane_key);
 	key = (g * wl_config.lanes + lane_key) * WL_MAX_WORKERS + worker;
 	ring = bpf_map_lookup_elem(&wl_rings, &key);
-	flows = bpf_map_lookup_elem(&wl_flows, &g);
 	data = bpf_map_lookup_elem(&wl_data, &g);
-	if (!group || !lane || !ring || !flows || !data)
+	if (!group || !lane || !ring || !data)
 		return WL_LOST;
 	ring_index = lane_key * group->workers + worker;
 	if (group->flow_sampling > 1) {
@@ -152,9 +153,14 @@ __noinline int wl_keep_flow(struct wl_packet *packet, struct wl_parsed *parsed, 
 		wl_flow_key_more(&lane->flow_key, ip);
 	hash = wl_flow_key_hash(&lane->flow_key, wl_config.seed);
 
-	/* Read once: the owner may raise it at any time. */
-	epoch = *(volatile __u32 *)&group->flow_epoch;
-	sets = group->flow_sets;
+	/* Read at once: the owner may raise the epoch at any time, and with it change the cache. */
+	turn = *(volatile __u64 *)&group->flow_sets;
+	epoch = turn >> 32;
+	sets = (__u32)turn & ~WL_FLOW_SECOND;
+	cache_key = g * 2 + !!(turn & WL_FLOW_SECOND);
+	flows = bpf_map_lookup_elem(&wl_flows, &cache_key);
+	if (!flows)
+		goto lost;
 	half_at = (ring_index * 2 + (epoch & 1)) * (1 + sets / WL_FLOW_LEAST_SETS + sets);
 	place = hash & (sets - 1);
 	set = wl_flow_element(flows, half_at + 1 + sets / WL_FLOW_LEAST_SETS + place);
@@ -174,6 +180,7 @@ __noinline int wl_keep_flow(struct wl_packet *packet, struct wl_parsed *parsed, 
 	/* For a digest, a worker would have no bytes. */
 	if (packet->digest || !wl_flow_is_nameless(set, chosen) || !wl_may_speak(ip, packet->wire_len))
 		return WL_ABSORBED;
+	lane->nameless_in = cache_key;
 	lane->nameless =
 	    (half_at + 1 + sets / WL_FLOW_LEAST_SETS + place) * WL_FLOW_WAYS + (chosen & WL_FLOW_WAY);
 	return WL_ABSORBED | WL_NAMELESS;

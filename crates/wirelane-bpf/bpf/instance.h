@@ -9,7 +9,7 @@
  *   wl_rings     per group, lane and worker: the writer's end        (written by the lane)
  *   wl_data      per group: readers' ends and the records themselves (inner map; see ring.h)
  *   wl_balances  per group and lane: the worker of each bucket, and its load (written by the lane)
- *   wl_flows     per group: the flow cache of each lane and worker   (inner map, written by the lane)
+ *   wl_flows     two per group: the flow cache of each lane and worker  (inner map, written by the lane)
  *   wl_sheds     per group: state of congestion control, and its flows (inner map, written by lanes)
  *   wl_http_ways per group: directions of connections of HTTP      (inner map, an LRU hash; written by lanes)
  *   wl_streams, wl_measured
@@ -116,8 +116,9 @@ struct wl_group {
 	__u32 shed_high;
 	__u32 plugins;	     /* bit per place of a plug-in that is its own (plugin.h) */
 	__u32 plugin_budget; /* average limit per run, in nanoseconds */
-	__u32 flow_sets;     /* WL_GROUP_FLOWS: sets of a cache; a power of two, WL_FLOW_LEAST_SETS or more */
-	__u32 flow_epoch;    /* of the caches, from 1; its lowest bit is the half that is filled */
+	__u32 flow_sets;  /* WL_GROUP_FLOWS: sets of a cache; a power of two, WL_FLOW_LEAST_SETS or more; and
+			     WL_FLOW_SECOND */
+	__u32 flow_epoch; /* of the caches, from 1; its lowest bit is the half that is filled */
 	__u32 flow_sampling; /* one packet out of this many is inspected; 0 and 1: all */
 	__u32 shares;	     /* number of equal parts of all flows, of which it wants one; 0: it wants all */
 	__u32 share;	     /* this one, below `shares` */
@@ -256,6 +257,12 @@ struct wl_plugins {
 #define WL_FLOW_LISTED	   128 /* places in one struct wl_flow_used */
 #define WL_FLOW_LEAST_SETS (WL_FLOW_LISTED / WL_FLOW_WAYS)
 
+/*
+ * In wl_group.flow_sets: the second of the group's two caches in wl_flows is filled. A cache of another size
+ * takes the place of the one before with an epoch, as both are in one word of 64 bits.
+ */
+#define WL_FLOW_SECOND 0x80000000U
+
 struct wl_flow_half {
 	__u32 epoch; /* that `used` is of */
 	__u32 used;  /* places */
@@ -321,7 +328,7 @@ struct wl_lane {
 	struct wl_flow_packet flow_packet;
 	struct wl_http_work http; /* of the packet at hand (http.h) */
 	__u32 nameless;		  /* the slot of its flow, over all sets (application.h) */
-	__u32 pad3;
+	__u32 nameless_in;	  /* the key of its cache in wl_flows */
 	__u64 payload[4];	  /* its first bytes */
 	struct wl_rtp_packet rtp; /* of the packet at hand (streams.h) */
 	struct wl_stream_key stream_key;

@@ -257,7 +257,7 @@ struct wl_flow_map {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
-	__uint(max_entries, WL_MAX_GROUPS);
+	__uint(max_entries, 2 * WL_MAX_GROUPS);
 	__type(key, __u32);
 	__array(values, struct wl_flow_map);
 } wl_flows SEC(".maps");

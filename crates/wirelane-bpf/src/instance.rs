@@ -40,6 +40,8 @@ pub const MAX_READERS: usize = crate::abi::WL_READERS as usize;
 pub const FLOW_LISTED: usize = crate::abi::WL_FLOW_LISTED as usize;
 /// Minimum number of sets of a flow cache.
 pub const FLOW_LEAST_SETS: usize = crate::abi::WL_FLOW_LEAST_SETS as usize;
+/// In [`Group::flow_sets`]: the second of the group's caches is filled.
+pub const FLOW_SECOND: u32 = crate::abi::WL_FLOW_SECOND;
 /// Bytes of an element of a group's flow caches.
 pub const FLOW_ELEMENT: usize = size_of::<FlowSet>();
 /// [`Reader::wake_at`] of a worker that is not asleep.

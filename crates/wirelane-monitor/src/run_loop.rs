@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
+use wirelane::rules::RuleSet;
 use wirelane::{Capture, CaptureDevice, Ledger, RuleStats, Worker};
 
-pub use mailbox::{Change, Mailbox};
+pub use mailbox::{Change, FlowChange, FlowLimits, Mailbox};
 pub use wirelane_export::pipeline::Handler;
 
 use crate::advice::{self, Advisor, Expected};
@@ -298,10 +299,39 @@ impl RunLoop<'_> {
 
     /// Changes the capture, completely or not at all.
     fn change(&mut self, change: Change) -> Result<(), String> {
-        let Change { filter, rules, interval } = change;
+        let Change { filter, rules, interval, flows } = change;
         if self.stopped.is_some() {
             return Err("the capture has ended".to_owned());
         }
+        if let Some(flows) = &flows {
+            self.change_flows(flows, &flows.after).map_err(|error| format!("flows: {error}"))?;
+        }
+        if let Err(mut reason) = self.change_decisions(filter, rules) {
+            if let Some(flows) = &flows
+                && let Err(error) = self.change_flows(flows, &flows.before)
+            {
+                let _ = write!(reason, "; flows could not be changed back: {error}");
+            }
+            return Err(reason);
+        }
+        self.interval = interval.unwrap_or(self.interval);
+        Ok(())
+    }
+
+    fn change_flows(&self, change: &FlowChange, wanted: &FlowLimits) -> wirelane::Result<()> {
+        if let Some(entries) = wanted.entries {
+            self.capture.change_flows(entries, wanted.timeouts)?;
+        }
+        change.workers.set(wanted.timeouts);
+        Ok(())
+    }
+
+    /// Changes the filter and the rules, both or none of them.
+    fn change_decisions(
+        &self,
+        filter: Option<(String, String)>,
+        rules: Option<RuleSet>,
+    ) -> Result<(), String> {
         if let Some((filter, _)) = &filter {
             self.capture.set_filter(filter).map_err(|error| format!("filter: {error}"))?;
         }
@@ -317,7 +347,6 @@ impl RunLoop<'_> {
             }
             return Err(reason);
         }
-        self.interval = interval.unwrap_or(self.interval);
         Ok(())
     }
 

@@ -6,13 +6,23 @@ use std::sync::Arc;
 use wirelane_pcapng::FileProgress;
 
 use crate::active_rules::ActiveRuleset;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::interfaces::{CaptureDevice, Interfaces};
 use crate::ledger::Ledger;
 use crate::meter::Meter;
 use crate::watch::Ending;
 use crate::worker::Worker;
+use wirelane_bpf::flow::Timeouts;
 use wirelane_filter::Filter;
+
+/// The error of a change of flow caches where there are none.
+pub(crate) fn no_kernel_flows() -> Error {
+    Error::Unsupported {
+        what: "a change of flow caches".into(),
+        needs: "flows that are made in the kernel".into(),
+        instead: "start the capture with them".into(),
+    }
+}
 
 /// A running capture by one engine. See the functions of [`crate::Capture`] with the same names.
 pub(crate) trait Backend: Send + fmt::Debug {
@@ -34,6 +44,10 @@ pub(crate) trait Backend: Send + fmt::Debug {
     fn set_filter(&self, expression: &str) -> Result<()>;
 
     fn set_compiled_filter(&self, filter: &Filter) -> Result<()>;
+
+    fn change_flows(&self, _entries: usize, _timeouts: Timeouts) -> Result<()> {
+        Err(no_kernel_flows())
+    }
 
     /// The rules in force; `None` where the capture was started without rules.
     fn rules(&self) -> Option<&Arc<ActiveRuleset>>;

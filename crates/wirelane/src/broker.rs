@@ -7,7 +7,7 @@ use wirelane_privsep::Capability;
 use wirelane_privsep::broker::{Broker, Kind};
 use wirelane_privsep::forked::{Access, Rights};
 
-use crate::engine::ring::{clsact, many, rules};
+use crate::engine::ring::{clsact, many, map_factory};
 use crate::settings::Settings;
 use wirelane_netdev::Selected;
 
@@ -16,7 +16,7 @@ static KINDS: [Kind; 6] = [
     wirelane_tune::polling::KIND,
     wirelane_tune::table::KIND,
     wirelane_control::KIND,
-    rules::MAPS,
+    map_factory::MAPS,
     many::KIND,
 ];
 
@@ -27,7 +27,7 @@ pub(crate) fn for_capture(settings: &Settings, selected: &[Selected], confined: 
     let devices = selected.iter().filter(|_| changes).map(|one| one.device.name.clone()).collect();
     let socket = settings.is_managed() || settings.service.is_some();
     let shared = settings.shared_socket.as_ref().and_then(|socket| socket.path.parent()).map(PathBuf::from);
-    let maps = confined && settings.rules.is_some();
+    let maps = confined && (settings.rules.is_some() || settings.flows.is_some());
     with(devices, socket, shared, maps || settings.arrivals().is_some())
 }
 

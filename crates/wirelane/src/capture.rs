@@ -16,6 +16,7 @@ use crate::meter::Meter;
 use crate::settings::Settings;
 use crate::watch::Ending;
 use crate::worker::Worker;
+use wirelane_bpf::flow::Timeouts;
 use wirelane_control::Service;
 use wirelane_filter::{FileFilter, Filter};
 use wirelane_netdev::Selected;
@@ -130,6 +131,18 @@ impl Capture {
     /// [`crate::Error::BadOption`] for a file; [`crate::Error::Bpf`] where the kernel refuses it.
     pub fn set_compiled_filter(&self, filter: &Filter) -> Result<()> {
         self.backend.set_compiled_filter(filter)
+    }
+
+    /// Changes the capacity of each lane and the timeouts of flows that are made in the kernel
+    /// ([`crate::Builder::kernel_flows`]). No packet is lost. Caches of another capacity are filled within some seconds; those
+    /// before are read to the end, and freed. Parts that were made under longer timeouts are not divided again.
+    ///
+    /// # Errors
+    /// [`crate::Error::BadOption`] for a capacity that is not possible; [`crate::Error::Kernel`] if there is no memory, or for
+    /// more than 64 times the capacity at the start; [`crate::Error::Unsupported`] for a capture without flows in the
+    /// kernel.
+    pub fn change_flows(&self, entries: usize, timeouts: Timeouts) -> Result<()> {
+        self.backend.change_flows(entries, timeouts)
     }
 
     /// Replaces all rules in force ([`crate::Builder::rules`]), including those that packets have made. Every packet is

@@ -5,6 +5,8 @@ use wirelane_bpf::flow::Timeouts;
 use wirelane_bpf::flow_cache::{Splits, WAYS};
 use wirelane_bpf::instance::FLOW_LEAST_SETS;
 
+use crate::error::{Error, Result};
+
 /// Settings of the in-kernel flow cache ([`crate::Builder::kernel_flows`]).
 #[derive(Clone, Copy, Debug)]
 pub struct KernelFlows {
@@ -56,6 +58,18 @@ impl KernelFlows {
     pub const ENTRIES: usize = 4096;
     /// Maximum capacity of a lane in flows.
     pub const MOST_ENTRIES: usize = 1 << 20;
+
+    /// Refuses a capacity that is not possible.
+    ///
+    /// # Errors
+    /// [`Error::BadOption`].
+    pub(crate) fn check_entries(&self) -> Result<()> {
+        if (1..=KernelFlows::MOST_ENTRIES).contains(&self.entries) {
+            return Ok(());
+        }
+        let reason = format!("{} is not between 1 and {}", self.entries, KernelFlows::MOST_ENTRIES);
+        Err(Error::BadOption { option: "--cache-entries", reason })
+    }
 
     /// The conditions under which a part ends.
     pub(crate) fn splits(&self) -> Splits {

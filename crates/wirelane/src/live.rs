@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use self::opening::open_all;
 use self::part::Part;
 use crate::active_rules::{ActiveRuleset, RulesCapacity, Target, Times};
-use crate::backend::Backend;
+use crate::backend::{Backend, no_kernel_flows};
 use crate::balance::queues::{Counts, TableBalancer};
 use crate::balance::{Balancer, Controller, Moved};
 use crate::clock::Clock;
@@ -28,7 +28,7 @@ use crate::engine::ring::rules::KernelSets;
 use crate::engine::ring::source::{RingSource, Shared, highest_watermark};
 use crate::engine::ring::stamps;
 use crate::engine::ring::streams::Streams;
-use crate::flow_cache::FlowCacheLine;
+use crate::flow_cache::{FlowCacheLine, KernelFlows};
 use crate::hook::Hook;
 use crate::hook::HookPoint;
 use crate::http_heads::HttpOffload;
@@ -49,6 +49,7 @@ use crate::error::{Error, Result};
 use crate::polling;
 use crate::watch::{Attachment, Ending, MonitoredDevice, Whereabouts};
 use crate::worker::Worker;
+use wirelane_bpf::flow::Timeouts;
 use wirelane_privsep::Sandbox;
 use wirelane_privsep::broker::Broker;
 
@@ -77,6 +78,8 @@ pub(crate) struct LiveCapture {
     plugins: Arc<Watches>,
     stopped: AtomicBool,
     monitor: Mutex<Monitor>,
+    /// Flows in the kernel, as the capture began.
+    flows: Option<KernelFlows>,
 }
 
 impl LiveCapture {
@@ -138,7 +141,8 @@ impl LiveCapture {
             let many = asked > 1 || instance.lanes_of(&config.queues).len() > 1;
             let ordered = settings.in_order && many;
             let streams = streams.clone();
-            let config = GroupConfig { rules, egress_devices, streams, ordered, ..config };
+            let flow_maps = confinement.map(|_| Arc::clone(broker));
+            let config = GroupConfig { rules, egress_devices, streams, ordered, flow_maps, ..config };
             let number = match &later {
                 Some((_, hooks)) if is_many => DeviceNumber::of_slots(index as u16, hooks.len() as u16),
                 _ => (index as u16).into(),
@@ -270,6 +274,7 @@ impl LiveCapture {
             plugins,
             stopped: AtomicBool::new(false),
             monitor: Mutex::new(monitor),
+            flows: settings.flows,
         })
     }
 
@@ -330,6 +335,16 @@ impl Backend for LiveCapture {
     /// Sets the same filter on all devices.
     fn set_compiled_filter(&self, filter: &Filter) -> Result<()> {
         change_filters(self.lock().iter_mut().map(|part| (part, Some(filter))))
+    }
+
+    fn change_flows(&self, entries: usize, timeouts: Timeouts) -> Result<()> {
+        let wish = self.flows.ok_or_else(no_kernel_flows)?;
+        let wish = KernelFlows { entries, timeouts, ..wish };
+        wish.check_entries()?;
+        self.lock()
+            .iter()
+            .filter_map(|part| part.membership.flows())
+            .try_for_each(|flows| flows.change(&wish))
     }
 
     fn rules(&self) -> Option<&Arc<ActiveRuleset>> {

@@ -50,6 +50,7 @@ mod fleet;
 mod flows;
 mod flows_collectors;
 mod flows_kernel;
+mod flows_live;
 mod flows_peers;
 mod flows_top;
 mod flows_whole;

@@ -241,6 +241,11 @@ impl FlowCache {
         self.touch(at);
     }
 
+    /// Changes the timeouts, also of the flows that are there.
+    pub fn set_timeouts(&mut self, timeouts: Timeouts) {
+        self.settings.timeouts = timeouts;
+    }
+
     /// Ends flows that are due at this time, also without packets. If the clock was set back, flows follow the new
     /// time. True: 256 flows wait in [`FlowCache::finished`]; take them and call this again with the same time.
     #[must_use = "there may be more to end"]

@@ -9,7 +9,7 @@ use wirelane::{Device, Error, KernelFlows, Selector};
 use wirelane_analysis::flows::{CacheSettings, FlowRecord, LEAST_MEMORY, Timeouts};
 use wirelane_export::OutputOptions;
 use wirelane_export::flows::{ExportSettings, Exporters, Target};
-use wirelane_export::pipeline::flows::FlowSettings;
+use wirelane_export::pipeline::flows::{FlowSettings, LiveTimeouts};
 
 use crate::metrics::MetricsArgs;
 use crate::outputs::{self, LimitArgs, StoreArgs, TimesArgs};
@@ -133,6 +133,10 @@ pub struct Args {
     /// With --top, show hosts and ports by their names in /etc/hosts and /etc/services. No query is sent
     #[arg(long, requires = "top", help_heading = source::OUTPUT)]
     names: bool,
+
+    /// Timeouts that a monitor changes while it runs.
+    #[arg(skip)]
+    pub live: Arc<LiveTimeouts>,
 }
 
 /// Values of --cache.
@@ -214,13 +218,8 @@ impl Args {
 
     /// Settings of the workers' flow caches with this memory in bytes; also sets the kernel's flow cache.
     fn cache_settings(&mut self, memory: usize) -> Result<CacheSettings> {
-        let idle_ns = self.inactive_timeout.as_nanos() as u64;
         let cache = CacheSettings {
-            timeouts: Timeouts {
-                active_ns: self.active_timeout.as_nanos() as u64,
-                idle_ns,
-                ended_ns: CacheSettings::default().timeouts.ended_ns.min(idle_ns),
-            },
+            timeouts: self.timeouts(),
             memory: memory / self.workers.max(1),
             biflow: self.biflow,
         };
@@ -246,7 +245,7 @@ impl Args {
         // Parts of flows carry the times of their packets, and are merged by them.
         self.source.any_order = true;
         self.source.kernel_flows = Some(KernelFlows {
-            entries: self.cache_entries.map_or(KernelFlows::ENTRIES, |entries| entries as usize),
+            entries: self.entries(),
             timeouts: cache.timeouts,
             sampling: self.sampling,
             intervals: None,
@@ -257,6 +256,21 @@ impl Args {
 }
 
 impl Args {
+    /// Timeouts of flows.
+    pub fn timeouts(&self) -> Timeouts {
+        let idle_ns = self.inactive_timeout.as_nanos() as u64;
+        Timeouts {
+            active_ns: self.active_timeout.as_nanos() as u64,
+            idle_ns,
+            ended_ns: CacheSettings::default().timeouts.ended_ns.min(idle_ns),
+        }
+    }
+
+    /// Capacity of each lane in flows, in the kernel.
+    pub fn entries(&self) -> usize {
+        self.cache_entries.map_or(KernelFlows::ENTRIES, |entries| entries as usize)
+    }
+
     /// Whether packets are analysed in the kernel.
     pub fn is_offloaded(&self) -> bool {
         self.cache == CacheArg::Kernel
@@ -315,7 +329,13 @@ impl Args {
             _ => Show::Table,
         };
         let screen = self.top.then(|| Arc::new(Shared::new(self.source.interval)));
-        let how = FlowSettings { cache, inner: self.source.inner, sampling: self.sampling, live };
+        let how = FlowSettings {
+            cache,
+            inner: self.source.inner,
+            sampling: self.sampling,
+            live,
+            timeouts: Arc::clone(&self.live),
+        };
         // Files are read before privileges are dropped.
         let read = || Names::read("/etc/hosts".as_ref(), "/etc/services".as_ref());
         let names = self.names.then(read).transpose().map_err(|e| wrong("--names", e.to_string()))?;

@@ -10,6 +10,7 @@ pub mod site;
 mod wait;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
 use clap::{Args as _, Command, FromArgMatches};
@@ -402,6 +403,11 @@ pub fn check(args: &CheckArgs) -> Result<()> {
     plan(&args.file).map(|_| ())
 }
 
+/// The section [flows], if there is one.
+fn flows_of(parts: &[Part]) -> Option<&flows::Args> {
+    parts.iter().find_map(|part| if let Part::Flows(args) = part { Some(&**args) } else { None })
+}
+
 /// Runs the command.
 pub fn run(args: &Args) -> Result<()> {
     let plan = plan(&args.file)?;
@@ -411,6 +417,7 @@ pub fn run(args: &Args) -> Result<()> {
     // Before anything is opened.
     wait::for_devices(&capture.source.interface, manager.as_ref())
         .map_err(|error| site.placed("capture", &Names::new(), error))?;
+    let timeouts = flows_of(&parts).map(|args| Arc::clone(&args.live)).unwrap_or_default();
     let mut analyses = Vec::new();
     let secrets = capture.metrics.secrets();
     for part in &mut parts {
@@ -452,7 +459,8 @@ pub fn run(args: &Args) -> Result<()> {
     let mut reporter = RowReporter::new(report, args.json, None);
     let mut limits = source.limits();
     limits.on_hangup = if live { OnHangup::Tell } else { OnHangup::Reopen };
-    let reload = helper.map(|helper| Reloader::new(helper, &args.file, loaded)).transpose()?;
+    let reload = |helper| Reloader::new(helper, &args.file, loaded, timeouts);
+    let reload = helper.map(reload).transpose()?;
     let reload = reload.map(|reload| Box::new(reload) as Box<dyn Reload>);
     let told = Told { metrics, manager, reload, shipper, ledger };
     analysis::run(capture, &limits, &mut analyses, told, &mut reporter)

@@ -8,22 +8,29 @@
 //! The sandbox forbids the capturing process to open files, so the helper is started before.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use wirelane::rules::RuleSet;
+use wirelane_analysis::flows::Timeouts;
+use wirelane_export::pipeline::flows::LiveTimeouts;
 use wirelane_monitor::control::Reload;
 use wirelane_monitor::helper::Helper;
 use wirelane_monitor::probe::helper::ProbeHelper;
-use wirelane_monitor::run_loop::{Change, Mailbox};
+use wirelane_monitor::run_loop::{Change, FlowChange, FlowLimits, Mailbox};
 use wirelane_monitor::service;
 
 use super::site::Entry;
-use super::{Plan, plan};
+use super::{Plan, flows_of, plan};
+use crate::flows;
 
-/// Keys of [capture] that can change while the monitor runs.
-const LIVE: [&str; 4] = ["filter", "filter-file", "rules", "interval"];
+/// Keys that can change while the monitor runs.
+const LIVE: [(&str, &[&str]); 2] = [
+    ("capture", &["filter", "filter-file", "rules", "interval"]),
+    ("flows", &["active-timeout", "inactive-timeout", "cache-entries"]),
+];
 
 /// A configuration without mistakes, for comparisons.
 #[derive(Debug, Serialize, Deserialize)]
@@ -33,6 +40,29 @@ pub struct Loaded {
     /// The rules as JSON.
     rules: String,
     interval: Duration,
+    flows: Option<Flows>,
+}
+
+/// The keys of [flows] that can change.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct Flows {
+    active_ns: u64,
+    idle_ns: u64,
+    ended_ns: u64,
+    /// Capacity of each lane; `None`: flows are not made in the kernel.
+    entries: Option<usize>,
+}
+
+impl Flows {
+    fn of(args: &flows::Args) -> Flows {
+        let Timeouts { active_ns, idle_ns, ended_ns } = args.timeouts();
+        Flows { active_ns, idle_ns, ended_ns, entries: args.is_offloaded().then(|| args.entries()) }
+    }
+
+    fn limits(&self) -> FlowLimits {
+        let &Flows { active_ns, idle_ns, ended_ns, entries } = self;
+        FlowLimits { timeouts: Timeouts { active_ns, idle_ns, ended_ns }, entries }
+    }
 }
 
 impl Loaded {
@@ -47,6 +77,7 @@ impl Loaded {
             filter: source.expression()?,
             rules: serde_json::to_string(&source.ruled.of_file()?.unwrap_or_default())?,
             interval: source.interval,
+            flows: flows_of(&plan.parts).map(Flows::of),
         })
     }
 
@@ -58,7 +89,8 @@ impl Loaded {
             None => format!("[{}]", entry.section),
         };
         let is_live = |entry: &&Entry| {
-            entry.section == "capture" && entry.key.as_deref().is_some_and(|key| LIVE.contains(&key))
+            let mut keys = LIVE.iter().filter(|(section, _)| *section == entry.section).map(|(_, keys)| keys);
+            entry.key.as_deref().is_some_and(|key| keys.any(|keys| keys.contains(&key)))
         };
         let mut refusals = Vec::new();
         for entry in self.entries.iter().filter(|entry| !is_live(entry)) {
@@ -92,6 +124,8 @@ pub struct Reloader {
     /// The path as the user wrote it, for messages.
     path: PathBuf,
     active: Loaded,
+    /// Timeouts of the workers' flows.
+    timeouts: Arc<LiveTimeouts>,
 }
 
 impl Reloader {
@@ -99,8 +133,8 @@ impl Reloader {
     ///
     /// # Errors
     /// If the thread cannot be started.
-    pub fn new(helper: Helper, path: &Path, active: Loaded) -> Result<Reloader> {
-        Ok(Reloader { helper: ProbeHelper::listen(helper)?, path: path.to_owned(), active })
+    pub fn new(helper: Helper, path: &Path, active: Loaded, timeouts: Arc<LiveTimeouts>) -> Result<Reloader> {
+        Ok(Reloader { helper: ProbeHelper::listen(helper)?, path: path.to_owned(), active, timeouts })
     }
 }
 
@@ -128,6 +162,13 @@ impl Reload for Reloader {
             service::fits_watchdog(loaded.interval).map_err(|error| error.to_string())?;
             change.interval = Some(loaded.interval);
             changed.push("interval".to_owned());
+        }
+        if loaded.flows != active.flows
+            && let (Some(before), Some(after)) = (&active.flows, &loaded.flows)
+        {
+            let (before, after) = (before.limits(), after.limits());
+            change.flows = Some(FlowChange { before, after, workers: Arc::clone(&self.timeouts) });
+            changed.push("flows".to_owned());
         }
         if !changed.is_empty() {
             mailbox.change(change)?;

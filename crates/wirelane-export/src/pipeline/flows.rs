@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use wirelane::{Interfaces, Ledger, Record, Timebase, Worker};
-use wirelane_analysis::flows::{CacheSettings, FlowCache, FlowKey, FlowReader, FlowRecord, Totals};
+use wirelane_analysis::flows::{CacheSettings, FlowCache, FlowKey, FlowReader, FlowRecord, Timeouts, Totals};
 
 use super::{Handler, ON_ITS_WAY_NS, Sink, ended};
 use crate::flows::Exporters;
@@ -106,8 +106,34 @@ impl Devices {
     }
 }
 
+/// Timeouts that change while the workers run.
+#[derive(Debug, Default)]
+pub struct LiveTimeouts {
+    /// Number of changes. A worker that finds one of them finds its timeouts, or later ones: the mutex orders them.
+    changes: AtomicU64,
+    latest: Mutex<Option<Timeouts>>,
+}
+
+impl LiveTimeouts {
+    /// Has all workers use these timeouts from their next batch of packets on.
+    pub fn set(&self, timeouts: Timeouts) {
+        *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = Some(timeouts);
+        self.changes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The timeouts, if there are more changes than `seen`.
+    fn newer(&self, seen: &mut u64) -> Option<Timeouts> {
+        let changes = self.changes.load(Ordering::Relaxed);
+        if changes == *seen {
+            return None;
+        }
+        *seen = changes;
+        *self.latest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// Settings of the workers' flows.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct FlowSettings {
     /// Timeouts, memory limit and directions.
     pub cache: CacheSettings,
@@ -117,6 +143,8 @@ pub struct FlowSettings {
     pub sampling: u32,
     /// Whether the input is live.
     pub live: bool,
+    /// Timeouts that take the place of those in `cache`.
+    pub timeouts: Arc<LiveTimeouts>,
 }
 
 /// Callback for a worker's active flows: the cache, and the number of packets skipped by sampling.
@@ -131,6 +159,9 @@ pub struct FlowWorker {
     /// For flows made by the kernel: the time up to which all of them have arrived.
     settled: Option<Arc<AtomicU64>>,
     ticked: u64,
+    timeouts: Arc<LiveTimeouts>,
+    /// Number of changes of the timeouts so far.
+    changes: u64,
     sender: SyncSender<Vec<FlowRecord>>,
     totals: Arc<SharedTotals>,
     live: bool,
@@ -159,6 +190,8 @@ impl FlowWorker {
             time: worker.timebase(),
             settled: worker.settled(),
             ticked: 0,
+            timeouts: how.timeouts,
+            changes: 0,
             sender,
             totals: Arc::clone(totals),
             live: how.live,
@@ -240,6 +273,9 @@ impl Handler for FlowWorker {
     }
 
     fn pause(&mut self, idle: bool) -> Result<()> {
+        if let Some(timeouts) = self.timeouts.newer(&mut self.changes) {
+            self.cache.set_timeouts(timeouts);
+        }
         self.tick(idle)?;
         if let Some(watcher) = &mut self.watcher {
             watcher(&mut self.cache, self.unsampled_packets);

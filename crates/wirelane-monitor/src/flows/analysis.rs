@@ -109,7 +109,8 @@ impl Analysis for FlowAnalysis {
         let (Some(sender), Some(interfaces)) = (&self.sender, &self.interfaces) else {
             return Err(anyhow!("flows were not started; this is a bug"));
         };
-        let flows = FlowWorker::new(self.settings, interfaces.clone(), worker, sender.clone(), &self.totals);
+        let flows =
+            FlowWorker::new(self.settings.clone(), interfaces.clone(), worker, sender.clone(), &self.totals);
         let watcher = self.screen.as_ref().map(Watcher::of);
         Ok(Box::new(Any(flows.watched(watcher))))
     }

@@ -14,10 +14,7 @@ const MOST: usize = 1 << 20;
 /// [`Error::BadOption`].
 pub(super) fn check_flows(asked: &KernelFlows, settings: &Settings) -> Result<()> {
     let bad = |option, reason: &str| Err(Error::BadOption { option, reason: reason.into() });
-    if !(1..=KernelFlows::MOST_ENTRIES).contains(&asked.entries) {
-        let reason = format!("{} is not between 1 and {}", asked.entries, KernelFlows::MOST_ENTRIES);
-        return bad("--cache-entries", &reason);
-    }
+    asked.check_entries()?;
     if matches!(settings.steering, Steering::RoundRobin | Steering::Copy) {
         return bad("--steering", "flows that are made in the kernel take one worker for each flow");
     }

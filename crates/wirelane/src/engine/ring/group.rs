@@ -25,7 +25,7 @@ use super::data::{RingMemory, create_data};
 use super::describe::{first_table, write_balance, write_group};
 use super::egress_devices;
 use super::filters::{self, FIRST_FILTER, NO_FILTER};
-use super::flows::{GroupFlows, LaneFlows};
+use super::flows::{self, GroupFlows, LaneFlows};
 use super::group_config::GroupConfig;
 use super::http;
 use super::instance::Instance;
@@ -119,9 +119,9 @@ impl GroupSlot {
         set_clock(instance, self.group, Clock::Packet);
         program::release(instance, self.group);
         let mut left = Vec::new();
-        for maps in of_groups(instance) {
-            if is_there(maps, self.group)? {
-                left.push((maps, self.group));
+        for (maps, key) in of_group(instance, self.group) {
+            if is_there(maps, key)? {
+                left.push((maps, key));
             }
         }
         for bell in (0..MAX_WORKERS).map(|worker| self.group * MAX_WORKERS + worker) {
@@ -161,9 +161,11 @@ pub(crate) fn hand_over<'a, B: Iterator<Item = &'a Bell>>(
     })
 }
 
-/// The arrays of maps with one entry for each group, except those of its rules.
-fn of_groups(instance: &Instance) -> [&MapHandle; 6] {
-    [&instance.data, &instance.flows, &instance.http, &instance.sheds, &instance.streams, &instance.measured]
+/// The entries of a group in arrays of maps, except those of its rules.
+fn of_group(instance: &Instance, group: usize) -> impl Iterator<Item = (&MapHandle, usize)> {
+    let one = [&instance.data, &instance.http, &instance.sheds, &instance.streams, &instance.measured];
+    let caches = [false, true].map(|second| (&instance.flows, flows::key_of(group, second)));
+    one.map(|maps| (maps, group)).into_iter().chain(caches)
 }
 
 /// Whether an array of maps has an entry with this key. Cheap, whereas a deletion waits even if there is no entry.
@@ -186,8 +188,8 @@ pub(crate) fn reap(instance: &Instance) -> Result<usize> {
     for group in 0..MAX_GROUPS {
         // An owner may have been killed between handing over its tables and rings and becoming active.
         let mut left = is_active(instance, group) || is_there(&instance.rules.counts, group)?;
-        for maps in of_groups(instance) {
-            left = left || is_there(maps, group)?;
+        for (maps, key) in of_group(instance, group) {
+            left = left || is_there(maps, key)?;
         }
         if !left {
             continue;
@@ -302,7 +304,8 @@ impl Membership {
             streams.hand_over(instance, place.group)?;
         }
         let token = Arc::clone(&place.token);
-        let flows = |flows| GroupFlows::new((instance, place.group), flows, config.workers, token);
+        let broker = config.flow_maps.as_ref();
+        let flows = |wish| GroupFlows::new((instance, place.group), wish, config.workers, broker, token);
         let flows = config.flows.as_ref().map(flows).transpose()?.map(Arc::new);
         let http = http::create(instance, place.group, config.http)?;
         if config.shed.is_some() {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use wirelane_bpf::instance::{SEGMENT, features, group_flags, steering};
 use wirelane_netdev::{Device, Selected};
+use wirelane_privsep::broker::Broker;
 
 use super::program::{Needs, Plugin, UserProgram};
 use super::rules::KernelSets;
@@ -48,6 +49,8 @@ pub(crate) struct GroupConfig {
     pub(crate) egress_devices: Vec<EgressDevice>,
     /// Whether lanes aggregate packets to flows, or select heads of HTTP.
     pub(crate) flows: Option<KernelFlows>,
+    /// The broker that makes flow caches of another size; `None`: this process does.
+    pub(crate) flow_maps: Option<Arc<Broker>>,
     pub(crate) http: Option<crate::http_heads::KernelHttp>,
     /// The RTP streams that lanes measure.
     pub(crate) streams: Option<Arc<Streams>>,
@@ -130,6 +133,7 @@ impl GroupConfig {
             rules: None,
             egress_devices: Vec::new(),
             flows: settings.flows,
+            flow_maps: None,
             http: settings.http,
             streams: None,
         }

@@ -48,6 +48,7 @@ pub(crate) mod lanes;
 mod load;
 pub(crate) mod log;
 pub(crate) mod many;
+pub(crate) mod map_factory;
 mod maps;
 pub(crate) mod masks;
 pub(crate) mod memory;

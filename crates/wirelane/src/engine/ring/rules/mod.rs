@@ -4,7 +4,7 @@
 //! ```text
 //!  mod.rs      the maps: made when the group joins; sets written, switched and waited for; counters read
 //!  exact.rs  the table of exact-match rules
-//!  named.rs    named sets, which are made when they come: map_factory.rs, the task of the broker that makes maps
+//!  named.rs    named sets, which are made when they come: ../map_factory.rs, the task of the broker that makes maps
 //!  patterns.rs the automata of patterns, the same way
 //! ```
 //!
@@ -13,7 +13,6 @@
 //! added and removed by one system call each.
 
 mod exact;
-mod map_factory;
 mod named;
 mod patterns;
 
@@ -30,7 +29,6 @@ use libbpf_rs::{MapCore as _, MapFlags, MapHandle, MapType};
 use wirelane_bpf::instance::Group;
 use wirelane_bpf::rules::{Class, Counts, ExactKey, ExactValue, FlatSet, MAX_MEMBERS, Node, PER_GROUP, Set};
 
-pub(crate) use self::map_factory::MAPS;
 use self::named::KernelSet;
 pub(crate) use self::named::KernelSets;
 #[cfg(test)]

@@ -10,7 +10,7 @@ use wirelane_bpf::members::Member;
 use wirelane_bpf::search::Search;
 use wirelane_privsep::broker::Broker;
 
-use super::map_factory::{self, MapFactory, Wanted};
+use super::super::map_factory::{self, MapFactory, Wanted};
 use super::patterns::{KernelSearch, KernelSearches};
 use crate::error::{Error, Result};
 use wirelane_rules::NamedSet;
@@ -39,7 +39,7 @@ impl KernelSets {
     /// # Errors
     /// If the broker cannot be started.
     pub(crate) fn new(broker: Option<&Arc<Broker>>, most: u64) -> Result<Arc<KernelSets>> {
-        let map_factory = broker.map_or(Ok(MapFactory::Here), |broker| MapFactory::register(broker, most))?;
+        let map_factory = MapFactory::new(broker, most)?;
         Ok(Arc::new(KernelSets { map_factory, made: Mutex::default(), searches: KernelSearches::default() }))
     }
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use libbpf_rs::libbpf_sys as sys;
 use wirelane_bpf::search::Search;
 
-use super::map_factory::{MapFactory, Wanted};
+use super::super::map_factory::{MapFactory, Wanted};
 use crate::error::{Error, Result};
 
 /// Automata, written: programs do not use them before they are put into maps of maps.
@@ -55,7 +55,9 @@ fn make(map_factory: &MapFactory, search: &Arc<Search>) -> Result<KernelSearch> 
     let count = |pages: usize| u32::try_from(pages).unwrap_or(u32::MAX);
     let make = |wanted| {
         let made = map_factory.make(wanted);
-        made.map_err(|e| failed(&format!("making tables for patterns: {}", super::map_factory::why(&e)), e))
+        made.map_err(|e| {
+            failed(&format!("making tables for patterns: {}", super::super::map_factory::why(&e)), e)
+        })
     };
     let kernel = KernelSearch {
         pages: make(Wanted::Pages(count(search.pages.len())))?,

@@ -1,4 +1,4 @@
-//! Creates the maps of named sets and patterns while a capture runs, which the capture itself is not allowed to do.
+//! Creates the maps of named sets, patterns and flow caches while a capture runs, which the capture itself is not allowed to do.
 //!
 //! ```text
 //!   the capturing process, without rights            broker, with CAP_BPF
@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 
 use libbpf_rs::libbpf_sys as sys;
 use serde::{Deserialize, Serialize};
+use wirelane_bpf::instance::FLOW_ELEMENT;
 use wirelane_bpf::members::Member;
 use wirelane_bpf::search::{Outputs, Page};
 use wirelane_privsep::Capability;
@@ -37,6 +38,8 @@ const ONE_MORE: Duration = Duration::from_millis(100);
 /// A requested map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Wanted {
+    /// The flow caches of a group, of this many elements.
+    Flows(u32),
     /// A bloom filter.
     Bloom { hashes: u32, bits: u64 },
     /// A table of this many entries.
@@ -93,11 +96,16 @@ impl Task for Maker {
 }
 
 impl MapFactory {
-    /// Registers maps of at most `most` bytes.
+    /// The creator for a capture that gives up its rights, and has its broker create maps of at most `most` bytes; or for one
+    /// that keeps them (`None`).
     ///
     /// # Errors
-    /// As [`Broker::register`].
-    pub(super) fn register(broker: &Arc<Broker>, most: u64) -> Result<MapFactory> {
+    /// If the broker cannot be started.
+    pub(super) fn new(broker: Option<&Arc<Broker>>, most: u64) -> Result<MapFactory> {
+        broker.map_or(Ok(MapFactory::Here), |broker| MapFactory::register(broker, most))
+    }
+
+    fn register(broker: &Arc<Broker>, most: u64) -> Result<MapFactory> {
         let (_registration, channel) = broker.register_service(&MAPS, &most, &[], LIMIT)?;
         Ok(MapFactory::Broker { _registration, channel: Mutex::new(Some(channel)) })
     }
@@ -129,6 +137,7 @@ impl Wanted {
     /// Name of the map.
     fn name(self) -> &'static std::ffi::CStr {
         match self {
+            Wanted::Flows(_) => c"wl_flow",
             Wanted::Bloom { .. } => c"wl_bloom",
             Wanted::Exact(_) => c"wl_exact",
             Wanted::Pages(_) => c"wl_search_page",
@@ -143,7 +152,8 @@ impl Wanted {
                 let size = BloomSize::sound(hashes, bits.checked_ilog2()?)?;
                 (size.bits == bits).then(|| size.bytes())
             }
-            Wanted::Exact(0) | Wanted::Pages(0) | Wanted::Outputs(0) => None,
+            Wanted::Flows(0) | Wanted::Exact(0) | Wanted::Pages(0) | Wanted::Outputs(0) => None,
+            Wanted::Flows(elements) => Some(u64::from(elements) * FLOW_ELEMENT as u64),
             Wanted::Exact(entries) => Some(exact_bytes(entries.into())),
             Wanted::Pages(pages) => Some(u64::from(pages) * size_of::<Page>() as u64),
             Wanted::Outputs(pages) => Some(u64::from(pages) * size_of::<Outputs>() as u64),
@@ -164,6 +174,10 @@ fn create(wanted: Wanted) -> io::Result<OwnedFd> {
     let member = size_of::<Member>() as u32;
     let name = wanted.name();
     let (kind, key, value, entries) = match wanted {
+        Wanted::Flows(elements) => {
+            opts.map_flags = sys::BPF_F_MMAPABLE | sys::BPF_F_INNER_MAP;
+            (sys::BPF_MAP_TYPE_ARRAY, size_of::<u32>() as u32, FLOW_ELEMENT as u32, elements)
+        }
         Wanted::Bloom { hashes, bits } => {
             opts.map_extra = hashes.into();
             (sys::BPF_MAP_TYPE_BLOOM_FILTER, 0, member, BloomSize { hashes, bits }.max_entries())
@@ -194,9 +208,9 @@ fn create(wanted: Wanted) -> io::Result<OwnedFd> {
 pub(super) fn why(error: &io::Error) -> &'static str {
     match (error.kind(), error.raw_os_error()) {
         (_, Some(libc::ENOMEM)) => "it is too large for memory",
-        (_, Some(libc::EAGAIN)) => "too many changes of sets at once; try again in a few seconds",
+        (_, Some(libc::EAGAIN)) => "too many changes at once; try again in a few seconds",
         (io::ErrorKind::UnexpectedEof, _) => {
-            "the broker, which creates sets (wl-broker), has ended; start the capture again to change sets"
+            "the broker, which creates maps (wl-broker), has ended; start the capture again for changes"
         }
         _ => "the kernel refused to create it",
     }
@@ -227,7 +241,7 @@ impl Allowance {
 mod tests {
     use wirelane_privsep::forked::Rights;
 
-    use super::super::has;
+    use super::super::rules::has;
     use super::*;
 
     #[test]
