@@ -1,8 +1,8 @@
 //! Run loop of a capturing command: worker threads, intervals, signals, the end.
 
+mod change;
 mod mailbox;
 
-use std::fmt::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, SyncSender};
@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
-use wirelane::rules::RuleSet;
 use wirelane::{Capture, CaptureDevice, Ledger, RuleStats, Worker};
 
-pub use mailbox::{Change, FlowChange, FlowLimits, Mailbox};
+pub use change::{Change, FlowChange, FlowLimits};
+pub use mailbox::Mailbox;
 pub use wirelane_export::pipeline::Handler;
 
 use crate::advice::{self, Advisor, Expected};
@@ -298,55 +298,12 @@ impl RunLoop<'_> {
     }
 
     /// Changes the capture, completely or not at all.
-    fn change(&mut self, change: Change) -> Result<(), String> {
-        let Change { filter, rules, interval, flows } = change;
+    fn change(&mut self, change: &Change) -> Result<(), String> {
         if self.stopped.is_some() {
             return Err("the capture has ended".to_owned());
         }
-        if let Some(flows) = &flows {
-            self.change_flows(flows, &flows.after).map_err(|error| format!("flows: {error}"))?;
-        }
-        if let Err(mut reason) = self.change_decisions(filter, rules) {
-            if let Some(flows) = &flows
-                && let Err(error) = self.change_flows(flows, &flows.before)
-            {
-                let _ = write!(reason, "; flows could not be changed back: {error}");
-            }
-            return Err(reason);
-        }
-        self.interval = interval.unwrap_or(self.interval);
-        Ok(())
-    }
-
-    fn change_flows(&self, change: &FlowChange, wanted: &FlowLimits) -> wirelane::Result<()> {
-        if let Some(entries) = wanted.entries {
-            self.capture.change_flows(entries, wanted.timeouts)?;
-        }
-        change.workers.set(wanted.timeouts);
-        Ok(())
-    }
-
-    /// Changes the filter and the rules, both or none of them.
-    fn change_decisions(
-        &self,
-        filter: Option<(String, String)>,
-        rules: Option<RuleSet>,
-    ) -> Result<(), String> {
-        if let Some((filter, _)) = &filter {
-            self.capture.set_filter(filter).map_err(|error| format!("filter: {error}"))?;
-        }
-        if let Some(rules) = rules
-            && let Err(error) = self.capture.set_rules(&rules)
-        {
-            let mut reason = format!("rules: {error}");
-            // The rules before may have been changed by others, the filter was not: so the filter is changed back.
-            if let Some((_, before)) = &filter
-                && let Err(error) = self.capture.set_filter(before)
-            {
-                let _ = write!(reason, "; the filter before it could not be set again: {error}");
-            }
-            return Err(reason);
-        }
+        change.apply(self.capture)?;
+        self.interval = change.interval.unwrap_or(self.interval);
         Ok(())
     }
 
@@ -360,7 +317,7 @@ impl RunLoop<'_> {
                 let _ = reply.send(status);
             }
             Event::Change(change, reply) => {
-                let _ = reply.send(self.change(*change));
+                let _ = reply.send(self.change(&change));
             }
             Event::Hangup => reporter.hangup(),
             Event::Signal | Event::WorkerEnded(_) => {}

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use self::opening::open_all;
-use self::part::Part;
+use self::part::{Part, change_filters, flows_of};
 use crate::active_rules::{ActiveRuleset, RulesCapacity, Target, Times};
 use crate::backend::{Backend, no_kernel_flows};
 use crate::balance::queues::{Counts, TableBalancer};
@@ -17,7 +17,6 @@ use crate::balance::{Balancer, Controller, Moved};
 use crate::clock::Clock;
 use crate::egress_devices::{self, EgressDevice, EgressLine};
 use crate::engine::ring::bell::Bell;
-use crate::engine::ring::flows::GroupFlows;
 use crate::engine::ring::group::{self, Membership, reap};
 use crate::engine::ring::group_config::{GroupConfig, UserPrograms};
 use crate::engine::ring::lane_end::{LaneEnd, Peer};
@@ -484,26 +483,4 @@ fn controllers(
         }
     }
     Ok(all.into_iter().unzip())
-}
-
-/// Changes the filter of each of these parts. On return no lane evaluates by a previous filter.
-fn change_filters<'a>(parts: impl Iterator<Item = (&'a mut Part, Option<&'a Filter>)>) -> Result<()> {
-    let (mut changed, mut result) = (None, Ok(()));
-    for (part, filter) in parts {
-        match part.membership.change_filter(&part.selected.device, filter) {
-            Ok(true) => changed = Some(&part.membership),
-            Ok(false) => {}
-            Err(error) => {
-                result = Err(error);
-                break;
-            }
-        }
-    }
-    // Waiting takes 10 ms and more, and is for all devices.
-    changed.map_or(Ok(()), |membership| membership.settle()).and(result)
-}
-
-/// The flow caches of these parts.
-fn flows_of(parts: &[Part]) -> Vec<Arc<GroupFlows>> {
-    parts.iter().filter_map(|part| part.membership.flows().cloned()).collect()
 }

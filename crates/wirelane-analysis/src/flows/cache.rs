@@ -8,6 +8,7 @@ use wirelane_bpf::flow::{EndReason, Flow, FlowKey, FlowPacket, KEY_EGRESS, Timeo
 use super::busiest::{self, Busiest, Watch};
 use super::lists::{Link, Links, List, NONE};
 use super::record::{FlowRecord, KEY_TURNS, reverse_key};
+use super::settings::{CacheSettings, LEAST_MEMORY};
 use super::totals::Totals;
 
 /// Interval of checks for expired flows, on the clock of the packets.
@@ -20,29 +21,6 @@ const TABLE_BYTES: usize = 12;
 const MOST_FINISHED: usize = 256;
 const TCP_FIN: u8 = 0x01;
 const TCP_RST: u8 = 0x04;
-
-/// Minimum memory of a cache in bytes: some hundred flows.
-pub const LEAST_MEMORY: usize = 64 << 10;
-
-/// Settings of a cache.
-#[derive(Clone, Copy, Debug)]
-pub struct CacheSettings {
-    /// Timeouts of flows.
-    pub timeouts: Timeouts,
-    /// Maximum memory in bytes; at least [`LEAST_MEMORY`].
-    pub memory: usize,
-    /// Whether both directions of a conversation are one flow (RFC 5103).
-    pub biflow: bool,
-}
-
-impl Default for CacheSettings {
-    /// 60 s, 15 s, and 2 s for the last ACKs of TCP; 64 MiB; a flow for each direction.
-    fn default() -> CacheSettings {
-        let timeouts =
-            Timeouts { active_ns: 60_000_000_000, idle_ns: 15_000_000_000, ended_ns: 2_000_000_000 };
-        CacheSettings { timeouts, memory: 64 << 20, biflow: false }
-    }
-}
 
 /// A flow in the cache.
 #[derive(Clone, Copy, Debug)]

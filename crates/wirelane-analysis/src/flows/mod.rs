@@ -29,14 +29,16 @@ mod community_id;
 pub(crate) mod lists;
 mod reader;
 mod record;
+mod settings;
 mod totals;
 
 pub use application::{Application, Evidence, applications};
 pub use busiest::{Busiest, BusyFlow};
-pub use cache::{CacheSettings, FlowCache, LEAST_MEMORY};
+pub use cache::FlowCache;
 pub use community_id::community_id;
 pub use reader::{FlowReader, speaks};
 pub use record::{FlowRecord, reverse_key};
+pub use settings::{CacheSettings, LEAST_MEMORY};
 pub use totals::Totals;
 pub use wirelane_bpf::flow::{
     EndReason, Flow, FlowKey, FlowPacket, KEY_EGRESS, NO_VLAN, Timeouts, flow_flags,

@@ -1,48 +1,10 @@
 //! Requests of other threads to the main thread of a run, which owns the capture.
 
-use std::sync::Arc;
 use std::sync::mpsc::{self, SyncSender};
-use std::time::Duration;
-
-use wirelane::rules::RuleSet;
-use wirelane_analysis::flows::Timeouts;
-use wirelane_export::pipeline::flows::LiveTimeouts;
 
 use super::Event;
+use super::change::Change;
 use crate::status::Status;
-
-/// A change of a running capture.
-#[derive(Clone, Debug, Default)]
-pub struct Change {
-    /// The filter expression, and the one before it.
-    pub filter: Option<(String, String)>,
-    /// The rules.
-    pub rules: Option<RuleSet>,
-    /// Time between two reports.
-    pub interval: Option<Duration>,
-    /// Flows.
-    pub flows: Option<FlowChange>,
-}
-
-/// A change of flows.
-#[derive(Clone, Debug)]
-pub struct FlowChange {
-    /// What is in force now.
-    pub before: FlowLimits,
-    /// What is wanted.
-    pub after: FlowLimits,
-    /// The workers' timeouts.
-    pub workers: Arc<LiveTimeouts>,
-}
-
-/// Limits of flows.
-#[derive(Clone, Copy, Debug)]
-pub struct FlowLimits {
-    /// Timeouts.
-    pub timeouts: Timeouts,
-    /// Capacity of each lane of the kernel's caches; `None`: flows are not made there.
-    pub entries: Option<usize>,
-}
 
 /// Requests of other threads to the main thread of a run.
 #[derive(Clone, Debug)]

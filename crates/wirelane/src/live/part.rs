@@ -2,12 +2,15 @@
 
 use std::sync::Arc;
 
+use crate::engine::ring::flows::GroupFlows;
 use crate::engine::ring::group::Membership;
+use crate::error::Result;
 use crate::flow_cache::FlowCacheLine;
 use crate::hook::Hook;
 use crate::interfaces::Slots;
 use crate::ledger::{Counters, VirtualDeviceLine};
 use crate::tally::DeviceTally;
+use wirelane_filter::Filter;
 use wirelane_netdev::{Promiscuous, Selected};
 
 /// One device and direction of the capture.
@@ -145,4 +148,28 @@ impl Part {
             ..Counters::default()
         }
     }
+}
+
+/// Changes the filter of each of these parts. On return no lane evaluates by a previous filter.
+pub(super) fn change_filters<'a>(
+    parts: impl Iterator<Item = (&'a mut Part, Option<&'a Filter>)>,
+) -> Result<()> {
+    let (mut changed, mut result) = (None, Ok(()));
+    for (part, filter) in parts {
+        match part.membership.change_filter(&part.selected.device, filter) {
+            Ok(true) => changed = Some(&part.membership),
+            Ok(false) => {}
+            Err(error) => {
+                result = Err(error);
+                break;
+            }
+        }
+    }
+    // Waiting takes 10 ms and more, and is for all devices.
+    changed.map_or(Ok(()), |membership| membership.settle()).and(result)
+}
+
+/// The flow caches of these parts.
+pub(super) fn flows_of(parts: &[Part]) -> Vec<Arc<GroupFlows>> {
+    parts.iter().filter_map(|part| part.membership.flows().cloned()).collect()
 }
