@@ -18,6 +18,13 @@
 //! * [`sketch`]: number of different keys, and the keys with the largest counts.
 //! * [`skel`]: the kernel programs, ready to be loaded.
 //! * [`stream`]: RTP streams that are measured in the kernel.
+
+#[cfg(not(all(target_pointer_width = "64", target_endian = "little")))]
+compile_error!(
+    "Wirelane runs on 64-bit little-endian processors (x86-64, arm64): it shares words of 64 bits with the kernel, in the \
+     processor's byte order"
+);
+
 #[allow(
     missing_docs,
     dead_code,

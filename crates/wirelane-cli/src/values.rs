@@ -52,6 +52,7 @@ impl Moment {
     ///
     /// # Errors
     /// A usage error if these are too many, or negative.
+    #[cfg_attr(not(feature = "store"), expect(dead_code, reason = "only stores are asked"))]
     pub fn ns(self) -> Result<i64, Error> {
         let at = match self {
             Moment::At(at) => Ok(at),

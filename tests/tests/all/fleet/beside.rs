@@ -211,3 +211,60 @@ fn a_monitor_shows_its_shipper_which_has_no_rights_and_ends_with_it() {
     let db = folder.path().join("db");
     lab.enter(&inside, move || door.has_all_of(&db)).unwrap();
 }
+
+/// With the defaults of store and shipping, a row is at the server within 15 s of the last packet of its flow.
+#[test]
+#[ignore = "measures time, half a minute: make test-all"]
+fn rows_arrive_within_15_seconds_of_their_packets() {
+    let test = "rows_arrive_within_15_seconds_of_their_packets";
+    if !require_root(test) {
+        return;
+    }
+    const BURSTS: usize = 20;
+    let lab = Lab::new(1).unwrap();
+    let inside = lab.receiver().namespace.clone();
+    let folder = open_folder();
+    let started = lab.enter(&inside, || Door::start(test, &folder.path().join("door"), &[])).unwrap();
+    let Some(door) = started else { return };
+    let file = folder.path().join("site.toml");
+    let text = format!(
+        "[capture]\ninterface = \"{}\"\ndirection = \"rx\"\n[flows]\ninactive-timeout = 1\n[store]\nfolder = \"{}\"\n\
+         [ship]\nto = [\"{}\"]\ncreate = true\n",
+        lab.receiver().device,
+        folder.path().join("db").display(),
+        door.to()
+    );
+    fs::write(&file, text).unwrap();
+    let monitor = capture(&lab, &["monitor", file.to_str().unwrap(), "--json"]).unwrap();
+    let now = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs_f64();
+    let mut arrived: Vec<f64> = Vec::new();
+    let query = "query=SELECT toFloat64(end_time) FROM fleet.flows ORDER BY end_time FORMAT TSV".to_owned();
+    let place = door.to();
+    let server = place.split(['@', '/']).nth(3).map(|place| format!("http://{place}/")).unwrap();
+    let begun = Instant::now();
+    let (mut sent, mut latencies) = (0, Vec::new());
+    while latencies.len() < BURSTS {
+        // Each is a flow of its own, at any time of the intervals in which files end.
+        if sent < BURSTS && begun.elapsed() > Duration::from_millis(1700) * sent as u32 {
+            send(&lab, 3, &["--flows", "1"]).unwrap();
+            sent += 1;
+        }
+        let words = ["curl", "-sS", "-X", "POST", "--get", "--data-urlencode", &query, &server];
+        let answer = lab.exec(&inside, &words).unwrap();
+        let ends: Vec<f64> = answer.lines().filter_map(|line| line.parse().ok()).collect();
+        for end in ends.iter().skip(arrived.len()) {
+            latencies.push(now() - end);
+            arrived.push(*end);
+        }
+        assert!(begun.elapsed() < LIMIT * 3, "{latencies:?}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    monitor.terminate(LIMIT).unwrap();
+    latencies.sort_by(f64::total_cmp);
+    println!(
+        "from the last packet to the row, s: median {:.1}, most {:.1}",
+        latencies[BURSTS / 2],
+        latencies[BURSTS - 1]
+    );
+    assert!(latencies.iter().all(|latency| *latency <= 15.0), "{latencies:?}");
+}
