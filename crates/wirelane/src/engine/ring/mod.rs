@@ -21,6 +21,8 @@
 //!  program/      users' programs: linked into the capture program, and put in its place
 //!  plugins.rs    what plug-ins have done
 //!  log.rs        what libbpf and the verifier say
+//!  map_factory.rs  maps of sets, patterns and flow caches that are made later, by the broker
+//!  at_once.rs    changes of several maps, for which the kernel waits once
 //!  room.rs       whether the kernel moved a program that it must not move
 //!  tallies.rs    the ledger's lines, as lanes write them
 //!  reader.rs     the reader's half of the ring protocol (the writer's half: bpf/ring.h)
