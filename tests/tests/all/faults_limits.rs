@@ -90,15 +90,23 @@ fn too_few_descriptors_are_refused_with_the_limit() {
     for files in [8, 12, 16, 20, 24, 28, 32, 40, 48, 128] {
         let case = format!("{files} descriptors");
         let mut child = under(&lab, &format!("-n {files}"), &[]);
-        if child.wait_ready(LIMIT).is_ok() {
-            send(&lab, SENT, &[]).unwrap();
-            let last = finish(child).unwrap();
-            assert_eq!((column(&last, "analysed"), column(&last, "lost")), (SENT, 0), "{case}");
-            captures += 1;
-        } else {
-            let error = refused(&case, under(&lab, &format!("-n {files}"), &[]));
-            assert!(error.contains("ulimit -n") && error.contains(&format!("{files} ")), "{case}: {error}");
-            refusals += 1;
+        match child.wait_ready(LIMIT) {
+            Ok(()) => {
+                send(&lab, SENT, &[]).unwrap();
+                let last = finish(child).unwrap();
+                assert_eq!((column(&last, "analysed"), column(&last, "lost")), (SENT, 0), "{case}");
+                captures += 1;
+            }
+            // The error has what was on standard error.
+            Err(error) => {
+                let error = error.to_string();
+                assert!(
+                    error.contains("ulimit -n") && error.contains(&format!("{files} ")),
+                    "{case}: {error}"
+                );
+                assert_eq!(child.finish(LIMIT).unwrap().status.code(), Some(1), "{case}: {error}");
+                refusals += 1;
+            }
         }
         assert_eq!(wait_for_bpf_objects(&before, Duration::from_secs(5)), before, "{case}");
     }

@@ -445,7 +445,7 @@ fn where_nothing_can_be_written_or_asked_it_is_said() {
         (&["SET datafusion.execution.batch_size = 1"], "a store is read-only"),
         (&["SELECT 1; SELECT 2"], "SQL"),
         (&["who", "talked", "to", "me"], "'me' is neither an address nor a network"),
-        (&["--from", "yesterday", "SELECT 1"], "give a time in UTC"),
+        (&["--from", "yesterday", "SELECT 1"], "give a time, as in 2026-11-23"),
         (&["--from", "2026-01-02", "--to", "2026-01-01", "SELECT 1"], "no time is left"),
         (&[], "ask in SQL, or one of: top talkers"),
     ] {

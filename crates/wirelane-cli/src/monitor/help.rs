@@ -50,7 +50,8 @@ Signals: SIGHUP reads the file again ('wirelane reload' does, too, and says
 what has changed), and opens logs and exports to files again, as after
 logrotate. filter, filter-file, rules and interval of [capture], and timeouts
 and cache-entries of [flows] can change while it runs, all at once or not at
-all; a file with mistakes, or with another change, is refused. SIGTERM and Ctrl-C end it with its ledger.
+all; a file with mistakes, or with another change, is refused. SIGTERM and
+Ctrl-C end it with its ledger.
 
 'wirelane status' shows what it does, and whether each output works.
 

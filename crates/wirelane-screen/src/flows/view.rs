@@ -241,15 +241,14 @@ impl Page<'_, '_> {
             _ => format!("{} to {} of {}", first + 1, last, counted(all.len() as u64, grouping)),
         };
         let columns = before + application + if two { 2 * end + 1 } else { end };
-        // The unit of the rates above, beside their sums.
-        let unit = " bit/s";
-        let place = columns - unit.len();
-        let text = format!("{:<place$}{unit}", cut(&where_, place));
         let (all_packets, all_bytes) = (whole(&|row| row.packets), whole(&|row| row.bytes));
         // A packet belongs to two hosts, so their sum would count it twice.
         let counts_once = told.grouping != 1;
         let sums = [a, b, c, short(all_packets, packets - 1), short(all_bytes, bytes - 1)];
-        let cells = if counts_once { cells(sums) } else { String::new() };
+        // The unit of the rates above, beside their sums.
+        let (unit, cells) = if counts_once { (" bit/s", cells(sums)) } else { ("", String::new()) };
+        let place = columns - unit.len();
+        let text = format!("{:<place$}{unit}", cut(&where_, place));
         if rows > 1 {
             self.header(&(text + &cells), "");
         }

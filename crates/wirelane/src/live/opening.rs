@@ -16,6 +16,9 @@ use crate::error::Result;
 use crate::hook::{Hook, Tc};
 use crate::settings::{HookChoice, Settings};
 
+/// Limit of open descriptors below which programs are loaded one after the other.
+const FEW_DESCRIPTORS: u64 = 512;
+
 /// A device, the requested hook, and its instance with what the capture needs of it.
 pub(super) type Opened<'a> = (&'a Selected, Option<Hook>, Result<(Instance, Needs)>);
 
@@ -54,7 +57,9 @@ pub(super) fn open_all<'a>(
     // Without links, both directions of a device share its queueing discipline, which one of them makes.
     let by_link = settings.tc() != Tc::Clsact && at_least(6, 6);
     // A thread reserves 128 MiB of address space for its heap (mallopt(3), M_ARENA_MAX), which a limit may not allow.
-    let is_limited = getrlimit(Resource::As).current.is_some();
+    // Loading a program takes some sixty descriptors for a while.
+    let few_descriptors = getrlimit(Resource::Nofile).current.is_some_and(|most| most < FEW_DESCRIPTORS);
+    let is_limited = getrlimit(Resource::As).current.is_some() || few_descriptors;
     let at_once = match by_link && !is_limited {
         true => std::thread::available_parallelism().map_or(1, usize::from),
         false => 1,
