@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use wirelane_tests::{repository, require_root, wirelane_binary};
+use wirelane_tests::{Lab, repository, require_root, wirelane_binary};
 
 fn console(recording: &Path, words: &[&str]) -> (bool, String) {
     let program = wirelane_binary().unwrap();
@@ -20,6 +20,8 @@ fn console_blocks_show_what_the_commands_print() {
     if !require_root("console_blocks_show_what_the_commands_print") {
         return;
     }
+    // The blocks capture: tests that count the BPF objects of the machine wait for the end.
+    let _lab = Lab::new(1).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let recording = folder.path().join("demo.pcapng");
     let mut demo = Command::new(repository().join("scripts/demo"));
@@ -36,6 +38,8 @@ fn what_a_page_shows_wrongly_is_found() {
     if !require_root("what_a_page_shows_wrongly_is_found") {
         return;
     }
+    // The blocks capture: tests that count the BPF objects of the machine wait for the end.
+    let _lab = Lab::new(1).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let page = folder.path().join("page.md");
     let check = |block: &str| {
