@@ -12,8 +12,8 @@
  * wl_group.flow_epoch selects the one that is filled. The owner raises the epoch, waits until all programs
  * that found the epoch before have ended, and has the workers read the frozen half in place. Once they all
  * have, the epoch may be raised again. A half is never cleared: entries of another epoch are invalid
- * (lib/flow_cache.h). A cache of another size is a map of its own, which is filled from an epoch on; the one
- *before is removed once its last half has been read.
+ * (lib/flow_cache.h). A cache of another size is a map of its own, which is filled from an epoch on. The
+ * former one is removed once its last half has been read.
  *
  *	epoch        7                          8                          9
  *	odd half     |== filled ==============| frozen |-- read ----------|== filled =====

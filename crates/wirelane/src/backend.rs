@@ -15,7 +15,7 @@ use crate::worker::Worker;
 use wirelane_bpf::flow::Timeouts;
 use wirelane_filter::Filter;
 
-/// The error of a change of flow caches where there are none.
+/// The error of a change of flow caches for a capture without them.
 pub(crate) fn no_kernel_flows() -> Error {
     Error::Unsupported {
         what: "a change of flow caches".into(),

@@ -138,9 +138,9 @@ impl Capture {
     /// before are read to the end, and freed. Parts that were made under longer timeouts are not divided again.
     ///
     /// # Errors
-    /// [`crate::Error::BadOption`] for a capacity that is not possible; [`crate::Error::Kernel`] if there is no memory, or for
-    /// more than 64 times the capacity at the start; [`crate::Error::Unsupported`] for a capture without flows in the
-    /// kernel.
+    /// [`crate::Error::BadOption`] for an invalid capacity, or for more than 64 times that of the start;
+    /// [`crate::Error::Kernel`] without memory: then some devices may have changed, and a call with the former values changes
+    /// them back; [`crate::Error::Unsupported`] for a capture without flows in the kernel.
     pub fn change_flows(&self, entries: usize, timeouts: Timeouts) -> Result<()> {
         self.backend.change_flows(entries, timeouts)
     }

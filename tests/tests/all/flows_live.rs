@@ -91,7 +91,7 @@ fn caches_change_their_size_without_losing_a_packet() {
     write(&lab, folder.path(), &lines(1 << 20));
     let refused = reload(&lab, &monitor).unwrap_err();
     assert!(refused.contains("flows: --cache-entries: the caches would take "), "{refused}");
-    // Rules for which there is no room: nothing changes.
+    // More rules than the capacity allows: the capture changes nothing.
     write(&lab, folder.path(), &lines(1024));
     rules(folder.path(), 1000);
     let refused = reload(&lab, &monitor).unwrap_err();

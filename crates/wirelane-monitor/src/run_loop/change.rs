@@ -25,9 +25,9 @@ pub struct Change {
 /// A change of flows.
 #[derive(Clone, Debug)]
 pub struct FlowChange {
-    /// What is in force now.
+    /// Limits in force.
     pub before: FlowLimits,
-    /// What is wanted.
+    /// Requested limits.
     pub after: FlowLimits,
     /// The workers' timeouts.
     pub workers: Arc<LiveTimeouts>,
@@ -48,10 +48,10 @@ impl Change {
     /// # Errors
     /// The reason why nothing has changed.
     pub(super) fn apply(&self, capture: &Capture) -> Result<(), String> {
-        if let Some(flows) = &self.flows {
-            flows.apply(capture, &flows.after).map_err(|error| format!("flows: {error}"))?;
-        }
-        let Err(mut reason) = self.apply_decisions(capture) else { return Ok(()) };
+        let flows = self.flows.as_ref().map_or(Ok(()), |flows| flows.apply(capture, &flows.after));
+        let changed = flows.map_err(|error| format!("flows: {error}"));
+        let Err(mut reason) = changed.and_then(|()| self.apply_decisions(capture)) else { return Ok(()) };
+        // Also where the flows of one device have changed, and those of another have not.
         if let Some(flows) = &self.flows
             && let Err(error) = flows.apply(capture, &flows.before)
         {

@@ -149,7 +149,7 @@ impl GroupFlows {
     ) -> Result<GroupFlows> {
         let most = most_bytes(instance, wish, workers);
         let maps = MapFactory::new(broker, most)?;
-        // Not by the broker: it makes no map before the capture has given up its rights.
+        // Not by the broker: the capture still has its rights.
         let caches = Arc::new(make(instance, workers, wish.sets(workers), &MapFactory::Here)?);
         let both = [Mutex::new(Arc::clone(&caches)), Mutex::new(Arc::clone(&caches))];
         let flows = GroupFlows {
@@ -187,7 +187,7 @@ impl GroupFlows {
     /// next epochs on. No packet is lost.
     ///
     /// # Errors
-    /// [`Error::BadOption`] for larger caches than [`most_bytes`]; if there is no memory for them.
+    /// [`Error::BadOption`] for caches of more bytes than [`most_bytes`]; [`Error::Kernel`] without memory for them.
     pub(crate) fn change(&self, wish: &KernelFlows) -> Result<()> {
         let sets = wish.sets(self.workers);
         let bytes = (elements(&self.instance, self.workers, sets) * FLOW_ELEMENT) as u64;
@@ -199,10 +199,10 @@ impl GroupFlows {
             return Err(Error::BadOption { option: "--cache-entries", reason });
         }
         let mut state = self.state();
-        let is_size = state.next.as_ref().unwrap_or(&state.caches).sets == sets;
-        let next = (!is_size).then(|| make(&self.instance, self.workers, sets, &self.maps)).transpose()?;
-        if let Some(next) = next {
-            state.next = Some(Arc::new(next));
+        if state.caches.sets == sets {
+            state.next = None;
+        } else if state.next.as_ref().is_none_or(|next| next.sets != sets) {
+            state.next = Some(Arc::new(make(&self.instance, self.workers, sets, &self.maps)?));
         }
         let splits = wish.splits();
         state.period = period(&splits);
