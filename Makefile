@@ -11,6 +11,10 @@ BINARY ?= target/release/wirelane
 # The libraries beside it, and where they go: nothing finds them there that does not look for them.
 BUILT = $(dir $(BINARY))
 LIBRARIES = $(DESTDIR)$(PREFIX)/lib/wirelane
+# The tools for symbols, and what runs the program to write its manual pages: others for a program for another processor.
+STRIP ?= strip
+OBJCOPY ?= objcopy
+RUNNER ?=
 # Where Wireshark looks for programs that capture: its own folder below /usr, elsewhere the folder that one of the same
 # prefix has.
 WIRESHARK = $(shell PATH=$$PATH:/usr/bin tshark -G folders 2>/dev/null | sed -n 's/^Extcap path:[[:space:]]*//p')
@@ -24,12 +28,12 @@ WHOLE = target/release/.whole
 define install_stripped
 	install -D -m 755 $(1) $(2)
 	install -d $(dir $(2)).debug
-	objcopy --only-keep-debug $(1) $(dir $(2)).debug/$(notdir $(2)).debug
-	strip --strip-unneeded $(2)
-	objcopy --add-gnu-debuglink=$(dir $(2)).debug/$(notdir $(2)).debug $(2)
+	$(OBJCOPY) --only-keep-debug $(1) $(dir $(2)).debug/$(notdir $(2)).debug
+	$(STRIP) --strip-unneeded $(2)
+	$(OBJCOPY) --add-gnu-debuglink=$(dir $(2)).debug/$(notdir $(2)).debug $(2)
 endef
 
-.PHONY: help setup build check test test-all test-kernels soak fuzz demo fleet bench docs install packages advisories clean
+.PHONY: help setup build check test test-all test-kernels soak fuzz demo fleet bench docs install packages packages-arm64 advisories clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
@@ -103,16 +107,22 @@ install: ## install program, libraries, manual pages to PREFIX (/usr/local)
 	chmod 755 $(DESTDIR)$(EXTCAP)/wirelane
 	install -d $(SHARE)/man/man1 $(SHARE)/bash-completion/completions \
 		$(SHARE)/zsh/site-functions $(SHARE)/fish/vendor_completions.d
-	$(BINARY) man --dir $(SHARE)/man/man1
+	$(RUNNER) $(BINARY) man --dir $(SHARE)/man/man1
 	@if command -v python3 >/dev/null; then scripts/man-pages $(SHARE)/man; else \
 		echo "install: manual pages of sections 5 and 7 need python3: left out" >&2; fi
-	$(BINARY) completions bash >$(SHARE)/bash-completion/completions/wirelane
-	$(BINARY) completions zsh >$(SHARE)/zsh/site-functions/_wirelane
-	$(BINARY) completions fish >$(SHARE)/fish/vendor_completions.d/wirelane.fish
+	$(RUNNER) $(BINARY) completions bash >$(SHARE)/bash-completion/completions/wirelane
+	$(RUNNER) $(BINARY) completions zsh >$(SHARE)/zsh/site-functions/_wirelane
+	$(RUNNER) $(BINARY) completions fish >$(SHARE)/fish/vendor_completions.d/wirelane.fish
 
 packages: ## package what is built: target/packages (KINDS="deb rpm tarball image")
 	@scripts/setup package
 	@scripts/package --binary $(BINARY) $(KINDS)
+
+packages-arm64: ## build and package for arm64, on any machine (needs rustup)
+	@scripts/setup build package arm64
+	@scripts/arm64-root
+	. scripts/arm64-environment && scripts/cargo-release -p wirelane-cli -p wirelane-libpcap-dropin -p wirelane-libpcap-preload
+	@scripts/package --binary target/aarch64-unknown-linux-gnu/release/wirelane $(KINDS)
 
 advisories: ## compare crates with RustSec's advisories and the licences of deny.toml (needs cargo-deny)
 	@scripts/advisories
