@@ -55,7 +55,7 @@ static __always_inline bool wl_card_clock_wanted(void)
 
 static __always_inline int wl_xdp(struct xdp_md *ctx, struct wl_packet *packet)
 {
-	packet->queue = ctx->rx_queue_index;
+	packet->queue = wl_config.queues > 1 ? ctx->rx_queue_index : 0;
 	packet->lane = wl_config.per_cpu ? bpf_get_smp_processor_id() : packet->queue;
 	packet->wire_len = bpf_xdp_get_buff_len(ctx) + (packet->vlan ? WL_VLAN_TAG : 0);
 	return wl_offer(ctx, WL_HOOK_XDP, packet) ? XDP_DROP : XDP_PASS;
@@ -116,8 +116,8 @@ static __always_inline int wl_tc(struct __sk_buff *skb, __u32 queue, __u32 flags
 	}
 	taken = wl_offer(skb, WL_HOOK_SKB, &packet);
 	/* After all groups: sending moves the packet in memory. */
-	if (wl_has(WL_HAS_RULES) && packet.senders)
-		wl_send(skb, packet.lane, packet.senders);
+	if (wl_has(WL_HAS_RULES) && packet.sent)
+		wl_send(skb, packet.lane);
 	return taken ? TC_ACT_SHOT : TC_ACT_UNSPEC; /* on to the next program; TCX calls it TCX_NEXT */
 }
 

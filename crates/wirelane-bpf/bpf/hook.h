@@ -32,7 +32,7 @@ struct wl_packet {
 	__u16 found;	      /* bytes of struct wl_found, wl_note and wl_hits in the record */
 	__u16 half;	      /* WL_REC_HALF_SEARCHED, or 0 */
 	__u16 egress_devices; /* bit per egress device: where the current group sends the packet */
-	__u16 senders;	      /* bit per group that sends it anywhere (send.h) */
+	__u8 sent;	      /* 1: a group sends it (send.h) */
 	__u8 vlan;	      /* 1: vlan_tag was taken out of the packet, by the card or the stack */
 	__u8 tagged;	      /* 1: `tag` goes into the record */
 	__u8 digest;	      /* 1: the record is a digest */

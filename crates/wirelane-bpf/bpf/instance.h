@@ -55,9 +55,10 @@
 
 /* Incremented with every change of a layout or a meaning in this file, or of the name of a shared map:
  * instances of two versions do not mix. */
-#define WL_INTERFACE_VERSION 19
+#define WL_INTERFACE_VERSION 20
 
-#define WL_MAX_GROUPS	     16
+#define WL_MAX_GROUPS	     64 /* bits of a word; an instance may have fewer */
+#define WL_FEW_GROUPS	     16 /* slots of an instance, unless its first group is one of many that share flows */
 #define WL_MAX_WORKERS	     64	 /* of one group */
 #define WL_MAX_QUEUES	     256 /* of one device */
 #define WL_MAX_CPUS	     1024
@@ -85,7 +86,9 @@ struct wl_instance {
 	__u64 card_clock;  /* bit per group: it wants the card's clock */
 	__u64 wide;	   /* bit per group: WL_GROUP_WIDE, evaluated before the others */
 	__u64 ordered;	   /* bit per group: its workers merge lanes by time (order.h) */
-	__u64 pad[7];
+	__u32 groups;	   /* slots for groups: elements of the maps below, where these are per group */
+	__u32 pad1;
+	__u64 pad[6];
 };
 
 /* wl_group.flags */
@@ -299,6 +302,9 @@ struct wl_segment {
 /* The first bytes of a packet whose tag is put back: enough for a load that begins before the tag's end. */
 #define WL_FILTER_HEAD 24
 
+/* A byte per group, with a bit per egress device. */
+#define WL_EGRESS_WORDS (WL_MAX_GROUPS * WL_EGRESS_DEVICES / 64)
+
 #define WL_HTTP_BLOCK  128 /* bytes of a segment that are read in one go */
 
 /* State of reading a segment. */
@@ -318,7 +324,8 @@ struct wl_lane {
 	__u64 seen_bytes;
 	struct wl_filter_run filter; /* of the group at hand (verdict.h) */
 	__u8 head[WL_FILTER_HEAD];
-	__u64 egress_devices[WL_MAX_GROUPS * WL_EGRESS_DEVICES / 64]; /* of the groups in wl_packet.senders */
+	__u64 senders;			/* bit per group that sends the packet at hand (send.h) */
+	__u64 egress_devices[WL_EGRESS_WORDS]; /* of these groups */
 	struct wirelane_packet shown; /* the packet as users' functions see it (show.h) */
 	struct plugin_answer answer;  /* of a plug-in */
 	struct wl_note note;	      /* the first note of a plug-in */
@@ -333,7 +340,7 @@ struct wl_lane {
 	struct wl_rtp_packet rtp; /* of the packet at hand (streams.h) */
 	struct wl_stream_key stream_key;
 	__u32 pad4[1];
-	__u64 pad5[3];
+	__u64 pad5[4];
 };
 
 _Static_assert(sizeof(struct wl_lane) % 64 == 0, "lanes share no cache line");

@@ -18,20 +18,21 @@
 #include "instance.h"
 #include "maps.h"
 
-#define WL_GROUPS_A_WORD (64 / WL_EGRESS_DEVICES) /* in wl_lane.egress_devices */
-
 /* Schedules the packet for packet->egress_devices of group g, once all groups have been offered it. */
 static __always_inline void wl_send_later(struct wl_packet *packet, __u32 g)
 {
-	__u32 key = packet->lane, shift = g % WL_GROUPS_A_WORD * WL_EGRESS_DEVICES;
+	__u32 key = packet->lane, shift = g * WL_EGRESS_DEVICES & 63;
 	struct wl_lane *lane = bpf_map_lookup_elem(&wl_lanes, &key);
 	__u64 *word;
 
 	if (!lane)
 		return;
-	word = &lane->egress_devices[g / WL_GROUPS_A_WORD % (WL_MAX_GROUPS / WL_GROUPS_A_WORD)];
+	if (!packet->sent)
+		lane->senders = 0;
+	packet->sent = 1;
+	word = &lane->egress_devices[g * WL_EGRESS_DEVICES / 64 & (WL_EGRESS_WORDS - 1)];
 	*word = (*word & ~(0xffULL << shift)) | (__u64)(packet->egress_devices & 0xff) << shift;
-	packet->senders |= 1 << (g & (WL_MAX_GROUPS - 1));
+	lane->senders |= 1ULL << (g & (WL_MAX_GROUPS - 1));
 }
 
 /* Sends the packet to these egress devices of group g, and counts. `refuse`: sends nothing. */
@@ -54,28 +55,31 @@ __noinline int wl_send_of(struct __sk_buff *skb, __u32 lane, __u32 g, __u32 egre
 	return 0;
 }
 
-/* Sends the lane's packet to the devices of all groups whose bits are in `senders`. */
-__noinline int wl_send(struct __sk_buff *skb, __u32 lane_key, __u32 senders)
+/* Sends the lane's packet to the devices of all groups that have scheduled it. */
+__noinline int wl_send(struct __sk_buff *skb, __u32 lane_key)
 {
 	struct wl_lane *lane = bpf_map_lookup_elem(&wl_lanes, &lane_key);
-	__u64 low, high, inside;
-	__u32 g;
+	__u64 devices[WL_EGRESS_WORDS], senders, inside;
+	__u32 g, i;
 
-	_Static_assert(sizeof(lane->egress_devices) == 16, "two words");
 	if (!lane)
 		return 0;
 	/* Read before anything is sent: a packet that is captured during the sending overwrites these
 	 * fields. */
-	low = *(volatile __u64 *)&lane->egress_devices[0];
-	high = *(volatile __u64 *)&lane->egress_devices[1];
+#pragma unroll
+	for (i = 0; i < WL_EGRESS_WORDS; i++)
+		devices[i] = *(volatile __u64 *)&lane->egress_devices[i];
+	senders = *(volatile __u64 *)&lane->senders;
 	inside = *(volatile __u64 *)&lane->sending;
 	*(volatile __u64 *)&lane->sending = 1;
-	for (g = 0; g < WL_MAX_GROUPS; g++) {
-		if (senders & 1 << g)
-			wl_send_of(skb, lane_key, g, low & 0xff, !!inside);
-		low >>= WL_EGRESS_DEVICES;
-		if (g == WL_GROUPS_A_WORD - 1)
-			low = high;
+#pragma unroll
+	for (i = 0; i < WL_EGRESS_WORDS; i++) {
+		for (g = 0; g < 64 / WL_EGRESS_DEVICES; g++, senders >>= 1) {
+			if (senders & 1)
+				wl_send_of(skb, lane_key, i * (64 / WL_EGRESS_DEVICES) + g, devices[i] & 0xff,
+					   !!inside);
+			devices[i] >>= WL_EGRESS_DEVICES;
+		}
 	}
 	*(volatile __u64 *)&lane->sending = inside;
 	return 0;

@@ -12,6 +12,8 @@ use crate::flow_cache::FlowSet;
 pub const INTERFACE_VERSION: u32 = crate::abi::WL_INTERFACE_VERSION;
 /// Maximum number of groups of one device.
 pub const MAX_GROUPS: usize = crate::abi::WL_MAX_GROUPS as usize;
+/// Slots for groups of an instance whose first group is not one of many that share flows (`WL_FEW_GROUPS`).
+pub const FEW_GROUPS: usize = crate::abi::WL_FEW_GROUPS as usize;
 /// Maximum number of workers of one group.
 pub const MAX_WORKERS: usize = crate::abi::WL_MAX_WORKERS as usize;
 /// Maximum number of RX queues of one device.

@@ -30,7 +30,7 @@ pub const HELP: &str = "\
 Devices:
   eth1         all of eth1, received and sent, as tcpdump shows it
   eth1@2       RX queue 2 of eth1; eth1@0-3 are four queues: received packets
-  eth1:ids/4   a share of eth1: 4 processes (up to 16) that name the same group
+  eth1:ids/4   a share of eth1: 4 processes (up to 64) that name the same group
                get a quarter of all flows each, with both directions of a
                conversation. Each process takes the first free share
 

@@ -155,9 +155,9 @@ mod tests {
         for (name, says) in [
             ("eth1@x", "queue number"),
             ("eth1@1-0", "ends before"),
-            ("eth1:ids/0", "1 to 16 processes"),
-            ("eth1:ids/17", "1 to 16 processes"),
-            ("eth1:ids/many", "1 to 16 processes"),
+            ("eth1:ids/0", "1 to 64 processes"),
+            ("eth1:ids/65", "1 to 64 processes"),
+            ("eth1:ids/many", "1 to 64 processes"),
             ("eth1:/2", "a group has a name"),
             ("eth1:a b/2", "a group has a name"),
             ("eth1@0,eth1@1", "several devices"),

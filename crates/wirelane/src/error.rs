@@ -3,6 +3,12 @@
 use std::io;
 use std::path::PathBuf;
 
+/// Slots for groups of a device, if many processes that divide flows begin first.
+const MOST: u32 = wirelane_bpf::instance::MAX_GROUPS as u32;
+/// How to get as many.
+const MORE_GROUPS: &str =
+    "; there are more where a shared group of more than 8 processes is the first to capture";
+
 /// All errors of this crate.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -74,7 +80,7 @@ pub enum Error {
     #[error(transparent)]
     Tune(#[from] wirelane_tune::Error),
     /// The device has the maximum number of groups.
-    #[error("{device} already has {limit} groups, the maximum; stop one of them")]
+    #[error("{device} already has {limit} groups, the maximum; stop one of them{}", if *limit < MOST { MORE_GROUPS } else { "" })]
     TooManyGroups {
         /// Name of the device.
         device: String,

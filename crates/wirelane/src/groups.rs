@@ -91,7 +91,7 @@ pub fn list() -> Result<Vec<Group>> {
 }
 
 fn of(device: &Device, instance: &Instance, groups: &mut Vec<Group>) -> Result<()> {
-    for place in (0..MAX_GROUPS).filter(|place| is_active(instance, *place)) {
+    for place in (0..instance.group_slots).filter(|place| is_active(instance, *place)) {
         let start = place * size_of::<Layout>();
         // Relaxed: the owner wrote all this before the group became active.
         let word =

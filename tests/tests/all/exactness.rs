@@ -126,6 +126,35 @@ fn every_number_once_through_one_and_four_queues() {
     }
 }
 
+/// As large cards have them, and beyond what can be told apart.
+#[test]
+fn every_number_once_through_hundreds_of_queues() {
+    if !require_root("every_number_once_through_hundreds_of_queues") {
+        return;
+    }
+    let hooks = [(HookChoice::Native, "native"), (HookChoice::Generic, "generic"), (HookChoice::Tc, "tc")];
+    for (queues, most) in [(200, 200), (300, 1)] {
+        let lab = Lab::new(queues).unwrap();
+        for (hook, name) in hooks {
+            let case = format!("{queues} queues, {name}");
+            if queues > 256 && name == "native" {
+                let device = lab.receiver().device.as_str();
+                let words = ["count", "-i", device, "--hook", "native"];
+                let refused = numbers::wirelane(&lab, &lab.receiver().namespace, &words).unwrap();
+                let said = refused.finish(LIMIT).unwrap().stderr;
+                assert!(said.contains("at most 256 RX queues, and there are 300"), "{said}");
+                continue;
+            }
+            let (yielded, ledger) =
+                through(&lab, 8192, &[], |builder| builder.hook(hook).workers(2).ring_size(1 << 20));
+            assert_exact(&case, 8192, &yielded, &ledger);
+            let used: BTreeSet<u16> = yielded.iter().flat_map(|w| w.keys().map(|k| k.0)).collect();
+            assert!(used.len() <= most, "{case}: queues {used:?} were used");
+            assert!(name != "native" || used.len() > 64, "{case}: queues {used:?} were used");
+        }
+    }
+}
+
 #[test]
 fn a_flow_has_one_worker_and_so_have_its_answers() {
     if !require_root("a_flow_has_one_worker_and_so_have_its_answers") {

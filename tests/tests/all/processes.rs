@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use wirelane_tests::numbers::{LIMIT, capture, column, finish, send, wirelane};
+use wirelane::{Builder, Capture, Direction, Selector};
+use wirelane_tests::numbers::{LIMIT, capture, column, finish, number_of, send, wirelane};
 use wirelane_tests::{
     Child, Lab, LabOptions, Signal, in_own_process, open_descriptors, require_root, resident_bytes,
     settled_bpf_objects, wait_for_bpf_objects,
@@ -111,6 +112,54 @@ fn joining_and_leaving_disturbs_nobody() {
     assert!(guests >= 3, "only {guests} guests came and went");
     let last = finish(stays).unwrap();
     assert_eq!((column(&last, "analysed"), column(&last, "lost")), (SENT, 0));
+}
+
+/// A shared group of more processes than a device has slots for otherwise. Each of them is a capture here, as it is for the
+/// kernel.
+#[test]
+fn sixty_four_captures_divide_all_flows_and_a_further_one_is_refused() {
+    if !require_root("sixty_four_captures_divide_all_flows_and_a_further_one_is_refused") {
+        return;
+    }
+    const PARTS: u32 = 64;
+    let lab = Lab::new(1).unwrap();
+    let end = lab.receiver();
+    let open = |number: u32, of: u32| {
+        let builder = Builder::new(Selector::parse_list(&end.device).unwrap()).direction(Direction::Rx);
+        builder.ring_size(1 << 20).share(number, of, 7).open()
+    };
+    let mut captures: Vec<Capture> = lab
+        .enter(&end.namespace, || (0..PARTS).map(|number| open(number, PARTS).unwrap()).collect())
+        .unwrap();
+    let refused = lab.enter(&end.namespace, || open(0, PARTS).map(|_| ())).unwrap().unwrap_err().to_string();
+    assert!(refused.contains("already has 64 groups, the maximum; stop one of them"), "{refused}");
+    assert!(!refused.contains("there are more"), "{refused}");
+    send(&lab, 20_000, &["--flows", "2000"]).unwrap();
+    let mut seen = vec![false; 20_000];
+    let mut least = u64::MAX;
+    for capture in &mut captures {
+        let mut worker = capture.workers().remove(0);
+        let mut packets = 0;
+        loop {
+            let before = packets;
+            for record in worker.next_batch(Duration::from_millis(20)).unwrap().unwrap() {
+                let number = number_of(&record).unwrap() as usize;
+                assert!(!seen[number], "packet {number} was delivered twice");
+                seen[number] = true;
+                packets += 1;
+            }
+            if packets == before {
+                break;
+            }
+        }
+        least = least.min(packets);
+    }
+    assert!(
+        seen.iter().all(|seen| *seen),
+        "{} packets are missing",
+        seen.iter().filter(|seen| !**seen).count()
+    );
+    assert!(least > 0, "a part got no packets of 2,000 flows");
 }
 
 #[test]

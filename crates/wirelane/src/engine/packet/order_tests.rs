@@ -69,7 +69,7 @@ fn a_block_waits_for_the_sockets_that_had_a_packet_when_it_was_seen() {
     bench.look(MS, &[], &[0, 1]);
     bench.look(MS, &[(0, &[100])], &[]);
     assert!(bench.is_held(), "the other one was without a packet before, and not since");
-    bench.look(MS, &[], &[1]);
+    bench.look(ns(STORE) / 2, &[], &[1]);
     assert_eq!(bench.run(&[100]).is_some(), STORE.is_zero());
     bench.look(MS, &[], &[1]);
     assert_eq!(bench.run(&[100]), Some((0, vec![100])));

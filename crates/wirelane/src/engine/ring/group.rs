@@ -15,8 +15,7 @@ use std::time::{Duration, Instant};
 
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
 use wirelane_bpf::instance::{
-    AWAKE, ELEMENT, MAX_GROUPS, MAX_READERS, MAX_WORKERS, Mark, Reader as ReaderEnd, Ring, SEGMENT, Tally,
-    group_flags,
+    AWAKE, ELEMENT, MAX_READERS, MAX_WORKERS, Mark, Reader as ReaderEnd, Ring, SEGMENT, Tally, group_flags,
 };
 
 use super::at_once::at_once;
@@ -98,14 +97,18 @@ impl GroupSlot {
     fn take_any(instance: &Instance, device: &str) -> Result<GroupSlot> {
         let deadline = Instant::now() + CLEARING;
         loop {
-            for group in 0..MAX_GROUPS {
+            for group in 0..instance.group_slots {
                 if let Some(place) = GroupSlot::take(instance, group)? {
                     return Ok(place);
                 }
             }
             // An inactive slot may be owned by a process that clears it after a dead owner.
-            if (0..MAX_GROUPS).all(|group| is_active(instance, group)) || Instant::now() >= deadline {
-                return Err(Error::TooManyGroups { device: device.to_owned(), limit: MAX_GROUPS as u32 });
+            if (0..instance.group_slots).all(|group| is_active(instance, group)) || Instant::now() >= deadline
+            {
+                return Err(Error::TooManyGroups {
+                    device: device.to_owned(),
+                    limit: instance.group_slots as u32,
+                });
             }
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -185,7 +188,7 @@ fn remove(map: &MapHandle, key: usize) -> Result<()> {
 /// Clears the slots of groups whose owners have ended. Returns their number.
 pub(crate) fn reap(instance: &Instance) -> Result<usize> {
     let mut reaped = 0;
-    for group in 0..MAX_GROUPS {
+    for group in 0..instance.group_slots {
         // An owner may have been killed between handing over its tables and rings and becoming active.
         let mut left = is_active(instance, group) || is_there(&instance.rules.counts, group)?;
         for (maps, key) in of_group(instance, group) {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use wirelane_bpf::instance::{SEGMENT, features, group_flags, steering};
+use wirelane_bpf::instance::{FEW_GROUPS, SEGMENT, features, group_flags, steering};
 use wirelane_netdev::{Device, Selected};
 use wirelane_privsep::broker::Broker;
 
@@ -70,7 +70,9 @@ pub(crate) struct UserPrograms {
 pub(crate) fn needs(settings: &Settings, programs: &UserPrograms, device: &Device) -> Result<Needs> {
     let UserPrograms { steering, plugins } = programs.clone();
     let filter = wirelane_filter::for_device(&settings.filter, device.link_type, &device.name)?;
-    Ok(Needs { features: needed_features(settings), steering, plugins, filter })
+    // Half of the slots remain for other captures.
+    let many_groups = settings.share.as_ref().is_some_and(|share| share.of as usize > FEW_GROUPS / 2);
+    Ok(Needs { features: needed_features(settings), steering, plugins, filter, many_groups })
 }
 
 /// The features of the capture program that a capture needs.

@@ -33,6 +33,8 @@ pub(crate) struct Instance {
     pub(crate) lanes: usize,
     pub(crate) queues: usize,
     pub(crate) per_cpu: bool,
+    /// Slots for groups.
+    pub(crate) group_slots: usize,
     /// `struct wl_instance`.
     pub(crate) state: Mapping,
     /// `struct wl_group`, one per group.

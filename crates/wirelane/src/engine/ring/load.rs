@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use libbpf_rs::libbpf_sys as sys;
 use libbpf_rs::{MapCore as _, MapHandle, ObjectBuilder};
 use wirelane_bpf::instance::{
-    INTERFACE_VERSION, Instance as Layout, MAX_GROUPS, MAX_QUEUES, MAX_WORKERS, PROGRAM_EGRESS,
-    PROGRAM_EGRESS_MANY, PROGRAM_INGRESS, PROGRAM_INGRESS_MANY, PROGRAM_XDP, PROGRAM_XDP_METADATA, features,
+    INTERFACE_VERSION, Instance as Layout, MAX_QUEUES, MAX_WORKERS, PROGRAM_EGRESS, PROGRAM_EGRESS_MANY,
+    PROGRAM_INGRESS, PROGRAM_INGRESS_MANY, PROGRAM_XDP, PROGRAM_XDP_METADATA, features,
 };
 use wirelane_bpf::skel::capture::types::wl_config;
 use wirelane_filter::instructions::Context;
@@ -94,8 +94,20 @@ fn load_as(
     metadata: bool,
     parts: Parts,
 ) -> Result<Loaded> {
-    // Transmitted packets have no RX queues: all count for queue 0.
-    let one_queue = hook == Hook::Egress || hook == Hook::Ingress && !tells_queues(attach::driver(device));
+    // Transmitted packets have no RX queues: all count for queue 0, as those of RX queues that cannot be told apart.
+    let many_queues = device.rx_queues.len() > MAX_QUEUES;
+    let one_queue = match hook {
+        Hook::Egress => true,
+        Hook::Ingress => many_queues || !tells_queues(attach::driver(device)),
+        Hook::Xdp(mode) => many_queues && mode != XdpMode::Native,
+    };
+    if many_queues && hook == Hook::Xdp(XdpMode::Native) {
+        return Err(Error::Unsupported {
+            what: format!("capturing on {} by {hook}", device.name),
+            needs: format!("at most {MAX_QUEUES} RX queues, and there are {}", device.rx_queues.len()),
+            instead: "--hook tc works".into(),
+        });
+    }
     let is_many = matches!(attachment, Attachment::Many);
     let queues = match is_many {
         true => SLOTS,
@@ -110,6 +122,7 @@ fn load_as(
     let cpus = libbpf_rs::num_possible_cpus().map_err(|e| Error::bpf("counting CPUs", e))?;
     let lanes = if per_cpu { cpus } else { queues };
     let slots = if per_cpu { lanes * queues } else { queues };
+    let groups = needs.group_slots();
     let seed = machine_seed();
     trace_libbpf();
     let batches = kernel::tells_batches();
@@ -135,9 +148,11 @@ fn load_as(
     for mut map in open.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
         let entries = match name.as_str() {
-            "wl_tallies" => MAX_GROUPS * slots,
-            "wl_rings" => MAX_GROUPS * lanes * MAX_WORKERS,
-            "wl_balances" | "wl_egress" | "wl_plugins" => MAX_GROUPS * lanes,
+            "wl_tallies" => groups * slots,
+            "wl_rings" => groups * lanes * MAX_WORKERS,
+            "wl_balances" | "wl_egress" | "wl_plugins" => groups * lanes,
+            "wl_groups" => groups,
+            "wl_filters" => groups * wirelane_bpf::filter::PER_GROUP,
             "wl_lanes" | "wl_marks" => lanes,
             program::SLOT_MAP if !is_many => {
                 map.set_autocreate(false).map_err(|e| Error::bpf(doing("leaving out a map"), e))?;
@@ -218,7 +233,9 @@ fn load_as(
         card_clock: 0,
         wide: 0,
         ordered: 0,
-        pad: [0; 7],
+        groups: groups as u32,
+        pad1: 0,
+        pad: [0; 6],
     };
     maps.describe(&state)?;
     let first = parts.keep(&maps.programs, attach::program_id(program)?)?;

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 
 use libbpf_rs::{MapCore as _, MapHandle};
 use wirelane_bpf::instance::{
-    Balance, EgressDevices, Group, INTERFACE_VERSION, Instance as Layout, MAX_GROUPS, MAX_WORKERS, Mark,
-    Plugins, Ring, Tally,
+    Balance, EgressDevices, Group, INTERFACE_VERSION, Instance as Layout, MAX_WORKERS, Mark, Plugins, Ring,
+    Tally,
 };
 
 use super::instance::{Hold, Instance};
@@ -111,18 +111,20 @@ impl Maps {
         let queues = number(offset_of!(Layout, queues)) as usize;
         let per_cpu = number(offset_of!(Layout, per_cpu)) != 0;
         let slots = if per_cpu { lanes * queues } else { queues };
-        let rings = MAX_GROUPS * lanes * MAX_WORKERS * size_of::<Ring>();
+        let group_slots = number(offset_of!(Layout, groups)) as usize;
+        let rings = group_slots * lanes * MAX_WORKERS * size_of::<Ring>();
         Ok(Instance {
             hook,
             lanes,
             queues,
             per_cpu,
-            groups: share(&self.groups, MAX_GROUPS * size_of::<Group>())?,
-            tallies: share(&self.tallies, MAX_GROUPS * slots * size_of::<Tally>())?,
+            group_slots,
+            groups: share(&self.groups, group_slots * size_of::<Group>())?,
+            tallies: share(&self.tallies, group_slots * slots * size_of::<Tally>())?,
             rings: share(&self.rings, rings)?,
-            balances: share(&self.balances, MAX_GROUPS * lanes * size_of::<Balance>())?,
-            egress_devices: share(&self.egress_devices, MAX_GROUPS * lanes * size_of::<EgressDevices>())?,
-            plugins: share(&self.plugins, MAX_GROUPS * lanes * size_of::<Plugins>())?,
+            balances: share(&self.balances, group_slots * lanes * size_of::<Balance>())?,
+            egress_devices: share(&self.egress_devices, group_slots * lanes * size_of::<EgressDevices>())?,
+            plugins: share(&self.plugins, group_slots * lanes * size_of::<Plugins>())?,
             writers_ends: Arc::new(map(&self.rings, rings, false)?),
             marks: Arc::new(map(&self.marks, lanes * size_of::<Mark>(), false)?),
             state,

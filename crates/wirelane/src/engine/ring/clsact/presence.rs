@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 
 /// Maximum number of processes that use one instance at a time; one that captures as several groups counts several
 /// times.
-const MOST: u32 = 48;
+const MOST: u32 = 128;
 /// Position of their entries in `wl_owners`, after the groups.
 const FIRST: u32 = MAX_GROUPS as u32;
 /// Entries that `wl_owners` must have.

@@ -10,6 +10,8 @@ use wirelane_bpf::filter::Step;
 use wirelane_filter::Filter;
 use wirelane_filter::instructions::Context;
 
+use wirelane_bpf::instance::{FEW_GROUPS, MAX_GROUPS};
+
 use super::super::filters::{self, Code};
 use super::link;
 use super::object::UserProgram;
@@ -27,9 +29,16 @@ pub(crate) struct Needs {
     pub(crate) plugins: Vec<Plugin>,
     /// The packets to capture; `None`: all packets.
     pub(crate) filter: Option<Filter>,
+    /// Whether the group is one of so many that divide flows that they need all slots for groups.
+    pub(crate) many_groups: bool,
 }
 
 impl Needs {
+    /// Slots for groups of an instance that is made for these needs.
+    pub(crate) fn group_slots(&self) -> usize {
+        if self.many_groups { MAX_GROUPS } else { FEW_GROUPS }
+    }
+
     /// All programs of users: the steering program, then plug-ins in their order.
     pub(super) fn programs(&self) -> impl Iterator<Item = &UserProgram> {
         self.steering.iter().chain(self.plugins.iter().map(|plugin| &plugin.program))

@@ -39,7 +39,7 @@ use std::time::{Duration, Instant};
 
 use libbpf_rs::libbpf_sys as sys;
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle, MapType};
-use wirelane_bpf::instance::{Group, MAX_GROUPS, PROGRAM_PART, features, steering};
+use wirelane_bpf::instance::{Group, PROGRAM_PART, features, steering};
 
 pub(crate) use first::{First, Needs, Parts};
 pub(crate) use link::{OBJECT, READ_ONLY, SLOT_MAP, load_object, load_plain, refused, set};
@@ -217,7 +217,7 @@ pub(super) fn install(
 /// The filters that groups have as instructions of the program.
 fn codes_in_use(instance: &Instance) -> Result<Vec<Code>> {
     let mut codes = Vec::new();
-    for group in 0..MAX_GROUPS {
+    for group in 0..instance.group_slots {
         if is_owned(instance, group)? {
             codes.extend(filters::code(instance, group)?);
         }
@@ -259,7 +259,7 @@ pub(super) fn release(instance: &Instance, group: usize) {
 /// The programs of all groups with an owner, except group `own`.
 fn in_use(instance: &Instance, own: Option<usize>) -> Result<Vec<Placed>> {
     let mut places = Vec::new();
-    for group in (0..MAX_GROUPS).filter(|group| Some(*group) != own) {
+    for group in (0..instance.group_slots).filter(|group| Some(*group) != own) {
         if !is_owned(instance, group)? {
             continue;
         }
