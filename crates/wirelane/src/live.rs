@@ -38,6 +38,7 @@ use crate::meter::Meter;
 use crate::record::DeviceNumber;
 use crate::rules_startup::{self, StartedRules};
 use crate::settings::{Direction, Settings};
+use crate::state::StateReader;
 use crate::tally::DeviceTally;
 use wirelane_control::Server;
 use wirelane_filter::{self as filter, Filter};
@@ -75,6 +76,7 @@ pub(crate) struct LiveCapture {
     moved: Vec<Arc<Moved>>,
     egress_devices: Vec<EgressDevice>,
     plugins: Arc<Watches>,
+    state: StateReader,
     stopped: AtomicBool,
     monitor: Mutex<Monitor>,
     /// Flows in the kernel, as the capture began.
@@ -271,6 +273,7 @@ impl LiveCapture {
             moved,
             egress_devices,
             plugins,
+            state: StateReader::of(&programs),
             stopped: AtomicBool::new(false),
             monitor: Mutex::new(monitor),
             flows: settings.flows,
@@ -352,6 +355,10 @@ impl Backend for LiveCapture {
 
     fn meter(&self) -> Option<Meter> {
         Some(Meter::new(Arc::clone(self.streams.as_ref()?), Arc::clone(self.rules()?)))
+    }
+
+    fn state(&self) -> Option<&StateReader> {
+        Some(&self.state)
     }
 
     fn adopt(&mut self) -> Result<()> {

@@ -220,7 +220,12 @@ fn plug_ins_harm_nobody_else() {
     let rules = asks("x", "drop");
     for (name, parts) in [
         ("plugin_version", ["version 2 of <wirelane/plugin.h>", "this Wirelane has 1"].as_slice()),
-        ("plugin_map", &["has maps", "plugin_add()"]),
+        ("plugin_map", &["has a map 'turns' of another kind", "STATE_HASH()"]),
+        ("plugin_bad_map", &["maps of more than 64 MiB", "large 102400 KiB, small "]),
+        ("plugin_many_maps", &["has 5 maps, more than 4"]),
+        ("plugin_ring_map", &["its map 'ring' is not one of each capture"]),
+        ("plugin_program_map", &["its map 'programs' is of a kind that is not allowed (ProgArray)"]),
+        ("plugin_pinned_map", &["its map 'pinned' is pinned"]),
         ("plugin_state", &["variables that can be written", ".bss"]),
         ("plugin_wild", &["the kernel's verifier refuses it", "WIRELANE_LOG=debug"]),
         ("loop", &["calls bpf_loop()"]),

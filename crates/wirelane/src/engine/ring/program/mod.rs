@@ -5,6 +5,7 @@
 //!  object.rs     the user's file: whether it can be linked
 //!  link.rs       linked with ours, and loaded over the instance's maps
 //!  first.rs      what the first group of an instance needs, loaded with the instance
+//!  state.rs      maps of users' programs, one of each for each group
 //! ```
 //!
 //! A program is loaded with the features that its first group needs; the verifier removes the code of all others. A
@@ -28,13 +29,14 @@
 mod first;
 mod link;
 mod object;
+mod state;
 
 use std::mem::offset_of;
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use libbpf_rs::libbpf_sys as sys;
@@ -44,6 +46,7 @@ use wirelane_bpf::instance::{Group, MAX_GROUPS, PROGRAM_PART, features, steering
 pub(crate) use first::{First, Needs, Parts};
 pub(crate) use link::{OBJECT, READ_ONLY, SLOT_MAP, load_object, load_plain, refused, set};
 pub(crate) use object::{Kind, UserProgram};
+pub(crate) use state::{GroupState, State, of_program, take_layout};
 
 use super::clsact;
 use super::filters::{self, Code};
@@ -72,10 +75,15 @@ impl Plugin {
     /// # Errors
     /// As [`UserProgram::read`].
     pub(crate) fn read(named: &[(String, PathBuf)]) -> Result<Vec<Plugin>> {
-        let read = |(name, path): &(String, PathBuf)| {
-            Ok(Plugin { name: name.clone(), program: UserProgram::read(Kind::Plugin, path)? })
-        };
-        named.iter().map(read).collect()
+        let mut all: Vec<Plugin> = Vec::new();
+        for (name, path) in named {
+            let program = UserProgram::read(Kind::Plugin, path)?;
+            // Two with the same object are one program, with one state.
+            let same = all.iter().find(|one| one.program.bytes() == program.bytes());
+            let program = same.map_or(program, |one| one.program.clone());
+            all.push(Plugin { name: name.clone(), program });
+        }
+        Ok(all)
     }
 }
 
@@ -114,6 +122,16 @@ struct Placed {
     kind: Kind,
     place: u32,
     object: Vec<u8>,
+    /// Maps that are laid out like those of the program; `None`: it is in the running program, whose maps go on.
+    fresh: Option<State>,
+}
+
+impl Placed {
+    /// A program that is not in the running one.
+    fn new(program: &UserProgram, place: u32) -> Placed {
+        let fresh = Some(Arc::clone(program.state()));
+        Placed { kind: program.kind(), place, object: program.bytes().to_vec(), fresh }
+    }
 }
 
 /// The slots of a group's programs, which do not change until the group has been described, or as long as its owner
@@ -191,7 +209,7 @@ pub(super) fn install(
         let Some(place) = (0..kind.places()).find(|place| !taken(place)) else {
             return Err(full(device, program));
         };
-        let one = Placed { kind, place, object: program.bytes().to_vec() };
+        let one = Placed::new(program, place);
         used.push(one.clone());
         new.push(one);
         places.push(place);
@@ -283,7 +301,7 @@ fn in_use(instance: &Instance, own: Option<usize>) -> Result<Vec<Placed>> {
             continue;
         }
         if let Some(object) = stored(&instance.programs, kind.key(place))? {
-            used.push(Placed { kind, place, object });
+            used.push(Placed { kind, place, object, fresh: None });
         }
     }
     Ok(used)

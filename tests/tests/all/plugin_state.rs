@@ -1,0 +1,147 @@
+//! State of plug-ins and steering programs (`wirelane/state.h`): maps of their own, of each capture.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use wirelane::rules::RuleSet;
+use wirelane::{Capture, StateEntry, StateReader};
+use wirelane_tests::numbers::send;
+use wirelane_tests::ruled::{KERNEL, drain, hits, open, rules};
+use wirelane_tests::{
+    Lab, LabOptions, program_file, require_root, settled_bpf_objects, wait_for_bpf_objects,
+};
+
+/// A time budget that no plug-in exceeds, even on a busy machine.
+const PATIENT: u32 = 1_000_000_000;
+/// Bytes of each packet.
+const SIZE: u64 = 100;
+const PORTS: u64 = 8;
+
+fn object(folder: &Path, name: &str) -> String {
+    program_file(folder, name).unwrap().to_str().unwrap().to_owned()
+}
+
+/// Rule 5 hits packets from the first four ports; the plug-in decides about all.
+fn turns() -> RuleSet {
+    rules(
+        r#"
+        [[rule]]
+        id = 5
+        src-port = "1000-1003"
+        action = "none"
+
+        [[rule]]
+        id = 6
+        plugin = "turns"
+        action = "count"
+        "#,
+    )
+}
+
+/// Sends packets from ports 1000 to 1007 in turn.
+fn send_ports(lab: &Lab, packets: u64) {
+    let (flows, size) = (PORTS.to_string(), SIZE.to_string());
+    send(lab, packets, &["--pattern", "ports", "--flows", &flows, "--src-port", "1000", "--size", &size])
+        .unwrap();
+}
+
+/// The number of 64 bits at this place of a value.
+fn number(value: &[u8], at: usize) -> u64 {
+    u64::from_ne_bytes(value[8 * at..][..8].try_into().unwrap())
+}
+
+fn port(entry: &StateEntry) -> u64 {
+    u16::from_ne_bytes([entry.key[0], entry.key[1]]).into()
+}
+
+/// Packets and bytes by port.
+fn by_port(state: &StateReader) -> BTreeMap<u64, (u64, u64)> {
+    let read = |entry: &StateEntry| {
+        let [value] = &entry.values[..] else { panic!("{entry:?}") };
+        (port(entry), (number(value, 0), number(value, 1)))
+    };
+    state.read("turns", "ports").unwrap().iter().map(read).collect()
+}
+
+/// Packets and bytes by rule that was hit, over all CPUs.
+fn by_rule(state: &StateReader) -> BTreeMap<u32, (u64, u64)> {
+    let cpus = |entry: &StateEntry, at| entry.values.iter().map(|value| number(value, at)).sum::<u64>();
+    let rule = |entry: &StateEntry| u32::from_ne_bytes(entry.key[..].try_into().unwrap());
+    let all = state.read("turns", "rules").unwrap();
+    assert_eq!(all.len(), 8);
+    all.iter()
+        .map(|entry| (rule(entry), (cpus(entry, 0), cpus(entry, 1))))
+        .filter(|(_, sums)| sums.0 > 0)
+        .collect()
+}
+
+fn start(lab: &Lab, folder: &Path, at: (wirelane::Engine, wirelane::HookChoice)) -> Capture {
+    let object = object(folder, "plugin_turns");
+    open(lab, at, |builder| builder.plugin("turns", object).plugin_budget(PATIENT).rules(turns())).unwrap()
+}
+
+/// Two captures with the same plug-in, one of which comes later, each have a state of their own; a third begins anew.
+#[test]
+fn state_is_of_each_capture_and_ends_with_it() {
+    if !require_root("state_is_of_each_capture_and_ends_with_it") {
+        return;
+    }
+    const FIRST: u64 = 40;
+    const THEN: u64 = 24;
+    let folder = tempfile::tempdir().unwrap();
+    for at in KERNEL {
+        let lab = Lab::with(&LabOptions { alone: true, ..LabOptions::default() }).unwrap();
+        let before = settled_bpf_objects();
+        let mut early = start(&lab, folder.path(), at);
+        let mut worker = early.workers().remove(0);
+        send_ports(&lab, FIRST);
+        drain(&early, &mut worker, FIRST, |_| {});
+        let state = early.state().unwrap();
+        let each = |packets| (1000..1000 + PORTS).map(|port| (port, (packets, packets * SIZE))).collect();
+        let of_rules =
+            |packets: u64| BTreeMap::from([0, 5].map(|rule| (rule, (packets / 2, packets / 2 * SIZE))));
+        assert_eq!((by_port(&state), by_rule(&state)), (each(FIRST / PORTS), of_rules(FIRST)), "{at:?}");
+
+        let mut late = start(&lab, folder.path(), at);
+        let mut late_worker = late.workers().remove(0);
+        let late_state = late.state().unwrap();
+        assert_eq!(
+            (by_port(&late_state), by_rule(&late_state)),
+            (BTreeMap::new(), BTreeMap::new()),
+            "{at:?}"
+        );
+        send_ports(&lab, THEN);
+        drain(&early, &mut worker, FIRST + THEN, |_| {});
+        drain(&late, &mut late_worker, THEN, |_| {});
+        for (capture, state, packets) in [(&early, &state, FIRST + THEN), (&late, &late_state, THEN)] {
+            assert_eq!(by_port(state), each(packets / PORTS), "{at:?}");
+            assert_eq!(by_rule(state), of_rules(packets), "{at:?}");
+            // Every second packet of a port matches.
+            let matched = packets / PORTS / 2 * PORTS;
+            assert_eq!(hits(&capture.rule_stats().unwrap().unwrap())[&6], matched, "{at:?}");
+            // A full map refuses keys: of eight ports the first four fit in, and port 1003 makes room for another.
+            let [line] = &capture.rule_stats().unwrap().unwrap().plugins[..] else { panic!() };
+            assert!(line.counters["refused"] > 0 && line.counters["removed"] > 0, "{line:?}");
+            assert_eq!(state.read("turns", "few").unwrap().len(), 4, "{at:?}");
+            let latest = state.read("turns", "latest").unwrap();
+            assert_eq!(latest.len() as u64, PORTS);
+        }
+        let names: Vec<_> = late_state.maps().collect();
+        assert_eq!(names, ["ports", "rules", "latest", "few"].map(|map| ("turns", map)));
+        let unknown = late_state.read("turns", "nothing").unwrap_err().to_string();
+        assert!(unknown.contains("no map 'nothing'") && unknown.contains("turns few"), "{unknown}");
+
+        drop(worker);
+        early.stop().unwrap();
+        // After the end it can still be read, and is not written any more.
+        send_ports(&lab, PORTS);
+        drain(&late, &mut late_worker, THEN + PORTS, |_| {});
+        assert_eq!(by_port(&state), each((FIRST + THEN) / PORTS), "{at:?}");
+        assert_eq!(by_port(&late_state), each(THEN / PORTS + 1), "{at:?}");
+        drop((early, state));
+        let new = start(&lab, folder.path(), at);
+        assert_eq!(by_port(&new.state().unwrap()), BTreeMap::new(), "{at:?}");
+        drop((late_worker, late, late_state, new));
+        assert_eq!(wait_for_bpf_objects(&before, wirelane_tests::numbers::LIMIT), before, "{at:?}");
+    }
+}
