@@ -22,7 +22,6 @@ use crate::engine::ring::group_config::{GroupConfig, UserPrograms};
 use crate::engine::ring::lane_end::{LaneEnd, Peer};
 use crate::engine::ring::order::Merge;
 use crate::engine::ring::plugins::Watches;
-use crate::engine::ring::program::{Kind, Plugin, UserProgram};
 use crate::engine::ring::rules::KernelSets;
 use crate::engine::ring::source::{RingSource, Shared, highest_watermark};
 use crate::engine::ring::stamps;
@@ -91,11 +90,7 @@ impl LiveCapture {
         broker: &Arc<Broker>,
     ) -> Result<LiveCapture> {
         crate::kernel::require_bpf()?;
-        let steering = settings.steering_program.as_deref();
-        let programs = UserPrograms {
-            steering: steering.map(|path| UserProgram::read(Kind::Steering, path)).transpose()?,
-            plugins: Plugin::read(&settings.plugins)?,
-        };
+        let programs = UserPrograms::read(settings)?;
         let room = rules_startup::room(settings)?;
         let with_sets = |room: RulesCapacity| {
             let maker = confinement.is_some().then_some(broker);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use wirelane::rules::RuleSet;
-use wirelane::{Capture, StateEntry, StateReader};
+use wirelane::{Capture, Error, StateEntry, StateReader};
 use wirelane_tests::numbers::send;
 use wirelane_tests::ruled::{KERNEL, drain, hits, open, rules};
 use wirelane_tests::{
@@ -144,4 +144,80 @@ fn state_is_of_each_capture_and_ends_with_it() {
         drop((late_worker, late, late_state, new));
         assert_eq!(wait_for_bpf_objects(&before, wirelane_tests::numbers::LIMIT), before, "{at:?}");
     }
+}
+
+/// Parameters of the plug-in `tests/programs/plugin_parameters.bpf.c`, before its rule.
+fn with_parameters(parameters: &str) -> RuleSet {
+    let rule = "[[rule]]\nid = 1\nplugin = \"ports\"\naction = \"count\"\n";
+    rules(&format!("[plugins.ports.parameters]\n{parameters}\n{rule}"))
+}
+
+/// Rule files set parameters of the types that the plug-in has; captures with different ones run at the same time.
+#[test]
+fn rule_files_set_parameters_of_plug_ins() {
+    if !require_root("rule_files_set_parameters_of_plug_ins") {
+        return;
+    }
+    const PACKETS: u64 = 80;
+    let folder = tempfile::tempdir().unwrap();
+    let object = object(folder.path(), "plugin_parameters");
+    let start = |lab: &Lab, parameters: &str| {
+        let set = with_parameters(parameters);
+        open(lab, KERNEL[0], |builder| builder.plugin("ports", &object).plugin_budget(PATIENT).rules(set))
+    };
+    let lab = Lab::new(1).unwrap();
+    let large = u64::from(u32::MAX) * 4;
+    let cases = [
+        ("", 2, 1),
+        ("first = 1002\nlast = 1006", 5, 1),
+        ("others = true\nweight = 3", 6, 3),
+        (&format!("offset = -3\nlast = 0xffff\nweight = {large}"), 5, large),
+    ];
+    let mut captures: Vec<_> =
+        cases.iter().map(|(parameters, ..)| start(&lab, parameters).unwrap()).collect();
+    let mut workers: Vec<_> = captures.iter_mut().map(|capture| capture.workers().remove(0)).collect();
+    send_ports(&lab, PACKETS);
+    for ((capture, worker), (parameters, ports, weight)) in captures.iter().zip(&mut workers).zip(cases) {
+        drain(capture, worker, PACKETS, |_| {});
+        let stats = capture.rule_stats().unwrap().unwrap();
+        assert_eq!(hits(&stats)[&1], PACKETS / PORTS * ports, "{parameters}");
+        assert_eq!(stats.plugins[0].counters["weight"], PACKETS * weight, "{parameters}");
+    }
+
+    // The running ones are constants: rules with the same ones can be loaded, others cannot.
+    captures[1].set_rules(&with_parameters("last = 1006")).unwrap();
+    captures[1].set_rules(&rules("")).unwrap();
+    let changed =
+        captures[1].set_rules(&with_parameters("last = 1005\nothers = true")).unwrap_err().to_string();
+    for part in [
+        "rules:2:8: parameter 'last' of plug-in 'ports': is 1006 since the capture started",
+        "rules:3:10: parameter 'others' of plug-in 'ports': is not set since",
+    ] {
+        assert!(changed.contains(part), "{changed}");
+    }
+    drop((workers, captures));
+
+    let refused = start(
+        &lab,
+        "frist = 1\nlast = 65536\nfirst = -1\nothers = 1\noffset = true\nweight = -1\nconstant = 1",
+    );
+    let Err(Error::Rules(refused)) = refused else { panic!("{refused:?}") };
+    let refused = refused.to_string();
+    for part in [
+        "rules:2:9: parameter 'frist' of plug-in 'ports': it has no such parameter; expected one of first, last, others, offset, weight",
+        "rules:3:8: parameter 'last' of plug-in 'ports': 65536 is not in its range; expected a number from 0 to 65535",
+        "rules:4:9: parameter 'first' of plug-in 'ports': -1 is not in its range",
+        "rules:5:10: parameter 'others' of plug-in 'ports': 1 is a number; expected true or false",
+        "rules:6:10: parameter 'offset' of plug-in 'ports': true is not a number; expected a number from -2147483648 to 2147483647",
+        "rules:7:10: parameter 'weight' of plug-in 'ports': -1 is not in its range; expected a number from 0 to 18446744073709551615",
+        "rules:8:12: parameter 'constant' of plug-in 'ports': it has no such parameter",
+    ] {
+        assert!(refused.contains(part), "no '{part}' in {refused}");
+    }
+    let none = rules("[steering-program.parameters]\nlast = 1");
+    let none = open(&lab, KERNEL[0], |builder| builder.rules(none)).unwrap_err().to_string();
+    assert!(
+        none.contains("rules:2:8: parameter 'last' of the steering program: the capture has none"),
+        "{none}"
+    );
 }

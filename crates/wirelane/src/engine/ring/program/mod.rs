@@ -5,6 +5,7 @@
 //!  object.rs     the user's file: whether it can be linked
 //!  link.rs       linked with ours, and loaded over the instance's maps
 //!  first.rs      what the first group of an instance needs, loaded with the instance
+//!  parameters.rs constants of users' programs that rule files set
 //!  state.rs      maps of users' programs, one of each for each group
 //! ```
 //!
@@ -29,6 +30,7 @@
 mod first;
 mod link;
 mod object;
+mod parameters;
 mod state;
 
 use std::mem::offset_of;
@@ -53,6 +55,7 @@ use super::filters::{self, Code};
 use super::instance::Instance;
 use crate::error::{Error, Result};
 use wirelane_netdev::Device;
+use wirelane_rules::RuleSet;
 
 /// Entries that `wl_owners` must have: groups, processes that use a clsact filter, the lock.
 pub(super) const OWNERS: u32 = LOCK + 1;
@@ -70,14 +73,15 @@ pub(crate) struct Plugin {
 }
 
 impl Plugin {
-    /// Reads plug-ins from their files, by name.
+    /// Reads plug-ins from their files, by name, with the parameters of these rules.
     ///
     /// # Errors
     /// As [`UserProgram::read`].
-    pub(crate) fn read(named: &[(String, PathBuf)]) -> Result<Vec<Plugin>> {
+    pub(crate) fn read(named: &[(String, PathBuf)], rules: &RuleSet) -> Result<Vec<Plugin>> {
         let mut all: Vec<Plugin> = Vec::new();
         for (name, path) in named {
-            let program = UserProgram::read(Kind::Plugin, path)?;
+            let parameters: Vec<_> = rules.parameters_of(Some(name)).collect();
+            let program = UserProgram::read(Kind::Plugin, path, &parameters)?;
             // Two with the same object are one program, with one state.
             let same = all.iter().find(|one| one.program.bytes() == program.bytes());
             let program = same.map_or(program, |one| one.program.clone());

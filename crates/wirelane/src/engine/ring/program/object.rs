@@ -9,7 +9,9 @@ use object::{Architecture, Object as _, ObjectKind, ObjectSection as _, ObjectSy
 
 use wirelane_bpf::instance::{MAX_PROGRAMS, PLUGIN_COUNTERS};
 use wirelane_bpf::rules::MAX_PLUGINS;
+use wirelane_rules::Parameter;
 
+use super::parameters;
 use super::state::{Definition, State, definitions, in_object};
 use crate::error::{Error, Result};
 use crate::escape::printable;
@@ -120,11 +122,11 @@ pub(crate) struct UserProgram {
 }
 
 impl UserProgram {
-    /// Reads an object file, checks that it was made with the header, and creates its maps.
+    /// Reads an object file, checks that it was made with the header, sets these parameters, and creates its maps.
     ///
     /// # Errors
-    /// [`Error::Io`], or [`Error::BadOption`] with the fault.
-    pub(crate) fn read(kind: Kind, path: &Path) -> Result<UserProgram> {
+    /// [`Error::Io`], [`Error::BadOption`] with the fault, or [`Error::Rules`] with the parameters that it does not have.
+    pub(crate) fn read(kind: Kind, path: &Path, parameters: &[&Parameter]) -> Result<UserProgram> {
         let name: Arc<str> = printable(&path.to_string_lossy()).into();
         let failed = |source| Error::Io { path: PathBuf::from(&*name), source };
         let mut bytes = Vec::new();
@@ -133,6 +135,7 @@ impl UserProgram {
             .map_err(failed)?;
         let refused = |reason: String| refusal(kind, &name, &reason);
         let counters = check(kind, &bytes).map_err(refused)?;
+        parameters::set(&mut bytes, parameters)?;
         let maps = definitions(&bytes).map_err(refused)?;
         let state = maps.iter().map(Definition::create).collect::<Result<_>>()?;
         Ok(UserProgram { kind, name, bytes: bytes.into(), counters: counters.into(), state })
