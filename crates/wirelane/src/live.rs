@@ -35,7 +35,7 @@ use crate::ledger::{Counters, Ledger, WorkerLine};
 use crate::maintenance::{self, Lookout, Maintenance};
 use crate::meter::Meter;
 use crate::record::DeviceNumber;
-use crate::rules_startup::{self, StartedRules};
+use crate::rules_startup;
 use crate::settings::{Direction, Settings};
 use crate::state::StateReader;
 use crate::tally::DeviceTally;
@@ -229,7 +229,8 @@ impl LiveCapture {
         let (watched, time, looked, told) = (kept.clone(), clock.clone(), plugins.clone(), shared.clone());
         let maintenance =
             Maintenance::start(lookout, watched, time, told, controllers, looked, flows_of(&parts))?;
-        let rules = ruled.map(StartedRules::serve).transpose()?;
+        let state = StateReader::of(&programs);
+        let rules = ruled.map(|ruled| ruled.serve(state.clone())).transpose()?;
         let below = HttpOffload::of(parts.iter().filter_map(|part| part.membership.http()));
         let workers = ends
             .into_iter()
@@ -268,7 +269,7 @@ impl LiveCapture {
             moved,
             egress_devices,
             plugins,
-            state: StateReader::of(&programs),
+            state,
             stopped: AtomicBool::new(false),
             monitor: Mutex::new(monitor),
             flows: settings.flows,

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use serde_json::{Value, json};
+
 use crate::engine::ring::group_config::UserPrograms;
-use crate::engine::ring::program::State;
+use crate::engine::ring::program::{Layout, State, StateMap};
 use crate::error::{Error, Result};
 
 /// The name of a capture's steering program among its programs with maps.
@@ -11,7 +13,7 @@ pub const STEERING_PROGRAM: &str = "steering-program";
 
 /// The maps of a capture's plug-ins and of its steering program, for use on any thread ([`crate::Capture::state`]). They are the
 /// same for all devices of the capture, and can be read after its end.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct StateReader(Arc<[(String, State)]>);
 
 /// An entry of a map.
@@ -21,6 +23,33 @@ pub struct StateEntry {
     pub key: Vec<u8>,
     /// The value; of a map with values of each CPU, all of them by CPU number.
     pub values: Vec<Vec<u8>>,
+    shown: Value,
+}
+
+impl StateEntry {
+    /// An entry of a map with keys and values of these layouts.
+    pub(crate) fn new(
+        key: Vec<u8>,
+        values: Vec<Vec<u8>>,
+        (keys, of_values): &(Layout, Layout),
+    ) -> StateEntry {
+        let mut all = values.iter().map(|value| of_values.shown(value));
+        let shown = match values.len() {
+            1 => json!({"key": keys.shown(&key), "value": all.next()}),
+            _ => json!({"key": keys.shown(&key), "values": all.collect::<Value>()}),
+        };
+        StateEntry { key, values, shown }
+    }
+
+    pub(crate) fn into_json(self) -> Value {
+        self.shown
+    }
+
+    /// The entry as JSON, by the names of fields in the program's source: `key`, and `value` or, with a value of each CPU,
+    /// `values`. Arrays of bytes are hexadecimal digits.
+    pub fn json(&self) -> &Value {
+        &self.shown
+    }
 }
 
 impl StateReader {
@@ -46,9 +75,30 @@ impl StateReader {
     /// # Errors
     /// [`Error::BadOption`] if there is no such map, or the error that the kernel returned.
     pub fn read(&self, program: &str, map: &str) -> Result<Vec<StateEntry>> {
-        let of_program =
-            self.0.iter().filter(|(name, _)| name == program).flat_map(|(_, state)| state.iter());
-        let Some(found) = of_program.into_iter().find(|one| one.name == map) else {
+        let (mut all, mut next) = self.page(program, map, None)?;
+        while next.is_some() {
+            let (page, after) = self.page(program, map, next)?;
+            all.extend(page);
+            next = after;
+        }
+        Ok(all)
+    }
+
+    /// Some entries of a map, from the beginning or from the position at which another page ended; and the position of the
+    /// next page.
+    ///
+    /// # Errors
+    /// As [`StateReader::read`].
+    pub fn page(
+        &self,
+        program: &str,
+        map: &str,
+        from: Option<u32>,
+    ) -> Result<(Vec<StateEntry>, Option<u32>)> {
+        let of_program = self.0.iter().filter(|(name, _)| name == program);
+        let found: Option<&StateMap> =
+            of_program.flat_map(|(_, state)| state.iter()).find(|one| one.name == map);
+        let Some(found) = found else {
             let known: Vec<String> = self.maps().map(|(program, map)| format!("{program} {map}")).collect();
             let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
             return Err(Error::BadOption {
@@ -56,6 +106,6 @@ impl StateReader {
                 reason: format!("{program} has no map '{map}'; there are: {known}"),
             });
         };
-        found.entries()
+        found.page(from)
     }
 }

@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use crate::json_schemas::check_all;
+use serde_json::json;
 use wirelane::rules::RuleSet;
 use wirelane::{Capture, Error, StateEntry, StateReader};
-use wirelane_tests::numbers::send;
+use wirelane_tests::numbers::{LIMIT, send, wirelane};
 use wirelane_tests::ruled::{KERNEL, drain, hits, open, rules};
 use wirelane_tests::{
     Lab, LabOptions, program_file, require_root, settled_bpf_objects, wait_for_bpf_objects,
@@ -126,6 +128,10 @@ fn state_is_of_each_capture_and_ends_with_it() {
             let latest = state.read("turns", "latest").unwrap();
             assert_eq!(latest.len() as u64, PORTS);
         }
+        let shown = late_state.read("turns", "ports").unwrap();
+        let shown = shown.iter().find(|entry| port(entry) == 1002).unwrap().json();
+        let value = json!({"packets": THEN / PORTS, "bytes": THEN / PORTS * SIZE});
+        assert_eq!(shown, &json!({"key": {"port": 1002, "zero": 0}, "value": value}));
         let names: Vec<_> = late_state.maps().collect();
         assert_eq!(names, ["ports", "rules", "latest", "few"].map(|map| ("turns", map)));
         let unknown = late_state.read("turns", "nothing").unwrap_err().to_string();
@@ -142,7 +148,7 @@ fn state_is_of_each_capture_and_ends_with_it() {
         let new = start(&lab, folder.path(), at);
         assert_eq!(by_port(&new.state().unwrap()), BTreeMap::new(), "{at:?}");
         drop((late_worker, late, late_state, new));
-        assert_eq!(wait_for_bpf_objects(&before, wirelane_tests::numbers::LIMIT), before, "{at:?}");
+        assert_eq!(wait_for_bpf_objects(&before, LIMIT), before, "{at:?}");
     }
 }
 
@@ -204,7 +210,7 @@ fn rule_files_set_parameters_of_plug_ins() {
     let Err(Error::Rules(refused)) = refused else { panic!("{refused:?}") };
     let refused = refused.to_string();
     for part in [
-        "rules:2:9: parameter 'frist' of plug-in 'ports': it has no such parameter; expected one of first, last, others, offset, weight",
+        "rules:2:9: parameter 'frist' of plug-in 'ports': it has no such parameter; expected one of first, last, offset, others, weight",
         "rules:3:8: parameter 'last' of plug-in 'ports': 65536 is not in its range; expected a number from 0 to 65535",
         "rules:4:9: parameter 'first' of plug-in 'ports': -1 is not in its range",
         "rules:5:10: parameter 'others' of plug-in 'ports': 1 is a number; expected true or false",
@@ -220,4 +226,48 @@ fn rule_files_set_parameters_of_plug_ins() {
         none.contains("rules:2:8: parameter 'last' of the steering program: the capture has none"),
         "{none}"
     );
+}
+
+/// `wirelane rules state` lists the maps of a running capture, and shows them by the names of their fields.
+#[test]
+fn the_command_shows_maps_by_the_names_of_fields() {
+    if !require_root("the_command_shows_maps_by_the_names_of_fields") {
+        return;
+    }
+    const PACKETS: u64 = 16;
+    let (lab, folder) = (Lab::new(1).unwrap(), tempfile::tempdir().unwrap());
+    let file = folder.path().join("turns.toml");
+    std::fs::write(&file, "[[rule]]\nid = 6\nplugin = \"turns\"\naction = \"count\"\n").unwrap();
+    let plugin = format!("turns={}", object(folder.path(), "plugin_turns"));
+    let end = lab.receiver();
+    let words = ["count", "-i", &end.device, "--plugin", &plugin, "--plugin-budget", "1s", "--rules"];
+    let words = [&words[..], &[file.to_str().unwrap(), "--json", "--interval", "0.1"]].concat();
+    let mut capture = wirelane(&lab, &end.namespace, &words).unwrap();
+    capture.wait_ready(LIMIT).unwrap();
+    send_ports(&lab, PACKETS);
+    while capture.next_json(LIMIT).unwrap().expect("it goes on")["absorbed"] != 0 {}
+    let pid = capture.pid().to_string();
+    let ask = |words: &[&str]| {
+        let words = [&["rules", "state"], words, &["--pid", &pid]].concat();
+        wirelane(&lab, &end.namespace, &words).unwrap().finish(LIMIT).unwrap()
+    };
+    assert_eq!(ask(&[]).lines, ["turns ports", "turns rules", "turns latest", "turns few"]);
+    let all = ask(&["turns", "ports", "--json"]).json().unwrap();
+    assert_eq!(all.last().unwrap(), &json!({"final": true, "entries": PORTS}));
+    let value = json!({"packets": PACKETS / PORTS, "bytes": PACKETS / PORTS * SIZE});
+    let expected = json!({"key": {"port": 1005, "zero": 0}, "value": value});
+    assert!(all.contains(&expected), "{all:?}");
+    for words in [&["--json"][..], &["turns", "ports", "--json"], &["turns", "rules", "--json"]] {
+        check_all("rules", &ask(words).json().unwrap());
+    }
+    let text = ask(&["turns", "ports"]).lines;
+    let line = format!("port 1005, zero 0: bytes {}, packets {}", PACKETS / PORTS * SIZE, PACKETS / PORTS);
+    assert!(text.len() as u64 == PORTS && text.contains(&line), "{text:?}");
+    let none = ask(&["turns", "nothing"]);
+    assert!(
+        !none.status.success() && none.stderr.contains("the capture has no map 'nothing' of 'turns'"),
+        "{}",
+        none.stderr
+    );
+    capture.terminate(LIMIT).unwrap();
 }

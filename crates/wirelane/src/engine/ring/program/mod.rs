@@ -6,6 +6,7 @@
 //!  link.rs       linked with ours, and loaded over the instance's maps
 //!  first.rs      what the first group of an instance needs, loaded with the instance
 //!  parameters.rs constants of users' programs that rule files set
+//!  layout.rs     their keys and values by the names of fields
 //!  state.rs      maps of users' programs, one of each for each group
 //! ```
 //!
@@ -28,6 +29,7 @@
 //! put into the instance, and that makes the kernel wait for all runs of the former program.
 
 mod first;
+mod layout;
 mod link;
 mod object;
 mod parameters;
@@ -46,9 +48,10 @@ use libbpf_rs::{MapCore as _, MapFlags, MapHandle, MapType};
 use wirelane_bpf::instance::{Group, MAX_GROUPS, PROGRAM_PART, features, steering};
 
 pub(crate) use first::{First, Needs, Parts};
+pub(crate) use layout::Layout;
 pub(crate) use link::{OBJECT, READ_ONLY, SLOT_MAP, load_object, load_plain, refused, set};
 pub(crate) use object::{Kind, UserProgram};
-pub(crate) use state::{GroupState, State, of_program, take_layout};
+pub(crate) use state::{GroupState, State, StateMap, of_program, take_layout};
 
 use super::clsact;
 use super::filters::{self, Code};

@@ -12,7 +12,7 @@ use wirelane_bpf::rules::MAX_PLUGINS;
 use wirelane_rules::Parameter;
 
 use super::parameters;
-use super::state::{Definition, State, definitions, in_object};
+use super::state::{State, definitions, in_object};
 use crate::error::{Error, Result};
 use crate::escape::printable;
 
@@ -137,7 +137,7 @@ impl UserProgram {
         let counters = check(kind, &bytes).map_err(refused)?;
         parameters::set(&mut bytes, parameters)?;
         let maps = definitions(&bytes).map_err(refused)?;
-        let state = maps.iter().map(Definition::create).collect::<Result<_>>()?;
+        let state = maps.iter().map(|map| map.create(&bytes)).collect::<Result<_>>()?;
         Ok(UserProgram { kind, name, bytes: bytes.into(), counters: counters.into(), state })
     }
 

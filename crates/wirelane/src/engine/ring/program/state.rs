@@ -17,6 +17,7 @@ use wirelane_bpf::instance::{MAX_GROUPS, STATE_BYTES, STATE_MAPS, STATE_NAME};
 use super::super::instance::Instance;
 use super::super::{attach, log};
 use super::first::Needs;
+use super::layout::{self, Layout};
 use super::{Installed, is_owned};
 use crate::error::{Error, Result};
 use crate::escape::printable;
@@ -46,14 +47,17 @@ pub(crate) type State = Arc<[StateMap]>;
 pub(crate) struct StateMap {
     pub(crate) name: String,
     pub(crate) map: MapHandle,
+    /// Of keys, and of values.
+    layout: (Layout, Layout),
 }
 
 impl StateMap {
-    /// Reads all entries.
+    /// Reads some entries, from the beginning or from the position at which another page ended; and the position of the next
+    /// page.
     ///
     /// # Errors
     /// The error that the kernel returned.
-    pub(crate) fn entries(&self) -> Result<Vec<StateEntry>> {
+    pub(crate) fn page(&self, from: Option<u32>) -> Result<(Vec<StateEntry>, Option<u32>)> {
         let map = &self.map;
         let failed = |source| Error::kernel("reading a map of a plug-in or steering program", source);
         let cpus = if map.map_type().is_percpu() {
@@ -64,7 +68,7 @@ impl StateMap {
         let (key, value) = (map.key_size() as usize, map.value_size() as usize);
         // The kernel rounds the values of each CPU up.
         let each = if map.map_type().is_percpu() { value.next_multiple_of(8) } else { value };
-        let (mut all, mut from, mut most) = (Vec::new(), None::<u32>, PAGE);
+        let mut most = PAGE;
         loop {
             let (mut keys, mut values) = (vec![0u8; most * key], vec![0u8; most * each * cpus]);
             let (mut count, mut begin, mut end) = (most as u32, from.unwrap_or(0), 0u32);
@@ -86,14 +90,11 @@ impl StateMap {
                 0 | libc::ENOENT => {
                     let read =
                         keys.chunks_exact(key).zip(values.chunks_exact(each * cpus)).take(count as usize);
-                    all.extend(read.map(|(key, values)| StateEntry {
-                        key: key.to_vec(),
-                        values: values.chunks_exact(each).map(|one| one[..value].to_vec()).collect(),
-                    }));
-                    if status != 0 {
-                        return Ok(all);
-                    }
-                    from = Some(end);
+                    let entry = |(key, values): (&[u8], &[u8])| {
+                        let values = values.chunks_exact(each).map(|one| one[..value].to_vec()).collect();
+                        StateEntry::new(key.to_vec(), values, &self.layout)
+                    };
+                    return Ok((read.map(entry).collect(), (status == 0).then_some(end)));
                 }
                 // A bucket with more entries.
                 libc::ENOSPC if most < 1 << 22 => most *= 4,
@@ -205,11 +206,13 @@ impl Definition {
         entry.saturating_mul(self.entries.into())
     }
 
-    /// Creates the map.
+    /// Creates the map; `object` is the file that defines it.
     ///
     /// # Errors
     /// The error that the kernel returned.
-    pub(super) fn create(&self) -> Result<StateMap> {
+    pub(super) fn create(&self, object: &[u8]) -> Result<StateMap> {
+        let bytes = (Layout::Bytes(self.key as usize), Layout::Bytes(self.value as usize));
+        let layout = layout::of_map(object, &self.name)?.unwrap_or(bytes);
         let opts =
             sys::bpf_map_create_opts { sz: size_of::<sys::bpf_map_create_opts>() as _, ..Default::default() };
         let map = MapHandle::create(self.kind, Some(&self.name), self.key, self.value, self.entries, &opts)
@@ -222,7 +225,7 @@ impl Definition {
                     e,
                 )
             })?;
-        Ok(StateMap { name: self.name.clone(), map })
+        Ok(StateMap { name: self.name.clone(), map, layout })
     }
 }
 
@@ -276,7 +279,7 @@ impl GroupState {
         remove(&arrays, group)?;
         let places = needs.steering.iter().map(|_| installed.place).chain(installed.plugins.iter().copied());
         for (program, place) in needs.programs().zip(places) {
-            for StateMap { name, map } in program.state().iter() {
+            for StateMap { name, map, .. } in program.state().iter() {
                 let name = in_program(program.kind().key(place), name);
                 // A map that no instruction uses is not in the program.
                 let Some(array) = arrays.iter().find(|array| array.name() == name.as_str()) else { continue };
