@@ -52,7 +52,7 @@ fn generate_bindings(native: &Path, bpf: &Path, out: &Path) {
         .clang_args(machine_headers(triple().1))
         .allowlist_type("wl_.*")
         .allowlist_function("wl_native_.*")
-        .allowlist_var("(WL|PLUGIN)_.*")
+        .allowlist_var("(WL|PLUGIN|STATE)_.*")
         // Types of the kernel programs only, which are not shared.
         .blocklist_type("wl_rule_work|wl_lane")
         .prepend_enum_name(false)

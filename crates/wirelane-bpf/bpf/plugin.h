@@ -113,6 +113,7 @@ static __always_inline int wl_plugin_ask(void *ctx, enum wl_hook hook, struct wl
 		wl_show_xdp(ctx, packet, parsed, group->workers);
 	else
 		wl_show_skb(ctx, packet, parsed, group->workers);
+	lane->shown.capture = g;
 	lane->shown.rules_count = wl_rule_fresh(lane->rules.evaluated.hit_count);
 	__builtin_memcpy(lane->shown.rules, lane->rules.evaluated.hit, sizeof(lane->shown.rules));
 	__builtin_memset(&lane->answer, 0, sizeof(lane->answer));

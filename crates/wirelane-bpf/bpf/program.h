@@ -44,6 +44,7 @@ static __always_inline int wl_ask(void *ctx, enum wl_hook hook, struct wl_packet
 		wl_show_xdp(ctx, packet, parsed, group->workers);
 	else
 		wl_show_skb(ctx, packet, parsed, group->workers);
+	lane->shown.capture = g;
 	switch (group->program) {
 	case 0:
 		return wirelane_steer_v1_0(&lane->shown);

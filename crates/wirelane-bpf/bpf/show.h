@@ -125,6 +125,9 @@ static __always_inline int wl_show(void *ctx, enum wl_hook hook, const struct wl
 		__builtin_memcpy(&to->inner, &parsed->inner, sizeof(to->inner));
 	else
 		__builtin_memset(&to->inner, 0, sizeof(to->inner));
+	to->time_ns = packet->ts_ns;
+	to->segments = packet->segments;
+	to->wire_bytes = packet->wire_bytes;
 	to->rules_count = 0;
 	__builtin_memset(to->rules, 0, sizeof(to->rules));
 	wl_load_bytes(ctx, hook, packet, to);

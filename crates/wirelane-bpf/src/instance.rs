@@ -30,6 +30,12 @@ pub const SLACK: usize = crate::abi::WL_SLACK as usize;
 pub const MAX_PROGRAMS: usize = crate::abi::WL_MAX_PROGRAMS as usize;
 /// Number of counters of a plug-in.
 pub const PLUGIN_COUNTERS: usize = crate::abi::PLUGIN_MOST_COUNTERS as usize;
+/// Maximum number of maps of a steering program or a plug-in.
+pub const STATE_MAPS: usize = crate::abi::STATE_MAPS as usize;
+/// Maximum length of the name of such a map.
+pub const STATE_NAME: usize = crate::abi::STATE_NAME as usize;
+/// Maximum size of the maps of a steering program or a plug-in.
+pub const STATE_BYTES: u64 = (crate::abi::STATE_MIB as u64) << 20;
 /// Bytes of one element of a map that holds the object of a steering program or a plug-in.
 pub const PROGRAM_PART: usize = crate::abi::WL_PROGRAM_PART as usize;
 /// Maximum snap length in bytes.

@@ -141,6 +141,10 @@ impl RuleArgs {
         }
         let Some(file) = &self.rules else { return Ok(None) };
         let rules = RuleSet::read_for(file, Some(&[]), None)?;
+        if let Some(parameter) = rules.parameters.first() {
+            let reason = parameter.mistake("plug-ins and steering programs run in the kernel, not on files");
+            return cannot("--rules", reason.to_string());
+        }
         match rules.plugins().first() {
             None => Ok(Some(rules)),
             Some(name) => cannot(

@@ -166,6 +166,23 @@ impl Client {
         }
     }
 
+    /// A page of a map of a plug-in, or of the steering program ([`Status::maps`]), from a position on, and the position of
+    /// the next page. Entries have the fields `key`, and `value` or `values`.
+    ///
+    /// # Errors
+    /// [`Error::Control`].
+    pub fn state(
+        &mut self,
+        program: &str,
+        map: &str,
+        from: Option<u32>,
+    ) -> Result<(Vec<serde_json::Value>, Option<u32>)> {
+        match self.ask(Ask::State { program: program.to_owned(), map: map.to_owned(), from })? {
+            Answer::State { entries, next } => Ok((entries, next)),
+            other => Err(self.odd(&other)),
+        }
+    }
+
     /// Sends an application-defined request to the capturing program ([`Service`](crate::Service)).
     ///
     /// # Errors

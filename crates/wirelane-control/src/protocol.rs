@@ -46,6 +46,8 @@ pub(super) enum Ask {
     Stats,
     /// Query a page of exact-match rules from this position on.
     Exact { from: Position },
+    /// Query a page of a map of a plug-in, or of the steering program, from this position on.
+    State { program: String, map: String, from: Option<u32> },
     /// Application-defined request to the capturing program.
     Program(serde_json::Value),
 }
@@ -75,6 +77,11 @@ pub(super) enum Answer {
         rules: Vec<ExactLine>,
         next: Option<Position>,
     },
+    /// Entries of a map, and the position of the next page.
+    State {
+        entries: Vec<serde_json::Value>,
+        next: Option<u32>,
+    },
     /// Application-defined answer of the program.
     Program(serde_json::Value),
     /// The request was refused; the active rules are unchanged.
@@ -98,6 +105,9 @@ pub struct Status {
     /// Plug-ins that its rules may use.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub plugins: Vec<String>,
+    /// Maps of its plug-ins and of its steering program: the program's name, and the map's.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub maps: Vec<(String, String)>,
     /// Cookie of the network namespace of these devices (SO_NETNS_COOKIE).
     pub namespace: u64,
 }
@@ -155,6 +165,7 @@ mod tests {
             Ask::Flush { all: true },
             Ask::Stats,
             Ask::Exact { from: Position { device: 3, at: Some(9) } },
+            Ask::State { program: "dns".into(), map: "names".into(), from: Some(9) },
             Ask::Program(serde_json::json!({"set": ["interval=5s"]})),
         ];
         for ask in asks {

@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
 use wirelane_rules::{Changed, ExactFields, ExactLine, ExactRule, Rule, RuleSet, RuleStats};
 
 use super::connections::{Connections, Thread};
@@ -31,6 +32,8 @@ pub trait Rules: Send + Sync + 'static {
     fn stats(&self) -> Answered<RuleStats>;
     /// A page of exact-match rules from a position on, and the position of the next page.
     fn exact(&self, from: Cursor) -> Answered<(Vec<ExactLine>, Option<Cursor>)>;
+    /// A page of a map of a plug-in, or of the steering program, from a position on, and the position of the next page.
+    fn state(&self, program: &str, map: &str, from: Option<u32>) -> Answered<(Vec<Value>, Option<u32>)>;
     /// Removes a page of expired exact-match rules. Returns true if there may be more.
     fn sweep(&self) -> Answered<bool>;
 }
@@ -54,6 +57,8 @@ pub struct About {
     pub egress_devices: Vec<String>,
     /// Plug-ins that its rules may use.
     pub plugins: Vec<String>,
+    /// Maps of these and of its steering program.
+    pub maps: Vec<(String, String)>,
     /// Cookie of the network namespace (SO_NETNS_COOKIE).
     pub namespace: u64,
 }
@@ -68,6 +73,7 @@ impl About {
             devices: self.devices,
             egress_devices: self.egress_devices,
             plugins: self.plugins,
+            maps: self.maps,
             namespace: self.namespace,
         }
     }
@@ -126,6 +132,9 @@ fn answer(ask: Ask, rules: &dyn Rules, status: &Status) -> Answer {
             rules,
             next: next.map(|(device, at)| Position { device, at }),
         }),
+        Ask::State { program, map, from } => {
+            rules.state(&program, &map, from).map(|(entries, next)| Answer::State { entries, next })
+        }
         Ask::Program(_) => return Answer::Refused("this socket is for the capture's rules".into()),
     };
     done.unwrap_or_else(Answer::Refused)

@@ -71,8 +71,8 @@ impl Service {
         let listeners = own.into_iter().chain(shared).collect();
         let (command, namespace) = whereabouts()?;
         let (engine, devices) = ("", Vec::new());
-        let about =
-            About { engine, command, devices, egress_devices: Vec::new(), plugins: Vec::new(), namespace };
+        let (egress_devices, plugins, maps) = Default::default();
+        let about = About { engine, command, devices, egress_devices, plugins, maps, namespace };
         Ok(Some(Service { listeners, about }))
     }
 

@@ -31,6 +31,7 @@ mod mistake;
 mod named;
 mod names;
 mod networks;
+pub mod parameters;
 mod patterns;
 pub mod plugins;
 mod possible;
@@ -59,6 +60,7 @@ pub use self::mistake::Mistake;
 pub use self::named::exact_bytes;
 pub use self::named::{NamedSet, SetLine};
 pub use self::networks::Networks;
+pub use self::parameters::{Parameter, ParameterValue};
 pub use self::patterns::{Application, Pattern, PatternLine, Patterns};
 pub use self::reference::{ExactEntry, Explanation, Finding, Found, FoundPattern, Reference, SetTest};
 pub use self::stats::{
@@ -91,6 +93,9 @@ pub struct RuleSet {
     /// Payload patterns that rules refer to by name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub patterns: Vec<Patterns>,
+    /// Parameters of plug-ins and of the steering program.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parameters: Vec<Parameter>,
 }
 
 /// Policy for a packet that no rule decided about.

@@ -10,6 +10,7 @@ use crate::error::{Error, Result};
 use crate::interfaces::{CaptureDevice, Interfaces};
 use crate::ledger::Ledger;
 use crate::meter::Meter;
+use crate::state::StateReader;
 use crate::watch::Ending;
 use crate::worker::Worker;
 use wirelane_bpf::flow::Timeouts;
@@ -53,6 +54,10 @@ pub(crate) trait Backend: Send + fmt::Debug {
     fn rules(&self) -> Option<&Arc<ActiveRuleset>>;
 
     fn meter(&self) -> Option<Meter> {
+        None
+    }
+
+    fn state(&self) -> Option<&StateReader> {
         None
     }
 

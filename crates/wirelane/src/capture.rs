@@ -14,6 +14,7 @@ use crate::interfaces::{CaptureDevice, Interfaces};
 use crate::ledger::Ledger;
 use crate::meter::Meter;
 use crate::settings::Settings;
+use crate::state::StateReader;
 use crate::watch::Ending;
 use crate::worker::Worker;
 use wirelane_bpf::flow::Timeouts;
@@ -193,6 +194,11 @@ impl Capture {
     pub fn plugins(&self) -> Option<PluginCounts> {
         let counts = PluginCounts(Arc::clone(self.rules()?));
         (!counts.read().is_empty()).then_some(counts)
+    }
+
+    /// A reader of the maps of the capture's plug-ins and of its steering program; `None` where they have none.
+    pub fn state(&self) -> Option<StateReader> {
+        self.backend.state().filter(|state| state.maps().next().is_some()).cloned()
     }
 
     fn rules(&self) -> Option<&Arc<ActiveRuleset>> {

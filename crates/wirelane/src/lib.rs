@@ -76,6 +76,7 @@ mod rules_startup;
 mod said;
 mod settings;
 mod sockets;
+mod state;
 mod tally;
 mod watch;
 mod worker;
@@ -106,6 +107,7 @@ pub use record::Record;
 pub use settings::{
     Balance, Clock, DEFAULT_RING_SIZE, Direction, Engine, HookChoice, Steering, Watermarks, ZeroCopy,
 };
+pub use state::{STEERING_PROGRAM, StateEntry, StateReader};
 pub use watch::Ending;
 pub use wirelane_bpf::flow::Timeouts as FlowTimeouts;
 pub use wirelane_bpf::flow_cache::FlowPart;

@@ -22,7 +22,6 @@ use crate::engine::ring::group_config::{GroupConfig, UserPrograms};
 use crate::engine::ring::lane_end::{LaneEnd, Peer};
 use crate::engine::ring::order::Merge;
 use crate::engine::ring::plugins::Watches;
-use crate::engine::ring::program::{Kind, Plugin, UserProgram};
 use crate::engine::ring::rules::KernelSets;
 use crate::engine::ring::source::{RingSource, Shared, highest_watermark};
 use crate::engine::ring::stamps;
@@ -36,8 +35,9 @@ use crate::ledger::{Counters, Ledger, WorkerLine};
 use crate::maintenance::{self, Lookout, Maintenance};
 use crate::meter::Meter;
 use crate::record::DeviceNumber;
-use crate::rules_startup::{self, StartedRules};
+use crate::rules_startup;
 use crate::settings::{Direction, Settings};
+use crate::state::StateReader;
 use crate::tally::DeviceTally;
 use wirelane_control::Server;
 use wirelane_filter::{self as filter, Filter};
@@ -75,6 +75,7 @@ pub(crate) struct LiveCapture {
     moved: Vec<Arc<Moved>>,
     egress_devices: Vec<EgressDevice>,
     plugins: Arc<Watches>,
+    state: StateReader,
     stopped: AtomicBool,
     monitor: Mutex<Monitor>,
     /// Flows in the kernel, as the capture began.
@@ -89,11 +90,7 @@ impl LiveCapture {
         broker: &Arc<Broker>,
     ) -> Result<LiveCapture> {
         crate::kernel::require_bpf()?;
-        let steering = settings.steering_program.as_deref();
-        let programs = UserPrograms {
-            steering: steering.map(|path| UserProgram::read(Kind::Steering, path)).transpose()?,
-            plugins: Plugin::read(&settings.plugins)?,
-        };
+        let programs = UserPrograms::read(settings)?;
         let room = rules_startup::room(settings)?;
         let with_sets = |room: RulesCapacity| {
             let maker = confinement.is_some().then_some(broker);
@@ -232,7 +229,8 @@ impl LiveCapture {
         let (watched, time, looked, told) = (kept.clone(), clock.clone(), plugins.clone(), shared.clone());
         let maintenance =
             Maintenance::start(lookout, watched, time, told, controllers, looked, flows_of(&parts))?;
-        let rules = ruled.map(StartedRules::serve).transpose()?;
+        let state = StateReader::of(&programs);
+        let rules = ruled.map(|ruled| ruled.serve(state.clone())).transpose()?;
         let below = HttpOffload::of(parts.iter().filter_map(|part| part.membership.http()));
         let workers = ends
             .into_iter()
@@ -271,6 +269,7 @@ impl LiveCapture {
             moved,
             egress_devices,
             plugins,
+            state,
             stopped: AtomicBool::new(false),
             monitor: Mutex::new(monitor),
             flows: settings.flows,
@@ -352,6 +351,10 @@ impl Backend for LiveCapture {
 
     fn meter(&self) -> Option<Meter> {
         Some(Meter::new(Arc::clone(self.streams.as_ref()?), Arc::clone(self.rules()?)))
+    }
+
+    fn state(&self) -> Option<&StateReader> {
+        Some(&self.state)
     }
 
     fn adopt(&mut self) -> Result<()> {

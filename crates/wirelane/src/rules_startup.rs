@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use crate::active_rules::{ActiveRuleset, RulesCapacity, Target, Times};
 use crate::settings::Settings;
+use crate::state::{StateEntry, StateReader};
+use serde_json::Value;
 use wirelane_control::{About, Cursor, Listener, Purpose, Server};
 use wirelane_rules::{Changed, ExactFields, ExactLine, ExactRule, Rule, RuleSet, RuleStats};
 
@@ -55,7 +57,7 @@ pub(crate) fn start(
     Ok(Some(StartedRules {
         active_rules,
         listener,
-        about: About { engine, command, devices, egress_devices, plugins, namespace },
+        about: About { engine, command, devices, egress_devices, plugins, maps: Vec::new(), namespace },
     }))
 }
 
@@ -72,19 +74,20 @@ pub(crate) fn confine(confinement: Option<&Sandbox>, ruled: bool) -> Result<()> 
 }
 
 impl StartedRules {
-    /// Starts the thread that serves changes.
+    /// Starts the thread that serves changes, and these maps of users' programs.
     ///
     /// # Errors
     /// [`Error::Kernel`].
-    pub(crate) fn serve(self) -> Result<(Arc<ActiveRuleset>, Server)> {
-        let server =
-            Server::start(self.listener, Arc::new(Served(Arc::clone(&self.active_rules))), self.about)?;
+    pub(crate) fn serve(self, state: StateReader) -> Result<(Arc<ActiveRuleset>, Server)> {
+        let maps = state.maps().map(|(program, map)| (program.to_owned(), map.to_owned())).collect();
+        let served = Arc::new(Served(Arc::clone(&self.active_rules), state));
+        let server = Server::start(self.listener, served, About { maps, ..self.about })?;
         Ok((self.active_rules, server))
     }
 }
 
 /// The rules in force, as seen by the control socket.
-struct Served(Arc<ActiveRuleset>);
+struct Served(Arc<ActiveRuleset>, StateReader);
 
 fn answered<T>(result: Result<T>) -> Result<T, String> {
     result.map_err(|error| error.to_string())
@@ -113,6 +116,16 @@ impl wirelane_control::Rules for Served {
 
     fn exact(&self, from: Cursor) -> Result<(Vec<ExactLine>, Option<Cursor>), String> {
         answered(self.0.exact(from))
+    }
+
+    fn state(
+        &self,
+        program: &str,
+        map: &str,
+        from: Option<u32>,
+    ) -> Result<(Vec<Value>, Option<u32>), String> {
+        let (entries, next) = answered(self.1.page(program, map, from))?;
+        Ok((entries.into_iter().map(StateEntry::into_json).collect(), next))
     }
 
     fn sweep(&self) -> Result<bool, String> {

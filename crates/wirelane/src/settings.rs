@@ -251,7 +251,9 @@ impl Settings {
             return bad("--plugin-budget", "expected 1 ns or more".into());
         }
         let names: Vec<String> = self.plugins.iter().map(|(name, _)| name.clone()).collect();
-        Ok(self.rules.as_ref().map_or(Ok(()), |rules| rules.check_plugins(&names))?)
+        let Some(rules) = &self.rules else { return Ok(()) };
+        rules.check_plugins(&names)?;
+        Ok(rules.check_parameters(&names, self.steering_program.is_some())?)
     }
 
     /// Maximum bytes of a packet that engine `ring` copies.

@@ -18,8 +18,9 @@ use crate::hook::HookPoint;
 use crate::interfaces::{CaptureDevice, Interfaces};
 use crate::ledger::{Counters, Ledger, VirtualDeviceLine, WorkerLine};
 use crate::maintenance::{self, Lookout, Maintenance};
-use crate::rules_startup::{self, StartedRules};
+use crate::rules_startup;
 use crate::settings::Settings;
+use crate::state::StateReader;
 use wirelane_control::Server;
 use wirelane_filter::{self as filter, Filter};
 use wirelane_netdev::{Monitor, Promiscuous, Selected, State};
@@ -115,7 +116,7 @@ impl SocketCapture {
             Arc::default(),
             Vec::new(),
         )?;
-        let rules = ruled.map(StartedRules::serve).transpose()?;
+        let rules = ruled.map(|ruled| ruled.serve(StateReader::default())).transpose()?;
         let workers = sources
             .into_iter()
             .enumerate()

@@ -92,6 +92,8 @@ mod packets_command;
 mod packets_detail;
 mod passive;
 mod planted_links;
+mod plugin_examples;
+mod plugin_state;
 mod plugins;
 mod priority;
 mod probe;

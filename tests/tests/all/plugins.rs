@@ -220,7 +220,12 @@ fn plug_ins_harm_nobody_else() {
     let rules = asks("x", "drop");
     for (name, parts) in [
         ("plugin_version", ["version 2 of <wirelane/plugin.h>", "this Wirelane has 1"].as_slice()),
-        ("plugin_map", &["has maps", "plugin_add()"]),
+        ("plugin_map", &["has a map 'turns' of another kind", "STATE_HASH()"]),
+        ("plugin_bad_map", &["maps of more than 64 MiB", "large 102400 KiB, small "]),
+        ("plugin_many_maps", &["has 5 maps, more than 4"]),
+        ("plugin_ring_map", &["its map 'ring' is not one of each capture"]),
+        ("plugin_program_map", &["its map 'programs' is of a kind that is not allowed (ProgArray)"]),
+        ("plugin_pinned_map", &["its map 'pinned' is pinned"]),
         ("plugin_state", &["variables that can be written", ".bss"]),
         ("plugin_wild", &["the kernel's verifier refuses it", "WIRELANE_LOG=debug"]),
         ("loop", &["calls bpf_loop()"]),
@@ -420,7 +425,7 @@ fn the_example_finds_tunnels_through_dns() {
     }
 }
 
-/// The README's command yields the tested instructions, and the source in the documentation compiles.
+/// The README's commands yield the tested instructions, and the sources in the documentation compile.
 #[test]
 fn the_examples_are_compiled_as_the_readmes_say() {
     let clang = ["clang-19", "clang"].into_iter().find_map(|name| {
@@ -437,26 +442,32 @@ fn the_examples_are_compiled_as_the_readmes_say() {
     }
     let readme = fs::read_to_string(root.join("examples/plugins/README.md")).unwrap();
     let commands: Vec<&str> = readme.lines().filter(|line| line.starts_with("clang-19 ")).collect();
-    let [command] = commands[..] else { panic!("{commands:?}") };
-    let source = fs::read_to_string(root.join("examples/plugins/dns.bpf.c")).unwrap();
-    assert!(source.contains(&format!(" *\t{command}\n")), "dns.bpf.c does not say '{command}'");
     let compile = |command: &str| {
         let words: Vec<&str> = command.split_whitespace().skip(1).collect();
         let output = Command::new(&clang).args(words).current_dir(&folder).output().unwrap();
         assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
     };
-    compile(command);
-    let made = fs::read(folder.path().join("dns.bpf.o")).unwrap();
-    let (made, tested) = (code(&made), code(program_object("dns").unwrap()));
-    assert!(!made.is_empty() && made == tested, "other code than the tests'");
+    assert_eq!(commands.len(), 3, "{commands:?}");
+    for (command, name) in commands.into_iter().zip(["dns", "netflow", "rtp"]) {
+        let source = fs::read_to_string(root.join(format!("examples/plugins/{name}.bpf.c"))).unwrap();
+        assert!(source.contains(&format!(" *\t{command}\n")), "{name}.bpf.c does not say '{command}'");
+        assert!(source.lines().count() < 300, "{name}.bpf.c");
+        compile(command);
+        let made = fs::read(folder.path().join(format!("{name}.bpf.o"))).unwrap();
+        let (made, tested) = (code(&made), code(program_object(name).unwrap()));
+        assert!(!made.is_empty() && made == tested, "{name}: other code than the tests'");
+    }
 
     let readme = fs::read_to_string(root.join("docs/extend/plugins.md")).unwrap();
-    let mut blocks = readme.split("```c\n").filter_map(|rest| rest.split("```").next());
-    let source = blocks.find(|block| block.contains("<wirelane/plugin.h>")).unwrap();
-    fs::write(folder.path().join("quic.bpf.c"), source).unwrap();
     let mut commands = readme.lines().filter_map(|line| line.strip_prefix("$ "));
     let command = commands.find(|line| line.ends_with("-c quic.bpf.c -o quic.bpf.o")).unwrap();
-    compile(&command.replace("/usr/local/include", "include"));
+    let blocks: Vec<&str> =
+        readme.split("```c\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    assert_eq!(blocks.len(), 2);
+    for source in blocks {
+        fs::write(folder.path().join("quic.bpf.c"), source).unwrap();
+        compile(&command.replace("/usr/local/include", "include"));
+    }
 }
 
 /// The instructions of an object file.

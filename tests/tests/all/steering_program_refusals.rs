@@ -93,7 +93,7 @@ fn what_is_no_steering_program_is_refused_with_the_reason() {
 
     let compile = "clang -O2 -g -target bpf -c";
     for (name, parts) in [
-        ("map", ["has maps", ".maps"].as_slice()),
+        ("map", ["has a map 'turns' of another kind", "STATE_HASH()"].as_slice()),
         ("state", &["variables that can be written", ".bss"]),
         ("licence", &["names a licence", "leave that out"]),
         ("nothing", &["has no steering program", "STEERING_PROGRAM()"]),
@@ -183,7 +183,7 @@ fn a_refused_program_leaves_nothing_behind() {
     let folder = tempfile::tempdir().unwrap();
     let before = settled_bpf_objects();
     for (name, reason) in
-        [("endless", "verifier refuses it"), ("undefined", "elsewhere"), ("map", "has maps")]
+        [("endless", "verifier refuses it"), ("undefined", "elsewhere"), ("map", "has a map 'turns'")]
     {
         let path = program_file(folder.path(), name).unwrap();
         for hook in ["native", "generic", "tc", "clsact"] {

@@ -11,6 +11,7 @@
 typedef __UINT8_TYPE__ packet_u8;
 typedef __UINT16_TYPE__ packet_u16;
 typedef __UINT32_TYPE__ packet_u32;
+typedef __UINT64_TYPE__ packet_u64;
 
 /* Number of bytes of a packet that are passed. A power of two. */
 #define PACKET_BYTES 256
@@ -126,7 +127,10 @@ struct wirelane_packet {
 	packet_u32 rules[PACKET_RULES]; /* for plug-ins: ids of the rules of its capture that the packet
 					 * has hit so far, in order; 0 after the last
 					 */
-	packet_u32 reserved;
+	packet_u32 capture;		/* its number on the device, which selects its state (state.h) */
+	packet_u64 time_ns;		/* when the packet was received: CLOCK_MONOTONIC */
+	packet_u32 segments;   /* packets on the wire that this one is made of, by GRO or GSO; else 1 */
+	packet_u32 wire_bytes; /* their bytes */
 } __attribute__((aligned(8)));
 
 #define PACKET_INLINE static inline __attribute__((always_inline, unused))

@@ -21,7 +21,8 @@
  *	plugin = "high"
  *	action = "drop"
  *
- * The file needs nothing else: this header includes packet.h, which describes a packet, and no other.
+ * The file needs nothing else: this header includes packet.h, which describes a packet, and state.h, for
+ *state of its own and parameters, and no other.
  *
  * Results
  *   PLUGIN_NO        the packet does not match; any number that is not listed here means the same
@@ -45,8 +46,8 @@
  *   must be read within bounds (use packet_byte() and the other functions). BPF helpers that need no context
  *   may be called, except bpf_loop().
  *
- *   It has no state except its counters: maps and writable variables are rejected. It runs on several CPUs at
- *   once, and is reloaded whenever another plug-in is added to the device. Constant tables are allowed
+ *   Its state is in its counters and in maps (state.h): writable variables are rejected. It runs on several
+ *CPUs at once, and is reloaded whenever another plug-in is added to the device. Constant tables are allowed
  *   (`static const`), and so are functions of its own, as long as they are `static`.
  *
  *   Its time is measured. A plug-in that takes longer than --plugin-budget is switched off (for one capture,
@@ -59,6 +60,7 @@
 #define WIRELANE_PLUGIN_H
 
 #include "packet.h"
+#include "state.h"
 
 /* The version of this header, which is part of the plug-in's name: incremented when a meaning changes. */
 #define PLUGIN_VERSION 1

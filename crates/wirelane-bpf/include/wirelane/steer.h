@@ -14,7 +14,8 @@
  *	clang -O2 -g -target bpf -I/usr/local/include -c mine.bpf.c -o mine.bpf.o
  *	wirelane count -i eth1 --workers 4 --steering-program mine.bpf.o
  *
- * The file needs nothing else: this header includes packet.h, which describes a packet, and no other.
+ * The file needs nothing else: this header includes packet.h, which describes a packet, and state.h, for
+ *state of its own and parameters, and no other.
  *
  * Results
  *   0 or more        the worker, modulo packet->workers: packet->hash can be returned as it is
@@ -29,7 +30,7 @@
  *   verifier must accept it: loops must end, memory must be read within bounds (use steer_byte() and the
  *   other functions below). BPF helpers that need no context may be called, except bpf_loop().
  *
- *   It has no state: maps and writable variables are rejected. It runs on several CPUs at once, and is
+ *   Its state is in maps (state.h): writable variables are rejected. It runs on several CPUs at once, and is
  *   reloaded whenever another steering program is added to the device. Constant tables are allowed
  *   (`static const`), and so are functions of its own, as long as they are `static`.
  *
@@ -40,6 +41,7 @@
 #define WIRELANE_STEER_H
 
 #include "packet.h"
+#include "state.h"
 
 /* The version of this header, which is part of the program's name: incremented when a meaning changes. */
 #define STEER_VERSION 1

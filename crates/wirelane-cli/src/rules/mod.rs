@@ -3,6 +3,7 @@
 mod explain;
 mod running;
 mod show;
+mod state;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -65,6 +66,7 @@ Examples:
   sudo wirelane rules add --exact id=1001 src=192.0.2.9 action=drop idle=60
   sudo wirelane rules list --watch
   sudo wirelane rules del 30 1001
+  sudo wirelane rules state netflow flows        # a map of a plug-in
 
 Exit status: 0 done, 1 failed (the active rules do not change), 2 wrong usage.";
 
@@ -110,6 +112,7 @@ enum What {
         #[command(flatten)]
         which: Which,
     },
+    State(state::Args),
     /// Show the sums of all rules
     Stats {
         #[command(flatten)]
@@ -135,6 +138,7 @@ pub fn run(args: &Args) -> Result<()> {
         What::Del(args) => running::del(args),
         What::List(args) => show::list(args),
         What::Flush { all, which } => changed(running::connect(which)?.flush(*all)?, which.json),
+        What::State(args) => state::run(args),
         What::Stats { which } => show::stats(which),
     }
 }

@@ -158,8 +158,9 @@ const FOLDERS_OLDER: &[c_long] = &[];
 const BPF_MAP_LOOKUP_ELEM: u64 = 1;
 const BPF_MAP_UPDATE_ELEM: u64 = 2;
 const BPF_MAP_DELETE_ELEM: u64 = 3;
-/// Batched lookup, and lookup of one entry with deletion: exact-match rules are added and removed.
+/// Lookup of one entry with deletion: exact-match rules are added and removed.
 const BPF_MAP_LOOKUP_AND_DELETE_ELEM: u64 = 21;
+/// Batched lookup: exact-match rules, and maps of plug-ins and steering programs.
 const BPF_MAP_LOOKUP_BATCH: u64 = 24;
 const BPF_OBJ_GET_INFO_BY_FD: u64 = 15;
 /// Engine xsk detaches its program from the device; closing the descriptor does so only if there is no copy of it.
@@ -350,9 +351,9 @@ fn calls(work: Work, writes: Writes, more: More) -> std::result::Result<Rules, s
     match work {
         Work::Read => {}
         Work::Capture => {
-            let pages = [BPF_MAP_LOOKUP_AND_DELETE_ELEM, BPF_MAP_LOOKUP_BATCH];
-            let pages = if more.rules { &pages[..] } else { &[] };
-            allowed.insert(libc::SYS_bpf, one_of(0, &[&maps[..], &[BPF_LINK_DETACH], pages].concat())?);
+            let own = [BPF_LINK_DETACH, BPF_MAP_LOOKUP_BATCH];
+            let take = if more.rules { &[BPF_MAP_LOOKUP_AND_DELETE_ELEM][..] } else { &[] };
+            allowed.insert(libc::SYS_bpf, one_of(0, &[&maps[..], &own, take].concat())?);
             if more.rules || more.serves {
                 // On the control socket, or another one, which is open by then.
                 allowed.insert(libc::SYS_accept4, Vec::new());

@@ -6,7 +6,8 @@
 //!                                                           |-> sets.rs    [[sets]], also from files
 //!                                                           |-> patterns.rs  [[patterns]], the same way
 //!                                                           `-> exact.rs [[exact]], also from CSV
-//!                                                                 `-> values.rs: numbers, ranges, names, flags
+//!                                                           |   `-> values.rs: numbers, ranges, names, flags
+//!                                                           `-> parameters.rs [plugins.NAME.parameters]
 //! ```
 //!
 //! All files are read before they are converted, so that a list may be used in any of them. Reading continues after a
@@ -17,6 +18,7 @@ mod exact;
 mod files;
 mod lists;
 mod node;
+mod parameters;
 mod patterns;
 mod position;
 mod rule;
@@ -40,7 +42,8 @@ use crate::{Error, Result};
 const MOST_FILES: usize = 256;
 
 /// The top-level keys of a rule file.
-const TOP: &[&str] = &["default", "include", "lists", "rule", "exact", "sets", "patterns"];
+const TOP: &[&str] =
+    &["default", "include", "lists", "rule", "exact", "sets", "patterns", "plugins", "steering-program"];
 
 impl RuleSet {
     /// Reads a rule file, with the files that it names.
@@ -279,6 +282,8 @@ impl Reader {
                 "include" => {}
                 "default" => self.policy(document, node),
                 "rule" => self.tables(document, key, node, Reader::rule),
+                "plugins" => self.plugins_table(document, node),
+                "steering-program" => self.program_table(document, node, None),
                 "exact" | "precise" => self.tables(document, key, node, Reader::exact),
                 // The fields under an unreadable table header appear here.
                 _ => {

@@ -151,6 +151,12 @@ impl Mistakes {
         mistakes
     }
 
+    /// File, line and column of a position, as in a [`Mistake`].
+    pub fn place(&self, place: Position) -> (PathBuf, usize, usize) {
+        let Mistake { path, line, column, .. } = self.mistake(place, String::new());
+        (path, line, column)
+    }
+
     fn mistake(&self, place: Position, reason: String) -> Mistake {
         Mistake {
             path: self.files.get(place.file as usize).cloned().unwrap_or_default(),

@@ -185,3 +185,38 @@ fn an_explanation_says_that_plug_ins_would_be_asked() {
     let decided = first.explain(Packet { parsed: &parsed, data: &[], inner: false }, &facts, "eth0");
     assert_eq!((decided.plugins, decided.rule_id), (Vec::new(), 1), "an earlier rule has decided");
 }
+
+#[test]
+fn rule_files_set_parameters_with_places() {
+    let text =
+        "[plugins.dns.parameters]\nlabels = 6\nstrict = true\n[steering-program.parameters]\nworkers = -1\n";
+    let parsed = set(text);
+    let all: Vec<_> =
+        parsed.parameters.iter().map(|one| (one.name.as_str(), one.value.to_string(), one.at.1)).collect();
+    let expected = [("labels", "6", 2), ("strict", "true", 3), ("workers", "-1", 5)];
+    assert_eq!(all, expected.map(|(name, value, line)| (name, value.to_owned(), line)));
+    assert_eq!((parsed.parameters_of(Some("dns")).count(), parsed.parameters_of(None).count()), (2, 1));
+    let json = serde_json::to_string(&parsed).expect("it can be written");
+    assert_eq!(serde_json::from_str::<RuleSet>(&json).expect("it can be read"), parsed);
+    parsed.check_parameters(&names(&["dns"]), true).expect("the capture has both");
+    let missing = parsed.check_parameters(&names(&["dms"]), false).unwrap_err().to_string();
+    for part in [
+        ":2:10: parameter 'labels' of plug-in 'dns': there is no plug-in 'dns'; did you mean 'dms'?",
+        ":5:11: ",
+    ] {
+        assert!(missing.contains(part), "{missing}");
+    }
+    parsed.check_fixed_parameters(&parsed.parameters).expect("the same ones");
+
+    for (wrong, reason) in [
+        ("[plugins]\ndns = 5", "2:7: this is a number: write [plugins.dns.parameters]"),
+        ("[plugins.dns]\nfile = \"x\"", "2:1: unknown field 'file'"),
+        ("[plugins.dns.parameters]\nlabels = \"6\"", "2:10: parameter 'labels' is a string, not a number"),
+        ("[plugins.dns.parameters]\nlabels = 0.5", "not a number, true or false"),
+        ("plugins = 3", "1:11: this is a number: write [plugins.NAME.parameters]"),
+        ("steering-program = [1]", "write [steering-program.parameters]"),
+    ] {
+        let found = mistakes(wrong).join("\n");
+        assert!(found.contains(reason), "{wrong}: {found}");
+    }
+}

@@ -44,7 +44,7 @@ pub(crate) use self::target::{InsertOutcome, Page, Target};
 use crate::error::{Error, Result};
 pub(crate) use wirelane_rules::add_counts as add;
 use wirelane_rules::{
-    self, ExactFields, ExactRule, Mistake, NamedSet, Patterns, Policy, Rule, RuleSet, Shape,
+    self, ExactFields, ExactRule, Mistake, NamedSet, Parameter, Patterns, Policy, Rule, RuleSet, Shape,
 };
 pub use wirelane_rules::{Changed, ExactLine, Hits, PluginLine, RuleLine, RuleStats, Searches};
 
@@ -62,6 +62,8 @@ pub(crate) enum Times {
 pub(crate) struct ActiveRuleset {
     targets: Vec<Arc<dyn Target>>,
     times: Times,
+    /// Parameters of plug-ins and of the steering program, which are fixed when the capture starts.
+    parameters: Vec<Parameter>,
     state: Mutex<State>,
 }
 
@@ -95,7 +97,8 @@ impl ActiveRuleset {
     /// # Errors
     /// As [`ActiveRuleset::replace`].
     pub(crate) fn new(targets: Vec<Arc<dyn Target>>, times: Times, rules: &RuleSet) -> Result<ActiveRuleset> {
-        let active_rules = ActiveRuleset { targets, times, state: Mutex::default() };
+        let active_rules =
+            ActiveRuleset { targets, times, parameters: rules.parameters.clone(), state: Mutex::default() };
         active_rules.replace(rules)?;
         Ok(active_rules)
     }
@@ -131,7 +134,7 @@ impl ActiveRuleset {
     pub(crate) fn extend(&self, rules: Vec<Rule>, exact: Vec<ExactRule>) -> Result<Changed> {
         let mut state = self.lock();
         let (sets, patterns) = (state.sets.clone(), state.patterns.clone());
-        let new = RuleSet { default: Policy::Pass, rules, exact, sets, patterns };
+        let new = RuleSet { rules, exact, sets, patterns, ..RuleSet::default() };
         new.check()?;
         new.check_hits(|id| state.ids.contains_key(&id) || state.slots.of(id).is_some())?;
         self.check_names(&new)?;
@@ -251,9 +254,9 @@ impl ActiveRuleset {
         let set = RuleSet {
             default: set.default,
             rules: rules.clone(),
-            exact: Vec::new(),
             sets: set.sets.clone(),
             patterns: set.patterns.clone(),
+            ..RuleSet::default()
         };
         Ok((PendingRuleset { set, shapes, epoch, version: state.version + 1, slots, _search: search }, fresh))
     }
@@ -308,7 +311,8 @@ impl ActiveRuleset {
             .map_or((&[][..], &[][..]), |target| (target.egress_devices(), target.plugins()));
         rules.check_egress_devices(egress_devices)?;
         let plugins: Vec<String> = plugins.iter().map(|one| one.name.clone()).collect();
-        Ok(rules.check_plugins(&plugins)?)
+        rules.check_plugins(&plugins)?;
+        Ok(rules.check_fixed_parameters(&self.parameters)?)
     }
 
     /// Counts of payload searches, over all devices.
@@ -338,7 +342,7 @@ impl State {
     /// A rule set of these wildcard rules with the default, the named sets and the patterns in force.
     fn set(&self, rules: Vec<Rule>) -> RuleSet {
         let (sets, patterns) = (self.sets.clone(), self.patterns.clone());
-        RuleSet { default: self.default, rules, exact: Vec::new(), sets, patterns }
+        RuleSet { default: self.default, rules, sets, patterns, ..RuleSet::default() }
     }
 
     /// The wildcard rules in force.

@@ -31,7 +31,7 @@ use super::instance::Instance;
 use super::masks::{is_active, set_active, set_clock, set_ordered, set_wide};
 use super::memory::{Mapping, Word};
 use super::plugins::{self, GroupPlugins};
-use super::program;
+use super::program::{self, GroupState};
 use super::reader::Reader;
 use super::rules::{self, GroupRules, NO_RULES};
 use super::shed;
@@ -55,6 +55,8 @@ pub(crate) struct Membership {
     rules: Option<Arc<GroupRules>>,
     flows: Option<Arc<GroupFlows>>,
     http: Option<Arc<MapHandle>>,
+    /// Maps of plug-ins and of the steering program.
+    state: GroupState,
     clock: Clock,
     /// Whether the group's rules hold for the whole device.
     wide: bool,
@@ -271,6 +273,7 @@ impl Membership {
         }
         plugins::clear(instance, place.group);
         let installed = program::install(instance, device, Some(place.group), &config.needs)?;
+        let state = GroupState::hand_over(instance, place.group, &config.needs, &installed)?;
         let filter = if config.needs.filter.is_some() {
             filters::with_code(FIRST_FILTER, installed.filter)
         } else {
@@ -328,6 +331,7 @@ impl Membership {
             rules,
             flows,
             http,
+            state,
             clock: config.clock,
             wide: config.flags & group_flags::WIDE != 0,
             interprets,
@@ -410,6 +414,7 @@ impl Membership {
             }
             set_active(&self.instance, self.place.group, false);
             remove(&self.instance.data, self.place.group)?;
+            self.state.leave(self.place.group)?;
             if let Some(flows) = &self.flows {
                 flows.freeze();
             }

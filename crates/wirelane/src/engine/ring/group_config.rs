@@ -6,7 +6,7 @@ use wirelane_bpf::instance::{FEW_GROUPS, SEGMENT, features, group_flags, steerin
 use wirelane_netdev::{Device, Selected};
 use wirelane_privsep::broker::Broker;
 
-use super::program::{Needs, Plugin, UserProgram};
+use super::program::{Kind, Needs, Plugin, UserProgram};
 use super::rules::KernelSets;
 use super::streams::Streams;
 use crate::active_rules::RulesCapacity;
@@ -61,6 +61,21 @@ pub(crate) struct GroupConfig {
 pub(crate) struct UserPrograms {
     pub(crate) steering: Option<UserProgram>,
     pub(crate) plugins: Vec<Plugin>,
+}
+
+impl UserPrograms {
+    /// Reads a capture's programs, with the parameters of its rules.
+    ///
+    /// # Errors
+    /// As [`UserProgram::read`].
+    pub(crate) fn read(settings: &Settings) -> Result<UserPrograms> {
+        let rules = settings.rules.clone().unwrap_or_default();
+        let parameters: Vec<_> = rules.parameters_of(None).collect();
+        let steering = settings.steering_program.as_deref();
+        let steering =
+            steering.map(|path| UserProgram::read(Kind::Steering, path, &parameters)).transpose()?;
+        Ok(UserPrograms { steering, plugins: Plugin::read(&settings.plugins, &rules)? })
+    }
 }
 
 /// Parts of the capture program that a capture needs on a device.

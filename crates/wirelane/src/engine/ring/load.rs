@@ -167,7 +167,12 @@ fn load_as(
                 parts.describe(config)?;
                 continue;
             }
-            _ => continue,
+            name => {
+                if let Some(of) = program::of_program(name) {
+                    parts.take_layout(&mut map, of).map_err(|e| Error::bpf(doing("describing a map"), e))?;
+                }
+                continue;
+            }
         };
         map.set_max_entries(entries as u32).map_err(|e| Error::bpf(doing("sizing the maps"), e))?;
     }

@@ -5,7 +5,7 @@
 
 use std::os::fd::BorrowedFd;
 
-use libbpf_rs::MapHandle;
+use libbpf_rs::{MapHandle, OpenMapMut};
 use wirelane_bpf::filter::Step;
 use wirelane_filter::Filter;
 use wirelane_filter::instructions::Context;
@@ -15,7 +15,7 @@ use wirelane_bpf::instance::{FEW_GROUPS, MAX_GROUPS};
 use super::super::filters::{self, Code};
 use super::link;
 use super::object::UserProgram;
-use super::{Placed, Plugin, store};
+use super::{Placed, Plugin, store, take_layout};
 use crate::error::Result;
 
 /// Parts of the capture program that a group needs.
@@ -77,7 +77,7 @@ impl Parts {
             if place >= kind.places() {
                 return None;
             }
-            placed.push(Placed { kind, place, object: program.bytes().to_vec() });
+            placed.push(Placed::new(program, place));
         }
         let code = |filter: &Filter| (filters::unused_number(&[]), filter.steps().to_vec());
         Some(Parts { placed, codes: needs.filter.iter().map(code).collect() })
@@ -94,6 +94,19 @@ impl Parts {
     /// If a program of a user cannot be linked, or a filter is too long to be instructions.
     pub(crate) fn object(&self, context: Context, new: Option<&UserProgram>) -> Result<Vec<u8>> {
         link::object(&self.placed, &self.codes, context, new)
+    }
+
+    /// Has a map of a user's program in the linked program take the layout of the capture's map.
+    ///
+    /// # Errors
+    /// The error that libbpf returned.
+    pub(crate) fn take_layout(
+        &self,
+        map: &mut OpenMapMut<'_>,
+        (key, name): (u32, &str),
+    ) -> libbpf_rs::Result<()> {
+        let placed = self.placed.iter().find(|one| one.kind.key(one.place) == key);
+        placed.and_then(|one| one.fresh.as_ref()).map_or(Ok(()), |state| take_layout(map, name, state))
     }
 
     /// Writes what the program knows of these parts into its configuration.

@@ -20,6 +20,7 @@ use super::super::filters::Code;
 use super::super::{attach, log, room};
 use super::Placed;
 use super::object::{Kind, UserProgram, at_place};
+use super::state::{State, of_program, take_layout};
 use crate::engine::uninterrupted::uninterrupted;
 use crate::error::{Error, Result};
 use crate::escape::printable;
@@ -49,7 +50,7 @@ fn link(programs: &[Placed], new: Option<&UserProgram>) -> Result<Vec<u8>> {
         .map_err(|e| Error::bpf("preparing to link a program of yours", e))?;
     let (linked, heard) = log::listening(|| {
         add(&linker, CAPTURE_OBJECT)?;
-        for Placed { kind, place, object } in programs {
+        for Placed { kind, place, object, .. } in programs {
             add(&linker, &at_place(*kind, object, *place))?;
         }
         // SAFETY: a live linker.
@@ -120,7 +121,7 @@ fn missing(what: &str) -> Error {
 }
 
 /// The maps of a program.
-fn maps_of(ids: Vec<u32>) -> Result<Vec<MapHandle>> {
+pub(super) fn maps_of(ids: Vec<u32>) -> Result<Vec<MapHandle>> {
     let open =
         |id| MapHandle::from_map_id(id).map_err(|e| Error::bpf("opening the maps of the capture program", e));
     ids.into_iter().map(open).collect()
@@ -183,7 +184,10 @@ pub(super) fn load(
             to.ok_or_else(|| missing(READ_ONLY))?.copy_from_slice(&config);
         } else if own == SLOT_MAP && !name.ends_with("_n") {
             map.set_autocreate(false).map_err(|e| Error::bpf(doing("leaving out a map"), e))?;
-        } else if own.starts_with("wl_") {
+        } else if let Some(state) = fresh(programs, &own) {
+            let (_, name) = of_program(&own).unwrap_or_default();
+            take_layout(&mut map, name, state).map_err(|e| Error::bpf(doing("describing a map"), e))?;
+        } else if own.starts_with("wl_") || of_program(&own).is_some() {
             let theirs = maps.iter().find(|map| map.name() == own.as_str()).ok_or_else(|| missing(&own))?;
             map.reuse_fd(theirs.as_fd()).map_err(|e| Error::bpf(doing("sharing the maps"), e))?;
             if ["wl_owners", "wl_programs", "wl_egress"].contains(&own.as_str()) {
@@ -226,6 +230,12 @@ pub(super) fn load(
         Ok(())
     })?;
     Ok(loaded)
+}
+
+/// The maps of the program that has the map with this name, if the program is new.
+fn fresh<'a>(programs: &'a [Placed], name: &str) -> Option<&'a State> {
+    let (key, _) = of_program(name)?;
+    programs.iter().find(|one| one.kind.key(one.place) == key)?.fresh.as_ref()
 }
 
 /// Loads an object with this program.

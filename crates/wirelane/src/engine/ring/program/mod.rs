@@ -5,6 +5,9 @@
 //!  object.rs     the user's file: whether it can be linked
 //!  link.rs       linked with ours, and loaded over the instance's maps
 //!  first.rs      what the first group of an instance needs, loaded with the instance
+//!  parameters.rs constants of users' programs that rule files set
+//!  layout.rs     their keys and values by the names of fields
+//!  state.rs      maps of users' programs, one of each for each group
 //! ```
 //!
 //! A program is loaded with the features that its first group needs; the verifier removes the code of all others. A
@@ -26,15 +29,18 @@
 //! put into the instance, and that makes the kernel wait for all runs of the former program.
 
 mod first;
+mod layout;
 mod link;
 mod object;
+mod parameters;
+mod state;
 
 use std::mem::offset_of;
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use libbpf_rs::libbpf_sys as sys;
@@ -42,14 +48,17 @@ use libbpf_rs::{MapCore as _, MapFlags, MapHandle, MapType};
 use wirelane_bpf::instance::{Group, PROGRAM_PART, features, steering};
 
 pub(crate) use first::{First, Needs, Parts};
+pub(crate) use layout::Layout;
 pub(crate) use link::{OBJECT, READ_ONLY, SLOT_MAP, load_object, load_plain, refused, set};
 pub(crate) use object::{Kind, UserProgram};
+pub(crate) use state::{GroupState, State, StateMap, of_program, take_layout};
 
 use super::clsact;
 use super::filters::{self, Code};
 use super::instance::Instance;
 use crate::error::{Error, Result};
 use wirelane_netdev::Device;
+use wirelane_rules::RuleSet;
 
 /// Entries that `wl_owners` must have: groups, processes that use a clsact filter, the lock.
 pub(super) const OWNERS: u32 = LOCK + 1;
@@ -67,15 +76,21 @@ pub(crate) struct Plugin {
 }
 
 impl Plugin {
-    /// Reads plug-ins from their files, by name.
+    /// Reads plug-ins from their files, by name, with the parameters of these rules.
     ///
     /// # Errors
     /// As [`UserProgram::read`].
-    pub(crate) fn read(named: &[(String, PathBuf)]) -> Result<Vec<Plugin>> {
-        let read = |(name, path): &(String, PathBuf)| {
-            Ok(Plugin { name: name.clone(), program: UserProgram::read(Kind::Plugin, path)? })
-        };
-        named.iter().map(read).collect()
+    pub(crate) fn read(named: &[(String, PathBuf)], rules: &RuleSet) -> Result<Vec<Plugin>> {
+        let mut all: Vec<Plugin> = Vec::new();
+        for (name, path) in named {
+            let parameters: Vec<_> = rules.parameters_of(Some(name)).collect();
+            let program = UserProgram::read(Kind::Plugin, path, &parameters)?;
+            // Two with the same object are one program, with one state.
+            let same = all.iter().find(|one| one.program.bytes() == program.bytes());
+            let program = same.map_or(program, |one| one.program.clone());
+            all.push(Plugin { name: name.clone(), program });
+        }
+        Ok(all)
     }
 }
 
@@ -114,6 +129,16 @@ struct Placed {
     kind: Kind,
     place: u32,
     object: Vec<u8>,
+    /// Maps that are laid out like those of the program; `None`: it is in the running program, whose maps go on.
+    fresh: Option<State>,
+}
+
+impl Placed {
+    /// A program that is not in the running one.
+    fn new(program: &UserProgram, place: u32) -> Placed {
+        let fresh = Some(Arc::clone(program.state()));
+        Placed { kind: program.kind(), place, object: program.bytes().to_vec(), fresh }
+    }
 }
 
 /// The slots of a group's programs, which do not change until the group has been described, or as long as its owner
@@ -191,7 +216,7 @@ pub(super) fn install(
         let Some(place) = (0..kind.places()).find(|place| !taken(place)) else {
             return Err(full(device, program));
         };
-        let one = Placed { kind, place, object: program.bytes().to_vec() };
+        let one = Placed::new(program, place);
         used.push(one.clone());
         new.push(one);
         places.push(place);
@@ -283,7 +308,7 @@ fn in_use(instance: &Instance, own: Option<usize>) -> Result<Vec<Placed>> {
             continue;
         }
         if let Some(object) = stored(&instance.programs, kind.key(place))? {
-            used.push(Placed { kind, place, object });
+            used.push(Placed { kind, place, object, fresh: None });
         }
     }
     Ok(used)

@@ -9,7 +9,10 @@ use object::{Architecture, Object as _, ObjectKind, ObjectSection as _, ObjectSy
 
 use wirelane_bpf::instance::{MAX_PROGRAMS, PLUGIN_COUNTERS};
 use wirelane_bpf::rules::MAX_PLUGINS;
+use wirelane_rules::Parameter;
 
+use super::parameters;
+use super::state::{State, definitions, in_object};
 use crate::error::{Error, Result};
 use crate::escape::printable;
 
@@ -73,11 +76,13 @@ impl Kind {
         }
     }
 
-    /// Permitted state beyond a packet, as text for errors.
+    /// Where state belongs, as text for errors.
     fn state(self) -> &'static str {
         match self {
-            Kind::Steering => "it decides by the packet alone",
-            Kind::Plugin => "it decides by the packet alone, and counts by plugin_add()",
+            Kind::Steering => "its state is in maps (STATE_HASH() of <wirelane/state.h>)",
+            Kind::Plugin => {
+                "its state is in maps (STATE_HASH() of <wirelane/state.h>), and it counts by plugin_add()"
+            }
         }
     }
 
@@ -105,7 +110,7 @@ const COUNTER_NAME: usize = 16;
 const MOST: usize = 1 << 20;
 
 /// A steering program or a plug-in that can be linked with the capture program.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) struct UserProgram {
     kind: Kind,
     /// Path of the file, for messages.
@@ -113,22 +118,27 @@ pub(crate) struct UserProgram {
     bytes: Arc<[u8]>,
     /// Names of the program's counters.
     counters: Arc<[String]>,
+    state: State,
 }
 
 impl UserProgram {
-    /// Reads an object file and checks that it was made with the header.
+    /// Reads an object file, checks that it was made with the header, sets these parameters, and creates its maps.
     ///
     /// # Errors
-    /// [`Error::Io`], or [`Error::BadOption`] with the fault.
-    pub(crate) fn read(kind: Kind, path: &Path) -> Result<UserProgram> {
+    /// [`Error::Io`], [`Error::BadOption`] with the fault, or [`Error::Rules`] with the parameters that it does not have.
+    pub(crate) fn read(kind: Kind, path: &Path, parameters: &[&Parameter]) -> Result<UserProgram> {
         let name: Arc<str> = printable(&path.to_string_lossy()).into();
         let failed = |source| Error::Io { path: PathBuf::from(&*name), source };
         let mut bytes = Vec::new();
         File::open(path)
             .and_then(|file| file.take(MOST as u64 + 1).read_to_end(&mut bytes))
             .map_err(failed)?;
-        let counters = check(kind, &bytes).map_err(|reason| refusal(kind, &name, &reason))?;
-        Ok(UserProgram { kind, name, bytes: bytes.into(), counters: counters.into() })
+        let refused = |reason: String| refusal(kind, &name, &reason);
+        let counters = check(kind, &bytes).map_err(refused)?;
+        parameters::set(&mut bytes, parameters)?;
+        let maps = definitions(&bytes).map_err(refused)?;
+        let state = maps.iter().map(|map| map.create(&bytes)).collect::<Result<_>>()?;
+        Ok(UserProgram { kind, name, bytes: bytes.into(), counters: counters.into(), state })
     }
 
     pub(super) fn kind(&self) -> Kind {
@@ -138,6 +148,11 @@ impl UserProgram {
     /// The names of the program's counters; further counters have no name.
     pub(crate) fn counters(&self) -> &[String] {
         &self.counters
+    }
+
+    /// The program's maps.
+    pub(crate) fn state(&self) -> &State {
+        &self.state
     }
 
     pub(super) fn bytes(&self) -> &[u8] {
@@ -177,8 +192,8 @@ fn check(kind: Kind, bytes: &[u8]) -> std::result::Result<Vec<String>, String> {
             continue;
         }
         let is = |kind: &str| name == kind || name.starts_with(&format!("{kind}."));
-        let wrong = if name == ".maps" || name == "maps" {
-            format!("has maps; a {what} has none: {}", kind.state())
+        let wrong = if name == "maps" {
+            format!("has maps without types: {}", kind.state())
         } else if is(".data") || is(".bss") || name == ".kconfig" {
             format!(
                 "has variables that can be written, or are filled in; a {what} has constants only (static const): {}",
@@ -252,7 +267,9 @@ fn check_symbols(kind: Kind, file: &object::File<'_>) -> std::result::Result<(),
     let mut found = false;
     let mut version = None;
     let mut other = None;
-    for symbol in file.symbols().filter(|symbol| symbol.is_global()) {
+    let maps = file.section_by_name(".maps").map(|section| section.index());
+    let is_map = |symbol: &object::Symbol<'_, '_>| maps.is_some() && symbol.section_index() == maps;
+    for symbol in file.symbols().filter(|symbol| symbol.is_global() && !is_map(symbol)) {
         let name = symbol.name().map_err(|e| format!("a symbol without a name ({e})"))?;
         if !symbol.is_definition() {
             return Err(format!(
@@ -285,21 +302,29 @@ fn check_symbols(kind: Kind, file: &object::File<'_>) -> std::result::Result<(),
     Ok(())
 }
 
-/// The object with its function renamed for this slot: one digit of its name, in the symbol string table and in the
-/// type string table.
+/// The object with its function and its maps renamed for this slot: one digit of each name, in the symbol string table and
+/// in the type string table.
 pub(super) fn at_place(kind: Kind, bytes: &[u8], place: u32) -> Vec<u8> {
     let mut renamed = bytes.to_vec();
     let Ok(file) = object::File::parse(bytes) else { return renamed };
-    let name = [kind.at_first().as_bytes(), b"\0"].concat();
+    let function = (kind.at_first().to_owned(), kind.at_first().len() - 1, place);
+    let maps = file.symbols().filter_map(|symbol| symbol.name().ok());
+    let maps = maps
+        .filter(|name| name.starts_with(&in_object("")))
+        .map(|name| (name.to_owned(), 1, kind.key(place)));
+    let names: Vec<_> = std::iter::once(function).chain(maps).collect();
     for section in file.sections() {
         let Some((start, size)) = section.file_range() else { continue };
         if !matches!(section.name(), Ok(".strtab" | ".BTF")) {
             continue;
         }
         let Some(part) = renamed.get_mut(start as usize..(start + size) as usize) else { continue };
-        for at in 0..part.len().saturating_sub(name.len() - 1) {
-            if part[at..].starts_with(&name) {
-                part[at + name.len() - 2] = b'0' + place as u8;
+        for (name, digit, place) in &names {
+            let name = [name.as_bytes(), b"\0"].concat();
+            for at in 0..part.len().saturating_sub(name.len() - 1) {
+                if part[at..].starts_with(&name) {
+                    part[at + digit] = b'0' + *place as u8;
+                }
             }
         }
     }
