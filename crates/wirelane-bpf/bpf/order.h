@@ -16,7 +16,7 @@
  *
  * Memory order:
  *   in_flight = WL_MARK_UNSTAMPED  before the clock is read. x86 may read the clock while the store is still
- *     in the store buffer, which drains within a microsecond; the worker subtracts SLACK_NS (order.rs) from
+ *     in the store buffer, which drains within a microsecond; the worker subtracts SLACK (order.rs) from
  *     its own clock read for this. Elsewhere wl_publish() is a fully ordered exchange.
  *   record bytes and heads  before  in_flight = 0 (wl_publish(); pairs with the Acquire load in
  *     Merge::look(), which comes before its loads of the heads)

