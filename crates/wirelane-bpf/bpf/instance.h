@@ -89,14 +89,15 @@ struct wl_instance {
 };
 
 /* wl_group.flags */
-#define WL_GROUP_EXCLUSIVE     0x1  /* packets of the group do not go on to the host stack */
-#define WL_GROUP_INNER	       0x2  /* steer by, and report, the headers inside tunnels */
-#define WL_GROUP_CARD_CLOCK    0x4  /* the card's timestamp where there is one */
-#define WL_GROUP_ADAPTIVE      0x8  /* buckets are counted, and may move (balance.h) */
-#define WL_GROUP_WIDE	       0x10 /* packets that its rules drop reach no other group (wide.h) */
-#define WL_GROUP_FLOWS	       0x20 /* packets become flows in the lane (flows.h) */
-#define WL_GROUP_EXCLUSIVE_ALL 0x40 /* refused packets do not go on to the host stack either */
-#define WL_GROUP_HTTP	       0x80 /* HTTP bodies and all other payload are offloaded (http.h) */
+#define WL_GROUP_EXCLUSIVE     0x1   /* packets of the group do not go on to the host stack */
+#define WL_GROUP_INNER	       0x2   /* steer by, and report, the headers inside tunnels */
+#define WL_GROUP_CARD_CLOCK    0x4   /* the card's timestamp where there is one */
+#define WL_GROUP_ADAPTIVE      0x8   /* buckets are counted, and may move (balance.h) */
+#define WL_GROUP_WIDE	       0x10  /* packets that its rules drop reach no other group (wide.h) */
+#define WL_GROUP_FLOWS	       0x20  /* packets become flows in the lane (flows.h) */
+#define WL_GROUP_EXCLUSIVE_ALL 0x40  /* refused packets do not go on to the host stack either */
+#define WL_GROUP_HTTP	       0x80  /* HTTP bodies and all other payload are offloaded (http.h) */
+#define WL_GROUP_RECORDS       0x100 /* plug-ins write records (plugin.h) */
 
 struct wl_group {
 	__u64 queues[WL_MAX_QUEUES / 64]; /* the RX queues it wants */
@@ -126,9 +127,9 @@ struct wl_group {
 	__u32 whole;	     /* WL_GROUP_FLOWS: packets of rules with ids from 1 to this are not aggregated */
 	__u32 shed_refused;  /* tick of the latest flow that was refused (lib/shed.h); written by lanes */
 	__u32 shed_sets;     /* sets of the table of flows; a power of two */
-	__u32 pad;
-	struct wl_flow_splits flow_splits; /* where parts end */
-	__u16 buckets[WL_BUCKETS];	   /* worker of each bucket of the flow hash */
+	__u8 plugin_numbers[WL_RULE_PLUGINS]; /* by place: the plug-in's number in its capture */
+	struct wl_flow_splits flow_splits;    /* where parts end */
+	__u16 buckets[WL_BUCKETS];	      /* worker of each bucket of the flow hash */
 };
 
 /*
@@ -229,7 +230,7 @@ struct wl_egress_devices {
 	__u64 unsent[WL_EGRESS_DEVICES]; /* not taken: device gone or down, or queue full */
 };
 
-/* Counters of a plug-in for a group, in one lane. Two cache lines. */
+/* Counters of a plug-in for a group, in one lane. Three cache lines. */
 struct wl_plugin {
 	__u64 asked;   /* packets that it was run on */
 	__u64 matched; /* of these */
@@ -240,6 +241,9 @@ struct wl_plugin {
 	__u64 part_ns; /* of the current average (plugin.h) */
 	__u64 parts;
 	__u64 counters[PLUGIN_MOST_COUNTERS]; /* counters of the plug-in */
+	__u64 records;			      /* that it has written */
+	__u64 unwritten;		      /* for which there was no space, or that nobody reads */
+	__u64 pad[6];
 };
 
 struct wl_plugins {

@@ -18,12 +18,14 @@
 
 #include "evaluate.h"
 #include "maps.h"
+#include "ring.h"
 #include "show.h"
 #include "lib/hash.h"
 
 #define WL_PLUGIN_EVERY 64 /* a power of two */
 #define WL_PLUGIN_RUNS	16
 #define WL_PLUGIN_MOST	4
+#define WL_PLUGIN_OF	65536 /* see wl_plugin_ask() */
 
 _Static_assert(PLUGIN_PASS == WL_VERDICT_PASS && PLUGIN_DROP == WL_VERDICT_DROP &&
 		   PLUGIN_COUNT == WL_VERDICT_ABSORB && PLUGIN_DIGEST == WL_VERDICT_DIGEST,
@@ -77,9 +79,63 @@ static __always_inline void wl_plugin_answered(struct wl_lane *lane, struct wl_p
 	__builtin_memcpy(lane->note.bytes, lane->answer.note, PLUGIN_NOTE);
 }
 
-/* Runs the plug-in in a slot; `of` is the set's number, and WL_PLUGIN_OF times the slot. */
-#define WL_PLUGIN_OF 65536
+/* Bytes of a record that are copied, of which those behind its length are not committed. */
+#define WL_PLUGIN_RECORD (WL_RECORD_HEADER + PLUGIN_RECORD)
+_Static_assert(WL_PLUGIN_RECORD <= WL_SLACK, "a record fits into a segment's slack");
 
+/*
+ * Writes the record of a plug-in into the ring of the worker that the packet's hash selects; `of` as for
+ * wl_plugin_ask(). Returns 1 if there was space. A global function: see wl_copy_xdp().
+ */
+__noinline int wl_plugin_record(struct wl_packet *packet, __u32 of)
+{
+	__u32 g = wl_target_group(of % WL_PLUGIN_OF), place = of / WL_PLUGIN_OF % WL_RULE_PLUGINS;
+	__u32 key, worker, ring_index, len;
+	const struct wl_group *group;
+	struct wl_record *record;
+	struct wl_lane *lane;
+	struct wl_ring *ring;
+	void *data;
+	__u8 *room;
+
+	if (!wl_config.plugins || !packet)
+		return 0;
+	key = packet->lane;
+	lane = bpf_map_lookup_elem(&wl_lanes, &key);
+	group = bpf_map_lookup_elem(&wl_groups, &g);
+	data = bpf_map_lookup_elem(&wl_data, &g);
+	if (!lane || !group || !data || !(group->flags & WL_GROUP_RECORDS))
+		return 0;
+	worker = group->workers ? packet->hash % group->workers : 0;
+	if (worker >= WL_MAX_WORKERS)
+		return 0;
+	key = (g * wl_config.lanes + packet->lane) * WL_MAX_WORKERS + worker;
+	ring = bpf_map_lookup_elem(&wl_rings, &key);
+	if (!ring)
+		return 0;
+	ring_index = packet->lane * group->workers + worker;
+	len = lane->answer.record_len;
+	if (len > PLUGIN_RECORD)
+		len = PLUGIN_RECORD;
+	room = wl_ring_reserve(ring, data, ring_index, group->segments, (WL_RECORD_HEADER + len + 7) & ~7u);
+	if (!room)
+		return 0;
+	record = (struct wl_record *)room;
+	__builtin_memset(record, 0, WL_RECORD_HEADER);
+	record->ts_ns = packet->ts_ns;
+	record->cap_len = len;
+	record->kind = WL_RECORD_PLUGIN;
+	record->queue = packet->queue;
+	record->hash = packet->hash;
+	barrier_var(place);
+	record->rule_id = group->plugin_numbers[place & (WL_RULE_PLUGINS - 1)];
+	__builtin_memcpy(room + WL_RECORD_HEADER, lane->answer.record, PLUGIN_RECORD);
+	wl_ring_commit(ring, data, ring_index, g * WL_MAX_WORKERS + worker, group->publish_every,
+		       (WL_RECORD_HEADER + len + 7) & ~7u, packet->ts_ns);
+	return 1;
+}
+
+/* Runs the plug-in in a slot; `of` is the set's number, and WL_PLUGIN_OF times the slot. */
 static __always_inline int wl_plugin_ask(void *ctx, enum wl_hook hook, struct wl_packet *packet,
 					 struct wl_parsed *parsed, __u32 of)
 {
@@ -116,7 +172,7 @@ static __always_inline int wl_plugin_ask(void *ctx, enum wl_hook hook, struct wl
 	lane->shown.capture = g;
 	lane->shown.rules_count = wl_rule_fresh(lane->rules.evaluated.hit_count);
 	__builtin_memcpy(lane->shown.rules, lane->rules.evaluated.hit, sizeof(lane->shown.rules));
-	__builtin_memset(&lane->answer, 0, sizeof(lane->answer));
+	__builtin_memset(&lane->answer, 0, __builtin_offsetof(struct plugin_answer, record));
 	if (!((plugin->asked - 1) & (WL_PLUGIN_EVERY - 1)))
 		began = bpf_ktime_get_ns();
 	switch (place) {
@@ -143,6 +199,12 @@ static __always_inline int wl_plugin_ask(void *ctx, enum wl_hook hook, struct wl
 		wl_rule_fresh(lane->rules.search.said) |= verdict << 8 * place;
 	}
 	wl_plugin_answered(lane, plugin, verdict);
+	if (lane->answer.record_len) {
+		if (wl_plugin_record(packet, of))
+			plugin->records++;
+		else
+			plugin->unwritten++;
+	}
 	return 0;
 }
 

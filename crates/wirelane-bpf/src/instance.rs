@@ -92,6 +92,8 @@ pub mod group_flags {
     pub const EXCLUSIVE_ALL: u32 = crate::abi::WL_GROUP_EXCLUSIVE_ALL;
     /// HTTP bodies, and all payload other than HTTP, are offloaded.
     pub const HTTP: u32 = crate::abi::WL_GROUP_HTTP;
+    /// Plug-ins write records.
+    pub const RECORDS: u32 = crate::abi::WL_GROUP_RECORDS;
 }
 
 /// Bits of the features that a capture program is loaded with (`wl_config.features`).

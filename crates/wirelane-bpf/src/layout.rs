@@ -192,6 +192,8 @@ pub mod record_kind {
     pub const FLOW: u8 = crate::abi::WL_RECORD_FLOW as u8;
     /// Not a packet: a report of skipped HTTP bytes follows ([`crate::http::SkippedBytes`]).
     pub const HTTP: u8 = crate::abi::WL_RECORD_HTTP as u8;
+    /// A record of a plug-in.
+    pub const PLUGIN: u8 = crate::abi::WL_RECORD_PLUGIN as u8;
 }
 
 /// Values of [`Ip::l3`] and [`RecordHeader::l3`].

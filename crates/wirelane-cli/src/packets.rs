@@ -1,6 +1,7 @@
 //! `wirelane packets`: a line for each packet, with its parsed headers and the results of rules.
 
 mod application;
+mod plugin_records;
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -356,6 +357,8 @@ pub fn run(mut args: Args) -> Result<()> {
     let (style, clock) = (args.style(), args.clock()?);
     let json = style.json;
     args.source.headers_only = style.dump.is_none() && !style.application;
+    args.source.plugin_records = true;
+    let plugins = args.source.ruled.plugin_names();
     let endpoint = args.metrics.open(&mut args.source)?;
     let capture =
         args.source.open(&args.source.expression()?, args.workers, args.steering, args.balance, None)?;
@@ -368,6 +371,7 @@ pub fn run(mut args: Args) -> Result<()> {
             clock: clock.clone(),
             time: worker.timebase(),
             interfaces: interfaces.clone(),
+            plugins: plugins.clone(),
             names: devices.iter().map(|device| device.name.clone()).collect(),
             shown: String::new(),
         })
@@ -403,6 +407,8 @@ struct Shower {
     clock: Clock,
     time: Timebase,
     interfaces: Interfaces,
+    /// Names of the capture's plug-ins.
+    plugins: Vec<String>,
     /// Names by device; those of a file's interfaces are added when they appear.
     names: Vec<String>,
     shown: String,
@@ -428,6 +434,10 @@ impl Handler for Shower {
     fn record(&mut self, record: &Record<'_>) -> Result<()> {
         let utc_ns = self.time.utc_ns(record);
         self.learn(record.device());
+        if record.plugin().is_some() {
+            self.plugin_record(record, utc_ns)?;
+            return if self.shown.len() < KEPT { Ok(()) } else { self.pause(false) };
+        }
         let set = record.header().flags;
         let mut marks: Vec<&'static str> =
             MARKS.iter().filter(|(bit, _)| set & bit != 0).map(|(_, mark)| *mark).collect();

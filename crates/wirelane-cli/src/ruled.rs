@@ -100,6 +100,11 @@ impl RuleArgs {
         !self.fixed
     }
 
+    /// The names of the plug-ins, in the order of the capture.
+    pub fn plugin_names(&self) -> Vec<String> {
+        self.plugins.iter().map(|plugin| plugin.name.clone()).collect()
+    }
+
     /// Also loads these plug-ins, by names and files, before those of the command line. They are evaluated for every
     /// packet, or as in the rule file.
     ///
@@ -119,7 +124,7 @@ impl RuleArgs {
             own.rules.extend(RuleSet::parse(&rules)?.rules);
             return Ok(());
         };
-        let names: Vec<String> = self.plugins.iter().map(|plugin| plugin.name.clone()).collect();
+        let names = self.plugin_names();
         let asked = RuleSet::read_for(file, Some(&self.egress_devices), Some(&names))?.plugins();
         let Some((name, _)) = plugins.iter().find(|(name, _)| !asked.contains(name)) else { return Ok(()) };
         let file = printable(&file.display().to_string()).into_owned();
@@ -162,7 +167,7 @@ impl RuleArgs {
     /// # Errors
     /// The fault of the file.
     pub fn of_file(&self) -> Result<Option<RuleSet>> {
-        let names: Vec<String> = self.plugins.iter().map(|plugin| plugin.name.clone()).collect();
+        let names = self.plugin_names();
         let read = |file: &PathBuf| RuleSet::read_for(file, Some(&self.egress_devices), Some(&names));
         Ok(self.rules.as_ref().map(read).transpose()?)
     }

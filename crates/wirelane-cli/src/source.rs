@@ -127,6 +127,9 @@ pub struct SourceArgs {
     /// Whether the command reads headers only, and no more of a packet has to be copied.
     #[arg(skip)]
     pub headers_only: bool,
+    /// Records of plug-ins are shown.
+    #[arg(skip)]
+    pub plugin_records: bool,
 
     /// Flows that are made in the kernel, if the command requests that.
     #[arg(skip)]
@@ -368,6 +371,7 @@ impl SourceArgs {
             })
             .snap_len(self.snap_length)
             .headers_only(self.headers_only)
+            .plugin_records(self.plugin_records)
             .ring_size(ring_size)
             .workers(workers)
             .steering(match steering {

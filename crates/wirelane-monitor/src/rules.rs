@@ -234,6 +234,9 @@ fn of_plugin(plugin: &PluginLine) -> String {
     if !counters.is_empty() {
         text += &format!("; {}", counters.join(", "));
     }
+    if plugin.records + plugin.unwritten > 0 {
+        text += &format!("; {} records, {} unwritten", amount(plugin.records), amount(plugin.unwritten));
+    }
     text += "\n";
     if plugin.off > 0 {
         text += &format!(

@@ -129,6 +129,12 @@ pub struct PluginLine {
     pub timed_ns: u64,
     /// Number of lanes (RX queues or CPUs) in which the plug-in is switched off.
     pub off: u64,
+    /// Records that the plug-in has written (`Builder::plugin_records` of the library).
+    #[serde(default)]
+    pub records: u64,
+    /// Records for which a ring had no space, or that the capture has not asked for.
+    #[serde(default)]
+    pub unwritten: u64,
     /// The plug-in's own counters by name.
     pub counters: BTreeMap<String, u64>,
 }
@@ -147,6 +153,8 @@ impl PluginLine {
         self.timed += other.timed;
         self.timed_ns += other.timed_ns;
         self.off += other.off;
+        self.records += other.records;
+        self.unwritten += other.unwritten;
         for (name, value) in &other.counters {
             *self.counters.entry(name.clone()).or_default() += value;
         }

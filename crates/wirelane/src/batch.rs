@@ -374,6 +374,10 @@ impl<'a> Iterator for Batch<'a> {
             self.progress.yielded.set(start + body_size(data.len()));
             return Some(Record::of_http(header, told, self.device));
         }
+        if header.kind == record_kind::PLUGIN {
+            self.progress.yielded.set(start + body_size(data.len()));
+            return Some(Record::of_plugin(header, data, self.device));
+        }
         let mut size = body_size(data.len());
         let mut said = Behind::default();
         if header.flags & (flags::TAGGED | flags::FOUND | flags::GSO) != 0 {

@@ -295,6 +295,14 @@ impl Builder {
         self
     }
 
+    /// Delivers the records that plug-ins write (`plugin_record()`), among those of packets: [`crate::Record::plugin`]. Those for
+    /// which a ring has no space are counted ([`crate::PluginLine::unwritten`]). Default: off; then all are counted there.
+    #[must_use]
+    pub fn plugin_records(mut self, records: bool) -> Builder {
+        self.0.plugin_records = records;
+        self
+    }
+
     /// Nanoseconds that each plug-in may take on average. A slower plug-in is switched off in the lane (RX queue or
     /// CPU) where it is slow: it matches nothing there any more. Default: 5000.
     #[must_use]

@@ -71,6 +71,7 @@ pub struct Record<'a> {
     digest: Option<&'a Ip>,
     flow: Option<&'a FlowPart>,
     http: Option<&'a SkippedBytes>,
+    plugin: Option<&'a [u8]>,
 }
 
 impl<'a> Record<'a> {
@@ -94,6 +95,7 @@ impl<'a> Record<'a> {
             digest: None,
             flow: None,
             http: None,
+            plugin: None,
         }
     }
 
@@ -115,6 +117,15 @@ impl<'a> Record<'a> {
         device: impl Into<DeviceNumber>,
     ) -> Record<'a> {
         Record { http: Some(http), ..Record::new(header, &[], device) }
+    }
+
+    /// A record of a plug-in on this device.
+    pub(crate) fn of_plugin(
+        header: &'a RecordHeader,
+        record: &'a [u8],
+        device: impl Into<DeviceNumber>,
+    ) -> Record<'a> {
+        Record { plugin: Some(record), ..Record::new(header, &[], device) }
     }
 
     /// The digest of a packet of this device.
@@ -234,6 +245,12 @@ impl<'a> Record<'a> {
     /// ([`crate::Builder::kernel_http`]). Its time is that of [`crate::Timebase::steady_ns`].
     pub fn http(&self) -> Option<&'a SkippedBytes> {
         self.http
+    }
+
+    /// A record that a plug-in has written (`plugin_record()`), where this is one and not a packet
+    /// ([`crate::Builder::plugin_records`]): the plug-in's index in the order of [`crate::Builder::plugin`], and the bytes.
+    pub fn plugin(&self) -> Option<(usize, &'a [u8])> {
+        self.plugin.map(|record| (self.header.rule_id as usize, record))
     }
 
     /// Addresses, ports and protocol of the packet, without parsing it again. `None` where there is no network layer,

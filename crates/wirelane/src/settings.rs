@@ -102,6 +102,8 @@ pub(crate) struct Settings {
     pub(crate) flows: Option<KernelFlows>,
     /// Settings of the HTTP head selection in the kernel; `None`: off.
     pub(crate) http: Option<KernelHttp>,
+    /// Whether plug-ins write records.
+    pub(crate) plugin_records: bool,
     /// Number of RTP streams that can be measured in the kernel.
     pub(crate) streams: Option<usize>,
 }
@@ -142,6 +144,7 @@ impl Settings {
             egress_devices: Vec::new(),
             plugins: Vec::new(),
             plugin_budget: PLUGIN_BUDGET,
+            plugin_records: false,
             control: false,
             service: None,
             shared_socket: None,

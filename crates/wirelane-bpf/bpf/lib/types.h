@@ -193,6 +193,9 @@ enum wl_record_kind {
 	/* Not a packet but what has been skipped of one direction of a connection of HTTP, before what came
 	   up of it next: struct wl_skipped_bytes follows. */
 	WL_RECORD_HTTP = 5,
+	/* Not a packet but a record of a plug-in, whose bytes follow. `rule_id` is the plug-in's number in
+	   its capture. */
+	WL_RECORD_PLUGIN = 6,
 };
 
 /*

@@ -35,7 +35,8 @@
  *   packet           the parsed headers of the packet, and its first PACKET_BYTES bytes
  *                    (struct wirelane_packet). With a tunnel, packet->inner are the headers inside.
  *   answer           an optional note, which is added to the packet's record if it matches; of several
- *                    plug-ins the first note. And its counters, by plugin_add().
+ *                    plug-ins the first note. Its counters, by plugin_add(). And an optional record of its
+ *own, by plugin_record(), whether it matches or not.
  *
  * When it runs
  *   If all other conditions of a rule hold, in the order of the rules, and no earlier rule has ended the
@@ -75,7 +76,8 @@ typedef __UINT64_TYPE__ plugin_u64;
 #define PLUGIN_COUNT	     3
 #define PLUGIN_DIGEST	     4
 
-#define PLUGIN_NOTE	     32 /* maximum length of a note in bytes */
+#define PLUGIN_NOTE	     32	 /* maximum length of a note in bytes */
+#define PLUGIN_RECORD	     128 /* maximum length of a record in bytes */
 #define PLUGIN_MOST_COUNTERS 8
 #define PLUGIN_COUNTER_NAME  16 /* letters of a counter's name, and the terminating zero */
 
@@ -83,8 +85,9 @@ typedef __UINT64_TYPE__ plugin_u64;
 struct plugin_answer {
 	plugin_u64 add[PLUGIN_MOST_COUNTERS]; /* added to its counters, whether it matches or not */
 	packet_u32 note_len;		      /* bytes of the note; larger values count as PLUGIN_NOTE */
-	packet_u32 reserved;
+	packet_u32 record_len;		      /* bytes of the record; larger values count as PLUGIN_RECORD */
 	packet_u8 note[PLUGIN_NOTE];
+	packet_u8 record[PLUGIN_RECORD]; /* not cleared */
 } __attribute__((aligned(8)));
 
 /* Adds to one of its counters; `number` from 0, in the order of PLUGIN_COUNTERS(). */
@@ -103,6 +106,19 @@ PACKET_INLINE void plugin_note(struct plugin_answer *answer, packet_u8 byte)
 	answer->note[at] = byte;
 	answer->note_len = at + 1;
 }
+
+/*
+ * Writes a record to user space, such as a flow that has ended: the variable that `from` points to, of up to
+ * PLUGIN_RECORD bytes. It goes to the worker of the packet's flow hash, in captures that ask for records
+ * (`wirelane packets`, Builder::plugin_records()). One record for a packet: a second one replaces the first.
+ * Records for which the worker's ring has no space, or that nobody asked for, are counted.
+ */
+#define plugin_record(answer, from)                                                                          \
+	({                                                                                                   \
+		_Static_assert(sizeof(*(from)) <= PLUGIN_RECORD, "a record has 128 bytes at most");          \
+		__builtin_memcpy((answer)->record, (from), sizeof(*(from)));                                 \
+		(answer)->record_len = sizeof(*(from));                                                      \
+	})
 
 /* Names its counters, as in PLUGIN_COUNTERS("queries", "answers"); at most 8, of up to 15 letters. */
 #define PLUGIN_COUNTERS(...)                                                                                 \

@@ -153,7 +153,8 @@ PACKET_INLINE long state_remove_from(const struct wirelane_packet *packet, void 
 /* Removes a key: below 0 if it was not there. */
 #define state_remove(packet, name, key_at) state_remove_from(packet, &u0_##name, STATE_KEY_OF(name, key_at))
 
-/* Adds to a number of 32 or 64 bits that other CPUs may change, too. The result is the number before. */
+/* Adds to a number of 32 or 64 bits that other CPUs may change, too. Of 64 bits, the result is the number
+ * before. */
 #define state_add(number_at, value) __sync_fetch_and_add((number_at), (value))
 
 #endif

@@ -9,6 +9,7 @@ use wirelane_bpf::instance::{self as layout, BUCKETS, Balance, Group};
 use super::flows::FIRST_EPOCH;
 use super::group_config::GroupConfig;
 use super::instance::Instance;
+use super::plugins::GroupPlugins;
 use super::shed;
 
 /// The initial workers of the buckets: all in turn.
@@ -29,16 +30,17 @@ pub(super) fn write_balance(instance: &Instance, group: usize, lane: usize, buck
 }
 
 /// Writes the group's configuration into the memory that lanes read. The group is not active yet. `program` is the slot
-/// of its steering program, `plugins` has a bit for the slot of each plug-in, `filter` and `rules` are the numbers of
+/// of its steering program, `placed` are its plug-ins, `filter` and `rules` are the numbers of
 /// the filter and the rule set in use.
 pub(super) fn write_group(
     instance: &Instance,
     group: usize,
     config: &GroupConfig,
     segments: usize,
-    (program, plugins): (u32, u32),
+    (program, placed): (u32, &GroupPlugins),
     (filter, rules): (u32, u32),
 ) {
+    let (plugins, plugin_numbers) = (placed.mask(), placed.numbers());
     let mut queues = [0u64; layout::MAX_QUEUES / 64];
     for queue in &config.queues {
         queues[*queue as usize / 64] |= 1 << (queue % 64);
@@ -67,7 +69,7 @@ pub(super) fn write_group(
         whole: config.flows.map_or(0, |flows| flows.whole),
         shed_refused: 0,
         shed_sets: shed::SETS,
-        pad: 0,
+        plugin_numbers,
         flow_sets: config.flows.map_or(0, |flows| flows.sets(config.workers) as u32),
         flow_epoch: FIRST_EPOCH,
         flow_sampling: config.flows.map_or(0, |flows| flows.sampling),

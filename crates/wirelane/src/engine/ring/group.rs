@@ -280,7 +280,7 @@ impl Membership {
             NO_FILTER
         };
         let plugins = GroupPlugins::new(&config.needs.plugins, &installed.plugins);
-        let programs = (installed.place, plugins.mask());
+        let programs = (installed.place, &plugins);
         write_group(instance, place.group, config, segments, programs, (filter, NO_RULES));
         let interprets = installed.interprets;
         // Releases the lock: from here on the group's description names its program, and its filter.

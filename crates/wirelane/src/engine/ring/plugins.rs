@@ -12,6 +12,7 @@ use super::instance::Instance;
 use super::program::Plugin;
 use super::rules::GroupRules;
 use crate::active_rules::{PluginLine, Target as _};
+use wirelane_bpf::rules::MAX_PLUGINS;
 use wirelane_rules::plugins::Placed;
 
 /// The plug-ins of a group, by name.
@@ -41,6 +42,13 @@ impl GroupPlugins {
     /// A mask with one bit for each slot.
     pub(super) fn mask(&self) -> u32 {
         self.placed.iter().fold(0, |mask, one| mask | 1 << one.place)
+    }
+
+    /// By slot: the number of the plug-in, the first one where several share a slot.
+    pub(super) fn numbers(&self) -> [u8; MAX_PLUGINS] {
+        std::array::from_fn(|slot| {
+            self.placed.iter().position(|one| one.place as usize == slot).unwrap_or(0) as u8
+        })
     }
 
     /// Counts of each plug-in for a group, over all lanes.
@@ -87,6 +95,8 @@ fn line(placed: &Placed, names: &[String], instance: &Instance, group: usize) ->
         timed: sum(offset_of!(Counts, timed)),
         timed_ns: sum(offset_of!(Counts, ns)),
         off: sum(offset_of!(Counts, off)),
+        records: sum(offset_of!(Counts, records)),
+        unwritten: sum(offset_of!(Counts, unwritten)),
         counters,
     }
 }
