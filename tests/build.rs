@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Objects compiled with different options: name, source, options.
-const VARIANTS: [(&str, &str, &[&str]); 15] = [
+const VARIANTS: [(&str, &str, &[&str]); 16] = [
     ("constant_0", "constant", &["-DWORKER=0"]),
     ("constant_1", "constant", &["-DWORKER=1"]),
     ("constant_2", "constant", &["-DWORKER=2"]),
@@ -17,6 +17,7 @@ const VARIANTS: [(&str, &str, &[&str]); 15] = [
     ("plugin_0", "plugin_constant", &["-DNUMBER=0"]),
     ("plugin_1", "plugin_constant", &["-DNUMBER=1"]),
     ("plugin_2", "plugin_constant", &["-DNUMBER=2"]),
+    ("plugin_turns_later", "plugin_turns", &["-DLATER"]),
     ("plugin_many_maps", "plugin_bad_map", &["-DMANY"]),
     ("plugin_ring_map", "plugin_bad_map", &["-DRING"]),
     ("plugin_program_map", "plugin_bad_map", &["-DPROGRAMS"]),

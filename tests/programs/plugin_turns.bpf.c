@@ -11,6 +11,9 @@ struct port {
 
 struct count {
 	packet_u64 packets, bytes;
+#ifdef LATER
+	packet_u64 latest_ns; /* a later version, whose values are longer */
+#endif
 };
 
 STATE_HASH(ports, 512, struct port, struct count);
@@ -38,6 +41,9 @@ PLUGIN(packet, answer)
 		return PLUGIN_NO;
 	state_add(&count->packets, 1);
 	state_add(&count->bytes, packet->wire_bytes);
+#ifdef LATER
+	count->latest_ns = packet->time_ns;
+#endif
 	state_set(packet, latest, &port, &now);
 	if (state_insert(packet, few, &port, &one) < 0 && !state_find(packet, few, &port))
 		plugin_add(answer, 0, 1);

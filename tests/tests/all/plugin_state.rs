@@ -1,7 +1,9 @@
 //! State of plug-ins and steering programs (`wirelane/state.h`): maps of their own, of each capture.
 
 use std::collections::BTreeMap;
+use std::net::UdpSocket;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use crate::json_schemas::check_all;
 use serde_json::json;
@@ -270,4 +272,71 @@ fn the_command_shows_maps_by_the_names_of_fields() {
         none.stderr
     );
     capture.terminate(LIMIT).unwrap();
+}
+
+/// Two versions of a plug-in, with the same names and values of different lengths, run beside each other.
+#[test]
+fn two_versions_of_a_plug_in_do_not_share_maps() {
+    if !require_root("two_versions_of_a_plug_in_do_not_share_maps") {
+        return;
+    }
+    const PACKETS: u64 = 80;
+    let (lab, folder) = (Lab::new(1).unwrap(), tempfile::tempdir().unwrap());
+    let later = object(folder.path(), "plugin_turns_later");
+    let first = start(&lab, folder.path(), KERNEL[0]);
+    let second = open(&lab, KERNEL[0], |builder| {
+        builder.plugin("turns", &later).plugin_budget(PATIENT).rules(turns())
+    });
+    // The first version again, in the slot that is there.
+    let mut captures = [first, second.unwrap(), start(&lab, folder.path(), KERNEL[0])];
+    let mut workers = captures.each_mut().map(|capture| capture.workers().remove(0));
+    send_ports(&lab, PACKETS);
+    for ((capture, worker), length) in captures.iter().zip(&mut workers).zip([16, 24, 16]) {
+        drain(capture, worker, PACKETS, |_| {});
+        let state = capture.state().unwrap();
+        let each = PACKETS / PORTS;
+        assert_eq!(by_port(&state), (1000..1000 + PORTS).map(|port| (port, (each, each * SIZE))).collect());
+        let entries = state.read("turns", "ports").unwrap();
+        assert!(entries.iter().all(|entry| entry.values[0].len() == length), "{entries:?}");
+        let latest = |entry: &StateEntry| entry.json()["value"]["latest_ns"].as_u64();
+        assert!(entries.iter().all(|entry| latest(entry).is_some_and(|ns| ns > 0) == (length == 24)));
+    }
+}
+
+/// Received and transmitted packets of a device are evaluated by two programs, which have the same maps.
+#[test]
+fn all_programs_of_a_capture_have_the_same_maps() {
+    if !require_root("all_programs_of_a_capture_have_the_same_maps") {
+        return;
+    }
+    let (lab, folder) = (Lab::new(1).unwrap(), tempfile::tempdir().unwrap());
+    let plugin = object(folder.path(), "plugin_turns");
+    let mut capture = open(&lab, KERNEL[2], |builder| {
+        let builder = builder.direction(wirelane::Direction::Both).plugin("turns", plugin);
+        builder.plugin_budget(PATIENT).rules(turns())
+    })
+    .unwrap();
+    let mut worker = capture.workers().remove(0);
+    send_ports(&lab, 2 * PORTS);
+    drain(&capture, &mut worker, 2 * PORTS, |_| {});
+    // The generator bypasses tc, which a socket of UDP does not.
+    let (from, to) = (lab.receiver(), lab.sender());
+    let sent = lab.enter(&from.namespace, || -> std::io::Result<()> {
+        for port in 1000..1000 + PORTS as u16 {
+            let socket = UdpSocket::bind((from.address, port))?;
+            for _ in 0..3 {
+                socket.send_to(&[0; SIZE as usize - 42], (to.address, 9))?;
+            }
+        }
+        Ok(())
+    });
+    sent.unwrap().unwrap();
+    let state = capture.state().unwrap();
+    let expected: BTreeMap<_, _> = (1000..1000 + PORTS).map(|port| (port, (5, 5 * SIZE))).collect();
+    // Addresses may have to be resolved before.
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while by_port(&state) != expected && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(by_port(&state), expected);
 }
