@@ -306,7 +306,7 @@ struct wl_segment {
 /* A byte per group, with a bit per egress device. */
 #define WL_EGRESS_WORDS (WL_MAX_GROUPS * WL_EGRESS_DEVICES / 64)
 
-#define WL_HTTP_BLOCK  128 /* bytes of a segment that are read in one go */
+#define WL_HTTP_BLOCK	128 /* bytes of a segment that are read in one go */
 
 /* State of reading a segment. */
 struct wl_http_work {
@@ -325,14 +325,14 @@ struct wl_lane {
 	__u64 seen_bytes;
 	struct wl_filter_run filter; /* of the group at hand (verdict.h) */
 	__u8 head[WL_FILTER_HEAD];
-	__u64 senders;			/* bit per group that sends the packet at hand (send.h) */
+	__u64 senders;			       /* bit per group that sends the packet at hand (send.h) */
 	__u64 egress_devices[WL_EGRESS_WORDS]; /* of these groups */
-	struct wirelane_packet shown; /* the packet as users' functions see it (show.h) */
-	struct plugin_answer answer;  /* of a plug-in */
-	struct wl_note note;	      /* the first note of a plug-in */
-	__u64 sending;		      /* 1: packets are being sent (send.h) */
-	struct wl_rule_work rules;    /* of the group at hand (rules.h) */
-	struct wl_flow_key flow_key;  /* of the packet at hand (flows.h) */
+	struct wirelane_packet shown;	       /* the packet as users' functions see it (show.h) */
+	struct plugin_answer answer;	       /* of a plug-in */
+	struct wl_note note;		       /* the first note of a plug-in */
+	__u64 sending;			       /* 1: packets are being sent (send.h) */
+	struct wl_rule_work rules;	       /* of the group at hand (rules.h) */
+	struct wl_flow_key flow_key;	       /* of the packet at hand (flows.h) */
 	struct wl_flow_packet flow_packet;
 	struct wl_http_work http; /* of the packet at hand (http.h) */
 	__u32 nameless;		  /* the slot of its flow, over all sets (application.h) */

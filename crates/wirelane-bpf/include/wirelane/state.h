@@ -64,7 +64,7 @@ static long (*const state_helper_update)(void *, const void *, const void *, pac
 static long (*const state_helper_delete)(void *, const void *) __attribute__((unused)) = (void *)3;
 
 /* The kernel's map is an array of maps with one for each capture on the device. */
-#define STATE_CAPTURES 16
+#define STATE_CAPTURES 64
 #define STATE_MAP(name, kind, entries, key_type, value_type)                                                 \
 	struct state_of_##name {                                                                             \
 		int (*type)[kind];                                                                           \
