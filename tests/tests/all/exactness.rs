@@ -127,6 +127,7 @@ fn every_number_once_through_one_and_four_queues() {
 }
 
 /// As large cards have them, and beyond what can be told apart.
+/// Battery: F1
 #[test]
 fn every_number_once_through_hundreds_of_queues() {
     if !require_root("every_number_once_through_hundreds_of_queues") {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use wirelane::{Builder, Capture, Direction, HookChoice, Selector, Worker};
 use wirelane_tests::numbers::{drain, number_of, send};
-use wirelane_tests::{Lab, LabOptions, require_root};
+use wirelane_tests::{Lab, require_root};
 
 fn open(lab: &Lab, settings: impl FnOnce(Builder) -> Builder + Send) -> (Capture, Worker) {
     let end = lab.receiver();
@@ -91,29 +91,4 @@ fn single_packets_wake_their_worker() {
         let wakes = wakes(immediate);
         assert!(wakes > SENT / 2, "woken {wakes} times for {SENT} packets; immediate: {immediate}");
     }
-}
-
-/// More RX queues than a capture can distinguish: it does not panic, and their packets are counted.
-/// Battery: F1
-#[test]
-fn a_device_with_very_many_queues_is_captured() {
-    if !require_root("a_device_with_very_many_queues_is_captured") {
-        return;
-    }
-    let lab = Lab::with(&LabOptions { queues: 300, ..LabOptions::default() }).unwrap();
-    let (capture, mut worker) = open(&lab, |builder| builder.ring_size(1 << 20));
-    send(&lab, 1000, &[]).unwrap();
-    let yielded = drain(&mut worker, Duration::from_millis(500), |_| {}).unwrap();
-    drop(worker);
-    let total = capture.close().unwrap().total;
-    assert_eq!((total.seen, total.analysed, total.lost), (1000, yielded, 1000 - yielded));
-    let end = lab.receiver();
-    let selectors = Selector::parse_list(&format!("{}@299", end.device)).unwrap();
-    let refused = lab
-        .enter(&end.namespace, || {
-            Builder::new(selectors).hook(HookChoice::Native).direction(Direction::Rx).open().map(drop)
-        })
-        .unwrap();
-    let message = refused.expect_err("queue 299 has no line of its own").to_string();
-    assert!(message.contains("256"), "{message}");
 }
