@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
  * Flows as NetFlow has them, in a map of the kernel: for each direction of a conversation its packets, bytes,
- *times, TCP flags and type of service. It matches nothing, so that its rule passes, drops or counts packets
- *as without it.
+ * times, TCP flags and type of service. It matches nothing, so that its rule passes, drops or counts packets
+ * as without it.
  *
  *	clang-19 -g -O2 -target bpf -I include -c examples/plugins/netflow.bpf.c -o netflow.bpf.o
  *	sudo wirelane count -i eth1 --plugin netflow=netflow.bpf.o --rules examples/plugins/netflow.toml &
  *	sudo wirelane rules state netflow flows
  *
  * A flow that has been idle for longer than `idle_s` begins anew, and its former sums are in `ended`. The map
- *is an LRU map: where there are more flows, those that were idle for longest are forgotten.
+ * is an LRU map: where there are more flows, those that were idle for longest are forgotten.
  */
 #include <wirelane/plugin.h>
 

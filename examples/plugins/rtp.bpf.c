@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
  * RTP streams (RFC 3550), in a map of the kernel: for each SSRC between two ends the packets, those that were
- *lost, late or came twice, and the jitter. It matches the packets of RTP, so that a rule counts them without
- *delivering them.
+ * lost, late or came twice, and the jitter. It matches the packets of RTP, so that a rule counts them without
+ * delivering them.
  *
  *	clang-19 -g -O2 -target bpf -I include -c examples/plugins/rtp.bpf.c -o rtp.bpf.o
  *	sudo wirelane count -i eth1 --plugin rtp=rtp.bpf.o --rules examples/plugins/rtp.toml &
  *	sudo wirelane rules state rtp streams
  *
  * As in `wirelane voip` the last 256 sequence numbers are tracked one by one: a number that comes again is a
- *duplicate, one that comes later than a higher one is out of order, one outside of the window, or 3000 ahead,
- *is a stray; two strays in a row are a restart of the sender. Of the numbers that were expected those have
- *been lost that did not arrive:
+ * duplicate, one that comes later than a higher one is out of order, one outside of the window, or 3000
+ * ahead, is a stray; two strays in a row are a restart of the sender. Of the numbers that were expected,
+ * those that did not arrive are lost:
  *
  *	lost = expected + highest - base + 1 - (packets - duplicate - stray)
  *
@@ -19,8 +19,8 @@
  */
 #include <wirelane/plugin.h>
 
-STATE_PARAMETER(packet_u16, first_port,
-		1024); /* UDP ports between which streams are looked for, at both ends */
+/* UDP ports between which streams are looked for, at both ends. */
+STATE_PARAMETER(packet_u16, first_port, 1024);
 STATE_PARAMETER(packet_u16, last_port, 65535);
 STATE_PARAMETER(packet_u32, clock, 8000); /* Hz, of the payload types that are measured */
 STATE_PARAMETER(packet_u8, last_type, 95);

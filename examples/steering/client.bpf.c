@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
  * All that one client says and hears goes to one worker: by the last byte of its address. Clients are those
- *in 10.0.0.0/8; packets that neither come from one nor go to one are not wanted.
+ * in 10.0.0.0/8; packets that neither come from one nor go to one are not wanted.
  *
  *	clang-19 -g -O2 -target bpf -I include -c examples/steering/client.bpf.c -o client.bpf.o
  *	sudo wirelane count -i eth1 --workers 4 --steering-program client.bpf.o

@@ -7,6 +7,7 @@
 pub mod flows;
 mod fragments;
 pub mod http;
+mod index;
 pub mod numbered;
 mod outbox;
 pub mod voip;

@@ -55,7 +55,7 @@ static __always_inline bool wl_card_clock_wanted(void)
 
 static __always_inline int wl_xdp(struct xdp_md *ctx, struct wl_packet *packet)
 {
-	packet->queue = wl_config.queues > 1 ? ctx->rx_queue_index : 0;
+	packet->queue = ctx->rx_queue_index;
 	packet->lane = wl_config.per_cpu ? bpf_get_smp_processor_id() : packet->queue;
 	packet->wire_len = bpf_xdp_get_buff_len(ctx) + (packet->vlan ? WL_VLAN_TAG : 0);
 	return wl_offer(ctx, WL_HOOK_XDP, packet) ? XDP_DROP : XDP_PASS;

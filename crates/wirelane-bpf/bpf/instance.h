@@ -22,17 +22,23 @@
  *   wl_programs  per steering program, and then per plug-in: the user's object, for groups that join later
  *                (inner map)
  *   u0_NAME to u7_NAME
- *                per slot of a steering program, and then of a plug-in, and map of its own: an array with the
- * map of each group (inner map, written by the lanes; include/wirelane/state.h) wl_plugins   per group and
- * lane: the counters of its plug-ins (written by the lane) wl_filters   per group: two compiled expressions,
- * one of them in use (written by its owner) wl_rule_heads, wl_rule_nodes, wl_rule_classes per group: two
- * compiled rule sets, one of them in use (inner maps, written by its owner) wl_blooms, wl_exacts per group,
- * set and test: the named set that it looks up (inner maps) wl_search_pages, wl_search_ends per group and
- * set: the automata that search payloads (inner maps) wl_rule_counts per group: the counters of each wildcard
- * rule in each lane (inner map, written by the lane) wl_exact_rules  per group: exact-match rules (inner map,
- * a hash table) wl_egress    per group and lane: the devices that its rules send packets to (written by its
- * owner before it is active), and how many were sent (written by the lane) wl_batches   per CPU: the start of
- * the current batch       (clock.h) wl_lanes     per lane: the parsed current packet (used by the lane only)
+ *                per slot of a steering program, and then of a plug-in, and per map of its own: the map of
+ *                each group (inner maps, written by the lanes; include/wirelane/state.h)
+ *   wl_plugins   per group and lane: the counters of its plug-ins (written by the lane)
+ *   wl_filters   per group: two compiled expressions, one of them in use (written by its owner)
+ *   wl_rule_heads, wl_rule_nodes, wl_rule_classes
+ *                per group: two compiled rule sets, one of them in use (inner maps, written by its owner)
+ *   wl_blooms, wl_exacts
+ *                per group, set and test: the named set that it looks up (inner maps)
+ *   wl_search_pages, wl_search_ends
+ *                per group and set: the automata that search payloads (inner maps)
+ *   wl_rule_counts
+ *                per group: the counters of each wildcard rule in each lane (inner map, written by the lane)
+ *   wl_exact_rules  per group: exact-match rules                            (inner map, a hash table)
+ *   wl_egress    per group and lane: the devices that its rules send packets to (written by its owner before
+ *                it is active), and how many were sent (written by the lane)
+ *   wl_batches   per CPU: the start of the current batch       (clock.h)
+ *   wl_lanes     per lane: the parsed current packet (used by the lane only)
  *
  * The Rust declarations are generated (build.rs) and re-exported by src/instance.rs.
  */
@@ -55,7 +61,7 @@
 #define WL_INTERFACE_VERSION 20
 
 #define WL_MAX_GROUPS	     64 /* bits of a word; an instance may have fewer */
-#define WL_FEW_GROUPS	     16 /* slots of an instance, unless its first group is one of many that share flows */
+#define WL_FEW_GROUPS	     16 /* slots of an instance whose first group is not one of many that share flows */
 #define WL_MAX_WORKERS	     64	 /* of one group */
 #define WL_MAX_QUEUES	     256 /* of one device */
 #define WL_MAX_CPUS	     1024

@@ -282,6 +282,9 @@ static __always_inline bool wl_offer(void *ctx, enum wl_hook hook, struct wl_pac
 	if (!instance)
 		return false;
 	lane = bpf_map_lookup_elem(&wl_lanes, &packet->lane);
+	/* Where lanes are CPUs, further RX queues count for the last one that is told apart. */
+	if (wl_config.per_cpu && packet->queue >= wl_config.queues)
+		packet->queue = wl_config.queues - 1;
 	if (!lane || packet->queue >= wl_config.queues) {
 		__sync_fetch_and_add(&instance->stray, 1);
 		return false;

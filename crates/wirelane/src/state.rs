@@ -73,7 +73,7 @@ impl StateReader {
     /// meanwhile.
     ///
     /// # Errors
-    /// [`Error::BadOption`] if there is no such map, or the error that the kernel returned.
+    /// [`Error::BadOption`] if the capture does not have the map, or the error that the kernel returned.
     pub fn read(&self, program: &str, map: &str) -> Result<Vec<StateEntry>> {
         let (mut all, mut next) = self.page(program, map, None)?;
         while next.is_some() {

@@ -15,8 +15,6 @@ use super::totals::Totals;
 const LOOK_EVERY_NS: u64 = 100_000_000;
 /// Number of the longest idle flows that are compared for eviction.
 const COMPARED: usize = 16;
-/// Maximum bytes of the hash table per entry: an index and a control byte, with a load of one half.
-const TABLE_BYTES: usize = 12;
 /// Number of records in [`FlowCache::finished`] from which on only packets end further flows.
 const MOST_FINISHED: usize = 256;
 const TCP_FIN: u8 = 0x01;
@@ -79,14 +77,14 @@ impl Links for Silences<'_> {
 impl FlowCache {
     /// An empty cache. Its hash is seeded at random, so an attacker cannot choose keys that collide.
     pub fn new(settings: CacheSettings) -> FlowCache {
-        let most = settings.memory.max(LEAST_MEMORY) / (size_of::<Entry>() + TABLE_BYTES);
+        let most = settings.memory.max(LEAST_MEMORY) / (size_of::<Entry>() + crate::index::BYTES);
         let most = most.min(NONE as usize - 1);
         FlowCache {
             settings,
             random: RandomState::new(),
             // All at once: a table or vector that grows needs memory for both the old and the new one. Memory that is
             // not touched is not allocated.
-            table: HashTable::with_capacity(most),
+            table: crate::index::table(most),
             entries: Vec::with_capacity(most),
             most,
             free: NONE,

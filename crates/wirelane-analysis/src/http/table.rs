@@ -24,8 +24,6 @@ use wirelane_bpf::flow::EndReason;
 const LINGER_NS: u64 = 5_000_000_000;
 /// Interval of checks for due connections, on the clock of the packets.
 const LOOK_EVERY_NS: u64 = 50_000_000;
-/// Maximum bytes of the hash table per entry: an index and a control byte, with a load of one half.
-const TABLE_BYTES: usize = 12;
 
 /// IP protocol number.
 const TCP: u8 = 6;
@@ -61,13 +59,13 @@ impl HttpTable {
     pub fn new(settings: HttpSettings) -> HttpTable {
         let memory = settings.memory.max(LEAST_MEMORY);
         // A third for connections, a part for fragments, and the rest for held pieces.
-        let most = (memory / 3 / (size_of::<Entry>() + TABLE_BYTES)).min(NONE as usize - 1);
+        let most = (memory / 3 / (size_of::<Entry>() + crate::index::BYTES)).min(NONE as usize - 1);
         HttpTable {
             reader: FlowReader::new(settings.inner),
             fragments: Fragments::new((memory / 16).max(256 << 10)),
             random: RandomState::new(),
             // All at once, as for flows: memory that is not touched is not allocated.
-            table: HashTable::with_capacity(most),
+            table: crate::index::table(most),
             entries: Vec::with_capacity(most),
             most,
             room: memory - memory / 3 - memory / 16,

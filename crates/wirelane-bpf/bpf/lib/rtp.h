@@ -17,9 +17,9 @@
  *	packets - duplicate - stray = expected - lost
  *
  * Time. The interarrival jitter is that of RFC 3550, A.8, in its integer form, with transit in nanoseconds:
- *in units of the RTP clock a packet's arrival would be rounded to 125 us. Delta and jitter are those that
+ * in units of the RTP clock a packet's arrival would be rounded to 125 us. Delta and jitter are those that
  * Wireshark shows: from the last packet whose timestamp did not step back; extremes and means are over
- *packets that are not the first, have no marker, step forward, and are neither comfort noise nor follow it.
+ * packets that are not the first, have no marker, step forward, and are neither comfort noise nor follow it.
  */
 #ifndef WL_PACKET_RTP_H
 #define WL_PACKET_RTP_H

@@ -30,12 +30,12 @@
  *  - unless that one stops, wildcard rules in the order of their clauses, until one stops;
  *  - a rule may ask for earlier hits (wl_rule.after): after its clause has accepted the packet, and its
  *    payload was searched if a clause tests that, the rule is hit only if the packet has hit one of these
- *rules, or none of them (WL_RULE_AFTER_NONE). Otherwise the next rule is evaluated;
+ * rules, or none of them (WL_RULE_AFTER_NONE). Otherwise the next rule is evaluated;
  *  - every hit is counted, whether or not sampling then discards its packet;
  *  - sampling: a packet that is not chosen is dropped by that rule, and nothing more is looked at, also where
  *    the rule says continue; none of the rule's other modifiers apply then;
  *  - truncation: the smallest of all hits; a tag: the last hit's; copies: to the egress devices of all hits,
- *one each;
+ * one each;
  *  - an action other than `none` sets the verdict, and replaces that of an earlier hit;
  *  - without a verdict by then: the set's default.
  *  The reported rule is the one whose verdict holds, otherwise the first that was hit, otherwise 0.

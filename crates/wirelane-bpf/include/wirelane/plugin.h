@@ -22,7 +22,7 @@
  *	action = "drop"
  *
  * The file needs nothing else: this header includes packet.h, which describes a packet, and state.h, for
- *state of its own and parameters, and no other.
+ * state of its own and parameters, and no other.
  *
  * Results
  *   PLUGIN_NO        the packet does not match; any number that is not listed here means the same
@@ -35,8 +35,8 @@
  *   packet           the parsed headers of the packet, and its first PACKET_BYTES bytes
  *                    (struct wirelane_packet). With a tunnel, packet->inner are the headers inside.
  *   answer           an optional note, which is added to the packet's record if it matches; of several
- *                    plug-ins the first note. Its counters, by plugin_add(). And an optional record of its
- *own, by plugin_record(), whether it matches or not.
+ *                    plug-ins the first note. Its counters, by plugin_add(). And an optional record of
+ *                    its own, by plugin_record(), whether it matches or not.
  *
  * When it runs
  *   If all other conditions of a rule hold, in the order of the rules, and no earlier rule has ended the
@@ -47,9 +47,9 @@
  *   must be read within bounds (use packet_byte() and the other functions). BPF helpers that need no context
  *   may be called, except bpf_loop().
  *
- *   Its state is in its counters and in maps (state.h): writable variables are rejected. It runs on several
- *CPUs at once, and is reloaded whenever another plug-in is added to the device. Constant tables are allowed
- *   (`static const`), and so are functions of its own, as long as they are `static`.
+ *   Its state is in its counters and in maps (state.h): writable variables are rejected. It runs on
+ *   several CPUs at once, and is reloaded whenever another plug-in is added to the device. Constant tables
+ *   are allowed (`static const`), and so are functions of its own, as long as they are `static`.
  *
  *   Its time is measured. A plug-in that takes longer than --plugin-budget is switched off (for one capture,
  *   in one lane) and no longer matches.

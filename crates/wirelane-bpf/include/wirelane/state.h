@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * State and parameters of functions of users: of plug-ins (plugin.h) and steering programs (steer.h), which
- *include this file.
+ * State and parameters of functions of users: of plug-ins (plugin.h) and steering programs (steer.h),
+ * which include this file.
  *
  * Maps
  *	struct host {
@@ -23,16 +23,16 @@
  *		return PLUGIN_NO;               // the map is full
  *	state_add(&count->packets, 1);
  *
- *   Each capture has maps of its own, also where several use the same object: they are created empty with the
- *   capture, are the same on all its devices, and are removed with it. The library reads them while the
- *capture runs (Capture::plugin_state()).
+ *   Each capture has maps of its own, also where several use the same object: they are created empty with
+ *   the capture, are the same on all its devices, and are removed with it. `wirelane rules state` and the
+ *   library (Capture::state()) read them while the capture runs.
  *
  *   STATE_HASH, STATE_LRU_HASH, STATE_ARRAY             one value for all CPUs: change it with state_add()
  *   STATE_CPU_HASH, STATE_CPU_LRU_HASH, STATE_CPU_ARRAY one value for each CPU, which no other CPU changes
  *
  *   A hash map that is full refuses further keys; an LRU map forgets keys that were not used for long
- *instead. The keys of an array are packet_u32, from 0. Up to STATE_MAPS maps with names of up to STATE_NAME
- *letters, of STATE_MIB MiB together. They are allocated when the capture starts.
+ *   instead. The keys of an array are packet_u32, from 0. Up to STATE_MAPS maps with names of up to
+ *   STATE_NAME letters, of STATE_MIB MiB together. They are allocated when the capture starts.
  *
  *   Keys have to be on the stack, without uninitialised bytes between fields: { 0 } also fills padding.
  *

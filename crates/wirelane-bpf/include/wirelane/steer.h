@@ -15,7 +15,7 @@
  *	wirelane count -i eth1 --workers 4 --steering-program mine.bpf.o
  *
  * The file needs nothing else: this header includes packet.h, which describes a packet, and state.h, for
- *state of its own and parameters, and no other.
+ * state of its own and parameters, and no other.
  *
  * Results
  *   0 or more        the worker, modulo packet->workers: packet->hash can be returned as it is

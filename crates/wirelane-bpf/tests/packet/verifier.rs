@@ -53,5 +53,6 @@ fn parsing_the_common_packet_is_measured() {
     let empty = median(&probe.skel.progs.wl_empty_cost);
     let parse = median(&probe.skel.progs.wl_parse_cost);
     println!("parse and hash of Ethernet/IPv4/UDP: {parse} ns, of which the test run itself {empty} ns");
-    assert!(parse < 100_000, "{parse} ns per packet cannot be right");
+    // Both have the same test run, on any machine.
+    assert!(parse < 20 * empty.max(10), "{parse} ns per packet, and {empty} ns without parsing");
 }

@@ -29,7 +29,7 @@ pub struct Args {
 /// Runs `state`.
 ///
 /// # Errors
-/// If there is no such map, or the error of the capture.
+/// If the capture does not have the map, or the error of the capture.
 pub fn run(args: &Args) -> Result<()> {
     let json = args.which.json;
     let (status, mut client) = args.which.connect(Purpose::Rules)?;

@@ -64,5 +64,6 @@ fn evaluating_is_measured() {
         );
         costs.push(all);
     }
-    assert!(costs.iter().all(|cost| *cost < 100_000), "{costs:?} ns per packet cannot be right");
+    // The cost of rules is that of the fields that they ask for, and not of their number.
+    assert!(costs.iter().all(|cost| *cost < 10 * costs[0]), "{costs:?} ns per packet for 1 to 4096 rules");
 }

@@ -413,6 +413,8 @@ impl Membership {
                 flows.leave();
             }
             set_active(&self.instance, self.place.group, false);
+            // A run that saw the group active writes its packet, which would be lost without rings.
+            self.settle()?;
             remove(&self.instance.data, self.place.group)?;
             self.state.leave(self.place.group)?;
             if let Some(flows) = &self.flows {

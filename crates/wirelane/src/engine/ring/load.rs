@@ -94,20 +94,8 @@ fn load_as(
     metadata: bool,
     parts: Parts,
 ) -> Result<Loaded> {
-    // Transmitted packets have no RX queues: all count for queue 0, as those of RX queues that cannot be told apart.
-    let many_queues = device.rx_queues.len() > MAX_QUEUES;
-    let one_queue = match hook {
-        Hook::Egress => true,
-        Hook::Ingress => many_queues || !tells_queues(attach::driver(device)),
-        Hook::Xdp(mode) => many_queues && mode != XdpMode::Native,
-    };
-    if many_queues && hook == Hook::Xdp(XdpMode::Native) {
-        return Err(Error::Unsupported {
-            what: format!("capturing on {} by {hook}", device.name),
-            needs: format!("at most {MAX_QUEUES} RX queues, and there are {}", device.rx_queues.len()),
-            instead: "--hook tc works".into(),
-        });
-    }
+    // Transmitted packets have no RX queues: all count for queue 0.
+    let one_queue = hook == Hook::Egress || hook == Hook::Ingress && !tells_queues(attach::driver(device));
     let is_many = matches!(attachment, Attachment::Many);
     let queues = match is_many {
         true => SLOTS,
@@ -118,6 +106,14 @@ fn load_as(
     let per_cpu = hook != Hook::Xdp(XdpMode::Native) || shares_queues(attach::driver(device));
     if let Some(refusal) = refuse_realtime(crate::kernel::is_realtime(), per_cpu, device, hook) {
         return Err(refusal);
+    }
+    // Two queues must not have one lane.
+    if !per_cpu && device.rx_queues.len() > MAX_QUEUES {
+        return Err(Error::Unsupported {
+            what: format!("capturing on {} by {hook}", device.name),
+            needs: format!("at most {MAX_QUEUES} RX queues, and there are {}", device.rx_queues.len()),
+            instead: "--hook tc works".into(),
+        });
     }
     let cpus = libbpf_rs::num_possible_cpus().map_err(|e| Error::bpf("counting CPUs", e))?;
     let lanes = if per_cpu { cpus } else { queues };

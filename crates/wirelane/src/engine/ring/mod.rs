@@ -57,6 +57,7 @@ pub(crate) mod memory;
 #[cfg(test)]
 mod model;
 pub(crate) mod order;
+mod pages;
 pub(crate) mod plugins;
 pub(crate) mod program;
 pub(crate) mod reader;

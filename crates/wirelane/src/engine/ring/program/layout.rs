@@ -24,7 +24,7 @@ pub(crate) enum Layout {
     Fields(Vec<(usize, String, Layout)>, usize),
 }
 
-/// The layouts of a map's keys and values in this object file; `None` where there is no such map.
+/// The layouts of a map's keys and values in this object file; `None` if the object does not define the map.
 ///
 /// # Errors
 /// If the types cannot be read.

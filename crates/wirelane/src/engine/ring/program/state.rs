@@ -15,7 +15,7 @@ use object::{Object as _, ObjectSection as _};
 use wirelane_bpf::instance::{MAX_GROUPS, STATE_BYTES, STATE_MAPS, STATE_NAME};
 
 use super::super::instance::Instance;
-use super::super::{attach, log};
+use super::super::{attach, log, pages};
 use super::first::Needs;
 use super::layout::{self, Layout};
 use super::{Installed, is_owned};
@@ -27,8 +27,6 @@ use crate::state::StateEntry;
 const PREFIX: &str = "u0_";
 /// Bytes that the kernel needs for an entry of a hash map beside key and value, about.
 const ENTRY: u64 = 64;
-/// Entries that are read by one system call at first. A bucket of a hash map is never divided.
-const PAGE: usize = 1024;
 /// Kinds of maps that programs may have.
 const KINDS: [MapType; 6] = [
     MapType::Hash,
@@ -59,49 +57,22 @@ impl StateMap {
     /// The error that the kernel returned.
     pub(crate) fn page(&self, from: Option<u32>) -> Result<(Vec<StateEntry>, Option<u32>)> {
         let map = &self.map;
-        let failed = |source| Error::kernel("reading a map of a plug-in or steering program", source);
-        let cpus = if map.map_type().is_percpu() {
-            libbpf_rs::num_possible_cpus().map_err(|e| Error::bpf("counting CPUs", e))?
+        let (cpus, each) = if map.map_type().is_percpu() {
+            let cpus = libbpf_rs::num_possible_cpus().map_err(|e| Error::bpf("counting CPUs", e))?;
+            // The kernel rounds the values of each CPU up.
+            (cpus, (map.value_size() as usize).next_multiple_of(8))
         } else {
-            1
+            (1, map.value_size() as usize)
         };
-        let (key, value) = (map.key_size() as usize, map.value_size() as usize);
-        // The kernel rounds the values of each CPU up.
-        let each = if map.map_type().is_percpu() { value.next_multiple_of(8) } else { value };
-        let mut most = PAGE;
-        loop {
-            let (mut keys, mut values) = (vec![0u8; most * key], vec![0u8; most * each * cpus]);
-            let (mut count, mut begin, mut end) = (most as u32, from.unwrap_or(0), 0u32);
-            let first = if from.is_some() { (&raw mut begin).cast() } else { std::ptr::null_mut() };
-            // SAFETY: a live descriptor; `begin` and `end` are as long as a position in a hash map and in an array (4 bytes), and
-            // the vectors have room for `count` keys and values of the map's sizes.
-            let status = unsafe {
-                sys::bpf_map_lookup_batch(
-                    map.as_fd().as_raw_fd(),
-                    first,
-                    (&raw mut end).cast(),
-                    keys.as_mut_ptr().cast(),
-                    values.as_mut_ptr().cast(),
-                    &raw mut count,
-                    std::ptr::null(),
-                )
-            };
-            match -status {
-                0 | libc::ENOENT => {
-                    let read =
-                        keys.chunks_exact(key).zip(values.chunks_exact(each * cpus)).take(count as usize);
-                    let entry = |(key, values): (&[u8], &[u8])| {
-                        let values = values.chunks_exact(each).map(|one| one[..value].to_vec()).collect();
-                        StateEntry::new(key.to_vec(), values, &self.layout)
-                    };
-                    return Ok((read.map(entry).collect(), (status == 0).then_some(end)));
-                }
-                // A bucket with more entries.
-                libc::ENOSPC if most < 1 << 22 => most *= 4,
-                libc::EINTR => {}
-                errno => return Err(failed(std::io::Error::from_raw_os_error(errno))),
-            }
-        }
+        let (key, value) = (vec![0u8; map.key_size() as usize], vec![0u8; each * cpus]);
+        let (keys, values, next) = pages::page(map, from, &key, &value)
+            .map_err(|e| Error::kernel("reading a map of a plug-in or steering program", e))?;
+        let entry = |(key, values): (&[u8], &[u8])| {
+            let values = values.chunks_exact(each).map(|one| one[..map.value_size() as usize].to_vec());
+            StateEntry::new(key.to_vec(), values.collect(), &self.layout)
+        };
+        let entries = keys.chunks_exact(key.len()).zip(values.chunks_exact(value.len())).map(entry);
+        Ok((entries.collect(), next))
     }
 }
 
@@ -271,7 +242,7 @@ impl GroupState {
     ) -> Result<GroupState> {
         let mut state = GroupState::default();
         let arrays = arrays(&instance.program()?)?;
-        for other in (0..MAX_GROUPS).filter(|other| *other != group) {
+        for other in (0..instance.group_slots).filter(|other| *other != group) {
             if !arrays.is_empty() && !is_owned(instance, other)? {
                 remove(&arrays, other)?;
             }

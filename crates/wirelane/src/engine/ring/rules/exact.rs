@@ -1,16 +1,12 @@
 //! The table of exact-match rules: a hash map in the kernel, which packets and we change at the same time.
 
-use std::os::fd::{AsFd as _, AsRawFd as _};
-
 use libbpf_rs::libbpf_sys as sys;
 use libbpf_rs::{ErrorKind, MapCore as _, MapFlags, MapHandle, MapType};
 use wirelane_bpf::rules::{ExactKey, ExactValue};
 
+use super::super::pages;
 use crate::active_rules::{InsertOutcome, Page};
 use crate::error::{Error, Result};
-
-/// Entries of a page. A bucket is never divided, so this is also the maximum length of a bucket at first.
-const PAGE: usize = 4096;
 
 /// Creates a table for `room` rules. Memory is allocated as they are added.
 pub(super) fn create(room: usize) -> Result<MapHandle> {
@@ -71,37 +67,8 @@ pub(super) fn get(map: &MapHandle, key: &ExactKey) -> Result<Option<ExactValue>>
 
 /// Some rules, from the beginning or from the position at which another page ended.
 pub(super) fn page(map: &MapHandle, from: Option<u32>) -> Result<Page> {
-    let mut most = PAGE;
-    loop {
-        let mut keys: Vec<ExactKey> = vec![ExactKey::default(); most];
-        let mut values: Vec<ExactValue> = vec![ExactValue::default(); most];
-        let (mut count, mut begin, mut end) = (most as u32, from.unwrap_or(0), 0u32);
-        let first = if from.is_some() { (&raw mut begin).cast() } else { std::ptr::null_mut() };
-        // SAFETY: a live descriptor; `begin` and `end` are as long as a position in a hash map (4 bytes), and the vectors
-        // have room for `count` keys and values of the map's sizes.
-        let status = unsafe {
-            sys::bpf_map_lookup_batch(
-                map.as_fd().as_raw_fd(),
-                first,
-                (&raw mut end).cast(),
-                keys.as_mut_ptr().cast(),
-                values.as_mut_ptr().cast(),
-                &raw mut count,
-                std::ptr::null(),
-            )
-        };
-        match -status {
-            0 | libc::ENOENT => {
-                keys.truncate(count as usize);
-                let rules = keys.into_iter().zip(values).collect();
-                return Ok(Page { rules, next: (status == 0).then_some(end) });
-            }
-            // A bucket with more entries.
-            libc::ENOSPC if most < 1 << 24 => most *= 4,
-            errno => {
-                let source = std::io::Error::from_raw_os_error(errno);
-                return Err(Error::kernel("reading exact-match rules", source));
-            }
-        }
-    }
+    let (key, value) = ([ExactKey::default()], [ExactValue::default()]);
+    let (keys, values, next) =
+        pages::page(map, from, &key, &value).map_err(|e| Error::kernel("reading exact-match rules", e))?;
+    Ok(Page { rules: keys.into_iter().zip(values).collect(), next })
 }
