@@ -141,6 +141,9 @@ pub struct SourceArgs {
     /// Maximum RTP streams that are measured in the kernel, if the command requests that.
     #[arg(skip)]
     pub kernel_streams: Option<usize>,
+    /// Whether records of several workers are merged.
+    #[arg(skip)]
+    pub across_workers: bool,
 
     /// Use the headers inside tunnels instead of the outer ones, for steering and rules
     #[arg(long, help_heading = CAPTURE)]
@@ -232,6 +235,7 @@ impl SourceArgs {
         self.rights.include(&mut other.rights);
         self.headers_only &= other.headers_only;
         self.any_order &= other.any_order;
+        self.across_workers |= other.across_workers;
     }
 
     /// When the run reports and ends.
@@ -392,6 +396,7 @@ impl SourceArgs {
             .exclusive(self.exclusive)
             .immediate(self.immediate)
             .in_order(!self.any_order)
+            .across_workers(self.across_workers)
             .inner_headers(self.inner)
             .promiscuous(!self.no_promiscuous)
             // A monitor's configuration may be read again.

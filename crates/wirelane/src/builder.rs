@@ -136,6 +136,14 @@ impl Builder {
         self
     }
 
+    /// Has each worker tell the time up to which it has yielded everything ([`Worker::caught_up`](crate::Worker::caught_up)),
+    /// so that records of several workers can be merged. Default: no. It needs [`Builder::in_order`].
+    #[must_use]
+    pub fn across_workers(mut self, across: bool) -> Builder {
+        self.0.across_workers = across;
+        self
+    }
+
     /// Keeps captured packets from the host stack. Default: the host stack receives them too.
     #[must_use]
     pub fn exclusive(mut self, exclusive: bool) -> Builder {

@@ -134,7 +134,8 @@ impl LiveCapture {
             let size = (instance.lanes, instance.queues);
             let config = GroupConfig::of(settings, needs, selected, size, instance.hook);
             let (rules, egress_devices) = (room.clone(), egress_devices.clone());
-            let many = asked > 1 || instance.lanes_of(&config.queues).len() > 1;
+            let many =
+                asked > 1 || instance.lanes_of(&config.queues).len() > 1 || settings.across_workers;
             let ordered = settings.in_order && many;
             let streams = streams.clone();
             let flow_maps = confinement.map(|_| Arc::clone(broker));
@@ -236,7 +237,7 @@ impl LiveCapture {
             .into_iter()
             .enumerate()
             .map(|(worker, (lanes, bells))| {
-                let ordered = settings.in_order && lanes.len() > 1;
+                let ordered = settings.in_order && (lanes.len() > 1 || settings.across_workers);
                 let merge = ordered.then(|| Merge::new(lanes.len(), settings.clock, &clock));
                 let source = RingSource::new(
                     lanes,

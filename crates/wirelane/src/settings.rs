@@ -67,6 +67,8 @@ pub(crate) struct Settings {
     pub(crate) patience: Option<Duration>,
     /// Whether records are merged by timestamp.
     pub(crate) in_order: bool,
+    /// Whether workers tell the time up to which they have yielded everything.
+    pub(crate) across_workers: bool,
     /// Whether a filter may be set later without the rights to load programs.
     pub(crate) filter_later: bool,
     pub(crate) promiscuous: bool,
@@ -130,6 +132,7 @@ impl Settings {
             immediate: false,
             patience: None,
             in_order: true,
+            across_workers: false,
             filter_later: false,
             promiscuous: true,
             hook: HookChoice::Auto,

@@ -106,6 +106,14 @@ impl Worker {
         self.source.settled()
     }
 
+    /// The time up to which everything has been yielded, where records come in the order of time: no record that is still
+    /// to come has an earlier one, of [`Timebase::steady_ns`]. Updated by each empty batch. `None` for files and engine
+    /// `xsk`, and where a worker has a single ring, unless [`crate::Builder::across_workers`] is set. For the worker's own
+    /// thread; 0 at first.
+    pub fn caught_up(&self) -> Option<Arc<AtomicU64>> {
+        self.source.caught_up()
+    }
+
     /// Access to the skipped bytes of connections, where the kernel examines HTTP ([`crate::Builder::kernel_http`]):
     /// for connections that end without another packet. It may be kept beside the worker, and stays valid when the
     /// capture has stopped.

@@ -182,6 +182,8 @@ pub struct Call {
     pub(super) places: Vec<MediaAddress>,
     pub(super) streams: Vec<u32>,
     pub(super) touched_ns: u64,
+    /// List that its state assigns it to.
+    pub(super) list: u8,
     pub(super) cost: usize,
     /// Whether it is counted as active.
     pub(super) active: bool,
@@ -288,6 +290,7 @@ impl Call {
             places: Vec::new(),
             streams: Vec::new(),
             touched_ns: way.ts_ns,
+            list: super::monitor::WAITING,
             cost: 0,
             active: false,
         }

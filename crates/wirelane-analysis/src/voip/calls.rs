@@ -93,6 +93,11 @@ impl Monitor {
         self.dispatch(&message, [bytes, body], way, captured, self.settings.reorder_ns == 0);
     }
 
+    /// Time until which the first message that waits for its call does so.
+    pub(super) fn early_until_ns(&self) -> Option<u64> {
+        Some(self.early.front()?.since_ns.saturating_add(self.settings.reorder_ns))
+    }
+
     /// Processes messages that waited too long for their calls without them. `all`: all messages.
     pub(super) fn release(&mut self, all: bool) {
         while self.early.front().is_some_and(|early| {
@@ -161,7 +166,9 @@ impl Monitor {
                     || settings.call_ids.iter().any(|wanted| wanted.as_bytes() == message.call_id);
                 call.chosen =
                     is_wanted && has_one(&call.from, &settings.from) && has_one(&call.to, &settings.to);
-                self.calls.insert(key, call, WAITING)
+                let (since_ns, at) = (call.touched_ns, self.calls.insert(key, call, WAITING));
+                self.silence.insert((WAITING, since_ns, at));
+                at
             }
             (None, start) => {
                 // The method tells the kind; a response has the method of its request.
@@ -200,6 +207,7 @@ impl Monitor {
             self.keep(at, way, captured);
         }
         self.place(at, way.ts_ns);
+        self.take_back_of_ended(at);
         if found.is_none() && !self.early.is_empty() {
             let (its, others): (VecDeque<Early>, VecDeque<Early>) =
                 std::mem::take(&mut self.early).into_iter().partition(|early| early.key == key);
@@ -222,8 +230,9 @@ impl Monitor {
     }
 
     /// Moves a call to the list for its state, and updates its memory.
-    fn place(&mut self, at: u32, now_ns: u64) {
+    pub(super) fn place(&mut self, at: u32, now_ns: u64) {
         let Some(call) = self.calls.get_mut(at) else { return };
+        let before = (call.list, call.touched_ns, at);
         call.touched_ns = call.touched_ns.max(now_ns);
         let cost = call.cost();
         self.used = self.used - call.cost + cost;
@@ -241,7 +250,12 @@ impl Monitor {
             (false, true) => self.active -= 1,
             _ => {}
         }
-        self.calls.touch(at, list);
+        call.list = list;
+        let after = (list, call.touched_ns, at);
+        if after != before {
+            self.silence.remove(&before);
+            self.silence.insert(after);
+        }
     }
 
     /// Notes that media of a call arrived.
@@ -294,24 +308,28 @@ impl Monitor {
     }
 
     /// Updates the payload types of the streams of a call.
-    fn know_types(&mut self, at: u32) {
-        let Some(call) = self.calls.get(at) else { return };
+    fn know_types(&mut self, of: u32) {
+        let Some(call) = self.calls.get(of) else { return };
         let mut changed = Vec::new();
-        for at in &call.streams {
-            if let Some(stream) = self.streams.get_mut(*at) {
-                let before = stream.rtp.payload;
-                know(stream, call);
-                if stream.rtp.payload != before {
-                    changed.push(*at);
-                }
+        for at in call.streams.clone() {
+            self.look_lent(at);
+            let (Some(stream), Some(call)) = (self.streams.get_mut(at), self.calls.get(of)) else { continue };
+            let before = stream.rtp.payload;
+            know(stream, call);
+            if stream.rtp.payload != before {
+                changed.push(at);
             }
         }
-        changed.into_iter().for_each(|at| self.relearn(at));
+        for at in changed {
+            self.relearn(at);
+            self.tell_types(at);
+        }
     }
 
     /// Hands out a call with its streams.
     pub(super) fn end_call(&mut self, at: u32, ending: Ending) {
         let Some(mut call) = self.calls.remove(at) else { return };
+        self.silence.remove(&(call.list, call.touched_ns, at));
         self.used -= call.cost;
         self.active -= u64::from(call.active);
         for place in &call.places {

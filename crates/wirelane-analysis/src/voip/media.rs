@@ -63,6 +63,17 @@ impl Monitor {
             return self.rtcp(payload, len, way, to.or(from).map(|endpoint| endpoint.call));
         }
         let (result, packet) = RtpPacket::read(payload, len);
+        self.rtp(result, &packet, way, [to, from])
+    }
+
+    /// Processes an RTP packet, valid or not. `ends`: its destination and source, as far as they are places of calls.
+    pub(super) fn rtp(
+        &mut self,
+        result: ReadResult,
+        packet: &RtpPacket,
+        way: &Way,
+        [to, from]: [Option<Endpoint>; 2],
+    ) -> Class {
         let known = |result| matches!(result, ReadResult::Ok | ReadResult::Malformed);
         let key = StreamKey { from: way.from, to: way.to, ssrc: packet.ssrc };
         let found = if known(result) { self.streams.find(&key) } else { None };
@@ -85,19 +96,19 @@ impl Monitor {
             }
             (ReadResult::Ok, Some(at), owner) => {
                 self.adopt(at, owner);
-                self.add(at, &packet, way.ts_ns)
+                self.add(at, packet, way.ts_ns)
             }
             (ReadResult::Ok, None, Some((endpoint, named))) => match self.begin(key, way, endpoint, named) {
-                Some(at) => self.add(at, &packet, way.ts_ns),
+                Some(at) => self.add(at, packet, way.ts_ns),
                 None => {
                     self.counts.rtp_left_out += 1;
                     Class::Rtp
                 }
             },
-            (ReadResult::Ok, None, None) if self.settings.heuristic && is_plausible(&packet, way) => {
+            (ReadResult::Ok, None, None) if self.settings.heuristic && is_plausible(packet, way) => {
                 let stream = Stream::new(way.from, way.to, self.settings.interval_ns, way.ts_ns);
                 let at = self.insert(key, stream, CANDIDATES);
-                self.add(at, &packet, way.ts_ns)
+                self.add(at, packet, way.ts_ns)
             }
             _ => Class::Other,
         }
@@ -134,7 +145,7 @@ impl Monitor {
     }
 
     fn insert(&mut self, key: StreamKey, mut stream: Stream, list: u8) -> u32 {
-        self.used += Stream::cost();
+        self.used += self.stream_cost();
         stream.capture_lost = self.capture_lost;
         self.streams.insert(key, stream, list)
     }
@@ -218,6 +229,7 @@ impl Monitor {
         }
         for at in self.calls.get(call)?.streams.clone() {
             self.look_offloaded(at);
+            self.look_lent(at);
         }
         let streams = &self.calls.get(call)?.streams;
         let packets = |at: &u32| self.streams.get(*at).map_or(0, |stream| stream.rtp.packets);
@@ -232,20 +244,24 @@ impl Monitor {
 
     /// Counts a packet of a stream with a broken header.
     fn spoil(&mut self, at: u32, ts_ns: u64) {
+        self.own(at);
         let Some(ts_ns) = self.takes_turn(at, None, ts_ns) else { return };
         if let Some(stream) = self.streams.get_mut(at) {
             stream.rtp.malformed += 1;
         }
         self.hand_down(at, ts_ns);
+        self.lend(at);
     }
 
     fn add(&mut self, at: u32, packet: &RtpPacket, ts_ns: u64) -> Class {
+        self.own(at);
         let Some(ts_ns) = self.takes_turn(at, Some(packet), ts_ns) else { return Class::Rtp };
         let Some(stream) = self.streams.get_mut(at) else { return Class::Other };
         stream.take(packet, ts_ns);
         if let Some(call) = stream.call {
             self.at_hand.heard = Some(call);
             self.hand_down(at, ts_ns);
+            self.lend(at);
             self.heard(call, ts_ns);
             return Class::Rtp;
         }
@@ -296,8 +312,9 @@ impl Monitor {
     /// Removes a stream, with its statistics complete.
     pub(super) fn take_stream(&mut self, at: u32) -> Option<Stream> {
         self.close_offloaded(at);
+        self.take_back(at);
         let mut stream = self.streams.remove(at)?;
-        self.used -= Stream::cost();
+        self.used -= self.stream_cost();
         stream.finish();
         stream.capture_lost = self.capture_lost.saturating_sub(stream.capture_lost);
         Some(stream)

@@ -6,8 +6,9 @@
 //!           calls that are over, with their streams -> CallRecord; RTP without signalling -> Stream
 //! ```
 //!
-//! One monitor sees all packets: signalling and media of one call have different addresses and ports, so steering by
-//! flow would separate them. Statistics are computed by `bpf/lib/rtp.h`.
+//! Signalling and media of one call have different addresses and ports, so steering by flow separates them: one monitor
+//! has all calls. With several workers, these measure the streams ([`Exchange`]). Statistics are computed by
+//! `bpf/lib/rtp.h`.
 //!
 //! # What is counted
 //! Every packet is in exactly one of [`Counts::signalling_packets`], `rtp_packets`, `rtcp_packets`, `fragment_packets`
@@ -20,8 +21,12 @@
 //! ([`Ending::Resources`]). So a flood of INVITEs costs each other their places.
 mod call;
 mod calls;
+mod content;
 pub mod counts;
+mod exchange;
+mod expiry;
 mod kept;
+mod lent;
 mod media;
 mod monitor;
 mod offloaded;
@@ -36,6 +41,7 @@ mod tcp;
 
 pub use call::{Call, CallRecord, Ending, State, Way};
 pub use counts::Counts;
+pub use exchange::{Exchange, MonitorEnded, WorkerEnd};
 pub use kept::{Captured, Keep, Kept};
 pub use monitor::{Finished, Monitor, Signal};
 pub use settings::{LEAST_MEMORY, Settings};

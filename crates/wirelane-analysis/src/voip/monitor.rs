@@ -1,18 +1,19 @@
 //! VoIP monitor: correlates SIP and RTP into calls.
 
-use std::collections::VecDeque;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::collections::{BTreeSet, VecDeque};
 
 use ahash::RandomState;
 use hashbrown::HashMap;
-use wirelane::{Ip, LinkType, Record, flags, l3};
-use wirelane_bpf::layout::{NO_OFFSET, ip_flags};
+use wirelane::{Ip, LinkType, Record, flags};
+use wirelane_bpf::layout::ip_flags;
 use wirelane_bpf::native;
 
 use super::call::{Call, CallRecord, Ending, Way};
 use super::calls::Early;
+use super::content::{Content, address, is_keep_alive, is_media, is_sip_port, read, stated};
 use super::counts::Counts;
 use super::kept::{AtHand, Keep, Kept};
+use super::lent::Lent;
 use super::media::{self, Endpoint, StreamKey};
 use super::offloaded::Kernel;
 use super::settings::{LEAST_MEMORY, Settings};
@@ -83,6 +84,8 @@ pub struct Monitor {
     pub(super) settings: Settings,
     pub(super) random: RandomState,
     pub(super) calls: Table<u128, Call>,
+    /// List, time and index of each call: the longest silent ones first.
+    pub(super) silence: BTreeSet<(u8, u64, u32)>,
     pub(super) streams: Table<StreamKey, Stream>,
     pub(super) places: HashMap<MediaAddress, Endpoint, RandomState>,
     /// Messages that wait for their calls, in the order in which they came.
@@ -92,7 +95,7 @@ pub struct Monitor {
     tcp: Streams,
     fragments: Fragments,
     pub(super) counts: Counts,
-    finished: Outbox<Finished>,
+    pub(super) finished: Outbox<Finished>,
     pub(super) at_hand: AtHand,
     /// Number of calls so far.
     pub(super) serial: u64,
@@ -102,30 +105,14 @@ pub struct Monitor {
     pub(super) used: usize,
     pub(super) budget: usize,
     pub(super) now_ns: u64,
-    looked_ns: u64,
+    /// Time of the last check for calls and streams that are over.
+    pub(super) looked_ns: u64,
     /// Number of packets that the capture has lost so far.
     pub(super) capture_lost: u64,
     /// Measurement of streams in the kernel, if enabled.
     pub(super) kernel: Option<Kernel>,
-}
-
-/// Address from a header.
-fn address(bytes: &[u8; 16], layer: u8) -> IpAddr {
-    match layer {
-        l3::IPV4 => Ipv4Addr::new(bytes[0], bytes[1], bytes[2], bytes[3]).into(),
-        _ => Ipv6Addr::from(*bytes).into(),
-    }
-}
-
-/// Ports of SIP: all other packets on them are worth counting.
-fn is_sip_port(port: u16) -> bool {
-    matches!(port, 5060 | 5061)
-}
-
-/// Keep-alives on the ports of SIP: empty lines, zeros (RFC 5626, and the practice of phones), STUN.
-fn is_keep_alive(payload: &[u8]) -> bool {
-    payload.iter().all(|byte| matches!(byte, 0 | b'\r' | b'\n' | b' '))
-        || (payload.len() >= 20 && payload[0] < 2 && payload[4..8] == [0x21, 0x12, 0xa4, 0x42])
+    /// The workers that measure streams, if there are several.
+    pub(super) lent: Option<Lent>,
 }
 
 impl Monitor {
@@ -136,6 +123,7 @@ impl Monitor {
             settings,
             random: RandomState::new(),
             calls: Table::new(),
+            silence: BTreeSet::new(),
             streams: Table::new(),
             places: HashMap::with_hasher(RandomState::new()),
             early: VecDeque::new(),
@@ -155,6 +143,7 @@ impl Monitor {
             looked_ns: 0,
             capture_lost: 0,
             kernel: None,
+            lent: None,
         }
     }
 
@@ -171,7 +160,15 @@ impl Monitor {
     /// All counters. Active calls and streams are not included.
     pub fn counts(&self) -> Counts {
         let (gaps, evicted, given_up) = (self.tcp.gaps, self.tcp.evicted, self.fragments.given_up);
-        Counts { tcp_gaps: gaps, tcp_evicted: evicted, datagrams_given_up: given_up, ..self.counts }
+        let [rtp, other] = self.counted_by_workers();
+        Counts {
+            tcp_gaps: gaps,
+            tcp_evicted: evicted,
+            datagrams_given_up: given_up,
+            rtp_packets: self.counts.rtp_packets + rtp,
+            other_packets: self.counts.other_packets + other,
+            ..self.counts
+        }
     }
 
     /// Memory of active calls and streams in bytes: after each packet, at most three quarters of the limit.
@@ -207,7 +204,7 @@ impl Monitor {
         calls.sort_unstable_by_key(|call| std::cmp::Reverse((call.active, call.serial)));
         let record = |call: &Call| CallRecord {
             call: call.clone(),
-            streams: call.streams.iter().filter_map(|at| self.streams.get(*at)).cloned().collect(),
+            streams: call.streams.iter().filter_map(|at| self.current(*at)).collect(),
             ending: Ending::Forced,
         };
         calls.into_iter().take(most).map(record).collect()
@@ -234,14 +231,19 @@ impl Monitor {
     }
 
     /// Adds a packet, or an aggregate of this many packets on the wire.
-    fn add_packet(&mut self, link: LinkType, data: &[u8], ts_ns: u64, packets: u64) {
+    pub(super) fn add_packet(&mut self, link: LinkType, data: &[u8], ts_ns: u64, packets: u64) {
         if self.settings.keep > Keep::Nothing {
             self.at_hand.is(link, data);
         }
-        self.pass(ts_ns);
+        self.arrive(ts_ns);
         let parsed = native::parse(link, data, self.settings.inner);
         let inside = self.settings.inner && parsed.flags & flags::TUNNEL != 0;
         let class = self.network(if inside { &parsed.inner } else { &parsed.outer }, data, ts_ns);
+        self.count(class, packets);
+    }
+
+    /// Counts packets of a class, and evicts what exceeds the memory.
+    pub(super) fn count(&mut self, class: Class, packets: u64) {
         match class {
             Class::Signalling => self.counts.signalling_packets += packets,
             Class::Rtp => self.counts.rtp_packets += packets,
@@ -254,35 +256,14 @@ impl Monitor {
     }
 
     fn network(&mut self, ip: &Ip, data: &[u8], ts_ns: u64) -> Class {
-        if !matches!(ip.l3, l3::IPV4 | l3::IPV6) {
-            return Class::Other;
-        }
-        // End of the datagram: link padding may follow it.
-        let end = usize::from(ip.l3_off) + ip.l3_len as usize;
-        let there = &data[..if ip.l3_len == 0 { data.len() } else { end.min(data.len()) }];
         self.at_hand.whole = ip.flags & ip_flags::FRAGMENT == 0;
-        if !self.at_hand.whole && matches!(ip.proto, 6 | 17) {
-            return self.fragment(ip, there, end, ts_ns);
-        }
-        if ip.flags & ip_flags::PORTS == 0 || ip.payload_off == NO_OFFSET {
-            return Class::Other;
-        }
-        let Some(payload) = there.get(usize::from(ip.payload_off)..) else { return Class::Other };
-        let from = (address(&ip.src, ip.l3), u16::from_be(ip.src_port));
-        let to = (address(&ip.dst, ip.l3), u16::from_be(ip.dst_port));
-        match ip.proto {
-            17 => {
-                let header = usize::from(ip.l4_off);
-                let stated = match there.get(header + 4..header + 6) {
-                    Some(&[high, low]) => usize::from(u16::from_be_bytes([high, low])),
-                    _ => 0,
-                };
-                self.datagram(from, to, payload, stated, ts_ns)
+        match read(ip, data) {
+            Content::Other => Class::Other,
+            Content::Fragment { bytes, end } => self.fragment(ip, bytes, end, ts_ns),
+            Content::Datagram { from, to, payload, len } => self.datagram(from, to, payload, len, ts_ns),
+            Content::Segment { from, to, seq, flags, payload } => {
+                self.segment(from, to, seq, flags, payload, ts_ns)
             }
-            6 if ip.flags & ip_flags::TCP != 0 => {
-                self.segment(from, to, ip.tcp_seq, ip.tcp_flags, payload, ts_ns)
-            }
-            _ => Class::Other,
         }
     }
 
@@ -294,8 +275,8 @@ impl Monitor {
                 let from = (address(&ip.src, ip.l3), u16::from_be_bytes([a, b]));
                 let to = (address(&ip.dst, ip.l3), u16::from_be_bytes([c, d]));
                 if ip.proto == 17 {
-                    let stated = usize::from(u16::from_be_bytes([high, low]));
-                    return self.datagram(from, to, &datagram[8..], stated, ts_ns);
+                    let (payload, len) = stated(&datagram[8..], usize::from(u16::from_be_bytes([high, low])));
+                    return self.datagram(from, to, payload, len, ts_ns);
                 }
                 let Some(header) = datagram.first_chunk::<20>() else { return Class::Other };
                 let size = usize::from(header[12] >> 4) * 4;
@@ -332,21 +313,19 @@ impl Monitor {
         Class::Signalling
     }
 
-    /// A datagram of UDP; `stated`: its length, as its header has it.
+    /// A datagram of UDP with this payload, of `len` bytes on the wire.
     fn datagram(
         &mut self,
         from: MediaAddress,
         to: MediaAddress,
-        captured: &[u8],
-        stated: usize,
+        payload: &[u8],
+        len: usize,
         ts_ns: u64,
     ) -> Class {
-        let len = if stated >= 8 { stated - 8 } else { captured.len() };
-        let payload = &captured[..captured.len().min(len)];
         let way = Way { from, to, tcp: false, ts_ns };
         match payload.first() {
             None => Class::Other,
-            Some(first) if first >> 6 == 2 => {
+            Some(_) if is_media(payload) => {
                 let class = self.media(payload, len, &way);
                 if let Some(call) = self.at_hand.heard.take()
                     && self.settings.keep == Keep::All
@@ -374,98 +353,9 @@ impl Monitor {
             Some(_) => Class::Other,
         }
     }
-
-    fn pass(&mut self, ts_ns: u64) {
-        self.now_ns = self.now_ns.max(ts_ns);
-        if self.now_ns - self.looked_ns >= 100_000_000 {
-            // The remaining results are handed out with the next packets.
-            let _ = self.tick(self.now_ns);
-        }
-    }
-
-    /// Advances the time, also without packets, and hands out finished calls and streams. True: [`Monitor::finished`]
-    /// is full; take it and call this again.
-    #[must_use = "there may be more to hand out"]
-    pub fn tick(&mut self, now_ns: u64) -> bool {
-        self.now_ns = self.now_ns.max(now_ns);
-        self.release(false);
-        let patience = [
-            (OVER, self.settings.linger_ns),
-            (WAITING, self.settings.waiting_ns),
-            (QUIET, self.settings.quiet_ns),
-            (TALKING, self.settings.talking_ns),
-        ];
-        for (list, patience_ns) in patience {
-            while let Some(at) = self.calls.first(list) {
-                let Some(call) = self.calls.get(at) else { break };
-                if self.finished.is_full() {
-                    return true;
-                }
-                if self.now_ns.saturating_sub(call.touched_ns) <= patience_ns {
-                    break;
-                }
-                if list != OVER && self.is_heard_offloaded(at, patience_ns) {
-                    continue;
-                }
-                self.end_call(at, Ending::Ended);
-            }
-        }
-        for list in [media::CANDIDATES, media::ALONE] {
-            while let Some(at) = self.streams.first(list) {
-                let Some(stream) = self.streams.get(at) else { break };
-                if self.finished.is_full() {
-                    return true;
-                }
-                if self.now_ns.saturating_sub(stream.touched_ns) <= self.settings.stream_ns {
-                    break;
-                }
-                self.end_stream(at, Ending::Ended);
-            }
-        }
-        self.looked_ns = self.now_ns;
-        false
-    }
-
-    /// Hands out the least important entry. False: there are no entries.
-    fn evict(&mut self) -> bool {
-        if let Some(at) = self.streams.first(media::CANDIDATES) {
-            self.end_stream(at, Ending::Resources);
-        } else if let Some(at) = self.calls.first(OVER).or_else(|| self.calls.first(WAITING)) {
-            self.end_call(at, Ending::Resources);
-        } else if let Some(at) = self.streams.first(media::ALONE) {
-            self.end_stream(at, Ending::Resources);
-        } else if let Some(at) = self.calls.first(QUIET).or_else(|| self.calls.first(TALKING)) {
-            self.end_call(at, Ending::Resources);
-        } else {
-            return false;
-        }
-        true
-    }
-
-    /// Hands out everything at the end of the capture, in steps. True: [`Monitor::finished`] is full; take it and call
-    /// this again.
-    #[must_use = "there may be more to hand out"]
-    pub fn flush(&mut self) -> bool {
+    /// Ends everything that waits for further packets, at the end of the capture.
+    pub(super) fn end_of_buffers(&mut self) {
         self.fragments.finish();
         self.tcp.finish();
-        self.leave_rules();
-        self.release(true);
-        for list in [OVER, WAITING, QUIET, TALKING] {
-            while let Some(at) = self.calls.first(list) {
-                if self.finished.is_full() {
-                    return true;
-                }
-                self.end_call(at, if list == OVER { Ending::Ended } else { Ending::Forced });
-            }
-        }
-        for list in [media::CANDIDATES, media::ALONE] {
-            while let Some(at) = self.streams.first(list) {
-                if self.finished.is_full() {
-                    return true;
-                }
-                self.end_stream(at, Ending::Forced);
-            }
-        }
-        false
     }
 }

@@ -214,18 +214,4 @@ impl Monitor {
         }
         offloaded.release(stream);
     }
-
-    /// Whether the media of a call continues in the kernel although no packet was delivered for long.
-    pub(super) fn is_heard_offloaded(&mut self, at: u32, patience_ns: u64) -> bool {
-        let Some(call) = self.calls.get(at).filter(|_| self.kernel.is_some()) else { return false };
-        let (before_ns, streams) = (call.touched_ns, call.streams.clone());
-        let mut last_ns = 0;
-        for stream in streams {
-            self.look_offloaded(stream);
-            last_ns = last_ns.max(self.streams.get(stream).map_or(0, |stream| stream.rtp.last_ns));
-        }
-        self.heard(at, last_ns);
-        let after_ns = self.calls.get(at).map_or(0, |call| call.touched_ns);
-        after_ns > before_ns && self.now_ns.saturating_sub(after_ns) <= patience_ns
-    }
 }

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use wirelane_bpf::rtp::{NO_TYPE, RtpPacket, RtpPayload, RtpStream, kind};
 
+use super::lent::Borrower;
 use super::offloaded::Offloaded;
 use super::quality::{self, Measured, Quality};
 use super::rtcp::Received;
@@ -156,6 +157,10 @@ pub struct Stream {
     pub(super) offloaded: Option<Box<Offloaded>>,
     /// Whether measurement in the kernel was started before, or found no room.
     pub(super) stays_here: bool,
+    /// The worker that has it, if one has.
+    pub(super) borrower: Option<Borrower>,
+    /// Number of times that it was lent.
+    pub(super) lendings: u8,
 }
 
 impl Stream {
@@ -181,12 +186,36 @@ impl Stream {
             confirmed: false,
             offloaded: None,
             stays_here: false,
+            borrower: None,
+            lendings: 0,
         }
     }
 
     /// Maximum memory of a stream in bytes.
     pub fn cost() -> usize {
         size_of::<Stream>() + size_of::<Offloaded>() + MOST_INTERVALS * size_of::<Interval>() + 16 * 40
+    }
+
+    /// A copy for a worker that adds its packets.
+    pub(super) fn for_worker(&self) -> Box<Stream> {
+        Box::new(Stream { offloaded: None, ..self.clone() })
+    }
+
+    /// Adopts what another copy has measured.
+    pub(super) fn adopt(&mut self, other: &Stream) {
+        self.rtp = other.rtp;
+        self.intervals.clone_from(&other.intervals);
+        self.codecs.clone_from(&other.codecs);
+        self.interval_ns = other.interval_ns;
+        self.interval_start_ns = other.interval_start_ns;
+        self.expected_before = other.expected_before;
+        self.received_before = other.received_before;
+    }
+
+    /// Adopts the payload types of another copy.
+    pub(super) fn adopt_types(&mut self, other: &Stream) {
+        self.rtp.payload = other.rtp.payload;
+        self.codecs.clone_from(&other.codecs);
     }
 
     /// Adopts the payload types of a description. Old ones are evicted if there are too many.

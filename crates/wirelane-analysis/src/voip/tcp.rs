@@ -14,7 +14,7 @@ const PATIENCE_NS: u64 = 2_000_000_000;
 /// A direction is removed after this time without packets.
 const IDLE_NS: u64 = 600_000_000_000;
 /// Maximum number of directions.
-const MOST: usize = 8192;
+pub(super) const MOST: usize = 8192;
 
 /// One direction of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

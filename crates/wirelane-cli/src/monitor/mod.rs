@@ -279,10 +279,6 @@ fn plan(path: &std::path::Path) -> Result<Plan> {
         );
     }
     let mut parts = Vec::new();
-    if whole.as_ref().is_some_and(|whole| whole.workers != 1) && site.has("voip") {
-        let reason = "with [voip] there is one worker, as signalling and media have different addresses";
-        site.mistake("capture", "workers", reason);
-    }
     for name in ANALYSES {
         if !site.has(name) {
             continue;
@@ -296,7 +292,7 @@ fn plan(path: &std::path::Path) -> Result<Plan> {
         if name != "record" {
             words.extend(store.iter().cloned());
         }
-        words.extend(common.iter().filter(|word| name != "voip" || !word.starts_with("--workers=")).cloned());
+        words.extend(common.iter().cloned());
         let part = match name {
             "record" => parse(&options, &words, &filter).map(Box::new).map(Part::Record),
             "flows" => parse(&options, &words, &filter).map(Box::new).map(Part::Flows),

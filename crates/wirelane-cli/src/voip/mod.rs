@@ -38,7 +38,11 @@ pub struct Args {
     #[command(flatten)]
     pub source: SourceArgs,
 
-    /// Choice of the worker of a packet: there is one, which sees all.
+    /// Worker threads, which read the rings and measure RTP, 1 to 64; calls are followed by one more thread
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = source::CAPTURE)]
+    workers: usize,
+
+    /// Choice of the worker of a packet: any, as long as one worker gets it
     #[arg(long, value_enum, default_value_t = SteeringArg::Flow, hide = true, help_heading = source::CAPTURE)]
     steering: SteeringArg,
 
@@ -270,10 +274,12 @@ impl Args {
     /// Opens the outputs, before privileges are dropped: no other files or sockets can be opened later.
     pub fn prepare(&mut self) -> Result<VoipAnalysis> {
         self.source.kernel_streams = kernel_streams(self)?;
-        if self.steering != SteeringArg::Flow {
-            let reason =
-                "there is one worker, as signalling and media have different addresses; leave the option out";
-            return Err(wrong("--steering", reason));
+        if self.steering == SteeringArg::Copy {
+            return Err(wrong("--steering", "each packet would count once for each worker; leave the option out"));
+        }
+        if self.workers > 1 {
+            self.check_workers()?;
+            self.source.across_workers = true;
         }
         if self.top {
             outputs::needs_terminal()?;
@@ -318,7 +324,19 @@ impl Args {
         };
         let signals = targets.iter().any(Target::takes_signals);
         let outputs = Outputs { exporters, saved, metrics: None };
-        Ok(VoipAnalysis::new(settings_of(self, signals), live, outputs, store, look))
+        Ok(VoipAnalysis::new(settings_of(self, signals), self.workers, live, outputs, store, look))
+    }
+
+    /// Checks that several workers are possible.
+    fn check_workers(&self) -> Result<()> {
+        if self.is_offloaded() {
+            let reason = "with --analysis kernel RTP stays in the kernel, and one worker follows the calls";
+            return Err(wrong("--workers", reason));
+        }
+        if self.source.any_order {
+            return Err(wrong("--any-order", "calls of several workers need the order of time: leave one of them out"));
+        }
+        Ok(())
     }
 }
 
@@ -328,8 +346,7 @@ pub fn run(mut args: Args) -> Result<()> {
     let ledger = args.store.ledger(&args.source)?;
     let told = Told { metrics: args.metrics.open(&mut args.source)?, ledger, ..Told::default() };
     let expression = args.source.expression()?;
-    // One worker: signalling and media of a call have different addresses.
-    let capture = args.source.open(&expression, 1, SteeringArg::Flow, BalanceArg::Static, None)?;
+    let capture = args.source.open(&expression, args.workers, args.steering, BalanceArg::Static, None)?;
     let stream = if args.csv { Stream::Stderr } else { Stream::Stdout };
     let report = Report::new(args.source.json, capture.engine(), stream);
     let mut reporter = RowReporter::new(report, args.source.json, analysis.view());

@@ -3,11 +3,12 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use wirelane::ledger::Counters;
 use wirelane::{Record, Timebase};
-use wirelane_analysis::voip::{Finished, Monitor};
+use wirelane_analysis::voip::{Exchange, Finished, Monitor, WorkerEnd};
 
 use super::{Handler, ON_ITS_WAY_NS, Sink, ended, now_ns};
 use crate::metrics::VoipMetrics;
@@ -16,6 +17,8 @@ use crate::{Error, Result};
 
 /// Time that the exporting thread waits for calls, if it has nothing else to do.
 const REST: Duration = Duration::from_millis(100);
+/// Maximum time between two looks at the packets that workers hand over, if none of them wakes the thread.
+const TURN: Duration = Duration::from_millis(5);
 
 /// Packets lost by the capture so far, for the worker: the main thread stores the number at each interval, the worker
 /// loads it. The number is independent of other data, so relaxed order is sufficient.
@@ -40,11 +43,10 @@ pub type Left = Arc<Mutex<Option<Monitor>>>;
 /// Callback for the active calls.
 pub type Watcher = Box<dyn FnMut(&mut Monitor) + Send>;
 
-/// A worker that monitors calls.
-pub struct VoipWorker {
+/// Monitor of the calls of a capture, with the channel to the exports.
+pub struct Calls {
     /// Set until the monitor is left in the slot.
     monitor: Option<Monitor>,
-    time: Timebase,
     sender: SyncSender<Vec<Finished>>,
     loss: Arc<CaptureLoss>,
     left: Left,
@@ -53,22 +55,21 @@ pub struct VoipWorker {
     watcher: Option<Watcher>,
 }
 
-impl VoipWorker {
-    /// A worker with a new monitor.
+impl Calls {
+    /// Calls of a new monitor.
     pub fn new(
         monitor: Monitor,
-        time: Timebase,
         sender: SyncSender<Vec<Finished>>,
         loss: Arc<CaptureLoss>,
         left: Left,
         live: bool,
-    ) -> VoipWorker {
-        VoipWorker { monitor: Some(monitor), time, sender, loss, left, live, metrics: None, watcher: None }
+    ) -> Calls {
+        Calls { monitor: Some(monitor), sender, loss, left, live, metrics: None, watcher: None }
     }
 
     /// Sets the metrics and the callback for active calls.
     #[must_use]
-    pub fn watched(mut self, metrics: Option<VoipMetrics>, watcher: Option<Watcher>) -> VoipWorker {
+    pub fn watched(mut self, metrics: Option<VoipMetrics>, watcher: Option<Watcher>) -> Calls {
         (self.metrics, self.watcher) = (metrics, watcher);
         self
     }
@@ -77,6 +78,44 @@ impl VoipWorker {
     /// then are in the ledger.
     fn hand_on(&mut self) -> Result<()> {
         self.monitor.as_mut().map_or(Ok(()), |monitor| hand_on(monitor, &self.sender))
+    }
+
+    /// Updates everything that shows the calls of a live capture.
+    fn show(&mut self) {
+        if let Some(monitor) = self.monitor.as_mut().filter(|_| self.live) {
+            monitor.lost_by_capture(self.loss.0.load(Ordering::Relaxed));
+            if let Some(metrics) = &self.metrics {
+                metrics.active(monitor.active());
+            }
+            if let Some(watcher) = &mut self.watcher {
+                watcher(monitor);
+            }
+        }
+    }
+
+    /// Processes what workers hand over, until the last of them ends. The result is that of the exports.
+    fn serve(mut self, exchange: &Exchange) -> Result<()> {
+        exchange.serve();
+        loop {
+            let last = exchange.has_ended();
+            while self.monitor.as_mut().is_some_and(Monitor::turn) {
+                self.hand_on()?;
+            }
+            self.show();
+            if self.live || last {
+                self.hand_on()?;
+            }
+            if last {
+                return Ok(());
+            }
+            exchange.wait(TURN);
+        }
+    }
+}
+
+impl Drop for Calls {
+    fn drop(&mut self) {
+        *self.left.lock().unwrap_or_else(PoisonError::into_inner) = self.monitor.take();
     }
 }
 
@@ -91,45 +130,89 @@ pub fn hand_on(monitor: &mut Monitor, sender: &SyncSender<Vec<Finished>>) -> Res
     Ok(())
 }
 
+/// Starts the thread of the calls of several workers. It ends after the last [`VoipWorker`] of the exchange.
+///
+/// # Errors
+/// If there is no thread.
+pub fn serve(calls: Calls, exchange: Arc<Exchange>) -> std::io::Result<JoinHandle<Result<()>>> {
+    std::thread::Builder::new().name("wl-calls".into()).spawn(move || {
+        // Also where the thread panics: workers would wait for it.
+        struct Ended(Arc<Exchange>);
+        impl Drop for Ended {
+            fn drop(&mut self) {
+                self.0.end();
+            }
+        }
+        let exchange = Ended(exchange);
+        calls.serve(&exchange.0)
+    })
+}
+
+/// A worker that monitors calls.
+pub enum VoipWorker {
+    /// The only one.
+    Whole {
+        /// Its calls.
+        calls: Box<Calls>,
+        /// Converts the time of records.
+        time: Timebase,
+    },
+    /// One of several: calls are in a thread of their own ([`serve`]).
+    Part {
+        /// Its end of the exchange.
+        end: WorkerEnd,
+        /// Converts the time of records.
+        time: Timebase,
+        /// See [`wirelane::Worker::caught_up`].
+        caught_up: Arc<AtomicU64>,
+    },
+}
+
 impl Handler for VoipWorker {
     type Error = Error;
 
     #[inline]
     fn record(&mut self, record: &Record<'_>) -> Result<()> {
-        let ts_ns = self.time.utc_ns(record);
-        if let Some(monitor) = &mut self.monitor {
-            monitor.record(record, ts_ns);
-            if monitor.finished().is_full() {
-                return self.hand_on();
+        match self {
+            VoipWorker::Whole { calls, time } => {
+                let ts_ns = time.utc_ns(record);
+                if let Some(monitor) = &mut calls.monitor {
+                    monitor.record(record, ts_ns);
+                    if monitor.finished().is_full() {
+                        return calls.hand_on();
+                    }
+                }
+                Ok(())
+            }
+            VoipWorker::Part { end, time, .. } => {
+                end.record(record, time.steady_ns(record), time.utc_ns(record)).map_err(|_| ended("the calls"))
             }
         }
-        Ok(())
     }
 
     fn pause(&mut self, idle: bool) -> Result<()> {
-        if let Some(monitor) = self.monitor.as_mut().filter(|_| self.live) {
-            monitor.lost_by_capture(self.loss.0.load(Ordering::Relaxed));
-            if let Some(metrics) = &self.metrics {
-                metrics.active(monitor.active());
-            }
-            if let Some(watcher) = &mut self.watcher {
-                watcher(monitor);
-            }
-            // While packets come, their time stamps are the current time.
-            if idle {
-                while monitor.tick(now_ns().saturating_sub(ON_ITS_WAY_NS)) {
-                    hand_on(monitor, &self.sender)?;
+        match self {
+            VoipWorker::Whole { calls, .. } => {
+                calls.show();
+                // While packets come, their time stamps are the current time.
+                if idle && calls.live {
+                    let now_ns = now_ns().saturating_sub(ON_ITS_WAY_NS);
+                    while calls.monitor.as_mut().is_some_and(|monitor| monitor.tick(now_ns)) {
+                        calls.hand_on()?;
+                    }
                 }
+                // For a file, sending at each batch would send single calls.
+                if calls.live { calls.hand_on() } else { Ok(()) }
+            }
+            VoipWorker::Part { end, time, caught_up } => {
+                let until_ns = caught_up.load(Ordering::Relaxed);
+                match idle {
+                    true => end.caught_up(until_ns, time.utc_of_steady_ns(until_ns)),
+                    false => end.flush(),
+                }
+                .map_err(|_| ended("the calls"))
             }
         }
-        // For a file, sending at each batch would send single calls.
-        if self.live { self.hand_on() } else { Ok(()) }
-    }
-}
-
-impl Drop for VoipWorker {
-    fn drop(&mut self) {
-        *self.left.lock().unwrap_or_else(PoisonError::into_inner) = self.monitor.take();
     }
 }
 

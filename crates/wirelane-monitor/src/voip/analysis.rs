@@ -4,13 +4,13 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 
-use anyhow::{Result, anyhow};
-use wirelane::{Capture, Ledger, Meter, Worker};
-use wirelane_analysis::voip::{Finished, Monitor, Settings};
+use anyhow::{Context as _, Result, anyhow};
+use wirelane::{Capture, Error, Ledger, Meter, Worker};
+use wirelane_analysis::voip::{Exchange, Finished, Monitor, Settings, WorkerEnd};
 use wirelane_export::OutputLimit;
 use wirelane_export::metrics::{Registry, VoipMetrics};
 use wirelane_export::pipeline::voip::{
-    CaptureLoss, Left, Outputs, VoipWorker, Watcher, hand_on, lost as lost_by_capture,
+    Calls, CaptureLoss, Left, Outputs, VoipWorker, Watcher, hand_on, lost as lost_by_capture, serve,
 };
 use wirelane_screen::voip::TopModel;
 
@@ -42,6 +42,10 @@ pub struct Look {
 pub struct VoipAnalysis {
     settings: Settings,
     live: bool,
+    workers: usize,
+    /// Of several workers.
+    exchange: Option<Arc<Exchange>>,
+    calls: Option<JoinHandle<wirelane_export::Result<()>>>,
     look: Option<Look>,
     model: Option<Arc<TopModel>>,
     outputs: Option<(Outputs, Option<Store<Finished>>)>,
@@ -56,9 +60,10 @@ pub struct VoipAnalysis {
 }
 
 impl VoipAnalysis {
-    /// Calls to these outputs, which were opened before privileges are dropped.
+    /// Calls of this many workers to these outputs, which were opened before privileges are dropped.
     pub fn new(
         settings: Settings,
+        workers: usize,
         live: bool,
         outputs: Outputs,
         store: Option<Store<Finished>>,
@@ -67,6 +72,9 @@ impl VoipAnalysis {
         VoipAnalysis {
             settings,
             live,
+            workers,
+            exchange: None,
+            calls: None,
             model: look.model.clone(),
             look: Some(look),
             outputs: Some((outputs, store)),
@@ -78,6 +86,24 @@ impl VoipAnalysis {
             thread: None,
             board: Board::default(),
         }
+    }
+
+    /// A new monitor, with its outputs.
+    fn calls(&mut self) -> Result<Calls> {
+        let Some(sender) = &self.sender else {
+            return Err(anyhow!("calls were not started; this is a bug"));
+        };
+        let mut monitor = Monitor::new(self.settings.clone());
+        if let Some(meter) = self.meter.take() {
+            monitor.measure_offloaded(meter);
+        }
+        if let Some(exchange) = &self.exchange {
+            monitor.exchange(exchange);
+        }
+        let (loss, left) = (Arc::clone(&self.loss), Arc::clone(&self.left));
+        let calls = Calls::new(monitor, sender.clone(), loss, left, self.live);
+        let look = |model: Arc<TopModel>| -> Watcher { Box::new(move |monitor| model.look(monitor)) };
+        Ok(calls.watched(self.metrics.clone(), self.model.clone().map(look)))
     }
 
     /// The live view, if there is one.
@@ -112,17 +138,30 @@ impl Analysis for VoipAnalysis {
     }
 
     fn handler(&mut self, worker: &Worker) -> Result<AnyHandler> {
-        let Some(sender) = &self.sender else {
-            return Err(anyhow!("calls were not started; this is a bug"));
-        };
-        let mut monitor = Monitor::new(self.settings.clone());
-        if let Some(meter) = self.meter.take() {
-            monitor.measure_offloaded(meter);
+        let time = worker.timebase();
+        if self.workers == 1 {
+            return Ok(Box::new(Any(VoipWorker::Whole { calls: Box::new(self.calls()?), time })));
         }
-        let (loss, left) = (Arc::clone(&self.loss), Arc::clone(&self.left));
-        let calls = VoipWorker::new(monitor, worker.timebase(), sender.clone(), loss, left, self.live);
-        let look = |model: Arc<TopModel>| -> Watcher { Box::new(move |monitor| model.look(monitor)) };
-        Ok(Box::new(Any(calls.watched(self.metrics.clone(), self.model.clone().map(look)))))
+        let Some(caught_up) = worker.caught_up() else {
+            return Err(Error::Unsupported {
+                what: "following calls with several workers".into(),
+                needs: "records in the order of time, of engine 'ring' or 'packet'".into(),
+                instead: "leave out --workers".into(),
+            }
+            .into());
+        };
+        let exchange = match &self.exchange {
+            Some(exchange) => Arc::clone(exchange),
+            None => {
+                let exchange = Exchange::new(self.workers, self.settings.memory / 4);
+                self.exchange = Some(Arc::clone(&exchange));
+                let calls = serve(self.calls()?, Arc::clone(&exchange));
+                self.calls = Some(calls.context("starting the thread of the calls")?);
+                exchange
+            }
+        };
+        let end = WorkerEnd::new(&exchange, worker.index(), &self.settings);
+        Ok(Box::new(Any(VoipWorker::Part { end, time, caught_up })))
     }
 
     fn interval(&mut self, ledger: &Ledger, _: &mut Report) {
@@ -134,6 +173,16 @@ impl Analysis for VoipAnalysis {
     }
 
     fn finish(&mut self, outcome: Option<&mut Outcome>, report: &mut Report) -> Result<()> {
+        // The workers have ended, if they ever began, and with them the thread of the calls ends.
+        if let Some(exchange) = &self.exchange {
+            exchange.close();
+        }
+        let served = match self.calls.take().map(JoinHandle::join) {
+            None | Some(Ok(Ok(()))) => None,
+            // If the exporting thread has ended, it reports the reason.
+            Some(Ok(Err(_))) => None,
+            Some(Err(_)) => Some(anyhow!("the thread of the calls panicked; this is a bug")),
+        };
         // Active calls are handed out now, because the number of lost packets is final.
         let monitor = self.left.lock().unwrap_or_else(PoisonError::into_inner).take();
         let counts = match (monitor, &self.sender) {
@@ -160,6 +209,7 @@ impl Analysis for VoipAnalysis {
                 "the sum of the measured packets differs from the ledger; this is a bug: please report it"
             )));
         }
+        outcome.fail(served);
         outcome.fail(exported.failure.take().map(Into::into));
         outcome.fail(exported.stored.as_ref().and_then(|stored| stored.failure()));
         report.voip(VoipReport::new(&counts, lost, exported));

@@ -35,6 +35,11 @@ pub(crate) trait Source: Send {
         None
     }
 
+    /// See [`crate::Worker::caught_up`].
+    fn caught_up(&self) -> Option<Arc<AtomicU64>> {
+        None
+    }
+
     /// A descriptor that is readable while there may be something to read, from the first call on.
     ///
     /// # Errors

@@ -1,5 +1,5 @@
-//! RTP measured in the kernel and in user space, of the same packets at the same time: two captures on one device, as
-//! each packet has one timestamp for both. Both report the same of a stream in every case.
+//! RTP measured in the kernel, by one worker and by several, of the same packets at the same time: two captures on one
+//! device, as each packet has one timestamp for both. Both report the same of a stream in every case.
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, UdpSocket};
@@ -233,14 +233,20 @@ fn sum(calls: &BTreeMap<String, Value>, name: &str) -> u64 {
         .sum()
 }
 
-/// Results of both captures, and the number of packets sent. `still`: all of them from one CPU.
+/// Options of the capture that is compared with one by one worker.
+const KERNEL: [&str; 2] = ["--analysis", "kernel"];
+const WORKERS: [&str; 2] = ["--workers", "2"];
+
+/// Results of a capture with these options and of one without, and the number of packets sent. `still`: all of them from
+/// one CPU.
 fn both(
     lab: &Lab,
     hook: &str,
+    analysis: &[&str],
     pace: Duration,
     still: bool,
 ) -> ([BTreeMap<String, Value>; 2], [Value; 2], u64) {
-    let (kernel, user) = (listen(lab, hook, &["--analysis", "kernel"]), listen(lab, hook, &[]));
+    let (other, user) = (listen(lab, hook, analysis), listen(lab, hook, &[]));
     // A guest is emulated: the process has the time of each turn to write the rules of a call.
     let pace = if Guest::is_here() { 3 * pace } else { pace };
     let talk = || {
@@ -258,8 +264,8 @@ fn both(
         assert_eq!(finished.complaints(), [""; 0]);
         (calls_of(&finished), finished.last_json().unwrap())
     };
-    let ((kernel, of_kernel), (user, of_user)) = (end(kernel), end(user));
-    ([kernel, user], [of_kernel, of_user], sent)
+    let ((other, of_other), (user, of_user)) = (end(other), end(user));
+    ([other, user], [of_other, of_user], sent)
 }
 
 /// Asserts that every packet is in one column of the ledger and of the counts.
@@ -286,7 +292,7 @@ fn stay_on_one_cpu() {
 /// kernel.
 fn are_equal(hook: &str, pace: Duration) {
     let lab = Lab::new(1).unwrap();
-    let ([kernel, user], [of_kernel, of_user], sent) = both(&lab, hook, pace, true);
+    let ([kernel, user], [of_kernel, of_user], sent) = both(&lab, hook, &KERNEL, pace, true);
     hold(&of_kernel, sent);
     hold(&of_user, sent);
     assert_eq!(kernel.len(), usize::from(CALLS));
@@ -343,7 +349,7 @@ fn streams_of_several_lanes_are_counted_whole() {
         return;
     }
     let lab = Lab::new(1).unwrap();
-    let ([kernel, user], [of_kernel, of_user], sent) = both(&lab, "tc", Duration::from_millis(2), false);
+    let ([kernel, user], [of_kernel, of_user], sent) = both(&lab, "tc", &KERNEL, Duration::from_millis(2), false);
     hold(&of_kernel, sent);
     hold(&of_user, sent);
     assert_eq!((kernel.len(), user.len()), (usize::from(CALLS), usize::from(CALLS)));
@@ -369,4 +375,43 @@ fn streams_without_room_are_measured_in_user_space() {
     assert!(field(&last, "streams_without_room") >= u64::from(CALLS) - 3, "{last}");
     assert!(field(&last, "rtp_absorbed") > 0, "{last}");
     assert_eq!(calls_of(&finished).len(), usize::from(CALLS));
+}
+
+/// Asserts that two workers report what one does, field by field.
+fn workers_are_equal(hook: &str, queues: u32, pace: Duration) {
+    let lab = Lab::new(queues).unwrap();
+    let ([several, one], [of_several, of_one], sent) = both(&lab, hook, &WORKERS, pace, true);
+    for (last, who) in [(&of_several, "several"), (&of_one, "one")] {
+        assert!(field(last, "seen") >= sent, "{who}: {sent} sent: {last}");
+        assert_eq!((field(last, "lost"), field(last, "shed"), field(last, "filtered")), (0, 0, 0), "{who}: {last}");
+        let classes = ["signalling_packets", "rtp_packets", "rtcp_packets", "fragment_packets", "other_packets"];
+        let sum: u64 = classes.iter().map(|name| field(last, name)).sum();
+        assert_eq!((sum, field(last, "analysed")), (field(last, "seen"), field(last, "seen")), "{who}: {last}");
+    }
+    assert_eq!(several.len(), usize::from(CALLS));
+    for (id, call) in &several {
+        assert_eq!(call, &one[id]);
+    }
+    for name in ["messages", "signalling_packets", "rtp_packets", "rtcp_packets", "rtp_malformed", "retransmitted"] {
+        assert_eq!(of_several[name], of_one[name], "{name}");
+    }
+    for name in ["lost", "duplicate", "out_of_order", "malformed", "restarts", "dtmf_events", "comfort_noise"] {
+        assert!(sum(&several, name) > 2, "{name}: {several:?}");
+    }
+}
+
+#[test]
+fn calls_of_several_workers_are_those_of_one_native() {
+    let test = "calls_of_several_workers_are_those_of_one_native";
+    if require_root(test) && !Guest::leaves_out(test) {
+        workers_are_equal("native", 4, Duration::from_millis(3));
+    }
+}
+
+#[test]
+fn calls_of_several_workers_are_those_of_one_tc() {
+    let test = "calls_of_several_workers_are_those_of_one_tc";
+    if require_root(test) && !Guest::leaves_out(test) {
+        workers_are_equal("tc", 1, Duration::from_millis(3));
+    }
 }

@@ -41,7 +41,7 @@ pub(super) const STORE: Duration = if cfg!(any(target_arch = "x86_64", target_ar
     Duration::from_micros(10)
 };
 /// Time that a packet can wait in the stack between its stamp and the socket.
-const LOOSE: Duration = Duration::from_millis(10);
+pub(super) const LOOSE: Duration = Duration::from_millis(10);
 /// Time for which blocks are held by [`LOOSE`] after the last packet that was stamped early.
 const LOOSE_FOR: Duration = Duration::from_secs(10);
 /// Longest time that a socket whose block is not handed over holds back the packets of others.

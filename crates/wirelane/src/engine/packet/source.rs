@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use super::block::Blocks;
@@ -90,6 +90,8 @@ pub(super) struct PacketSource {
     /// Merges packets by timestamp; `None`: each block is read in turn.
     merge: Option<Merge>,
     ordered: bool,
+    /// See [`crate::Worker::caught_up`].
+    caught_up: Arc<AtomicU64>,
     /// Maximum time for which packets are held back, if they are.
     held: Option<Duration>,
     /// Counters for empty batches.
@@ -113,6 +115,7 @@ impl PacketSource {
         PacketSource {
             merge: (ordered && ends.len() > 1).then(|| Merge::new(ends.len())),
             ordered,
+            caught_up: Arc::default(),
             held: None,
             poller: Poller::new(ends.iter().map(|end| end.blocks.socket().raw()), immediate),
             ends,
@@ -303,6 +306,18 @@ impl PacketSource {
         }
     }
 
+    /// Notes that nothing is left from before this time, if no socket has a packet.
+    fn tell_caught_up(&self) {
+        // Read before the counts: packets that a count does not include are stamped later, or, where the kernel stamps them
+        // when it takes them from the driver, by at most LOOSE earlier.
+        let utc = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let before_ns = utc.map_or(0, |utc| utc.saturating_sub(order::LOOSE).as_nanos() as u64);
+        if self.ends.iter().all(|end| !end.blocks.is_open() && end.blocks.is_quiet()) {
+            // Relaxed: the reader is in this thread.
+            self.caught_up.store(before_ns, Ordering::Relaxed);
+        }
+    }
+
     fn is_drained(&mut self) -> Result<bool> {
         for end in &mut self.ends {
             if !end.is_drained()? {
@@ -323,6 +338,10 @@ fn damage() -> Error {
 impl Source for PacketSource {
     fn is_ordered(&self) -> bool {
         self.ordered
+    }
+
+    fn caught_up(&self) -> Option<Arc<AtomicU64>> {
+        self.ordered.then(|| Arc::clone(&self.caught_up))
     }
 
     fn readiness(&mut self) -> Result<BorrowedFd<'_>> {
@@ -360,6 +379,9 @@ impl Source for PacketSource {
             }
         }
         self.tell()?;
+        if self.slots.is_empty() && self.ordered {
+            self.tell_caught_up();
+        }
         let (device, tally) = match self.current {
             Some(at) => (self.ends[at].device, &*self.ends[at].tally),
             None => (0, &self.nothing),

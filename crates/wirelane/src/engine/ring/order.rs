@@ -188,6 +188,11 @@ impl Merge {
         Some(Run { lane, unread, bound })
     }
 
+    /// The time before which no record is left: neither in a snapshot nor to come.
+    pub(super) fn caught_up(&self) -> u64 {
+        self.seen.iter().map(|seen| seen.next).fold(self.horizon, u64::min)
+    }
+
     /// Whether there are records that are held back.
     pub(super) fn holds(&self) -> bool {
         self.seen.iter().any(|seen| seen.next != NEVER)

@@ -110,6 +110,8 @@ pub(crate) struct RingSource {
     polls: Vec<libc::pollfd>,
     /// Merges records by timestamp; `None`: each ring is read in turn.
     merge: Option<Merge>,
+    /// See [`crate::Worker::caught_up`].
+    caught_up: Arc<AtomicU64>,
     /// The timestamp up to which the found lane may be read.
     bound: u64,
     /// For threads that wait on a descriptor.
@@ -130,6 +132,7 @@ impl RingSource {
     ) -> RingSource {
         RingSource {
             merge,
+            caught_up: Arc::default(),
             bound: u64::MAX,
             ready: None,
             polls: Vec::with_capacity(bells.len()),
@@ -398,6 +401,10 @@ impl Source for RingSource {
         self.lanes.iter().any(|lane| lane.flows.is_some()).then(|| Arc::clone(&self.settled))
     }
 
+    fn caught_up(&self) -> Option<Arc<AtomicU64>> {
+        self.merge.is_some().then(|| Arc::clone(&self.caught_up))
+    }
+
     fn readiness(&mut self) -> Result<BorrowedFd<'_>> {
         let ready = match self.ready.take() {
             Some(ready) => ready,
@@ -460,6 +467,11 @@ impl Source for RingSource {
             }
             None => {
                 self.settle();
+                // A lane that waits at a barrier may have earlier records behind it.
+                if let Some(merge) = self.merge.as_ref().filter(|_| self.lanes.iter().all(|lane| lane.barrier.is_none())) {
+                    // Relaxed: the reader is in this thread.
+                    self.caught_up.store(merge.caught_up(), Ordering::Relaxed);
+                }
                 let tally = &self.lanes[0].tally;
                 Ok(Some(Batch::new(&[], 0, 0, &self.progress, tally)))
             }
