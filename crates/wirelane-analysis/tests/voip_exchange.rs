@@ -327,7 +327,7 @@ fn by_several(packets: &[Packet], settings: &Settings, schedule: &[u8]) -> (Vec<
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// Battery: I8
+    /// Battery: I10
     #[test]
     fn several_workers_have_the_results_of_one(
         steps in prop::collection::vec(step(), 1..120),

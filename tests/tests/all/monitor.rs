@@ -29,8 +29,8 @@ fn lines(path: &Path) -> Vec<String> {
     lines
 }
 
-/// A configuration with outputs in this folder, and these lines in its section [capture].
-fn configuration(folder: &Path, capture: &str) -> String {
+/// A configuration with outputs in this folder, and these lines in its sections [capture] and [record].
+fn configuration(folder: &Path, capture: &str, record: &str) -> String {
     let at = |name: &str| folder.join(name).display().to_string();
     let timeout = |section: &str| {
         PATIENT
@@ -40,7 +40,7 @@ fn configuration(folder: &Path, capture: &str) -> String {
             .collect::<String>()
     };
     format!(
-        "[capture]\n{capture}\n[record]\nwrite = \"{}\"\n[flows]\nactive-timeout = 3600\noutput-rate = 0\n{}export = [\"file:{}\"]\n\
+        "[capture]\n{capture}\n[record]\n{record}write = \"{}\"\n[flows]\nactive-timeout = 3600\noutput-rate = 0\n{}export = [\"file:{}\"]\n\
          [http]\noutput-rate = 0\n{}log = [\"json:{}\"]\n[voip]\noutput-rate = 0\nlinger = 1\nexport = [\"file:{}\"]\n",
         at("all.pcapng"),
         timeout("flows"),
@@ -67,9 +67,19 @@ fn open_folder() -> tempfile::TempDir {
 /// commands find in its own recording. Transactions and calls are as many as were sent.
 #[test]
 fn analyses_of_one_capture_have_the_results_of_the_single_commands() {
-    if !require_root("analyses_of_one_capture_have_the_results_of_the_single_commands") {
-        return;
+    if require_root("analyses_of_one_capture_have_the_results_of_the_single_commands") {
+        analyses_have_the_results_of_the_single_commands("", "");
     }
+}
+
+#[test]
+fn analyses_of_two_workers_have_the_results_of_the_single_commands() {
+    if require_root("analyses_of_two_workers_have_the_results_of_the_single_commands") {
+        analyses_have_the_results_of_the_single_commands("\nworkers = 2", "single-file = true\n");
+    }
+}
+
+fn analyses_have_the_results_of_the_single_commands(capturing: &str, recording: &str) {
     let lab = Lab::new(1).unwrap();
     let folder = open_folder();
     let traffic = folder.path().join("traffic.pcap");
@@ -78,8 +88,9 @@ fn analyses_of_one_capture_have_the_results_of_the_single_commands() {
     let sent = mixture.sent();
     let file = folder.path().join("site.toml");
     let device = &lab.receiver().device;
-    let source = format!("interface = \"{device}\"\ndirection = \"rx\"\nring-size = 32\ninterval = 60");
-    fs::write(&file, configuration(folder.path(), &source)).unwrap();
+    let source =
+        format!("interface = \"{device}\"\ndirection = \"rx\"\nring-size = 32\ninterval = 60{capturing}");
+    fs::write(&file, configuration(folder.path(), &source, recording)).unwrap();
     let monitor = capture(&lab, &["monitor", file.to_str().unwrap(), "--json"]).unwrap();
     let groups = groups(&lab);
     let replay =
@@ -187,7 +198,6 @@ fn all_mistakes_of_a_configuration_are_printed() {
         &[
             "1:2: expected a device, interface = \"eth1\" ('wirelane devices' lists them), or read = \"FILE\"",
             "2:1: unknown key 'interfac'; did you mean 'interface'?",
-            "3:11: with [voip] there is one worker, as signalling and media have different addresses",
             "4:13: direction: expected one of auto, rx, tx, both",
             "6:10: export: ipfix:/oops: write ipfix://HOST:PORT, netflow9://HOST:PORT, netflow5://HOST:PORT, or \
              file:PATH with .ipfix, .json or .csv at its end",

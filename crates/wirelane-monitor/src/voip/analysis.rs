@@ -88,12 +88,21 @@ impl VoipAnalysis {
         }
     }
 
+    /// Bytes for packets that wait for the thread of the calls, or for it to pass their time.
+    fn waiting(&self) -> usize {
+        self.settings.memory / 4
+    }
+
     /// A new monitor, with its outputs.
     fn calls(&mut self) -> Result<Calls> {
         let Some(sender) = &self.sender else {
             return Err(anyhow!("calls were not started; this is a bug"));
         };
-        let mut monitor = Monitor::new(self.settings.clone());
+        let mut settings = self.settings.clone();
+        if self.exchange.is_some() {
+            settings.memory -= self.waiting();
+        }
+        let mut monitor = Monitor::new(settings);
         if let Some(meter) = self.meter.take() {
             monitor.measure_offloaded(meter);
         }
@@ -153,7 +162,7 @@ impl Analysis for VoipAnalysis {
         let exchange = match &self.exchange {
             Some(exchange) => Arc::clone(exchange),
             None => {
-                let exchange = Exchange::new(self.workers, self.settings.memory / 4);
+                let exchange = Exchange::new(self.workers, self.waiting());
                 self.exchange = Some(Arc::clone(&exchange));
                 let calls = serve(self.calls()?, Arc::clone(&exchange));
                 self.calls = Some(calls.context("starting the thread of the calls")?);
