@@ -8,15 +8,23 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Objects compiled with different options: name, source, options.
-const VARIANTS: [(&str, &str, &[&str]); 16] = [
+const VARIANTS: [(&str, &str, &[&str]); 24] = [
     ("constant_0", "constant", &["-DWORKER=0"]),
     ("constant_1", "constant", &["-DWORKER=1"]),
     ("constant_2", "constant", &["-DWORKER=2"]),
     ("constant_3", "constant", &["-DWORKER=3"]),
     ("constant_4", "constant", &["-DWORKER=4"]),
+    ("constant_5", "constant", &["-DWORKER=5"]),
+    ("constant_6", "constant", &["-DWORKER=6"]),
+    ("constant_7", "constant", &["-DWORKER=7"]),
+    ("constant_8", "constant", &["-DWORKER=8"]),
     ("plugin_0", "plugin_constant", &["-DNUMBER=0"]),
     ("plugin_1", "plugin_constant", &["-DNUMBER=1"]),
     ("plugin_2", "plugin_constant", &["-DNUMBER=2"]),
+    ("plugin_3", "plugin_constant", &["-DNUMBER=3"]),
+    ("plugin_4", "plugin_constant", &["-DNUMBER=4"]),
+    ("plugin_5", "plugin_constant", &["-DNUMBER=5"]),
+    ("plugin_6", "plugin_constant", &["-DNUMBER=6"]),
     ("plugin_turns_later", "plugin_turns", &["-DLATER"]),
     ("plugin_many_maps", "plugin_bad_map", &["-DMANY"]),
     ("plugin_ring_map", "plugin_bad_map", &["-DRING"]),

@@ -30,8 +30,16 @@ fn place(call: u32, caller: bool) -> ([u8; 4], u16) {
     ([10, u8::from(caller), high, low], 20_000)
 }
 
-/// Messages that set up this many calls, and their RTP packets with their times, in order.
-fn traffic(calls: u32) -> (Vec<Vec<u8>>, Vec<(u64, Vec<u8>)>) {
+/// Messages that set up calls, and their RTP packets with their times, in order.
+struct Traffic {
+    messages: Vec<Vec<u8>>,
+    packets: Vec<(u64, Vec<u8>)>,
+    /// Number of the first packet that is measured.
+    first: usize,
+}
+
+/// The traffic of this many calls.
+fn traffic(calls: u32) -> Traffic {
     let message = |start: &str, call: u32, caller: bool| {
         let ([a, b, c, d], port) = place(call, caller);
         let body = format!(
@@ -60,7 +68,8 @@ fn traffic(calls: u32) -> (Vec<Vec<u8>>, Vec<(u64, Vec<u8>)>) {
             (at_ns, udp([from.0, to.0], [from.1, to.1], &payload))
         })
     });
-    (messages.collect(), packets.collect())
+    let first = BEFORE as usize * 2 * calls as usize;
+    Traffic { messages: messages.collect(), packets: packets.collect(), first }
 }
 
 fn settings() -> Settings {
@@ -68,51 +77,52 @@ fn settings() -> Settings {
 }
 
 /// Nanoseconds per packet.
-fn by_one(messages: &[Vec<u8>], packets: &[(u64, Vec<u8>)], before: usize) -> f64 {
+fn by_one(traffic: &Traffic) -> f64 {
+    let (warm, measured) = traffic.packets.split_at(traffic.first);
     let mut monitor = Monitor::new(settings());
-    messages.iter().for_each(|message| monitor.packet(LinkType::Raw, message, START_NS));
-    for (at_ns, packet) in &packets[..before] {
+    traffic.messages.iter().for_each(|message| monitor.packet(LinkType::Raw, message, START_NS));
+    for (at_ns, packet) in warm {
         monitor.packet(LinkType::Raw, packet, START_NS + at_ns);
     }
     let began = Instant::now();
-    for (at_ns, packet) in &packets[before..] {
+    for (at_ns, packet) in measured {
         monitor.packet(LinkType::Raw, packet, START_NS + at_ns);
     }
     let took = began.elapsed();
-    assert_eq!(monitor.counts().rtp_packets, packets.len() as u64);
-    took.as_nanos() as f64 / (packets.len() - before) as f64
+    assert_eq!(monitor.counts().rtp_packets, traffic.packets.len() as u64);
+    took.as_nanos() as f64 / measured.len() as f64
 }
 
 /// Nanoseconds per packet of the worker, and of the monitor.
-fn by_both(messages: &[Vec<u8>], packets: &[(u64, Vec<u8>)], before: usize) -> [f64; 2] {
+fn by_both(traffic: &Traffic) -> [f64; 2] {
     let exchange = Exchange::new(1, 1 << 30);
     let mut monitor = Monitor::new(settings());
     monitor.exchange(&exchange);
     let mut end = WorkerEnd::new(&exchange, 0, &settings());
-    for message in messages {
+    for message in &traffic.messages {
         end.packet(LinkType::Raw, message, 0, START_NS).expect("the monitor is here");
     }
+    let (warm, measured) = traffic.packets.split_at(traffic.first);
     let mut took = [Duration::ZERO; 2];
-    let mut turned_ns = 0;
-    for (number, (at_ns, packet)) in packets.iter().enumerate() {
-        if number == before {
-            took = [Duration::ZERO; 2];
-        }
-        let began = Instant::now();
-        // In batches, as readings of the clock cost something too.
-        end.packet(LinkType::Raw, packet, *at_ns, START_NS + at_ns).expect("the monitor is here");
-        took[0] += began.elapsed();
-        if at_ns - turned_ns >= 1_000_000 {
+    for part in [warm, measured] {
+        took = [Duration::ZERO; 2];
+        // The monitor looks after each millisecond of packets.
+        for packets in part.chunk_by(|one, next| one.0 / 1_000_000 == next.0 / 1_000_000) {
             let began = Instant::now();
+            for (at_ns, packet) in packets {
+                end.packet(LinkType::Raw, packet, *at_ns, START_NS + at_ns).expect("the monitor is here");
+            }
+            end.flush().expect("the monitor is here");
+            let flushed = Instant::now();
             while monitor.turn() {}
-            took[1] += began.elapsed();
-            turned_ns = *at_ns;
+            took[0] += flushed - began;
+            took[1] += flushed.elapsed();
         }
     }
     drop(end);
     while monitor.turn() {}
-    assert_eq!(monitor.counts().rtp_packets, packets.len() as u64);
-    took.map(|took| took.as_nanos() as f64 / (packets.len() - before) as f64)
+    assert_eq!(monitor.counts().rtp_packets, traffic.packets.len() as u64);
+    took.map(|took| took.as_nanos() as f64 / measured.len() as f64)
 }
 
 fn median(mut values: Vec<f64>) -> f64 {
@@ -122,18 +132,13 @@ fn median(mut values: Vec<f64>) -> f64 {
 
 fn main() {
     for calls in [50, 20_000] {
-        let (messages, packets) = traffic(calls);
-        let before = BEFORE as usize * 2 * calls as usize;
+        let traffic = traffic(calls);
         let mut rounds = [Vec::new(), Vec::new(), Vec::new()];
-        // Reading the clock around each packet is not work of a worker.
-        let clock = Instant::now();
-        (0..1_000_000).for_each(|_| drop(std::hint::black_box(Instant::now().elapsed())));
-        let clock = clock.elapsed().as_nanos() as f64 / 1e6 / 2.0;
         for _ in 0..ROUNDS {
-            let [worker, monitor] = by_both(&messages, &packets, before);
-            rounds[0].push(by_one(&messages, &packets, before));
-            rounds[1].push(worker - clock);
-            rounds[2].push(monitor);
+            let [worker, monitor] = by_both(&traffic);
+            for (all, one) in rounds.iter_mut().zip([by_one(&traffic), worker, monitor]) {
+                all.push(one);
+            }
         }
         let [one, worker, monitor] = rounds.map(median);
         println!(

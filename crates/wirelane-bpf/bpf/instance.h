@@ -21,7 +21,7 @@
  *                A program checks those of device-wide groups
  *   wl_programs  per steering program, and then per plug-in: the user's object, for groups that join later
  *                (inner map)
- *   u0_NAME to u7_NAME
+ *   u0_NAME to uf_NAME
  *                per slot of a steering program, and then of a plug-in, and per map of its own: the map of
  *                each group (inner maps, written by the lanes; include/wirelane/state.h)
  *   wl_plugins   per group and lane: the counters of its plug-ins (written by the lane)
@@ -58,14 +58,14 @@
 
 /* Incremented with every change of a layout or a meaning in this file, or of the name of a shared map:
  * instances of two versions do not mix. */
-#define WL_INTERFACE_VERSION 20
+#define WL_INTERFACE_VERSION 21
 
 #define WL_MAX_GROUPS	     64 /* bits of a word; an instance may have fewer */
 #define WL_FEW_GROUPS	     16 /* slots of an instance whose first group is not one of many that share flows */
 #define WL_MAX_WORKERS	     64	 /* of one group */
 #define WL_MAX_QUEUES	     256 /* of one device */
 #define WL_MAX_CPUS	     1024
-#define WL_MAX_PROGRAMS	     4 /* steering programs of one instance; and plug-ins: WL_RULE_PLUGINS */
+#define WL_MAX_PROGRAMS	     8 /* steering programs of one instance; and plug-ins: WL_RULE_PLUGINS */
 
 /* Bytes of one element of a map in wl_programs. */
 #define WL_PROGRAM_PART 4096
@@ -133,6 +133,7 @@ struct wl_group {
 	__u32 whole;	     /* WL_GROUP_FLOWS: packets of rules with ids from 1 to this are not aggregated */
 	__u32 shed_refused;  /* tick of the latest flow that was refused (lib/shed.h); written by lanes */
 	__u32 shed_sets;     /* sets of the table of flows; a power of two */
+	__u32 pad;
 	__u8 plugin_numbers[WL_RULE_PLUGINS]; /* by place: the plug-in's number in its capture */
 	struct wl_flow_splits flow_splits;    /* where parts end */
 	__u16 buckets[WL_BUCKETS];	      /* worker of each bucket of the flow hash */

@@ -31,6 +31,7 @@ _Static_assert(PLUGIN_PASS == WL_VERDICT_PASS && PLUGIN_DROP == WL_VERDICT_DROP 
 		   PLUGIN_COUNT == WL_VERDICT_ABSORB && PLUGIN_DIGEST == WL_VERDICT_DIGEST,
 	       "a plug-in returns a verdict");
 _Static_assert(PACKET_RULES == WL_RULE_HITS, "a plug-in gets all rules that were hit");
+_Static_assert(PLUGIN_DIGEST < 16 && WL_RULE_PLUGINS * 4 <= 32, "verdicts of all slots are in one word");
 _Static_assert(PLUGIN_NOTE == sizeof(((struct wl_note *)0)->bytes), "a note goes into a record as it is");
 
 /* A slot without a linked plug-in; never called, as no set names it. */
@@ -45,6 +46,10 @@ WL_PLUGIN_PLACE(0)
 WL_PLUGIN_PLACE(1)
 WL_PLUGIN_PLACE(2)
 WL_PLUGIN_PLACE(3)
+WL_PLUGIN_PLACE(4)
+WL_PLUGIN_PLACE(5)
+WL_PLUGIN_PLACE(6)
+WL_PLUGIN_PLACE(7)
 
 /* Whether the plug-in stays enabled, after a run of `ns` nanoseconds. */
 static __always_inline void wl_plugin_timed(struct wl_plugin *plugin, __u64 ns, __u64 budget)
@@ -185,8 +190,20 @@ static __always_inline int wl_plugin_ask(void *ctx, enum wl_hook hook, struct wl
 	case 2:
 		verdict = wirelane_plugin_v1_2(&lane->shown, &lane->answer);
 		break;
-	default:
+	case 3:
 		verdict = wirelane_plugin_v1_3(&lane->shown, &lane->answer);
+		break;
+	case 4:
+		verdict = wirelane_plugin_v1_4(&lane->shown, &lane->answer);
+		break;
+	case 5:
+		verdict = wirelane_plugin_v1_5(&lane->shown, &lane->answer);
+		break;
+	case 6:
+		verdict = wirelane_plugin_v1_6(&lane->shown, &lane->answer);
+		break;
+	default:
+		verdict = wirelane_plugin_v1_7(&lane->shown, &lane->answer);
 	}
 	if (began)
 		wl_plugin_timed(plugin, bpf_ktime_get_ns() - began, group->plugin_budget);
@@ -196,7 +213,7 @@ static __always_inline int wl_plugin_ask(void *ctx, enum wl_hook hook, struct wl
 	if (verdict) {
 		plugin->matched++;
 		wl_rule_fresh(lane->rules.search.matched) |= bit;
-		wl_rule_fresh(lane->rules.search.said) |= verdict << 8 * place;
+		wl_rule_fresh(lane->rules.search.said) |= verdict << 4 * place;
 	}
 	wl_plugin_answered(lane, plugin, verdict);
 	if (lane->answer.record_len) {

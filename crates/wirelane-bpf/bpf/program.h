@@ -29,6 +29,10 @@ WL_PROGRAM_PLACE(0)
 WL_PROGRAM_PLACE(1)
 WL_PROGRAM_PLACE(2)
 WL_PROGRAM_PLACE(3)
+WL_PROGRAM_PLACE(4)
+WL_PROGRAM_PLACE(5)
+WL_PROGRAM_PLACE(6)
+WL_PROGRAM_PLACE(7)
 
 /* Result of the program of group g: a worker, or a negative number if the packet is not for the group. */
 static __always_inline int wl_ask(void *ctx, enum wl_hook hook, struct wl_packet *packet,
@@ -54,6 +58,14 @@ static __always_inline int wl_ask(void *ctx, enum wl_hook hook, struct wl_packet
 		return wirelane_steer_v1_2(&lane->shown);
 	case 3:
 		return wirelane_steer_v1_3(&lane->shown);
+	case 4:
+		return wirelane_steer_v1_4(&lane->shown);
+	case 5:
+		return wirelane_steer_v1_5(&lane->shown);
+	case 6:
+		return wirelane_steer_v1_6(&lane->shown);
+	case 7:
+		return wirelane_steer_v1_7(&lane->shown);
 	}
 	return STEER_NOT_MINE;
 }

@@ -238,15 +238,14 @@ fn plug_ins_harm_nobody_else() {
     let text = write(folder, "text.bpf.o", "#include <wirelane/plugin.h>\n");
     let pcap = write(folder, "empty.pcap", "");
     let number_at = number.split_once('=').unwrap().1;
-    let four = ["a", "b", "c", "d"].map(|name| format!("{name}={number_at}"));
-    let five: Vec<&str> = four.iter().map(String::as_str).chain([number.as_str()]).collect();
-    let five: Vec<&str> = five.into_iter().flat_map(|word| ["--plugin", word]).collect();
+    let nine: Vec<String> = (0..9).map(|name| format!("n{name}={number_at}")).collect();
+    let nine: Vec<&str> = nine.iter().flat_map(|word| ["--plugin", word]).collect();
     for (words, parts) in [
         (&["--plugin", &format!("x={text}")][..], &["not a BPF object file"][..]),
         (&["--plugin", number_at], &["NAME=FILE.bpf.o"]),
         (&["--plugin", &number, "--plugin", &number], &["two are called 'number'"]),
         (&["--plugin", &format!("a b={number_at}")], &["'a b' cannot name a plug-in"]),
-        (&five, &["--plugin", "too many: 5 (at most 4)"]),
+        (&nine, &["--plugin", "too many: 9 (at most 8)"]),
         (&["--plugin", &number, "--engine", "packet"], &["--plugin", "only --engine ring"]),
         (&["--plugin", &number, "--engine", "xsk", "--exclusive"], &["--plugin", "only --engine ring"]),
     ] {
@@ -285,11 +284,15 @@ fn plug_ins_harm_nobody_else() {
     let x = asks("x", "count");
     let slow = running(&lab, &["--plugin", &with("slow"), "--rules", &asks("slow", "count")]);
     let zero = running(&lab, &[&patient[..], &["--plugin", &word(0), "--rules", &x]].concat());
+    let four: Vec<String> = (3..7).map(|number| word(number).replacen('x', &format!("x{number}"), 1)).collect();
+    let asked = asks("x3", "count");
+    let four = four.iter().flat_map(|word| ["--plugin", word]).chain(["--rules", &asked]);
+    let four = running(&lab, &patient.into_iter().chain(four).collect::<Vec<_>>());
     let full = start(&lab, &["--plugin", &word(1), "--rules", &x]).finish(LIMIT).unwrap();
     assert_refused(
         &full,
         2,
-        &["plugin_1.bpf.o", "already looked at by 4 other plug-ins", "'wirelane groups'"],
+        &["plugin_1.bpf.o", "already looked at by 8 other plug-ins", "'wirelane groups'"],
     );
 
     // Many more packets than needed to detect a slow plug-in: 16 timed runs, one in 64, in each lane.
@@ -331,7 +334,8 @@ fn plug_ins_harm_nobody_else() {
         assert_eq!(column(counters, "counter 0"), number * PACKETS, "{counters}");
     }
     let all = packets + PACKETS;
-    for (child, filtered, absorbed) in [(by_number, all / 8, all / 8), (by_even, all / 2, 0), (plain, 0, 0)] {
+    for (child, filtered, absorbed) in [(by_number, all / 8, all / 8), (by_even, all / 2, 0), (plain, 0, 0), (four, 0, all)]
+    {
         let last = last_of(&child.terminate(LIMIT).unwrap()).unwrap();
         assert_eq!(columns(&last), [all, all - filtered - absorbed, filtered, absorbed, 0], "{last}");
     }

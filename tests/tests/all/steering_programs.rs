@@ -270,8 +270,8 @@ fn groups_have_programs_of_their_own_and_share_equal_ones() {
 }
 
 #[test]
-fn a_fifth_program_is_refused_until_an_owner_is_killed() {
-    if !require_root("a_fifth_program_is_refused_until_an_owner_is_killed") {
+fn a_ninth_program_is_refused_until_an_owner_is_killed() {
+    if !require_root("a_ninth_program_is_refused_until_an_owner_is_killed") {
         return;
     }
     let bench = Bench::new(LabOptions { alone: true, ..LabOptions::default() });
@@ -279,26 +279,26 @@ fn a_fifth_program_is_refused_until_an_owner_is_killed() {
     for hook in ["native", "tc"] {
         let options = ["--hook", hook, "--workers", "4", "--ring-size", "1"];
         let mut children: Vec<Child> =
-            (0..4).map(|worker| bench.count(&format!("constant_{worker}"), &options)).collect();
-        let path = bench.path("constant_4");
+            (0..8).map(|number| bench.count(&format!("constant_{number}"), &options)).collect();
+        let path = bench.path("constant_8");
         let refused =
             bench.spawn(&[&["--steering-program", &path], &options[..]].concat()).finish(LIMIT).unwrap();
         assert_eq!(refused.status.code(), Some(2), "{hook}: {}", refused.stderr);
         let device = &bench.lab.receiver().device;
-        for part in ["constant_4.bpf.o", device, "4 other programs", "wirelane groups"] {
+        for part in ["constant_8.bpf.o", device, "8 other programs", "wirelane groups"] {
             assert!(refused.stderr.contains(part), "{hook}: {part}: {}", refused.stderr);
         }
         bench.send(100, &[]);
         let killed = children.remove(1);
         killed.signal(Signal::Kill).unwrap();
         assert!(!killed.finish(LIMIT).unwrap().status.success());
-        // The slot is free immediately. The fifth program returns worker 4 of 4, which is the first.
-        let fifth = bench.count("constant_4", &options);
+        // The slot is free immediately. The ninth program returns worker 8 of 4, which is the first.
+        let ninth = bench.count("constant_8", &options);
         bench.send(100, &[]);
-        assert_got(hook, fifth, 100, 0, &[100, 0, 0, 0]);
-        for (child, worker) in children.into_iter().zip([0, 2, 3]) {
+        assert_got(hook, ninth, 100, 0, &[100, 0, 0, 0]);
+        for (child, number) in children.into_iter().zip([0, 2, 3, 4, 5, 6, 7]) {
             let mut workers = [0; 4];
-            workers[worker] = 200;
+            workers[number % 4] = 200;
             assert_got(hook, child, 200, 0, &workers);
         }
     }

@@ -81,7 +81,7 @@ static __always_inline __u32 wl_rule_plugin_says(const struct wl_rule *rule, con
 
 	for (i = 0; i < WL_RULE_PLUGINS; i++) {
 		place = rule->plugin[i];
-		verdict = place ? said >> 8 * ((place - 1) & (WL_RULE_PLUGINS - 1)) & 0xff : 0;
+		verdict = place ? said >> 4 * ((place - 1) & (WL_RULE_PLUGINS - 1)) & 0xf : 0;
 		if (verdict)
 			return verdict;
 	}

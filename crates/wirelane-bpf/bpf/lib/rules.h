@@ -64,7 +64,7 @@
 #define WL_RULE_MEMBERS	  8	      /* tests of named sets, in one set of rules: bits of WL_DIM_SETS */
 #define WL_RULE_PREFIXES  8	      /* prefix lengths of a named set of networks, for each IP version */
 #define WL_RULE_PATTERNS  8	      /* names of patterns, and plug-ins, likewise: bits of WL_DIM_PAYLOAD */
-#define WL_RULE_PLUGINS	  4	      /* slots for users' functions in an instance (plugin.h) */
+#define WL_RULE_PLUGINS	  8	      /* slots for users' functions in an instance (plugin.h) */
 #define WL_RULE_NO_VLAN	  0x1000      /* the VLAN of a packet without a tag */
 #define WL_RULE_NO_LIMIT  0	      /* wl_rule.truncate, wl_exact.truncate: the packet is not truncated */
 #define WL_EGRESS_DEVICES 8	      /* devices that a group's rules may send packets to: bits of a mask */
@@ -209,7 +209,7 @@ enum wl_rule_verdict {
 #define WL_RULE_AFTER_NONE    0x20 /* hit if none of `after` was hit (wildcard rules only) */
 #define WL_RULE_MADE	      0x10 /* inserted by the wildcard rule of its id (exact-match rules only) */
 
-/* A wildcard rule, without its conditions. 64 bytes. */
+/* A wildcard rule, without its conditions. */
 struct wl_rule {
 	__u32 id;	   /* from 1 on */
 	__u32 slot;	   /* of its counters, below wl_rule_set.slots */
@@ -385,7 +385,7 @@ struct wl_search {
 	__u32 outputs;	/* number of outputs that were evaluated */
 	__u32 asks;	/* bit per slot of a plug-in that has to be run */
 	__u32 matched;	/* the byte of WL_DIM_PAYLOAD, bits of plug-ins */
-	__u32 said;	/* by slot, 8 bits each: the plug-in's verdict; 0: no match */
+	__u32 said;	/* by slot, 4 bits each: the plug-in's verdict; 0: no match */
 	__u32 unasked;	/* 1: a plug-in was not run, as it has been switched off */
 	__u32 noted;	/* 1: a plug-in has left a note */
 	__u32 state[2]; /* by wl_rule_set.search_root */

@@ -67,14 +67,14 @@ fn a_plug_in_is_a_bit_of_the_payload() {
     let placed = placed.map(|(name, place)| Placed { name: name.to_owned(), place });
     let flat =
         set(ASKING).compile_for("eth0", &[], &placed, &[], Room::UNLIMITED).expect("it can be compiled");
-    assert_eq!(flat.set.plugin, [0b100, 0, 0, 0b010]);
+    assert_eq!(flat.set.plugin, [0b100, 0, 0, 0b010, 0, 0, 0, 0]);
     let rule = |at: usize| (flat.set.rule[at].verdict, flat.set.rule[at].plugin);
-    assert_eq!(rule(1), (verdict::PLUGIN, [4, 1, 0, 0]));
-    assert_eq!([rule(0), rule(2)], [(verdict::ABSORB, [0; 4]), (verdict::DROP, [0; 4])]);
+    assert_eq!(rule(1), (verdict::PLUGIN, [4, 1, 0, 0, 0, 0, 0, 0]));
+    assert_eq!([rule(0), rule(2)], [(verdict::ABSORB, [0; 8]), (verdict::DROP, [0; 8])]);
     // Two names of a capture can refer to one plug-in.
     let same = ["sip", "dns"].map(|name| Placed { name: name.to_owned(), place: 2 });
     let flat = set(ASKING).compile_for("eth0", &[], &same, &[], Room::UNLIMITED).expect("it can be compiled");
-    assert_eq!((flat.set.plugin, flat.set.rule[1].plugin), ([0, 0, 0b110, 0], [3, 3, 0, 0]));
+    assert_eq!((flat.set.plugin, flat.set.rule[1].plugin), ([0, 0, 0b110, 0, 0, 0, 0, 0], [3, 3, 0, 0, 0, 0, 0, 0]));
 }
 
 #[test]

@@ -69,6 +69,7 @@ pub(super) fn write_group(
         whole: config.flows.map_or(0, |flows| flows.whole),
         shed_refused: 0,
         shed_sets: shed::SETS,
+        pad: 0,
         plugin_numbers,
         flow_sets: config.flows.map_or(0, |flows| flows.sets(config.workers) as u32),
         flow_epoch: FIRST_EPOCH,

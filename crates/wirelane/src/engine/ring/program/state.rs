@@ -205,15 +205,16 @@ pub(super) fn in_object(name: &str) -> String {
     format!("{PREFIX}{name}")
 }
 
-/// The name of a map in the linked program, in the slot with this key.
+/// The name of a map in the linked program, in the slot with this key: a hexadecimal digit, since the kernel keeps 15
+/// bytes of a map's name.
 fn in_program(key: u32, name: &str) -> String {
-    format!("u{key}_{name}")
+    format!("u{key:x}_{name}")
 }
 
 /// The key of the slot, and the name, of a map of the linked program; `None`: the map is not a user's.
 pub(crate) fn of_program(name: &str) -> Option<(u32, &str)> {
     let (key, name) = name.strip_prefix('u')?.split_once('_')?;
-    Some((key.parse().ok()?, name))
+    Some((u32::from_str_radix(key, 16).ok()?, name))
 }
 
 /// The arrays of users' maps in a running program.
