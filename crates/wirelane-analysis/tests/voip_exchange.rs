@@ -5,7 +5,9 @@ use std::collections::VecDeque;
 
 use proptest::prelude::*;
 use wirelane::LinkType;
-use wirelane_analysis::voip::{CallRecord, Counts, Exchange, Finished, Keep, Monitor, Settings, Stream, WorkerEnd};
+use wirelane_analysis::voip::{
+    CallRecord, Counts, Exchange, Finished, Keep, Monitor, Settings, Stream, WorkerEnd,
+};
 
 const START_NS: u64 = 1_700_000_000_000_000_000;
 const WORKERS: usize = 3;
@@ -17,13 +19,28 @@ enum Event {
     Request(&'static str, Option<u8>),
     Response(u16, Option<u8>),
     /// Packets of a stream, 20 ms apart, of which every n-th is lost: from the caller or the callee, with this SSRC.
-    Rtp { packets: u8, lost: u8, from_caller: bool, ssrc: u8, kind: u8 },
+    Rtp {
+        packets: u8,
+        lost: u8,
+        from_caller: bool,
+        ssrc: u8,
+        kind: u8,
+    },
     /// An RTP packet whose header says more than there is.
-    Broken { from_caller: bool, ssrc: u8 },
+    Broken {
+        from_caller: bool,
+        ssrc: u8,
+    },
     /// A sender report.
-    Rtcp { from_caller: bool, ssrc: u8 },
+    Rtcp {
+        from_caller: bool,
+        ssrc: u8,
+    },
     /// An RTP packet in two fragments.
-    Fragments { from_caller: bool, ssrc: u8 },
+    Fragments {
+        from_caller: bool,
+        ssrc: u8,
+    },
     /// A message over TCP, in two segments, on ports that are not those of SIP.
     Tcp(&'static str),
     /// A datagram of no call that begins as RTP does.
@@ -66,8 +83,12 @@ fn event() -> impl Strategy<Value = Event> {
 fn step() -> impl Strategy<Value = Step> {
     let wait = prop_oneof![8 => 0..30u32, 3 => 30..2000u32, 1 => 2000..8000u32, 1 => 8000..400_000u32];
     let call = 0..4u8;
-    (call, event(), wait, any::<u8>())
-        .prop_map(|(call, event, wait_ms, scatter)| Step { call, event, wait_ms, scatter })
+    (call, event(), wait, any::<u8>()).prop_map(|(call, event, wait_ms, scatter)| Step {
+        call,
+        event,
+        wait_ms,
+        scatter,
+    })
 }
 
 fn ip(proto: u8, id: u16, fragment: u16, [from, to]: [u8; 2], payload: &[u8]) -> Vec<u8> {
@@ -152,7 +173,13 @@ fn packets(steps: &[Step], scatters: bool) -> Vec<Packet> {
         };
         match step.event {
             Event::Request(method, with) => {
-                let bytes = message(&format!("{method} sip:b SIP/2.0"), method, call, number, with.map(|v| (true, v)));
+                let bytes = message(
+                    &format!("{method} sip:b SIP/2.0"),
+                    method,
+                    call,
+                    number,
+                    with.map(|v| (true, v)),
+                );
                 put(ip(17, 0, 0, [1, 2], &udp([5060, 5060], &bytes)), now_ns, 0, 0);
             }
             Event::Response(code, with) => {
@@ -178,7 +205,12 @@ fn packets(steps: &[Step], scatters: bool) -> Vec<Packet> {
                     let payload = rtp(seqs[flow], id, 0x80, [0, 8, 96, 101][usize::from(kind)]);
                     let bytes = ip(17, 0, 0, [from.0, to.0], &udp([from.1, to.1], &payload));
                     let jitter = u64::from(packet) * 7919 % 5_000_000;
-                    put(bytes, now_ns + u64::from(packet) * 20_000_000 + jitter, flow, usize::from(packet) / 3);
+                    put(
+                        bytes,
+                        now_ns + u64::from(packet) * 20_000_000 + jitter,
+                        flow,
+                        usize::from(packet) / 3,
+                    );
                 }
             }
             Event::Broken { from_caller, ssrc } => {
@@ -206,7 +238,9 @@ fn packets(steps: &[Step], scatters: bool) -> Vec<Packet> {
                 let payload = rtp(1, u32::from(byte), 0x80, 0);
                 put(ip(17, 0, 0, [90, 91], &udp([9000, u16::from(byte)], &payload)), now_ns, 2, 0);
             }
-            Event::Web => put(ip(6, 0, 0, [92, 93], &tcp([40_000, 80], 1, b"GET / HTTP/1.1\r\n\r\n")), now_ns, 1, 0),
+            Event::Web => {
+                put(ip(6, 0, 0, [92, 93], &tcp([40_000, 80], 1, b"GET / HTTP/1.1\r\n\r\n")), now_ns, 1, 0)
+            }
         }
     }
     all.sort_by_key(|packet| (packet.ts_ns, packet.worker));
@@ -281,13 +315,15 @@ fn by_several(packets: &[Packet], settings: &Settings, schedule: &[u8]) -> (Vec<
     let exchange = Exchange::new(WORKERS, 64 << 20);
     let mut monitor = Monitor::new(settings.clone());
     monitor.exchange(&exchange);
-    let mut ends: Vec<WorkerEnd> = (0..WORKERS).map(|worker| WorkerEnd::new(&exchange, worker, settings)).collect();
+    let mut ends: Vec<WorkerEnd> =
+        (0..WORKERS).map(|worker| WorkerEnd::new(&exchange, worker, settings)).collect();
     let mut queues: Vec<VecDeque<&Packet>> = vec![VecDeque::new(); WORKERS];
     packets.iter().for_each(|packet| queues[packet.worker].push_back(packet));
     let mut all = Vec::new();
     // Each worker has its turn now and then, whatever the schedule says.
     let fair = (0..WORKERS as u8).cycle().map(|worker| 9 + worker);
-    let mut ops = schedule.chunks(4).cycle().zip(fair).flat_map(|(some, one)| some.iter().copied().chain([one]));
+    let mut ops =
+        schedule.chunks(4).cycle().zip(fair).flat_map(|(some, one)| some.iter().copied().chain([one]));
     while queues.iter().any(|queue| !queue.is_empty()) {
         let op = ops.next().unwrap();
         let worker = usize::from(op) % WORKERS;
@@ -365,7 +401,8 @@ fn packets_of_a_stream_stay_with_its_worker() {
     let exchange = Exchange::new(WORKERS, 64 << 20);
     let mut monitor = Monitor::new(settings.clone());
     monitor.exchange(&exchange);
-    let mut ends: Vec<WorkerEnd> = (0..WORKERS).map(|worker| WorkerEnd::new(&exchange, worker, &settings)).collect();
+    let mut ends: Vec<WorkerEnd> =
+        (0..WORKERS).map(|worker| WorkerEnd::new(&exchange, worker, &settings)).collect();
     for packet in &packets {
         let steady_ns = packet.ts_ns - START_NS;
         ends[packet.worker].packet(LinkType::Raw, &packet.bytes, steady_ns, packet.ts_ns).unwrap();
@@ -378,4 +415,32 @@ fn packets_of_a_stream_stay_with_its_worker() {
     let mut all = Vec::new();
     results(&mut monitor, &mut all);
     assert_eq!(end(monitor, all), by_one(&packets, &settings));
+}
+
+/// A worker whose monitor stands still waits, with bounded memory, and ends with it.
+#[test]
+fn a_worker_waits_for_its_monitor() {
+    let exchange = Exchange::new(1, 0);
+    let settings = Settings::default();
+    let (done, told) = std::sync::mpsc::channel();
+    let worker = {
+        let exchange = std::sync::Arc::clone(&exchange);
+        std::thread::spawn(move || {
+            let mut end = WorkerEnd::new(&exchange, 0, &settings);
+            let bytes = message("INVITE sip:b SIP/2.0", "INVITE", 0, 0, Some((true, 0)));
+            let packet = ip(17, 0, 0, [1, 2], &udp([5060, 5060], &bytes));
+            let mut packets = 0u64;
+            while end.packet(LinkType::Raw, &packet, packets, START_NS + packets).is_ok() {
+                packets += 1;
+            }
+            done.send(packets).unwrap();
+        })
+    };
+    let waits = told.recv_timeout(std::time::Duration::from_millis(300));
+    assert!(waits.is_err(), "it did not wait: {waits:?}");
+    exchange.end();
+    let packets = told.recv_timeout(std::time::Duration::from_secs(60)).unwrap();
+    worker.join().unwrap();
+    // 256 KiB, and what it had gathered.
+    assert!((200..2000).contains(&packets), "{packets} packets");
 }

@@ -134,8 +134,7 @@ impl LiveCapture {
             let size = (instance.lanes, instance.queues);
             let config = GroupConfig::of(settings, needs, selected, size, instance.hook);
             let (rules, egress_devices) = (room.clone(), egress_devices.clone());
-            let many =
-                asked > 1 || instance.lanes_of(&config.queues).len() > 1 || settings.across_workers;
+            let many = asked > 1 || instance.lanes_of(&config.queues).len() > 1 || settings.across_workers;
             let ordered = settings.in_order && many;
             let streams = streams.clone();
             let flow_maps = confinement.map(|_| Arc::clone(broker));

@@ -284,7 +284,8 @@ fn plug_ins_harm_nobody_else() {
     let x = asks("x", "count");
     let slow = running(&lab, &["--plugin", &with("slow"), "--rules", &asks("slow", "count")]);
     let zero = running(&lab, &[&patient[..], &["--plugin", &word(0), "--rules", &x]].concat());
-    let four: Vec<String> = (3..7).map(|number| word(number).replacen('x', &format!("x{number}"), 1)).collect();
+    let four: Vec<String> =
+        (3..7).map(|number| word(number).replacen('x', &format!("x{number}"), 1)).collect();
     let asked = asks("x3", "count");
     let four = four.iter().flat_map(|word| ["--plugin", word]).chain(["--rules", &asked]);
     let four = running(&lab, &patient.into_iter().chain(four).collect::<Vec<_>>());
@@ -334,7 +335,8 @@ fn plug_ins_harm_nobody_else() {
         assert_eq!(column(counters, "counter 0"), number * PACKETS, "{counters}");
     }
     let all = packets + PACKETS;
-    for (child, filtered, absorbed) in [(by_number, all / 8, all / 8), (by_even, all / 2, 0), (plain, 0, 0), (four, 0, all)]
+    for (child, filtered, absorbed) in
+        [(by_number, all / 8, all / 8), (by_even, all / 2, 0), (plain, 0, 0), (four, 0, all)]
     {
         let last = last_of(&child.terminate(LIMIT).unwrap()).unwrap();
         assert_eq!(columns(&last), [all, all - filtered - absorbed, filtered, absorbed, 0], "{last}");

@@ -423,9 +423,11 @@ fn what_is_not_there_yet_fails_and_says_so() {
         (&["-i", "lo", "--analysis", "kernel", "--engine", "packet"], "--analysis: only --engine ring"),
         (&["-r", "x.pcap", "--export", "file:x.parquet"], "must end in .json, .csv or .ipfix"),
         (&["-r", "x.pcap", "--workers", "2"], "--workers: a file is read by one worker"),
-        (&["-i", "lo", "--workers", "2", "--steering", "copy"], "--steering: each packet would count once for each"),
+        (
+            &["-i", "lo", "--workers", "2", "--steering", "copy"],
+            "--steering: each packet would count once for each",
+        ),
         (&["-i", "lo", "--workers", "2", "--analysis", "kernel"], "--workers: with --analysis kernel"),
-        (&["-i", "lo", "--workers", "2", "--any-order"], "--any-order: calls of several workers need the order"),
     ] {
         let output = run(words);
         let stderr = String::from_utf8_lossy(&output.stderr);

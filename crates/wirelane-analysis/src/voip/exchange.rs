@@ -93,9 +93,9 @@ pub(super) struct Share {
     /// The worker's later packets are not earlier than this: time on the capture's clock, and in UTC.
     pub(super) until: (u64, u64),
     /// RTP packets that were added to lent streams.
-    pub(super) rtp_packets: u64,
+    rtp_packets: u64,
     /// Packets that are of no interest to the monitor.
-    pub(super) other_packets: u64,
+    other_packets: u64,
 }
 
 /// Connects a monitor with its workers.
@@ -148,6 +148,12 @@ impl Share {
     pub(super) fn stream(&mut self, slot: u32, at: Position, before_ns: u64) -> Option<&mut Stream> {
         self.advance(at, before_ns);
         self.streams[slot as usize].as_deref_mut()
+    }
+
+    /// RTP packets of lent streams up to this position, and packets that are of no interest to the monitor.
+    pub(super) fn counted(&mut self, at: Position, before_ns: u64) -> [u64; 2] {
+        self.advance(at, before_ns);
+        [self.rtp_packets, self.other_packets]
     }
 
     /// Takes a stream back as it is at this position. Its later packets become packets for the monitor.
@@ -333,7 +339,10 @@ impl WorkerEnd {
             Content::Datagram { from, to, payload, len } if content::is_media(payload) => {
                 let (result, packet) = RtpPacket::read(payload, len);
                 if result == ReadResult::Ok && !rtcp::may_be(payload) && !self.keeps {
-                    return Gathered::Item(Item::Rtp { key: StreamKey { from, to, ssrc: packet.ssrc }, packet });
+                    return Gathered::Item(Item::Rtp {
+                        key: StreamKey { from, to, ssrc: packet.ssrc },
+                        packet,
+                    });
                 }
                 true
             }

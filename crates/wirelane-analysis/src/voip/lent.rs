@@ -285,10 +285,8 @@ impl Monitor {
     /// RTP packets, and other packets, that only workers have seen.
     pub(super) fn counted_by_workers(&self) -> [u64; 2] {
         let Some(lent) = &self.lent else { return [0; 2] };
-        let counts = (0..lent.exchange.workers()).map(|worker| {
-            let share = lent.exchange.share(worker);
-            [share.rtp_packets, share.other_packets]
-        });
+        let counts = (0..lent.exchange.workers())
+            .map(|worker| lent.exchange.share(worker).counted(lent.at, lent.before_ns));
         counts.fold([0; 2], |sum, one| [sum[0] + one[0], sum[1] + one[1]])
     }
 }

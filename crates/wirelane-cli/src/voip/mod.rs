@@ -275,10 +275,17 @@ impl Args {
     pub fn prepare(&mut self) -> Result<VoipAnalysis> {
         self.source.kernel_streams = kernel_streams(self)?;
         if self.steering == SteeringArg::Copy {
-            return Err(wrong("--steering", "each packet would count once for each worker; leave the option out"));
+            return Err(wrong(
+                "--steering",
+                "each packet would count once for each worker; leave the option out",
+            ));
         }
         if self.workers > 1 {
-            self.check_workers()?;
+            if self.is_offloaded() {
+                let reason =
+                    "with --analysis kernel RTP stays in the kernel, and one worker follows the calls";
+                return Err(wrong("--workers", reason));
+            }
             self.source.across_workers = true;
         }
         if self.top {
@@ -325,18 +332,6 @@ impl Args {
         let signals = targets.iter().any(Target::takes_signals);
         let outputs = Outputs { exporters, saved, metrics: None };
         Ok(VoipAnalysis::new(settings_of(self, signals), self.workers, live, outputs, store, look))
-    }
-
-    /// Checks that several workers are possible.
-    fn check_workers(&self) -> Result<()> {
-        if self.is_offloaded() {
-            let reason = "with --analysis kernel RTP stays in the kernel, and one worker follows the calls";
-            return Err(wrong("--workers", reason));
-        }
-        if self.source.any_order {
-            return Err(wrong("--any-order", "calls of several workers need the order of time: leave one of them out"));
-        }
-        Ok(())
     }
 }
 

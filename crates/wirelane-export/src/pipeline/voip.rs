@@ -184,9 +184,9 @@ impl Handler for VoipWorker {
                 }
                 Ok(())
             }
-            VoipWorker::Part { end, time, .. } => {
-                end.record(record, time.steady_ns(record), time.utc_ns(record)).map_err(|_| ended("the calls"))
-            }
+            VoipWorker::Part { end, time, .. } => end
+                .record(record, time.steady_ns(record), time.utc_ns(record))
+                .map_err(|_| ended("the calls")),
         }
     }
 

@@ -74,7 +74,10 @@ fn a_plug_in_is_a_bit_of_the_payload() {
     // Two names of a capture can refer to one plug-in.
     let same = ["sip", "dns"].map(|name| Placed { name: name.to_owned(), place: 2 });
     let flat = set(ASKING).compile_for("eth0", &[], &same, &[], Room::UNLIMITED).expect("it can be compiled");
-    assert_eq!((flat.set.plugin, flat.set.rule[1].plugin), ([0, 0, 0b110, 0, 0, 0, 0, 0], [3, 3, 0, 0, 0, 0, 0, 0]));
+    assert_eq!(
+        (flat.set.plugin, flat.set.rule[1].plugin),
+        ([0, 0, 0b110, 0, 0, 0, 0, 0], [3, 3, 0, 0, 0, 0, 0, 0])
+    );
 }
 
 #[test]

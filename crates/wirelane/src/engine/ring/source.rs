@@ -468,7 +468,9 @@ impl Source for RingSource {
             None => {
                 self.settle();
                 // A lane that waits at a barrier may have earlier records behind it.
-                if let Some(merge) = self.merge.as_ref().filter(|_| self.lanes.iter().all(|lane| lane.barrier.is_none())) {
+                if let Some(merge) =
+                    self.merge.as_ref().filter(|_| self.lanes.iter().all(|lane| lane.barrier.is_none()))
+                {
                     // Relaxed: the reader is in this thread.
                     self.caught_up.store(merge.caught_up(), Ordering::Relaxed);
                 }
