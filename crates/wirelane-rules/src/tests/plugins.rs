@@ -102,8 +102,8 @@ fn what_no_plug_in_can_say_is_a_mistake() {
         ),
         ("action = \"drop\"\nplugin = []", "4:10: the list is empty: no packet has one of no values"),
         (
-            "action = \"drop\"\nplugin = [\"a\", \"b\", \"c\", \"d\", \"e\"]",
-            "0:0: the rules ask 5 plug-ins, more than 4",
+            "action = \"drop\"\nplugin = [\"a\", \"b\", \"c\", \"d\", \"e\", \"f\", \"g\", \"h\", \"i\"]",
+            "0:0: the rules ask 9 plug-ins, more than 8",
         ),
     ] {
         assert_eq!(mistakes(&format!("[[rule]]\nid = 1\n{fields}\n")), [expected]);

@@ -337,10 +337,12 @@ impl RingSource {
     fn longest_sleep(&self) -> Duration {
         // After that long without a record, the next one is published at once (WL_PUBLISH_NS) and rings. No bell
         // signals that another worker has passed a barrier.
-        let idle = self.sleep >= LONGEST_SLEEP
-            && self.watermark == LOWEST_WATERMARK
-            && self.lanes.iter().all(|lane| lane.barrier.is_none());
-        if idle { LONGEST_IDLE_SLEEP } else { LONGEST_SLEEP }
+        let idle = self.sleep >= LONGEST_SLEEP && self.watermark == LOWEST_WATERMARK;
+        if idle && self.has_no_barrier() { LONGEST_IDLE_SLEEP } else { LONGEST_SLEEP }
+    }
+
+    fn has_no_barrier(&self) -> bool {
+        self.lanes.iter().all(|lane| lane.barrier.is_none())
     }
 
     /// Sleeps until the bell rings or the time is up, then looks everywhere. Returns the lane and bytes to read, and
@@ -459,7 +461,7 @@ impl Source for RingSource {
             }
             None if self.shared.closed.load(Ordering::Acquire)
                 && self.find(true).is_none()
-                && self.lanes.iter().all(|lane| lane.barrier.is_none()) =>
+                && self.has_no_barrier() =>
             {
                 // Empty halves may have been skipped since.
                 self.settle();
@@ -468,9 +470,7 @@ impl Source for RingSource {
             None => {
                 self.settle();
                 // A lane that waits at a barrier may have earlier records behind it.
-                if let Some(merge) =
-                    self.merge.as_ref().filter(|_| self.lanes.iter().all(|lane| lane.barrier.is_none()))
-                {
+                if let Some(merge) = self.merge.as_ref().filter(|_| self.has_no_barrier()) {
                     // Relaxed: the reader is in this thread.
                     self.caught_up.store(merge.caught_up(), Ordering::Relaxed);
                 }
@@ -492,10 +492,8 @@ impl Drop for RingSource {
             );
         }
         if let Some(merge) = &self.merge {
-            tracing::info!(
-                "time order: a packet at hand held others back for {:?} at most",
-                merge.longest_gap()
-            );
+            let gap = merge.longest_gap();
+            tracing::info!("time order: a packet at hand held others back for {gap:?} at most");
         }
         // Release: pairs with the Acquire in LaneEnd::is_blocked.
         self.shared.ended.store(true, Ordering::Release);
