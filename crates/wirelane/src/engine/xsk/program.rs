@@ -2,7 +2,7 @@
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle, MapType};
@@ -19,6 +19,8 @@ use crate::hook::Hook;
 use crate::settings::HookChoice;
 use wirelane_filter::Filter;
 use wirelane_netdev::{Device, XdpMode};
+use wirelane_privsep::broker::Broker;
+use wirelane_tune::offloads::RequestedOffloads;
 
 /// Maximum number of RX queues of a device (`WL_XSK_MAX_QUEUES`).
 pub(super) const MOST_QUEUES: u32 = 256;
@@ -53,6 +55,8 @@ pub(super) struct Program {
     /// Index of the filter map to write next.
     idle: Mutex<usize>,
     link: OwnedFd,
+    /// After the link: the program may have turned them off.
+    _offloads: Option<RequestedOffloads>,
 }
 
 /// Creates a map for one filter.
@@ -71,7 +75,12 @@ impl Program {
     /// # Errors
     /// [`Error::ForeignProgram`], [`Error::BadOption`] where a capture of ours is attached, or the error that the
     /// kernel returned.
-    pub(super) fn attach(device: &Device, hook: HookChoice, config: Config) -> Result<Program> {
+    pub(super) fn attach(
+        device: &Device,
+        hook: HookChoice,
+        config: Config,
+        broker: &Arc<Broker>,
+    ) -> Result<Program> {
         let native = Hook::Xdp(XdpMode::Native);
         if let Found::Ours { .. } = attach::look(device, native)? {
             return Err(Error::BadOption {
@@ -95,6 +104,8 @@ impl Program {
         }
         let skel = uninterrupted(|| open.load())
             .map_err(|e| Error::bpf(doing("loading the program of engine xsk into the kernel"), e))?;
+        let may_be_native = hook != HookChoice::Generic;
+        let offloads = may_be_native.then(|| RequestedOffloads::note(device, broker)).transpose()?.flatten();
         let put = |mode| attach::attach(skel.progs.wirelane_xsk.as_fd(), device, Hook::Xdp(mode));
         let (link, native) = match hook {
             HookChoice::Generic => (put(XdpMode::Generic)?, false),
@@ -132,6 +143,7 @@ impl Program {
             filters: [filter_map()?, filter_map()?],
             idle: Mutex::new(0),
             link,
+            _offloads: offloads,
         };
         // The number of CPUs with counters is read from a file, and remembered: after rights have been given up, it
         // cannot be read.
