@@ -1,4 +1,7 @@
-//! Offloads that a native XDP program turns off.
+//! Offloads that an XDP program turns off, and that are on again when it has gone.
+//!
+//! The kernel turns LRO and hardware GRO off for a generic program (`generic_xdp_install()` in net/core/dev.c) and forgets that
+//! they were requested. [`OffloadHold`] turns them off itself, by the journal: the last capture turns them on again.
 //!
 //! Some drivers (vmxnet3, drivers/net/vmxnet3/vmxnet3_xdp.c) turn LRO off when a native program comes and leave it off when
 //! it goes, although it is still requested: `off [requested on]` in `ethtool -k`. The kernel asks the driver again when the
@@ -14,10 +17,15 @@ use wirelane_netdev::{Device, XdpMode};
 use wirelane_privsep::Capability;
 use wirelane_privsep::broker::{Broker, Kind, LogLine, Outcome, Registration, Task};
 
+use super::apply::{self, Change};
+use super::hold::{Held, Hold, Release, log};
+use super::journal::{By, Entry, Identity, Journal, OFFLOADS, Owner};
+use super::setting::Setting;
+use super::system::LiveSystem;
 use crate::Result;
 
 /// Offloads that the network stack knows to be at odds with XDP.
-const AT_ODDS: [&str; 2] = ["rx-lro", "rx-gro-hw"];
+pub(super) const AT_ODDS: [&str; 2] = ["rx-lro", "rx-gro-hw"];
 
 /// A native program on a device with such offloads. They are requested again when this is dropped, which has to be after
 /// the program has gone, unless another program is there then.
@@ -45,12 +53,85 @@ pub const KIND: Kind = Kind {
     },
 };
 
-/// The offloads of a device that are requested and at odds with a native program.
+/// The offloads of a device that are requested and at odds with an XDP program.
 pub fn at_odds(device: &str) -> Vec<String> {
     // Devices without offloads, and those that do not exist.
     let all = EthtoolSet::open(device).and_then(|ethtool| ethtool.offloads()).unwrap_or_default();
     let one = |name: &&str| all.iter().any(|one| one.name == **name && one.requested && !one.fixed);
     AT_ODDS.iter().filter(|name| one(name)).map(|name| (*name).to_owned()).collect()
+}
+
+/// A generic program on a device with such offloads, which are off until the last of these is dropped, in whichever process.
+/// As with polling ([`super::polling`]), brokers do that, and the next process on the device where they were killed.
+#[derive(Debug)]
+pub struct OffloadHold {
+    _held: Held,
+}
+
+/// Releasing an [`OffloadHold`], as a task of a broker.
+pub const HOLD: Kind = Kind {
+    name: "hold on offloads",
+    capabilities: &[Capability::NetAdmin],
+    prepare: Kind::nothing,
+    read: |task, descriptors| {
+        let hold = serde_json::from_slice(task).ok()?;
+        descriptors.is_empty().then(|| Box::new(Release::of(hold)) as Box<dyn Task>)
+    },
+};
+
+impl OffloadHold {
+    /// To be called before a generic program is attached to the device; `None` where no offload is at odds with one, or held.
+    ///
+    /// # Errors
+    /// The error of the journal or the kernel.
+    pub fn take(device: &Device, broker: &Arc<Broker>) -> Result<Option<OffloadHold>> {
+        let identity = Identity::of(device)?;
+        let path = identity.path();
+        if at_odds(&device.name).is_empty() && !path.exists() {
+            return Ok(None);
+        }
+        let mut journal = Journal::create(&path, &identity)?;
+        let taken = OffloadHold::take_in(device, &mut journal, identity, broker);
+        // Before the hold, which opens the journal when it is dropped because of an error.
+        journal.finish()?;
+        taken
+    }
+
+    fn take_in(
+        device: &Device,
+        journal: &mut Journal,
+        identity: Identity,
+        broker: &Arc<Broker>,
+    ) -> Result<Option<OffloadHold>> {
+        let system = LiveSystem::open(device.clone())?;
+        log(&device.name, &apply::undo(&system, journal, By::Capture)?);
+        let change = |name| Change {
+            what: Setting::Offload { name },
+            now: Some("on".to_owned()),
+            new: "off".to_owned(),
+            reason: "generic XDP sees packets before they are merged".to_owned(),
+        };
+        let changes: Vec<Change> = at_odds(&device.name).into_iter().map(change).collect();
+        let owner = Owner::this(OFFLOADS);
+        let held = |entry: &Entry| entry.by == By::Capture && owner.holds(&entry.what);
+        if changes.is_empty() && !journal.entries.iter().any(held) {
+            return Ok(None);
+        }
+        let hold = Hold { path: identity.path(), identity, owner };
+        let registration = broker.register(&HOLD, &hold, &[])?;
+        journal.hold(&hold.owner)?;
+        for step in apply::carry_out(&system, journal, By::Capture, &changes)? {
+            if let apply::Outcome::Refused { reason } = step.outcome {
+                tracing::info!("{}: {} stays on: {reason}", device.name, step.what);
+            }
+        }
+        Ok(Some(OffloadHold { _held: Held { hold, registration } }))
+    }
+}
+
+/// Whether a generic program on the device needs an [`OffloadHold`]: offloads are on, or a journal says that some were.
+pub fn concerns(device: &Device) -> bool {
+    !at_odds(&device.name).is_empty() || Identity::of(device).is_ok_and(|identity| identity.path().exists())
 }
 
 impl RequestedOffloads {

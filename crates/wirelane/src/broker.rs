@@ -12,11 +12,12 @@ use crate::hook::Hook;
 use crate::settings::{Engine, HookChoice, Settings};
 use wirelane_netdev::{Selected, XdpMode};
 
-static KINDS: [Kind; 7] = [
+static KINDS: [Kind; 8] = [
     clsact::KIND,
     wirelane_tune::polling::KIND,
     wirelane_tune::table::KIND,
     wirelane_tune::offloads::KIND,
+    wirelane_tune::offloads::HOLD,
     wirelane_control::KIND,
     map_factory::MAPS,
     many::KIND,
@@ -26,7 +27,8 @@ static KINDS: [Kind; 7] = [
 /// yet.
 pub(crate) fn for_capture(settings: &Settings, selected: &[Selected], confined: bool) -> Arc<Broker> {
     let changes = settings.polling.is_some() || settings.moves_entries();
-    let devices = selected.iter().filter(|_| changes).map(|one| one.device.name.clone()).collect();
+    let journal = |one: &&Selected| changes || holds_offloads(settings, one);
+    let devices = selected.iter().filter(journal).map(|one| one.device.name.clone()).collect();
     let socket = settings.is_managed() || settings.service.is_some();
     let shared = settings.shared_socket.as_ref().and_then(|socket| socket.path.parent()).map(PathBuf::from);
     let maps = confined && (settings.rules.is_some() || settings.flows.is_some());
@@ -45,6 +47,17 @@ fn changes_offloads(settings: &Settings, selected: &Selected) -> bool {
     let attached = settings.hooks(selected).is_ok_and(|hooks| hooks.iter().any(native));
     let xsk = settings.engine == Engine::Xsk && settings.hook != HookChoice::Generic;
     (attached || xsk) && !wirelane_tune::offloads::at_odds(&selected.device.name).is_empty()
+}
+
+/// Whether a generic program turns offloads of the device off, and the journal can be written.
+fn holds_offloads(settings: &Settings, selected: &Selected) -> bool {
+    // None of the hooks may be native in the end.
+    let generic = |hook: &Option<Hook>| matches!(hook, None | Some(Hook::Xdp(XdpMode::Generic)));
+    let attached = settings.hooks(selected).is_ok_and(|hooks| hooks.iter().any(generic));
+    let xsk = settings.engine == Engine::Xsk && settings.hook != HookChoice::Native;
+    (attached || xsk)
+        && wirelane_tune::offloads::concerns(&selected.device)
+        && wirelane_privsep::process::run_folder().is_ok()
 }
 
 /// `devices`: those whose settings are changed; `socket`: a control socket is opened; `shared`: folder of a further one;

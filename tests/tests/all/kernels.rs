@@ -17,6 +17,7 @@ mod evaluated;
 mod flow_caches;
 mod jumbo;
 mod libpcap;
+mod offloads;
 mod rss_key;
 mod rss_table;
 mod rules;

@@ -1,18 +1,21 @@
 //! The RSS key of a real driver: `tune` sets one by which both directions of a conversation come on one queue, and puts
 //! the old one back.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use serde_json::Value;
 use wirelane_tests::{Signal, kernel_version};
 
-use super::{Bench as _, Guest, LIMIT, settings};
+use super::{Bench as _, Guest, LIMIT, field, settings};
 
 /// Before this kernel virtio_net serves fewer queues when a table is set (rss_table.rs).
 const ALL_QUEUES: (u32, u32) = (6, 12);
 /// Conversations, each between two addresses of its own.
 const CONVERSATIONS: u32 = 8;
+/// Packets of each direction of a conversation.
+const PACKETS: u64 = 10;
 
 /// The key, as ethtool shows it.
 fn key(guest: &Guest) -> String {
@@ -27,54 +30,39 @@ fn channels(guest: &Guest, number: &str) {
     assert!(set.success(), "{number} queues");
 }
 
-/// Packets of each queue, by the driver's counters: `rx_queue_0_packets`, since Linux 6.9 `rx0_packets`.
-fn packets(guest: &Guest) -> BTreeMap<u32, u64> {
-    let output = Command::new("ethtool").args(["-S", guest.device()]).output().unwrap();
-    let text = String::from_utf8(output.stdout).unwrap();
-    let line = |line: &str| {
-        let (name, value) = line.trim().split_once(": ")?;
-        let queue = name.strip_prefix("rx")?.strip_suffix("_packets")?;
-        let queue = queue.strip_prefix("_queue_").unwrap_or(queue).parse().ok()?;
-        Some((queue, value.parse().ok()?))
-    };
-    text.lines().filter_map(line).collect()
-}
-
-/// The queue of packets between these addresses.
-fn queue(guest: &Guest, from: &str, to: &str, ports: (u32, u32)) -> u32 {
-    let before = packets(guest);
-    assert!(!before.is_empty(), "the driver counts no packets of queues");
-    let (one, other) = ports;
-    let options = format!(
-        "--flows 1 --dst-mac ff:ff:ff:ff:ff:ff --src {from} --dst {to} --src-port {one} --dst-port {other}"
-    );
-    guest.send_with(20, "socket", &options);
-    let begun = Instant::now();
-    loop {
-        let now = packets(guest);
-        let grown = now.iter().filter(|(queue, packets)| before.get(queue) != Some(packets));
-        let grown: Vec<(u32, u64)> =
-            grown.map(|(queue, packets)| (*queue, packets - before[queue])).collect();
-        match grown[..] {
-            [(queue, 20)] => return queue,
-            _ => assert!(begun.elapsed() < LIMIT, "packets of one flow: {grown:?}"),
-        }
-        std::thread::sleep(Duration::from_millis(100));
-    }
-}
-
-/// Conversations whose two directions come on two queues, and the queues in use.
-fn split(guest: &Guest) -> (u32, usize) {
-    let mut used = BTreeMap::new();
-    let apart = (0..CONVERSATIONS).filter(|number| {
+/// Conversations whose two directions come on two queues, and the number of queues in use.
+fn split(guest: &Guest) -> (usize, usize) {
+    let all = (2 * u64::from(CONVERSATIONS) * PACKETS).to_string();
+    // A native program ends RSS by the table (rss_table.rs).
+    let words = ["packets", "-i", guest.device(), "--hook", "generic", "--packets", &all, "--json"];
+    let mut capture = guest.wirelane(&words);
+    capture.wait_ready(LIMIT).unwrap();
+    let mut conversations = Vec::new();
+    for number in 0..CONVERSATIONS {
         let (here, there) = (format!("10.7.{number}.1"), format!("10.9.0.{}", 3 * number + 5));
-        let ports = (2000 + number, 443);
-        let out = queue(guest, &here, &there, ports);
-        let back = queue(guest, &there, &here, (ports.1, ports.0));
-        used.insert(out, ());
-        out != back
-    });
-    (apart.count() as u32, used.len())
+        let (port, service) = (2000 + number, 443);
+        for (from, to, one, other) in [(&here, &there, port, service), (&there, &here, service, port)] {
+            let options = format!("--flows 1 --src {from} --dst {to} --src-port {one} --dst-port {other}");
+            guest.send_with(PACKETS, "socket", &options);
+        }
+        conversations.push((here, there));
+    }
+    let finished = capture.finish(LIMIT).unwrap();
+    assert!(finished.status.success(), "{}", finished.stderr);
+    let mut queues: BTreeMap<(String, String), Vec<u64>> = BTreeMap::new();
+    for packet in finished.json().unwrap().iter().filter(|line| line["record"] == "packet") {
+        let address = |name: &str| packet[name].as_str().unwrap().to_owned();
+        queues.entry((address("src"), address("dst"))).or_default().push(field(packet, "queue"));
+    }
+    let queue = |from: &str, to: &str| {
+        let all = &queues[&(from.to_owned(), to.to_owned())];
+        assert!(all.len() as u64 == PACKETS && all.iter().all(|one| *one == all[0]), "{from}, {to}: {all:?}");
+        all[0]
+    };
+    let found: Vec<(u64, u64)> =
+        conversations.iter().map(|(here, there)| (queue(here, there), queue(there, here))).collect();
+    let used: BTreeSet<u64> = found.iter().map(|(out, _)| *out).collect();
+    (found.iter().filter(|(out, back)| out != back).count(), used.len())
 }
 
 /// Both directions of each conversation come on one queue with the key that `tune` sets, and on two by the driver's own.
@@ -86,7 +74,13 @@ fn virtio_net_key_is_symmetric_and_put_back() {
         assert!(done.status.success(), "{word}: {}", done.stderr);
     };
     let serves = kernel_version().unwrap() >= ALL_QUEUES;
-    let before = (settings(&guest), key(&guest));
+    // The number of queues is changed by hand, with which the driver binds interrupts anew.
+    let state = || {
+        let mut all = settings(&guest);
+        all["cpus"] = Value::Null;
+        (all, key(&guest))
+    };
+    let before = state();
     if serves {
         let (apart, used) = split(&guest);
         println!("the driver's key: {apart} of {CONVERSATIONS} conversations on two queues, {used} queues");
@@ -106,7 +100,7 @@ fn virtio_net_key_is_symmetric_and_put_back() {
         assert!(apart == 0 && used > 1, "{apart}, {used}");
     }
     tune("restore");
-    assert_eq!((settings(&guest), key(&guest)), before);
+    assert_eq!(state(), before);
 
     // Killed at any time, with the key set or not yet: the journal knows.
     let mut set = 0;
@@ -117,7 +111,7 @@ fn virtio_net_key_is_symmetric_and_put_back() {
         apply.finish(LIMIT).unwrap();
         set += u32::from(key(&guest) != before.1);
         tune("restore");
-        assert_eq!((settings(&guest), key(&guest)), before, "killed after {delay} ms");
+        assert_eq!(state(), before, "killed after {delay} ms");
     }
     println!("killed: the key had been set {set} of 7 times, and is the driver's again");
 }

@@ -23,9 +23,9 @@ use super::program::{First, Needs};
 use super::rules::RuleMaps;
 use crate::error::{Error, Result};
 use crate::hook::{Hook, Tc};
+use crate::offloads::Offloads;
 use wirelane_netdev::{Device, XdpMode};
 use wirelane_privsep::broker::Broker;
-use wirelane_tune::offloads::RequestedOffloads;
 
 /// The maps of an instance that user space handles, and their shared parts.
 #[derive(Debug)]
@@ -74,7 +74,7 @@ pub(crate) struct Instance {
     /// Keeps the program on the device.
     pub(super) hold: Hold,
     /// After the program, which may have turned them off.
-    pub(super) _offloads: Option<RequestedOffloads>,
+    pub(super) _offloads: Option<Offloads>,
     /// The program that this process has loaded with the instance, for the first group that joins it.
     pub(super) first: Mutex<Option<First>>,
 }
@@ -104,8 +104,7 @@ impl Instance {
         if let Err(e) = clsact::heal(device) {
             tracing::warn!("{}: looking for tc filters that a killed wirelane left: {e}", device.name);
         }
-        let native = hook == Hook::Xdp(XdpMode::Native);
-        let mut offloads = native.then(|| RequestedOffloads::note(device, broker)).transpose()?.flatten();
+        let mut offloads = Offloads::before(device, hook, broker)?;
         // Another process may start or end an instance between the lookup and the change: look again then.
         for _ in 0..16 {
             if let Some(instance) = find_or_load(device, hook, tc, needs, broker)? {

@@ -16,11 +16,11 @@ use crate::engine::ring::log::trace_libbpf;
 use crate::engine::uninterrupted::uninterrupted;
 use crate::error::{Error, Result};
 use crate::hook::Hook;
+use crate::offloads::Offloads;
 use crate::settings::HookChoice;
 use wirelane_filter::Filter;
 use wirelane_netdev::{Device, XdpMode};
 use wirelane_privsep::broker::Broker;
-use wirelane_tune::offloads::RequestedOffloads;
 
 /// Maximum number of RX queues of a device (`WL_XSK_MAX_QUEUES`).
 pub(super) const MOST_QUEUES: u32 = 256;
@@ -56,7 +56,7 @@ pub(super) struct Program {
     idle: Mutex<usize>,
     link: OwnedFd,
     /// After the link: the program may have turned them off.
-    _offloads: Option<RequestedOffloads>,
+    _offloads: Option<Offloads>,
 }
 
 /// Creates a map for one filter.
@@ -104,9 +104,12 @@ impl Program {
         }
         let skel = uninterrupted(|| open.load())
             .map_err(|e| Error::bpf(doing("loading the program of engine xsk into the kernel"), e))?;
-        let may_be_native = hook != HookChoice::Generic;
-        let offloads = may_be_native.then(|| RequestedOffloads::note(device, broker)).transpose()?.flatten();
-        let put = |mode| attach::attach(skel.progs.wirelane_xsk.as_fd(), device, Hook::Xdp(mode));
+        let put = |mode| {
+            let hook = Hook::Xdp(mode);
+            let offloads = Offloads::before(device, hook, broker)?;
+            let link = attach::attach(skel.progs.wirelane_xsk.as_fd(), device, hook)?;
+            Ok::<_, Error>(link.map(|link| (link, offloads)))
+        };
         let (link, native) = match hook {
             HookChoice::Generic => (put(XdpMode::Generic)?, false),
             HookChoice::Native => (put(XdpMode::Native)?, true),
@@ -127,7 +130,7 @@ impl Program {
                 });
             }
         };
-        let Some(link) = link else {
+        let Some((link, offloads)) = link else {
             return Err(Error::BadOption {
                 option: "-i",
                 reason: format!("another program came onto {} at the same time; try again", device.name),
