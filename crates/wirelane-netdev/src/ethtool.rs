@@ -5,10 +5,12 @@ use std::os::fd::OwnedFd;
 
 use serde::Serialize;
 
-use super::netlink::{text, u32_at};
+use super::netlink::{text, u32_at, u64_at};
 use super::sys;
 
 const ETHTOOL_GDRVINFO: u32 = 0x03;
+const ETHTOOL_GSTRINGS: u32 = 0x1b;
+const ETHTOOL_GSTATS: u32 = 0x1d;
 const ETHTOOL_GCHANNELS: u32 = 0x3c;
 const ETHTOOL_GET_TS_INFO: u32 = 0x41;
 const ETHTOOL_GLINKSETTINGS: u32 = 0x4c;
@@ -16,6 +18,12 @@ const ETHTOOL_GLINKSETTINGS: u32 = 0x4c;
 // linux/net_tstamp.h
 const SOF_TIMESTAMPING_RX_HARDWARE: u32 = 1 << 2;
 const HWTSTAMP_FILTER_ALL: i32 = 1;
+
+const ETH_SS_STATS: u32 = 1;
+const ETH_GSTRING_LEN: usize = 32;
+/// Room for a driver's own counters. The kernel fills in as many as there are by then, whatever the room
+/// (net/ethtool/ioctl.c, ethtool_get_stats()), so it is for more than any driver has.
+const MOST_COUNTERS: usize = 16 * 1024;
 
 /// Bytes of `struct ethtool_drvinfo`, `ethtool_channels`, `ethtool_link_settings`.
 const DRVINFO: usize = 196;
@@ -42,6 +50,8 @@ pub enum Duplex {
 pub enum CardStamps {
     /// The card has no such clock.
     None,
+    /// The card has a clock, and can stamp packets of PTP only.
+    Ptp,
     /// The card has a clock, `/dev/ptp<clock>`, but it does not stamp all received packets.
     Off {
         /// Number of its clock.
@@ -61,6 +71,7 @@ pub(super) struct DriverInfo {
 }
 
 /// Queries drivers of devices in the network namespace in which it was opened.
+#[derive(Debug)]
 pub(super) struct Ethtool(OwnedFd);
 
 impl Ethtool {
@@ -116,8 +127,41 @@ impl Ethtool {
         }
         match sys::hardware_stamps(&self.0, name) {
             Ok(HWTSTAMP_FILTER_ALL) => CardStamps::On { clock },
+            // The receive filters that the driver has.
+            _ if u32_at(&answer, 28).unwrap_or(0) & (1 << HWTSTAMP_FILTER_ALL) == 0 => CardStamps::Ptp,
             _ => CardStamps::Off { clock },
         }
+    }
+
+    /// The driver's own counters (ethtool -S).
+    pub(super) fn own_counters(&self, name: &str) -> Option<Vec<u64>> {
+        let (answer, count) = self.list(name, ETHTOOL_GSTATS, 8, 4, 8)?;
+        (0..count).map(|counter| u64_at(&answer, 8 + counter * 8)).collect()
+    }
+
+    /// Their names, in the same order.
+    pub(super) fn names_of_own_counters(&self, name: &str) -> Option<Vec<String>> {
+        let (answer, count) = self.list(name, ETHTOOL_GSTRINGS, 12, 8, ETH_GSTRING_LEN)?;
+        Some(answer[12..].chunks_exact(ETH_GSTRING_LEN).take(count).map(text).collect())
+    }
+
+    /// The answer to a command whose struct has a head, with the number of entries at an offset, and entries.
+    fn list(
+        &self,
+        name: &str,
+        command: u32,
+        head: usize,
+        at: usize,
+        entry: usize,
+    ) -> Option<(Vec<u8>, usize)> {
+        let mut buffer = vec![0; head + MOST_COUNTERS * entry];
+        buffer[..4].copy_from_slice(&command.to_ne_bytes());
+        if command == ETHTOOL_GSTRINGS {
+            buffer[4..8].copy_from_slice(&ETH_SS_STATS.to_ne_bytes());
+        }
+        sys::ethtool(&self.0, name, &mut buffer).ok()?;
+        let count = u32_at(&buffer, at)? as usize;
+        (count <= MOST_COUNTERS).then_some((buffer, count))
     }
 
     fn ask<const SIZE: usize>(&self, name: &str, command: u32) -> Option<[u8; SIZE]> {
@@ -138,5 +182,6 @@ mod tests {
         assert!(ethtool.driver("no-such-dev").is_none());
         assert!(ethtool.rx_queues("a-name-longer-than-any-device-has").is_none());
         assert_eq!(ethtool.link("no-such-dev"), (None, None));
+        assert_eq!((ethtool.own_counters("no-such-dev"), ethtool.own_counters("lo")), (None, None));
     }
 }

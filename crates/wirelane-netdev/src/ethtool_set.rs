@@ -73,6 +73,8 @@ pub struct OffloadState {
     pub name: String,
     /// Whether it is on.
     pub on: bool,
+    /// Whether it is requested: the kernel or the driver may leave it off for the time being.
+    pub requested: bool,
     /// Whether it cannot be changed.
     pub fixed: bool,
 }
@@ -143,6 +145,7 @@ impl EthtoolSet {
         // struct ethtool_get_features_block: available, requested, active, never_changed.
         let state = |(feature, name): (usize, String)| OffloadState {
             on: bit(feature, 2),
+            requested: bit(feature, 1),
             fixed: !bit(feature, 0) || bit(feature, 3),
             name,
         };

@@ -27,6 +27,7 @@ pub mod irq;
 mod link;
 pub mod netdev;
 pub mod netlink;
+mod own_counters;
 mod promiscuous;
 mod selector;
 mod statistics;
@@ -46,6 +47,7 @@ pub use ethtool::{CardStamps, Duplex};
 pub use irq::Irq;
 pub use link::Link;
 pub use netdev::XdpFeatures;
+pub use own_counters::Missed;
 pub use promiscuous::Promiscuous;
 pub use selector::{Pattern, Selected, Selector};
 pub use statistics::{Monitor, Statistics};
@@ -56,6 +58,7 @@ pub use wirelane_bpf::layout::LinkType;
 use ethtool::Ethtool;
 use irq::{Sysfs, queue_of_irq};
 use netdev::Netdev;
+use own_counters::OwnCounter;
 
 /// Receive timestamping by the clock of this device's card.
 ///
@@ -307,6 +310,9 @@ impl Sources {
         let mut device = Device::from(link);
         if let Some(info) = self.ethtool.driver(&device.name) {
             device.driver = info.driver.or(device.driver);
+            if let Some(mut own) = device.driver.as_deref().and_then(OwnCounter::of) {
+                device.statistics.rx_without_buffer = own.read(&self.ethtool, &device.name);
+            }
             device.bus_info = info.bus_info;
         }
         (device.speed_mbps, device.duplex) = self.ethtool.link(&device.name);

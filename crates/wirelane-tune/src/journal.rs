@@ -22,6 +22,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use wirelane_privsep::process::{ProcessId, RUN_FOLDER, run_folder};
 
+use super::offloads::AT_ODDS;
 use super::setting::Setting;
 use crate::{Error, Result};
 use wirelane_netdev::{Device, sys};
@@ -86,12 +87,15 @@ pub struct Owner {
     pub pid: u32,
     /// Start time in clock ticks since boot: process ids are reused.
     pub start: u64,
-    /// The requested mode: `threaded`, `busy`, `interrupt`; or `rss` for a process that moves entries of the RSS table.
+    /// The requested mode: `threaded`, `busy`, `interrupt`; or `rss` for a process that moves entries of the RSS table, and
+    /// `offloads` for one whose program turns offloads off.
     pub polling: String,
 }
 
 /// Value of [`Owner::polling`] for owners that hold only the RSS table.
 pub const TABLE: &str = "rss";
+/// Value of [`Owner::polling`] for owners that hold only offloads.
+pub const OFFLOADS: &str = "offloads";
 
 impl Owner {
     /// The calling process.
@@ -102,7 +106,11 @@ impl Owner {
 
     /// Whether changes of this setting by captures are kept for this owner.
     pub fn holds(&self, what: &Setting) -> bool {
-        (self.polling == TABLE) == (*what == Setting::RssTable)
+        match what {
+            Setting::RssTable => self.polling == TABLE,
+            Setting::Offload { name } if AT_ODDS.contains(&name.as_str()) => self.polling == OFFLOADS,
+            _ => self.polling != TABLE && self.polling != OFFLOADS,
+        }
     }
 
     /// Whether the process still runs.

@@ -20,6 +20,7 @@ mod crash;
 mod error;
 mod hold;
 mod journal;
+pub mod offloads;
 mod place;
 mod plan;
 #[cfg(test)]
@@ -102,13 +103,29 @@ pub fn restore(device: &Device, journal: Option<&Path>) -> Result<Restored> {
     let identity = Identity::of(device)?;
     let path = journal.map_or_else(|| identity.path(), Path::to_owned);
     let Some(mut journal) = Journal::find(&path, &identity)? else {
-        return Ok(Restored { steps: Vec::new(), left: 0 });
+        return Ok(Restored { steps: requested_offloads(device), left: 0 });
     };
     let system = LiveSystem::open(device.clone())?;
-    let steps = apply::undo(&system, &mut journal, By::Apply)?;
+    let mut steps = apply::undo(&system, &mut journal, By::Apply)?;
     let left = journal.entries.len();
     journal.finish()?;
+    steps.extend(requested_offloads(device));
     Ok(Restored { steps, left })
+}
+
+/// Requests offloads again that the native program of a killed capture has left off, and whose broker was killed, too.
+fn requested_offloads(device: &Device) -> Vec<Step<Undoing>> {
+    let requested = offloads::request_again(device.ifindex, &offloads::at_odds(&device.name));
+    let step = |(_, name, is_on)| Step {
+        what: Setting::Offload { name },
+        wanted: "on".to_owned(),
+        outcome: match is_on {
+            true => Undoing::Restored,
+            false => Undoing::Refused { reason: "the driver leaves it off".to_owned() },
+        },
+    };
+    // A kernel that refuses a request has been asked for nothing new: the offloads stay as they are.
+    requested.ok().flatten().unwrap_or_default().into_iter().map(step).collect()
 }
 
 /// Reads the journal of a device.

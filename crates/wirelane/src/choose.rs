@@ -168,7 +168,7 @@ fn xsk(
     xsk::check(settings, &selected)?;
     wirelane_privsep::require(&Capability::CAPTURE, "capturing through AF_XDP sockets")?;
     broker.prepare()?;
-    SocketCapture::start(xsk::open(settings, selected)?, None, settings, confinement, broker)
+    SocketCapture::start(xsk::open(settings, selected, broker)?, None, settings, confinement, broker)
 }
 
 /// Whether the kernel refuses us or lacks a feature, so that another engine is worth trying. False for errors that the

@@ -70,6 +70,7 @@ mod live;
 mod load;
 mod maintenance;
 mod meter;
+mod offloads;
 mod polling;
 mod record;
 mod rules_startup;

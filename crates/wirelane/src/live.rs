@@ -41,7 +41,7 @@ use crate::state::StateReader;
 use crate::tally::DeviceTally;
 use wirelane_control::Server;
 use wirelane_filter::{self as filter, Filter};
-use wirelane_netdev::{Monitor, Promiscuous, Selected, State, XdpMode};
+use wirelane_netdev::{Missed, Monitor, Promiscuous, Selected, State, XdpMode};
 use wirelane_tune::polling::PollingHold;
 
 use crate::error::{Error, Result};
@@ -175,12 +175,11 @@ impl LiveCapture {
             }
             let promiscuous = (settings.promiscuous && !is_many).then(|| Promiscuous::enter(device.ifindex));
             let promiscuous = promiscuous.transpose()?;
-            let missed_before = if is_many { 0 } else { monitor.statistics(device.ifindex)?.missed() };
+            let counter = if is_many { 0 } else { monitor.statistics(device.ifindex)?.missed() };
             parts.push(Part {
                 stray_before: instance.stray(),
                 stray_after: None,
-                missed_before,
-                missed: missed_before,
+                missed: Missed::since(counter),
                 membership,
                 tallies,
                 selected: selected.clone(),
@@ -408,14 +407,14 @@ impl Backend for LiveCapture {
         for (index, part) in parts.iter_mut().enumerate() {
             if let Some(ifindex) = self.kept.get(index).and_then(|kept| kept.whereabouts.index_here()) {
                 match monitor.statistics(ifindex) {
-                    Ok(statistics) => part.missed = statistics.missed(),
+                    Ok(statistics) => part.missed.add(statistics.missed()),
                     Err(wirelane_netdev::Error::DeviceGone { .. }) => {}
                     Err(e) => return Err(e.into()),
                 }
             }
             // Count the card's missed packets once, even if both directions are captured.
             let counts = !part.egress() && !part.is_many();
-            let missed = counts.then(|| part.missed.saturating_sub(part.missed_before));
+            let missed = counts.then(|| part.missed.total());
             let mut device = Counters { nic_missed: missed, ..Counters::default() };
             let slots = self.slots.as_deref().filter(|_| part.is_many());
             let lines = part.lines(index, slots.map(|slots| (slots, index - self.kept.len())), exact);

@@ -23,7 +23,7 @@ use crate::settings::Settings;
 use crate::state::StateReader;
 use wirelane_control::Server;
 use wirelane_filter::{self as filter, Filter};
-use wirelane_netdev::{Monitor, Promiscuous, Selected, State};
+use wirelane_netdev::{Missed, Monitor, Promiscuous, Selected, State};
 use wirelane_tune::polling::PollingHold;
 
 use crate::polling;
@@ -35,9 +35,8 @@ use wirelane_privsep::broker::Broker;
 #[derive(Debug)]
 struct Device {
     opened: Opened,
-    missed_before: u64,
-    /// The card's missed packets at the last query, for use when the device has disappeared.
-    missed: u64,
+    /// The card's missed packets until the last query, which is the result when the device has disappeared.
+    missed: Missed,
     _promiscuous: Option<Promiscuous>,
 }
 
@@ -83,8 +82,8 @@ impl SocketCapture {
         for opened in parts {
             let ifindex = opened.selected.device.ifindex;
             let promiscuous = settings.promiscuous.then(|| Promiscuous::enter(ifindex)).transpose()?;
-            let missed = monitor.statistics(ifindex)?.missed();
-            devices.push(Device { opened, missed_before: missed, missed, _promiscuous: promiscuous });
+            let missed = Missed::since(monitor.statistics(ifindex)?.missed());
+            devices.push(Device { opened, missed, _promiscuous: promiscuous });
         }
         let selected: Vec<Selected> = devices.iter().map(|device| device.opened.selected.clone()).collect();
         let (cores, polling) = polling::for_capture(settings, &selected, broker)?;
@@ -264,7 +263,7 @@ impl Backend for SocketCapture {
         for (index, device) in devices.iter_mut().enumerate() {
             if let Some(ifindex) = self.kept[index].whereabouts.index_here() {
                 match monitor.statistics(ifindex) {
-                    Ok(statistics) => device.missed = statistics.missed(),
+                    Ok(statistics) => device.missed.add(statistics.missed()),
                     Err(wirelane_netdev::Error::DeviceGone { .. }) => {}
                     Err(e) => return Err(e.into()),
                 }
@@ -345,7 +344,7 @@ impl Device {
             ledger.workers[line.worker].counters += counters;
         }
         // Count the card's missed packets once, even if both directions are captured.
-        let missed = (!egress).then(|| self.missed.saturating_sub(self.missed_before));
+        let missed = (!egress).then(|| self.missed.total());
         ledger.total += Counters { nic_missed: missed, ..Counters::default() };
         for (queue, counters) in queues {
             ledger.total += counters;

@@ -7,6 +7,8 @@
 //! receives requests to send and reports the packets that have arrived.
 
 mod bench;
+mod card_clocks;
+mod card_losses;
 mod cards;
 mod clock_slew;
 mod clock_steps;
@@ -15,6 +17,8 @@ mod evaluated;
 mod flow_caches;
 mod jumbo;
 mod libpcap;
+mod offloads;
+mod rss_key;
 mod rss_table;
 mod rules;
 mod rules_egress_devices;

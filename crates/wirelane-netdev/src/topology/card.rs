@@ -129,7 +129,7 @@ impl Card {
             .offloads()
             .unwrap_or_default()
             .into_iter()
-            .map(|OffloadState { name, on, fixed }| Offload { name, on, fixed })
+            .map(|OffloadState { name, on, fixed, .. }| Offload { name, on, fixed })
             .collect();
         Ok(card)
     }

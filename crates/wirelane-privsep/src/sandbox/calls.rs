@@ -305,7 +305,9 @@ fn calls(work: Work, writes: Writes, more: More) -> std::result::Result<Rules, s
     let settings = if more.terminal { &[libc::TCSETS, libc::TCSETS2][..] } else { &[] };
     // Size of an answer of the name service.
     let sizes = if more.resolves { &[libc::FIONREAD][..] } else { &[] };
-    allowed.insert(libc::SYS_ioctl, one_of(1, &[&controls[..], settings, sizes].concat())?);
+    // Counters that only the driver has (vmxnet3's lost packets). Settings need CAP_NET_ADMIN.
+    let counters = if work == Work::Capture { &[libc::SIOCETHTOOL][..] } else { &[] };
+    allowed.insert(libc::SYS_ioctl, one_of(1, &[&controls[..], settings, sizes, counters].concat())?);
     // Not F_SETOWN, which selects the process that gets a descriptor's signals.
     let about = [
         libc::F_DUPFD,

@@ -11,7 +11,7 @@ use crate::interfaces::Slots;
 use crate::ledger::{Counters, VirtualDeviceLine};
 use crate::tally::DeviceTally;
 use wirelane_filter::Filter;
-use wirelane_netdev::{Promiscuous, Selected};
+use wirelane_netdev::{Missed, Promiscuous, Selected};
 
 /// One device and direction of the capture.
 #[derive(Debug)]
@@ -24,9 +24,8 @@ pub(super) struct Part {
     /// Packets of unknown queues before the group joined, and when it left.
     pub(super) stray_before: u64,
     pub(super) stray_after: Option<u64>,
-    pub(super) missed_before: u64,
-    /// The card's missed packets at the last query, for use when the device has disappeared.
-    pub(super) missed: u64,
+    /// The card's missed packets until the last query, which is the result when the device has disappeared.
+    pub(super) missed: Missed,
     pub(super) _promiscuous: Option<Promiscuous>,
 }
 

@@ -94,11 +94,26 @@ impl Guest {
         answer.trim().to_owned()
     }
 
+    /// Sends so many packets as fast as the host can.
+    pub(super) fn burst(&self, packets: u64) {
+        let answer = self.ask(&format!("burst {packets}"));
+        assert_eq!(answer, format!("sent {packets}"), "the host's answer");
+    }
+
+    /// Packets that the card has taken from the host's tap device since the start, and those that the tap device dropped.
+    pub(super) fn taken(&self) -> (u64, u64) {
+        self.two_numbers("taken")
+    }
+
     /// Packets and bytes that have arrived at the host from here, since the start.
     pub(super) fn arrived(&self) -> (u64, u64) {
-        let answer = self.ask("arrived?");
+        self.two_numbers("arrived")
+    }
+
+    fn two_numbers(&self, what: &str) -> (u64, u64) {
+        let answer = self.ask(&format!("{what}?"));
         let mut words = answer.split(' ');
-        assert_eq!(words.next(), Some("arrived"), "the host's answer: {answer}");
+        assert_eq!(words.next(), Some(what), "the host's answer: {answer}");
         let mut number = || words.next().and_then(|word| word.parse().ok()).expect("a number");
         (number(), number())
     }

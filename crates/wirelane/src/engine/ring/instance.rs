@@ -23,6 +23,7 @@ use super::program::{First, Needs};
 use super::rules::RuleMaps;
 use crate::error::{Error, Result};
 use crate::hook::{Hook, Tc};
+use crate::offloads::Offloads;
 use wirelane_netdev::{Device, XdpMode};
 use wirelane_privsep::broker::Broker;
 
@@ -72,6 +73,8 @@ pub(crate) struct Instance {
     pub(crate) rules: RuleMaps,
     /// Keeps the program on the device.
     pub(super) hold: Hold,
+    /// After the program, which may have turned them off.
+    pub(super) _offloads: Option<Offloads>,
     /// The program that this process has loaded with the instance, for the first group that joins it.
     pub(super) first: Mutex<Option<First>>,
 }
@@ -101,10 +104,11 @@ impl Instance {
         if let Err(e) = clsact::heal(device) {
             tracing::warn!("{}: looking for tc filters that a killed wirelane left: {e}", device.name);
         }
+        let mut offloads = Offloads::before(device, hook, broker)?;
         // Another process may start or end an instance between the lookup and the change: look again then.
         for _ in 0..16 {
             if let Some(instance) = find_or_load(device, hook, tc, needs, broker)? {
-                return Ok(instance);
+                return Ok(Instance { _offloads: offloads.take(), ..instance });
             }
             std::thread::sleep(std::time::Duration::from_millis(5));
         }

@@ -140,6 +140,7 @@ impl Maps {
             measured: self.measured,
             rules: self.rules,
             hold,
+            _offloads: None,
             first: Mutex::default(),
         })
     }

@@ -484,8 +484,7 @@ impl Source for RingSource {
 impl Drop for RingSource {
     fn drop(&mut self) {
         self.release();
-        let late = self.merge.as_ref().map_or(0, Merge::late);
-        if late != 0 {
+        if let late @ 1.. = self.merge.as_ref().map_or(0, Merge::late) {
             tracing::warn!(
                 "{late} packets came out of time order: a CPU held a packet for more than {} s while others went on",
                 order::LONGEST_HOLD.as_secs()

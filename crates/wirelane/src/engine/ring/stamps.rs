@@ -45,6 +45,10 @@ pub(crate) fn card_clock(asked: Clock, device: &Device, hook: Hook) -> Result<Op
             }
             match device::card_clock(&device.name)? {
                 CardStamps::None => cannot("a card with a clock of its own (see ethtool -T)", without),
+                CardStamps::Ptp => cannot(
+                    "a card that stamps all received packets: this one only stamps those of PTP (see ethtool -T)",
+                    without,
+                ),
                 CardStamps::Off { .. } => cannot(
                     &format!(
                         "time stamps for all received packets, which are off: hwstamp_ctl -i {} -r 1 (linuxptp) \

@@ -32,6 +32,7 @@ use crate::settings::{Clock, Direction, HookChoice, Settings, Steering, ZeroCopy
 use crate::tally::DeviceTally;
 use wirelane_filter::{self as filter, Filter};
 use wirelane_netdev::{Device, Selected};
+use wirelane_privsep::broker::Broker;
 
 /// Refuses settings that the engine does not support.
 ///
@@ -119,7 +120,7 @@ struct Sockets {
 ///
 /// # Errors
 /// The errors of [`check`], or the error that the kernel returned.
-pub(crate) fn open(settings: &Settings, selected: Vec<Selected>) -> Result<Started> {
+pub(crate) fn open(settings: &Settings, selected: Vec<Selected>, broker: &Arc<Broker>) -> Result<Started> {
     check(settings, &selected)?;
     let count = settings.workers;
     let seed = machine_seed();
@@ -127,7 +128,7 @@ pub(crate) fn open(settings: &Settings, selected: Vec<Selected>) -> Result<Start
     let mut ends: Vec<Vec<End>> = (0..count).map(|_| Vec::new()).collect();
     let mut parts = Vec::new();
     for selected in selected {
-        let sockets = Sockets::open(settings, &selected)?;
+        let sockets = Sockets::open(settings, &selected, broker)?;
         let rules = room.map(|room| NativeRules::new(&selected.device.name, count, room));
         let lines = sockets.queues.iter().max().map_or(1, |queue| *queue as usize + 1);
         let tallies: Vec<_> = (0..count).map(|_| Arc::new(DeviceTally::new(lines))).collect();
@@ -161,11 +162,11 @@ pub(crate) fn open(settings: &Settings, selected: Vec<Selected>) -> Result<Start
 }
 
 impl Sockets {
-    fn open(settings: &Settings, selected: &Selected) -> Result<Sockets> {
+    fn open(settings: &Settings, selected: &Selected, broker: &Arc<Broker>) -> Result<Sockets> {
         let Selected { device, queues, .. } = selected;
         let mut refused = None;
         for mode in Mode::to_try(settings.zero_copy) {
-            match Sockets::open_in(settings, device, queues, mode) {
+            match Sockets::open_in(settings, device, queues, mode, broker) {
                 Err(e) if is_no(&e) => refused = refused.or(Some(e)),
                 result => return result,
             }
@@ -182,10 +183,16 @@ impl Sockets {
         Err(refused)
     }
 
-    fn open_in(settings: &Settings, device: &Device, queues: &[u32], mode: Mode) -> Result<Sockets> {
+    fn open_in(
+        settings: &Settings,
+        device: &Device,
+        queues: &[u32],
+        mode: Mode,
+        broker: &Arc<Broker>,
+    ) -> Result<Sockets> {
         let config = Config { multi_buffer: mode.multi_buffer, stamp: settings.clock == Clock::Packet };
         let filter = filter::for_device(&settings.filter, device.link_type, &device.name)?;
-        let program = Program::attach(device, settings.hook, config)?;
+        let program = Program::attach(device, settings.hook, config, broker)?;
         if filter.is_some() {
             program.set_filter(filter.as_ref())?;
         }

@@ -2,7 +2,7 @@
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle, MapType};
@@ -16,9 +16,11 @@ use crate::engine::ring::log::trace_libbpf;
 use crate::engine::uninterrupted::uninterrupted;
 use crate::error::{Error, Result};
 use crate::hook::Hook;
+use crate::offloads::Offloads;
 use crate::settings::HookChoice;
 use wirelane_filter::Filter;
 use wirelane_netdev::{Device, XdpMode};
+use wirelane_privsep::broker::Broker;
 
 /// Maximum number of RX queues of a device (`WL_XSK_MAX_QUEUES`).
 pub(super) const MOST_QUEUES: u32 = 256;
@@ -53,6 +55,8 @@ pub(super) struct Program {
     /// Index of the filter map to write next.
     idle: Mutex<usize>,
     link: OwnedFd,
+    /// After the link: the program may have turned them off.
+    _offloads: Option<Offloads>,
 }
 
 /// Creates a map for one filter.
@@ -71,7 +75,12 @@ impl Program {
     /// # Errors
     /// [`Error::ForeignProgram`], [`Error::BadOption`] where a capture of ours is attached, or the error that the
     /// kernel returned.
-    pub(super) fn attach(device: &Device, hook: HookChoice, config: Config) -> Result<Program> {
+    pub(super) fn attach(
+        device: &Device,
+        hook: HookChoice,
+        config: Config,
+        broker: &Arc<Broker>,
+    ) -> Result<Program> {
         let native = Hook::Xdp(XdpMode::Native);
         if let Found::Ours { .. } = attach::look(device, native)? {
             return Err(Error::BadOption {
@@ -95,7 +104,12 @@ impl Program {
         }
         let skel = uninterrupted(|| open.load())
             .map_err(|e| Error::bpf(doing("loading the program of engine xsk into the kernel"), e))?;
-        let put = |mode| attach::attach(skel.progs.wirelane_xsk.as_fd(), device, Hook::Xdp(mode));
+        let put = |mode| {
+            let hook = Hook::Xdp(mode);
+            let offloads = Offloads::before(device, hook, broker)?;
+            let link = attach::attach(skel.progs.wirelane_xsk.as_fd(), device, hook)?;
+            Ok::<_, Error>(link.map(|link| (link, offloads)))
+        };
         let (link, native) = match hook {
             HookChoice::Generic => (put(XdpMode::Generic)?, false),
             HookChoice::Native => (put(XdpMode::Native)?, true),
@@ -116,7 +130,7 @@ impl Program {
                 });
             }
         };
-        let Some(link) = link else {
+        let Some((link, offloads)) = link else {
             return Err(Error::BadOption {
                 option: "-i",
                 reason: format!("another program came onto {} at the same time; try again", device.name),
@@ -132,6 +146,7 @@ impl Program {
             filters: [filter_map()?, filter_map()?],
             idle: Mutex::new(0),
             link,
+            _offloads: offloads,
         };
         // The number of CPUs with counters is read from a file, and remembered: after rights have been given up, it
         // cannot be read.
