@@ -68,6 +68,15 @@ pub(super) enum Item {
 /// A packet of a stream that a worker has: its slot, and the header.
 type Held = (u32, RtpPacket);
 
+/// A slot for a stream that is lent.
+#[derive(Debug, Default)]
+struct Slot {
+    /// `None`: free, or still with the monitor, which has to process earlier packets of the stream.
+    stream: Option<Box<Stream>>,
+    /// Number of held packets of the stream.
+    held: usize,
+}
+
 impl Item {
     /// Memory in bytes while it waits.
     pub(super) fn memory(&self) -> usize {
@@ -81,8 +90,7 @@ pub(super) struct Share {
     worker: usize,
     /// Slots of the streams that were lent to the worker.
     index: HashMap<StreamKey, u32, RandomState>,
-    /// The streams; `None`: free, or still with the monitor, which has to process earlier packets of the stream.
-    streams: Vec<Option<Box<Stream>>>,
+    slots: Vec<Slot>,
     free: Vec<u32>,
     held: VecDeque<Waiting<Held>>,
     items: VecDeque<Waiting<Item>>,
@@ -117,7 +125,7 @@ impl Share {
         Share {
             worker,
             index: HashMap::with_hasher(RandomState::new()),
-            streams: Vec::new(),
+            slots: Vec::new(),
             free: Vec::new(),
             held: VecDeque::new(),
             items: VecDeque::new(),
@@ -132,8 +140,8 @@ impl Share {
     /// Reserves a slot: later packets of the stream are held.
     pub(super) fn reserve(&mut self, key: StreamKey) -> u32 {
         let slot = self.free.pop().unwrap_or_else(|| {
-            self.streams.push(None);
-            self.streams.len() as u32 - 1
+            self.slots.push(Slot::default());
+            self.slots.len() as u32 - 1
         });
         self.index.insert(key, slot);
         slot
@@ -141,13 +149,13 @@ impl Share {
 
     /// Puts a stream into its slot.
     pub(super) fn give(&mut self, slot: u32, stream: Box<Stream>) {
-        self.streams[slot as usize] = Some(stream);
+        self.slots[slot as usize].stream = Some(stream);
     }
 
     /// The stream in a slot, as it is at this position.
     pub(super) fn stream(&mut self, slot: u32, at: Position, before_ns: u64) -> Option<&mut Stream> {
         self.advance(at, before_ns);
-        self.streams[slot as usize].as_deref_mut()
+        self.slots[slot as usize].stream.as_deref_mut()
     }
 
     /// RTP packets of lent streams up to this position, and packets that are of no interest to the monitor.
@@ -167,7 +175,8 @@ impl Share {
         self.advance(at, before_ns);
         self.index.remove(key);
         self.free.push(slot);
-        if self.held.iter().any(|held| held.content.0 == slot) {
+        let Slot { stream, held } = std::mem::take(&mut self.slots[slot as usize]);
+        if held > 0 {
             let (its, others): (VecDeque<_>, VecDeque<_>) =
                 std::mem::take(&mut self.held).into_iter().partition(|held| held.content.0 == slot);
             self.held = others;
@@ -177,7 +186,7 @@ impl Share {
                 self.items.push_back(Waiting { number, steady_ns, ts_ns, packets, content });
             }
         }
-        self.streams[slot as usize].take()
+        stream
     }
 
     /// Moves the packets for the monitor, which sorts them: those of a stream that was taken back are not in order.
@@ -193,7 +202,9 @@ impl Share {
         {
             let (slot, packet) = held.content;
             // The monitor gives a stream before it passes the first packet that is held for it.
-            if let Some(stream) = &mut self.streams[slot as usize] {
+            let slot = &mut self.slots[slot as usize];
+            slot.held -= 1;
+            if let Some(stream) = &mut slot.stream {
                 stream.take(&packet, held.ts_ns);
                 self.rtp_packets += held.packets;
             }
@@ -230,9 +241,14 @@ impl Exchange {
         std::thread::park_timeout(longest);
     }
 
+    /// Time before which all packets of all workers are here, on the capture's clock.
+    pub fn until_ns(&self) -> u64 {
+        (0..self.workers()).map(|worker| self.share(worker).until.0).min().unwrap_or(u64::MAX)
+    }
+
     /// Whether all workers have ended. The next turn of the monitor then has the last packets.
     pub fn has_ended(&self) -> bool {
-        (0..self.workers()).all(|worker| self.share(worker).until.0 == u64::MAX)
+        self.until_ns() == u64::MAX
     }
 
     /// Ends all workers, also those that never began.
@@ -404,12 +420,14 @@ impl WorkerEnd {
     pub fn caught_up(&mut self, steady_ns: u64, ts_ns: u64) -> Result<(), MonitorEnded> {
         self.flush()?;
         self.hand_on(Some((steady_ns, ts_ns)));
+        // Others may have waited for this worker.
+        self.wake();
         Ok(())
     }
 
     fn hand_on(&mut self, until: Option<(u64, u64)>) {
         let mut share = self.exchange.share(self.worker);
-        let Share { index, held, items, memory, number, other_packets, .. } = &mut *share;
+        let Share { index, slots, held, items, memory, number, other_packets, .. } = &mut *share;
         let before = items.len();
         for Waiting { steady_ns, ts_ns, packets, content, .. } in self.gathered.drain(..) {
             *number += 1;
@@ -421,6 +439,7 @@ impl WorkerEnd {
             if let Item::Rtp { key, packet } = &content
                 && let Some(slot) = index.get(key)
             {
+                slots[*slot as usize].held += 1;
                 held.push_back(Waiting { number, steady_ns, ts_ns, packets, content: (*slot, *packet) });
                 continue;
             }

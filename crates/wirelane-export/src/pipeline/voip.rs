@@ -17,8 +17,10 @@ use crate::{Error, Result};
 
 /// Time that the exporting thread waits for calls, if it has nothing else to do.
 const REST: Duration = Duration::from_millis(100);
-/// Maximum time between two looks at the packets that workers hand over, if none of them wakes the thread.
+/// Time between two looks at the packets that workers hand over, if none of them wakes the thread.
 const TURN: Duration = Duration::from_millis(5);
+/// The same if no worker has had a packet since the last look.
+const LONGEST_TURN: Duration = Duration::from_millis(40);
 
 /// Packets lost by the capture so far, for the worker: the main thread stores the number at each interval, the worker
 /// loads it. The number is independent of other data, so relaxed order is sufficient.
@@ -96,7 +98,9 @@ impl Calls {
     /// Processes what workers hand over, until the last of them ends. The result is that of the exports.
     fn serve(mut self, exchange: &Exchange) -> Result<()> {
         exchange.serve();
+        let (mut turn, mut before_ns) = (TURN, 0);
         loop {
+            let until_ns = exchange.until_ns();
             let last = exchange.has_ended();
             while self.monitor.as_mut().is_some_and(Monitor::turn) {
                 self.hand_on()?;
@@ -108,7 +112,9 @@ impl Calls {
             if last {
                 return Ok(());
             }
-            exchange.wait(TURN);
+            turn = if until_ns == before_ns { (turn * 2).min(LONGEST_TURN) } else { TURN };
+            before_ns = until_ns;
+            exchange.wait(turn);
         }
     }
 }
