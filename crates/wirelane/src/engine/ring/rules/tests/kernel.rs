@@ -85,7 +85,8 @@ impl Bytes {
             bytes.u32s(&rule.after);
         }
         bytes.0.extend(set.member);
-        bytes.u32s(&set.search_root).u32s(&[set.search_reach, 0]);
+        bytes.u32s(&set.search_root).u32s(&[set.search_reach]);
+        bytes.0.extend(set.plugin);
         bytes.0.extend(set.prefix.as_flattened().as_flattened());
         assert_eq!(bytes.0.len(), size_of::<Set>());
         bytes.0
