@@ -12,7 +12,7 @@ use wirelane_analysis::voip::{
 const START_NS: u64 = 1_700_000_000_000_000_000;
 const WORKERS: usize = 3;
 
-/// What happens in a call, or beside it.
+/// Event of a call, or beside calls.
 #[derive(Clone, Copy, Debug)]
 enum Event {
     /// A message; with a description of this variant.
@@ -215,7 +215,7 @@ fn packets(steps: &[Step], scatters: bool) -> Vec<Packet> {
             }
             Event::Broken { from_caller, ssrc } => {
                 let (from, to, id, flow) = stream(from_caller, ssrc);
-                // 15 contributing sources, for which there is no room.
+                // The header states 15 contributing sources; the packet is too short for them.
                 let payload = rtp(seqs[flow], id, 0x8f, 0);
                 put(ip(17, 0, 0, [from.0, to.0], &udp([from.1, to.1], &payload)), now_ns, flow, 0);
             }

@@ -134,7 +134,7 @@ impl Monitor {
         }
     }
 
-    /// What the device's driver counts in a counter of its own; 0 for most drivers, which are asked once.
+    /// Lost packets by a counter of the driver's own; 0 for drivers without one, which are queried once.
     fn own_counter(&mut self, ifindex: u32) -> Result<u64> {
         let Some(ethtool) = &self.ethtool else { return Ok(0) };
         let known = self.known.iter().position(|(of, _)| *of == ifindex);

@@ -22,7 +22,7 @@ impl Offloads {
     /// Notes what is on before a program is attached to this hook; `None` if it turns nothing off.
     ///
     /// # Errors
-    /// If there is no broker and none can be started.
+    /// If no broker runs and none can be started.
     pub(crate) fn before(device: &Device, hook: Hook, broker: &Arc<Broker>) -> Result<Option<Offloads>> {
         match hook {
             Hook::Xdp(XdpMode::Native) => {

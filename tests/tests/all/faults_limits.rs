@@ -121,7 +121,7 @@ fn too_little_address_space_is_refused_with_what_was_asked_for() {
     }
     let lab = alone();
     let before = settled_bpf_objects();
-    // What the program itself takes depends on how it was built.
+    // The program's own address space depends on the build.
     let mut child = limited(&lab, &["env"], &["--ring-size", "1"]);
     child.wait_ready(LIMIT).unwrap();
     let status = std::fs::read_to_string(format!("/proc/{}/status", child.pid())).unwrap();

@@ -96,9 +96,17 @@ fn hep(bytes: &[u8]) -> (u8, String) {
 /// Battery: I10
 #[test]
 fn many_calls_of_sipp_are_those_of_sipp_tshark_and_hep() {
-    if !require_root("many_calls_of_sipp_are_those_of_sipp_tshark_and_hep")
-        || !are_there(&["sipp", "tshark", "tcpdump"])
-    {
+    calls_of_sipp("many_calls_of_sipp_are_those_of_sipp_tshark_and_hep", "1");
+}
+
+/// Battery: I10
+#[test]
+fn many_calls_of_sipp_by_two_workers_are_those_of_sipp_tshark_and_hep() {
+    calls_of_sipp("many_calls_of_sipp_by_two_workers_are_those_of_sipp_tshark_and_hep", "2");
+}
+
+fn calls_of_sipp(test: &str, workers: &str) {
+    if !require_root(test) || !are_there(&["sipp", "tshark", "tcpdump"]) {
         return;
     }
     let lab = Lab::new(1).unwrap();
@@ -118,6 +126,8 @@ fn many_calls_of_sipp_are_those_of_sipp_tshark_and_hep() {
             "--direction",
             "both",
             "--json",
+            "--workers",
+            workers,
             "--linger",
             "1",
             "--export",

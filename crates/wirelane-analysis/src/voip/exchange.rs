@@ -84,7 +84,7 @@ impl Item {
     }
 }
 
-/// What one worker and the monitor share.
+/// State that one worker and the monitor share.
 #[derive(Debug)]
 pub(super) struct Share {
     worker: usize,
@@ -400,14 +400,14 @@ impl WorkerEnd {
     /// If the monitor has ended.
     pub fn flush(&mut self) -> Result<(), MonitorEnded> {
         let until = self.gathered.last().map(|last| (last.steady_ns, last.ts_ns));
-        self.hand_on(until);
-        while self.exchange.share(self.worker).waiting() > self.exchange.budget {
+        let mut waiting = self.hand_on(until);
+        while waiting > self.exchange.budget {
             if self.exchange.ended.load(Ordering::Relaxed) {
                 return Err(MonitorEnded);
             }
             self.wake();
             std::thread::sleep(WAIT);
-            self.hand_on(None);
+            waiting = self.hand_on(None);
         }
         Ok(())
     }
@@ -425,7 +425,8 @@ impl WorkerEnd {
         Ok(())
     }
 
-    fn hand_on(&mut self, until: Option<(u64, u64)>) {
+    /// Returns the bytes of packets that wait.
+    fn hand_on(&mut self, until: Option<(u64, u64)>) -> usize {
         let mut share = self.exchange.share(self.worker);
         let Share { index, slots, held, items, memory, number, other_packets, .. } = &mut *share;
         let before = items.len();
@@ -451,10 +452,12 @@ impl WorkerEnd {
         // Acquire: pairs with Exchange::publish(). Streams that were lent before that time are in the share.
         let done_ns = self.exchange.done_ns.load(Ordering::Acquire);
         share.advance((done_ns, 0), u64::MAX);
+        let waiting = share.waiting();
         drop(share);
         if came {
             self.wake();
         }
+        waiting
     }
 
     fn wake(&self) {

@@ -139,7 +139,7 @@ pub fn hand_on(monitor: &mut Monitor, sender: &SyncSender<Vec<Finished>>) -> Res
 /// Starts the thread of the calls of several workers. It ends after the last [`VoipWorker`] of the exchange.
 ///
 /// # Errors
-/// If there is no thread.
+/// If the thread cannot be started.
 pub fn serve(calls: Calls, exchange: Arc<Exchange>) -> std::io::Result<JoinHandle<Result<()>>> {
     std::thread::Builder::new().name("wl-calls".into()).spawn(move || {
         // Also where the thread panics: workers would wait for it.

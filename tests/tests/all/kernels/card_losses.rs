@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::cards::{card, counter, until_up};
 use super::{Bench as _, Guest, LIMIT, PACKETS, field};
 
-/// What a card of QEMU's does with a packet for which the driver has no buffer.
+/// Behaviour of a QEMU card when the driver has no buffer for a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Without {
     /// It drops the packet and counts it.
