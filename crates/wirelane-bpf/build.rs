@@ -50,7 +50,7 @@ fn generate_bindings(native: &Path, bpf: &Path, out: &Path) {
         .clang_args(["-std=gnu11", "-Wno-undefined-internal", "-fparse-all-comments"])
         .clang_args([format!("-I{}", bpf.display()), format!("-I{}", native.display())])
         .clang_args(machine_headers(triple().1))
-        .allowlist_type("wl_.*")
+        .allowlist_type("wl_.*|plugin_rule")
         .allowlist_function("wl_native_.*")
         .allowlist_var("(WL|PLUGIN|STATE)_.*")
         // Types of the kernel programs only, which are not shared.

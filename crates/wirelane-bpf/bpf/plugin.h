@@ -51,6 +51,16 @@ WL_PLUGIN_PLACE(5)
 WL_PLUGIN_PLACE(6)
 WL_PLUGIN_PLACE(7)
 
+/* A rule is described to a plug-in as it is in the table of exact-match rules. */
+_Static_assert(PLUGIN_FIELD_SRC == WL_SHAPE_SRC && PLUGIN_FIELD_DST == WL_SHAPE_DST &&
+		   PLUGIN_FIELD_SRC_PORT == WL_SHAPE_SRC_PORT && PLUGIN_FIELD_DST_PORT == WL_SHAPE_DST_PORT &&
+		   PLUGIN_FIELD_PROTO == WL_SHAPE_PROTO && PLUGIN_FIELD_VLAN == WL_SHAPE_VLAN &&
+		   PLUGIN_FIELD_MPLS == WL_SHAPE_MPLS && PLUGIN_FIELD_TUNNEL == WL_SHAPE_TUNNEL &&
+		   PLUGIN_FIELD_BOTH == WL_SHAPE_BOTH,
+	       "the bits of fields are those of shapes");
+_Static_assert(PLUGIN_NO_VLAN == WL_RULE_NO_VLAN && PACKET_L3_IPV4 == WL_L3_IPV4 && PACKET_L3_IPV6 == WL_L3_IPV6,
+	       "the values of fields are those of keys");
+
 /* Whether the plug-in stays enabled, after a run of `ns` nanoseconds. */
 static __always_inline void wl_plugin_timed(struct wl_plugin *plugin, __u64 ns, __u64 budget)
 {

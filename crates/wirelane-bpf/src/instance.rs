@@ -36,6 +36,28 @@ pub const STATE_MAPS: usize = crate::abi::STATE_MAPS as usize;
 pub const STATE_NAME: usize = crate::abi::STATE_NAME as usize;
 /// Maximum size of the maps of a steering program or a plug-in.
 pub const STATE_BYTES: u64 = (crate::abi::STATE_MIB as u64) << 20;
+pub use crate::abi::plugin_rule as RuleChange;
+
+/// Values of [`RuleChange::event`].
+pub mod rule_event {
+    /// The rule is in force from now on.
+    pub const ADDED: u32 = crate::abi::PLUGIN_RULE_ADDED;
+    /// The rule is in force no more.
+    pub const REMOVED: u32 = crate::abi::PLUGIN_RULE_REMOVED;
+    /// The same, as its time has passed.
+    pub const EXPIRED: u32 = crate::abi::PLUGIN_RULE_EXPIRED;
+}
+
+/// Bits of [`RuleChange::flags`].
+pub mod rule_flags {
+    /// The rule names the plug-in.
+    pub const NAMES: u32 = crate::abi::PLUGIN_RULE_NAMES;
+    /// An exact-match rule.
+    pub const EXACT: u32 = crate::abi::PLUGIN_RULE_EXACT;
+    /// A packet made the rule.
+    pub const MADE: u32 = crate::abi::PLUGIN_RULE_MADE;
+}
+
 /// Bytes of one element of a map that holds the object of a steering program or a plug-in.
 pub const PROGRAM_PART: usize = crate::abi::WL_PROGRAM_PART as usize;
 /// Maximum snap length in bytes.

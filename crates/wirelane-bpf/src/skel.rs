@@ -6,5 +6,8 @@ include!(concat!(env!("OUT_DIR"), "/skeletons.rs"));
 /// The object of `bpf/capture.bpf.c`, to be linked with steering programs.
 pub const CAPTURE_OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/capture.bpf.o"));
 
+/// The object of `bpf/rule_change.bpf.c`, to be linked with a plug-in.
+pub const RULE_CHANGE_OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/rule_change.bpf.o"));
+
 /// The object of `bpf/filter_probe.bpf.c`, for tests of filters as instructions.
 pub const FILTER_PROBE_OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/filter_probe.bpf.o"));

@@ -84,7 +84,7 @@ impl FileCapture {
             let native = NativeRules::new("", 1, RulesCapacity::default().for_rules(rules)?);
             source.evaluate_by(Evaluator::new(Arc::clone(&native), 0), inner);
             let targets: Vec<Arc<dyn Target>> = vec![native];
-            ActiveRuleset::new(targets, Times::Utc, rules).map(Arc::new)
+            ActiveRuleset::new(targets, Times::Utc, rules, Vec::new()).map(Arc::new)
         });
         Ok(FileCapture {
             name,

@@ -219,10 +219,10 @@ impl LiveCapture {
         let lookout = Lookout::open(&settings.patterns, newcomers)?;
         let rules = parts.iter().filter_map(|part| part.membership.rules().cloned());
         let targets = rules.map(|rules| -> Arc<dyn Target> { rules }).collect();
-        let ruled = rules_startup::start(settings, "ring", targets, Times::Monotonic, broker)?;
+        let ruled = rules_startup::start(settings, "ring", targets, Times::Monotonic, broker, programs.observers()?)?;
         broker.seal(confinement.is_some());
         // All privileged work is done, and no thread that would keep the privileges exists yet.
-        rules_startup::confine(confinement, ruled.is_some())?;
+        rules_startup::confine(confinement, ruled.as_ref())?;
         let plugins = parts.iter().filter_map(|part| part.membership.rules().cloned());
         let plugins = Arc::new(Watches::of(plugins));
         let (watched, time, looked, told) = (kept.clone(), clock.clone(), plugins.clone(), shared.clone());

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::active_rules::{ActiveRuleset, RulesCapacity, Target, Times};
+use crate::active_rules::{ActiveRuleset, Observer, RulesCapacity, Target, Times};
 use crate::settings::Settings;
 use crate::state::{StateEntry, StateReader};
 use serde_json::Value;
@@ -29,7 +29,8 @@ pub(crate) fn room(settings: &Settings) -> Result<Option<RulesCapacity>> {
     settings.rules.as_ref().map(|rules| settings.rules_capacity.for_rules(rules)).transpose()
 }
 
-/// Activates the rules of a capture on its devices; `None`: no rules. Needs the rights to open a socket.
+/// Activates the rules of a capture on its devices; `None`: no rules. `observers` hear of their changes. Needs the rights to
+/// open a socket.
 ///
 /// # Errors
 /// As [`ActiveRuleset::new`], and where the socket cannot be opened.
@@ -39,6 +40,7 @@ pub(crate) fn start(
     targets: Vec<Arc<dyn Target>>,
     times: Times,
     broker: &Arc<Broker>,
+    observers: Vec<Arc<dyn Observer>>,
 ) -> Result<Option<StartedRules>> {
     let Some(rules) = &settings.rules else { return Ok(None) };
     let mut devices: Vec<String> = targets.iter().map(|target| target.device().to_owned()).collect();
@@ -46,7 +48,7 @@ pub(crate) fn start(
     let egress_devices = settings.egress_devices.clone();
     let plugins = settings.plugins.iter().map(|(name, _)| name.clone()).collect();
     let (command, namespace) = wirelane_control::whereabouts()?;
-    let active_rules = Arc::new(ActiveRuleset::new(targets, times, rules)?);
+    let active_rules = Arc::new(ActiveRuleset::new(targets, times, rules, observers)?);
     let listener = match settings.is_managed().then(|| Listener::open(broker, Purpose::Rules)) {
         Some(Err(e @ wirelane_control::Error::Unsupported { .. })) => {
             tracing::warn!("{e}; without, 'wirelane rules' cannot change the rules of this capture");
@@ -61,15 +63,17 @@ pub(crate) fn start(
     }))
 }
 
-/// Gives up the capture's rights, except for those needed to change rules, where there are any.
+/// Gives up the capture's rights, except for those needed to change these rules, if there are any.
 ///
 /// # Errors
 /// As [`Sandbox::apply`].
-pub(crate) fn confine(confinement: Option<&Sandbox>, ruled: bool) -> Result<()> {
-    match confinement {
-        Some(confinement) if ruled => Ok(confinement.clone().changing_rules().apply()?),
-        Some(confinement) => Ok(confinement.apply()?),
-        None => Ok(()),
+pub(crate) fn confine(confinement: Option<&Sandbox>, ruled: Option<&StartedRules>) -> Result<()> {
+    match (confinement, ruled) {
+        (Some(confinement), Some(rules)) => {
+            Ok(confinement.clone().changing_rules(rules.active_rules.has_observers()).apply()?)
+        }
+        (Some(confinement), None) => Ok(confinement.apply()?),
+        (None, _) => Ok(()),
     }
 }
 

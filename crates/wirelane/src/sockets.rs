@@ -102,10 +102,10 @@ impl SocketCapture {
         let lookout = Lookout::open(&settings.patterns, None)?;
         let rules = devices.iter().filter_map(|device| device.opened.rules.clone());
         let targets = rules.map(|rules| -> Arc<dyn Target> { rules }).collect();
-        let ruled = rules_startup::start(settings, engine, targets, Times::Monotonic, broker)?;
+        let ruled = rules_startup::start(settings, engine, targets, Times::Monotonic, broker, Vec::new())?;
         broker.seal(confinement.is_some());
         // All privileged work is done, and no thread that would keep the privileges exists yet.
-        rules_startup::confine(confinement, ruled.is_some())?;
+        rules_startup::confine(confinement, ruled.as_ref())?;
         let maintenance = Maintenance::start(
             lookout,
             Arc::clone(&kept),

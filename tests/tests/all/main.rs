@@ -94,6 +94,7 @@ mod passive;
 mod planted_links;
 mod plugin_examples;
 mod plugin_records;
+mod plugin_rules;
 mod plugin_state;
 mod plugins;
 mod priority;

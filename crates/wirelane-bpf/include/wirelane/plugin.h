@@ -42,6 +42,11 @@
  *   If all other conditions of a rule hold, in the order of the rules, and no earlier rule has ended the
  *   search: at most once for a packet and a capture. Then all plug-ins run that the rules name.
  *
+ * Rules that come and go
+ *   PLUGIN_RULE(rule) begins an optional second function, which is called when a rule of its capture is added,
+ *   removed or expires, for state by rule (struct plugin_rule). It runs between packets, on any CPU, one call at
+ *   a time: numbers that packets change as well are changed by state_add().
+ *
  * Restrictions
  *   It runs in the kernel, in the receive path. The kernel's verifier must accept it: loops must end, memory
  *   must be read within bounds (use packet_byte() and the other functions). BPF helpers that need no context
@@ -127,6 +132,57 @@ PACKET_INLINE void plugin_note(struct plugin_answer *answer, packet_u8 byte)
 	_Static_assert(sizeof(plugin_counters) <= PLUGIN_MOST_COUNTERS * PLUGIN_COUNTER_NAME,                \
 		       "a plug-in has 8 counters at most")
 
+/* plugin_rule.event */
+#define PLUGIN_RULE_ADDED   1 /* packets are evaluated by the rule from now on */
+#define PLUGIN_RULE_REMOVED 2 /* no packet is evaluated by the rule any more, and its counts are final */
+#define PLUGIN_RULE_EXPIRED 3 /* the same, as its time has passed (idle, lifetime) */
+
+/* plugin_rule.flags */
+#define PLUGIN_RULE_NAMES 0x1 /* the rule names this plug-in; of a rule that a packet made: the one that asked for it */
+#define PLUGIN_RULE_EXACT 0x2 /* an exact-match rule: `fields` and what follows describe it */
+#define PLUGIN_RULE_MADE  0x4 /* a packet made it for the rule with this id; there is no PLUGIN_RULE_ADDED for it */
+
+/* plugin_rule.fields: which fields an exact-match rule compares. The others are 0. */
+#define PLUGIN_FIELD_SRC      0x001
+#define PLUGIN_FIELD_DST      0x002
+#define PLUGIN_FIELD_SRC_PORT 0x004
+#define PLUGIN_FIELD_DST_PORT 0x008
+#define PLUGIN_FIELD_PROTO    0x010
+#define PLUGIN_FIELD_VLAN     0x020 /* vlan_id, or PLUGIN_NO_VLAN */
+#define PLUGIN_FIELD_MPLS     0x040
+#define PLUGIN_FIELD_TUNNEL   0x080
+#define PLUGIN_FIELD_BOTH     0x100 /* packets of either direction */
+
+#define PLUGIN_NO_VLAN 0x1000 /* plugin_rule.vlan_id: packets without a tag */
+
+/*
+ * A change of a rule. A rule that replaces another one with its id: first that one is removed, then the new
+ * one added; all others are added before the first packet is evaluated by them. With the end of the capture
+ * rules end without a call. Addresses and ports are in network byte order, as in struct wirelane_packet.
+ */
+struct plugin_rule {
+	packet_u32 capture; /* selects its state (state.h), as that of a packet */
+	packet_u32 id;
+	packet_u32 event;    /* PLUGIN_RULE_ADDED and so on */
+	packet_u32 flags;    /* PLUGIN_RULE_NAMES and so on */
+	packet_u64 time_ns;  /* now: CLOCK_MONOTONIC */
+	packet_u64 packets;  /* hits, on all devices of the capture; 0 when it is added */
+	packet_u64 bytes;    /* their bytes */
+	packet_u64 first_ns; /* time of the first hit, 0 if there was none */
+	packet_u64 last_ns;  /* of the last one */
+	packet_u32 fields;   /* PLUGIN_FIELD_* */
+	packet_u32 tunnel_id;
+	packet_u32 mpls_label;
+	packet_u16 vlan_id;
+	packet_u8 l3; /* PACKET_L3_IPV4, PACKET_L3_IPV6, or 0 without an address */
+	packet_u8 proto;
+	packet_u8 src[16];
+	packet_u8 dst[16];
+	packet_u16 src_port;
+	packet_u16 dst_port;
+	packet_u32 idle_s; /* seconds without a hit after which it expires; 0: never */
+} __attribute__((aligned(8)));
+
 /* The name of the function that Wirelane calls, with the version of this header. */
 #define PLUGIN_FUNCTION wirelane_plugin_v1_0
 
@@ -142,5 +198,18 @@ PACKET_INLINE void plugin_note(struct plugin_answer *answer, packet_u8 byte)
 		return given && left ? plugin_this(given, left) : PLUGIN_NO;                                 \
 	}                                                                                                    \
 	PACKET_INLINE int plugin_this(const struct wirelane_packet *packet, struct plugin_answer *answer)
+
+/* Begins the function for changes of rules; `rule` is a pointer to a struct plugin_rule. */
+#define PLUGIN_RULE_FUNCTION wirelane_rule_v1_0
+#define PLUGIN_RULE(rule)                                                                                    \
+	PACKET_INLINE void plugin_rule_this(const struct plugin_rule *rule);                                 \
+	int PLUGIN_RULE_FUNCTION(const struct plugin_rule *given);                                           \
+	int PLUGIN_RULE_FUNCTION(const struct plugin_rule *given)                                            \
+	{                                                                                                    \
+		if (given)                                                                                   \
+			plugin_rule_this(given);                                                             \
+		return 0;                                                                                    \
+	}                                                                                                    \
+	PACKET_INLINE void plugin_rule_this(const struct plugin_rule *rule)
 
 #endif

@@ -95,31 +95,24 @@ static long (*const state_helper_delete)(void *, const void *) __attribute__((un
 
 #define STATE_PARAMETER(type, name, value)	      static const volatile type name __attribute__((used)) = (value)
 
-PACKET_INLINE void *state_of_capture(const struct wirelane_packet *packet, void *maps)
+PACKET_INLINE void *state_find_in(packet_u32 capture, void *maps, const void *key)
 {
-	packet_u32 capture = packet->capture;
-
-	return state_helper_lookup(maps, &capture);
-}
-
-PACKET_INLINE void *state_find_in(const struct wirelane_packet *packet, void *maps, const void *key)
-{
-	void *map = state_of_capture(packet, maps);
+	void *map = state_helper_lookup(maps, &capture);
 
 	return map ? state_helper_lookup(map, key) : 0;
 }
 
-PACKET_INLINE long state_put_in(const struct wirelane_packet *packet, void *maps, const void *key,
-				const void *value, packet_u64 flags)
+PACKET_INLINE long state_put_in(packet_u32 capture, void *maps, const void *key, const void *value,
+				packet_u64 flags)
 {
-	void *map = state_of_capture(packet, maps);
+	void *map = state_helper_lookup(maps, &capture);
 
 	return map ? state_helper_update(map, key, value, flags) : -1;
 }
 
-PACKET_INLINE long state_remove_from(const struct wirelane_packet *packet, void *maps, const void *key)
+PACKET_INLINE long state_remove_from(packet_u32 capture, void *maps, const void *key)
 {
-	void *map = state_of_capture(packet, maps);
+	void *map = state_helper_lookup(maps, &capture);
 
 	return map ? state_helper_delete(map, key) : -1;
 }
@@ -135,23 +128,28 @@ PACKET_INLINE long state_remove_from(const struct wirelane_packet *packet, void 
 		state_value_at;                                                                              \
 	})
 
-/* The value of a key, which may be changed in place; NULL if there is none. */
-#define state_find(packet, name, key_at)                                                                     \
-	((__typeof__(&((struct state_types_of_##name *)0)->value))state_find_in(packet, &u0_##name,          \
+/*
+ * In the following, `of` is the packet (plugin.h, steer.h), or the rule of PLUGIN_RULE() (plugin.h).
+ *
+ * The value of a key, which may be changed in place; NULL if there is none.
+ */
+#define state_find(of, name, key_at)                                                                         \
+	((__typeof__(&((struct state_types_of_##name *)0)->value))state_find_in((of)->capture, &u0_##name,   \
 										STATE_KEY_OF(name, key_at)))
 
 /* Sets the value of a key: below 0 if the map is full. */
-#define state_set(packet, name, key_at, value_at)                                                            \
-	state_put_in(packet, &u0_##name, STATE_KEY_OF(name, key_at), STATE_VALUE_OF(name, value_at), 0)
+#define state_set(of, name, key_at, value_at)                                                                \
+	state_put_in((of)->capture, &u0_##name, STATE_KEY_OF(name, key_at), STATE_VALUE_OF(name, value_at), 0)
 
 /* Adds a key with its value, if it has none yet: below 0 if it has one (another CPU may be faster), or if the
  * map is full.
  */
-#define state_insert(packet, name, key_at, value_at)                                                         \
-	state_put_in(packet, &u0_##name, STATE_KEY_OF(name, key_at), STATE_VALUE_OF(name, value_at), 1)
+#define state_insert(of, name, key_at, value_at)                                                             \
+	state_put_in((of)->capture, &u0_##name, STATE_KEY_OF(name, key_at), STATE_VALUE_OF(name, value_at), 1)
 
 /* Removes a key: below 0 if it was not there. */
-#define state_remove(packet, name, key_at) state_remove_from(packet, &u0_##name, STATE_KEY_OF(name, key_at))
+#define state_remove(of, name, key_at)                                                                       \
+	state_remove_from((of)->capture, &u0_##name, STATE_KEY_OF(name, key_at))
 
 /* Adds to a number of 32 or 64 bits that other CPUs may change, too. Of 64 bits, the result is the number
  * before. */

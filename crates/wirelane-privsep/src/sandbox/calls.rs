@@ -184,6 +184,8 @@ pub(super) enum Writes {
 pub(super) struct More {
     /// Rules are changed while the capture runs.
     pub(super) rules: bool,
+    /// Runs the functions of plug-ins for changes of rules.
+    pub(super) rule_calls: bool,
     /// Connections are accepted.
     pub(super) serves: bool,
     /// TCP connections are opened.
@@ -355,7 +357,8 @@ fn calls(work: Work, writes: Writes, more: More) -> std::result::Result<Rules, s
         Work::Capture => {
             let own = [BPF_LINK_DETACH, BPF_MAP_LOOKUP_BATCH];
             let take = if more.rules { &[BPF_MAP_LOOKUP_AND_DELETE_ELEM][..] } else { &[] };
-            allowed.insert(libc::SYS_bpf, one_of(0, &[&maps[..], &own, take].concat())?);
+            let run = if more.rule_calls { &[BPF_PROG_TEST_RUN][..] } else { &[] };
+            allowed.insert(libc::SYS_bpf, one_of(0, &[&maps[..], &own, take, run].concat())?);
             if more.rules || more.serves {
                 // On the control socket, or another one, which is open by then.
                 allowed.insert(libc::SYS_accept4, Vec::new());

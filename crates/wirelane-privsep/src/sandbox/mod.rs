@@ -67,6 +67,7 @@ pub struct Sandbox {
     read_back: bool,
     kept: Vec<Capability>,
     rules: bool,
+    rule_calls: bool,
     serves: bool,
     ports: Vec<u16>,
     resolves: bool,
@@ -87,6 +88,7 @@ impl Sandbox {
             read_back: false,
             kept: Vec::new(),
             rules: false,
+            rule_calls: false,
             serves: false,
             ports: Vec::new(),
             resolves: false,
@@ -191,10 +193,11 @@ impl Sandbox {
     }
 
     /// Allows the calls that changing rules needs while a capture runs: accepting connections on an open socket, and
-    /// reading and removing map entries in batches.
+    /// reading and removing map entries in batches; with `calls` also running open programs (`BPF_PROG_TEST_RUN`).
     #[must_use]
-    pub fn changing_rules(mut self) -> Sandbox {
+    pub fn changing_rules(mut self, calls: bool) -> Sandbox {
         self.rules = true;
+        self.rule_calls = calls;
         self
     }
 
@@ -215,6 +218,7 @@ impl Sandbox {
         };
         let more = calls::More {
             rules: self.rules,
+            rule_calls: self.rule_calls,
             serves: self.serves,
             connects: !self.ports.is_empty(),
             resolves: self.resolves,

@@ -49,9 +49,9 @@ impl CounterSlots {
         self.of.values().map(|(slot, rule)| (*slot, rule))
     }
 
-    /// The slots whose counts the next set does not continue.
-    pub(super) fn ended(&self, next: &CounterSlots) -> impl Iterator<Item = usize> {
-        self.of.values().filter(|(slot, rule)| next.of(rule.id) != Some(*slot)).map(|(slot, _)| *slot)
+    /// The rules whose counts the next set does not continue, with their slots.
+    pub(super) fn ended(&self, next: &CounterSlots) -> impl Iterator<Item = (usize, &Rule)> {
+        self.all().filter(|(slot, rule)| next.of(rule.id) != Some(*slot))
     }
 }
 
@@ -75,7 +75,7 @@ mod tests {
         assert_eq!(fresh.len(), 2);
         let old: Vec<usize> = first.all().map(|(slot, _)| slot).collect();
         assert!(fresh.iter().all(|slot| !old.contains(slot)), "nobody counts there");
-        let ended: Vec<usize> = first.ended(&second).collect();
+        let ended: Vec<usize> = first.ended(&second).map(|(slot, _)| slot).collect();
         assert_eq!(ended, [first.of(5).unwrap(), first.of(9).unwrap()]);
         assert_eq!(second.all().map(|(_, rule)| rule.id).collect::<Vec<_>>(), [1, 2, 5]);
     }

@@ -53,6 +53,7 @@ impl ActiveRuleset {
                     removed += u64::from(self.is_last(at, key)?);
                     Ok(())
                 },
+                |state| self.tell_gone(state),
             )?;
         }
         Ok(removed)
@@ -90,8 +91,9 @@ impl ActiveRuleset {
         let ends = |key: &ExactKey, value: &ExactValue, now| {
             entry::epoch_of(key) != epoch || entry::has_expired(value, now)
         };
-        sweep_page(&mut state, target.as_ref(), &page, ends, &mut |_| Ok(()))?;
-        Ok(true)
+        let swept = sweep_page(&mut state, target.as_ref(), &page, ends, &mut |_| Ok(()));
+        self.tell_gone(&mut state);
+        swept.map(|()| true)
     }
 }
 
@@ -108,7 +110,7 @@ fn put(state: &mut State, target: &dyn Target, key: &ExactKey, rule: &ExactRule)
             InsertOutcome::Exists => make_way(state, target, key, rule.id)?,
             InsertOutcome::Full if !swept => {
                 swept = true;
-                purge(state, target, |_, value, now| entry::has_expired(value, now), |_| Ok(()))?;
+                purge(state, target, |_, value, now| entry::has_expired(value, now), |_| Ok(()), |_| {})?;
             }
             InsertOutcome::Full => {
                 let room = target.room().exact;
@@ -132,7 +134,7 @@ fn make_way(state: &mut State, target: &dyn Target, key: &ExactKey, id: u32) -> 
         None => Ok(()),
         Some(other) if entry::is_made(&other) || entry::has_expired(&other, target.now_ns()) => {
             if let Some(gone) = target.take(key)? {
-                state.has_gone(key, &gone);
+                state.has_gone(key, &gone, target.now_ns());
             }
             Ok(())
         }
@@ -142,17 +144,21 @@ fn make_way(state: &mut State, target: &dyn Target, key: &ExactKey, id: u32) -> 
     }
 }
 
-/// Removes all exact-match rules of a target for which `ends` is true, and calls `gone` for each.
+/// Removes all exact-match rules of a target for which `ends` is true; calls `gone` for each, and `page_done` after each
+/// page.
 fn purge(
     state: &mut State,
     target: &dyn Target,
     ends: impl Fn(&ExactKey, &ExactValue, u64) -> bool,
     mut gone: impl FnMut(&ExactKey) -> Result<()>,
+    page_done: impl Fn(&mut State),
 ) -> Result<()> {
     let mut from = None;
     loop {
         let page = target.page(from)?;
-        sweep_page(state, target, &page, &ends, &mut gone)?;
+        let swept = sweep_page(state, target, &page, &ends, &mut gone);
+        page_done(state);
+        swept?;
         from = page.next;
         if from.is_none() {
             return Ok(());
@@ -176,7 +182,7 @@ fn sweep_page(
         if anew && target.put(key, &taken)? == InsertOutcome::Done {
             continue;
         }
-        state.has_gone(key, &taken);
+        state.has_gone(key, &taken, target.now_ns());
         gone(key)?;
     }
     Ok(())

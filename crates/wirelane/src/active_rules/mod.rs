@@ -23,6 +23,7 @@ mod exact;
 mod explain;
 mod named;
 mod native;
+mod notices;
 mod pending;
 mod show;
 mod target;
@@ -39,6 +40,8 @@ pub use self::capacity::RulesCapacity;
 use self::counter_slots::CounterSlots;
 pub use self::explain::PacketToExplain;
 pub(crate) use self::native::{Evaluator, Fate, NativeRules, fate};
+pub(crate) use self::notices::{Event, Notice, Observer};
+use self::notices::{Successors, Untold};
 pub(crate) use self::pending::PendingRuleset;
 pub(crate) use self::target::{InsertOutcome, Page, Target};
 use crate::error::{Error, Result};
@@ -64,6 +67,7 @@ pub(crate) struct ActiveRuleset {
     times: Times,
     /// Parameters of plug-ins and of the steering program, which are fixed when the capture starts.
     parameters: Vec<Parameter>,
+    observers: Vec<Arc<dyn Observer>>,
     state: Mutex<State>,
 }
 
@@ -89,16 +93,24 @@ struct State {
     exact_gone: Counts,
     /// Position of the sweep of exact-match rules: the target, and the start of its next page.
     swept: (usize, Option<u32>),
+    untold: Untold,
 }
 
 impl ActiveRuleset {
-    /// Activates these rules on these devices, before a packet is evaluated.
+    /// Activates these rules on these devices, before a packet is evaluated. `observers` hear of all changes, this one
+    /// included.
     ///
     /// # Errors
     /// As [`ActiveRuleset::replace`].
-    pub(crate) fn new(targets: Vec<Arc<dyn Target>>, times: Times, rules: &RuleSet) -> Result<ActiveRuleset> {
-        let active_rules =
-            ActiveRuleset { targets, times, parameters: rules.parameters.clone(), state: Mutex::default() };
+    pub(crate) fn new(
+        targets: Vec<Arc<dyn Target>>,
+        times: Times,
+        rules: &RuleSet,
+        observers: Vec<Arc<dyn Observer>>,
+    ) -> Result<ActiveRuleset> {
+        let state = Mutex::new(State { untold: Untold::new(!observers.is_empty()), ..State::default() });
+        let parameters = rules.parameters.clone();
+        let active_rules = ActiveRuleset { targets, times, parameters, observers, state };
         active_rules.replace(rules)?;
         Ok(active_rules)
     }
@@ -117,14 +129,17 @@ impl ActiveRuleset {
         let shapes = wirelane_rules::shapes(rules, &[])?;
         let draft = self.draft(&state, rules, shapes, epoch)?;
         let added = self.put_all(&mut state, &rules.exact, epoch)?;
-        if let Err(e) = self.install(&mut state, draft) {
+        let successors = Successors::of(&state);
+        if let Err(e) = self.install(&mut state, draft, (&rules.exact, &successors)) {
             self.take_back(&rules.exact, epoch);
             return Err(e);
         }
         state.ids = rules.exact.iter().map(|rule| (rule.id, self.targets.len() as u32)).collect();
         state.ages = exact::age(rules);
-        let removed = self.purge(&mut state, |key, _| entry::epoch_of(key) != epoch)?;
-        Ok(state.changed(added, removed))
+        let removed = self.purge(&mut state, |key, _| entry::epoch_of(key) != epoch);
+        self.tell_successors(&state, &rules.exact, &successors);
+        self.told(&mut state);
+        Ok(state.changed(added, removed?))
     }
 
     /// Adds rules to those in force.
@@ -144,24 +159,35 @@ impl ActiveRuleset {
             return Err(refused(format!("rule {id}: this id is in use; remove the rule that has it first")));
         }
         let shapes = wirelane_rules::shapes(&new, &state.shapes)?;
-        let added = {
-            let epoch = state.epoch;
-            self.put_all(&mut state, exact, epoch)?
-        };
-        if !rules.is_empty() || shapes != state.shapes {
-            let all = state.set(state.rules().chain(rules).cloned().collect());
-            let installed = self
-                .draft(&state, &all, shapes, state.epoch)
-                .and_then(|draft| self.install(&mut state, draft));
-            if let Err(e) = installed {
-                self.take_back(exact, state.epoch);
-                return Err(e);
-            }
+        // Exact-match rules are in force as soon as they are in the table.
+        exact.iter().for_each(|rule| self.tell_exact(Event::Added, rule));
+        let added = self.put_and_install(&mut state, &new, shapes);
+        if added.is_err() {
+            exact.iter().for_each(|rule| self.tell_exact(Event::Removed, rule));
         }
+        self.told(&mut state);
+        let added = added?;
         state.ages |= exact::age(&new);
         let devices = self.targets.len() as u32;
         state.ids.extend(exact.iter().map(|rule| (rule.id, devices)));
         Ok(state.changed(added, 0))
+    }
+
+    /// Adds these rules; returns the number of exact-match rules.
+    fn put_and_install(&self, state: &mut State, new: &RuleSet, shapes: Vec<Shape>) -> Result<u64> {
+        let epoch = state.epoch;
+        let added = self.put_all(state, &new.exact, epoch)?;
+        if !new.rules.is_empty() || shapes != state.shapes {
+            let all = state.set(state.rules().chain(&new.rules).cloned().collect());
+            let installed = self
+                .draft(state, &all, shapes, epoch)
+                .and_then(|draft| self.install(state, draft, (&[], &Successors::default())));
+            if let Err(e) = installed {
+                self.take_back(&new.exact, epoch);
+                return Err(e);
+            }
+        }
+        Ok(added)
     }
 
     /// Removes the rules with these ids, including the rules that they have made, and exact-match rules with these
@@ -186,23 +212,36 @@ impl ActiveRuleset {
         let mut removed = (before - rules.len()) as u64;
         if removed > 0 {
             let draft = self.draft(&state, &state.set(rules), state.shapes.clone(), state.epoch)?;
-            self.install(&mut state, draft)?;
+            self.install(&mut state, draft, (&[], &Successors::default()))?;
         }
+        let taken = self.take_all(&mut state, &ids, exact);
+        self.told(&mut state);
+        removed += taken?;
+        Ok(state.changed(0, removed))
+    }
+
+    /// Removes exact-match rules with these ids, and those with these fields; returns their number.
+    fn take_all(&self, state: &mut State, ids: &HashSet<u32>, exact: &[ExactFields]) -> Result<u64> {
+        let mut removed = 0;
         if !ids.is_empty() {
-            removed += self.purge(&mut state, |_, value| ids.contains(&value.id))?;
+            removed += self.purge(state, |_, value| ids.contains(&value.id))?;
+            // A packet may have made a rule in place of an expired one that had not been removed yet.
+            for id in ids {
+                state.ids.remove(id);
+            }
         }
         for fields in exact {
             let key = entry::key(fields, state.epoch);
             for key in [Some(key), entry::turned(&key)].into_iter().flatten() {
                 for (at, target) in self.targets.iter().enumerate().rev() {
                     if let Some(value) = target.take(&key)? {
-                        state.has_gone(&key, &value);
+                        state.has_gone(&key, &value, target.now_ns());
                         removed += u64::from(self.is_last(at, &key)?);
                     }
                 }
             }
         }
-        Ok(state.changed(0, removed))
+        Ok(removed)
     }
 
     /// Removes all exact-match rules, and with `all` the wildcard rules too. The default stays.
@@ -222,8 +261,11 @@ impl ActiveRuleset {
         }
         let shapes = wirelane_rules::shapes(&set, &[])?;
         let draft = self.draft(&state, &set, shapes, epoch)?;
-        self.install(&mut state, draft)?;
-        removed += self.purge(&mut state, |key, _| entry::epoch_of(key) != epoch)?;
+        self.install(&mut state, draft, (&[], &Successors::default()))?;
+        state.ids.clear();
+        let purged = self.purge(&mut state, |key, _| entry::epoch_of(key) != epoch);
+        self.told(&mut state);
+        removed += purged?;
         Ok(state.changed(0, removed))
     }
 
@@ -261,14 +303,26 @@ impl ActiveRuleset {
         Ok((PendingRuleset { set, shapes, epoch, version: state.version + 1, slots, _search: search }, fresh))
     }
 
-    /// Switches to this set: on return all packets are evaluated by it. After an error nothing has changed.
-    fn install(&self, state: &mut State, (draft, fresh): (PendingRuleset, Vec<usize>)) -> Result<()> {
+    /// Switches to this set: on return all packets are evaluated by it. After an error nothing has changed. `exact`: the
+    /// exact-match rules that come into force with it. Of rules with the id of a former one, the caller tells.
+    fn install(
+        &self,
+        state: &mut State,
+        (draft, fresh): (PendingRuleset, Vec<usize>),
+        (exact, successors): (&[ExactRule], &Successors),
+    ) -> Result<()> {
         for target in &self.targets {
             target.prepare(&draft)?;
         }
         for target in &self.targets {
             fresh.iter().for_each(|slot| target.clear(*slot));
         }
+        for (slot, rule) in draft.slots.all() {
+            if fresh.contains(&slot) && !successors.has(rule.id) {
+                self.tell_rule(Event::Added, rule, Counts::default());
+            }
+        }
+        exact.iter().filter(|rule| !successors.has(rule.id)).for_each(|rule| self.tell_exact(Event::Added, rule));
         self.targets.iter().for_each(|target| target.switch());
         // All have switched: the change cannot be undone from here on, and a device that cannot wait now waits next
         // time.
@@ -280,10 +334,10 @@ impl ActiveRuleset {
                 );
             }
         }
-        let ended: Vec<usize> = state.slots.ended(&draft.slots).collect();
-        for slot in ended {
+        for (slot, rule) in state.slots.ended(&draft.slots) {
             let counts = self.counts(slot);
             add(&mut state.rules_gone, &counts);
+            self.tell_rule(Event::Removed, rule, counts);
         }
         state.default = draft.set.default;
         state.sets = draft.set.sets;
@@ -350,9 +404,10 @@ impl State {
         self.slots.all().map(|(_, rule)| rule)
     }
 
-    /// Accounts for an exact-match rule that was removed from one device.
-    fn has_gone(&mut self, key: &ExactKey, value: &ExactValue) {
+    /// Accounts for an exact-match rule that was removed from one device at this time.
+    fn has_gone(&mut self, key: &ExactKey, value: &ExactValue, now_ns: u64) {
         add(&mut self.exact_gone, &show::counts_of(value));
+        self.untold.has_gone(key, value, now_ns);
         // `ids` has those of the set in force only.
         if entry::is_made(value) || entry::epoch_of(key) != self.epoch {
             return;

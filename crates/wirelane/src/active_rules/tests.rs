@@ -26,16 +26,25 @@ fn packet(from: [u8; 4]) -> Vec<u8> {
 
 /// Active rules on these devices, and an evaluator of one worker for each.
 fn active_rules(devices: &[&str], rules: &str) -> (ActiveRuleset, Vec<Evaluator>) {
+    observed(devices, rules, Vec::new())
+}
+
+/// The same, with these observers of changes.
+pub(super) fn observed(
+    devices: &[&str],
+    rules: &str,
+    observers: Vec<Arc<dyn Observer>>,
+) -> (ActiveRuleset, Vec<Evaluator>) {
     let rules = RuleSet::parse(rules).unwrap();
     let room = RulesCapacity { rules: 4, exact: 8, ..RulesCapacity::default() }.for_rules(&rules).unwrap();
     let native: Vec<_> = devices.iter().map(|device| NativeRules::new(device, 1, room)).collect();
     let evaluates = native.iter().map(|native| Evaluator::new(Arc::clone(native), 0)).collect();
     let targets = native.into_iter().map(|native| -> Arc<dyn Target> { native }).collect();
-    (ActiveRuleset::new(targets, Times::Utc, &rules).unwrap(), evaluates)
+    (ActiveRuleset::new(targets, Times::Utc, &rules, observers).unwrap(), evaluates)
 }
 
 /// Evaluates a packet from this address, at this time.
-fn evaluate(evaluate: &mut Evaluator, device: &str, from: [u8; 4], now_ns: u64) -> Evaluated {
+pub(super) fn evaluate(evaluate: &mut Evaluator, device: &str, from: [u8; 4], now_ns: u64) -> Evaluated {
     let data = packet(from);
     let parsed = native::parse(LinkType::Ethernet, &data, true);
     let facts = Facts { now_ns, wire_len: data.len() as u32, ..Facts::default() };
@@ -45,7 +54,7 @@ fn evaluate(evaluate: &mut Evaluator, device: &str, from: [u8; 4], now_ns: u64) 
     evaluated
 }
 
-fn set(text: &str) -> RuleSet {
+pub(super) fn set(text: &str) -> RuleSet {
     RuleSet::parse(text).unwrap()
 }
 

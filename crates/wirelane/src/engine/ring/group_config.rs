@@ -6,10 +6,10 @@ use wirelane_bpf::instance::{FEW_GROUPS, SEGMENT, features, group_flags, steerin
 use wirelane_netdev::{Device, Selected};
 use wirelane_privsep::broker::Broker;
 
-use super::program::{Kind, Needs, Plugin, UserProgram};
+use super::program::{Kind, Needs, Plugin, RuleCalls, UserProgram};
 use super::rules::KernelSets;
 use super::streams::Streams;
-use crate::active_rules::RulesCapacity;
+use crate::active_rules::{Observer, RulesCapacity};
 use crate::egress_devices::EgressDevice;
 use crate::error::Result;
 use crate::flow_cache::KernelFlows;
@@ -75,6 +75,14 @@ impl UserPrograms {
         let steering =
             steering.map(|path| UserProgram::read(Kind::Steering, path, &parameters)).transpose()?;
         Ok(UserPrograms { steering, plugins: Plugin::read(&settings.plugins, &rules)? })
+    }
+
+    /// The plug-ins that hear of changes of rules.
+    ///
+    /// # Errors
+    /// As [`RuleCalls::of`].
+    pub(crate) fn observers(&self) -> Result<Vec<Arc<dyn Observer>>> {
+        RuleCalls::of(&self.plugins)
     }
 }
 

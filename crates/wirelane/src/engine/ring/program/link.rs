@@ -35,9 +35,8 @@ pub(crate) const SLOT_MAP: &str = "wl_slots";
 /// again with larger logs, and a program that does not end is verified for seconds. Only the used part takes memory.
 const LOG: usize = (16 << 20) - 1;
 
-/// Links the capture program with these objects, each for its slot. Errors are reported for `new`, which is one of
-/// them.
-fn link(programs: &[Placed], new: Option<&UserProgram>) -> Result<Vec<u8>> {
+/// Links one of our objects with these ones. Errors are reported for `new`, which is one of them.
+pub(super) fn link(ours: &[u8], others: &[Vec<u8>], new: Option<&UserProgram>) -> Result<Vec<u8>> {
     let failed = |e| Error::kernel("linking the capture program", e);
     // SAFETY: a static string that ends with a zero, and a flag.
     let fd = unsafe { libc::memfd_create(c"wirelane-linked".as_ptr(), libc::MFD_CLOEXEC) };
@@ -49,10 +48,8 @@ fn link(programs: &[Placed], new: Option<&UserProgram>) -> Result<Vec<u8>> {
     let linker = Linker::new(format!("/proc/self/fd/{}", output.as_raw_fd()))
         .map_err(|e| Error::bpf("preparing to link a program of yours", e))?;
     let (linked, heard) = log::listening(|| {
-        add(&linker, CAPTURE_OBJECT)?;
-        for Placed { kind, place, object, .. } in programs {
-            add(&linker, &at_place(*kind, object, *place))?;
-        }
+        add(&linker, ours)?;
+        others.iter().try_for_each(|object| add(&linker, object))?;
         // SAFETY: a live linker.
         said(unsafe { sys::bpf_linker__finalize(linker.as_libbpf_object().as_ptr()) })
     });
@@ -92,7 +89,7 @@ fn refusal(new: Option<&UserProgram>, reason: &str) -> Error {
 }
 
 /// The error for a program that libbpf could not link.
-fn unlinkable(new: Option<&UserProgram>, error: &dyn std::fmt::Display, heard: &[String]) -> Error {
+pub(super) fn unlinkable(new: Option<&UserProgram>, error: &dyn std::fmt::Display, heard: &[String]) -> Error {
     let said: Vec<&str> = heard.iter().map(|line| line.trim().trim_start_matches("libbpf: ")).collect();
     let said = said.join("; ");
     refusal(new, &format!("cannot be linked with the capture program ({error}): {}", printable(&said)))
@@ -144,7 +141,12 @@ pub(super) fn object(
     context: Context,
     new: Option<&UserProgram>,
 ) -> Result<Vec<u8>> {
-    let mut linked = if programs.is_empty() { CAPTURE_OBJECT.to_vec() } else { link(programs, new)? };
+    let mut linked = if programs.is_empty() {
+        CAPTURE_OBJECT.to_vec()
+    } else {
+        let placed = programs.iter().map(|one| at_place(one.kind, &one.object, one.place));
+        link(CAPTURE_OBJECT, &placed.collect::<Vec<_>>(), new)?
+    };
     let filters: Vec<_> = codes.iter().map(|(number, steps)| (*number, steps.as_slice())).collect();
     if codes.len() > MAX_CODES || !filters.is_empty() && !instructions::put(&mut linked, &filters, context) {
         return Err(refusal(new, "the filters of its captures are too long to be instructions"));

@@ -7,6 +7,7 @@
 //!  first.rs      what the first group of an instance needs, loaded with the instance
 //!  parameters.rs constants of users' programs that rule files set
 //!  layout.rs     their keys and values by the names of fields
+//!  rule_calls.rs the function of a plug-in for changes of rules
 //!  state.rs      maps of users' programs, one of each for each group
 //! ```
 //!
@@ -33,6 +34,7 @@ mod layout;
 mod link;
 mod object;
 mod parameters;
+mod rule_calls;
 mod state;
 
 use std::mem::offset_of;
@@ -51,6 +53,7 @@ pub(crate) use first::{First, Needs, Parts};
 pub(crate) use layout::Layout;
 pub(crate) use link::{OBJECT, READ_ONLY, SLOT_MAP, load_object, load_plain, refused, set};
 pub(crate) use object::{Kind, UserProgram};
+pub(crate) use rule_calls::RuleCalls;
 pub(crate) use state::{GroupState, State, StateMap, of_program, take_layout};
 
 use super::clsact;

@@ -12,6 +12,7 @@ use wirelane_bpf::rules::MAX_PLUGINS;
 use wirelane_rules::Parameter;
 
 use super::parameters;
+use super::rule_calls::FUNCTION;
 use super::state::{State, definitions, in_object};
 use crate::error::{Error, Result};
 use crate::escape::printable;
@@ -118,6 +119,8 @@ pub(crate) struct UserProgram {
     bytes: Arc<[u8]>,
     /// Names of the program's counters.
     counters: Arc<[String]>,
+    /// Whether it has a function for changes of rules.
+    hears_of_rules: bool,
     state: State,
 }
 
@@ -134,11 +137,11 @@ impl UserProgram {
             .and_then(|file| file.take(MOST as u64 + 1).read_to_end(&mut bytes))
             .map_err(failed)?;
         let refused = |reason: String| refusal(kind, &name, &reason);
-        let counters = check(kind, &bytes).map_err(refused)?;
+        let Checked { counters, hears_of_rules } = check(kind, &bytes).map_err(refused)?;
         parameters::set(&mut bytes, parameters)?;
         let maps = definitions(&bytes).map_err(refused)?;
         let state = maps.iter().map(|map| map.create(&bytes)).collect::<Result<_>>()?;
-        Ok(UserProgram { kind, name, bytes: bytes.into(), counters: counters.into(), state })
+        Ok(UserProgram { kind, name, bytes: bytes.into(), counters: counters.into(), hears_of_rules, state })
     }
 
     pub(super) fn kind(&self) -> Kind {
@@ -148,6 +151,16 @@ impl UserProgram {
     /// The names of the program's counters; further counters have no name.
     pub(crate) fn counters(&self) -> &[String] {
         &self.counters
+    }
+
+    /// Whether the program has a function for changes of rules.
+    pub(super) fn hears_of_rules(&self) -> bool {
+        self.hears_of_rules
+    }
+
+    /// Path of the file, for messages.
+    pub(super) fn file(&self) -> &Arc<str> {
+        &self.name
     }
 
     /// The program's maps.
@@ -171,8 +184,16 @@ fn refusal(kind: Kind, name: &str, reason: &str) -> Error {
 
 const COMPILE: &str = "compile it with clang -O2 -g -target bpf -c";
 
-/// Checks an object; returns the names of its counters, or the fault.
-fn check(kind: Kind, bytes: &[u8]) -> std::result::Result<Vec<String>, String> {
+/// What an object that can be linked has.
+#[derive(Debug, Default)]
+struct Checked {
+    /// Names of its counters.
+    counters: Vec<String>,
+    hears_of_rules: bool,
+}
+
+/// Checks an object; an error is the fault.
+fn check(kind: Kind, bytes: &[u8]) -> std::result::Result<Checked, String> {
     let (what, header, begins) = (kind.word(), kind.header(), kind.begins());
     if bytes.len() > MOST {
         return Err(format!("more than {} KiB; a {what} has a few", MOST >> 10));
@@ -216,13 +237,13 @@ fn check(kind: Kind, bytes: &[u8]) -> std::result::Result<Vec<String>, String> {
         };
         return Err(format!("{wrong} (section {})", printable(name)));
     }
-    check_symbols(kind, &file)?;
+    let hears_of_rules = check_symbols(kind, &file)?;
     if !types {
         return Err(format!("has no type information: {COMPILE} (-g makes it)"));
     }
     match kind {
-        Kind::Steering => Ok(Vec::new()),
-        Kind::Plugin => counters(&file),
+        Kind::Steering => Ok(Checked::default()),
+        Kind::Plugin => Ok(Checked { counters: counters(&file)?, hears_of_rules }),
     }
 }
 
@@ -262,9 +283,10 @@ fn calls_loop(instructions: &[u8]) -> bool {
     instructions.as_chunks::<8>().0.iter().any(is_call)
 }
 
-fn check_symbols(kind: Kind, file: &object::File<'_>) -> std::result::Result<(), String> {
+/// Checks the functions of an object; returns whether it has one for changes of rules.
+fn check_symbols(kind: Kind, file: &object::File<'_>) -> std::result::Result<bool, String> {
     let (what, header, begins) = (kind.word(), kind.header(), kind.begins());
-    let mut found = false;
+    let (mut found, mut hears_of_rules) = (false, false);
     let mut version = None;
     let mut other = None;
     let maps = file.section_by_name(".maps").map(|section| section.index());
@@ -279,6 +301,7 @@ fn check_symbols(kind: Kind, file: &object::File<'_>) -> std::result::Result<(),
         }
         match name.strip_prefix(kind.function()) {
             _ if name == kind.at_first() => found = true,
+            _ if kind == Kind::Plugin && name == FUNCTION => hears_of_rules = true,
             Some(rest) => version = rest.split('_').next().and_then(|version| version.parse::<u32>().ok()),
             None => other = Some(name),
         }
@@ -299,7 +322,7 @@ fn check_symbols(kind: Kind, file: &object::File<'_>) -> std::result::Result<(),
             printable(name)
         ));
     }
-    Ok(())
+    Ok(hears_of_rules)
 }
 
 /// The object with its function and its maps renamed for this slot: one digit of each name, in the symbol string table and
@@ -307,12 +330,13 @@ fn check_symbols(kind: Kind, file: &object::File<'_>) -> std::result::Result<(),
 pub(super) fn at_place(kind: Kind, bytes: &[u8], place: u32) -> Vec<u8> {
     let mut renamed = bytes.to_vec();
     let Ok(file) = object::File::parse(bytes) else { return renamed };
-    let function = (kind.at_first().to_owned(), kind.at_first().len() - 1, place);
+    let function = |name: &str| (name.to_owned(), name.len() - 1, place);
+    let functions = [kind.at_first(), FUNCTION].map(function);
     let maps = file.symbols().filter_map(|symbol| symbol.name().ok());
     let maps = maps
         .filter(|name| name.starts_with(&in_object("")))
         .map(|name| (name.to_owned(), 1, kind.key(place)));
-    let names: Vec<_> = std::iter::once(function).chain(maps).collect();
+    let names: Vec<_> = functions.into_iter().chain(maps).collect();
     for section in file.sections() {
         let Some((start, size)) = section.file_range() else { continue };
         if !matches!(section.name(), Ok(".strtab" | ".BTF")) {
@@ -323,7 +347,7 @@ pub(super) fn at_place(kind: Kind, bytes: &[u8], place: u32) -> Vec<u8> {
             let name = [name.as_bytes(), b"\0"].concat();
             for at in 0..part.len().saturating_sub(name.len() - 1) {
                 if part[at..].starts_with(&name) {
-                    part[at + digit] = b'0' + *place as u8;
+                    part[at + digit] = char::from_digit(*place, 16).map_or(b'0', |digit| digit as u8);
                 }
             }
         }
