@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Objects compiled with different options: name, source, options.
-const VARIANTS: [(&str, &str, &[&str]); 24] = [
+const VARIANTS: [(&str, &str, &[&str]); 26] = [
     ("constant_0", "constant", &["-DWORKER=0"]),
     ("constant_1", "constant", &["-DWORKER=1"]),
     ("constant_2", "constant", &["-DWORKER=2"]),
@@ -25,6 +25,8 @@ const VARIANTS: [(&str, &str, &[&str]); 24] = [
     ("plugin_4", "plugin_constant", &["-DNUMBER=4"]),
     ("plugin_5", "plugin_constant", &["-DNUMBER=5"]),
     ("plugin_6", "plugin_constant", &["-DNUMBER=6"]),
+    ("plugin_beyond", "plugin_wild", &["-DBEYOND"]),
+    ("plugin_wild_rule", "plugin_wild", &["-DRULE"]),
     ("plugin_turns_later", "plugin_turns", &["-DLATER"]),
     ("plugin_many_maps", "plugin_bad_map", &["-DMANY"]),
     ("plugin_ring_map", "plugin_bad_map", &["-DRING"]),

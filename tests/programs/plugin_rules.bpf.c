@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-/* Keeps a list of all changes of rules, and counts packets by the first rule that they hit, as long as it is there. */
+/* Keeps a list of all changes of rules, and counts packets by the first rule that they hit, as long as it is
+ * there. */
 #include <wirelane/plugin.h>
 
 struct change {

@@ -58,7 +58,8 @@ _Static_assert(PLUGIN_FIELD_SRC == WL_SHAPE_SRC && PLUGIN_FIELD_DST == WL_SHAPE_
 		   PLUGIN_FIELD_MPLS == WL_SHAPE_MPLS && PLUGIN_FIELD_TUNNEL == WL_SHAPE_TUNNEL &&
 		   PLUGIN_FIELD_BOTH == WL_SHAPE_BOTH,
 	       "the bits of fields are those of shapes");
-_Static_assert(PLUGIN_NO_VLAN == WL_RULE_NO_VLAN && PACKET_L3_IPV4 == WL_L3_IPV4 && PACKET_L3_IPV6 == WL_L3_IPV6,
+_Static_assert(PLUGIN_NO_VLAN == WL_RULE_NO_VLAN && PACKET_L3_IPV4 == WL_L3_IPV4 &&
+		   PACKET_L3_IPV6 == WL_L3_IPV6,
 	       "the values of fields are those of keys");
 
 /* Whether the plug-in stays enabled, after a run of `ns` nanoseconds. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Calls the function of a plug-in for changes of rules (PLUGIN_RULE() of include/wirelane/plugin.h). It is attached
- * nowhere: a capture links it with the object of the plug-in, and whoever changes rules runs it
+ * Calls the function of a plug-in for changes of rules (PLUGIN_RULE() of include/wirelane/plugin.h). It is
+ * attached nowhere: a capture links it with the object of the plug-in, and whoever changes rules runs it
  * (crates/wirelane/src/engine/ring/program/rule_calls.rs).
  */
 #include <linux/bpf.h>

@@ -36,7 +36,7 @@ impl Served {
 
     /// Sets the metrics of the ledger.
     pub fn ledger(&self, ledger: &Ledger) {
-        self.ledger.set(&ledger.total);
+        self.ledger.set(ledger);
     }
 
     /// Sets the metrics of an analysis' outputs.

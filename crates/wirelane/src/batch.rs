@@ -375,6 +375,7 @@ impl<'a> Iterator for Batch<'a> {
             return Some(Record::of_http(header, told, self.device));
         }
         if header.kind == record_kind::PLUGIN {
+            self.tally.plugin_record();
             self.progress.yielded.set(start + body_size(data.len()));
             return Some(Record::of_plugin(header, data, self.device));
         }

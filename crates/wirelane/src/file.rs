@@ -193,6 +193,8 @@ impl Backend for FileCapture {
             balance: None,
             lost_by: BTreeMap::new(),
             flow_cache: None,
+            plugins: Vec::new(),
+            plugin_records: None,
             egress_devices: Vec::new(),
         })
     }

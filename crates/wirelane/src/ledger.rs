@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::{Serialize, Serializer};
 
+use crate::active_rules::PluginLine;
 use crate::balance::BalanceReport;
 use crate::egress_devices::EgressLine;
 use crate::flow_cache::FlowCacheLine;
@@ -170,6 +171,39 @@ pub struct Ledger {
     /// Counts of the in-kernel flow caches ([`crate::Builder::kernel_flows`]).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub flow_cache: Option<FlowCacheLine>,
+    /// Counts of each plug-in ([`crate::Builder::plugin`]).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub plugins: Vec<PluginLine>,
+    /// Records of all plug-ins; `None` without plug-ins.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub plugin_records: Option<PluginRecordsLine>,
+}
+
+/// Records that plug-ins write, which are no packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct PluginRecordsLine {
+    /// Written to a ring.
+    pub written: u64,
+    /// Taken out of the rings by workers.
+    pub read: u64,
+    /// Written, not yet taken out.
+    pub in_flight: u64,
+    /// Not written: a ring had no space, or the capture has not asked for records.
+    pub lost: u64,
+}
+
+impl PluginRecordsLine {
+    /// The sums of these plug-ins, of whose records workers have taken out `read`.
+    pub(crate) fn new(plugins: &[PluginLine], read: u64) -> PluginRecordsLine {
+        let written = plugins.iter().map(|line| line.records).sum::<u64>().max(read);
+        let lost = plugins.iter().map(|line| line.unwritten).sum();
+        PluginRecordsLine { written, read, in_flight: written - read, lost }
+    }
+
+    /// Whether `written = read + in_flight`.
+    pub fn balances(&self) -> bool {
+        self.written == self.read + self.in_flight
+    }
 }
 
 impl Ledger {
@@ -179,6 +213,7 @@ impl Ledger {
         let seen: u64 = lines.clone().map(|line| line.seen).sum();
         let workers = self.workers.iter().map(|line| &line.counters);
         self.total.balances()
+            && self.plugin_records.is_none_or(|line| line.balances())
             && lines.clone().all(Counters::balances)
             && workers.clone().all(Counters::balances)
             && self.total.seen == seen

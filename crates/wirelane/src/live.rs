@@ -31,7 +31,7 @@ use crate::hook::Hook;
 use crate::hook::HookPoint;
 use crate::http_heads::HttpOffload;
 use crate::interfaces::{CaptureDevice, Interfaces, Slots};
-use crate::ledger::{Counters, Ledger, WorkerLine};
+use crate::ledger::{Counters, Ledger, PluginRecordsLine, WorkerLine};
 use crate::maintenance::{self, Lookout, Maintenance};
 use crate::meter::Meter;
 use crate::record::DeviceNumber;
@@ -219,7 +219,14 @@ impl LiveCapture {
         let lookout = Lookout::open(&settings.patterns, newcomers)?;
         let rules = parts.iter().filter_map(|part| part.membership.rules().cloned());
         let targets = rules.map(|rules| -> Arc<dyn Target> { rules }).collect();
-        let ruled = rules_startup::start(settings, "ring", targets, Times::Monotonic, broker, programs.observers()?)?;
+        let ruled = rules_startup::start(
+            settings,
+            "ring",
+            targets,
+            Times::Monotonic,
+            broker,
+            programs.observers.clone(),
+        )?;
         broker.seal(confinement.is_some());
         // All privileged work is done, and no thread that would keep the privileges exists yet.
         rules_startup::confine(confinement, ruled.as_ref())?;
@@ -441,6 +448,9 @@ impl Backend for LiveCapture {
         if let Some(line) = &mut flow_cache {
             (line.packets, line.bytes) = (total.offloaded, total.offloaded_bytes);
         }
+        let plugins = self.rules.as_ref().map(|(rules, _)| rules.plugin_lines()).unwrap_or_default();
+        let read = parts.iter().flat_map(|part| &part.tallies).map(|tally| tally.plugin_records()).sum();
+        let plugin_records = (!plugins.is_empty()).then(|| PluginRecordsLine::new(&plugins, read));
         Ok(Ledger {
             total,
             virtual_devices,
@@ -449,6 +459,8 @@ impl Backend for LiveCapture {
             lost_by: BTreeMap::new(),
             egress_devices,
             flow_cache,
+            plugins,
+            plugin_records,
         })
     }
 

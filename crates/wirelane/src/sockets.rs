@@ -258,6 +258,8 @@ impl Backend for SocketCapture {
             balance: Moved::report(&self.moved),
             lost_by: BTreeMap::new(),
             flow_cache: None,
+            plugins: Vec::new(),
+            plugin_records: None,
             egress_devices: Vec::new(),
         };
         for (index, device) in devices.iter_mut().enumerate() {

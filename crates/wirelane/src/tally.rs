@@ -21,12 +21,15 @@ struct QueueTally {
 #[derive(Debug)]
 pub(crate) struct DeviceTally {
     queues: Box<[QueueTally]>,
+    /// Records of plug-ins, which are no packets.
+    plugin_records: AtomicU64,
 }
 
 impl DeviceTally {
     /// Counters for RX queues 0 to `queues - 1`; at least one.
     pub(crate) fn new(queues: usize) -> DeviceTally {
-        DeviceTally { queues: (0..queues.max(1)).map(|_| QueueTally::default()).collect() }
+        let queues = (0..queues.max(1)).map(|_| QueueTally::default()).collect();
+        DeviceTally { queues, plugin_records: AtomicU64::default() }
     }
 
     /// Counts a yielded record of `packets` packets and `wire_bytes` bytes on the wire. To be called only by the worker
@@ -41,6 +44,17 @@ impl DeviceTally {
             |counter: &AtomicU64, n| counter.store(counter.load(Ordering::Relaxed) + n, Ordering::Relaxed);
         add(&tally.packets, packets.into());
         add(&tally.bytes, wire_bytes);
+    }
+
+    /// Counts a record of a plug-in. To be called only by the worker that owns the counters.
+    pub(crate) fn plugin_record(&self) {
+        // As in `count`.
+        self.plugin_records.store(self.plugin_records() + 1, Ordering::Relaxed);
+    }
+
+    /// Records of plug-ins so far.
+    pub(crate) fn plugin_records(&self) -> u64 {
+        self.plugin_records.load(Ordering::Relaxed)
     }
 
     /// Counts a record of `packets` packets on the wire from `queue` that a filter or rule refused. To be called only

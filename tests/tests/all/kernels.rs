@@ -18,6 +18,7 @@ mod flow_caches;
 mod jumbo;
 mod libpcap;
 mod offloads;
+mod plugin_rules;
 mod rss_key;
 mod rss_table;
 mod rules;

@@ -94,7 +94,6 @@ mod passive;
 mod planted_links;
 mod plugin_examples;
 mod plugin_records;
-mod plugin_rules;
 mod plugin_state;
 mod plugins;
 mod priority;

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use wirelane_tests::numbers::{LIMIT, capture, column, last_of, send};
-use wirelane_tests::{Lab, require_root};
+use wirelane_tests::{Lab, program_file, require_root};
 
 /// The metrics at this address in the receiver's namespace.
 fn scrape(lab: &Lab, address: SocketAddr) -> String {
@@ -26,6 +26,52 @@ type Case<'a> = (&'a [&'a str], Option<(&'a str, &'a str)>);
 /// The value of a metric with these labels.
 fn value(text: &str, name: &str) -> Option<f64> {
     text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
+}
+
+/// Plug-ins serve their packets, records and counters by name.
+#[test]
+fn plug_ins_serve_their_counters() {
+    if !require_root("plug_ins_serve_their_counters") {
+        return;
+    }
+    let (lab, folder) = (Lab::new(1).unwrap(), tempfile::tempdir().unwrap());
+    let file = folder.path().join("rules.toml");
+    std::fs::write(&file, "[[rule]]\nid = 1\nplugin = \"turns\"\naction = \"count\"\n").unwrap();
+    let plugin = format!("turns={}", program_file(folder.path(), "plugin_turns").unwrap().display());
+    let address: SocketAddr = "127.0.0.1:9464".parse().unwrap();
+    let (device, shown) = (&lab.receiver().device, address.to_string());
+    let words =
+        ["count", "-i", device, "--direction", "rx", "--interval", "0.1", "--json", "--metrics", &shown];
+    let rules = ["--plugin", &plugin, "--plugin-budget", "1s", "--rules", file.to_str().unwrap()];
+    let child = capture(&lab, &[&words[..], &rules].concat()).unwrap();
+    // Every second packet of each of 8 ports matches; of these, 4 have no place in a map of 4 entries.
+    send(&lab, 80, &["--pattern", "ports", "--flows", "8", "--src-port", "1000"]).unwrap();
+    let begun = Instant::now();
+    let of = |text: &str, name: &str, label: &str| {
+        value(text, &format!("wirelane_plugin_{name}_total{{plugin=\"turns\",{label}}}"))
+    };
+    let text = loop {
+        let text = scrape(&lab, address);
+        if of(&text, "packets", "outcome=\"asked\"") == Some(80.0) {
+            break text;
+        }
+        assert!(begun.elapsed() < LIMIT, "{text}");
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    let last = last_of(&child.terminate(LIMIT).unwrap()).unwrap();
+    let line = &last["plugins"][0];
+    assert_eq!((column(line, "asked"), column(line, "matched")), (80, 40), "{last}");
+    for (name, label, number) in [
+        ("packets", "outcome=\"matched\"", 40),
+        ("packets", "outcome=\"refused\"", 0),
+        ("records", "outcome=\"written\"", 0),
+        ("records", "outcome=\"lost\"", 0),
+        ("counter", "counter=\"refused\"", column(&line["counters"], "refused")),
+        ("counter", "counter=\"removed\"", column(&line["counters"], "removed")),
+    ] {
+        assert_eq!(of(&text, name, label), Some(number as f64), "{name} {label}: {text}");
+    }
+    assert!(column(&line["counters"], "refused") > 0, "{last}");
 }
 
 /// Each command that captures serves its ledger and the load of its workers, and those with outputs to files serve

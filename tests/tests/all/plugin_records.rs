@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use serde_json::json;
+use wirelane::ledger::PluginRecordsLine;
 use wirelane::{Capture, Record, Worker};
 use wirelane_tests::numbers::{LIMIT, column, last_of, send, wirelane};
 use wirelane_tests::ruled::{KERNEL, drain, open, rules};
@@ -109,6 +111,8 @@ fn records_of_plug_ins_arrive_and_are_counted() {
             let stats = capture.rule_stats().unwrap().unwrap();
             let ledger = capture.close().unwrap();
             assert!(ledger.balances(), "{ledger:?}");
+            let records = PluginRecordsLine { written, read: written, in_flight: 0, lost: unwritten };
+            assert_eq!((&ledger.plugins, ledger.plugin_records), (&stats.plugins, Some(records)), "{at:?}");
             assert_eq!(
                 (stats.plugins[0].records, stats.plugins[0].unwritten),
                 (written, unwritten),
@@ -194,6 +198,9 @@ fn packets_prints_records_of_plug_ins() {
     }
     let stats = &last["rule_stats"]["plugins"][0];
     assert_eq!((column(stats, "records"), column(stats, "unwritten")), (PACKETS, 0), "{last}");
+    assert_eq!(last["plugins"][0], *stats, "{last}");
+    let line = json!({"written": PACKETS, "read": PACKETS, "in_flight": 0, "lost": 0});
+    assert_eq!(last["plugin_records"], line, "{last}");
 }
 
 /// A steering program with a table and a parameter: two captures with different parameters, each with a table of its own.

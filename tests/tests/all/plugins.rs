@@ -228,6 +228,8 @@ fn plug_ins_harm_nobody_else() {
         ("plugin_pinned_map", &["its map 'pinned' is pinned"]),
         ("plugin_state", &["variables that can be written", ".bss"]),
         ("plugin_wild", &["the kernel's verifier refuses it", "WIRELANE_LOG=debug"]),
+        ("plugin_beyond", &["the kernel's verifier refuses it", "unbounded memory access"]),
+        ("plugin_wild_rule", &["the kernel's verifier refuses it", "WIRELANE_LOG=debug"]),
         ("loop", &["calls bpf_loop()"]),
         ("number", &["has no plug-in", "PLUGIN() of <wirelane/plugin.h>"]),
     ] {

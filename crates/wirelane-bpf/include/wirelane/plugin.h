@@ -43,9 +43,9 @@
  *   search: at most once for a packet and a capture. Then all plug-ins run that the rules name.
  *
  * Rules that come and go
- *   PLUGIN_RULE(rule) begins an optional second function, which is called when a rule of its capture is added,
- *   removed or expires, for state by rule (struct plugin_rule). It runs between packets, on any CPU, one call at
- *   a time: numbers that packets change as well are changed by state_add().
+ *   PLUGIN_RULE(rule) begins an optional second function, which is called when a rule of its capture is
+ *added, removed or expires, for state by rule (struct plugin_rule). It runs between packets, on any CPU, one
+ *call at a time: numbers that packets change as well are changed by state_add().
  *
  * Restrictions
  *   It runs in the kernel, in the receive path. The kernel's verifier must accept it: loops must end, memory
@@ -138,9 +138,11 @@ PACKET_INLINE void plugin_note(struct plugin_answer *answer, packet_u8 byte)
 #define PLUGIN_RULE_EXPIRED 3 /* the same, as its time has passed (idle, lifetime) */
 
 /* plugin_rule.flags */
-#define PLUGIN_RULE_NAMES 0x1 /* the rule names this plug-in; of a rule that a packet made: the one that asked for it */
+#define PLUGIN_RULE_NAMES                                                                                    \
+	0x1 /* the rule names this plug-in; of a rule that a packet made: the one that asked for it */
 #define PLUGIN_RULE_EXACT 0x2 /* an exact-match rule: `fields` and what follows describe it */
-#define PLUGIN_RULE_MADE  0x4 /* a packet made it for the rule with this id; there is no PLUGIN_RULE_ADDED for it */
+#define PLUGIN_RULE_MADE                                                                                     \
+	0x4 /* a packet made it for the rule with this id; there is no PLUGIN_RULE_ADDED for it */
 
 /* plugin_rule.fields: which fields an exact-match rule compares. The others are 0. */
 #define PLUGIN_FIELD_SRC      0x001
@@ -153,7 +155,7 @@ PACKET_INLINE void plugin_note(struct plugin_answer *answer, packet_u8 byte)
 #define PLUGIN_FIELD_TUNNEL   0x080
 #define PLUGIN_FIELD_BOTH     0x100 /* packets of either direction */
 
-#define PLUGIN_NO_VLAN 0x1000 /* plugin_rule.vlan_id: packets without a tag */
+#define PLUGIN_NO_VLAN	      0x1000 /* plugin_rule.vlan_id: packets without a tag */
 
 /*
  * A change of a rule. A rule that replaces another one with its id: first that one is removed, then the new

@@ -377,7 +377,7 @@ impl Reporter for ProbeReporter {
 
     fn interval(&mut self, ledger: &Ledger, elapsed: Duration) -> Result<()> {
         if let Some(numbers) = &self.numbers {
-            numbers.set(&ledger.total);
+            numbers.set(ledger);
         }
         wirelane_monitor::probe::controller::locked(&self.controller).ledger(&ledger.total);
         match &mut self.view {

@@ -24,6 +24,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 pub use prometheus_client::registry::Registry;
 use wirelane::ledger::Counters;
+use wirelane::{Ledger, PluginLine};
 
 #[doc(hidden)]
 pub use endpoint::converse;
@@ -37,11 +38,17 @@ pub use voip::VoipMetrics;
 /// One label: its name and value.
 type Label = [(&'static str, &'static str); 1];
 
-/// Packet ledger of a capture.
+/// Label with the name of a plug-in, which the user has given.
+type OfPlugin = [(&'static str, String); 2];
+
+/// Ledger of a capture, and its plug-ins.
 #[derive(Clone, Debug, Default)]
 pub struct LedgerMetrics {
     packets: Family<Label, Counter>,
     bytes: Counter,
+    plugin_packets: Family<OfPlugin, Counter>,
+    plugin_records: Family<OfPlugin, Counter>,
+    plugin_counters: Family<OfPlugin, Counter>,
 }
 
 impl LedgerMetrics {
@@ -56,12 +63,38 @@ impl LedgerMetrics {
             "Wire bytes of the packets that were analysed",
             metrics.bytes.clone(),
         );
-        metrics.set(&Counters::default());
+        let help = "Packets that a plug-in was asked about, that matched, and that it was not asked about as it is too slow";
+        registry.register("wirelane_plugin_packets", help, metrics.plugin_packets.clone());
+        let help = "Records of a plug-in: written to a ring, and lost";
+        registry.register("wirelane_plugin_records", help, metrics.plugin_records.clone());
+        let help = "Counters of a plug-in, by the names that it gives them";
+        registry.register("wirelane_plugin_counter", help, metrics.plugin_counters.clone());
+        metrics.packets(&Counters::default());
         metrics
     }
 
     /// Sets the metrics from the ledger. Readers read the columns one by one, so relaxed order is sufficient.
-    pub fn set(&self, counters: &Counters) {
+    pub fn set(&self, ledger: &Ledger) {
+        self.packets(&ledger.total);
+        for PluginLine { name, asked, matched, refused, records, unwritten, counters, .. } in &ledger.plugins
+        {
+            let set = |family: &Family<OfPlugin, Counter>, label, value: &str, number: u64| {
+                let counter = family.get_or_create(&[("plugin", name.clone()), (label, value.to_owned())]);
+                counter.inner().store(number, Ordering::Relaxed);
+            };
+            for (outcome, number) in [("asked", *asked), ("matched", *matched), ("refused", *refused)] {
+                set(&self.plugin_packets, "outcome", outcome, number);
+            }
+            for (outcome, number) in [("written", *records), ("lost", *unwritten)] {
+                set(&self.plugin_records, "outcome", outcome, number);
+            }
+            for (counter, number) in counters {
+                set(&self.plugin_counters, "counter", counter, *number);
+            }
+        }
+    }
+
+    fn packets(&self, counters: &Counters) {
         let columns = [
             ("seen", Some(counters.seen)),
             ("filtered", Some(counters.filtered)),

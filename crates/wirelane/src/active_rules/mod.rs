@@ -322,7 +322,10 @@ impl ActiveRuleset {
                 self.tell_rule(Event::Added, rule, Counts::default());
             }
         }
-        exact.iter().filter(|rule| !successors.has(rule.id)).for_each(|rule| self.tell_exact(Event::Added, rule));
+        exact
+            .iter()
+            .filter(|rule| !successors.has(rule.id))
+            .for_each(|rule| self.tell_exact(Event::Added, rule));
         self.targets.iter().for_each(|target| target.switch());
         // All have switched: the change cannot be undone from here on, and a device that cannot wait now waits next
         // time.

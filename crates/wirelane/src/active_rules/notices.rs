@@ -173,7 +173,10 @@ impl ActiveRuleset {
         for rule in state.rules().filter(|rule| successors.replaces(rule, &state.slots)) {
             self.tell_rule(Event::Added, rule, Counts::default());
         }
-        exact.iter().filter(|rule| successors.has(rule.id)).for_each(|rule| self.tell_exact(Event::Added, rule));
+        exact
+            .iter()
+            .filter(|rule| successors.has(rule.id))
+            .for_each(|rule| self.tell_exact(Event::Added, rule));
     }
 
     /// Whether the table of a device has the rule that this entry was of.

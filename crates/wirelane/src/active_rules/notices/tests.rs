@@ -124,7 +124,10 @@ fn rules_of_packets_end_with_the_name_of_their_plug_in() {
     let told = diary.take();
     let short: Vec<_> = told.iter().map(|one| (one.event, one.id, one.is_made, one.plugins.len())).collect();
     // The rule that a packet made is a rule of the plug-in, though rule 5 is gone.
-    assert_eq!(short, [(Event::Removed, 5, false, 0), (Event::Removed, 5, true, 1), (Event::Removed, 5, true, 1)]);
+    assert_eq!(
+        short,
+        [(Event::Removed, 5, false, 0), (Event::Removed, 5, true, 1), (Event::Removed, 5, true, 1)]
+    );
 }
 
 /// A step of a random run.
@@ -170,7 +173,10 @@ fn text(ones: &[One]) -> String {
         match kind {
             0 => write!(text, "[[rule]]\nid = {id}\nsrc = \"192.0.2.{last}\"\naction = \"none\"\n"),
             1 => write!(text, "[[rule]]\nid = {id}\nsrc = \"192.0.2.{last}\"\naction = \"none\"\n{insert}"),
-            _ => write!(text, "[[exact]]\nid = {id}\nsrc = \"192.0.2.{last}\"\naction = \"none\"\nidle = {idle}\n"),
+            _ => write!(
+                text,
+                "[[exact]]\nid = {id}\nsrc = \"192.0.2.{last}\"\naction = \"none\"\nidle = {idle}\n"
+            ),
         }
         .unwrap();
     }

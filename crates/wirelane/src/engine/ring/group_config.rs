@@ -61,28 +61,24 @@ pub(crate) struct GroupConfig {
 pub(crate) struct UserPrograms {
     pub(crate) steering: Option<UserProgram>,
     pub(crate) plugins: Vec<Plugin>,
+    /// The plug-ins that hear of changes of rules.
+    pub(crate) observers: Vec<Arc<dyn Observer>>,
 }
 
 impl UserPrograms {
     /// Reads a capture's programs, with the parameters of its rules.
     ///
     /// # Errors
-    /// As [`UserProgram::read`].
+    /// As [`UserProgram::read`] and [`RuleCalls::of`].
     pub(crate) fn read(settings: &Settings) -> Result<UserPrograms> {
         let rules = settings.rules.clone().unwrap_or_default();
         let parameters: Vec<_> = rules.parameters_of(None).collect();
         let steering = settings.steering_program.as_deref();
         let steering =
             steering.map(|path| UserProgram::read(Kind::Steering, path, &parameters)).transpose()?;
-        Ok(UserPrograms { steering, plugins: Plugin::read(&settings.plugins, &rules)? })
-    }
-
-    /// The plug-ins that hear of changes of rules.
-    ///
-    /// # Errors
-    /// As [`RuleCalls::of`].
-    pub(crate) fn observers(&self) -> Result<Vec<Arc<dyn Observer>>> {
-        RuleCalls::of(&self.plugins)
+        let plugins = Plugin::read(&settings.plugins, &rules)?;
+        let observers = RuleCalls::of(&plugins)?;
+        Ok(UserPrograms { steering, plugins, observers })
     }
 }
 
@@ -91,7 +87,7 @@ impl UserPrograms {
 /// # Errors
 /// [`crate::Error::Filter`].
 pub(crate) fn needs(settings: &Settings, programs: &UserPrograms, device: &Device) -> Result<Needs> {
-    let UserPrograms { steering, plugins } = programs.clone();
+    let UserPrograms { steering, plugins, .. } = programs.clone();
     let filter = wirelane_filter::for_device(&settings.filter, device.link_type, &device.name)?;
     // Half of the slots remain for other captures.
     let many_groups = settings.share.as_ref().is_some_and(|share| share.of as usize > FEW_GROUPS / 2);

@@ -89,7 +89,11 @@ fn refusal(new: Option<&UserProgram>, reason: &str) -> Error {
 }
 
 /// The error for a program that libbpf could not link.
-pub(super) fn unlinkable(new: Option<&UserProgram>, error: &dyn std::fmt::Display, heard: &[String]) -> Error {
+pub(super) fn unlinkable(
+    new: Option<&UserProgram>,
+    error: &dyn std::fmt::Display,
+    heard: &[String],
+) -> Error {
     let said: Vec<&str> = heard.iter().map(|line| line.trim().trim_start_matches("libbpf: ")).collect();
     let said = said.join("; ");
     refusal(new, &format!("cannot be linked with the capture program ({error}): {}", printable(&said)))

@@ -11,7 +11,9 @@ use wirelane_bpf::instance::{rule_event, rule_flags};
 use wirelane_bpf::rules::shape;
 use wirelane_tests::numbers::{LIMIT, send, wirelane};
 use wirelane_tests::ruled::{KERNEL, drain, open, rules};
-use wirelane_tests::{Lab, LabOptions, program_file, require_root, settled_bpf_objects, wait_for_bpf_objects};
+use wirelane_tests::{
+    Lab, LabOptions, program_file, require_root, settled_bpf_objects, wait_for_bpf_objects,
+};
 
 /// A time budget that no plug-in exceeds, even on a busy machine.
 const PATIENT: u32 = 1_000_000_000;
@@ -97,7 +99,8 @@ fn a_plug_in_hears_of_each_rule_that_comes_and_goes() {
         let before = settled_bpf_objects();
         let plugin = object(folder.path());
         let mut capture =
-            open(&lab, at, |builder| builder.plugin("life", plugin).plugin_budget(PATIENT).rules(both())).unwrap();
+            open(&lab, at, |builder| builder.plugin("life", plugin).plugin_budget(PATIENT).rules(both()))
+                .unwrap();
         let mut worker = capture.workers().remove(0);
         let state = capture.state().unwrap();
         let mut expected: Vec<Heard> = vec![(5, ADDED, 0, 0), (6, ADDED, NAMES, 0)];
@@ -138,9 +141,14 @@ fn a_plug_in_hears_of_each_rule_that_comes_and_goes() {
         }
         let of = changes(&state, "life").pop().unwrap();
         let fields = u64::from(shape::SRC_PORT | shape::PROTO);
-        for (name, value) in
-            [("fields", fields), ("src_port", 1003), ("proto", 17), ("l3", 0), ("idle_s", 1), ("bytes", 2 * SIZE)]
-        {
+        for (name, value) in [
+            ("fields", fields),
+            ("src_port", 1003),
+            ("proto", 17),
+            ("l3", 0),
+            ("idle_s", 1),
+            ("bytes", 2 * SIZE),
+        ] {
             assert_eq!(number(&of, name), value, "{name}, {at:?}");
         }
 
@@ -178,15 +186,19 @@ fn eight_plug_ins_of_a_confined_capture_hear_of_changes() {
     let (lab, folder) = (Lab::new(1).unwrap(), tempfile::tempdir().unwrap());
     let plugin = object(folder.path());
     let names: Vec<String> = (1..=8).map(|at| format!("life{at}")).collect();
-    let parameters: String =
-        names.iter().zip(1..).map(|(name, at)| format!("[plugins.{name}.parameters]\nfactor = {at}\n")).collect();
+    let parameters: String = names
+        .iter()
+        .zip(1..)
+        .map(|(name, at)| format!("[plugins.{name}.parameters]\nfactor = {at}\n"))
+        .collect();
     let list = names.iter().map(|name| format!("\"{name}\"")).collect::<Vec<_>>().join(", ");
     let first = "[[rule]]\nid = 5\nsrc-port = \"1000-1001\"\naction = \"none\"\n";
     let text = format!("{first}[[rule]]\nid = 6\nplugin = [{list}]\naction = \"count\"\n{parameters}");
     let file = folder.path().join("rules.toml");
     std::fs::write(&file, text).unwrap();
     let end = lab.receiver();
-    let mut words = vec!["count".to_owned(), "-i".into(), end.device.clone(), "--plugin-budget".into(), "1s".into()];
+    let mut words =
+        vec!["count".to_owned(), "-i".into(), end.device.clone(), "--plugin-budget".into(), "1s".into()];
     words.extend(names.iter().flat_map(|name| ["--plugin".to_owned(), format!("{name}={plugin}")]));
     words.extend(["--rules", file.to_str().unwrap(), "--json", "--interval", "0.1"].map(str::to_owned));
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
