@@ -64,7 +64,7 @@ pub struct Sip<'a> {
     pub via: Option<Range<usize>>,
     /// The value of the first field `Call-ID` or `i`.
     pub call_id: Option<Range<usize>>,
-    /// The offset of the body, if its type is `application/sdp` (RFC 8866).
+    /// The offset of the body, if the first `Content-Type` or `c` is `application/sdp` (RFC 8866).
     pub sdp: Option<usize>,
 }
 
@@ -152,7 +152,7 @@ fn sip_start(payload: &[u8]) -> Option<Start<'_>> {
 
 fn sip<'a>(data: &[u8], from: usize, start: Start<'a>) -> Sip<'a> {
     let fields = Fields::new(data, from);
-    let (body, mut is_sdp) = (fields.body(), false);
+    let (body, mut kind) = (fields.body(), None);
     let mut sip = Sip { start, head: from, from: None, to: None, via: None, call_id: None, sdp: None };
     for (name, value) in fields {
         let is = |names: [&[u8]; 2]| names.iter().any(|one| name.eq_ignore_ascii_case(one));
@@ -164,17 +164,19 @@ fn sip<'a>(data: &[u8], from: usize, start: Start<'a>) -> Sip<'a> {
             &mut sip.via
         } else if is([b"call-id", b"i"]) {
             &mut sip.call_id
+        } else if is([b"content-type", b"c"]) {
+            &mut kind
         } else {
-            let sdp = b"application/sdp";
-            let kind = data[value].get(..sdp.len());
-            is_sdp |= is([b"content-type", b"c"]) && kind.is_some_and(|kind| kind.eq_ignore_ascii_case(sdp));
             continue;
         };
         if place.is_none() {
             *place = Some(value);
         }
     }
-    sip.sdp = body.filter(|_| is_sdp);
+    let sdp = b"application/sdp";
+    let is_sdp =
+        |kind: Range<usize>| data[kind].get(..sdp.len()).is_some_and(|kind| kind.eq_ignore_ascii_case(sdp));
+    sip.sdp = body.filter(|_| kind.is_some_and(is_sdp));
     sip
 }
 

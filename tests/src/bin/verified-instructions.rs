@@ -26,6 +26,7 @@ use wirelane_bpf::skel::filter_probe::FilterProbeSkelBuilder;
 use wirelane_bpf::skel::generate::GenerateSkelBuilder;
 use wirelane_bpf::skel::parse_probe::ParseProbeSkelBuilder;
 use wirelane_bpf::skel::rtp_probe::RtpProbeSkelBuilder;
+use wirelane_bpf::skel::rule_change::RuleChangeSkelBuilder;
 use wirelane_bpf::skel::rules_probe::RulesProbeSkelBuilder;
 use wirelane_bpf::skel::xsk::XskSkelBuilder;
 use wirelane_tests::{Lab, kernel_version, require_root};
@@ -64,6 +65,7 @@ fn main() -> Result<()> {
         filter_probe()?;
         rules_probe()?;
         rtp_probe()?;
+        rule_change()?;
         xsk()
     } else {
         files.iter().try_for_each(|file| object_file(file))
@@ -259,6 +261,11 @@ fn rtp_probe() -> Result<()> {
         )?;
     }
     Ok(())
+}
+
+fn rule_change() -> Result<()> {
+    let program = ("rule_change", "wirelane_rule_change");
+    measure(RuleChangeSkelBuilder::default(), &mut MaybeUninit::uninit(), program, "-", |_| Ok(()))
 }
 
 fn rules_probe() -> Result<()> {

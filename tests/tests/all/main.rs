@@ -93,6 +93,7 @@ mod packets_detail;
 mod passive;
 mod planted_links;
 mod plugin_examples;
+mod plugin_fields;
 mod plugin_records;
 mod plugin_state;
 mod plugins;

@@ -22,7 +22,7 @@
  *	action = "drop"
  *
  * The file needs nothing else: this header includes packet.h, which describes a packet, and state.h, for
- * state of its own and parameters, and no other.
+ * state of its own and parameters, and no other. fields.h has fields of HTTP, SIP and RTP.
  *
  * Results
  *   PLUGIN_NO        the packet does not match; any number that is not listed here means the same
@@ -124,6 +124,10 @@ PACKET_INLINE void plugin_note(struct plugin_answer *answer, packet_u8 byte)
 		__builtin_memcpy((answer)->record, (from), sizeof(*(from)));                                 \
 		(answer)->record_len = sizeof(*(from));                                                      \
 	})
+
+/* PLUGIN_RECORD bytes of memory, aligned to 8, for what has no space on the stack, until the record is
+ * written. They have what an earlier packet left there. */
+#define plugin_scratch(answer) ((void *)(answer)->record)
 
 /* Names its counters, as in PLUGIN_COUNTERS("queries", "answers"); at most 8, of up to 15 letters. */
 #define PLUGIN_COUNTERS(...)                                                                                 \

@@ -116,7 +116,6 @@ fn a_plug_in_hears_of_each_rule_that_comes_and_goes() {
             src-port = 1003
             protocol = "udp"
             action = "none"
-            idle = 1
 
             [[rule]]
             id = 5
@@ -132,24 +131,33 @@ fn a_plug_in_hears_of_each_rule_that_comes_and_goes() {
         drain(&capture, &mut worker, 16, |_| {});
         assert_eq!(present(&state, "life"), BTreeMap::from([(5, 6), (6, 0), (7, 2)]), "{at:?}");
 
-        // Rule 7 expires. It is told with its fields and its counts.
-        expected.push((7, EXPIRED, EXACT, 2));
+        // Rule 7 is removed with its fields and its counts, rule 9 expires.
+        capture.remove_rules(&[7], &[]).unwrap();
+        let nine = "[[exact]]\nid = 9\nsrc-port = 1009\naction = \"none\"\nidle = 1\n";
+        capture.add_rules(Vec::new(), rules(nine).exact).unwrap();
+        expected.extend([(7, REMOVED, EXACT, 2), (9, ADDED, EXACT, 0), (9, EXPIRED, EXACT, 0)]);
         let deadline = Instant::now() + LIMIT;
         while heard(&state) != expected {
             assert!(Instant::now() < deadline, "{:?}", heard(&state));
             std::thread::sleep(Duration::from_millis(20));
         }
-        let of = changes(&state, "life").pop().unwrap();
-        let fields = u64::from(shape::SRC_PORT | shape::PROTO);
-        for (name, value) in [
-            ("fields", fields),
-            ("src_port", 1003),
-            ("proto", 17),
-            ("l3", 0),
-            ("idle_s", 1),
-            ("bytes", 2 * SIZE),
-        ] {
-            assert_eq!(number(&of, name), value, "{name}, {at:?}");
+        let fields = [shape::SRC_PORT | shape::PROTO, shape::SRC_PORT].map(u64::from);
+        let last = changes(&state, "life").split_off(expected.len() - 3);
+        for (of, [fields, port, proto, idle, bytes]) in last.iter().zip([
+            [fields[0], 1003, 17, 0, 2 * SIZE],
+            [fields[1], 1009, 0, 1, 0],
+            [fields[1], 1009, 0, 1, 0],
+        ]) {
+            for (name, value) in [
+                ("fields", fields),
+                ("src_port", port),
+                ("proto", proto),
+                ("l3", 0),
+                ("idle_s", idle),
+                ("bytes", bytes),
+            ] {
+                assert_eq!(number(of, name), value, "{name}, {at:?}");
+            }
         }
 
         // A rule that packets make ends with the rule that asked for it.
