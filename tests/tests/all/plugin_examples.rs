@@ -1,11 +1,12 @@
 //! The examples `netflow.bpf.c` and `rtp.bpf.c` (`examples/plugins/`), with their rule files: what they have in their maps is what
 //! `flows` and `voip` say of the same packets.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::BufWriter;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use serde_json::Value;
 use wirelane::rules::RuleSet;
@@ -14,7 +15,7 @@ use wirelane_tests::calls::{Scene, description, message, rtp};
 use wirelane_tests::mixture::Mixture;
 use wirelane_tests::numbers::{LIMIT, column, last_of, wirelane};
 use wirelane_tests::ruled::{KERNEL, drain, open};
-use wirelane_tests::{Child, Lab, program_file, repository, require_root};
+use wirelane_tests::{Capture as Recording, Child, Lab, corpus, program_file, repository, require_root};
 
 /// A capture with an example and its rule file.
 fn start(lab: &Lab, folder: &Path, name: &str) -> Capture {
@@ -85,6 +86,39 @@ fn of_flows(lines: &[Value]) -> BTreeMap<Ends, Sums> {
     all
 }
 
+/// Flows of the plug-in's map.
+fn of_plugin(state: &StateReader) -> BTreeMap<Ends, Sums> {
+    let mut all = BTreeMap::new();
+    for (key, flow) in entries(state, "netflow", "flows") {
+        let is_v6 = column(&key, "l3") == 6;
+        let ports = (network(&key, "src_port"), network(&key, "dst_port"));
+        let ends = (
+            address(&key, "src", is_v6),
+            address(&key, "dst", is_v6),
+            column(&key, "proto"),
+            ports.0,
+            ports.1,
+        );
+        add(
+            &mut all,
+            ends,
+            ["packets", "bytes", "wire_bytes", "tcp_flags"].map(|field| column(&flow, field)),
+        );
+        assert!(column(&flow, "first_ns") <= column(&flow, "last_ns"), "{flow}");
+    }
+    all
+}
+
+fn assert_same(found: &BTreeMap<Ends, Sums>, expected: &BTreeMap<Ends, Sums>) {
+    let all: BTreeSet<&Ends> = found.keys().chain(expected.keys()).collect();
+    let differ = |ends: &&Ends| {
+        let (own, theirs) = (found.get(ends), expected.get(ends));
+        (own != theirs).then(|| format!("{ends:?}: {own:?}, not {theirs:?}"))
+    };
+    let wrong: Vec<String> = all.iter().filter_map(differ).collect();
+    assert!(wrong.is_empty(), "{} of {}: {wrong:#?}", wrong.len(), all.len());
+}
+
 /// TCP flags, as a number or as letters.
 fn tcp_flags(flags: &Value) -> u64 {
     let of_letters = |text: &str| text.chars().map(|letter| 1 << "FSRPAUEC".find(letter).unwrap()).sum();
@@ -126,36 +160,9 @@ fn netflow_in_a_plug_in_has_the_flows_of_flows() {
     let expected = of_flows(&flows);
 
     let state = capture.state().unwrap();
-    let mut found = BTreeMap::new();
-    for (key, flow) in entries(&state, "netflow", "flows") {
-        let is_v6 = column(&key, "l3") == 6;
-        let ports = (network(&key, "src_port"), network(&key, "dst_port"));
-        let ends = (
-            address(&key, "src", is_v6),
-            address(&key, "dst", is_v6),
-            column(&key, "proto"),
-            ports.0,
-            ports.1,
-        );
-        let sums = ["packets", "bytes", "wire_bytes", "tcp_flags"].map(|field| column(&flow, field));
-        assert!(found.insert(ends, sums).is_none(), "{key}");
-        assert!(
-            column(&flow, "first_ns") <= column(&flow, "last_ns") && column(&key, "vlan") == 0xffff,
-            "{flow}"
-        );
-    }
+    let found = of_plugin(&state);
     assert!(found.len() > 300, "{} flows", found.len());
-    let differ = |(ends, sums): (&Ends, &Sums)| {
-        (expected.get(ends) != Some(sums))
-            .then(|| format!("{ends:?}: {sums:?}, not {:?}", expected.get(ends)))
-    };
-    let wrong: Vec<String> = found.iter().filter_map(differ).collect();
-    assert!(
-        wrong.is_empty() && found.len() == expected.len(),
-        "{} of {}: {wrong:#?}",
-        found.len(),
-        expected.len()
-    );
+    assert_same(&found, &expected);
     let lasting: u64 = entries(&state, "netflow", "flows").iter().map(|(_, flow)| lasted(flow)).sum();
     let theirs: f64 = flows.iter().map(|flow| flow["duration_s"].as_f64().unwrap_or(0.0)).sum();
     // Nanoseconds, of the same times: `flows` converts them to those of the wall clock.
@@ -288,4 +295,109 @@ fn rtp_in_a_plug_in_has_the_streams_of_voip() {
     assert!(sums.iter().all(|field| streams.iter().any(|stream| column(stream, field) > 0)), "{streams:?}");
     let total = capture.close().unwrap().total;
     assert_eq!((total.absorbed, total.analysed, delivered), (packets, frames - packets, frames - packets));
+}
+
+/// Packets of all captures of the corpus that are of Ethernet, of these categories, one capture after the other.
+fn merged(corpus: &Path, folder: &Path, categories: &[&str]) -> PathBuf {
+    let all = folder.join("all.pcap");
+    let mut merge = Command::new("mergecap");
+    merge.args(["-a", "-F", "pcap", "-s", "1500", "-w"]).arg(&all);
+    for (number, recording) in Recording::all(corpus).unwrap().into_iter().enumerate() {
+        if !categories.is_empty() && !categories.contains(&&recording.category[..]) {
+            continue;
+        }
+        let file = folder.join(number.to_string());
+        fs::write(&file, recording.bytes().unwrap()).unwrap();
+        let link = Command::new("capinfos").args(["-E", "-T", "-r"]).arg(&file).output().unwrap();
+        // Files that end within a packet are left out.
+        if link.status.success() && String::from_utf8_lossy(&link.stdout).contains("\tether") {
+            merge.arg(&file);
+        }
+    }
+    let merged = merge.output().unwrap();
+    assert!(merged.status.success(), "{merged:?}");
+    all
+}
+
+#[test]
+fn netflow_in_a_plug_in_has_the_flows_of_the_corpus() {
+    if !require_root("netflow_in_a_plug_in_has_the_flows_of_the_corpus") {
+        return;
+    }
+    let Some(corpus) = corpus("netflow_in_a_plug_in_has_the_flows_of_the_corpus") else { return };
+    let (lab, folder) = (Lab::new(1).unwrap(), tempfile::tempdir().unwrap());
+    let file = merged(&corpus, folder.path(), &[]);
+    let object = program_file(folder.path(), "netflow").unwrap();
+    let rules = RuleSet::read(repository().join("examples/plugins/netflow.toml")).unwrap();
+    let mut capture = open(&lab, KERNEL[0], |builder| {
+        builder.plugin("netflow", object).plugin_budget(1_000_000_000).ring_size(64 << 20).rules(rules)
+    })
+    .unwrap();
+    let mut worker = capture.workers().remove(0);
+    let export = folder.path().join("flows.json");
+    let target = format!("file:{}", export.display());
+    let flows =
+        command(&lab, &["flows", "--quiet", "--ring-size", "64", "--output-rate", "0", "--export", &target]);
+    let sent = replay(&lab, &file, "max");
+    drain(&capture, &mut worker, sent, |_| {});
+    let lines = flows.terminate(LIMIT).unwrap().json().unwrap();
+    let last = lines.last().unwrap();
+    assert_eq!(column(last, "analysed"), sent, "{last}");
+    let flows = fs::read_to_string(&export).unwrap();
+    let flows: Vec<Value> = flows.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let found = of_plugin(&capture.state().unwrap());
+    println!("{sent} packets, {} flows", found.len());
+    assert_same(&found, &of_flows(&flows));
+}
+
+#[test]
+fn rtp_in_a_plug_in_has_the_streams_of_the_corpus() {
+    if !require_root("rtp_in_a_plug_in_has_the_streams_of_the_corpus") {
+        return;
+    }
+    let Some(corpus) = corpus("rtp_in_a_plug_in_has_the_streams_of_the_corpus") else { return };
+    let (lab, folder) = (Lab::new(1).unwrap(), tempfile::tempdir().unwrap());
+    let file = merged(&corpus, folder.path(), &["voip"]);
+    let object = program_file(folder.path(), "rtp").unwrap();
+    let text = fs::read_to_string(repository().join("examples/plugins/rtp.toml")).unwrap();
+    let rules = RuleSet::parse(&text.replace("clock = 8000", "last_type = 127")).unwrap();
+    let mut capture = open(&lab, KERNEL[0], |builder| {
+        builder.plugin("rtp", object).plugin_budget(1_000_000_000).ring_size(64 << 20).rules(rules)
+    })
+    .unwrap();
+    let mut worker = capture.workers().remove(0);
+    let voip = command(&lab, &["voip", "--heuristic", "--ring-size", "64"]);
+    let sent = replay(&lab, &file, "max");
+    drain(&capture, &mut worker, sent, |_| {});
+    let lines = voip.terminate(LIMIT).unwrap().json().unwrap();
+    let streams = lines.iter().flat_map(|line| {
+        line["streams"].as_array().into_iter().flatten().chain(line.get("ssrc").map(|_| line))
+    });
+    let mut theirs: BTreeMap<_, Vec<&Value>> = BTreeMap::new();
+    for stream in streams {
+        let end = |field: &str| stream[field].as_str().unwrap().to_owned();
+        let ports = ["src_port", "dst_port"].map(|port| column(stream, port));
+        theirs.entry((end("src"), end("dst"), ports, end("ssrc"))).or_default().push(stream);
+    }
+    let state = capture.state().unwrap();
+    let own = entries(&state, "rtp", "streams");
+    println!("{sent} packets, {} streams, {} of voip", own.len(), theirs.len());
+    assert!(theirs.len() > 20, "{} streams of voip", theirs.len());
+    for (key, own) in &own {
+        let is_v6 = key["src"].as_str().unwrap()[8..].chars().any(|digit| digit != '0');
+        let end = |field| address(key, field, is_v6).to_string();
+        let ports = [network(key, "src_port"), network(key, "dst_port")];
+        let Some(of) =
+            theirs.remove(&(end("src"), end("dst"), ports, format!("0x{:08x}", column(key, "ssrc"))))
+        else {
+            // `voip` takes three packets without a call for a stream, and no fewer.
+            assert!(column(own, "packets") < 3, "voip does not have {key} {own}");
+            continue;
+        };
+        for field in ["packets", "bytes", "duplicate", "out_of_order", "stray", "restarts"] {
+            let sum: u64 = of.iter().map(|one| column(one, field)).sum();
+            assert_eq!(column(own, field), sum, "{key} {field}: {own} {of:?}");
+        }
+    }
+    assert!(theirs.is_empty(), "only of voip: {theirs:?}");
 }
