@@ -49,6 +49,26 @@ fn groups(lab: &Lab) -> usize {
     finished.json().unwrap().iter().filter(|group| group["final"] != true).count()
 }
 
+/// The status of the monitor on the lab's device, once it is as expected.
+fn status_when(lab: &Lab, expected: impl Fn(&Value) -> bool) -> Value {
+    let begun = std::time::Instant::now();
+    loop {
+        let words = ["status", &lab.receiver().device, "--json"];
+        let finished = wirelane(lab, &lab.receiver().namespace, &words).unwrap().finish(LIMIT).unwrap();
+        let status = finished.last_json().unwrap_or_else(|error| panic!("{error}: {}", finished.stderr));
+        if expected(&status) {
+            return status;
+        }
+        assert!(begun.elapsed() < LIMIT, "{status}");
+    }
+}
+
+/// An analysis in a status.
+fn of_analysis<'a>(status: &'a Value, name: &str) -> &'a Value {
+    let all = status["analyses"].as_array().unwrap();
+    all.iter().find(|one| one["name"] == name).unwrap_or_else(|| panic!("no {name} in {status}"))
+}
+
 /// Starts a command on the receiver, at a hook with one lane: a flow whose packets arrive on several CPUs has parts in
 /// several caches.
 fn single(lab: &Lab, words: &[&str]) -> Child {
@@ -104,6 +124,17 @@ fn beside(workers: &str, flow_lines: &str, options: &[&str]) {
     // Until all flows that time out have ended, so that the result does not depend on the order in which the captures
     // are stopped.
     std::thread::sleep(std::time::Duration::from_millis(2600));
+    let status = status_when(&lab, |status| {
+        let flows = &of_analysis(status, "flows")["counts"]["flows"];
+        column(&status["ledger"]["flow_cache"], "packets") == sent.packets
+            && flows.as_u64().unwrap_or(0) > 1000
+    });
+    let written = &of_analysis(&status, "record")["outputs"][0];
+    assert_eq!(
+        [column(&status["ledger"], "delivered"), column(written, "written")],
+        [sent.packets; 2],
+        "{status}"
+    );
     let [last, kernel, user] =
         [monitor, kernel, user].map(|child| last_of(&child.terminate(LIMIT).unwrap()).unwrap());
 

@@ -146,7 +146,11 @@ impl GroupConfig {
                 } else {
                     0
                 }
-                | if settings.deliver_measured { group_flags::STREAMS_BESIDE } else { 0 }
+                | if settings.streams.is_some() && settings.deliver_measured {
+                    group_flags::STREAMS_BESIDE
+                } else {
+                    0
+                }
                 | if settings.http.is_some() { group_flags::HTTP } else { 0 }
                 | if settings.plugin_records { group_flags::RECORDS } else { 0 },
             clock: settings.clock,
