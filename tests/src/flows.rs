@@ -39,7 +39,11 @@ pub fn named_by_payload(flows: &[String]) -> Result<BTreeSet<String>> {
     Ok(names)
 }
 
-fn timeless(mut flow: Value) -> Result<String> {
+/// A flow without its number, and with a duration instead of times of day.
+///
+/// # Errors
+/// If a time is missing.
+pub fn timeless(mut flow: Value) -> Result<String> {
     let fields = flow.as_object_mut().context("an object")?;
     fields.remove("flow");
     let mut ns = |name: &str| -> Result<u64> {

@@ -70,6 +70,13 @@ static __always_inline void wl_account_offloaded(struct wl_tally *tally, const s
 	tally->offloaded_bytes += packet->wire_bytes;
 }
 
+/* Counts the current packet as kept in a flow of the lane, and delivered, too. */
+static __always_inline void wl_account_in_flows(struct wl_tally *tally, const struct wl_packet *packet)
+{
+	tally->in_flows += packet->segments;
+	tally->in_flows_bytes += packet->wire_bytes;
+}
+
 /* Counts the current packet as seen and not wanted. */
 static __always_inline void wl_account_filtered(struct wl_tally *tally, const struct wl_packet *packet)
 {

@@ -181,6 +181,8 @@ static __always_inline enum wl_fate wl_copy(void *ctx, enum wl_hook hook, const 
 	record->rule_id = packet->rule_id;
 	record->queue = packet->queue;
 	record->kind = packet->digest ? WL_RECORD_DIGEST : WL_RECORD_PACKET;
+	if (wl_has(WL_HAS_STREAMS) && packet->measured)
+		record->kind = WL_RECORD_MEASURED;
 	chosen = wl_choose(parsed, !!(group->flags & WL_GROUP_INNER));
 	wl_fill_record(record, parsed, chosen, hash);
 	record->flags |= card ? (packet->flags & ~WL_REC_BATCH_CLOCK) | WL_REC_HW_CLOCK : packet->flags;
@@ -260,6 +262,12 @@ __noinline int wl_copy_skb(struct __sk_buff *ctx, struct wl_packet *packet, stru
 				: WL_LOST;
 }
 
+/* Whether the packet was added to its RTP stream, and nobody else in the group wants its bytes. */
+static __always_inline bool wl_stays(const struct wl_packet *packet, const struct wl_group *group)
+{
+	return wl_has(WL_HAS_STREAMS) && packet->measured && !(group->flags & WL_GROUP_STREAMS_BESIDE);
+}
+
 /* Copies the packet to a worker, adds it to a flow, or offloads it, and counts it in the column that it
  * belongs to. */
 static __always_inline void wl_deliver(void *ctx, enum wl_hook hook, struct wl_packet *packet,
@@ -289,7 +297,7 @@ static __always_inline void wl_deliver(void *ctx, enum wl_hook hook, struct wl_p
 		}
 	}
 	/* Here, and not in wl_copy() or wl_keep_flow(): with their frames the stack would be too large. */
-	if (wl_has(WL_HAS_SHED) && group->shed_high && wl_shed(packet, target)) {
+	if (wl_has(WL_HAS_SHED) && group->shed_high && !wl_stays(packet, group) && wl_shed(packet, target)) {
 		wl_account(tally, packet, WL_SHED);
 		return;
 	}
@@ -304,13 +312,26 @@ static __always_inline void wl_deliver(void *ctx, enum wl_hook hook, struct wl_p
 				wl_name_skb(ctx, packet, parsed, target);
 			fate = WL_ABSORBED;
 		}
-		if (fate == WL_ABSORBED)
+		/* A packet that is not part of a flow is lost, and not delivered either. */
+		if (fate != WL_ABSORBED) {
+			wl_account(tally, packet, WL_LOST);
+			return;
+		}
+		if (!(group->flags & WL_GROUP_FLOWS_BESIDE)) {
 			wl_account_offloaded(tally, packet);
-	} else if (hook == WL_HOOK_XDP) {
-		fate = wl_copy_xdp(ctx, packet, parsed, target);
-	} else {
-		fate = wl_copy_skb(ctx, packet, parsed, target);
+			wl_account(tally, packet, WL_ABSORBED);
+			return;
+		}
+		wl_account_in_flows(tally, packet);
 	}
+	if (wl_stays(packet, group)) {
+		wl_account(tally, packet, WL_ABSORBED);
+		return;
+	}
+	fate = hook == WL_HOOK_XDP ? wl_copy_xdp(ctx, packet, parsed, target)
+				   : wl_copy_skb(ctx, packet, parsed, target);
+	/* The verifier knows only the bounds that the mask gives. */
+	barrier_var(fate);
 	wl_account(tally, packet, fate);
 }
 

@@ -6,7 +6,8 @@
  * Each lane has a cache for each worker of a group. A packet that is added to a part there is `absorbed` and
  * not copied. An evicted part is exported through the worker's ring; if the ring has no space for it, the new
  * packet is `lost`, and the cache stays as it was. So the flows contain exactly the packets that the ledger
- * counts.
+ * counts. With WL_GROUP_FLOWS_BESIDE a packet that was added is also copied to the worker, and counted once,
+ * as `delivered` or `lost`.
  *
  * Parts of silent flows are read without packets. A cache has two halves, and the lowest bit of
  * wl_group.flow_epoch selects the one that is filled. The owner raises the epoch, waits until all programs

@@ -40,6 +40,7 @@ struct wl_packet {
 	__u8 hits;	      /* 1: struct wl_hits is in the record */
 	__u8 asks;	      /* bit per slot of a plug-in that has to be run */
 	__u8 marked;	      /* 1: the lane has marked it (order.h) */
+	__u8 measured;	      /* 1: it was added to its RTP stream, and is also for the rest of its group */
 };
 
 /* The verifier of Linux 6.1 allows 512 bytes of stack over all calls, and the packet is in the first

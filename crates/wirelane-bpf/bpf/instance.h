@@ -104,6 +104,10 @@ struct wl_instance {
 #define WL_GROUP_EXCLUSIVE_ALL 0x40  /* refused packets do not go on to the host stack either */
 #define WL_GROUP_HTTP	       0x80  /* HTTP bodies and all other payload are offloaded (http.h) */
 #define WL_GROUP_RECORDS       0x100 /* plug-ins write records (plugin.h) */
+#define WL_GROUP_FLOWS_BESIDE                                                                                \
+	0x200 /* WL_GROUP_FLOWS: packets that became part of a flow are delivered, too */
+#define WL_GROUP_STREAMS_BESIDE                                                                              \
+	0x400 /* packets that were added to their RTP stream (streams.h) are delivered, too */
 
 struct wl_group {
 	__u64 queues[WL_MAX_QUEUES / 64]; /* the RX queues it wants */
@@ -186,7 +190,12 @@ struct wl_tally {
 	__u64 offloaded_bytes; /* their wire bytes */
 	__u64 aggregates; /* GRO and GSO packets among `seen`, each of which counts as its packets on the wire
 			   */
-	__u64 pad[4];
+	/* With WL_GROUP_FLOWS_BESIDE: packets that became flows in the lane, or were left out by sampling. */
+	__u64 in_flows;
+	__u64 in_flows_bytes; /* their wire bytes */
+	/* With WL_GROUP_FLOWS_BESIDE or WL_GROUP_STREAMS_BESIDE: packets that were added to RTP streams. */
+	__u64 measured;
+	__u64 pad;
 };
 
 /* The writer's end of a ring. The lane writes all three lines; workers map it read-only. */

@@ -128,6 +128,7 @@ static __always_inline bool wl_rules_pass(void *ctx, enum wl_hook hook, struct w
 	packet->half = 0;
 	packet->digest = 0;
 	packet->egress_devices = 0;
+	packet->measured = 0;
 	if (!wl_has(WL_HAS_RULES) || !rules)
 		return true;
 	target = g + ((rules - 1) & (WL_RULE_SETS - 1)) * WL_RULE_TARGET_SET;
@@ -146,6 +147,11 @@ static __always_inline bool wl_rules_pass(void *ctx, enum wl_hook hook, struct w
 	if (wl_has(WL_HAS_STREAMS) && verdict == WL_VERDICT_MEASURE) {
 		if (!(hook == WL_HOOK_XDP ? wl_measure_xdp(ctx, packet, g) : wl_measure_skb(ctx, packet, g)))
 			return true;
+		if (group->flags & (WL_GROUP_FLOWS_BESIDE | WL_GROUP_STREAMS_BESIDE)) {
+			tally->measured += packet->segments;
+			packet->measured = 1;
+			return true;
+		}
 		wl_account_offloaded(tally, packet);
 		verdict = WL_VERDICT_ABSORB;
 	}

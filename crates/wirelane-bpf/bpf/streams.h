@@ -2,7 +2,8 @@
 /*
  * RTP streams measured in the lane, by lib/rtp.h, over the maps of an instance. A packet with the verdict
  * WL_VERDICT_MEASURE that is the next one of a stream that is measured here is added to the stream and is
- * `absorbed`. All others are delivered to the worker.
+ * `absorbed`. All others are delivered to the worker. With WL_GROUP_FLOWS_BESIDE it also becomes part of a
+ * flow before, and with WL_GROUP_STREAMS_BESIDE it is delivered, too, as a record that says so.
  *
  * One struct wl_rtp_stream has two writers: lanes, and the worker to which packets are delivered. Only one of
  * them updates it at a time, and packets are added in the order of their arrival, so the result is bit for

@@ -116,6 +116,10 @@ pub mod group_flags {
     pub const HTTP: u32 = crate::abi::WL_GROUP_HTTP;
     /// Plug-ins write records.
     pub const RECORDS: u32 = crate::abi::WL_GROUP_RECORDS;
+    /// Packets that became part of a flow are delivered, too.
+    pub const FLOWS_BESIDE: u32 = crate::abi::WL_GROUP_FLOWS_BESIDE;
+    /// Packets that were added to their RTP stream are delivered, too.
+    pub const STREAMS_BESIDE: u32 = crate::abi::WL_GROUP_STREAMS_BESIDE;
 }
 
 /// Bits of the features that a capture program is loaded with (`wl_config.features`).

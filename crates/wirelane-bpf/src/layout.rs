@@ -194,6 +194,8 @@ pub mod record_kind {
     pub const HTTP: u8 = crate::abi::WL_RECORD_HTTP as u8;
     /// A record of a plug-in.
     pub const PLUGIN: u8 = crate::abi::WL_RECORD_PLUGIN as u8;
+    /// A packet that was also added to its RTP stream in the lane.
+    pub const MEASURED: u8 = crate::abi::WL_RECORD_MEASURED as u8;
 }
 
 /// Values of [`Ip::l3`] and [`RecordHeader::l3`].

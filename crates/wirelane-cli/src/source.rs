@@ -141,6 +141,9 @@ pub struct SourceArgs {
     /// Maximum RTP streams that are measured in the kernel, if the command requests that.
     #[arg(skip)]
     pub kernel_streams: Option<usize>,
+    /// Whether packets of these streams are delivered, too.
+    #[arg(skip)]
+    pub deliver_measured: bool,
     /// Whether records of several workers are merged.
     #[arg(skip)]
     pub across_workers: bool,
@@ -232,6 +235,8 @@ impl SourceArgs {
 
     /// Adds what another analysis of the same capture needs.
     pub fn include(&mut self, other: &mut SourceArgs) {
+        self.kernel_flows = self.kernel_flows.or(other.kernel_flows);
+        self.kernel_streams = self.kernel_streams.or(other.kernel_streams);
         self.rights.include(&mut other.rights);
         self.headers_only &= other.headers_only;
         self.any_order &= other.any_order;
@@ -444,7 +449,8 @@ impl SourceArgs {
             // A call has an address for media and one for RTCP on both sides, and two streams.
             let room = self.ruled.rules_capacity.unwrap_or_default();
             let exact = if room.exact == 0 { (2 * streams).max(1 << 16) } else { room.exact };
-            builder = builder.kernel_streams(streams).rules_capacity(RulesCapacity { exact, ..room });
+            builder = builder.kernel_streams(streams).deliver_measured(self.deliver_measured);
+            builder = builder.rules_capacity(RulesCapacity { exact, ..room });
         }
         builder = builder.control(self.ruled.are_changeable()).service(self.service);
         builder = builder.shared_socket(self.shared_socket.clone());

@@ -30,6 +30,15 @@ use crate::status::{AnalysisStatus, Status, WorkerLoad};
 /// A handler of any analysis.
 pub type AnyHandler = Box<dyn Handler<Error = anyhow::Error>>;
 
+/// The records that an analysis gets where several share a capture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Takes {
+    /// Packets.
+    Packets,
+    /// Parts of flows from the kernel's caches; their packets are delivered for the others.
+    FlowParts,
+}
+
 /// An analysis with its outputs, for one capture.
 pub trait Analysis {
     /// Registers the metrics of this analysis. Called before the start, if metrics are served.
@@ -46,6 +55,11 @@ pub trait Analysis {
     /// # Errors
     /// A handler that cannot be made.
     fn handler(&mut self, worker: &Worker) -> Result<AnyHandler>;
+
+    /// The records that it gets beside other analyses; alone it gets all of them.
+    fn takes(&self) -> Takes {
+        Takes::Packets
+    }
 
     /// Results so far, and the state of the outputs.
     fn status(&self) -> AnalysisStatus {
@@ -155,11 +169,13 @@ pub fn run(
     let shared = RefCell::new(&mut *analyses);
     let handler = |worker: &Worker| {
         let mut analyses = shared.borrow_mut();
-        let mut handlers =
-            analyses.iter_mut().map(|analysis| analysis.handler(worker)).collect::<Result<Vec<_>>>()?;
+        let mut handlers = analyses
+            .iter_mut()
+            .map(|analysis| Ok((analysis.takes(), analysis.handler(worker)?)))
+            .collect::<Result<Vec<_>>>()?;
         // A single analysis is asked directly.
         Ok(match handlers.len() {
-            1 => handlers.remove(0),
+            1 => handlers.remove(0).1,
             _ => Box::new(Several(handlers)),
         })
     };
@@ -301,22 +317,24 @@ impl Reporter for Watched<'_, '_> {
 }
 
 /// Several analyses of the same records.
-struct Several(Vec<AnyHandler>);
+struct Several(Vec<(Takes, AnyHandler)>);
 
 impl Handler for Several {
     type Error = anyhow::Error;
 
     fn record(&mut self, record: &Record<'_>) -> Result<()> {
-        self.0.iter_mut().try_for_each(|handler| handler.record(record))
+        let kind = if record.flow().is_some() { Takes::FlowParts } else { Takes::Packets };
+        let mut handlers = self.0.iter_mut().filter(|(takes, _)| *takes == kind);
+        handlers.try_for_each(|(_, handler)| handler.record(record))
     }
 
     fn pause(&mut self, idle: bool) -> Result<()> {
-        self.0.iter_mut().try_for_each(|handler| handler.pause(idle))
+        self.0.iter_mut().try_for_each(|(_, handler)| handler.pause(idle))
     }
 
     fn finish(&mut self) -> Result<()> {
         // One that fails does not keep the others from their last records.
-        let results: Vec<_> = self.0.iter_mut().map(|handler| handler.finish()).collect();
+        let results: Vec<_> = self.0.iter_mut().map(|(_, handler)| handler.finish()).collect();
         results.into_iter().collect()
     }
 }

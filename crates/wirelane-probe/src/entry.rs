@@ -69,6 +69,7 @@ impl Growth {
             absorbed: more(now.absorbed, before.absorbed),
             offloaded: more(now.offloaded, before.offloaded),
             offloaded_bytes: more(now.offloaded_bytes, before.offloaded_bytes),
+            measured: more(now.measured, before.measured),
             shed: more(now.shed, before.shed),
             lost: more(now.lost, before.lost),
             delivered: more(now.delivered, before.delivered),

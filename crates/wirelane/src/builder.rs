@@ -366,7 +366,7 @@ impl Builder {
 
     /// Aggregates flows in the kernel: the capture's records are parts of flows ([`crate::Record::flow`]), and packets
     /// only for some rules ([`KernelFlows::whole`]). Packets that become part of a flow are `absorbed` in the ledger
-    /// ([`crate::Ledger::flow_cache`]). Parts of a flow come in the order of their packets, and merging them gives the
+    /// ([`crate::Ledger::flow_cache`]), unless they are delivered, too ([`KernelFlows::deliver`]). Parts of a flow come in the order of their packets, and merging them gives the
     /// totals of the packets. Engine `ring` only. Default: off.
     #[must_use]
     pub fn kernel_flows(mut self, flows: KernelFlows) -> Builder {
@@ -390,6 +390,14 @@ impl Builder {
     #[must_use]
     pub fn kernel_streams(mut self, streams: usize) -> Builder {
         self.0.streams = Some(streams);
+        self
+    }
+
+    /// Whether packets that were measured in the kernel are also delivered, marked by [`crate::Record::is_measured`]: for
+    /// other analyses of the same packets. Default: no, they are `absorbed`.
+    #[must_use]
+    pub fn deliver_measured(mut self, deliver: bool) -> Builder {
+        self.0.deliver_measured = deliver;
         self
     }
 

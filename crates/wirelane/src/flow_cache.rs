@@ -23,6 +23,9 @@ pub struct KernelFlows {
     /// whole, and do not become part of a flow. 0: no such rules. Those rules have to pass the packets that they
     /// accept.
     pub whole: u32,
+    /// Whether packets that become part of a flow are also delivered to the workers: they are `delivered` in the ledger
+    /// then, and not `absorbed`. For other analyses of the same packets.
+    pub deliver: bool,
 }
 
 /// Consecutive intervals of time, which begin at multiples of their length in UTC since 1970.

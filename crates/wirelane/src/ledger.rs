@@ -27,11 +27,16 @@ pub struct Counters {
     /// Of `absorbed`: packets that became flows in the kernel or were skipped by their sampling
     /// ([`crate::Builder::kernel_flows`]), of which [`Ledger::flow_cache`] has the sum; packets of HTTP that stayed in
     /// the kernel ([`crate::Builder::kernel_http`]); and packets that were measured there ([`crate::Capture::meter`]).
+    /// Packets that are also for other analyses ([`crate::KernelFlows::deliver`]) are `delivered` or `lost` instead.
     #[serde(skip)]
     pub offloaded: u64,
     /// Wire bytes of `offloaded`.
     #[serde(skip)]
     pub offloaded_bytes: u64,
+    /// Packets that were measured in the kernel and were also for other analyses ([`crate::KernelFlows::deliver`],
+    /// [`crate::Builder::deliver_measured`]): they are `absorbed`, `delivered`, `shed` or `lost`.
+    #[serde(skip)]
+    pub measured: u64,
     /// Refused by congestion control.
     pub shed: u64,
     /// Did not fit into the ring.
@@ -68,6 +73,7 @@ impl Counters {
             absorbed: self.absorbed.wrapping_sub(earlier.absorbed),
             offloaded: self.offloaded.wrapping_sub(earlier.offloaded),
             offloaded_bytes: self.offloaded_bytes.wrapping_sub(earlier.offloaded_bytes),
+            measured: self.measured.wrapping_sub(earlier.measured),
             shed: self.shed.wrapping_sub(earlier.shed),
             lost: self.lost.wrapping_sub(earlier.lost),
             delivered,
@@ -92,6 +98,7 @@ impl std::ops::AddAssign for Counters {
         self.absorbed += other.absorbed;
         self.offloaded += other.offloaded;
         self.offloaded_bytes += other.offloaded_bytes;
+        self.measured += other.measured;
         self.shed += other.shed;
         self.lost += other.lost;
         self.delivered += other.delivered;

@@ -440,13 +440,8 @@ impl Backend for LiveCapture {
         });
         let egress_devices = egress_devices.collect();
         let mut flow_cache: Option<FlowCacheLine> = None;
-        for part in parts.iter() {
-            if let Some(flows) = part.membership.flows() {
-                *flow_cache.get_or_insert_default() += part.flow_line(flows.line());
-            }
-        }
-        if let Some(line) = &mut flow_cache {
-            (line.packets, line.bytes) = (total.offloaded, total.offloaded_bytes);
+        for line in parts.iter().filter_map(Part::flow_line) {
+            *flow_cache.get_or_insert_default() += line;
         }
         let plugins = self.rules.as_ref().map(|(rules, _)| rules.plugin_lines()).unwrap_or_default();
         let read = parts.iter().flat_map(|part| &part.tallies).map(|tally| tally.plugin_records()).sum();

@@ -3,7 +3,7 @@
 use wirelane_bpf::flow_cache::FlowPart;
 use wirelane_bpf::http::SkippedBytes;
 use wirelane_bpf::layout::{
-    FOUND_MORE, FOUND_MORE_HITS, Found, Hits, Ip, LinkType, NO_OFFSET, RecordHeader, Tail, flags,
+    FOUND_MORE, FOUND_MORE_HITS, Found, Hits, Ip, LinkType, NO_OFFSET, RecordHeader, Tail, flags, record_kind,
 };
 
 use crate::application::{self, Application};
@@ -233,6 +233,11 @@ impl<'a> Record<'a> {
     /// Offsets are those in the packet.
     pub fn digest(&self) -> Option<&'a Ip> {
         self.digest
+    }
+
+    /// Whether the packet was also measured in the kernel ([`crate::Builder::deliver_measured`]).
+    pub fn is_measured(&self) -> bool {
+        self.header.kind == record_kind::MEASURED
     }
 
     /// The part of a flow, where the record is one and not a packet ([`crate::Builder::kernel_flows`]). Its times are

@@ -108,6 +108,8 @@ pub(crate) struct Settings {
     pub(crate) plugin_records: bool,
     /// Number of RTP streams that can be measured in the kernel.
     pub(crate) streams: Option<usize>,
+    /// Whether their packets are delivered, too.
+    pub(crate) deliver_measured: bool,
 }
 
 impl Settings {
@@ -157,6 +159,7 @@ impl Settings {
             flows: None,
             http: None,
             streams: None,
+            deliver_measured: false,
         }
     }
 

@@ -48,7 +48,14 @@ fn open(lab: &Lab, flows: Option<(usize, Option<Intervals>, &RuleSet)>) -> Resul
         let timeouts = FlowTimeouts { active_ns, idle_ns, ended_ns };
         let most = whole.rules.len() as u32;
         let builder = if most > 0 { builder.rules(whole.clone()) } else { builder };
-        builder.kernel_flows(KernelFlows { entries, timeouts, sampling: 1, intervals, whole: most })
+        builder.kernel_flows(KernelFlows {
+            entries,
+            timeouts,
+            sampling: 1,
+            intervals,
+            whole: most,
+            deliver: false,
+        })
     })
 }
 

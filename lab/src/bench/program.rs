@@ -77,6 +77,7 @@ fn flows(builder: Builder) -> Builder {
         sampling: 1,
         intervals: None,
         whole: 0,
+        deliver: false,
     })
 }
 

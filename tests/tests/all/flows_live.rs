@@ -11,7 +11,7 @@ use wirelane_tests::{Child, Lab, LabOptions, maps_named, require_root};
 
 const FLOWS: u64 = 500;
 
-/// Writes the file of a monitor of flows in the kernel, with these lines in [flows].
+/// Writes the file of a monitor of flows in the kernel, with these lines in [flows], and in sections behind it.
 fn write(lab: &Lab, folder: &Path, flows: &str) -> PathBuf {
     let file = folder.join("site.toml");
     let text = format!(
@@ -60,15 +60,26 @@ fn report_when(monitor: &Child, expected: impl Fn(&Value) -> bool) -> Value {
 /// freed. A size beyond what a running capture may get is refused, and changes nothing.
 #[test]
 fn caches_change_their_size_without_losing_a_packet() {
-    if !require_root("caches_change_their_size_without_losing_a_packet") {
-        return;
+    if require_root("caches_change_their_size_without_losing_a_packet") {
+        caches_change_their_size("", false);
     }
+}
+
+/// The same beside HTTP and calls, which get all packets.
+#[test]
+fn caches_beside_other_analyses_change_their_size_without_losing_a_packet() {
+    if require_root("caches_beside_other_analyses_change_their_size_without_losing_a_packet") {
+        caches_change_their_size("\n[http]\n[voip]\n", true);
+    }
+}
+
+fn caches_change_their_size(sections: &str, delivers: bool) {
     const PACKETS: u64 = 400 * FLOWS;
     // The maps of the whole machine are counted.
     let lab = Lab::with(&LabOptions { queues: 2, alone: true, ..LabOptions::default() }).unwrap();
     let folder = tempfile::tempdir().unwrap();
     std::os::unix::fs::chown(folder.path(), Some(65_534), None).unwrap();
-    let lines = |entries: u32| format!("inactive-timeout = 1\ncache-entries = {entries}");
+    let lines = |entries: u32| format!("inactive-timeout = 1\ncache-entries = {entries}{sections}");
     let before = maps_named("wl_flow").len();
     let file = write(&lab, folder.path(), &lines(256));
     let monitor = capture(&lab, &["monitor", file.to_str().unwrap(), "--json"]).unwrap();
@@ -104,7 +115,9 @@ fn caches_change_their_size_without_losing_a_packet() {
 
     let last = last_of(&monitor.terminate(LIMIT).unwrap()).unwrap();
     let counts = ["seen", "lost", "shed", "delivered"].map(|name| column(&last, name));
-    assert_eq!(counts, [PACKETS, 0, 0, 0], "{last}");
+    let (delivered, absorbed) = if delivers { (PACKETS, 0) } else { (0, PACKETS) };
+    assert_eq!(counts, [PACKETS, 0, 0, delivered], "{last}");
+    assert_eq!(column(&last, "absorbed"), absorbed, "{last}");
     let mut sums: BTreeMap<String, u64> = BTreeMap::new();
     for line in fs::read_to_string(folder.path().join("flows.json")).unwrap().lines() {
         let flow: Value = serde_json::from_str(line).unwrap();

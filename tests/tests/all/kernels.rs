@@ -7,6 +7,7 @@
 //! receives requests to send and reports the packets that have arrived.
 
 mod bench;
+mod beside;
 mod card_clocks;
 mod card_losses;
 mod cards;

@@ -82,6 +82,7 @@ mod monitor;
 mod monitor_control;
 mod monitor_faults;
 mod monitor_hour;
+mod monitor_kernel;
 mod monitor_print;
 mod other_programs;
 mod outliving;

@@ -202,7 +202,8 @@ fn all_mistakes_of_a_configuration_are_printed() {
             "6:10: export: ipfix:/oops: write ipfix://HOST:PORT, netflow9://HOST:PORT, netflow5://HOST:PORT, or \
              file:PATH with .ipfix, .json or .csv at its end",
             "7:10: biflow: expected true or false",
-            "10:12: analysis: what is analysed in the kernel excludes other sections; leave it out",
+            "10:12: analysis: 'kernel' leaves bodies in the kernel, which the other sections would miss: use 'user' beside \
+             them, or 'kernel' with [http] alone",
             "12:10: memory: give whole MiB from 1 to 1000000, as in 64, 64MiB or 2GiB",
             "13:2: unknown section 'recrd'; did you mean 'record'?",
             "17:12: max-size: give a size, as in 500MB (of 1000) or 1GiB (of 1024)",

@@ -73,6 +73,8 @@ pub struct Counts {
     pub rtp_left_out: u64,
     /// RTP packets that were added to their streams in the kernel.
     pub rtp_absorbed: u64,
+    /// Of these, RTP packets that were delivered, too, for other analyses.
+    pub rtp_beside: u64,
     /// RTP packets that were delivered while lanes owned the stream, and were held.
     pub rtp_held: u64,
     /// Streams that were measured in the kernel, at least in part.

@@ -217,6 +217,10 @@ impl Monitor {
 
     /// Adds a record with this time in UTC.
     pub fn record(&mut self, record: &Record<'_>, ts_ns: u64) {
+        if record.is_measured() {
+            self.counts.rtp_beside += u64::from(record.segments());
+            return;
+        }
         // A digest has no packet bytes.
         let link = if record.digest().is_some() { LinkType::Other } else { record.link_type() };
         self.at_hand.length = record.wire_len();

@@ -196,6 +196,8 @@ enum wl_record_kind {
 	/* Not a packet but a record of a plug-in, whose bytes follow. `rule_id` is the plug-in's number in
 	   its capture. */
 	WL_RECORD_PLUGIN = 6,
+	/* A packet that was also added to its RTP stream in the lane. */
+	WL_RECORD_MEASURED = 7,
 };
 
 /*

@@ -230,17 +230,7 @@ impl Args {
             self.workers
         );
         if self.cache == CacheArg::User {
-            return match self.cache_entries {
-                Some(_) => Err(wrong("--cache-entries", "this is for --cache kernel; leave it out")),
-                None => Ok(cache),
-            };
-        }
-        if !self.source.read.is_empty() {
-            return Err(wrong("--cache", "a file is not analysed in the kernel: use 'user' with -r"));
-        }
-        if self.source.packets.is_some() {
-            let reason = "with --cache kernel packets are not counted one by one: use --duration";
-            return Err(wrong("--packets", reason));
+            return Ok(cache);
         }
         // Parts of flows carry the times of their packets, and are merged by them.
         self.source.any_order = true;
@@ -250,6 +240,7 @@ impl Args {
             sampling: self.sampling,
             intervals: None,
             whole: 0,
+            deliver: false,
         });
         Ok(cache)
     }
@@ -276,8 +267,24 @@ impl Args {
         self.cache == CacheArg::Kernel
     }
 
-    /// Checks the values that name outputs.
+    /// Checks the values that name outputs, and those that do not fit together.
     pub fn check(&self) -> Result<()> {
+        if matches!(self.steering, SteeringArg::RoundRobin | SteeringArg::Copy) {
+            let reason = "this would spread a flow's packets over workers, or count them several times; 'flow' keeps them together";
+            return Err(wrong("--steering", reason));
+        }
+        if self.cache == CacheArg::User && self.cache_entries.is_some() {
+            return Err(wrong("--cache-entries", "this is for --cache kernel; leave it out"));
+        }
+        if self.cache == CacheArg::Kernel {
+            if !self.source.read.is_empty() {
+                return Err(wrong("--cache", "a file is not analysed in the kernel: use 'user' with -r"));
+            }
+            if self.source.packets.is_some() {
+                let reason = "with --cache kernel packets are not counted one by one: use --duration";
+                return Err(wrong("--packets", reason));
+            }
+        }
         self.targets().map(|_| ())
     }
 
@@ -288,10 +295,7 @@ impl Args {
 
     /// Opens the outputs, before privileges are dropped: no other files or sockets can be opened later.
     pub fn prepare(&mut self) -> Result<FlowAnalysis> {
-        if matches!(self.steering, SteeringArg::RoundRobin | SteeringArg::Copy) {
-            let reason = "this would spread a flow's packets over workers, or count them several times; 'flow' keeps them together";
-            return Err(wrong("--steering", reason));
-        }
+        self.check()?;
         if self.top {
             outputs::needs_terminal()?;
             self.source.rights.terminal = true;
@@ -334,6 +338,7 @@ impl Args {
             inner: self.source.inner,
             sampling: self.sampling,
             live,
+            kernel: self.is_offloaded(),
             timeouts: Arc::clone(&self.live),
         };
         // Files are read before privileges are dropped.

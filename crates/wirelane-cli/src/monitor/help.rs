@@ -7,7 +7,7 @@ Sections, whose keys are the long options of the commands without '--':
               (an expression), rules, cores, workers, steering, user, interval,
               duration, and the others under 'Source' and 'Capture'
   [record]    'wirelane record': write, rotate-size, keep-size, compress, ...
-  [flows]     'wirelane flows': export, biflow, active-timeout, memory, ...
+  [flows]     'wirelane flows': export, cache, biflow, active-timeout, ...
   [http]      'wirelane http': log, export, fields, memory, ...
   [voip]      'wirelane voip': export, save-calls, from, memory, ...
   [probe]     'wirelane probe': config (a file) or ready, cache-entries
@@ -20,9 +20,10 @@ Sections, whose keys are the long options of the commands without '--':
               and 'reload' of others than root and the monitor's user
 
 An option that may be repeated takes a list, one without a value true or false.
-An empty section is an analysis with its default options. With [voip] there is
-one worker. What an analysis does in the kernel (cache, analysis = \"kernel\",
-plug-ins of a probe) excludes other sections.
+An empty section is an analysis with its default options. cache = \"kernel\" of
+[flows] and analysis = \"kernel\" of [voip], which takes one worker, work beside
+other sections; analysis = \"kernel\" of [http], and plug-ins of a probe and its
+measurements in the kernel, exclude them.
 
 Example, site.toml:
   [capture]

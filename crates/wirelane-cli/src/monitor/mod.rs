@@ -81,6 +81,10 @@ const OTHERS: [&str; 13] = [
     "print-ready",
 ];
 
+/// Why HTTP that is analysed in the kernel has no other section beside it.
+const HTTP_ALONE: &str = "'kernel' leaves bodies in the kernel, which the other sections would miss: use 'user' beside them, \
+                          or 'kernel' with [http] alone";
+
 /// Keys of [store], and the options that they are.
 fn store_names() -> Names {
     let names = [("folder", "store"), ("max-age", "store-max-age"), ("max-size", "store-max-size")];
@@ -146,13 +150,20 @@ impl Part {
         }
     }
 
-    /// The key of what is analysed in the kernel, if anything is.
-    fn offloaded(&self) -> Option<&'static str> {
+    /// Why this part can be the only one, and the key that says so.
+    fn excludes_others(&self) -> Option<(&'static str, &'static str)> {
         match self {
-            Part::Record(_) | Part::Probe(_) => None,
-            Part::Flows(args) => args.is_offloaded().then_some("cache"),
-            Part::Http(args) => args.is_offloaded().then_some("analysis"),
-            Part::Voip(args) => args.is_offloaded().then_some("analysis"),
+            Part::Http(args) => args.is_offloaded().then_some(("analysis", HTTP_ALONE)),
+            _ => None,
+        }
+    }
+
+    /// Whether this part needs all packets, although others analyse them in the kernel.
+    fn needs_packets(&self) -> bool {
+        match self {
+            Part::Flows(args) => !args.is_offloaded(),
+            Part::Voip(args) => !args.is_offloaded(),
+            _ => true,
         }
     }
 
@@ -316,13 +327,8 @@ fn plan(path: &std::path::Path) -> Result<Plan> {
     }
     for part in &parts {
         let (name, several) = (part.name(), parts.len() > 1);
-        match part.offloaded() {
-            Some(key) if several => {
-                let reason =
-                    format!("{key}: what is analysed in the kernel excludes other sections; leave it out");
-                site.mistake(name, key, reason);
-            }
-            _ => {}
+        if let Some((key, reason)) = part.excludes_others().filter(|_| several) {
+            site.mistake(name, key, format!("{key}: {reason}"));
         }
         if let Err(error) = part.check() {
             let (key, reason) = refusal(&error);
@@ -421,11 +427,14 @@ pub fn run(args: &Args) -> Result<()> {
         part.source_mut().rights.secrets.clone_from(&secrets);
         analyses.push(part.prepare().map_err(|error| site.placed(name, &store_names(), error))?);
     }
+    let (shared, needs_packets) = (parts.len() > 1, parts.iter().any(Part::needs_packets));
     let (first, others) = parts.split_first_mut().expect("a plan has a part");
     let source = first.source_mut();
     for other in others {
         source.include(other.source_mut());
     }
+    source.kernel_flows.iter_mut().for_each(|flows| flows.deliver = shared);
+    source.deliver_measured = needs_packets;
     let metrics =
         capture.metrics.open(source).map_err(|error| site.placed("metrics", &metrics_names(), error))?;
     let live = source.read.is_empty();

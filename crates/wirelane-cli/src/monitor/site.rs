@@ -183,12 +183,12 @@ impl Site {
         self.sections.iter().find(|section| section.name == name)
     }
 
-    /// Adds a mistake at a key of a section, or at the section where it has no such key.
+    /// Adds a mistake at a key of a section or of [capture], or at the section where they have no such key.
     pub fn mistake(&mut self, section: &str, key: &str, reason: impl Into<String>) {
         let found = self.section(section);
-        let at = found.map_or(0, |found| {
-            found.keys.iter().find(|one| one.name == key).map_or(found.at, |key| key.value_at)
-        });
+        let sections = found.into_iter().chain(self.section("capture"));
+        let key = sections.flat_map(|section| &section.keys).find(|one| one.name == key);
+        let at = key.map(|key| key.value_at).or(found.map(|found| found.at)).unwrap_or(0);
         self.mistakes.push((at, reason.into()));
     }
 

@@ -76,6 +76,7 @@ pub fn flows(
         sampling: 1,
         intervals: Some(Intervals::new(config.interval_ns)),
         whole: whole.rules.len() as u32,
+        deliver: false,
     };
     if !whole.rules.is_empty() {
         source.ruled.decide(whole);

@@ -261,8 +261,19 @@ impl Args {
         self.analysis == AnalysisArg::Kernel
     }
 
-    /// Checks the values that name outputs.
+    /// Checks the values that name outputs, and those that do not fit together.
     pub fn check(&self) -> Result<()> {
+        kernel_streams(self)?;
+        if self.steering == SteeringArg::Copy {
+            return Err(wrong(
+                "--steering",
+                "each packet would count once for each worker; leave the option out",
+            ));
+        }
+        if self.workers > 1 && self.is_offloaded() {
+            let reason = "with --analysis kernel RTP stays in the kernel, and one worker follows the calls";
+            return Err(wrong("--workers", reason));
+        }
         self.targets().map(|_| ())
     }
 
@@ -274,20 +285,8 @@ impl Args {
     /// Opens the outputs, before privileges are dropped: no other files or sockets can be opened later.
     pub fn prepare(&mut self) -> Result<VoipAnalysis> {
         self.source.kernel_streams = kernel_streams(self)?;
-        if self.steering == SteeringArg::Copy {
-            return Err(wrong(
-                "--steering",
-                "each packet would count once for each worker; leave the option out",
-            ));
-        }
-        if self.workers > 1 {
-            if self.is_offloaded() {
-                let reason =
-                    "with --analysis kernel RTP stays in the kernel, and one worker follows the calls";
-                return Err(wrong("--workers", reason));
-            }
-            self.source.across_workers = true;
-        }
+        self.check()?;
+        self.source.across_workers = self.workers > 1;
         if self.top {
             outputs::needs_terminal()?;
             self.source.rights.terminal = true;

@@ -42,12 +42,15 @@ impl WorkersTotals {
         self
     }
 
-    /// Whether every packet that was analysed, or became part of a flow in the kernel, is in a flow, or was skipped by
-    /// sampling.
+    /// Whether every packet is in a flow, or was skipped by sampling: each that was analysed, or, where the kernel makes
+    /// the flows, each in its caches.
     pub fn are_those_of(&self, ledger: &Ledger) -> bool {
-        let total = &ledger.total;
-        self.flows.packets + self.unsampled_packets == total.analysed + total.offloaded
-            && self.flows.wire_bytes + self.unsampled_bytes == total.bytes + total.offloaded_bytes
+        let (packets, bytes) = match &ledger.flow_cache {
+            Some(cache) => (cache.packets, cache.bytes),
+            None => (ledger.total.analysed, ledger.total.bytes),
+        };
+        self.flows.packets + self.unsampled_packets == packets
+            && self.flows.wire_bytes + self.unsampled_bytes == bytes
     }
 }
 
@@ -143,6 +146,8 @@ pub struct FlowSettings {
     pub sampling: u32,
     /// Whether the input is live.
     pub live: bool,
+    /// Whether flows come from the kernel's caches, and not from packets.
+    pub kernel: bool,
     /// Timeouts that take the place of those in `cache`.
     pub timeouts: Arc<LiveTimeouts>,
 }

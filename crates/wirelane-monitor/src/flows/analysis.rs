@@ -14,7 +14,7 @@ use wirelane_screen::flows::{Names, Shared, TopModel, Watcher};
 
 use super::report::FlowsReport;
 use super::show::{self, Exported, Show, Shown};
-use crate::analysis::{self, Analysis, Any, AnyHandler};
+use crate::analysis::{self, Analysis, Any, AnyHandler, Takes};
 use crate::live_view::LiveView;
 use crate::report::Report;
 use crate::run_loop::{Outcome, Reporter};
@@ -113,6 +113,10 @@ impl Analysis for FlowAnalysis {
             FlowWorker::new(self.settings.clone(), interfaces.clone(), worker, sender.clone(), &self.totals);
         let watcher = self.screen.as_ref().map(Watcher::of);
         Ok(Box::new(Any(flows.watched(watcher))))
+    }
+
+    fn takes(&self) -> Takes {
+        if self.settings.kernel { Takes::FlowParts } else { Takes::Packets }
     }
 
     fn status(&self) -> AnalysisStatus {

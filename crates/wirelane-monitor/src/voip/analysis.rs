@@ -213,7 +213,10 @@ impl Analysis for VoipAnalysis {
         analysis::printed(outcome, std::mem::replace(&mut exported.result, Ok(())))?;
         let total = &outcome.ledger.total;
         let lost = lost_by_capture(total);
-        if counts.packets() != total.analysed + total.offloaded || counts.rtp_absorbed != total.offloaded {
+        let in_kernel = total.offloaded + total.measured;
+        if counts.packets() + counts.rtp_beside != total.analysed + in_kernel
+            || counts.rtp_absorbed != in_kernel
+        {
             outcome.fail(Some(anyhow!(
                 "the sum of the measured packets differs from the ledger; this is a bug: please report it"
             )));

@@ -95,6 +95,7 @@ impl Part {
             line.absorbed += tally.absorbed;
             line.offloaded += tally.offloaded;
             line.offloaded_bytes += tally.offloaded_bytes;
+            line.measured += tally.measured;
             line.shed += tally.shed;
             line.lost += tally.lost;
             line.delivered += tally.delivered;
@@ -116,8 +117,21 @@ impl Part {
         line
     }
 
-    /// `line` plus the lanes' counts of the flow caches.
-    pub(super) fn flow_line(&self, mut line: FlowCacheLine) -> FlowCacheLine {
+    /// The lanes' counts of the flow caches; `None`: there are none.
+    pub(super) fn flow_line(&self) -> Option<FlowCacheLine> {
+        let flows = self.membership.flows()?;
+        let mut line = flows.line();
+        let instance = self.membership.instance();
+        let lanes = if instance.per_cpu { instance.lanes } else { 1 };
+        for slot in 0..lanes * instance.queues {
+            let tally = self.membership.tally(slot);
+            let (packets, bytes) = match flows.delivers {
+                true => (tally.in_flows, tally.in_flows_bytes),
+                false => (tally.offloaded, tally.offloaded_bytes),
+            };
+            line.packets += packets;
+            line.bytes += bytes;
+        }
         for worker in 0..self.tallies.len() {
             let tally = self.membership.worker_tally(worker);
             line.written += tally.parts;
@@ -125,7 +139,7 @@ impl Part {
             line.unsampled_bytes += tally.unsampled_bytes;
         }
         line.parts += line.written;
-        line
+        Some(line)
     }
 
     /// Counts of the packets steered to one worker.
@@ -134,9 +148,12 @@ impl Part {
         let tally = self.membership.worker_tally(worker);
         let (lost, shed) = (tally.lost, tally.shed);
         let delivered = tally.delivered.max(analysed);
+        // Packets of the flow caches that are delivered, too, count once.
+        let absorbed =
+            if self.membership.flows().is_some_and(|flows| flows.delivers) { 0 } else { tally.offloaded };
         Counters {
-            seen: delivered + lost + shed + tally.offloaded,
-            absorbed: tally.offloaded,
+            seen: delivered + lost + shed + absorbed,
+            absorbed,
             offloaded: tally.offloaded,
             shed,
             lost,

@@ -14,7 +14,7 @@ use super::bench::{Bench as _, Guest, field};
 use super::{LIMIT, require_root};
 
 /// Calls; each has a stream, and some have two.
-const CALLS: u16 = 10;
+pub(super) const CALLS: u16 = 10;
 /// Turns in which each call sends a packet.
 const TURNS: u64 = 700;
 
@@ -115,7 +115,7 @@ impl Talker {
 }
 
 /// Makes calls and sends their packets, all from one end; returns the number of packets.
-fn talk(lab: &Lab, pace: Duration) -> u64 {
+pub(super) fn talk(lab: &Lab, pace: Duration) -> u64 {
     let (ours, theirs) = (lab.sender().address.to_string(), lab.receiver().address.to_string());
     let mut dice = Dice(0x5eed);
     let signalling = UdpSocket::bind((&*ours, 5060)).unwrap();
@@ -180,7 +180,7 @@ fn talk(lab: &Lab, pace: Duration) -> u64 {
 }
 
 /// Starts a command that listens on the lab's receiver.
-fn listen(lab: &Lab, hook: &str, analysis: &[&str]) -> Child {
+pub(super) fn listen(lab: &Lab, hook: &str, analysis: &[&str]) -> Child {
     listen_by(lab, &["--hook", hook], analysis)
 }
 
@@ -197,6 +197,11 @@ fn listen_by(lab: &Lab, by: &[&str], analysis: &[&str]) -> Child {
 
 /// Calls by id, without times: each process measures the offset of the clocks by itself.
 fn calls_of(finished: &Finished) -> BTreeMap<String, Value> {
+    calls_in(finished.lines.iter().map(String::as_str))
+}
+
+/// The same of these lines.
+pub(super) fn calls_in<'a>(lines: impl Iterator<Item = &'a str>) -> BTreeMap<String, Value> {
     fn timeless(value: &mut Value) {
         match value {
             Value::Object(fields) => {
@@ -209,8 +214,8 @@ fn calls_of(finished: &Finished) -> BTreeMap<String, Value> {
             _ => {}
         }
     }
-    let lines = finished.lines.iter().map(|line| serde_json::from_str::<Value>(line).unwrap());
     lines
+        .map(|line| serde_json::from_str::<Value>(line).unwrap())
         .filter(|line| line.get("call_id").is_some())
         .map(|mut call| {
             timeless(&mut call);
@@ -274,7 +279,7 @@ fn hold(last: &Value, sent: u64) {
 }
 
 /// Binds the calling thread to one CPU: its packets over a veth pair arrive there, by tc and generic XDP on one lane.
-fn stay_on_one_cpu() {
+pub(super) fn stay_on_one_cpu() {
     let cpu = wirelane::device::allowed_cpus()[0].to_string();
     let thread = std::fs::read_link("/proc/thread-self").unwrap();
     let thread = thread.file_name().unwrap().to_str().unwrap();

@@ -36,7 +36,6 @@ use crate::flow_cache::{FlowCacheLine, KernelFlows};
 pub(super) const FIRST_EPOCH: u32 = 1;
 /// Maximum time that parts stay in the kernel, unless flow timeouts are shorter.
 const LONGEST: Duration = Duration::from_secs(2);
-
 /// Most times that the memory of the caches may be that of the start.
 const MOST_TIMES: usize = 64;
 
@@ -71,6 +70,8 @@ pub(crate) struct GroupFlows {
     instance: Arc<Instance>,
     group: usize,
     workers: usize,
+    /// Whether packets of the flows are delivered, too.
+    pub(crate) delivers: bool,
     maps: MapFactory,
     /// Maximum bytes of caches.
     most: u64,
@@ -156,6 +157,7 @@ impl GroupFlows {
             instance: Arc::clone(instance),
             group,
             workers,
+            delivers: wish.deliver,
             maps,
             most,
             turns: Arc::new(Turns {

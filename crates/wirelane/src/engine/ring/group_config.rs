@@ -145,6 +145,16 @@ impl GroupConfig {
                 | if settings.moves_buckets() { group_flags::ADAPTIVE } else { 0 }
                 | if settings.device_wide { group_flags::WIDE } else { 0 }
                 | if settings.flows.is_some() { group_flags::FLOWS } else { 0 }
+                | if settings.flows.is_some_and(|flows| flows.deliver) {
+                    group_flags::FLOWS_BESIDE
+                } else {
+                    0
+                }
+                | if settings.streams.is_some() && settings.deliver_measured {
+                    group_flags::STREAMS_BESIDE
+                } else {
+                    0
+                }
                 | if settings.http.is_some() { group_flags::HTTP } else { 0 }
                 | if settings.plugin_records { group_flags::RECORDS } else { 0 },
             clock: settings.clock,

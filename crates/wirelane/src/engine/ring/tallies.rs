@@ -57,6 +57,9 @@ pub(crate) fn read_tally(instance: &Instance, group: usize, slot: usize) -> Tall
         offloaded: read(offset_of!(Tally, offloaded)),
         offloaded_bytes: read(offset_of!(Tally, offloaded_bytes)),
         aggregates: read(offset_of!(Tally, aggregates)),
-        pad: [0; 4],
+        in_flows: read(offset_of!(Tally, in_flows)),
+        in_flows_bytes: read(offset_of!(Tally, in_flows_bytes)),
+        measured: read(offset_of!(Tally, measured)),
+        pad: 0,
     }
 }
