@@ -96,7 +96,7 @@ fn each_change_is_told_once_with_its_counts() {
     rules.remove(&[1], &[]).unwrap();
     assert_eq!(diary.short(), [(Removed, 1, false, 1)]);
     rules.flush(true).unwrap();
-    assert_eq!(diary.short(), [(Removed, 2, false, 4), (Removed, 4, false, 0)]);
+    assert_eq!(diary.short(), [(Removed, 2, false, 3), (Removed, 4, false, 0)]);
 }
 
 /// A packet's rule is told at its end, by the plug-ins of the rule that asked for it.
