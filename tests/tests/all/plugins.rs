@@ -471,7 +471,7 @@ fn the_examples_are_compiled_as_the_readmes_say() {
     let command = commands.find(|line| line.ends_with("-c quic.bpf.c -o quic.bpf.o")).unwrap();
     let blocks: Vec<&str> =
         readme.split("```c\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
-    assert_eq!(blocks.len(), 2);
+    assert_eq!(blocks.len(), 4);
     for source in blocks {
         fs::write(folder.path().join("quic.bpf.c"), source).unwrap();
         compile(&command.replace("/usr/local/include", "include"));
