@@ -147,6 +147,8 @@ mod tests {
                 }
                 assert_eq!(full.name, name);
                 assert!(!full.title.is_empty() && !full.about.is_empty(), "{name}");
+                let is_published = collection == Collection::Reproductions;
+                assert_eq!(!full.conclusions.is_empty(), is_published, "{name}: conclusions to decide");
                 let (_, short) = collection.suite(name, Form::Quick, &resources, &sensors).unwrap();
                 let time = |suite: &Suite| {
                     let searched = suite.searches();

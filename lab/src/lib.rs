@@ -15,7 +15,7 @@
 //!   collection    suites that are shipped: published measurements, our own benchmarks
 //!   bench/        receivers, generators and measurements of single parts for our benchmarks
 //!   web           web traffic, recorded and sent again
-//!        summary -> text, chart, compare (what curves say), page
+//!        summary -> text, chart, compare (what curves say), judge (which published conclusions hold), page
 //!        spread  -> mean and standard deviation of each case; two results compared
 //!   program/      the command line
 //! ```
@@ -35,6 +35,7 @@ mod collection;
 mod compare;
 pub mod duts;
 mod holder;
+mod judge;
 mod machine;
 mod overload;
 mod page;

@@ -96,6 +96,13 @@ impl Report {
             }
             html += "</ul>\n";
         }
+        if !self.summary.judgements.is_empty() {
+            html += "<p>Published conclusions, decided by the results below:</p>\n<ul>\n";
+            for judgement in &self.summary.judgements {
+                let _ = writeln!(html, "<li>{}</li>", escaped(&judgement.sentence));
+            }
+            html += "</ul>\n";
+        }
         for (conditions, said) in &self.summary.said {
             let _ = write!(html, "<p>{}, analysed:</p>\n<ul>\n", escaped(conditions));
             for sentence in said {

@@ -6,6 +6,7 @@ use anyhow::Result;
 
 use crate::compare;
 use crate::duts::{Adapter, Duts};
+use crate::judge::{self, Judgement};
 use crate::results::{FoundRow, Results, Row};
 use crate::run;
 use crate::schedule::{self, Case};
@@ -107,6 +108,8 @@ pub struct Summary {
     pub missing: usize,
     /// Statements about curves over the offered rate, by conditions.
     pub said: Vec<(String, Vec<String>)>,
+    /// What the results say about the published conclusions.
+    pub judgements: Vec<Judgement>,
 }
 
 /// Summarises the available results.
@@ -147,10 +150,11 @@ pub fn summarise(suite: &Suite, sensors: &Duts, results: &Results) -> Result<Sum
             line
         })
     });
-    let lines = lines.collect();
+    let lines: Vec<Line> = lines.collect();
     let fault = |row: &Row| format!("{} #{}: {}", row.case, row.repetition, row.measured.fault);
     let faults = results.rows.iter().filter(|row| !row.measured.fault.is_empty()).map(fault).collect();
-    let mut summary = Summary { lines, skipped, faults, missing, said: Vec::new() };
+    let judgements = judge::judgements(suite, sensors, &lines);
+    let mut summary = Summary { lines, skipped, faults, missing, said: Vec::new(), judgements };
     summary.said = compare::sentences(suite, sensors, &summary);
     Ok(summary)
 }

@@ -122,6 +122,12 @@ pub fn table(suite: &Suite, summary: &Summary) -> String {
         }
         let _ = writeln!(text, "{}", line.trim_end());
     }
+    if !summary.judgements.is_empty() {
+        text += "\nPublished conclusions:\n";
+    }
+    for judgement in &summary.judgements {
+        let _ = writeln!(text, "  {}", judgement.sentence);
+    }
     for (conditions, said) in &summary.said {
         let _ = writeln!(text, "\n{conditions}, analysed:");
         for sentence in said {

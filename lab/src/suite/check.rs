@@ -8,6 +8,7 @@ use wirelane_netdev::allowed_cpus;
 use wirelane_probe::Mistakes;
 use wirelane_probe::placed::{At, mistakes, read};
 
+use super::conclusion;
 use super::raw::{self, Raw};
 use super::{Chart, LONGEST, MOST_TRIALS, Method, Napi, Published, Quantity, Suite};
 use crate::duts::Duts;
@@ -212,7 +213,13 @@ impl Check {
             rates,
             published: raw.published.into_iter().map(|one| self.published(one)).collect(),
             findings: raw.findings,
+            conclusions: Vec::new(),
         };
+        let mut suite = suite;
+        for one in raw.conclusion {
+            let fault = |at: usize, reason: String| self.found.push((at, reason));
+            suite.conclusions.extend(conclusion::Raw::check(one, &suite.sensors, fault));
+        }
         if let (Some(reason), Some(at)) = (suite.not_remote(), first) {
             self.found.push((at, reason.into()));
         }

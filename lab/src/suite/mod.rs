@@ -6,6 +6,7 @@
 
 mod agent_devices;
 mod check;
+pub mod conclusion;
 mod packets;
 mod raw;
 mod requirements;
@@ -20,6 +21,8 @@ use std::time::Duration;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use wirelane_probe::Mistakes;
+
+pub use conclusion::Conclusion;
 
 use crate::duts::Duts;
 
@@ -331,6 +334,8 @@ pub struct Suite {
     pub published: Vec<Published>,
     /// Findings of the publication, in words.
     pub findings: Vec<String>,
+    /// Conclusions of the publication, which the results decide.
+    pub conclusions: Vec<Conclusion>,
 }
 
 impl Suite {

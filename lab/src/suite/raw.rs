@@ -53,6 +53,8 @@ pub(super) struct Raw {
     pub published: Vec<At<Published>>,
     #[serde(default)]
     pub findings: Vec<String>,
+    #[serde(default)]
+    pub conclusion: Vec<At<super::conclusion::Raw>>,
 }
 
 #[derive(Default, Deserialize)]

@@ -1,0 +1,235 @@
+//! Judgements about published conclusions, computed from the results of a suite.
+//!
+//! A conclusion compares two results, such as the highest rate of one sensor and that of another one. It holds, or it does
+//! not; or it is not decided, because a result is missing, or because the generator was the limit of both.
+
+use crate::duts::Duts;
+use crate::suite::conclusion::{AtRate, By, Conclusion, Relation, Selection};
+use crate::suite::{Axis, Quantity, Suite};
+use crate::summary::{Line, Spread};
+
+/// A sensor that captures so much of what is offered is limited by the generator.
+const ALL: f64 = 0.98;
+
+/// What the results say about a conclusion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The relation is as claimed.
+    Holds,
+    /// It is not.
+    DoesNotHold,
+    /// The results do not decide.
+    NotDecided,
+}
+
+/// A conclusion with its verdict.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Judgement {
+    /// The verdict.
+    pub verdict: Verdict,
+    /// Claim, verdict and numbers, as one sentence.
+    pub sentence: String,
+}
+
+/// A result that was selected.
+struct Found<'a> {
+    line: &'a Line,
+    quantity: Quantity,
+    value: Spread,
+}
+
+/// The judgements about all conclusions of a suite.
+pub fn judgements(suite: &Suite, sensors: &Duts, lines: &[Line]) -> Vec<Judgement> {
+    suite.conclusions.iter().map(|one| judgement(one, sensors, lines)).collect()
+}
+
+fn judgement(conclusion: &Conclusion, sensors: &Duts, lines: &[Line]) -> Judgement {
+    let (verdict, reason) = decided(conclusion, sensors, lines);
+    let word = match verdict {
+        Verdict::Holds => "holds here",
+        Verdict::DoesNotHold => "does not hold here",
+        Verdict::NotDecided => "is not decided here",
+    };
+    Judgement { verdict, sentence: format!("\"{}\" {word}: {reason}.", conclusion.claim) }
+}
+
+/// The verdict, and the numbers or the reason.
+fn decided(conclusion: &Conclusion, sensors: &Duts, lines: &[Line]) -> (Verdict, String) {
+    let (quantity, of, to, is, factor) = match &conclusion.by {
+        By::NotHere(reason) => return (Verdict::NotDecided, reason.clone()),
+        By::Results { quantity, of, to, is, factor } => (*quantity, of, to, *is, *factor),
+    };
+    let missing = |of: &Selection| {
+        (Verdict::NotDecided, format!("there is no result of {}", shown(of, sensors)))
+    };
+    let Some(one) = find(of, quantity, lines) else { return missing(of) };
+    let Some(other) = find(to, quantity, lines) else { return missing(to) };
+    let (ours, theirs) = (one.value.median, other.value.median);
+    let numbers = format!(
+        "{} {}, {} {}",
+        shown(of, sensors),
+        number(one.quantity, ours),
+        shown(to, sensors),
+        number(other.quantity, theirs)
+    );
+    if theirs <= 0.0 {
+        return (Verdict::NotDecided, numbers);
+    }
+    let ratio = ours / theirs;
+    let numbers = format!("{numbers}, {ratio:.2} times");
+    if is != Relation::Same && is_limited(&one) && is_limited(&other) {
+        return (Verdict::NotDecided, format!("{numbers}, and both took all that the generator sent"));
+    }
+    let holds = match is {
+        Relation::More => ratio >= factor,
+        Relation::Less => ratio <= 1.0 / factor,
+        Relation::Same => (1.0 / factor..=factor).contains(&ratio),
+    };
+    (if holds { Verdict::Holds } else { Verdict::DoesNotHold }, numbers)
+}
+
+/// Whether the generator was the limit.
+fn is_limited(found: &Found<'_>) -> bool {
+    let is_rate = matches!(found.quantity, Quantity::Captured | Quantity::Analysed);
+    is_rate && found.line.offered.is_some_and(|offered| found.value.median >= ALL * offered.median)
+}
+
+/// The result that a selection means.
+fn find<'a>(of: &Selection, quantity: Quantity, lines: &'a [Line]) -> Option<Found<'a>> {
+    fn is<T: PartialEq>(wanted: Option<T>, value: Option<T>) -> bool {
+        wanted.is_none() || wanted == value
+    }
+    let quantity = of.quantity.unwrap_or(quantity);
+    let matching = lines.iter().filter(|line| {
+        let case = &line.case;
+        case.sensor == of.sensor
+            && is(of.size, case.size)
+            && is(of.loops, case.loops)
+            && is(of.cores, Some(case.cores.len()))
+            && is(of.workers, case.workers)
+            && is(of.queues, Some(case.queues))
+            && is(of.calls, case.calls)
+    });
+    let found = matching.filter_map(|line| Some(Found { line, quantity, value: line.value(quantity)? }));
+    // Of times per packet, the highest value is of no interest.
+    let by_rate = of.rate == AtRate::Highest || !matches!(quantity, Quantity::Captured | Quantity::Analysed);
+    let place = |found: &Found<'_>| match by_rate {
+        true => found.line.place(Axis::Rate).unwrap_or(0.0),
+        false => found.value.median,
+    };
+    found.max_by(|one, other| place(one).total_cmp(&place(other)))
+}
+
+/// A selection in words.
+fn shown(of: &Selection, sensors: &Duts) -> String {
+    let title = sensors.get(&of.sensor).map_or(&*of.sensor, |adapter| &*adapter.title);
+    let mut words = vec![title.to_owned()];
+    words.extend(of.size.map(|size| format!("{size} bytes")));
+    words.extend(of.loops.map(|loops| format!("{loops} loops")));
+    let several = |number: usize, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
+    words.extend(of.cores.map(|cores| several(cores, "core")));
+    words.extend(of.queues.map(|queues| several(queues as usize, "RX queue")));
+    words.extend(of.workers.map(|workers| several(workers, "worker")));
+    words.extend(of.calls.map(|calls| format!("{calls} calls")));
+    words.extend((of.rate == AtRate::Highest).then(|| "at the highest rate".to_owned()));
+    words.extend(of.quantity.map(|quantity| quantity.title().0.to_lowercase()));
+    words.join(", ")
+}
+
+/// A value with its unit.
+fn number(quantity: Quantity, value: f64) -> String {
+    match quantity {
+        Quantity::Cpu | Quantity::Generator => format!("{value:.0} ns a packet"),
+        Quantity::Loss => format!("{:.2} %", value * 100.0),
+        _ => format!("{:.0} kpps", value / 1e3),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::machine::Machine;
+    use crate::results::{Results, Row};
+    use crate::schedule;
+    use crate::suite::Rate;
+    use crate::summary::summarise;
+    use crate::trial::Measured;
+
+    const TEXT: &str = r#"
+name = "a"
+sensors = ["tcpdump", "wirelane-count"]
+rates = [1000, 2000, 3000]
+cores = [[1]]
+repetitions = 1
+"#;
+
+    /// Judgements about conclusions in this text: of tcpdump 900, 800 and 700 packets are captured a second, of the other
+    /// one 990, 1990 and 1500.
+    fn judged(text: &str) -> Vec<Judgement> {
+        let (sensors, text) = (Duts::shipped(), format!("{TEXT}{text}"));
+        let suite = Suite::parse(&text, Path::new("b"), &sensors).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let mut results = Results::begin(&folder.path().join("r"), &text, &Machine::describe()).unwrap();
+        for trial in schedule::trials(&suite, &sensors) {
+            let (case, rate) = (trial.case.key(), trial.case.rate.name());
+            let Rate::Pps(pps) = trial.case.rate else { panic!() };
+            let at = pps as usize / 1000 - 1;
+            let captured = match &*trial.case.sensor {
+                "tcpdump" => [900, 800, 700][at],
+                _ => [990, 1990, 1500][at],
+            };
+            let measured =
+                Measured { offered: pps as u64, captured, analysed: captured, duration_s: 1.0, ..Measured::default() };
+            results.add(Row { case, repetition: 1, rate, search: String::new(), measured }).unwrap();
+        }
+        let lines = summarise(&suite, &sensors, &results).unwrap().lines;
+        judgements(&suite, &sensors, &lines)
+    }
+
+    fn conclusion(of: &str, to: &str, is: &str) -> String {
+        format!("[[conclusion]]\nclaim = \"x\"\ncompare = \"captured\"\nof = {{ {of} }}\nto = {{ {to} }}\nis = \"{is}\"\n")
+    }
+
+    #[test]
+    fn conclusions_hold_or_not_by_the_numbers() {
+        let (ours, theirs) = ("sensor = \"wirelane-count\"", "sensor = \"tcpdump\"");
+        let last = |sensor: &str| format!("{sensor}, rate = \"highest\"");
+        use Verdict::{DoesNotHold, Holds, NotDecided};
+        for (text, verdict, part) in [
+            (conclusion(ours, theirs, "more"), Holds, "2 kpps, tcpdump 1 kpps, 2.21 times"),
+            (conclusion(ours, theirs, "less"), DoesNotHold, "2.21 times"),
+            (conclusion(ours, theirs, "same"), DoesNotHold, "2.21 times"),
+            (conclusion(&last(ours), &last(theirs), "more"), Holds, "at the highest rate 2 kpps, "),
+            (conclusion(&last(ours), ours, "same"), DoesNotHold, "0.75 times"),
+            (conclusion(&last(ours), ours, "less"), Holds, "0.75 times"),
+            (conclusion(ours, ours, "same"), Holds, "1.00 times"),
+            (conclusion(ours, ours, "more"), NotDecided, "all that the generator sent"),
+            (conclusion(ours, &format!("{theirs}, size = 1514"), "more"), NotDecided, "no result of tcpdump, 1514 bytes"),
+            ("[[conclusion]]\nclaim = \"x\"\nnot-here = \"no such card\"\n".into(), NotDecided, ": no such card."),
+        ] {
+            let [judgement] = &judged(&text)[..] else { panic!() };
+            assert_eq!(judgement.verdict, verdict, "{text}{}", judgement.sentence);
+            assert!(judgement.sentence.contains(part), "{}", judgement.sentence);
+            assert!(judgement.sentence.starts_with("\"x\" "), "{}", judgement.sentence);
+        }
+        let factor = conclusion(ours, theirs, "more") + "factor = 2.5\n";
+        assert_eq!(judged(&factor)[0].verdict, DoesNotHold);
+    }
+
+    #[test]
+    fn mistakes_in_conclusions_have_their_place() {
+        let sensors = Duts::shipped();
+        let wrong = "[[conclusion]]\nclaim = \"x\"\nis = \"more\"\n[[conclusion]]\nclaim = \"x\"\ncompare = \"captured\"\n\
+                     of = { sensor = \"ring\" }\nto = { sensor = \"tcpdump\" }\nis = \"more\"\nfactor = 0.5\n";
+        let mistakes = Suite::parse(&format!("{TEXT}{wrong}"), Path::new("b"), &sensors).unwrap_err().to_string();
+        for part in [
+            "b:7:1: give compare, of, to and is; or not-here",
+            "ring is not among the sensors of this suite",
+            "a factor is a number from 1 on",
+        ] {
+            assert!(mistakes.contains(part), "no '{part}' in {mistakes}");
+        }
+    }
+}
