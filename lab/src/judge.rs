@@ -59,9 +59,8 @@ fn decided(conclusion: &Conclusion, sensors: &Duts, lines: &[Line]) -> (Verdict,
         By::NotHere(reason) => return (Verdict::NotDecided, reason.clone()),
         By::Results { quantity, of, to, is, factor } => (*quantity, of, to, *is, *factor),
     };
-    let missing = |of: &Selection| {
-        (Verdict::NotDecided, format!("there is no result of {}", shown(of, sensors)))
-    };
+    let missing =
+        |of: &Selection| (Verdict::NotDecided, format!("there is no result of {}", shown(of, sensors)));
     let Some(one) = find(of, quantity, lines) else { return missing(of) };
     let Some(other) = find(to, quantity, lines) else { return missing(to) };
     let (ours, theirs) = (one.value.median, other.value.median);
@@ -126,7 +125,8 @@ fn shown(of: &Selection, sensors: &Duts) -> String {
     let mut words = vec![title.to_owned()];
     words.extend(of.size.map(|size| format!("{size} bytes")));
     words.extend(of.loops.map(|loops| format!("{loops} loops")));
-    let several = |number: usize, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
+    let several =
+        |number: usize, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
     words.extend(of.cores.map(|cores| several(cores, "core")));
     words.extend(of.queues.map(|queues| several(queues as usize, "RX queue")));
     words.extend(of.workers.map(|workers| several(workers, "worker")));
@@ -180,8 +180,13 @@ repetitions = 1
                 "tcpdump" => [900, 800, 700][at],
                 _ => [990, 1990, 1500][at],
             };
-            let measured =
-                Measured { offered: pps as u64, captured, analysed: captured, duration_s: 1.0, ..Measured::default() };
+            let measured = Measured {
+                offered: pps as u64,
+                captured,
+                analysed: captured,
+                duration_s: 1.0,
+                ..Measured::default()
+            };
             results.add(Row { case, repetition: 1, rate, search: String::new(), measured }).unwrap();
         }
         let lines = summarise(&suite, &sensors, &results).unwrap().lines;
@@ -189,7 +194,9 @@ repetitions = 1
     }
 
     fn conclusion(of: &str, to: &str, is: &str) -> String {
-        format!("[[conclusion]]\nclaim = \"x\"\ncompare = \"captured\"\nof = {{ {of} }}\nto = {{ {to} }}\nis = \"{is}\"\n")
+        format!(
+            "[[conclusion]]\nclaim = \"x\"\ncompare = \"captured\"\nof = {{ {of} }}\nto = {{ {to} }}\nis = \"{is}\"\n"
+        )
     }
 
     #[test]
@@ -206,8 +213,16 @@ repetitions = 1
             (conclusion(&last(ours), ours, "less"), Holds, "0.75 times"),
             (conclusion(ours, ours, "same"), Holds, "1.00 times"),
             (conclusion(ours, ours, "more"), NotDecided, "all that the generator sent"),
-            (conclusion(ours, &format!("{theirs}, size = 1514"), "more"), NotDecided, "no result of tcpdump, 1514 bytes"),
-            ("[[conclusion]]\nclaim = \"x\"\nnot-here = \"no such card\"\n".into(), NotDecided, ": no such card."),
+            (
+                conclusion(ours, &format!("{theirs}, size = 1514"), "more"),
+                NotDecided,
+                "no result of tcpdump, 1514 bytes",
+            ),
+            (
+                "[[conclusion]]\nclaim = \"x\"\nnot-here = \"no such card\"\n".into(),
+                NotDecided,
+                ": no such card.",
+            ),
         ] {
             let [judgement] = &judged(&text)[..] else { panic!() };
             assert_eq!(judgement.verdict, verdict, "{text}{}", judgement.sentence);
@@ -223,7 +238,8 @@ repetitions = 1
         let sensors = Duts::shipped();
         let wrong = "[[conclusion]]\nclaim = \"x\"\nis = \"more\"\n[[conclusion]]\nclaim = \"x\"\ncompare = \"captured\"\n\
                      of = { sensor = \"ring\" }\nto = { sensor = \"tcpdump\" }\nis = \"more\"\nfactor = 0.5\n";
-        let mistakes = Suite::parse(&format!("{TEXT}{wrong}"), Path::new("b"), &sensors).unwrap_err().to_string();
+        let mistakes =
+            Suite::parse(&format!("{TEXT}{wrong}"), Path::new("b"), &sensors).unwrap_err().to_string();
         for part in [
             "b:7:1: give compare, of, to and is; or not-here",
             "ring is not among the sensors of this suite",

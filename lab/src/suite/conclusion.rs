@@ -122,7 +122,11 @@ impl Raw {
                 By::Results { quantity, of: of.value, to: to.value, is, factor }
             }
             _ => {
-                fault(start, "give compare, of, to and is; or not-here, the reason why it cannot be decided".to_owned());
+                fault(
+                    start,
+                    "give compare, of, to and is; or not-here, the reason why it cannot be decided"
+                        .to_owned(),
+                );
                 return None;
             }
         };
