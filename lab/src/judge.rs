@@ -1,7 +1,7 @@
 //! Judgements about published conclusions, computed from the results of a suite.
 //!
 //! A conclusion compares two results, such as the highest rate of one sensor and that of another one. It holds, or it does
-//! not; or it is not decided, because a result is missing, or because the generator was the limit of both.
+//! not; or it is not decided, because a result is missing, or because both took the same: all that the generator sent.
 
 use crate::duts::Duts;
 use crate::suite::conclusion::{AtRate, By, Conclusion, Relation, Selection};
@@ -75,9 +75,13 @@ fn decided(conclusion: &Conclusion, sensors: &Duts, lines: &[Line]) -> (Verdict,
         return (Verdict::NotDecided, numbers);
     }
     let ratio = ours / theirs;
-    let numbers = format!("{numbers}, {ratio:.2} times");
-    if is != Relation::Same && is_limited(&one) && is_limited(&other) {
-        return (Verdict::NotDecided, format!("{numbers}, and both took all that the generator sent"));
+    let mut numbers = format!("{numbers}, {ratio:.2} times");
+    if is_limited(&one) && is_limited(&other) {
+        numbers += ", and both took all that the generator sent";
+        // A receiver may slow its generator, so that more or less is a difference of the receivers, and no difference is none.
+        if is != Relation::Same && (1.0 / factor..=factor).contains(&ratio) {
+            return (Verdict::NotDecided, numbers);
+        }
     }
     let holds = match is {
         Relation::More => ratio >= factor,
