@@ -1,11 +1,11 @@
 //! Judgements about published conclusions, computed from the results of a suite.
 //!
 //! A conclusion compares two results, such as the highest rate of one sensor and that of another one. It holds, or it does
-//! not; or it is not decided, because a result is missing, or because both took the same: all that the generator sent.
+//! not; or it is not decided, because a result is missing, or because both took all that the generator sent.
 
 use crate::duts::Duts;
 use crate::suite::conclusion::{AtRate, By, Conclusion, Relation, Selection};
-use crate::suite::{Axis, Quantity, Suite};
+use crate::suite::{Axis, Napi, Quantity, Suite};
 use crate::summary::{Line, Spread};
 
 /// A sensor that captures so much of what is offered is limited by the generator.
@@ -40,11 +40,12 @@ struct Found<'a> {
 
 /// The judgements about all conclusions of a suite.
 pub fn judgements(suite: &Suite, sensors: &Duts, lines: &[Line]) -> Vec<Judgement> {
-    suite.conclusions.iter().map(|one| judgement(one, sensors, lines)).collect()
+    let slows = suite.napi.iter().all(|napi| *napi == Napi::Inline);
+    suite.conclusions.iter().map(|one| judgement(one, sensors, lines, slows)).collect()
 }
 
-fn judgement(conclusion: &Conclusion, sensors: &Duts, lines: &[Line]) -> Judgement {
-    let (verdict, reason) = decided(conclusion, sensors, lines);
+fn judgement(conclusion: &Conclusion, sensors: &Duts, lines: &[Line], slows: bool) -> Judgement {
+    let (verdict, reason) = decided(conclusion, sensors, lines, slows);
     let word = match verdict {
         Verdict::Holds => "holds here",
         Verdict::DoesNotHold => "does not hold here",
@@ -53,8 +54,8 @@ fn judgement(conclusion: &Conclusion, sensors: &Duts, lines: &[Line]) -> Judgeme
     Judgement { verdict, sentence: format!("\"{}\" {word}: {reason}.", conclusion.claim) }
 }
 
-/// The verdict, and the numbers or the reason.
-fn decided(conclusion: &Conclusion, sensors: &Duts, lines: &[Line]) -> (Verdict, String) {
+/// The verdict, and the numbers or the reason. `slows`: whether a receiver slows its generator.
+fn decided(conclusion: &Conclusion, sensors: &Duts, lines: &[Line], slows: bool) -> (Verdict, String) {
     let (quantity, of, to, is, factor) = match &conclusion.by {
         By::NotHere(reason) => return (Verdict::NotDecided, reason.clone()),
         By::Results { quantity, of, to, is, factor } => (*quantity, of, to, *is, *factor),
@@ -78,8 +79,10 @@ fn decided(conclusion: &Conclusion, sensors: &Duts, lines: &[Line]) -> (Verdict,
     let mut numbers = format!("{numbers}, {ratio:.2} times");
     if is_limited(&one) && is_limited(&other) {
         numbers += ", and both took all that the generator sent";
-        // A receiver may slow its generator, so that more or less is a difference of the receivers, and no difference is none.
-        if is != Relation::Same && (1.0 / factor..=factor).contains(&ratio) {
+        // Where the kernel receives within the sending, a receiver slows its generator: less that is sent is a difference of
+        // the receivers then, and the same is none.
+        let is_same = (1.0 / factor..=factor).contains(&ratio);
+        if is != Relation::Same && (is_same || !slows) {
             return (Verdict::NotDecided, numbers);
         }
     }
