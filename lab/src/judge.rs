@@ -11,7 +11,7 @@ use crate::summary::{Line, Spread};
 /// A sensor that captures so much of what is offered is limited by the generator.
 const ALL: f64 = 0.98;
 
-/// What the results say about a conclusion.
+/// The decision about a conclusion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The relation is as claimed.
@@ -60,8 +60,7 @@ fn decided(conclusion: &Conclusion, sensors: &Duts, lines: &[Line], slows: bool)
         By::NotHere(reason) => return (Verdict::NotDecided, reason.clone()),
         By::Results { quantity, of, to, is, factor } => (*quantity, of, to, *is, *factor),
     };
-    let missing =
-        |of: &Selection| (Verdict::NotDecided, format!("there is no result of {}", shown(of, sensors)));
+    let missing = |of: &Selection| (Verdict::NotDecided, format!("no result of {}", shown(of, sensors)));
     let Some(one) = find(of, quantity, lines) else { return missing(of) };
     let Some(other) = find(to, quantity, lines) else { return missing(to) };
     let (ours, theirs) = (one.value.median, other.value.median);

@@ -108,7 +108,7 @@ pub struct Summary {
     pub missing: usize,
     /// Statements about curves over the offered rate, by conditions.
     pub said: Vec<(String, Vec<String>)>,
-    /// What the results say about the published conclusions.
+    /// Decisions about the published conclusions.
     pub judgements: Vec<Judgement>,
 }
 

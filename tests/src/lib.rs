@@ -64,7 +64,7 @@ pub use debian::{Debian, Machine};
 pub use foreign::{AttachBy, ForeignTc, ForeignXdp, detach_xdp};
 pub use kernel::{KernelLog, kernel_version};
 pub use lab::{End, Lab, LabOptions, Link};
-pub use paths::{Capture, corpus, repository, wirelane_binary};
+pub use paths::{Capture, corpus, merged, repository, wirelane_binary};
 pub use process::{bpf_links, brokers, cpu_time, in_own_process, open_descriptors, resident_bytes};
 pub use programs::{program_file, program_object, tag_beside};
 pub use sys::{

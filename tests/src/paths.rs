@@ -4,6 +4,7 @@ use std::env;
 use std::fs;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
@@ -92,4 +93,31 @@ impl Capture {
         flate2::read::GzDecoder::new(&raw[..]).read_to_end(&mut bytes)?;
         Ok(bytes)
     }
+}
+
+/// Writes the packets of all captures of Ethernet in these categories to one file in a folder, one capture after the other.
+/// No categories: all. Captures that end within a packet are left out.
+///
+/// # Errors
+/// If Wireshark's tools cannot be run, or fail.
+pub fn merged(corpus: &Path, folder: &Path, categories: &[&str]) -> Result<PathBuf> {
+    let all = folder.join("all.pcap");
+    let mut merge = Command::new("mergecap");
+    merge.args(["-a", "-F", "pcap", "-s", "1500", "-w"]).arg(&all);
+    for (number, capture) in Capture::all(corpus)?.into_iter().enumerate() {
+        if !categories.is_empty() && !categories.contains(&&*capture.category) {
+            continue;
+        }
+        let file = folder.join(number.to_string());
+        fs::write(&file, capture.bytes()?)?;
+        let link = Command::new("capinfos").args(["-E", "-T", "-r"]).arg(&file).output()?;
+        if link.status.success() && String::from_utf8_lossy(&link.stdout).contains("\tether") {
+            merge.arg(&file);
+        }
+    }
+    let merged = merge.output()?;
+    if !merged.status.success() {
+        bail!("mergecap: {}", String::from_utf8_lossy(&merged.stderr));
+    }
+    Ok(all)
 }

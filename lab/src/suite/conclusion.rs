@@ -11,7 +11,7 @@ pub const SAME: f64 = 1.05;
 /// A conclusion.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Conclusion {
-    /// What was published, as a sentence without its full stop.
+    /// The published sentence, without its full stop.
     pub claim: String,
     /// How the results decide.
     pub by: By,

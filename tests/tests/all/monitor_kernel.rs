@@ -263,7 +263,7 @@ fn a_full_ring_beside_flows_in_the_kernel_loses_packets_once() {
     assert!((analysed..PACKETS).contains(&measured), "{measured} of {PACKETS}, {analysed} delivered");
 }
 
-/// What the kernel cannot do for a section is refused by `check` and by the monitor, with line and column, also where a key
+/// `check` and the monitor refuse analyses in the kernel that exclude other sections, with line and column, also where a key
 /// of [capture] excludes it. What it can do beside others is accepted.
 #[test]
 fn what_the_kernel_cannot_do_beside_others_is_refused_with_its_place() {

@@ -5,8 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::BufWriter;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
 use serde_json::Value;
 use wirelane::rules::RuleSet;
@@ -15,7 +14,7 @@ use wirelane_tests::calls::{Scene, description, message, rtp};
 use wirelane_tests::mixture::Mixture;
 use wirelane_tests::numbers::{LIMIT, column, last_of, wirelane};
 use wirelane_tests::ruled::{KERNEL, drain, open};
-use wirelane_tests::{Capture as Recording, Child, Lab, corpus, program_file, repository, require_root};
+use wirelane_tests::{Child, Lab, corpus, merged, program_file, repository, require_root};
 
 /// A capture with an example and its rule file.
 fn start(lab: &Lab, folder: &Path, name: &str) -> Capture {
@@ -297,28 +296,6 @@ fn rtp_in_a_plug_in_has_the_streams_of_voip() {
     assert_eq!((total.absorbed, total.analysed, delivered), (packets, frames - packets, frames - packets));
 }
 
-/// Packets of all captures of the corpus that are of Ethernet, of these categories, one capture after the other.
-fn merged(corpus: &Path, folder: &Path, categories: &[&str]) -> PathBuf {
-    let all = folder.join("all.pcap");
-    let mut merge = Command::new("mergecap");
-    merge.args(["-a", "-F", "pcap", "-s", "1500", "-w"]).arg(&all);
-    for (number, recording) in Recording::all(corpus).unwrap().into_iter().enumerate() {
-        if !categories.is_empty() && !categories.contains(&&recording.category[..]) {
-            continue;
-        }
-        let file = folder.join(number.to_string());
-        fs::write(&file, recording.bytes().unwrap()).unwrap();
-        let link = Command::new("capinfos").args(["-E", "-T", "-r"]).arg(&file).output().unwrap();
-        // Files that end within a packet are left out.
-        if link.status.success() && String::from_utf8_lossy(&link.stdout).contains("\tether") {
-            merge.arg(&file);
-        }
-    }
-    let merged = merge.output().unwrap();
-    assert!(merged.status.success(), "{merged:?}");
-    all
-}
-
 #[test]
 fn netflow_in_a_plug_in_has_the_flows_of_the_corpus() {
     if !require_root("netflow_in_a_plug_in_has_the_flows_of_the_corpus") {
@@ -326,7 +303,7 @@ fn netflow_in_a_plug_in_has_the_flows_of_the_corpus() {
     }
     let Some(corpus) = corpus("netflow_in_a_plug_in_has_the_flows_of_the_corpus") else { return };
     let (lab, folder) = (Lab::new(1).unwrap(), tempfile::tempdir().unwrap());
-    let file = merged(&corpus, folder.path(), &[]);
+    let file = merged(&corpus, folder.path(), &[]).unwrap();
     let object = program_file(folder.path(), "netflow").unwrap();
     let rules = RuleSet::read(repository().join("examples/plugins/netflow.toml")).unwrap();
     let mut capture = open(&lab, KERNEL[0], |builder| {
@@ -357,7 +334,7 @@ fn rtp_in_a_plug_in_has_the_streams_of_the_corpus() {
     }
     let Some(corpus) = corpus("rtp_in_a_plug_in_has_the_streams_of_the_corpus") else { return };
     let (lab, folder) = (Lab::new(1).unwrap(), tempfile::tempdir().unwrap());
-    let file = merged(&corpus, folder.path(), &["voip"]);
+    let file = merged(&corpus, folder.path(), &["voip"]).unwrap();
     let object = program_file(folder.path(), "rtp").unwrap();
     let text = fs::read_to_string(repository().join("examples/plugins/rtp.toml")).unwrap();
     let rules = RuleSet::parse(&text.replace("clock = 8000", "last_type = 127")).unwrap();

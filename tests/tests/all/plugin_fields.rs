@@ -1,9 +1,7 @@
 //! Fields of HTTP, SIP and RTP in plug-ins (`wirelane/fields.h`), compared with those of the library
 //! (`Record::application`) for the same bytes: on random messages, and on the corpus.
 
-use std::fs;
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use wirelane::application::{Application, Start};
@@ -13,7 +11,7 @@ use wirelane_tests::calls::Scene;
 use wirelane_tests::frames::replay;
 use wirelane_tests::numbers::{LIMIT, column, last_of, wirelane};
 use wirelane_tests::ruled::{KERNEL, open, rules};
-use wirelane_tests::{Capture as Recording, Lab, corpus, program_file, require_root};
+use wirelane_tests::{Lab, corpus, merged, program_file, require_root};
 
 /// Bytes of a packet that a plug-in gets.
 const SHOWN: usize = 256;
@@ -42,7 +40,7 @@ fn of_plugin(bytes: &[u8]) -> Fields {
         u32_at(16),
         u32_at(20),
     ];
-    // What HTTP has of the names of SIP's fields does not count, and the other way round.
+    // HTTP has fields with the names of those of SIP, which the library leaves out, and the other way round.
     let ours = |number: usize| matches!((bytes[0], number), (1, 0) | (2, 1..));
     let field = |number: usize| match (ours(number), u16_at(28 + 4 * number), u16_at(30 + 4 * number)) {
         (false, ..) => (0, 0),
@@ -267,27 +265,7 @@ fn fields_of_the_corpus_in_a_plug_in_are_those_of_the_library() {
     }
     let Some(corpus) = corpus("fields_of_the_corpus_in_a_plug_in_are_those_of_the_library") else { return };
     let (lab, folder) = (Lab::new(1).unwrap(), tempfile::tempdir().unwrap());
-    let (one, all) = (folder.path().join("one"), folder.path().join("all.pcap"));
-    let mut merge = Command::new("mergecap");
-    merge.args(["-a", "-F", "pcap", "-s", "1500", "-w"]).arg(&all);
-    let mut files = 0;
-    for recording in Recording::all(&corpus).unwrap() {
-        if !["http", "voip"].contains(&&recording.category[..]) {
-            continue;
-        }
-        fs::write(&one, recording.bytes().unwrap()).unwrap();
-        // Only Ethernet is sent.
-        let link = Command::new("capinfos").args(["-E", "-T", "-r"]).arg(&one).output().unwrap();
-        if String::from_utf8_lossy(&link.stdout).contains("\tether") {
-            let file = folder.path().join(format!("{files}"));
-            fs::rename(&one, &file).unwrap();
-            merge.arg(&file);
-            files += 1;
-        }
-    }
-    assert!(files > 50, "{files} of Ethernet");
-    let merged = merge.output().unwrap();
-    assert!(merged.status.success(), "{merged:?}");
+    let all = merged(&corpus, folder.path(), &["http", "voip"]).unwrap();
     let mut capture = start(&lab, folder.path());
     let end = lab.sender();
     let words = ["send", "-i", &end.device, "--replay", all.to_str().unwrap(), "--speed", "max", "--json"];
@@ -298,10 +276,9 @@ fn fields_of_the_corpus_in_a_plug_in_are_those_of_the_library() {
     assert!(counts[1] > 900 && counts[2] > 400 && counts[3] > 10_000, "{counts:?}");
 }
 
-/// The seed of random cases: that of the run, or of the day.
+/// The seed of random cases, as of the other tests.
 fn seed() -> u64 {
-    let given = std::env::var("WIRELANE_SEED").ok().and_then(|text| text.parse().ok());
-    let seed = given.unwrap_or(1);
-    println!("seed {seed}");
+    let seed = std::env::var("WIRELANE_SEED").map_or(1, |seed| seed.parse().unwrap());
+    println!("WIRELANE_SEED={seed}");
     seed
 }

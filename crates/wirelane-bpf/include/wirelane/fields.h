@@ -20,8 +20,6 @@
  *message is read that begins with the payload, and of it the bytes that the packet shows: the first
  * PACKET_BYTES of the packet. Offsets are those of packet->bytes. A payload that continues a message has no
  *fields.
- *
- * A packet of HTTP or SIP takes some microseconds, any other one some ten nanoseconds.
  */
 #ifndef WIRELANE_FIELDS_H
 #define WIRELANE_FIELDS_H
@@ -35,7 +33,7 @@
 
 /* The value of a header field, without blanks around it, with the lines that continue it. */
 struct packet_field {
-	packet_u16 at;	   /* offset; 0: there is no such field */
+	packet_u16 at;	   /* offset; 0: the message does not have the field */
 	packet_u16 length; /* bytes */
 };
 
@@ -311,7 +309,7 @@ PACKET_INLINE void packet_fields(const struct wirelane_packet *packet, const str
 	packet_u32 i;
 
 	__builtin_memset(fields, 0, sizeof(*fields));
-	/* What is behind a datagram is padding of its frame. */
+	/* Bytes behind a datagram are padding of its frame. */
 	stated = at - 8 + (fields_byte(packet, at - 4) << 8 | fields_byte(packet, at - 3));
 	end = fields_if(is_udp & fields_below(stated, end), stated, end);
 	if (!(fields_below(7, at) & fields_below(at, end) & fields_below(end, PACKET_BYTES + 1)))

@@ -38,7 +38,7 @@ pub use voip::VoipMetrics;
 /// One label: its name and value.
 type Label = [(&'static str, &'static str); 1];
 
-/// Label with the name of a plug-in, which the user has given.
+/// Labels with the name of a plug-in, which the user has given, and with an outcome or the name of a counter.
 type OfPlugin = [(&'static str, String); 2];
 
 /// Ledger of a capture, and its plug-ins.

@@ -53,7 +53,7 @@ struct Gone {
     has_expired: bool,
 }
 
-/// What has not been told yet.
+/// Changes that observers have not heard of yet.
 #[derive(Debug, Default)]
 pub(super) struct Untold {
     /// Whether somebody hears of changes.

@@ -117,7 +117,7 @@ impl Part {
         line
     }
 
-    /// The lanes' counts of the flow caches; `None`: there are none.
+    /// The lanes' counts of the flow caches; `None`: flows are not made in the kernel.
     pub(super) fn flow_line(&self) -> Option<FlowCacheLine> {
         let flows = self.membership.flows()?;
         let mut line = flows.line();

@@ -76,7 +76,7 @@ fn each_change_is_told_once_with_its_counts() {
             (Added, 3, true, 0)
         ]
     );
-    // What is refused is told as if it had come and gone, if it was in force for a moment.
+    // An exact-match rule of a refused change was in force for a moment: it is added and removed.
     let twice = set(&FIRST.replace("id = 3", "id = 9")).exact;
     rules.extend(Vec::new(), twice).unwrap_err();
     assert_eq!(diary.short(), [(Added, 9, true, 0), (Removed, 9, true, 0)]);
@@ -184,8 +184,8 @@ fn text(ones: &[One]) -> String {
 }
 
 proptest! {
-    /// Whatever is done: a rule is added when it is not there, and ends when it is there; the rules that were told are
-    /// those in force; and the counts of those that have ended are the counts of the rules that have gone.
+    /// After any changes: a rule is added once and ends once; the rules that were added and have not ended are those in
+    /// force; and the counts at the ends are those of the removed rules.
     #[test]
     fn what_was_told_is_what_is_in_force(steps in proptest::collection::vec(step(), 1..60)) {
         let (rules, mut evaluates, diary) = open(&["", "", ""], "");

@@ -184,7 +184,7 @@ fn refusal(kind: Kind, name: &str, reason: &str) -> Error {
 
 const COMPILE: &str = "compile it with clang -O2 -g -target bpf -c";
 
-/// What an object that can be linked has.
+/// Properties of an object that can be linked.
 #[derive(Debug, Default)]
 struct Checked {
     /// Names of its counters.
