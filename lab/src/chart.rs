@@ -168,6 +168,7 @@ pub fn charts(suite: &Suite) -> Vec<Chart> {
         (Axis::Size, suite.traffic.sizes.len()),
         (Axis::Calls, suite.traffic.calls.len()),
         (Axis::Entries, suite.entries.len()),
+        (Axis::Devices, suite.devices.len()),
         (Axis::Cores, suite.cores.len()),
     ];
     // The first dimension with the maximum number of values.
@@ -245,6 +246,11 @@ fn name(suite: &Suite, sensors: &Duts, line: &Line, chart: &Chart) -> String {
         suite.entries.len() > 1,
         case.entries.map(|entries| format!("{entries} entries")),
     );
+    add(
+        Some(Axis::Devices),
+        suite.devices.len() > 1,
+        case.devices.map(|count| counted(count as usize, "device")),
+    );
     add(None, suite.engines.len() > 1, case.engine.clone());
     add(None, suite.napi.len() > 1, case.napi.map(|napi| format!("NAPI {}", napi.name())));
     let set: Vec<String> = case.cores.iter().map(ToString::to_string).collect();
@@ -259,7 +265,7 @@ fn name(suite: &Suite, sensors: &Duts, line: &Line, chart: &Chart) -> String {
 fn scale(quantity: Quantity) -> f64 {
     match quantity {
         Quantity::Captured | Quantity::Analysed | Quantity::PassedOn | Quantity::Rate => 1e-3,
-        Quantity::Loss => 100.0,
+        Quantity::Loss | Quantity::Idle => 100.0,
         Quantity::Cpu | Quantity::Generator => 1.0,
     }
 }

@@ -4,8 +4,9 @@
 //! not; or it is not decided, because a result is missing, or because both took all that the generator sent.
 
 use crate::duts::Duts;
+use crate::scaling;
 use crate::suite::conclusion::{AtRate, By, Conclusion, Relation, Selection};
-use crate::suite::{Axis, Napi, Quantity, Suite};
+use crate::suite::{Axis, Napi, Quantity, Rate, Suite};
 use crate::summary::{Line, Spread};
 
 /// A sensor that captures so much of what is offered is limited by the generator.
@@ -59,6 +60,25 @@ fn decided(conclusion: &Conclusion, sensors: &Duts, lines: &[Line], slows: bool)
     let (quantity, of, to, is, factor) = match &conclusion.by {
         By::NotHere(reason) => return (Verdict::NotDecided, reason.clone()),
         By::Results { quantity, of, to, is, factor } => (*quantity, of, to, *is, *factor),
+        By::Value { quantity, of, value, is, factor } => {
+            let Some(found) = find(of, *quantity, lines) else {
+                return (Verdict::NotDecided, format!("no result of {}", shown(of, sensors)));
+            };
+            let ours = found.value.median;
+            let numbers = format!(
+                "{} {}, published {}",
+                shown(of, sensors),
+                number(found.quantity, ours),
+                number(found.quantity, *value)
+            );
+            return (of_ratio(ours / value, *is, *factor), numbers);
+        }
+        By::Scaling { sensor, devices, cores, factor } => {
+            return match scaling::scaled(lines, sensor, *devices, *cores) {
+                Ok(scaled) => (of_ratio(scaled.ratio, Relation::More, *factor), scaled.words),
+                Err(reason) => (Verdict::NotDecided, reason),
+            };
+        }
     };
     let missing = |of: &Selection| (Verdict::NotDecided, format!("no result of {}", shown(of, sensors)));
     let Some(one) = find(of, quantity, lines) else { return missing(of) };
@@ -85,12 +105,17 @@ fn decided(conclusion: &Conclusion, sensors: &Duts, lines: &[Line], slows: bool)
             return (Verdict::NotDecided, numbers);
         }
     }
+    (of_ratio(ratio, is, factor), numbers)
+}
+
+/// The verdict about a ratio.
+fn of_ratio(ratio: f64, is: Relation, factor: f64) -> Verdict {
     let holds = match is {
         Relation::More => ratio >= factor,
         Relation::Less => ratio <= 1.0 / factor,
         Relation::Same => (1.0 / factor..=factor).contains(&ratio),
     };
-    (if holds { Verdict::Holds } else { Verdict::DoesNotHold }, numbers)
+    if holds { Verdict::Holds } else { Verdict::DoesNotHold }
 }
 
 /// Whether the generator was the limit.
@@ -114,6 +139,8 @@ fn find<'a>(of: &Selection, quantity: Quantity, lines: &'a [Line]) -> Option<Fou
             && is(of.workers, case.workers)
             && is(of.queues, Some(case.queues))
             && is(of.calls, case.calls)
+            && of.pps.is_none_or(|pps| line.case.rate == Rate::Pps(pps))
+            && is(of.devices, Some(case.devices.unwrap_or(1)))
     });
     let found = matching.filter_map(|line| Some(Found { line, quantity, value: line.value(quantity)? }));
     // Of times per packet, the highest value is of no interest.
@@ -136,7 +163,9 @@ fn shown(of: &Selection, sensors: &Duts) -> String {
     words.extend(of.cores.map(|cores| several(cores, "core")));
     words.extend(of.queues.map(|queues| several(queues as usize, "RX queue")));
     words.extend(of.workers.map(|workers| several(workers, "worker")));
+    words.extend(of.devices.map(|devices| several(devices as usize, "device")));
     words.extend(of.calls.map(|calls| format!("{calls} calls")));
+    words.extend(of.pps.map(|pps| format!("{:.0} kpps offered", pps / 1e3)));
     words.extend((of.rate == AtRate::Highest).then(|| "at the highest rate".to_owned()));
     words.extend(of.quantity.map(|quantity| quantity.title().0.to_lowercase()));
     words.join(", ")
@@ -147,6 +176,7 @@ fn number(quantity: Quantity, value: f64) -> String {
     match quantity {
         Quantity::Cpu | Quantity::Generator => format!("{value:.0} ns a packet"),
         Quantity::Loss => format!("{:.2} %", value * 100.0),
+        Quantity::Idle => format!("{:.0} %", value * 100.0),
         _ => format!("{:.0} kpps", value / 1e3),
     }
 }
@@ -159,7 +189,6 @@ mod tests {
     use crate::machine::Machine;
     use crate::results::{Results, Row};
     use crate::schedule;
-    use crate::suite::Rate;
     use crate::summary::summarise;
     use crate::trial::Measured;
 
@@ -235,6 +264,20 @@ repetitions = 1
             assert!(judgement.sentence.contains(part), "{}", judgement.sentence);
             assert!(judgement.sentence.starts_with("\"x\" "), "{}", judgement.sentence);
         }
+        let published = |value: f64| {
+            format!(
+                "[[conclusion]]\nclaim = \"x\"\ncompare = \"captured\"\nof = {{ {ours}, pps = 2000 }}\nvalue = {value}\nis = \"more\"\n"
+            )
+        };
+        for (value, verdict) in [(1500.0, Holds), (2500.0, DoesNotHold)] {
+            let [judgement] = &judged(&published(value))[..] else { panic!() };
+            assert_eq!(judgement.verdict, verdict, "{}", judgement.sentence);
+            assert!(
+                judgement.sentence.contains("2 kpps offered 2 kpps, published "),
+                "{}",
+                judgement.sentence
+            );
+        }
         let factor = conclusion(ours, theirs, "more") + "factor = 2.5\n";
         assert_eq!(judged(&factor)[0].verdict, DoesNotHold);
     }
@@ -247,7 +290,7 @@ repetitions = 1
         let mistakes =
             Suite::parse(&format!("{TEXT}{wrong}"), Path::new("b"), &sensors).unwrap_err().to_string();
         for part in [
-            "b:7:1: give compare, of, to and is; or not-here",
+            "b:7:1: give compare, of, is and one of to and value; or scaling; or not-here",
             "ring is not among the sensors of this suite",
             "a factor is a number from 1 on",
         ] {

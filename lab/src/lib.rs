@@ -45,6 +45,7 @@ pub mod remote;
 mod results;
 mod roles;
 pub mod run;
+mod scaling;
 pub mod schedule;
 mod search;
 mod site;

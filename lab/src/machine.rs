@@ -59,6 +59,11 @@ impl Machine {
         }
     }
 
+    /// One line: processor, kernel and date.
+    pub fn short(&self) -> String {
+        format!("{}, {} cores, Linux {}, {}", self.cpu, self.cores, self.kernel, self.date)
+    }
+
     /// Lines for people.
     pub fn text(&self) -> String {
         let list = |items: &[String]| if items.is_empty() { "none".into() } else { items.join("; ") };

@@ -52,8 +52,7 @@ impl Report {
         let machine = results.machine()?;
         let summary = summarise(suite, sensors, results)?;
         let others = results.others()?;
-        let below =
-            format!("{}, {} cores, Linux {}, {}", machine.cpu, machine.cores, machine.kernel, machine.date);
+        let below = machine.short();
         let drawn = chart::draw(suite, sensors, &summary, &below)?;
         let table = text::table(suite, &summary);
         Ok(Report { summary, table, drawn, machine, others })
@@ -70,6 +69,22 @@ impl Report {
         let page = folder.join(PAGE);
         results::write(&page, &document(&suite.title, &self.section(suite)))?;
         Ok(page)
+    }
+
+    /// What the results say about the conclusions of the publication, as Markdown.
+    pub fn conclusions(&self, suite: &Suite) -> String {
+        let times = if suite.repetitions == 1 { "One repetition" } else { "Medians" };
+        let of = if suite.repetitions == 1 {
+            String::new()
+        } else {
+            format!(" of {} repetitions", suite.repetitions)
+        };
+        let trials = humantime::format_duration(suite.duration);
+        let mut text = format!("\n## {}\n\n{times}{of}, trials of {trials}.\n\n", suite.title);
+        for judgement in &self.summary.judgements {
+            let _ = writeln!(text, "- {}", judgement.sentence);
+        }
+        text
     }
 
     /// Section of a page about this suite, without a heading.

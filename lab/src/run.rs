@@ -213,7 +213,7 @@ impl Runner<'_> {
 
     fn place(&mut self, case: &Case) -> Result<&mut Site> {
         let plan = Plan {
-            devices: self.suite.devices,
+            devices: case.devices.unwrap_or(self.suite.devices[0]),
             queues: case.queues,
             mtu: self.suite.mtu(),
             napi: case.napi.unwrap_or(self.suite.napi[0]),

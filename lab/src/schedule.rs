@@ -30,6 +30,8 @@ pub struct Case {
     pub entries: Option<u32>,
     /// NAPI context, if the suite has several; `None`: the only one.
     pub napi: Option<Napi>,
+    /// Number of devices, if the suite has several numbers; `None`: the only one.
+    pub devices: Option<u32>,
 }
 
 /// A trial, or a search.
@@ -48,7 +50,7 @@ impl Case {
     }
 
     /// Conditions by their names in results; `None`: not varied, or not supported by the sensor.
-    pub fn conditions(&self) -> [(&'static str, Option<String>); 10] {
+    pub fn conditions(&self) -> [(&'static str, Option<String>); 11] {
         fn text(value: Option<impl Display>) -> Option<String> {
             value.map(|value| value.to_string())
         }
@@ -64,6 +66,7 @@ impl Case {
             ("calls", text(self.calls)),
             ("entries", text(self.entries)),
             ("napi", self.napi.map(|napi| napi.name())),
+            ("devices", text(self.devices)),
         ]
     }
 
@@ -73,7 +76,7 @@ impl Case {
         for (name, value) in self.conditions() {
             match value {
                 Some(value) => key += &format!(" {name}={value}"),
-                None if ["calls", "entries", "napi"].contains(&name) => {}
+                None if ["calls", "entries", "napi", "devices"].contains(&name) => {}
                 None => key += &format!(" {name}=-"),
             }
         }
@@ -102,6 +105,8 @@ pub fn trials(suite: &Suite, sensors: &Duts) -> Vec<Trial> {
     let traffic = &suite.traffic;
     let cases = vary(vec![Case::default()], &suite.topologies(), |case, queues| case.queues = *queues);
     let cases = vary(cases, &each(&suite.napi, suite.napi.len() > 1), |case, napi| case.napi = *napi);
+    let devices = each(&suite.devices, suite.devices.len() > 1);
+    let cases = vary(cases, &devices, |case, devices| case.devices = *devices);
     let has_sizes = traffic.replay.is_none() && !traffic.web;
     let cases = vary(cases, &each(&traffic.sizes, has_sizes), |case, size| case.size = *size);
     let cases =

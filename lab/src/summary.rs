@@ -91,6 +91,7 @@ impl Line {
             Axis::Queues => Some(f64::from(case.queues)),
             Axis::Calls => case.calls.map(f64::from),
             Axis::Entries => case.entries.map(f64::from),
+            Axis::Devices => case.devices.map(f64::from),
         }
     }
 }
@@ -218,13 +219,14 @@ fn line(case: Case, rows: &[&Row], found: &[&FoundRow]) -> Line {
         (goal, Spread::of(rates), bound.unwrap_or_default())
     };
     let found_rates: Vec<_> = goals.iter().copied().map(goal).collect();
-    let quantities: [(Quantity, Value); 6] = [
+    let quantities: [(Quantity, Value); 7] = [
         (Quantity::Captured, |one| Some(one.captured_pps())),
         (Quantity::Analysed, |one| Some(one.analysed_pps())),
         (Quantity::Loss, |one| Some(one.loss())),
         (Quantity::Cpu, |one| Some(one.cpu_ns())),
         (Quantity::PassedOn, Measured::passed_on_pps),
         (Quantity::Generator, |one| Some(one.generator_ns())),
+        (Quantity::Idle, |one| one.idle),
     ];
     let spread = |of: Value| Spread::of(used.iter().filter_map(|one| of(one)).collect());
     let values = quantities.into_iter().map(|(quantity, of)| (quantity, spread(of)));

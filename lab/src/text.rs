@@ -13,7 +13,7 @@ use crate::summary::{Line, Spread, Summary};
 /// Columns after the conditions.
 const VALUES: [&str; 4] = ["captured kpps", "analysed kpps", "passed on kpps", "notes"];
 /// Columns that are left out where they are empty in all lines.
-const OPTIONAL: [&str; 4] = ["calls", "entries", "napi", "passed on kpps"];
+const OPTIONAL: [&str; 5] = ["calls", "entries", "napi", "devices", "passed on kpps"];
 
 /// Names of the columns with conditions.
 fn conditions() -> Vec<String> {
@@ -67,6 +67,9 @@ fn notes(line: &Line) -> String {
         let [user, kernel, napi] = line.cpu_parts.unwrap_or_default();
         let napi = if napi > 0.0 { format!(" + NAPI {napi:.0}") } else { String::new() };
         notes.push(format!("{:.0} ns/packet (user {user:.0} + kernel {kernel:.0}{napi})", cpu.median));
+    }
+    if let Some(idle) = line.value(Quantity::Idle).filter(|_| has_packets) {
+        notes.push(format!("idle {:.0} %", idle.median * 100.0));
     }
     for (name, value) in &line.figures {
         notes.push(format!("{name} {}", (value.median * 1000.0).round() / 1000.0));
@@ -164,6 +167,7 @@ pub fn csv(sensors: &Duts, summary: &Summary) -> Result<String> {
         Quantity::Cpu,
         Quantity::PassedOn,
         Quantity::Generator,
+        Quantity::Idle,
     ];
     let mut head = conditions();
     head.extend(["title", "trials", "left_out", "disturbed", "goal", "found_pps"].map(str::to_owned));

@@ -70,6 +70,9 @@ pub struct Measured {
     pub generator_cpu_s: f64,
     /// Load of each core, as in `0:0.99 1:0.45`.
     pub cores: String,
+    /// Fraction of the time of sending in which the sensor's cores were idle.
+    #[serde(default)]
+    pub idle: Option<f64>,
     /// Largest fraction of a core that other programs used.
     pub others: f64,
     /// Largest fraction of a core that the hypervisor took.
@@ -210,6 +213,7 @@ pub fn run(
         napi_cpu_s: taken.napi_cpu_s,
         generator_cpu_s: sent.cpu_s,
         cores: cores(&sent.load, &taken.load, away),
+        idle: idle(&taken.load),
         others: if case.shares_cores(suite) {
             // On shared cores, the use by the generator is not a disturbance.
             let generator = sent.cpu_s / sent.duration_s.max(1e-9) / case.cores.len() as f64;
@@ -235,6 +239,12 @@ pub fn run(
         disturbance(&measured, rate, duration, late).to_owned()
     };
     Ok(measured)
+}
+
+/// Mean fraction of the time in which these cores were idle.
+fn idle(load: &Load) -> Option<f64> {
+    let idle = load.cores.iter().map(|(_, worked)| (1.0 - worked).clamp(0.0, 1.0));
+    (!load.cores.is_empty()).then(|| idle.sum::<f64>() / load.cores.len() as f64)
 }
 
 /// Text like `0:0.99 1:0.45`; with two machines, whose core numbers overlap, `injector/0:0.99 sensor/0:0.45`.

@@ -18,8 +18,8 @@ pub enum Column {
     Counts(Vec<Option<u64>>),
     /// Whole numbers.
     Whole(Vec<i64>),
-    /// Floating-point numbers.
-    Real(Vec<f64>),
+    /// Floating-point numbers, some of which may be missing.
+    Real(Vec<Option<f64>>),
 }
 
 impl Column {
@@ -43,7 +43,7 @@ pub fn write(
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let columns = columns.into_iter().map(|(name, column)| {
         // The column's type decides whether it may have gaps, and not its current values.
-        let gaps = matches!(column, Column::Counts(_));
+        let gaps = matches!(column, Column::Counts(_) | Column::Real(_));
         (name, column.array(), gaps)
     });
     let batch = RecordBatch::try_from_iter_with_nullable(columns)?;
@@ -71,7 +71,7 @@ mod tests {
             ("name", Column::Text(vec!["a".into(), "\u{e9}\n".into()])),
             ("count", Column::Counts(vec![Some(u64::MAX), None])),
             ("whole", Column::Whole(vec![-1, 2])),
-            ("real", Column::Real(vec![0.5, 1e300])),
+            ("real", Column::Real(vec![Some(1e300), None])),
         ];
         write(&path, columns.clone()).unwrap();
         let reader = ParquetRecordBatchReaderBuilder::try_new(fs::File::open(&path).unwrap()).unwrap();

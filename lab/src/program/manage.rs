@@ -26,18 +26,26 @@ use super::{CollectionArgs, ReportArgs, RunArgs, SensorsArgs, wirelane_program};
 /// File in the folder of a collection: the parameters of its run.
 const INDEX: &str = "collection.json";
 
+/// File in the folder of published measurements: what the results say about the conclusions.
+const CONCLUSIONS: &str = "conclusions.md";
+
 /// Contents of [`INDEX`].
 #[derive(Serialize, Deserialize)]
 struct Index {
     collection: Collection,
     quick: bool,
+    /// Instead of those of the suites.
+    #[serde(default)]
+    repetitions: Option<u32>,
     suites: Vec<String>,
 }
 
 impl Index {
     fn suite(&self, name: &str, sensors: &Duts) -> Result<(&'static str, Suite)> {
         let form = if self.quick { Form::Quick } else { Form::Full };
-        self.collection.suite(name, form, &Resources::here(), sensors)
+        let (text, mut suite) = self.collection.suite(name, form, &Resources::here(), sensors)?;
+        suite.repetitions = self.repetitions.unwrap_or(suite.repetitions);
+        Ok((text, suite))
     }
 }
 
@@ -237,7 +245,8 @@ pub fn collection(collection: Collection, args: &CollectionArgs) -> Result<()> {
             };
             let default =
                 || PathBuf::from(format!("testbed-{}", collection.title().to_lowercase().replace(' ', "-")));
-            (args.out.clone().unwrap_or_else(default), Index { collection, quick: args.quick, suites })
+            let index = Index { collection, quick: args.quick, repetitions: args.repetitions, suites };
+            (args.out.clone().unwrap_or_else(default), index)
         }
     };
     ensure!(index.collection == collection, "{} is a folder of another collection", folder.display());
@@ -299,9 +308,9 @@ fn of_collection(folder: &Path) -> Result<Option<(String, Index)>> {
     Ok(index.suites.iter().any(|suite| suite == name).then(|| (name.to_owned(), index)))
 }
 
-/// Writes one page about all suites with results.
+/// Writes one page about all suites with results, and a text of what the results say about published conclusions.
 fn page_of_collection(folder: &Path, index: &Index, sensors: &Duts) -> Result<()> {
-    let mut parts = String::new();
+    let (mut parts, mut conclusions) = (String::new(), String::new());
     for name in &index.suites {
         let place = folder.join(name);
         if !place.join(results::TRIALS).is_file() {
@@ -310,10 +319,21 @@ fn page_of_collection(folder: &Path, index: &Index, sensors: &Duts) -> Result<()
         let (_, suite) = index.suite(name, sensors)?;
         let results = Results::resume(&place)?;
         parts += &format!("<h2>{}</h2>\n", page::escaped(&suite.title));
-        parts += &Report::of(&suite, sensors, &results)?.section(&suite);
+        let report = Report::of(&suite, sensors, &results)?;
+        parts += &report.section(&suite);
+        if conclusions.is_empty() {
+            conclusions = format!(
+                "# Published conclusions, and what the results say\n\n{}\n",
+                results.machine()?.short()
+            );
+        }
+        conclusions += &report.conclusions(&suite);
     }
     let quick = if index.quick { ", in the quick form" } else { "" };
     let title = format!("{}{quick}", index.collection.title());
+    if index.collection == Collection::Reproductions {
+        results::write(&folder.join(CONCLUSIONS), &conclusions)?;
+    }
     let path = folder.join(page::PAGE);
     results::write(&path, &page::document(&title, &parts))?;
     out::print(format!("{}\n", path.display()))

@@ -8,6 +8,7 @@ mod parquet;
 mod progress;
 mod quick;
 mod sensor;
+mod waiting;
 
 use std::env;
 use std::net::SocketAddr;
@@ -54,7 +55,7 @@ enum Command {
     /// Accept the connections of an agent
     #[command(hide = true)]
     AgentFront(FrontArgs),
-    /// Capture by libpcap, and spin for each packet: the sensor 'libpcap-loops'
+    /// Capture by libpcap or into rings, and spin for each packet: sensors such as 'libpcap-loops'
     Sensor(SensorArgs),
     /// Receive with a small program of its own kind; ends at SIGTERM
     #[cfg(feature = "bench")]
@@ -265,6 +266,10 @@ pub struct CollectionArgs {
     #[arg(long)]
     quick: bool,
 
+    /// Repetitions of each trial, instead of those of the suites
+    #[arg(long, value_name = "N", conflicts_with = "resume", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    repetitions: Option<u32>,
+
     /// Only this suite; repeatable
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
@@ -313,9 +318,31 @@ pub struct SensorArgs {
     #[arg(long, value_name = "LOOPS", default_value_t = 0)]
     loops: u32,
 
-    /// Size of libpcap's buffer in MiB
+    /// Size of libpcap's buffer, or of a ring, in MiB
     #[arg(long, value_name = "MIB", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1024))]
     buffer: u32,
+
+    /// Where packets come from
+    #[arg(long, value_enum, default_value_t = Source::Libpcap)]
+    source: Source,
+
+    /// Threads that take turns at one handle of libpcap
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
+    threads: u16,
+
+    /// Packets that wait for threads of the analysis, one for each core. Default: packets are analysed by the threads that
+    /// capture them
+    #[arg(long, value_name = "PACKETS", value_parser = clap::value_parser!(u32).range(1..))]
+    queue: Option<u32>,
+}
+
+/// Source of packets for `testbed sensor`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Source {
+    /// The system's libpcap
+    Libpcap,
+    /// Rings of the library; the host does not get the packets
+    Ring,
 }
 
 /// Text after the options in the long help.

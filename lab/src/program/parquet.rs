@@ -22,7 +22,8 @@ pub fn write_trials(results: &Results) -> Result<()> {
 fn columns(rows: &[Row]) -> Vec<(&'static str, Column)> {
     let text = |of: fn(&Row) -> &String| Column::Text(rows.iter().map(|row| of(row).clone()).collect());
     let count = |of: fn(&Row) -> u64| Column::Counts(rows.iter().map(|row| Some(of(row))).collect());
-    let real = |of: fn(&Measured) -> f64| Column::Real(rows.iter().map(|row| of(&row.measured)).collect());
+    let real =
+        |of: fn(&Measured) -> f64| Column::Real(rows.iter().map(|row| Some(of(&row.measured))).collect());
     vec![
         ("case", text(|row| &row.case)),
         ("repetition", count(|row| row.repetition.into())),
@@ -44,6 +45,7 @@ fn columns(rows: &[Row]) -> Vec<(&'static str, Column)> {
         ("napi_cpu_s", real(|of| of.napi_cpu_s)),
         ("generator_cpu_s", real(|of| of.generator_cpu_s)),
         ("cores", text(|row| &row.measured.cores)),
+        ("idle", Column::Real(rows.iter().map(|row| row.measured.idle).collect())),
         ("others", real(|of| of.others)),
         ("steal", real(|of| of.steal)),
         ("figures", Column::Text(rows.iter().map(|row| figures::text(&row.measured.figures)).collect())),

@@ -151,7 +151,7 @@ impl Suite {
             Some(
                 "agents leave the queues of their devices as they are: leave out 'queues' and 'per-core', and set them with ethtool -L",
             )
-        } else if self.devices != 1 {
+        } else if self.devices != [1] {
             Some("agents have one device each: leave out 'devices'")
         } else if self.traffic.web || self.traffic.shape != Shape::Steady {
             Some(

@@ -227,16 +227,24 @@ impl Check {
     }
 
     /// Several devices require sensors whose command names them.
-    fn devices(&mut self, raw: Option<At<u32>>, named: &[String], sensors: &Duts) -> u32 {
-        let Some(raw) = raw else { return 1 };
+    fn devices(&mut self, raw: Option<At<raw::Counts>>, named: &[String], sensors: &Duts) -> Vec<u32> {
+        let Some(raw) = raw else { return vec![1] };
+        let counts = match &raw.value {
+            raw::Counts::One(count) => vec![*count],
+            raw::Counts::Each(counts) => counts.clone(),
+        };
+        if counts.is_empty() || !counts.iter().all(|count| (1..=8).contains(count)) {
+            self.fault(&raw, "give a number of devices, 1 to 8, or a list of such numbers");
+            return vec![1];
+        }
         let one = |name: &&String| sensors.get(name).is_some_and(|adapter| !adapter.asks_for(&["devices"]));
         match named.iter().find(one) {
-            Some(name) if raw.value > 1 => {
+            Some(name) if counts.iter().any(|count| *count > 1) => {
                 self.fault(&raw, format!("{name} is for one device: its adapter has no {{devices}}"));
             }
             _ => {}
         }
-        self.within(Some(raw), 1, 1, 8)
+        counts
     }
 
     /// Ring sizes are powers of two.

@@ -33,6 +33,31 @@ pub enum By {
         /// The least factor of a difference; values within it are the same.
         factor: f64,
     },
+    /// One result compared with a published number, in the units of a chart.
+    Value {
+        /// The quantity that is compared.
+        quantity: Quantity,
+        /// The result that the claim is about.
+        of: Selection,
+        /// The published number.
+        value: f64,
+        /// The relation that the claim states.
+        is: Relation,
+        /// The least factor of a difference; values within it are the same.
+        factor: f64,
+    },
+    /// The packets captured from several devices with several cores, compared with those of one device with one core.
+    /// Where they were not measured, a model decides.
+    Scaling {
+        /// Name of the adapter.
+        sensor: String,
+        /// Number of devices.
+        devices: u32,
+        /// Number of cores.
+        cores: usize,
+        /// The least factor.
+        factor: f64,
+    },
     /// It cannot be decided on any machine with this test-bed: the reason.
     NotHere(String),
 }
@@ -80,7 +105,11 @@ pub struct Selection {
     pub queues: Option<u32>,
     /// Number of calls.
     pub calls: Option<u32>,
-    /// The rate.
+    /// Number of devices.
+    pub devices: Option<u32>,
+    /// Packets offered per second.
+    pub pps: Option<f64>,
+    /// The rate, if there are several.
     #[serde(default)]
     pub rate: AtRate,
 }
@@ -93,9 +122,20 @@ pub(super) struct Raw {
     pub compare: Option<Quantity>,
     pub of: Option<At<Selection>>,
     pub to: Option<At<Selection>>,
+    pub value: Option<f64>,
+    pub scaling: Option<At<Scaling>>,
     pub is: Option<Relation>,
     pub factor: Option<At<f64>>,
     pub not_here: Option<String>,
+}
+
+/// A published scaling with devices and cores.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Scaling {
+    sensor: String,
+    devices: u32,
+    cores: usize,
 }
 
 impl Raw {
@@ -116,17 +156,26 @@ impl Raw {
         for one in raw.of.iter().chain(&raw.to).filter(|one| !sensors.contains(&one.value.sensor)) {
             fault(one.start, format!("{} is not among the sensors of this suite", one.value.sensor));
         }
-        let by = match (raw.compare, raw.of, raw.to, raw.is, raw.not_here) {
-            (None, None, None, None, Some(reason)) => By::NotHere(reason),
-            (Some(quantity), Some(of), Some(to), Some(is), None) => {
+        if let Some(at) = raw.scaling.as_ref().filter(|one| !sensors.contains(&one.value.sensor)) {
+            fault(at.start, format!("{} is not among the sensors of this suite", at.value.sensor));
+        }
+        let compared = (raw.compare, raw.of, raw.is);
+        let by = match (compared, raw.to, raw.value, raw.scaling, raw.not_here) {
+            ((None, None, None), None, None, None, Some(reason)) => By::NotHere(reason),
+            ((Some(quantity), Some(of), Some(is)), Some(to), None, None, None) => {
                 By::Results { quantity, of: of.value, to: to.value, is, factor }
             }
+            ((Some(quantity), Some(of), Some(is)), None, Some(value), None, None) => {
+                By::Value { quantity, of: of.value, value, is, factor }
+            }
+            ((None, None, None), None, None, Some(scaling), None) => {
+                let Scaling { sensor, devices, cores } = scaling.value;
+                By::Scaling { sensor, devices, cores, factor }
+            }
             _ => {
-                fault(
-                    start,
-                    "give compare, of, to and is; or not-here, the reason why it cannot be decided"
-                        .to_owned(),
-                );
+                let wanted = "give compare, of, is and one of to and value; or scaling; or not-here, the reason why it cannot be \
+                              decided";
+                fault(start, wanted.to_owned());
                 return None;
             }
         };

@@ -132,6 +132,8 @@ pub enum Quantity {
     Rate,
     /// Time of the generator per packet, in nanoseconds: includes the kernel's work on the packet if NAPI is inline.
     Generator,
+    /// Fraction of the time of sending in which the sensor's cores were idle.
+    Idle,
 }
 
 impl Quantity {
@@ -147,6 +149,7 @@ impl Quantity {
             Quantity::PassedOn => ("Packets passed on to the receiver", "thousand packets/s"),
             Quantity::Rate => ("Highest rate with the loss that is allowed", "thousand packets/s"),
             Quantity::Generator => ("Time of the generator per packet", "ns per packet"),
+            Quantity::Idle => ("Idle time of the sensor's cores", "% of the time of sending"),
         }
     }
 }
@@ -171,6 +174,8 @@ pub enum Axis {
     Calls,
     /// Rules, or entries of a set.
     Entries,
+    /// Devices of the sensor.
+    Devices,
 }
 
 impl Axis {
@@ -185,6 +190,7 @@ impl Axis {
             Axis::Queues => "RX queues",
             Axis::Calls => "calls",
             Axis::Entries => "rules or entries",
+            Axis::Devices => "devices",
         }
     }
 }
@@ -306,8 +312,8 @@ pub struct Suite {
     pub per_core: bool,
     /// Engines, by the names of `--engine`.
     pub engines: Vec<String>,
-    /// Number of devices of the sensor, each with its own generator.
-    pub devices: u32,
+    /// Numbers of devices of the sensor, each with its own generator.
+    pub devices: Vec<u32>,
     /// NAPI contexts, at least one.
     pub napi: Vec<Napi>,
     /// Nice value of generator, sensor and NAPI threads, and of their sessions (sched(7), autogroups).

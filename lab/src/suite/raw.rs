@@ -36,7 +36,7 @@ pub(super) struct Raw {
     pub entries: Option<At<Vec<At<u32>>>>,
     pub per_core: Option<At<bool>>,
     pub engines: Option<At<Vec<At<String>>>>,
-    pub devices: Option<At<u32>>,
+    pub devices: Option<At<Counts>>,
     pub napi: Option<At<Napis>>,
     pub nice: Option<At<i32>>,
     pub tries: Option<At<u32>>,
@@ -144,6 +144,14 @@ impl<'de> Deserialize<'de> for Napis {
 
         from.deserialize_any(Either)
     }
+}
+
+/// One number, or a list of numbers.
+#[derive(Deserialize)]
+#[serde(untagged)]
+pub(super) enum Counts {
+    One(u32),
+    Each(Vec<u32>),
 }
 
 #[derive(Deserialize)]
