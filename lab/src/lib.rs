@@ -37,6 +37,7 @@ pub mod duts;
 mod holder;
 mod judge;
 mod machine;
+mod orders;
 mod overload;
 mod page;
 mod process;

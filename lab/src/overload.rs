@@ -5,11 +5,12 @@ use std::time::Duration;
 use anyhow::Result;
 
 use crate::duts::Adapter;
+use crate::orders::{send_order, sensor_order};
 use crate::roles::{DutOrder, Failure, SendOrder};
 use crate::schedule::Case;
 use crate::site::Site;
 use crate::suite::{Rate, Suite};
-use crate::trial::{per_second, send_order, sensor_order};
+use crate::trial::per_second;
 
 /// Durations of the phases of an overload. The start of the generator takes the rest of a second.
 const OVERLOAD: Duration = Duration::from_secs(1);

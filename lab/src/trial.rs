@@ -6,12 +6,12 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize, Serializer};
 
-use crate::calls::{self, Media};
 use crate::duts::{Adapter, Counts};
-use crate::roles::{DutOrder, Failure, Load, Recording, Replay, SendOrder, Sent, Taken};
+use crate::orders::{announcement, send_order, sensor_order};
+use crate::roles::{Failure, Load, Sent, Taken};
 use crate::schedule::Case;
 use crate::site::Site;
-use crate::suite::{Method, Napi, Rate, Suite};
+use crate::suite::{Rate, Suite};
 use crate::web;
 
 /// Minimum fraction of the requested rate; below it, the trial had another rate.
@@ -20,12 +20,6 @@ const LEAST_OFFERED: f64 = 0.995;
 /// a trial of 0.3 s), or taken by the hypervisor.
 const MOST_OTHERS: f64 = 0.08;
 const MOST_STEAL: f64 = 0.02;
-
-/// Number of packets of calls at full speed per second of the requested duration; the trial takes as long as they need.
-const FULL_SPEED: f64 = 1_000_000.0;
-
-/// The kernel throttles threads that occupy a core at real-time priority for longer (sched_rt_runtime_us in sched(7)).
-const LONGEST_FIRST: Duration = Duration::from_millis(950);
 
 /// Reason of a trial that has no result about the sensor at this rate: too few packets were sent.
 pub const FELL_SHORT: &str = "generator fell short";
@@ -255,78 +249,6 @@ fn cores(injector: &Load, sensor: &Load, away: bool) -> String {
         load.cores.iter().map(text).collect::<Vec<_>>()
     };
     [of((injector, names[0])), of((sensor, names[1]))].concat().join(" ")
-}
-
-pub(crate) fn sensor_order(suite: &Suite, case: &Case, rate: &Rate, duration: Duration) -> DutOrder {
-    DutOrder {
-        sensor: case.sensor.clone(),
-        cores: case.cores.clone(),
-        queues: case.queues,
-        workers: case.workers.unwrap_or(1),
-        engine: case.engine.clone().unwrap_or_else(|| "auto".to_owned()),
-        loops: case.loops.unwrap_or(0),
-        entries: case.entries.unwrap_or(0),
-        duration_s: duration.as_secs_f64(),
-        buffer: suite.buffer,
-        paced: matches!(rate, Rate::Pps(_)) && duration < LONGEST_FIRST,
-        reports: false,
-    }
-}
-
-pub(crate) fn send_order(suite: &Suite, case: &Case, rate: &Rate, duration: Duration) -> Result<SendOrder> {
-    let traffic = &suite.traffic;
-    let pps = if let Rate::Pps(pps) = rate { Some(*pps) } else { None };
-    let seconds = duration.as_secs_f64();
-    let replay = match (&traffic.replay, rate, case.calls) {
-        (Some(file), Rate::Speed(speed), _) => {
-            let recording = Recording::File(file.clone());
-            Some(Replay { recording, speed: speed.clone(), passes: traffic.passes })
-        }
-        (_, _, Some(calls)) => {
-            let packets = (pps.unwrap_or(FULL_SPEED) * seconds).ceil() as u64;
-            let size = case.size.unwrap_or(calls::FRAME);
-            let recording = Recording::Media(Media { calls, size, packets, pps });
-            let speed = if pps.is_some() { "recorded" } else { "max" };
-            Some(Replay { recording, speed: speed.to_owned(), passes: 1 })
-        }
-        _ if traffic.web => {
-            // Without a rate, the replay at full speed has a number of concurrent clients.
-            let clients =
-                (pps.unwrap_or(web::FULL_SPEED) * seconds / web::REQUESTS as f64).ceil().max(1.0) as u64;
-            let speed = pps.map_or(Ok("max".to_owned()), web::speed)?;
-            Some(Replay { recording: Recording::Web(clients), speed, passes: 1 })
-        }
-        _ => None,
-    };
-    // Frames of the method "kernel" all arrive on the RX queue of the core that sends them.
-    let one_queue = suite.per_core && case.queues > 1;
-    let method = if one_queue { Method::Socket } else { traffic.method };
-    let napi = case.napi.unwrap_or(suite.napi[0]);
-    Ok(SendOrder {
-        cores: suite.injector.clone(),
-        shares_cores: case.shares_cores(suite),
-        size: case.size,
-        flows: case.entries.filter(|_| traffic.flows_as_entries).unwrap_or(traffic.flows),
-        pattern: traffic.pattern,
-        proto: traffic.proto,
-        method,
-        pps,
-        duration_s: seconds,
-        // Live frames occupy a whole core, and other kernel work on it would starve.
-        first: napi == Napi::ThreadsPaced
-            && pps.is_some()
-            && duration < LONGEST_FIRST
-            && (replay.is_some() || matches!(method, Method::Socket | Method::Clone)),
-        shape: traffic.shape,
-        queues: case.queues,
-        replay,
-    })
-}
-
-/// Signalling that introduces these calls to the sensor before their media.
-fn announcement(order: &SendOrder, calls: u32) -> SendOrder {
-    let recording = Recording::Signalling(calls);
-    SendOrder { replay: Some(Replay { recording, speed: "recorded".to_owned(), passes: 1 }), ..order.clone() }
 }
 
 /// Counts without the messages that were sent before the trial, all of which must have been captured.
