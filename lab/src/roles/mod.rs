@@ -5,6 +5,7 @@
 
 pub mod dut;
 pub mod injector;
+pub mod napi;
 pub mod receiver;
 pub mod station;
 
