@@ -6,7 +6,6 @@ receive packets, checksums left out), since that shows at any speed; it does not
 """
 
 import json
-import os
 import re
 import subprocess
 import tempfile
