@@ -28,6 +28,7 @@ pub fn sensor_order(suite: &Suite, case: &Case, rate: &Rate, duration: Duration)
         entries: case.entries.unwrap_or(0),
         duration_s: duration.as_secs_f64(),
         buffer: suite.buffer,
+        napi: case.napi_in(suite),
         paced: matches!(rate, Rate::Pps(_)) && duration < LONGEST_FIRST,
         reports: false,
     }
@@ -65,7 +66,6 @@ pub fn send_order(suite: &Suite, case: &Case, rate: &Rate, duration: Duration) -
     // Frames of the method "kernel" all arrive on the RX queue of the core that sends them.
     let one_queue = suite.per_core && case.queues > 1;
     let method = if one_queue { Method::Socket } else { traffic.method };
-    let napi = case.napi.unwrap_or(suite.napi[0]);
     Ok(SendOrder {
         cores: suite.injector.clone(),
         shares_cores: case.shares_cores(suite),
@@ -77,7 +77,7 @@ pub fn send_order(suite: &Suite, case: &Case, rate: &Rate, duration: Duration) -
         pps,
         duration_s: seconds,
         // Live frames occupy a whole core, and other kernel work on it would starve.
-        first: napi == Napi::ThreadsPaced
+        first: case.napi_in(suite) == Napi::ThreadsPaced
             && pps.is_some()
             && duration < LONGEST_FIRST
             && (replay.is_some() || matches!(method, Method::Socket | Method::Clone)),

@@ -216,7 +216,7 @@ impl Runner<'_> {
             devices: case.devices.unwrap_or(self.suite.devices[0]),
             queues: case.queues,
             mtu: self.suite.mtu(),
-            napi: case.napi.unwrap_or(self.suite.napi[0]),
+            napi: case.napi_in(self.suite),
             nice: self.suite.nice,
             merges: self.suite.traffic.merges(),
             receiver: self.suite.receiver,

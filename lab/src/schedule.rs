@@ -49,6 +49,11 @@ impl Case {
         suite.agent_devices.is_none() && self.cores.iter().any(|core| suite.injector.contains(core))
     }
 
+    /// Its NAPI context.
+    pub fn napi_in(&self, suite: &Suite) -> Napi {
+        self.napi.unwrap_or(suite.napi[0])
+    }
+
     /// Conditions by their names in results; `None`: not varied, or not supported by the sensor.
     pub fn conditions(&self) -> [(&'static str, Option<String>); 11] {
         fn text(value: Option<impl Display>) -> Option<String> {

@@ -22,7 +22,7 @@ use serde_json::Value;
 use crate::holder::{Folder, Holder, output};
 use crate::process;
 use crate::roles::receiver::Counting;
-use crate::roles::{DutOrder, Host};
+use crate::roles::{DutOrder, Host, napi};
 use crate::suite::Napi;
 
 /// Device of the generator; further ones have a number as suffix.
@@ -211,21 +211,9 @@ impl Host for Topology {
             return Ok(());
         }
         ensure!(!self.napi.is_empty(), "NAPI has no kernel thread, though threads were asked for");
-        let first = match self.plan.napi {
-            Napi::ThreadsFirst => true,
-            Napi::ThreadsPaced => order.paced,
-            Napi::Threads | Napi::Inline => false,
-        };
+        let first = napi::comes_first(self.plan.napi, order.paced);
         for (thread, core) in self.napi.iter().zip(order.cores.iter().cycle()) {
-            let (thread, core, nice) = (thread.to_string(), core.to_string(), self.plan.nice.to_string());
-            let policy = if first { ["-f", "1"] } else { ["-o", "0"] };
-            for words in [
-                &["taskset", "-pc", &core, &thread][..],
-                &["chrt", policy[0], "-p", policy[1], &thread],
-                &["renice", "-n", &nice, "-p", &thread],
-            ] {
-                output(Command::new(words[0]).args(&words[1..]))?;
-            }
+            napi::place(*thread, *core, first, self.plan.nice)?;
         }
         Ok(())
     }

@@ -50,8 +50,8 @@ pub struct Measured {
     pub passed_on: Option<u64>,
     /// Duration of sending, in seconds.
     pub duration_s: f64,
-    /// Work of the sensor after that, in seconds: CPU time divided by its cores. Packets that it then takes from full
-    /// buffers do not count as throughput.
+    /// Work of sensor and NAPI threads after that, in seconds: CPU time divided by the sensor's cores. Packets that are then
+    /// taken from full buffers and queues do not count as throughput.
     pub late_s: f64,
     /// CPU time of the sensor's processes, in seconds.
     pub sensor_cpu_s: f64,

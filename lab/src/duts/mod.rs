@@ -60,6 +60,8 @@ use serde::{Deserialize, Serialize};
 use wirelane_probe::Mistakes;
 use wirelane_probe::placed::{mistakes, read};
 
+use crate::suite::Napi;
+
 pub use counts::Counts;
 use counts::{Extractor, Extractors, last_json};
 pub use files::File;
@@ -212,8 +214,9 @@ pub struct DutOrder {
     pub duration_s: f64,
     /// Buffer in MiB.
     pub buffer: u32,
-    /// Whether packets have a rate: a topology then chooses the priority of NAPI threads.
-    #[serde(skip)]
+    /// NAPI context, for an agent whose device managers may arrange; a topology has it already.
+    pub napi: Napi,
+    /// Whether packets have a rate, on which the priority of NAPI threads can depend.
     pub paced: bool,
     /// Whether it reports while it runs.
     #[serde(skip)]
@@ -295,8 +298,9 @@ impl Adapter {
 
     /// Reason why it cannot run here; `None`: it can.
     pub fn missing(&self) -> Option<String> {
-        let receives = self.command.get(1).is_some_and(|word| word == "receive");
-        if self.program == "{testbed}" && receives && !cfg!(feature = "bench") {
+        // The sensor over libpcap is part of every test-bed.
+        let receives = self.program == "{testbed}" && self.command.get(1).is_none_or(|word| word != "sensor");
+        if receives && !cfg!(feature = "bench") {
             return Some("this test-bed was built without its receivers (cargo: feature 'bench')".to_owned());
         }
         if ["{wirelane}", "{testbed}"].contains(&self.program.as_str()) || find(&self.program).is_some() {

@@ -17,6 +17,8 @@ pub fn run(args: &AgentArgs) -> Result<()> {
         files: Files { cert: args.cert.clone(), key: args.key.clone(), ca: args.ca.clone() },
         device: args.device.clone(),
         cores: args.cores.clone(),
+        arrange: args.arrange,
+        busy_cores: args.busy_cores,
         sensors: adapters(&args.sensors)?,
         wirelane: wirelane_program()?,
     };

@@ -238,6 +238,15 @@ pub struct AgentArgs {
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     cores: Vec<usize>,
 
+    /// Let managers set the number of RX queues of the device of --device, and have kernel threads take packets from them
+    /// (NAPI); its interrupts and these threads then are on the sensor's cores. All is set back when the manager is gone
+    #[arg(long, requires = "device")]
+    arrange: bool,
+
+    /// The cores have other work, such as an emulated machine: that is no disturbance while the generator keeps its rate
+    #[arg(long)]
+    busy_cores: bool,
+
     /// Adapters of sensors that managers may name, beside those that are shipped: a TOML file, or a folder; repeatable
     #[arg(long, value_name = "PATH")]
     sensors: Vec<PathBuf>,
@@ -249,7 +258,8 @@ An agent works for one manager at a time: it sends by 'wirelane send', or starts
 the sensor that the manager names, out of an adapter that it has itself. When
 the manager is gone, so is what it has started for it; and when it ends itself,
 however it does. Its device and its queues, NAPI and interrupts stay as they
-are. It needs root, and says 'listening on' when it is ready.
+are, except with --arrange. It needs root, and says 'listening on' when it is
+ready.
 
 Give it an address of a network that carries none of the traffic. Managers need
 a certificate of the authority of --ca, and take only one for this address from

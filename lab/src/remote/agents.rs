@@ -179,6 +179,7 @@ impl End {
             device: agent_device.device.clone(),
             mtu: suite.mtu(),
             merges: suite.traffic.merges(),
+            arranges: role == Role::Sensor && suite.arranges(),
             sensors: if role == Role::Sensor { suite.sensors.clone() } else { Vec::new() },
         };
         let connected = Link::connect(manager, agent_device, &hello);

@@ -12,7 +12,7 @@ use crate::machine::Machine;
 use crate::roles::{DutOrder, SendOrder, Sent, Taken};
 
 /// Version of the protocol.
-pub const PROTOCOL: u64 = 3;
+pub const PROTOCOL: u64 = 4;
 /// Version of this program: numbers of different versions are not compared.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -70,6 +70,8 @@ pub struct Hello {
     pub mtu: u32,
     /// Whether a device with GRO could merge the packets.
     pub merges: bool,
+    /// Whether RX queues and NAPI of the device are to be set.
+    pub arranges: bool,
     /// Sensors that will be requested.
     pub sensors: Vec<String>,
 }
@@ -269,7 +271,7 @@ mod tests {
         }
         let text = format!(
             r#"{{"hello": {{"protocol": {PROTOCOL}, "version": "{VERSION}", "role": "sensor", "device": "a", "mtu": 1500,
-                "merges": false, "sensors": [], "command": "sh"}}}}"#
+                "merges": false, "arranges": false, "sensors": [], "command": "sh"}}}}"#
         );
         assert!(format!("{:#}", read_hello(text.as_bytes()).unwrap_err()).contains("command"));
         assert!(read_hello(text.replace(", \"command\": \"sh\"", "").as_bytes()).is_ok());

@@ -10,6 +10,7 @@
 //! gone kills all processes that it started for it, and all processes of an agent end with it (`holder`).
 
 mod agents;
+mod arrange;
 mod front;
 mod link;
 mod message;

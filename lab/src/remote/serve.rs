@@ -33,6 +33,10 @@ pub struct Options {
     pub device: Option<String>,
     /// The only cores that a manager may use; empty: all.
     pub cores: Vec<usize>,
+    /// Whether managers may set RX queues and NAPI of the device.
+    pub arrange: bool,
+    /// Whether the work of other programs on the cores is no disturbance of a generator that keeps its rate.
+    pub busy_cores: bool,
     /// Adapters of the sensors that a manager may request.
     pub sensors: Duts,
     /// The program that sends, and that our sensors are.
@@ -66,6 +70,9 @@ impl Agent {
         let resources = Resources::here();
         ensure!(resources.root, "an agent sends and captures, which takes root: run it with sudo");
         tools(&["ethtool", "setpriv", "unshare", "nsenter", "taskset"])?;
+        if options.arrange {
+            tools(&["chrt", "renice"])?;
+        }
         if let Some(core) = options.cores.iter().find(|core| !resources.cores.contains(core)) {
             bail!("--cores has core {core}, which is not on line here");
         }
@@ -168,6 +175,11 @@ impl Shared {
             let path = Path::new("/sys/class/net").join(device).join(name);
             std::fs::read_to_string(&path).with_context(|| path.display().to_string())
         };
+        ensure!(
+            self.options.arrange || !hello.arranges,
+            "the suite sets RX queues or NAPI of {device} ('queues', 'per-core', 'napi'), which this agent lets managers do only \
+             with --arrange"
+        );
         ensure!(file("operstate")?.trim() != "down", "{device} is down: ip link set {device} up");
         let mtu: u32 = file("mtu")?.trim().parse().context("an MTU")?;
         ensure!(
@@ -196,8 +208,7 @@ impl Shared {
         thread::scope(|scope| {
             // Processes end with the thread that started them.
             let worker = scope.spawn(move || {
-                let mut worker =
-                    Worker::new(hello, &self.cores, &self.options.sensors, &self.options.wirelane);
+                let mut worker = Worker::new(hello, &self.cores, &self.options);
                 for order in taken {
                     if give.send(worker.carry_out(order)).is_err() {
                         break;

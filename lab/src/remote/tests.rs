@@ -42,7 +42,8 @@ fn certificates(folder: &Path) {
 fn hello() -> Hello {
     let (protocol, version) = (PROTOCOL, VERSION.to_owned());
     let device = "a".to_owned();
-    Hello { protocol, version, role: Role::Sensor, device, mtu: 1500, merges: false, sensors: vec![] }
+    let (merges, arranges, sensors) = (false, false, vec![]);
+    Hello { protocol, version, role: Role::Sensor, device, mtu: 1500, merges, arranges, sensors }
 }
 
 fn welcome() -> Value {

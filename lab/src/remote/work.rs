@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
 
+use super::arrange::Arranged;
 use super::message::{Answer, FromAgent, Hello, Order, Role};
-use crate::duts::Duts;
+use super::serve::Options;
 use crate::holder::{Folder, Holder};
 use crate::roles::receiver::Counting;
 use crate::roles::station::Station;
@@ -17,11 +18,13 @@ use crate::suite::{ENGINES, MOST_LOOPS, MOST_PPS};
 /// Maximum duration of a trial: a search confirms with three times the maximum of a suite.
 const LONGEST: f64 = 3.0 * 3600.0;
 
-/// The agent's machine as host of a sensor: with its device as it is, and its files in memory.
+/// The agent's machine as host of a sensor, with its files in memory.
 #[derive(Debug)]
 struct Own {
     holder: Holder,
     device: String,
+    /// `None`: the device stays as it is.
+    arranged: Option<Arranged>,
 }
 
 /// Executes the orders of one manager.
@@ -31,21 +34,19 @@ pub(super) struct Worker<'a> {
     station: Result<Station<Own>, String>,
     role: Role,
     cores: &'a [usize],
-    sensors: &'a Duts,
+    options: &'a Options,
 }
 
 impl<'a> Worker<'a> {
     /// Call in the thread that executes orders: the processes that it starts end with this thread.
-    pub(super) fn new(
-        hello: &Hello,
-        cores: &'a [usize],
-        sensors: &'a Duts,
-        wirelane: &'a Path,
-    ) -> Worker<'a> {
-        let holder = Holder::new("the files of trials", false);
-        let host = holder.map(|holder| Own { holder, device: hello.device.clone() });
-        let station = host.map(|host| Station::new(host, wirelane.to_owned()));
-        Worker { station: station.map_err(|error| format!("{error:#}")), role: hello.role, cores, sensors }
+    pub(super) fn new(hello: &Hello, cores: &'a [usize], options: &'a Options) -> Worker<'a> {
+        let host = || {
+            let holder = Holder::new("the files of trials", false)?;
+            let arranged = hello.arranges.then(|| Arranged::new(&hello.device)).transpose()?;
+            anyhow::Ok(Own { holder, device: hello.device.clone(), arranged })
+        };
+        let station = host().map(|host| Station::new(host, options.wirelane.clone()));
+        Worker { station: station.map_err(|error| format!("{error:#}")), role: hello.role, cores, options }
     }
 
     /// Executes an order and returns its result.
@@ -76,8 +77,13 @@ impl<'a> Worker<'a> {
         match order {
             Order::Start(order) => {
                 check_sensor(&order, self.cores)?;
-                let adapter = self.sensors.get(&order.sensor);
+                let adapter = self.options.sensors.get(&order.sensor);
                 let adapter = adapter.with_context(|| format!("there is no adapter {:?} here", order.sensor));
+                // A driver may refuse other queues while a sensor has its program there.
+                station.abandon();
+                if let Some(arranged) = &mut station.host.arranged {
+                    arranged.arrange(&order)?;
+                }
                 station.start(adapter?, &order).map(done)
             }
             Order::Begin => station.begin().map(done),
@@ -87,7 +93,11 @@ impl<'a> Worker<'a> {
             Order::Counted => Ok(Answer::Received(station.received()?.context("nothing is counted")?)),
             Order::Send(order) => {
                 check_send(&order, self.cores)?;
-                station.send(&order).map(Answer::Sent)
+                let mut sent = station.send(&order)?;
+                if self.options.busy_cores {
+                    sent.load.others = 0.0;
+                }
+                Ok(Answer::Sent(sent))
             }
         }
     }
@@ -106,12 +116,12 @@ impl Host for Own {
         self.holder.folder(name)
     }
 
-    fn settle(&mut self, _order: &DutOrder) -> Result<()> {
-        Ok(())
+    fn settle(&mut self, order: &DutOrder) -> Result<()> {
+        self.arranged.as_mut().map_or(Ok(()), |arranged| arranged.settle(order))
     }
 
     fn napi_time(&self) -> Result<Duration> {
-        Ok(Duration::ZERO)
+        self.arranged.as_ref().map_or(Ok(Duration::ZERO), Arranged::napi_time)
     }
 
     fn takes_interrupts(&self) -> bool {

@@ -41,8 +41,8 @@ struct Begun {
     cpu: Duration,
     ticks: [f64; 2],
     napi: Duration,
-    /// After the sending: CPU time up to then, and load of the cores.
-    sent: Option<(Duration, Load)>,
+    /// After the sending: CPU time up to then, of the sensor and of NAPI threads, and load of the cores.
+    sent: Option<(Duration, Duration, Load)>,
 }
 
 /// Starts a sensor, and returns when it captures. `wirelane` is the program of our sensors; the number must be unique
@@ -163,9 +163,9 @@ impl Running {
         let Some(begun) = &mut self.begun else { return Err(not_begun().into()) };
         // `end` reports a process that has ended.
         let by_then = process::run_times(&self.pids).unwrap_or(begun.cpu).saturating_sub(begun.cpu);
-        let ours = || Ok(by_then + host.napi_time()?.saturating_sub(begun.napi));
-        let load = begun.watch.load(ours, host.takes_interrupts())?;
-        begun.sent = Some((by_then, load));
+        let napi_by_then = host.napi_time()?.saturating_sub(begun.napi);
+        let load = begun.watch.load(|| Ok(by_then + napi_by_then), host.takes_interrupts())?;
+        begun.sent = Some((by_then, napi_by_then, load));
         Ok(())
     }
 
@@ -175,7 +175,7 @@ impl Running {
             cpu: cpu_before,
             ticks: ticks_before,
             napi: napi_before,
-            sent: Some((by_then, load)),
+            sent: Some((by_then, napi_by_then, load)),
             ..
         }) = self.begun.take()
         else {
@@ -193,7 +193,8 @@ impl Running {
         let counts = self.stop(host).map_err(Failure::Trial)?;
         Ok(Taken {
             counts,
-            late_s: cpu.saturating_sub(by_then).as_secs_f64() / cores,
+            // An analysis in the kernel is NAPI's work.
+            late_s: (cpu + napi).saturating_sub(by_then + napi_by_then).as_secs_f64() / cores,
             cpu_s: cpu.as_secs_f64(),
             user_s: cpu.as_secs_f64() * user_share,
             napi_cpu_s: napi.as_secs_f64(),

@@ -5,6 +5,7 @@
 
 pub mod dut;
 pub mod injector;
+pub mod napi;
 pub mod receiver;
 pub mod station;
 
@@ -156,7 +157,7 @@ pub struct Taken {
     /// Counters of the sensor.
     #[serde(flatten)]
     pub counts: Counts,
-    /// CPU time after the sending, in seconds, divided by the number of cores.
+    /// CPU time of sensor and NAPI threads after the sending, in seconds, divided by the number of cores.
     pub late_s: f64,
     /// CPU time of the sensor, in seconds.
     pub cpu_s: f64,

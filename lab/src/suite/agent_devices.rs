@@ -133,6 +133,11 @@ impl Check {
 }
 
 impl Suite {
+    /// Whether the sensor's agent has to set RX queues and NAPI of its device, which otherwise stay as they are.
+    pub fn arranges(&self) -> bool {
+        self.queues != [1] || self.per_core || self.napi != [Napi::Inline]
+    }
+
     /// First setting of this suite that requires a topology on this machine; `None`: the suite has no agents, or no
     /// such setting.
     pub(super) fn not_remote(&self) -> Option<&'static str> {
@@ -147,10 +152,6 @@ impl Suite {
             Some("agents replay no captures: leave out 'replay', or [injector] and [sensor]")
         } else if !self.traffic.calls.is_empty() {
             Some("agents place no calls: leave out 'calls', or [injector] and [sensor]")
-        } else if self.queues != [1] || self.per_core {
-            Some(
-                "agents leave the queues of their devices as they are: leave out 'queues' and 'per-core', and set them with ethtool -L",
-            )
         } else if self.devices != [1] {
             Some("agents have one device each: leave out 'devices'")
         } else if self.traffic.web || self.traffic.shape != Shape::Steady {
@@ -159,8 +160,6 @@ impl Suite {
             )
         } else if self.overload {
             Some("agents measure no overload: leave out 'overload'")
-        } else if self.napi != [Napi::Inline] {
-            Some("agents leave NAPI where their devices have it: leave out 'napi'")
         } else {
             None
         }
@@ -223,10 +222,7 @@ mod tests {
                 "12:10",
                 "name of a device",
             ),
-            ("rates = [1]\nqueues = [2]\n", AGENTS.to_owned(), "5:1", "ethtool -L"),
-            ("rates = [1]\nper-core = true\n", AGENTS.to_owned(), "5:1", "'per-core'"),
             ("rates = [1]\ndevices = 2\n", AGENTS.to_owned(), "4:11", "one device"),
-            ("rates = [1]\nnapi = \"threads\"\n", AGENTS.to_owned(), "5:1", "napi"),
             ("", format!("{AGENTS}[traffic]\nreplay = \"a.pcap\"\n"), "3:1", "no captures"),
             ("rates = [1]\n", format!("{AGENTS}[traffic]\ncalls = [1]\n"), "4:1", "no calls"),
             ("rates = [1]\n", AGENTS.replace("device = \"eth2\"", "command = \"sh\""), "9:1", "command"),
@@ -234,6 +230,23 @@ mod tests {
             let found = parse(head, &tail).unwrap_err();
             assert!(found.contains(&format!("b.toml:{place}:")) && found.contains(words), "{found}");
         }
+    }
+
+    #[test]
+    fn a_suite_may_arrange_the_sensors_device() {
+        let arranges = |head: &str| parse(&format!("rates = [1]\n{head}"), AGENTS).unwrap().arranges();
+        assert!(!arranges("") && !arranges("queues = [1]\nnapi = \"inline\"\n"));
+        for head in ["queues = [1, 2]\n", "cores = [[0]]\nper-core = true\n", "napi = \"threads\"\n"] {
+            assert!(arranges(head), "{head}");
+        }
+    }
+
+    #[test]
+    fn the_suite_for_an_emulated_machine_can_be_run_there() {
+        let (sensors, text) = (Duts::shipped(), include_str!("../../guest/two-cores.toml"));
+        let suite = Suite::parse(text, Path::new("two-cores.toml"), &sensors).unwrap();
+        suite.possible_remote(&[0, 1], &[0, 1], &sensors).unwrap();
+        assert!(suite.arranges() && !suite.conclusions.is_empty());
     }
 
     #[test]

@@ -98,7 +98,7 @@ pub enum Proto {
 }
 
 /// Context in which the kernel polls the device (NAPI).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Napi {
     /// On the injector's core, within the sending: each packet's cost in the kernel slows the generator, and no packets

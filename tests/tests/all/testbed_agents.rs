@@ -1,6 +1,7 @@
 //! `wirelane testbed` between two machines, which are network namespaces here: one pair of devices for the traffic,
 //! another for the connection of manager and agents.
 
+mod arranged;
 mod receiver;
 
 use std::collections::BTreeMap;
@@ -36,7 +37,12 @@ struct Field {
 
 impl Field {
     fn new() -> Field {
-        let lab = Lab::with(&LabOptions { links: 2, ..LabOptions::default() }).unwrap();
+        Field::with(1)
+    }
+
+    /// With so many RX queues of each device.
+    fn with(queues: u32) -> Field {
+        let lab = Lab::with(&LabOptions { links: 2, queues, ..LabOptions::default() }).unwrap();
         let field = Field { lab, folder: tempfile::tempdir().unwrap() };
         field.authority("ca");
         field.authority("other-ca");
