@@ -28,8 +28,28 @@ pub enum Verdict {
 pub struct Judgement {
     /// The verdict.
     pub verdict: Verdict,
-    /// Claim, verdict and numbers, as one sentence.
-    pub sentence: String,
+    /// The claim.
+    pub claim: String,
+    /// The numbers, or the reason why it is not decided.
+    pub reason: String,
+}
+
+impl Judgement {
+    /// Claim, verdict and reason.
+    pub fn sentence(&self) -> String {
+        format!("\"{}\" {}: {}.", self.claim, self.verdict.words(), self.reason)
+    }
+}
+
+impl Verdict {
+    /// The verdict in words.
+    pub fn words(self) -> &'static str {
+        match self {
+            Verdict::Holds => "holds here",
+            Verdict::DoesNotHold => "does not hold here",
+            Verdict::NotDecided => "is not decided here",
+        }
+    }
 }
 
 /// A result that was selected.
@@ -47,12 +67,7 @@ pub fn judgements(suite: &Suite, sensors: &Duts, lines: &[Line]) -> Vec<Judgemen
 
 fn judgement(conclusion: &Conclusion, sensors: &Duts, lines: &[Line], slows: bool) -> Judgement {
     let (verdict, reason) = decided(conclusion, sensors, lines, slows);
-    let word = match verdict {
-        Verdict::Holds => "holds here",
-        Verdict::DoesNotHold => "does not hold here",
-        Verdict::NotDecided => "is not decided here",
-    };
-    Judgement { verdict, sentence: format!("\"{}\" {word}: {reason}.", conclusion.claim) }
+    Judgement { verdict, claim: conclusion.claim.clone(), reason }
 }
 
 /// The verdict, and the numbers or the reason. `slows`: whether a receiver slows its generator.
@@ -260,9 +275,9 @@ repetitions = 1
             ),
         ] {
             let [judgement] = &judged(&text)[..] else { panic!() };
-            assert_eq!(judgement.verdict, verdict, "{text}{}", judgement.sentence);
-            assert!(judgement.sentence.contains(part), "{}", judgement.sentence);
-            assert!(judgement.sentence.starts_with("\"x\" "), "{}", judgement.sentence);
+            assert_eq!(judgement.verdict, verdict, "{text}{}", judgement.sentence());
+            assert!(judgement.sentence().contains(part), "{}", judgement.sentence());
+            assert!(judgement.sentence().starts_with("\"x\" "), "{}", judgement.sentence());
         }
         let published = |value: f64| {
             format!(
@@ -271,11 +286,11 @@ repetitions = 1
         };
         for (value, verdict) in [(1500.0, Holds), (2500.0, DoesNotHold)] {
             let [judgement] = &judged(&published(value))[..] else { panic!() };
-            assert_eq!(judgement.verdict, verdict, "{}", judgement.sentence);
+            assert_eq!(judgement.verdict, verdict, "{}", judgement.sentence());
             assert!(
-                judgement.sentence.contains("2 kpps offered 2 kpps, published "),
+                judgement.sentence().contains("2 kpps offered 2 kpps, published "),
                 "{}",
-                judgement.sentence
+                judgement.sentence()
             );
         }
         let factor = conclusion(ours, theirs, "more") + "factor = 2.5\n";

@@ -33,6 +33,7 @@ pub mod chart;
 mod child;
 mod collection;
 mod compare;
+mod conclusions;
 pub mod duts;
 mod holder;
 mod judge;

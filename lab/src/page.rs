@@ -71,22 +71,6 @@ impl Report {
         Ok(page)
     }
 
-    /// What the results say about the conclusions of the publication, as Markdown.
-    pub fn conclusions(&self, suite: &Suite) -> String {
-        let times = if suite.repetitions == 1 { "One repetition" } else { "Medians" };
-        let of = if suite.repetitions == 1 {
-            String::new()
-        } else {
-            format!(" of {} repetitions", suite.repetitions)
-        };
-        let trials = humantime::format_duration(suite.duration);
-        let mut text = format!("\n## {}\n\n{times}{of}, trials of {trials}.\n\n", suite.title);
-        for judgement in &self.summary.judgements {
-            let _ = writeln!(text, "- {}", judgement.sentence);
-        }
-        text
-    }
-
     /// Section of a page about this suite, without a heading.
     pub fn section(&self, suite: &Suite) -> String {
         let mut html = String::new();
@@ -114,7 +98,7 @@ impl Report {
         if !self.summary.judgements.is_empty() {
             html += "<p>Published conclusions, decided by the results below:</p>\n<ul>\n";
             for judgement in &self.summary.judgements {
-                let _ = writeln!(html, "<li>{}</li>", escaped(&judgement.sentence));
+                let _ = writeln!(html, "<li>{}</li>", escaped(&judgement.sentence()));
             }
             html += "</ul>\n";
         }

@@ -129,7 +129,7 @@ pub fn table(suite: &Suite, summary: &Summary) -> String {
         text += "\nPublished conclusions:\n";
     }
     for judgement in &summary.judgements {
-        let _ = writeln!(text, "  {}", judgement.sentence);
+        let _ = writeln!(text, "  {}", judgement.sentence());
     }
     for (conditions, said) in &summary.said {
         let _ = writeln!(text, "\n{conditions}, analysed:");

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::collection::{Collection, Form};
+use crate::conclusions;
 use crate::duts::Duts;
 use crate::machine::Machine;
 use crate::page::{self, Report};
@@ -25,9 +26,6 @@ use super::{CollectionArgs, ReportArgs, RunArgs, SensorsArgs, wirelane_program};
 
 /// File in the folder of a collection: the parameters of its run.
 const INDEX: &str = "collection.json";
-
-/// File in the folder of published measurements: what the results say about the conclusions.
-const CONCLUSIONS: &str = "conclusions.md";
 
 /// Contents of [`INDEX`].
 #[derive(Serialize, Deserialize)]
@@ -212,6 +210,10 @@ pub fn report(args: &ReportArgs) -> Result<()> {
 fn write(suite: &Suite, sensors: &Duts, results: &Results) -> Result<()> {
     let report = Report::of(suite, sensors, results)?;
     let page = report.write(suite, sensors, results.folder())?;
+    if !suite.conclusions.is_empty() {
+        let path = results.folder().join(conclusions::CONCLUSIONS);
+        results::write(&path, &conclusions::page(&[(suite, &report)]))?;
+    }
     #[cfg(feature = "store")]
     super::parquet::write_trials(results)?;
     out::print(format!("{}\n{}\n", report.table, page.display()))
@@ -310,7 +312,7 @@ fn of_collection(folder: &Path) -> Result<Option<(String, Index)>> {
 
 /// Writes one page about all suites with results, and a text of what the results say about published conclusions.
 fn page_of_collection(folder: &Path, index: &Index, sensors: &Duts) -> Result<()> {
-    let (mut parts, mut conclusions) = (String::new(), String::new());
+    let (mut parts, mut reports) = (String::new(), Vec::new());
     for name in &index.suites {
         let place = folder.join(name);
         if !place.join(results::TRIALS).is_file() {
@@ -318,21 +320,16 @@ fn page_of_collection(folder: &Path, index: &Index, sensors: &Duts) -> Result<()
         }
         let (_, suite) = index.suite(name, sensors)?;
         let results = Results::resume(&place)?;
-        parts += &format!("<h2>{}</h2>\n", page::escaped(&suite.title));
         let report = Report::of(&suite, sensors, &results)?;
+        parts += &format!("<h2>{}</h2>\n", page::escaped(&suite.title));
         parts += &report.section(&suite);
-        if conclusions.is_empty() {
-            conclusions = format!(
-                "# Published conclusions, and what the results say\n\n{}\n",
-                results.machine()?.short()
-            );
-        }
-        conclusions += &report.conclusions(&suite);
+        reports.push((suite, report));
     }
     let quick = if index.quick { ", in the quick form" } else { "" };
     let title = format!("{}{quick}", index.collection.title());
     if index.collection == Collection::Reproductions {
-        results::write(&folder.join(CONCLUSIONS), &conclusions)?;
+        let each: Vec<_> = reports.iter().map(|(suite, report)| (suite, report)).collect();
+        results::write(&folder.join(conclusions::CONCLUSIONS), &conclusions::page(&each))?;
     }
     let path = folder.join(page::PAGE);
     results::write(&path, &page::document(&title, &parts))?;

@@ -1,0 +1,94 @@
+//! What results say about published conclusions, as a page in Markdown.
+
+use std::fmt::Write as _;
+
+use crate::judge::{Judgement, Verdict};
+use crate::page::Report;
+use crate::suite::Suite;
+
+/// File in a folder of results.
+pub const CONCLUSIONS: &str = "conclusions.md";
+
+/// The page about these suites.
+pub fn page(reports: &[(&Suite, &Report)]) -> String {
+    let all = || reports.iter().flat_map(|(_, report)| &report.summary.judgements);
+    let count = |verdict: Verdict| all().filter(|one| one.verdict == verdict).count();
+    let mut text = format!(
+        "# Published conclusions, decided by results\n\nOf {} conclusions, {} hold here, {} do not hold, and {} are not decided.\n",
+        all().count(),
+        count(Verdict::Holds),
+        count(Verdict::DoesNotHold),
+        count(Verdict::NotDecided)
+    );
+    let mut machine = String::new();
+    for (suite, report) in reports.iter().filter(|(_, report)| !report.summary.judgements.is_empty()) {
+        let _ = write!(text, "\n## {}\n\n{}", suite.title, extent(suite));
+        if machine != report.machine.short() {
+            machine = report.machine.short();
+            let _ = write!(text, " {machine}.");
+        }
+        text += "\n\n";
+        for judgement in &report.summary.judgements {
+            let _ = writeln!(text, "{}", item(judgement));
+        }
+    }
+    text
+}
+
+/// How often and how long each value was measured.
+fn extent(suite: &Suite) -> String {
+    let trials = humantime::format_duration(suite.duration);
+    match suite.repetitions {
+        1 => format!("One trial of {trials} for each value."),
+        repetitions => format!("Medians of {repetitions} trials of {trials}."),
+    }
+}
+
+/// A judgement as an item of a list.
+fn item(judgement: &Judgement) -> String {
+    let verdict = match judgement.verdict {
+        Verdict::Holds => "Holds",
+        Verdict::DoesNotHold => "Does not hold",
+        Verdict::NotDecided => "Not decided",
+    };
+    format!("- **{verdict}**: {}. {}.", judgement.claim, upper(&judgement.reason))
+}
+
+/// The text with a capital letter at its beginning, unless it begins with a name.
+fn upper(text: &str) -> String {
+    let mut letters = text.chars();
+    let is_word = text.split(' ').next().is_some_and(|word| ["by", "neither", "the", "no"].contains(&word));
+    match letters.next().filter(|_| is_word) {
+        Some(first) => first.to_uppercase().chain(letters).collect(),
+        None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::duts::Duts;
+    use crate::machine::Machine;
+    use crate::results::Results;
+
+    #[test]
+    fn a_page_counts_verdicts_and_has_each_with_its_reason() {
+        let text = "name = \"a\"\nsensors = [\"tcpdump\"]\nrates = [1000]\ncores = [[1]]\nrepetitions = 3\n\
+                    [[conclusion]]\nclaim = \"All is faster\"\nnot-here = \"neither card exists\"\n";
+        let sensors = Duts::shipped();
+        let suite = Suite::parse(text, Path::new("b"), &sensors).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let results = Results::begin(&folder.path().join("r"), text, &Machine::describe()).unwrap();
+        let report = Report::of(&suite, &sensors, &results).unwrap();
+        let page = page(&[(&suite, &report)]);
+        for part in [
+            "Of 1 conclusions, 0 hold here, 0 do not hold, and 1 are not decided.",
+            "\n## a\n\nMedians of 3 trials of 1s. ",
+            "\n- **Not decided**: All is faster. Neither card exists.\n",
+        ] {
+            assert!(page.contains(part), "no '{part}' in {page}");
+        }
+    }
+}
