@@ -239,7 +239,8 @@ pub struct AgentArgs {
     cores: Vec<usize>,
 
     /// Let managers set the number of RX queues of the device of --device, and have kernel threads take packets from them
-    /// (NAPI); its interrupts and these threads then are on the sensor's cores. All is set back when the manager is gone
+    /// (NAPI); its interrupts and these threads then are on the sensor's cores. All is set back when manager or agent
+    /// are gone
     #[arg(long, requires = "device")]
     arrange: bool,
 

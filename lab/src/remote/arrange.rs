@@ -1,5 +1,5 @@
 //! Settings of an agent's device that its managers choose, if the agent lets them: the number of RX queues, and where the
-//! kernel takes packets from them (NAPI). All are set back when the manager is gone.
+//! kernel takes packets from them (NAPI). All are set back when the manager or the agent is gone.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,6 +14,7 @@ use wirelane_netdev::{Device, threads};
 use crate::process;
 use crate::roles::{DutOrder, napi};
 use crate::suite::Napi;
+use crate::watcher::Undo;
 
 /// Maximum time of a card for its link to return after its queues were changed.
 const LINK: Duration = Duration::from_secs(20);
@@ -28,21 +29,32 @@ pub(super) struct Arranged {
     interrupts: BTreeMap<u32, String>,
     /// Threads of NAPI in the order of RX queues; empty: there are none.
     threads: Vec<u32>,
+    /// Commands that set everything back; `None`: nothing was changed yet.
+    undo: Option<Undo>,
 }
 
 impl Arranged {
     /// Notes the settings of a device of this network namespace.
     pub(super) fn new(device: &str) -> Result<Arranged> {
+        // Its name is a word of commands.
+        let is_word = |c: char| c.is_ascii_alphanumeric() || "._-@".contains(c);
+        ensure!(
+            device.chars().all(is_word),
+            "the name of {device:?} has other characters than letters, digits and . _ - @"
+        );
         let channels = EthtoolSet::open(device).and_then(|set| set.channels());
         let channels =
             channels.with_context(|| format!("{device} has no number of RX queues to set (ethtool -l)"))?;
         let threaded = fs::read_to_string(threaded(device)).context("NAPI in threads needs Linux 5.12")?;
         let (device, threads) = (device.to_owned(), Vec::new());
-        Ok(Arranged { device, channels, threaded, interrupts: BTreeMap::new(), threads })
+        Ok(Arranged { device, channels, threaded, interrupts: BTreeMap::new(), threads, undo: None })
     }
 
     /// Sets the number of RX queues and the context of NAPI. Call before the sensor starts.
     pub(super) fn arrange(&mut self, order: &DutOrder) -> Result<()> {
+        if self.undo.is_none() {
+            self.undo = Some(Undo::register(self.commands())?);
+        }
         self.set_queues(order.queues)?;
         let wanted = if order.napi == Napi::Inline { self.threaded.trim() } else { "1" };
         let file = threaded(&self.device);
@@ -79,10 +91,17 @@ impl Arranged {
     pub(super) fn settle(&mut self, order: &DutOrder) -> Result<()> {
         let device = Device::open(&self.device)?;
         let core = |queue: u32| order.cores[queue as usize % order.cores.len()];
+        let interrupts = || device.rx_queues.iter().flat_map(|queue| &queue.irqs);
+        for irq in interrupts() {
+            self.interrupts.entry(irq.irq).or_insert_with(|| irq.cpus.clone().unwrap_or_default());
+        }
+        // The commands of before set back nothing that is not in these.
+        let all = Undo::register(self.commands())?;
+        if let Some(before) = self.undo.replace(all) {
+            before.withdraw();
+        }
         for queue in &device.rx_queues {
             for irq in &queue.irqs {
-                let now = irq.cpus.clone().unwrap_or_default();
-                self.interrupts.entry(irq.irq).or_insert(now);
                 let file = affinity(irq.irq);
                 fs::write(&file, core(queue.queue).to_string())
                     .with_context(|| format!("binding {}: {}", irq.name, file.display()))?;
@@ -109,24 +128,24 @@ impl Arranged {
         Ok(())
     }
 
+    /// Commands that set everything back, in one line. Interrupts are last, since a driver binds them anew when its queues are
+    /// set.
+    fn commands(&self) -> String {
+        let Channels { rx, tx, combined } = self.channels;
+        let counts = [("rx", rx), ("tx", tx), ("combined", combined)];
+        let counts = counts.iter().filter(|(_, (_, most))| *most > 0);
+        let counts: String = counts.map(|(name, (count, _))| format!(" {name} {count}")).collect();
+        let threaded = format!("echo {} >{}", self.threaded.trim(), threaded(&self.device).display());
+        let mut commands = format!("ethtool -L {}{counts}; {threaded}", self.device);
+        for (irq, cores) in &self.interrupts {
+            commands += &format!("; echo {cores} >{}", affinity(*irq).display());
+        }
+        commands
+    }
+
     /// CPU time of the threads of NAPI so far.
     pub(super) fn napi_time(&self) -> Result<Duration> {
         process::run_times(&self.threads)
-    }
-}
-
-impl Drop for Arranged {
-    fn drop(&mut self) {
-        // The device may be gone, and with it its settings.
-        let _ = EthtoolSet::open(&self.device).and_then(|set| {
-            let now = set.channels()?;
-            if now == self.channels { Ok(()) } else { set.set_channels(&self.channels) }
-        });
-        let _ = fs::write(threaded(&self.device), self.threaded.trim());
-        // Last, since a driver binds interrupts anew when its queues are set.
-        for (irq, cores) in &self.interrupts {
-            let _ = fs::write(affinity(*irq), cores);
-        }
     }
 }
 

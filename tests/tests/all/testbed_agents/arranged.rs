@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use wirelane_tests::require_root;
+use wirelane_tests::{Signal, require_root};
 
 use super::{Field, LIMIT, number};
 
@@ -33,7 +33,7 @@ fn an_agent_sets_queues_and_napi_of_its_device_if_it_may_and_sets_them_back() {
     assert_eq!(told.status.code(), Some(1), "{}", told.stderr);
     assert!(told.stderr.contains("only with --arrange"), "{}", told.stderr);
     sensor.terminate(LIMIT).unwrap();
-    let _sensor = field.agent("sensor", &["--device", "rx0", "--arrange"]);
+    let sensor = field.agent("sensor", &["--device", "rx0", "--arrange"]);
     let told = field.run_when_free(&["arranged.toml", "--out", "arranged"]);
     assert!(told.status.success(), "{}", told.stderr);
     let trials = field.rows("arranged");
@@ -44,9 +44,23 @@ fn an_agent_sets_queues_and_napi_of_its_device_if_it_may_and_sets_them_back() {
         assert_eq!(number(row, "unaccounted"), 0, "{row:?}");
         assert!(row["napi_cpu_s"].parse::<f64>().unwrap() > 0.0, "{row:?}");
     }
-    let end = Instant::now() + LIMIT;
-    while state() != before {
-        assert!(Instant::now() < end, "{:?} instead of {before:?}", state());
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    let wait_until = |is_arranged: bool| {
+        let end = Instant::now() + LIMIT;
+        while (state() != before) != is_arranged {
+            assert!(Instant::now() < end, "{:?}, before {before:?}", state());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    };
+    wait_until(false);
+    field.suite(
+        "killed",
+        "sensors = [\"wirelane-count\"]\nrates = [2000]\nduration = \"9s\"\nrepetitions = 2\ncores = [[1]]\nnapi = \"threads\"",
+    );
+    let manager = field.start(&["killed.toml"]);
+    field.wait_for("wirelane send", "wirelane count", true);
+    wait_until(true);
+    sensor.signal(Signal::Kill).unwrap();
+    let _ = sensor.finish(LIMIT).unwrap();
+    wait_until(false);
+    manager.terminate(LIMIT).unwrap();
 }
