@@ -81,7 +81,7 @@ fn decided(conclusion: &Conclusion, sensors: &Duts, lines: &[Line], slows: bool)
             };
             let ours = found.value.median;
             let numbers = format!(
-                "{} {}, published {}",
+                "{}: {}; published: {}",
                 shown(of, sensors),
                 number(found.quantity, ours),
                 number(found.quantity, *value)
@@ -100,7 +100,7 @@ fn decided(conclusion: &Conclusion, sensors: &Duts, lines: &[Line], slows: bool)
     let Some(other) = find(to, quantity, lines) else { return missing(to) };
     let (ours, theirs) = (one.value.median, other.value.median);
     let numbers = format!(
-        "{} {}, {} {}",
+        "{}: {}; {}: {}",
         shown(of, sensors),
         number(one.quantity, ours),
         shown(to, sensors),
@@ -110,7 +110,7 @@ fn decided(conclusion: &Conclusion, sensors: &Duts, lines: &[Line], slows: bool)
         return (Verdict::NotDecided, numbers);
     }
     let ratio = ours / theirs;
-    let mut numbers = format!("{numbers}, {ratio:.2} times");
+    let mut numbers = format!("{numbers}; {ratio:.2} times");
     if is_limited(&one) && is_limited(&other) {
         numbers += ", and both took all that the generator sent";
         // Where the kernel receives within the sending, a receiver slows its generator: less that is sent is a difference of
@@ -255,10 +255,10 @@ repetitions = 1
         let last = |sensor: &str| format!("{sensor}, rate = \"highest\"");
         use Verdict::{DoesNotHold, Holds, NotDecided};
         for (text, verdict, part) in [
-            (conclusion(ours, theirs, "more"), Holds, "2 kpps, tcpdump 1 kpps, 2.21 times"),
+            (conclusion(ours, theirs, "more"), Holds, "2 kpps; tcpdump: 1 kpps; 2.21 times"),
             (conclusion(ours, theirs, "less"), DoesNotHold, "2.21 times"),
             (conclusion(ours, theirs, "same"), DoesNotHold, "2.21 times"),
-            (conclusion(&last(ours), &last(theirs), "more"), Holds, "at the highest rate 2 kpps, "),
+            (conclusion(&last(ours), &last(theirs), "more"), Holds, "at the highest rate: 2 kpps; "),
             (conclusion(&last(ours), ours, "same"), DoesNotHold, "0.75 times"),
             (conclusion(&last(ours), ours, "less"), Holds, "0.75 times"),
             (conclusion(ours, ours, "same"), Holds, "1.00 times"),
@@ -288,7 +288,7 @@ repetitions = 1
             let [judgement] = &judged(&published(value))[..] else { panic!() };
             assert_eq!(judgement.verdict, verdict, "{}", judgement.sentence());
             assert!(
-                judgement.sentence().contains("2 kpps offered 2 kpps, published "),
+                judgement.sentence().contains("2 kpps offered: 2 kpps; published: "),
                 "{}",
                 judgement.sentence()
             );

@@ -53,7 +53,7 @@ pub fn scaled(lines: &[Line], sensor: &str, devices: u32, cores: usize) -> Resul
     let ratio = cores as f64 * single / model(cores);
     let words = format!(
         "by a model, {ratio:.2} times: a packet takes {single:.0} ns of a core, {each_device:.2} times that with {devices} devices, and \
-         {:.1} % more with each further core; with {devices} devices and {most} cores, which it does not know, it says {:.0} ns, and \
+         {:.1} % more with each further core; for {devices} devices with {most} cores, which are not among its parameters, it predicts {:.0} ns, and \
          {measured:.0} ns are measured: an error of {:+.1} %",
         each_core * 100.0,
         model(most),
