@@ -22,7 +22,7 @@ pub fn page(reports: &[(&Suite, &Report)]) -> String {
     );
     let mut machine = String::new();
     for (suite, report) in reports.iter().filter(|(_, report)| !report.summary.judgements.is_empty()) {
-        let _ = write!(text, "\n## {}\n\n{}", suite.title, extent(suite));
+        let _ = write!(text, "\n## {}\n\n{}", suite.title, extent(suite, report));
         if machine != report.machine.short() {
             machine = report.machine.short();
             let _ = write!(text, " {machine}.");
@@ -36,11 +36,12 @@ pub fn page(reports: &[(&Suite, &Report)]) -> String {
 }
 
 /// How often and how long each value was measured.
-fn extent(suite: &Suite) -> String {
-    let trials = humantime::format_duration(suite.duration);
-    match suite.repetitions {
-        1 => format!("One trial of {trials} for each value."),
-        repetitions => format!("Medians of {repetitions} trials of {trials}."),
+fn extent(suite: &Suite, report: &Report) -> String {
+    let duration = humantime::format_duration(suite.duration);
+    match report.summary.lines.iter().map(|line| line.trials).max().unwrap_or(0) {
+        0 => "No trial counts yet.".to_owned(),
+        1 => format!("One trial of {duration} for each value."),
+        trials => format!("Medians of {trials} trials of {duration}, or fewer."),
     }
 }
 
@@ -85,7 +86,7 @@ mod tests {
         let page = page(&[(&suite, &report)]);
         for part in [
             "Of 1 conclusions, 0 hold here, 0 do not hold, and 1 are not decided.",
-            "\n## a\n\nMedians of 3 trials of 1s. ",
+            "\n## a\n\nNo trial counts yet. ",
             "\n- **Not decided**: All is faster. Neither card exists.\n",
         ] {
             assert!(page.contains(part), "no '{part}' in {page}");

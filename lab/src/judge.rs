@@ -62,16 +62,28 @@ struct Found<'a> {
 /// The judgements about all conclusions of a suite.
 pub fn judgements(suite: &Suite, sensors: &Duts, lines: &[Line]) -> Vec<Judgement> {
     let slows = suite.napi.iter().all(|napi| *napi == Napi::Inline);
-    suite.conclusions.iter().map(|one| judgement(one, sensors, lines, slows)).collect()
+    suite.conclusions.iter().map(|one| judgement(one, suite, sensors, lines, slows)).collect()
 }
 
-fn judgement(conclusion: &Conclusion, sensors: &Duts, lines: &[Line], slows: bool) -> Judgement {
-    let (verdict, reason) = decided(conclusion, sensors, lines, slows);
+fn judgement(
+    conclusion: &Conclusion,
+    suite: &Suite,
+    sensors: &Duts,
+    lines: &[Line],
+    slows: bool,
+) -> Judgement {
+    let (verdict, reason) = decided(conclusion, suite, sensors, lines, slows);
     Judgement { verdict, claim: conclusion.claim.clone(), reason }
 }
 
 /// The verdict, and the numbers or the reason. `slows`: whether a receiver slows its generator.
-fn decided(conclusion: &Conclusion, sensors: &Duts, lines: &[Line], slows: bool) -> (Verdict, String) {
+fn decided(
+    conclusion: &Conclusion,
+    suite: &Suite,
+    sensors: &Duts,
+    lines: &[Line],
+    slows: bool,
+) -> (Verdict, String) {
     let (quantity, of, to, is, factor) = match &conclusion.by {
         By::NotHere(reason) => return (Verdict::NotDecided, reason.clone()),
         By::Results { quantity, of, to, is, factor } => (*quantity, of, to, *is, *factor),
@@ -89,7 +101,7 @@ fn decided(conclusion: &Conclusion, sensors: &Duts, lines: &[Line], slows: bool)
             return (of_ratio(ours / value, *is, *factor), numbers);
         }
         By::Scaling { sensor, devices, cores, factor } => {
-            return match scaling::scaled(lines, sensor, *devices, *cores) {
+            return match scaling::scaled(suite, lines, sensor, *devices, *cores) {
                 Ok(scaled) => (of_ratio(scaled.ratio, Relation::More, *factor), scaled.words),
                 Err(reason) => (Verdict::NotDecided, reason),
             };
@@ -192,6 +204,8 @@ fn number(quantity: Quantity, value: f64) -> String {
         Quantity::Cpu | Quantity::Generator => format!("{value:.0} ns a packet"),
         Quantity::Loss => format!("{:.2} %", value * 100.0),
         Quantity::Idle => format!("{:.0} %", value * 100.0),
+        // Three digits at least, since values are compared to some hundredths.
+        _ if value < 1e5 => format!("{:.1} kpps", value / 1e3),
         _ => format!("{:.0} kpps", value / 1e3),
     }
 }
@@ -255,10 +269,10 @@ repetitions = 1
         let last = |sensor: &str| format!("{sensor}, rate = \"highest\"");
         use Verdict::{DoesNotHold, Holds, NotDecided};
         for (text, verdict, part) in [
-            (conclusion(ours, theirs, "more"), Holds, "2 kpps; tcpdump: 1 kpps; 2.21 times"),
+            (conclusion(ours, theirs, "more"), Holds, "2.0 kpps; tcpdump: 0.9 kpps; 2.21 times"),
             (conclusion(ours, theirs, "less"), DoesNotHold, "2.21 times"),
             (conclusion(ours, theirs, "same"), DoesNotHold, "2.21 times"),
-            (conclusion(&last(ours), &last(theirs), "more"), Holds, "at the highest rate: 2 kpps; "),
+            (conclusion(&last(ours), &last(theirs), "more"), Holds, "at the highest rate: 1.5 kpps; "),
             (conclusion(&last(ours), ours, "same"), DoesNotHold, "0.75 times"),
             (conclusion(&last(ours), ours, "less"), Holds, "0.75 times"),
             (conclusion(ours, ours, "same"), Holds, "1.00 times"),
@@ -288,7 +302,7 @@ repetitions = 1
             let [judgement] = &judged(&published(value))[..] else { panic!() };
             assert_eq!(judgement.verdict, verdict, "{}", judgement.sentence());
             assert!(
-                judgement.sentence().contains("2 kpps offered: 2 kpps; published: "),
+                judgement.sentence().contains("2 kpps offered: 2.0 kpps; published: "),
                 "{}",
                 judgement.sentence()
             );
