@@ -83,7 +83,7 @@ class Card:
         self.mac = f"52:54:00:00:00:{number:02x}"
 
     def words(self):
-        """What ip(8) is told to make the tap device."""
+        """The arguments of ip(8) that create the tap device."""
         mode = ["multi_queue"] * (self.queues > 1) + ["vnet_hdr"] * self.offloads
         yield ["tuntap", "add", "dev", self.tap, "mode", "tap", *mode]
         if self.address:
@@ -127,7 +127,7 @@ class Guest:
     def start(self):
         holder = self.child(["unshare", "--net", "--mount", "sh", "-c", HOLD], stdout=subprocess.PIPE, text=True)
         if holder.stdout.readline() != "held\n":
-            raise GuestFailure("there is no network namespace for it")
+            raise GuestFailure("cannot create a network namespace for the guest")
         self.prefix = ["nsenter", f"--net=/proc/{holder.pid}/ns/net", f"--mount=/proc/{holder.pid}/ns/mnt"]
         for card in self.cards:
             for words in card.words():

@@ -1,4 +1,4 @@
-//! What results say about published conclusions, as a page in Markdown.
+//! A page in Markdown with the verdict about each published conclusion.
 
 use std::fmt::Write as _;
 
@@ -29,7 +29,8 @@ pub fn page(reports: &[(&Suite, &Report)]) -> String {
         }
         text += "\n\n";
         for judgement in &report.summary.judgements {
-            let _ = writeln!(text, "{}", item(judgement));
+            let Judgement { verdict, claim, reason } = judgement;
+            let _ = writeln!(text, "- \"{claim}\" **{}**: {reason}.", verdict.words());
         }
     }
     text
@@ -42,26 +43,6 @@ fn extent(suite: &Suite, report: &Report) -> String {
         0 => "No trial counts yet.".to_owned(),
         1 => format!("One trial of {duration} for each value."),
         trials => format!("Medians of {trials} trials of {duration}, or fewer."),
-    }
-}
-
-/// A judgement as an item of a list.
-fn item(judgement: &Judgement) -> String {
-    let verdict = match judgement.verdict {
-        Verdict::Holds => "Holds",
-        Verdict::DoesNotHold => "Does not hold",
-        Verdict::NotDecided => "Not decided",
-    };
-    format!("- **{verdict}**: {}. {}.", judgement.claim, upper(&judgement.reason))
-}
-
-/// The text with a capital letter at its beginning, unless it begins with a name.
-fn upper(text: &str) -> String {
-    let mut letters = text.chars();
-    let is_word = text.split(' ').next().is_some_and(|word| ["by", "neither", "the", "no"].contains(&word));
-    match letters.next().filter(|_| is_word) {
-        Some(first) => first.to_uppercase().chain(letters).collect(),
-        None => text.to_owned(),
     }
 }
 
@@ -87,7 +68,7 @@ mod tests {
         for part in [
             "Of 1 conclusions, 0 hold here, 0 do not hold, and 1 are not decided.",
             "\n## a\n\nNo trial counts yet. ",
-            "\n- **Not decided**: All is faster. Neither card exists.\n",
+            "\n- \"All is faster\" **is not decided here**: neither card exists.\n",
         ] {
             assert!(page.contains(part), "no '{part}' in {page}");
         }

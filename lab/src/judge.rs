@@ -5,6 +5,7 @@
 
 use crate::duts::Duts;
 use crate::scaling;
+use crate::search::Bound;
 use crate::suite::conclusion::{AtRate, By, Conclusion, Relation, Selection};
 use crate::suite::{Axis, Napi, Quantity, Rate, Suite};
 use crate::summary::{Line, Spread};
@@ -102,7 +103,11 @@ fn decided(
         }
         By::Scaling { sensor, devices, cores, factor } => {
             return match scaling::scaled(suite, lines, sensor, *devices, *cores) {
-                Ok(scaled) => (of_ratio(scaled.ratio, Relation::More, *factor), scaled.words),
+                Ok(scaled) => {
+                    let verdict = of_ratio(scaled.ratio, Relation::More, *factor);
+                    let is_open = scaled.is_least && verdict == Verdict::DoesNotHold;
+                    (if is_open { Verdict::NotDecided } else { verdict }, scaled.words)
+                }
                 Err(reason) => (Verdict::NotDecided, reason),
             };
         }
@@ -123,6 +128,9 @@ fn decided(
     }
     let ratio = ours / theirs;
     let mut numbers = format!("{numbers}; {ratio:.2} times");
+    if let Some(reason) = without_cores(&one, &other).or_else(|| unconfirmed(&[&one, &other])) {
+        return (Verdict::NotDecided, format!("{numbers}, but {reason}"));
+    }
     if is_limited(&one) && is_limited(&other) {
         numbers += ", and both took all that the generator sent";
         // Where the kernel receives within the sending, a receiver slows its generator: less that is sent is a difference of
@@ -143,6 +151,27 @@ fn of_ratio(ratio: f64, is: Relation, factor: f64) -> Verdict {
         Relation::Same => (1.0 / factor..=factor).contains(&ratio),
     };
     if holds { Verdict::Holds } else { Verdict::DoesNotHold }
+}
+
+/// The reason why results of different numbers of workers say nothing about workers: they share cores.
+fn without_cores(one: &Found<'_>, other: &Found<'_>) -> Option<String> {
+    let case = |found: &Found<'_>| (found.line.case.workers.unwrap_or(1), found.line.case.cores.len());
+    let (ours, theirs) = (case(one), case(other));
+    let (workers, cores) = if ours.0 > theirs.0 { ours } else { theirs };
+    let has_fewer = ours.0 != theirs.0 && workers > cores;
+    has_fewer.then(|| format!("{workers} workers had {cores} core{} here", if cores == 1 { "" } else { "s" }))
+}
+
+/// The reason why a rate that was searched for decides nothing.
+fn unconfirmed(found: &[&Found<'_>]) -> Option<String> {
+    let searched = found.iter().filter(|found| found.quantity == Quantity::Rate);
+    let bounds = searched.filter_map(|found| found.line.found.last()).map(|(_, _, bound)| *bound);
+    let mut reasons = bounds.filter_map(|bound| match bound {
+        Bound::Loss => None,
+        Bound::Generator => Some("the generator was the limit of a search".to_owned()),
+        Bound::Trials => Some("a search was not confirmed".to_owned()),
+    });
+    reasons.next()
 }
 
 /// Whether the generator was the limit.
@@ -216,7 +245,7 @@ mod tests {
 
     use super::*;
     use crate::machine::Machine;
-    use crate::results::{Results, Row};
+    use crate::results::{FoundRow, Results, Row};
     use crate::schedule;
     use crate::summary::summarise;
     use crate::trial::Measured;
@@ -309,6 +338,40 @@ repetitions = 1
         }
         let factor = conclusion(ours, theirs, "more") + "factor = 2.5\n";
         assert_eq!(judged(&factor)[0].verdict, DoesNotHold);
+    }
+
+    #[test]
+    fn workers_that_share_a_core_and_unconfirmed_searches_decide_nothing() {
+        let text = "name = \"a\"\nsensors = [\"wirelane-count\"]\nsearch = [0]\ncores = [[1]]\nworkers = [1, 2]\n\
+                    [[conclusion]]\nclaim = \"x\"\ncompare = \"rate\"\nof = { sensor = \"wirelane-count\", workers = 2 }\n\
+                    to = { sensor = \"wirelane-count\", workers = 1 }\nis = \"more\"\n\
+                    [[conclusion]]\nclaim = \"y\"\ncompare = \"rate\"\nof = { sensor = \"wirelane-count\", workers = 1 }\n\
+                    to = { sensor = \"wirelane-count\", workers = 1 }\nis = \"same\"\n";
+        let sensors = Duts::shipped();
+        let suite = Suite::parse(text, Path::new("b"), &sensors).unwrap();
+        for (bound, expected) in [
+            (Bound::Loss, Verdict::Holds),
+            (Bound::Generator, Verdict::NotDecided),
+            (Bound::Trials, Verdict::NotDecided),
+        ] {
+            let folder = tempfile::tempdir().unwrap();
+            let mut results = Results::begin(&folder.path().join("r"), text, &Machine::describe()).unwrap();
+            for trial in schedule::trials(&suite, &sensors) {
+                let rate = Some(1000.0 * trial.case.workers.unwrap() as f64);
+                let (case, repetition) = (trial.case.key(), 1);
+                let found = FoundRow { case, repetition, rate, bound, trials: 9, ..FoundRow::default() };
+                results.add_found(vec![found]).unwrap();
+            }
+            let lines = summarise(&suite, &sensors, &results).unwrap().lines;
+            let [shared, same] = &judgements(&suite, &sensors, &lines)[..] else { panic!() };
+            assert_eq!(shared.verdict, Verdict::NotDecided);
+            assert!(
+                shared.reason.ends_with("2.00 times, but 2 workers had 1 core here"),
+                "{}",
+                shared.reason
+            );
+            assert_eq!(same.verdict, expected, "{}", same.reason);
+        }
     }
 
     #[test]

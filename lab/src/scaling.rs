@@ -16,6 +16,8 @@ pub struct Scaled {
     pub ratio: f64,
     /// The numbers, and their origin.
     pub words: String,
+    /// Whether more may be possible: a core of the sensor was the generator's, too.
+    pub is_least: bool,
 }
 
 /// The scaling to so many devices and cores.
@@ -35,6 +37,10 @@ pub fn scaled(
             lines.iter().filter(|line| of_devices(line) == devices && line.case.cores.len() == cores);
         lines.find_map(|line| line.value(quantity)).map(|spread| spread.median).filter(|value| *value > 0.0)
     };
+    // The caches of a core that the generator has, too, are colder, and its time is shared.
+    let is_shared = |cores: usize| {
+        lines.iter().any(|line| line.case.cores.len() == cores && line.case.shares_cores(suite))
+    };
     let one = find(1, 1, Quantity::Captured).ok_or("no result of one device with one core")?;
     if let Some(all) = find(devices, cores, Quantity::Captured) {
         let words = format!(
@@ -43,7 +49,7 @@ pub fn scaled(
             one / 1e3,
             all / one
         );
-        return Ok(Scaled { ratio: all / one, words });
+        return Ok(Scaled { ratio: all / one, words, is_least: is_shared(cores) });
     }
     let cpu = |devices, cores| find(devices, cores, Quantity::Cpu);
     let single = cpu(1, 1).ok_or("no result of one device with one core")?;
@@ -57,9 +63,8 @@ pub fn scaled(
     let measured = cpu(devices, most).ok_or(format!("no result of {devices} devices with {most} cores"))?;
     let error = model(most) / measured - 1.0;
     let ratio = cores as f64 * single / model(cores);
-    // The caches of a core that the generator has, too, are colder.
-    let is_shared = lines.iter().any(|line| line.case.cores.len() == most && line.case.shares_cores(suite));
-    let bound = if is_shared {
+    let is_least = is_shared(most);
+    let bound = if is_least {
         "; one of the cores was the generator's, too, so that more may be possible"
     } else {
         ""
@@ -72,7 +77,7 @@ pub fn scaled(
         model(most),
         error * 100.0
     );
-    Ok(Scaled { ratio, words })
+    Ok(Scaled { ratio, words, is_least })
 }
 
 fn of_devices(line: &Line) -> u32 {
@@ -130,7 +135,7 @@ mod tests {
         let measured = scaled(&suite, &all, "wirelane-devices", 4, 2).unwrap();
         assert_eq!(measured.ratio, 2.0);
         assert!(!measured.words.contains("model"), "{}", measured.words);
-        // What was measured with both is a tenth more than the model says.
+        // The result of four devices with two cores is a tenth more than the model predicts.
         let more = lines(&suite, |devices, cores| {
             Some(cpu(devices, cores) * if devices == 4 && cores == 2 { 1.1 } else { 1.0 })
         });

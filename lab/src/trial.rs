@@ -394,6 +394,13 @@ mod tests {
     }
 
     #[test]
+    fn idle_time_is_the_mean_of_the_cores() {
+        let load = |cores| Load { cores, ..Load::default() };
+        assert_eq!(idle(&load(vec![(0, 0.5), (1, 1.0)])), Some(0.25));
+        assert_eq!(idle(&load(vec![])), None);
+    }
+
+    #[test]
     fn cores_of_two_machines_are_told_apart() {
         let load = |worked| Load { cores: vec![(0, worked)], ..Load::default() };
         assert_eq!(cores(&load(0.5), &load(1.0), true), "injector/0:0.50 sensor/0:1.00");

@@ -95,19 +95,21 @@ impl Undo {
         Ok(undo)
     }
 
-    /// Withdraws the commands: others do the same.
-    pub fn withdraw(mut self) {
-        self.commands.clear();
+    /// Registers other commands instead. Call before the change that they set back.
+    pub fn change(&mut self, commands: String) -> Result<()> {
+        if commands != self.commands {
+            running().tell(&format!("= {} {commands}\n", self.number))?;
+            self.commands = commands;
+        }
+        Ok(())
     }
 }
 
 impl Drop for Undo {
     fn drop(&mut self) {
-        if !self.commands.is_empty() {
-            // Settings of a device that is gone cannot be set back, and need not.
-            let mut command = Command::new("sh");
-            let _ = command.args(["-c", &self.commands]).stdout(Stdio::null()).stderr(Stdio::null()).status();
-        }
+        // Settings of a device that is gone cannot be set back, and need not.
+        let mut command = Command::new("sh");
+        let _ = command.args(["-c", &self.commands]).stdout(Stdio::null()).stderr(Stdio::null()).status();
         // If the watcher was killed, this has no effect.
         let _ = running().tell(&format!("/ {}\n", self.number));
     }

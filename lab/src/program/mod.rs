@@ -244,7 +244,7 @@ pub struct AgentArgs {
     #[arg(long, requires = "device")]
     arrange: bool,
 
-    /// The cores have other work, such as an emulated machine: that is no disturbance while the generator keeps its rate
+    /// Accept trials while other programs use the cores, such as an emulated machine, if the generator keeps its rate
     #[arg(long)]
     busy_cores: bool,
 

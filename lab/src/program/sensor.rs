@@ -7,10 +7,10 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::thread;
+use std::thread::{self, ScopedJoinHandle};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -29,7 +29,6 @@ const SNAP: i32 = 262_144;
 struct Account {
     seen: u64,
     captured: u64,
-    analysed: u64,
     lost: u64,
 }
 
@@ -74,7 +73,7 @@ pub fn run(args: &SensorArgs) -> Result<()> {
     let analysis = Analysis { loops: args.loops, queue, analysed: AtomicU64::new(0) };
     // Of the CPUs that the process may use.
     let threads = thread::available_parallelism().map_or(1, usize::from);
-    let account = thread::scope(|scope| -> Result<Account> {
+    let (Account { seen, captured, lost }, analysed) = thread::scope(|scope| -> Result<(Account, u64)> {
         let workers: Vec<_> =
             (0..threads).filter(|_| args.queue.is_some()).map(|_| scope.spawn(|| analysis.work())).collect();
         let account = match args.source {
@@ -84,11 +83,10 @@ pub fn run(args: &SensorArgs) -> Result<()> {
         if let Some(queue) = &analysis.queue {
             queue.close();
         }
-        let taken: u64 = workers.into_iter().map(|worker| worker.join().unwrap_or(0)).sum();
-        let analysed = taken + analysis.analysed.load(Ordering::Relaxed);
-        Ok(Account { analysed, ..account? })
+        let taken: Vec<u64> = workers.into_iter().map(joined).collect::<Result<_>>()?;
+        let analysed = taken.iter().sum::<u64>() + analysis.analysed.load(Ordering::Relaxed);
+        Ok((account?, analysed))
     })?;
-    let Account { seen, captured, analysed, lost } = account;
     let last =
         json!({ "final": true, "seen": seen, "captured": captured, "analysed": analysed, "lost": lost });
     out::print(format!("{last}\n"))
@@ -142,12 +140,12 @@ fn libpcap(args: &SensorArgs, analysis: &Analysis) -> Result<Account> {
     };
     let captured = thread::scope(|scope| -> Result<u64> {
         let readers: Vec<_> = (0..args.threads).map(|_| scope.spawn(read)).collect();
-        let counts = readers.into_iter().map(|reader| reader.join().unwrap_or(Ok(0)));
+        let counts = readers.into_iter().map(|reader| joined(reader)?);
         Ok(counts.collect::<Result<Vec<u64>>>()?.into_iter().sum())
     })?;
     let mut capture = shared.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
     let stats = capture.stats().context("libpcap's counters")?;
-    Ok(Account { seen: u64::from(stats.received), captured, analysed: 0, lost: u64::from(stats.dropped) })
+    Ok(Account { seen: u64::from(stats.received), captured, lost: u64::from(stats.dropped) })
 }
 
 /// Captures by the library, with a worker for each thread; packets do not reach the host.
@@ -174,11 +172,16 @@ fn ring(args: &SensorArgs, threads: usize, analysis: &Analysis) -> Result<Accoun
         let readers: Vec<_> = workers.into_iter().map(|worker| scope.spawn(move || read(worker))).collect();
         signals.recv().context("waiting for a signal")?;
         capture.stop()?;
-        let counts = readers.into_iter().map(|reader| reader.join().unwrap_or(Ok(0)));
+        let counts = readers.into_iter().map(|reader| joined(reader)?);
         Ok(counts.collect::<Result<Vec<u64>>>()?.into_iter().sum())
     })?;
     let total = capture.close()?.total;
-    Ok(Account { seen: total.seen, captured, analysed: 0, lost: total.lost })
+    Ok(Account { seen: total.seen, captured, lost: total.lost })
+}
+
+/// The result of a thread.
+fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> Result<T> {
+    thread.join().map_err(|_| anyhow!("a thread panicked"))
 }
 
 /// Calls `stop` at the first signal that ends the program.

@@ -27,7 +27,7 @@ pub(super) struct Arranged {
     threaded: String,
     /// Cores of its interrupts that were bound, by their numbers.
     interrupts: BTreeMap<u32, String>,
-    /// Threads of NAPI in the order of RX queues; empty: there are none.
+    /// NAPI threads in the order of RX queues; empty without threaded NAPI.
     threads: Vec<u32>,
     /// Commands that set everything back; `None`: nothing was changed yet.
     undo: Option<Undo>,
@@ -95,10 +95,9 @@ impl Arranged {
         for irq in interrupts() {
             self.interrupts.entry(irq.irq).or_insert_with(|| irq.cpus.clone().unwrap_or_default());
         }
-        // The commands of before set back nothing that is not in these.
-        let all = Undo::register(self.commands())?;
-        if let Some(before) = self.undo.replace(all) {
-            before.withdraw();
+        let commands = self.commands();
+        if let Some(undo) = &mut self.undo {
+            undo.change(commands)?;
         }
         for queue in &device.rx_queues {
             for irq in &queue.irqs {

@@ -35,7 +35,7 @@ pub struct Options {
     pub cores: Vec<usize>,
     /// Whether managers may set RX queues and NAPI of the device.
     pub arrange: bool,
-    /// Whether the work of other programs on the cores is no disturbance of a generator that keeps its rate.
+    /// Whether trials count while other programs use the cores, if the generator keeps its rate.
     pub busy_cores: bool,
     /// Adapters of the sensors that a manager may request.
     pub sensors: Duts,

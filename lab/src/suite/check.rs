@@ -227,14 +227,17 @@ impl Check {
     }
 
     /// Several devices require sensors whose command names them.
-    fn devices(&mut self, raw: Option<At<raw::Counts>>, named: &[String], sensors: &Duts) -> Vec<u32> {
+    fn devices(
+        &mut self,
+        raw: Option<At<raw::OneOrMore<u32>>>,
+        named: &[String],
+        sensors: &Duts,
+    ) -> Vec<u32> {
         let Some(raw) = raw else { return vec![1] };
-        let counts = match &raw.value {
-            raw::Counts::One(count) => vec![*count],
-            raw::Counts::Each(counts) => counts.clone(),
-        };
-        if counts.is_empty() || !counts.iter().all(|count| (1..=8).contains(count)) {
-            self.fault(&raw, "give a number of devices, 1 to 8, or a list of such numbers");
+        let counts = raw.value.0.clone();
+        let is_new = |at: usize| (1..=8).contains(&counts[at]) && !counts[..at].contains(&counts[at]);
+        if counts.is_empty() || !(0..counts.len()).all(is_new) {
+            self.fault(&raw, "give a number of devices, 1 to 8, or a list of such numbers, each once");
             return vec![1];
         }
         let one = |name: &&String| sensors.get(name).is_some_and(|adapter| !adapter.asks_for(&["devices"]));

@@ -1,6 +1,7 @@
 //! Tables of the file, as serde reads them.
 
 use std::fmt;
+use std::marker::PhantomData;
 
 use serde::Deserialize;
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
@@ -36,8 +37,8 @@ pub(super) struct Raw {
     pub entries: Option<At<Vec<At<u32>>>>,
     pub per_core: Option<At<bool>>,
     pub engines: Option<At<Vec<At<String>>>>,
-    pub devices: Option<At<Counts>>,
-    pub napi: Option<At<Napis>>,
+    pub devices: Option<At<OneOrMore<u32>>>,
+    pub napi: Option<At<OneOrMore<Napi>>>,
     pub nice: Option<At<i32>>,
     pub tries: Option<At<u32>>,
     pub reference: Option<At<Vec<At<String>>>>,
@@ -117,41 +118,37 @@ impl<'de> Deserialize<'de> for Receiver {
     }
 }
 
-/// One name, or a list of them.
+/// One value, or a list of them.
 #[derive(Default)]
-pub(super) struct Napis(pub Vec<Napi>);
+pub(super) struct OneOrMore<T>(pub Vec<T>);
 
 // Not derived as untagged, which would not list the allowed names.
-impl<'de> Deserialize<'de> for Napis {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Napis, D::Error> {
-        struct Either;
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for OneOrMore<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<OneOrMore<T>, D::Error> {
+        struct Either<T>(PhantomData<T>);
 
-        impl<'de> Visitor<'de> for Either {
-            type Value = Napis;
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Either<T> {
+            type Value = OneOrMore<T>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("where NAPI works, or a list of such names")
+                f.write_str("one value, or a list of values")
             }
 
-            fn visit_str<E: serde::de::Error>(self, name: &str) -> Result<Napis, E> {
-                Napi::deserialize(name.into_deserializer()).map(|one| Napis(vec![one]))
+            fn visit_str<E: serde::de::Error>(self, name: &str) -> Result<OneOrMore<T>, E> {
+                T::deserialize(name.into_deserializer()).map(|one| OneOrMore(vec![one]))
             }
 
-            fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Napis, A::Error> {
-                Vec::deserialize(SeqAccessDeserializer::new(list)).map(Napis)
+            fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<OneOrMore<T>, E> {
+                T::deserialize(number.into_deserializer()).map(|one| OneOrMore(vec![one]))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<OneOrMore<T>, A::Error> {
+                Vec::deserialize(SeqAccessDeserializer::new(list)).map(OneOrMore)
             }
         }
 
-        from.deserialize_any(Either)
+        from.deserialize_any(Either(PhantomData))
     }
-}
-
-/// One number, or a list of numbers.
-#[derive(Deserialize)]
-#[serde(untagged)]
-pub(super) enum Counts {
-    One(u32),
-    Each(Vec<u32>),
 }
 
 #[derive(Deserialize)]
