@@ -16,8 +16,9 @@ use wirelane_tests::frames::ethernet;
 use wirelane_tests::recordings::{write_header, write_packet};
 use wirelane_tests::{children_cpu_time, in_own_process, wirelane_binary};
 
-/// Largest allowed cost ratio of twice the elements.
-const MOST: f64 = 2.3;
+/// Largest allowed cost ratio of eight times the elements: 64 where the time grows with the square. Between neighbouring points the
+/// ratio also depends on caches and on other processes.
+const MOST: f64 = 12.0;
 /// Measurements of a point: others use the processor, too, so the least counts.
 const TIMES: usize = 2;
 /// Measurements of a series before it fails.
@@ -378,31 +379,30 @@ fn hostile_tables_and_rules_take_linear_time() {
     }
 }
 
-/// Asserts that twice the elements of a series take at most [`MOST`] times the time.
+/// Asserts that eight times the elements of a series take at most [`MOST`] times the time.
 fn is_linear(series: &Series) {
     let folder = tempfile::tempdir().unwrap();
     let (folder, name) = (folder.path(), series.name);
     let mut elements = series.elements;
     let idle = series.cost(folder, 0);
-    let mut worst = f64::INFINITY;
+    let mut ratio = f64::INFINITY;
     // The least of all tries with the same elements: the cost of other processes is not counted.
     let mut points = [Duration::MAX; 4];
     for attempt in 1..=TRIES {
         for (point, factor) in points.iter_mut().zip([1, 2, 4, 8]) {
             *point = series.cost(folder, elements * factor).saturating_sub(idle).min(*point);
         }
-        let ratios = points.windows(2).map(|two| two[1].as_secs_f64() / two[0].as_secs_f64().max(1e-6));
-        worst = ratios.fold(0.0, f64::max);
-        println!("{name}: {elements} elements, {points:?}, {worst:.2}");
+        ratio = points[3].as_secs_f64() / points[0].as_secs_f64().max(1e-6);
+        println!("{name}: {elements} elements, {points:?}, {ratio:.2}");
         if points[0] < LEAST && attempt < TRIES {
             elements *= 2;
             points = [Duration::MAX; 4];
         }
-        if worst <= MOST {
+        if ratio <= MOST {
             break;
         }
     }
-    assert!(worst <= MOST, "{name}: twice the elements take {worst:.2} times as long");
+    assert!(ratio <= MOST, "{name}: eight times the elements take {ratio:.2} times as long: {points:?}");
 }
 
 /// Filter expressions of 10,000 terms and of 1 MiB are compiled or refused within a second of processor time.

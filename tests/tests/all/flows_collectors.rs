@@ -59,7 +59,7 @@ impl Connection {
             match stream.read(&mut buffer) {
                 Ok(0) => return,
                 Ok(read) => self.bytes.extend_from_slice(&buffer[..read]),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
                 Err(error) => panic!("{error}"),
             }
             while self.message() {}
