@@ -63,9 +63,13 @@ class Parts:
     def divide(self, qemu, part):
         """Gives each virtual CPU of QEMU's process this part of a core."""
         os.mkdir(self.base)
+        # They come first, where generator and card want their cores at the same time.
         if self.unified:
             write(f"{self.root}/cgroup.subtree_control", "+cpu")
+            write(f"{self.base}/cpu.weight", 10_000)
             write(f"{self.base}/cgroup.procs", qemu)
+        else:
+            write(f"{self.base}/cpu.shares", 262_144)
         for number, tid in [(virtual(name), tid) for name, tid in threads(qemu)]:
             if number is None:
                 continue
@@ -101,6 +105,11 @@ class Watch(threading.Thread):
         super().__init__(daemon=True)
         self.agent, self.qemu, self.limits = agent, qemu, limits
         self.sendings = []
+
+    def taken(self):
+        """The sendings since the last call."""
+        sendings, self.sendings = self.sendings, []
+        return sendings
 
     def run(self):
         sender, first, last, rate = None, None, None, None

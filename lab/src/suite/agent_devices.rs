@@ -168,6 +168,7 @@ impl Suite {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::path::Path;
 
     use super::*;
@@ -242,11 +243,17 @@ mod tests {
     }
 
     #[test]
-    fn the_suite_for_an_emulated_machine_can_be_run_there() {
-        let (sensors, text) = (Duts::shipped(), include_str!("../../guest/two-cores.toml"));
-        let suite = Suite::parse(text, Path::new("two-cores.toml"), &sensors).unwrap();
-        suite.possible_remote(&[0, 1], &[0, 1], &sensors).unwrap();
-        assert!(suite.arranges() && !suite.conclusions.is_empty());
+    fn the_suites_for_an_emulated_machine_can_be_run_there() {
+        let sensors = Duts::shipped();
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("guest");
+        let suites: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+        assert!(!suites.is_empty());
+        for path in suites {
+            let suite = Suite::parse(&fs::read_to_string(&path).unwrap(), &path, &sensors);
+            let suite = suite.unwrap_or_else(|mistakes| panic!("{}", mistakes.0[0]));
+            suite.possible_remote(&[0, 1], &[0, 1], &sensors).unwrap();
+            assert!(suite.arranges() && !suite.conclusions.is_empty(), "{}", path.display());
+        }
     }
 
     #[test]
