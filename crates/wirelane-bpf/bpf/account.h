@@ -7,7 +7,7 @@
 #ifndef WL_ACCOUNT_H
 #define WL_ACCOUNT_H
 
-#include "hook.h"
+#include "packet.h"
 #include "instance.h"
 #include "lib/flow.h"
 

@@ -17,7 +17,7 @@
 #include <bpf/bpf_helpers.h>
 #include "fetch.h"
 #include "flows.h"
-#include "hook.h"
+#include "packet.h"
 #include "instance.h"
 #include "maps.h"
 #include "lib/application.h"
@@ -25,17 +25,11 @@
 _Static_assert(sizeof(((struct wl_lane *)0)->payload) == WL_APPLICATION_WINDOW, "the window");
 
 /* The payload of the packet, `offset` bytes after its start, and its end: within the linear part. */
-static __always_inline const __u8 *wl_payload(void *ctx, enum wl_hook hook, __u32 offset, const __u8 **end)
+static __always_inline const __u8 *wl_payload(wl_ctx *ctx, __u32 offset, const __u8 **end)
 {
-	const __u8 *data;
+	const __u8 *data = (void *)(long)ctx->data;
 
-	if (hook == WL_HOOK_XDP) {
-		data = (void *)(long)((struct xdp_md *)ctx)->data;
-		*end = (void *)(long)((struct xdp_md *)ctx)->data_end;
-	} else {
-		data = (void *)(long)((struct __sk_buff *)ctx)->data;
-		*end = (void *)(long)((struct __sk_buff *)ctx)->data_end;
-	}
+	*end = (void *)(long)ctx->data_end;
 	data += offset & WL_OFFSET_MASK;
 	wl_keep(data);
 	return data;
@@ -46,9 +40,9 @@ static __always_inline const __u8 *wl_payload(void *ctx, enum wl_hook hook, __u3
  * copied directly, as the helper's call would dominate the cost: as their first and their last 16 or 8, which
  * may overlap.
  */
-static __always_inline bool wl_load_window(void *ctx, enum wl_hook hook, __u32 offset, __u8 *to, __u32 len)
+static __always_inline bool wl_load_window(wl_ctx *ctx, __u32 offset, __u8 *to, __u32 len)
 {
-	const __u8 *end, *last, *data = wl_payload(ctx, hook, offset, &end);
+	const __u8 *end, *last, *data = wl_payload(ctx, offset, &end);
 	__u32 back;
 
 	if (len >= 16) {
@@ -75,16 +69,14 @@ static __always_inline bool wl_load_window(void *ctx, enum wl_hook hook, __u32 o
 			return true;
 		}
 	}
-	return !wl_load_most(ctx, hook, offset, to, len, WL_APPLICATION_WINDOW);
+	return !wl_load_most(ctx, offset, to, len, WL_APPLICATION_WINDOW);
 }
 
 /* Sets the application of the flow that wl_keep_flow() has added the packet to. Uses only the bytes of the
- * payload that a worker would get. */
-static __always_inline int wl_name(void *ctx, enum wl_hook hook, const struct wl_packet *packet,
-				   const struct wl_parsed *parsed, __u32 target)
+ * payload that a worker would get. For global functions see wl_copy(). */
+__noinline int wl_name(wl_ctx *ctx, struct wl_packet *packet, struct wl_parsed *parsed, __u32 target)
 {
-	__u32 g = target & 0xff, lane_key = packet->lane, cap_len = packet->wire_len, at, length, captured,
-	      cache_key, found;
+	__u32 g = target & 0xff, lane_key, cap_len, at, length, captured, cache_key, found;
 	const __u8 *first, *end;
 	const struct wl_group *group;
 	const struct wl_ip *ip;
@@ -93,6 +85,10 @@ static __always_inline int wl_name(void *ctx, enum wl_hook hook, const struct wl
 	void *flows;
 	__u8 *window;
 
+	if (!wl_has(WL_HAS_FLOWS) || !packet || !parsed)
+		return 0;
+	lane_key = packet->lane;
+	cap_len = packet->wire_len;
 	group = bpf_map_lookup_elem(&wl_groups, &g);
 	if (!group)
 		return 0;
@@ -112,7 +108,7 @@ static __always_inline int wl_name(void *ctx, enum wl_hook hook, const struct wl
 	/* A tag that is put back is not part of the packet's bytes. */
 	if (packet->vlan)
 		at -= WL_VLAN_TAG;
-	first = wl_payload(ctx, hook, at, &end);
+	first = wl_payload(ctx, at, &end);
 	if (first + 1 <= end && !wl_may_begin(ip, length, *first))
 		return 0;
 
@@ -131,27 +127,12 @@ static __always_inline int wl_name(void *ctx, enum wl_hook hook, const struct wl
 	wl_store64(window + 8, 0);
 	wl_store64(window + 16, 0);
 	wl_store64(window + 24, 0);
-	if (!wl_load_window(ctx, hook, at, window, captured))
+	if (!wl_load_window(ctx, at, window, captured))
 		return 0;
 	found = wl_application(window, length, ip);
 	if (found)
 		wl_flow_name(set, lane->nameless, found);
 	return 0;
-}
-
-/* The same as global functions: see wl_copy_xdp(). */
-__noinline int wl_name_xdp(struct xdp_md *ctx, struct wl_packet *packet, struct wl_parsed *parsed,
-			   __u32 target)
-{
-	return wl_has(WL_HAS_FLOWS) && packet && parsed ? wl_name(ctx, WL_HOOK_XDP, packet, parsed, target)
-							: 0;
-}
-
-__noinline int wl_name_skb(struct __sk_buff *ctx, struct wl_packet *packet, struct wl_parsed *parsed,
-			   __u32 target)
-{
-	return wl_has(WL_HAS_FLOWS) && packet && parsed ? wl_name(ctx, WL_HOOK_SKB, packet, parsed, target)
-							: 0;
 }
 
 #endif

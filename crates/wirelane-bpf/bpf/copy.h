@@ -8,7 +8,7 @@
 
 #include "application.h"
 #include "flows.h"
-#include "hook.h"
+#include "packet.h"
 #include "http.h"
 #include "instance.h"
 #include "evaluate.h"
@@ -19,18 +19,18 @@
 #include "lib/record.h"
 
 /* Loads the first cap_len bytes of the packet, as they were on the wire. `room` has WL_SLACK bytes. */
-static __always_inline long wl_load_packet(void *ctx, enum wl_hook hook, const struct wl_packet *packet,
-					   __u8 *room, __u32 cap_len)
+static __always_inline long wl_load_packet(wl_ctx *ctx, const struct wl_packet *packet, __u8 *room,
+					   __u32 cap_len)
 {
 	long error;
 
 	if (!packet->vlan)
-		return wl_load_short(ctx, hook, room, cap_len) ? 0 : wl_load(ctx, hook, 0, room, cap_len);
+		return wl_load_short(ctx, room, cap_len) ? 0 : wl_load(ctx, 0, room, cap_len);
 	/* May write more than cap_len, up to WL_PUT_BACK: wl_copy() has reserved as many bytes. */
-	error = wl_load(ctx, hook, 0, room, WL_MACS);
+	error = wl_load(ctx, 0, room, WL_MACS);
 	__builtin_memcpy(room + WL_MACS, &packet->vlan_tag, WL_VLAN_TAG);
 	if (!error && cap_len > WL_PUT_BACK)
-		error = wl_load(ctx, hook, WL_MACS, room + WL_PUT_BACK, cap_len - WL_PUT_BACK);
+		error = wl_load(ctx, WL_MACS, room + WL_PUT_BACK, cap_len - WL_PUT_BACK);
 	return error;
 }
 
@@ -127,11 +127,16 @@ __noinline int wl_put_hits(struct wl_packet *packet, struct wl_hits *hits)
 }
 _Static_assert(sizeof(struct wl_hits) == sizeof(((struct wl_evaluated *)0)->hit), "a record has all of them");
 
-/* Copies the packet into the ring of one worker of group g. */
-static __always_inline enum wl_fate wl_copy(void *ctx, enum wl_hook hook, const struct wl_packet *packet,
-					    const struct wl_parsed *parsed, __u32 g, __u32 worker)
+/*
+ * Copies the packet into the ring of one worker of a group: `target` is the group, and 256 times the worker.
+ * Returns an enum wl_fate.
+ *
+ * A global function, as many others: the verifier walks such a function once, whatever its arguments are, and
+ * not again for each worker, group and path through the parser. (It requires the checks for NULL.)
+ */
+__noinline int wl_copy(wl_ctx *ctx, struct wl_packet *packet, struct wl_parsed *parsed, __u32 target)
 {
-	__u32 cap_len = packet->wire_len, hash = packet->hash, size, ring_index, key;
+	__u32 g = target & 0xff, worker = target >> 8, cap_len, hash, size, ring_index, key;
 	const struct wl_group *group;
 	const struct wl_ip *chosen;
 	struct wl_record *record;
@@ -140,6 +145,10 @@ static __always_inline enum wl_fate wl_copy(void *ctx, enum wl_hook hook, const 
 	bool card;
 	__u8 *room;
 
+	if (!packet || !parsed)
+		return WL_LOST;
+	cap_len = packet->wire_len;
+	hash = packet->hash;
 	group = bpf_map_lookup_elem(&wl_groups, &g);
 	if (!group)
 		return WL_LOST;
@@ -191,7 +200,7 @@ static __always_inline enum wl_fate wl_copy(void *ctx, enum wl_hook hook, const 
 		record->flags |= WL_REC_SNAPPED;
 	if (packet->digest) {
 		*(struct wl_ip *)(room + WL_RECORD_HEADER) = *chosen;
-	} else if (wl_load_packet(ctx, hook, packet, room + WL_RECORD_HEADER, cap_len)) {
+	} else if (wl_load_packet(ctx, packet, room + WL_RECORD_HEADER, cap_len)) {
 		/* Impossible: a frame has at least a byte, and cap_len is within it. */
 		ring->lost += packet->segments;
 		return WL_LOST;
@@ -213,7 +222,7 @@ static __always_inline enum wl_fate wl_copy(void *ctx, enum wl_hook hook, const 
 		struct wl_found *found = wl_found_at(room, size);
 
 		if (found) {
-			wl_put_found((struct wl_packet *)packet, found);
+			wl_put_found(packet, found);
 			record->flags |= WL_REC_FOUND;
 			size += sizeof(*found);
 			/* Only behind it: where it has no space, which is impossible, Linux 6.12's
@@ -223,7 +232,7 @@ static __always_inline enum wl_fate wl_copy(void *ctx, enum wl_hook hook, const 
 				struct wl_note *note = wl_note_at(room, size);
 
 				if (note) {
-					wl_put_note((struct wl_packet *)packet, note);
+					wl_put_note(packet, note);
 					size += sizeof(*note);
 				}
 			}
@@ -231,7 +240,7 @@ static __always_inline enum wl_fate wl_copy(void *ctx, enum wl_hook hook, const 
 				struct wl_hits *hits = wl_hits_at(room, size);
 
 				if (hits) {
-					wl_put_hits((struct wl_packet *)packet, hits);
+					wl_put_hits(packet, hits);
 					size += sizeof(*hits);
 				}
 			}
@@ -243,25 +252,6 @@ static __always_inline enum wl_fate wl_copy(void *ctx, enum wl_hook hook, const 
 	return WL_DELIVERED;
 }
 
-/*
- * The same as global functions, as are wl_offer_xdp() and wl_offer_skb() (offer.h): the verifier walks a
- * global function once, whatever its arguments are, and not again for each worker, group and path through the
- * parser. (It requires the checks for NULL.) `target` is the group, and 256 times the worker.
- */
-__noinline int wl_copy_xdp(struct xdp_md *ctx, struct wl_packet *packet, struct wl_parsed *parsed,
-			   __u32 target)
-{
-	return packet && parsed ? wl_copy(ctx, WL_HOOK_XDP, packet, parsed, target & 0xff, target >> 8)
-				: WL_LOST;
-}
-
-__noinline int wl_copy_skb(struct __sk_buff *ctx, struct wl_packet *packet, struct wl_parsed *parsed,
-			   __u32 target)
-{
-	return packet && parsed ? wl_copy(ctx, WL_HOOK_SKB, packet, parsed, target & 0xff, target >> 8)
-				: WL_LOST;
-}
-
 /* Whether the packet was added to its RTP stream, and nobody else in the group wants its bytes. */
 static __always_inline bool wl_stays(const struct wl_packet *packet, const struct wl_group *group)
 {
@@ -270,20 +260,16 @@ static __always_inline bool wl_stays(const struct wl_packet *packet, const struc
 
 /* Copies the packet to a worker, adds it to a flow, or offloads it, and counts it in the column that it
  * belongs to. */
-static __always_inline void wl_deliver(void *ctx, enum wl_hook hook, struct wl_packet *packet,
-				       struct wl_parsed *parsed, const struct wl_group *group,
-				       struct wl_tally *tally, __u32 g, __u32 worker)
+static __always_inline void wl_deliver(wl_ctx *ctx, struct wl_packet *packet, struct wl_parsed *parsed,
+				       const struct wl_group *group, struct wl_tally *tally, __u32 g,
+				       __u32 worker)
 {
 	__u32 target = g | worker << 8, fate;
 
 	if (wl_has(WL_HAS_HTTP) && group->flags & WL_GROUP_HTTP) {
-		fate = hook == WL_HOOK_XDP ? wl_http_xdp(ctx, packet, parsed, target)
-					   : wl_http_skb(ctx, packet, parsed, target);
+		fate = wl_http_choose(ctx, packet, parsed, target);
 		if (fate & WL_HTTP_READ) {
-			if (hook == WL_HOOK_XDP)
-				wl_http_read_xdp(ctx, packet, target);
-			else
-				wl_http_read_skb(ctx, packet, target);
+			wl_http_read(ctx, packet, target);
 			fate &= ~WL_HTTP_READ;
 		}
 		if (fate == WL_ABSORBED) {
@@ -306,10 +292,7 @@ static __always_inline void wl_deliver(void *ctx, enum wl_hook hook, struct wl_p
 	if (wl_has(WL_HAS_FLOWS) && group->flags & WL_GROUP_FLOWS && packet->rule_id - 1 >= group->whole) {
 		fate = wl_keep_flow(packet, parsed, target);
 		if (fate & WL_NAMELESS) {
-			if (hook == WL_HOOK_XDP)
-				wl_name_xdp(ctx, packet, parsed, target);
-			else
-				wl_name_skb(ctx, packet, parsed, target);
+			wl_name(ctx, packet, parsed, target);
 			fate = WL_ABSORBED;
 		}
 		/* A packet that is not part of a flow is lost, and not delivered either. */
@@ -328,8 +311,7 @@ static __always_inline void wl_deliver(void *ctx, enum wl_hook hook, struct wl_p
 		wl_account(tally, packet, WL_ABSORBED);
 		return;
 	}
-	fate = hook == WL_HOOK_XDP ? wl_copy_xdp(ctx, packet, parsed, target)
-				   : wl_copy_skb(ctx, packet, parsed, target);
+	fate = wl_copy(ctx, packet, parsed, target);
 	/* The verifier knows only the bounds that the mask gives. */
 	barrier_var(fate);
 	wl_account(tally, packet, fate);

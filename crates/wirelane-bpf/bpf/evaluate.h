@@ -3,7 +3,7 @@
 #ifndef WL_EVALUATE_H
 #define WL_EVALUATE_H
 
-#include "hook.h"
+#include "packet.h"
 #include "maps.h"
 #include "rules.h"
 #include "search.h"
@@ -103,18 +103,11 @@ static __always_inline void *wl_rules_outputs(__u32 target)
 	return bpf_map_lookup_elem(&wl_search_ends, &key);
 }
 
-/* Searches the lane's payload. For global functions see wl_copy_xdp(). */
-__noinline int wl_search_xdp(struct xdp_md *ctx, struct wl_packet *packet, __u32 target)
+/* Searches the lane's payload. For global functions see wl_copy(). */
+__noinline int wl_search_packet(wl_ctx *ctx, struct wl_packet *packet, __u32 target)
 {
 	if (packet && wl_has(WL_HAS_RULES))
-		wl_search_payload(ctx, WL_HOOK_XDP, packet->lane, target, packet->vlan);
-	return 0;
-}
-
-__noinline int wl_search_skb(struct __sk_buff *ctx, struct wl_packet *packet, __u32 target)
-{
-	if (packet && wl_has(WL_HAS_RULES))
-		wl_search_payload(ctx, WL_HOOK_SKB, packet->lane, target, packet->vlan);
+		wl_search_payload(ctx, packet->lane, target, packet->vlan);
 	return 0;
 }
 

@@ -3,13 +3,10 @@
 #ifndef WL_FETCH_H
 #define WL_FETCH_H
 
-#include <linux/bpf.h>
-#include <bpf/bpf_helpers.h>
-#include "hook.h"
+#include "packet.h"
 
 /* Loads `len` bytes; `most`, a constant, is the size of the buffer. */
-static __always_inline long wl_load_most(void *ctx, enum wl_hook hook, __u32 offset, void *to, __u32 len,
-					 __u32 most)
+static __always_inline long wl_load_most(wl_ctx *ctx, __u32 offset, void *to, __u32 len, __u32 most)
 {
 	/* The verifier must see the bounds on the very register that the helper gets, and Linux 6.1 learns
 	 * nothing about the lower one from `len == 0`: hence a signed comparison, separate from the other
@@ -21,9 +18,7 @@ static __always_inline long wl_load_most(void *ctx, enum wl_hook hook, __u32 off
 	barrier_var(len);
 	if ((__s32)len < 1)
 		return -1;
-	if (hook == WL_HOOK_XDP)
-		return bpf_xdp_load_bytes(ctx, offset, to, len);
-	return bpf_skb_load_bytes(ctx, offset, to, len);
+	return wl_ctx_load(ctx, offset, to, len);
 }
 
 #endif

@@ -31,17 +31,7 @@
 /* Weak, so that the compiler passes all parameters, which the room does not use. `number` is the filter's,
  * `length` the packet's with its tag, `direction` WL_FILTER_GONE_OUT or 0, and `tag` the tag that is put
  * back, as on the wire, or 0. */
-__weak __noinline int wl_filter_code_xdp(struct xdp_md *ctx, __u32 number, __u32 length, __u32 direction,
-					 __u32 tag)
-{
-	int result;
-
-	WL_FILTER_ROOM(result);
-	return result;
-}
-
-__weak __noinline int wl_filter_code_skb(struct __sk_buff *ctx, __u32 number, __u32 length, __u32 direction,
-					 __u32 tag)
+__weak __noinline int wl_filter_code(wl_ctx *ctx, __u32 number, __u32 length, __u32 direction, __u32 tag)
 {
 	int result;
 

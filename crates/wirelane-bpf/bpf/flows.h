@@ -37,7 +37,7 @@
 #define WL_FLOWS_H
 
 #include "account.h"
-#include "hook.h"
+#include "packet.h"
 #include "instance.h"
 #include "maps.h"
 #include "ring.h"
@@ -101,7 +101,7 @@ static __always_inline bool wl_list_place(void *flows, __u32 half_at, __u32 sets
 }
 
 /*
- * Adds the packet to its flow, in the cache that its lane has for this worker; `target` as in wl_copy_xdp().
+ * Adds the packet to its flow, in the cache that its lane has for this worker; `target` as in wl_copy().
  * Returns an enum wl_fate, with WL_NAMELESS. It needs no context, so that all hooks share it.
  */
 __noinline int wl_keep_flow(struct wl_packet *packet, struct wl_parsed *parsed, __u32 target)

@@ -16,7 +16,7 @@
 
 #include "fetch.h"
 #include "flows.h"
-#include "hook.h"
+#include "packet.h"
 #include "instance.h"
 #include "maps.h"
 #include "ring.h"
@@ -44,11 +44,14 @@ __noinline int wl_http_byte(struct wl_http_way *way, __u32 byte)
 }
 
 /* Reads the next block of the segment, or skips the next run. False: the end. */
-static __always_inline int wl_http_piece(void *ctx, enum wl_hook hook, struct wl_http_way *way,
-					 struct wl_http_work *work)
+__noinline int wl_http_piece(wl_ctx *ctx, struct wl_http_way *way, struct wl_http_work *work)
 {
-	__u32 at = work->at, end = work->end, length, i;
+	__u32 at, end, length, i;
 
+	if (!wl_has(WL_HAS_HTTP) || !way || !work)
+		return 0;
+	at = work->at;
+	end = work->end;
 	if (at >= end)
 		return 0;
 	at += wl_http_skip(way, end - at);
@@ -58,7 +61,7 @@ static __always_inline int wl_http_piece(void *ctx, enum wl_hook hook, struct wl
 	length = end - at;
 	if (length > WL_HTTP_BLOCK)
 		length = WL_HTTP_BLOCK;
-	if (wl_load_most(ctx, hook, work->from + at, work->block, length, WL_HTTP_BLOCK)) {
+	if (wl_load_most(ctx, work->from + at, work->block, length, WL_HTTP_BLOCK)) {
 		/* The segment states more bytes than the packet has. */
 		way->phase = WL_HTTP_WAY_ALL;
 		return 0;
@@ -75,46 +78,30 @@ static __always_inline int wl_http_piece(void *ctx, enum wl_hook hook, struct wl
 	return 1;
 }
 
-__noinline int wl_http_piece_xdp(struct xdp_md *ctx, struct wl_http_way *way, struct wl_http_work *work)
-{
-	return wl_has(WL_HAS_HTTP) && way && work ? wl_http_piece(ctx, WL_HOOK_XDP, way, work) : 0;
-}
-
-__noinline int wl_http_piece_skb(struct __sk_buff *ctx, struct wl_http_way *way, struct wl_http_work *work)
-{
-	return wl_has(WL_HAS_HTTP) && way && work ? wl_http_piece(ctx, WL_HOOK_SKB, way, work) : 0;
-}
-
 /* Reads the segment that wl_http_choose() has selected. */
-static __always_inline int wl_http_read(void *ctx, enum wl_hook hook, struct wl_packet *packet, __u32 target)
+__noinline int wl_http_read(wl_ctx *ctx, struct wl_packet *packet, __u32 target)
 {
-	__u32 key = packet->lane, g = target & 0xff, i;
-	struct wl_lane *lane = bpf_map_lookup_elem(&wl_lanes, &key);
-	void *ways = bpf_map_lookup_elem(&wl_http_ways, &g);
+	__u32 g = target & 0xff, key, i;
 	struct wl_http_way *way;
+	struct wl_lane *lane;
+	void *ways;
 
+	if (!packet || !wl_has(WL_HAS_HTTP))
+		return 0;
+	key = packet->lane;
+	lane = bpf_map_lookup_elem(&wl_lanes, &key);
+	ways = bpf_map_lookup_elem(&wl_http_ways, &g);
 	if (!lane || !ways)
 		return 0;
 	way = bpf_map_lookup_elem(ways, &lane->flow_key);
 	if (!way)
 		return 0;
 	for (i = 0; i < WL_HTTP_BLOCKS; i++)
-		if (!(hook == WL_HOOK_XDP ? wl_http_piece_xdp(ctx, way, &lane->http)
-					  : wl_http_piece_skb(ctx, way, &lane->http)))
+		if (!(wl_http_piece(ctx, way, &lane->http)))
 			return 0;
 	/* Too many chunks in one segment. */
 	way->phase = WL_HTTP_WAY_ALL;
 	return 0;
-}
-
-__noinline int wl_http_read_xdp(struct xdp_md *ctx, struct wl_packet *packet, __u32 target)
-{
-	return packet && wl_has(WL_HAS_HTTP) ? wl_http_read(ctx, WL_HOOK_XDP, packet, target) : 0;
-}
-
-__noinline int wl_http_read_skb(struct __sk_buff *ctx, struct wl_packet *packet, __u32 target)
-{
-	return packet && wl_has(WL_HAS_HTTP) ? wl_http_read(ctx, WL_HOOK_SKB, packet, target) : 0;
 }
 
 /* Reports the skipped bytes of this direction to the worker. False: no space. */
@@ -146,14 +133,13 @@ static __always_inline bool wl_http_tell(const struct wl_group *group, struct wl
 }
 
 /* The first eight bytes of the payload, the first one lowest, or fewer if it is shorter: *count. */
-static __always_inline __u64 wl_http_load(void *ctx, enum wl_hook hook, __u32 from, __u32 length,
-					  __u32 *count)
+static __always_inline __u64 wl_http_load(wl_ctx *ctx, __u32 from, __u32 length, __u32 *count)
 {
 	__u64 word = 0;
 	__u32 size = length < sizeof(word) ? length : sizeof(word);
 
 	*count = size;
-	if (wl_load_most(ctx, hook, from, &word, size, sizeof(word)))
+	if (wl_load_most(ctx, from, &word, size, sizeof(word)))
 		*count = 0;
 	return word;
 }
@@ -163,8 +149,7 @@ static __always_inline __u64 wl_http_load(void *ctx, enum wl_hook hook, __u32 fr
  * bytes skipped before it, or WL_DELIVERED: it has to be copied. With WL_HTTP_READ its segment has to be
  * read, which takes more stack than is left here.
  */
-static __always_inline int wl_http_choose(void *ctx, enum wl_hook hook, struct wl_packet *packet,
-					  struct wl_parsed *parsed, __u32 target)
+__noinline int wl_http_choose(wl_ctx *ctx, struct wl_packet *packet, struct wl_parsed *parsed, __u32 target)
 {
 	__u32 g = target & 0xff, worker = target >> 8, lane_key, key, from, end, length, count, flags;
 	__u32 fate = WL_HTTP_STAYS, read = 0;
@@ -177,7 +162,7 @@ static __always_inline int wl_http_choose(void *ctx, enum wl_hook hook, struct w
 	void *ways, *data;
 	__u64 word;
 
-	if (worker >= WL_MAX_WORKERS)
+	if (!wl_has(WL_HAS_HTTP) || !packet || !parsed || worker >= WL_MAX_WORKERS)
 		return WL_LOST;
 	lane_key = packet->lane;
 	group = bpf_map_lookup_elem(&wl_groups, &g);
@@ -233,7 +218,7 @@ static __always_inline int wl_http_choose(void *ctx, enum wl_hook hook, struct w
 		goto stays;
 	}
 	if (length) {
-		word = wl_http_load(ctx, hook, from, length, &count);
+		word = wl_http_load(ctx, from, length, &count);
 		fate = wl_http_look(way, ip->tcp_seq, length, word, count, flags & (WL_TCP_FIN | WL_TCP_RST),
 				    packet->ts_ns, &lane->http.at);
 	} else if (flags & (WL_TCP_FIN | WL_TCP_RST)) {
@@ -256,23 +241,6 @@ stays:
 lost:
 	ring->lost += packet->segments;
 	return WL_LOST | read;
-}
-
-/* The same as global functions: see wl_copy_xdp(). */
-__noinline int wl_http_xdp(struct xdp_md *ctx, struct wl_packet *packet, struct wl_parsed *parsed,
-			   __u32 target)
-{
-	return wl_has(WL_HAS_HTTP) && packet && parsed
-		   ? wl_http_choose(ctx, WL_HOOK_XDP, packet, parsed, target)
-		   : WL_LOST;
-}
-
-__noinline int wl_http_skb(struct __sk_buff *ctx, struct wl_packet *packet, struct wl_parsed *parsed,
-			   __u32 target)
-{
-	return wl_has(WL_HAS_HTTP) && packet && parsed
-		   ? wl_http_choose(ctx, WL_HOOK_SKB, packet, parsed, target)
-		   : WL_LOST;
 }
 
 #endif

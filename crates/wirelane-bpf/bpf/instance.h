@@ -58,7 +58,7 @@
 
 /* Incremented with every change of a layout or a meaning in this file, or of the name of a shared map:
  * instances of two versions do not mix. */
-#define WL_INTERFACE_VERSION 22
+#define WL_INTERFACE_VERSION 23
 
 #define WL_MAX_GROUPS	     64 /* bits of a word; an instance may have fewer */
 #define WL_FEW_GROUPS	     16 /* slots of an instance whose first group is not one of many that share flows */

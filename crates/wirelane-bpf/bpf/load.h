@@ -31,20 +31,13 @@ static __always_inline void wl_copy_short(__u8 *to, const __u8 *from)
  * Copies the first `len` bytes of a short packet, if its linear part has them; returns whether it did. It
  * avoids the helper's calls, which are expensive for short copies. `to` has WL_SLACK bytes.
  */
-static __always_inline bool wl_load_short(void *ctx, enum wl_hook hook, __u8 *to, __u32 len)
+static __always_inline bool wl_load_short(wl_ctx *ctx, __u8 *to, __u32 len)
 {
-	const __u8 *data, *end, *last;
+	const __u8 *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end, *last;
 	__u32 at = len - WL_SHORT;
 
 	if (at > WL_SHORT)
 		return false;
-	if (hook == WL_HOOK_XDP) {
-		data = (void *)(long)((struct xdp_md *)ctx)->data;
-		end = (void *)(long)((struct xdp_md *)ctx)->data_end;
-	} else {
-		data = (void *)(long)((struct __sk_buff *)ctx)->data;
-		end = (void *)(long)((struct __sk_buff *)ctx)->data_end;
-	}
 	/* A bound that the verifier sees on the register that is added, whatever code the compiler has
 	 * merged. */
 	barrier_var(at);
@@ -58,9 +51,9 @@ static __always_inline bool wl_load_short(void *ctx, enum wl_hook hook, __u8 *to
 	return true;
 }
 
-static __always_inline long wl_load(void *ctx, enum wl_hook hook, __u32 offset, void *to, __u32 len)
+static __always_inline long wl_load(wl_ctx *ctx, __u32 offset, void *to, __u32 len)
 {
-	return wl_load_most(ctx, hook, offset, to, len, WL_MAX_SNAP);
+	return wl_load_most(ctx, offset, to, len, WL_MAX_SNAP);
 }
 
 #endif

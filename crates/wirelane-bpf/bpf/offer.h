@@ -1,7 +1,27 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * Common part of all capture hooks, once length, lane and queue of a packet are known: parses the packet
- * once, and offers it to each active group. Hooks differ only in how bytes are copied out of the packet.
+ * once, and offers it to each active group. Kinds of contexts differ only in how bytes are copied out of the
+ * packet (ctx_xdp.h, ctx_skb.h). One program is loaded and attached per instance (capture_xdp.bpf.c,
+ * capture_skb.bpf.c).
+ *
+ *            +-- lane (RX queue, or CPU under generic XDP): one packet at a time, one writer ------------+
+ *   packet ->| parse once -> for each active group: wanted? -> steer -> ring (the single copy)           |->
+ * host |                       |                  |         |                                      |   stack
+ *            |                     tally:             tally:    worker's ring full: tally: lost          |
+ * (or |                     seen               filtered, else: delivered                          |   taken)
+ *            +-------------------------------------------------------------------------------------------+
+ *
+ * Invariants
+ *   - One writer per lane. Under native XDP a lane is an RX queue, which NAPI polls on one CPU at a time;
+ *     otherwise it is a CPU, and the program runs with bottom halves off. So nothing here is locked, and
+ *     counters are plain additions. No cache line is written by two lanes.
+ *   - Every packet that a group saw is in exactly one column of its tally: the function that decides adds it.
+ *   - Groups share nothing but the packet: a group that is full, slow or gone costs the others its look-ups.
+ *     Packets that a device-wide group drops are not delivered to the others (wide.h).
+ *   - Groups come and go while packets flow. The owner publishes a group by putting its data map into wl_data
+ *     (the kernel waits for running programs there) and then setting its bit in wl_instance.active; it leaves
+ *     in the opposite order. No program run sees a half-made group.
  */
 #ifndef WL_OFFER_H
 #define WL_OFFER_H
@@ -11,7 +31,7 @@
 #include "clock.h"
 #include "copy.h"
 #include "filter_code.h"
-#include "hook.h"
+#include "packet.h"
 #include "instance.h"
 #include "evaluate.h"
 #include "load.h"
@@ -28,17 +48,10 @@
 #include "lib/steer.h"
 
 /*
- * The parser for each kind of context; for global functions see wl_copy_xdp(). `parsed` must not point to the
- * caller's stack (parse.h explains why): the verifier treats it as memory with unknown contents.
+ * The parser; for global functions see wl_copy(). `parsed` must not point to the caller's stack (parse.h
+ * explains why): the verifier treats it as memory with unknown contents.
  */
-__noinline int wl_parse_xdp(struct xdp_md *ctx, struct wl_parsed *parsed)
-{
-	if (parsed)
-		wl_parse(ctx, wl_config.link, WL_PARSE_TUNNELS, parsed);
-	return 0;
-}
-
-__noinline int wl_parse_skb(struct __sk_buff *ctx, struct wl_parsed *parsed)
+__noinline int wl_parse_packet(wl_ctx *ctx, struct wl_parsed *parsed)
 {
 	if (parsed)
 		wl_parse(ctx, wl_config.link, WL_PARSE_TUNNELS, parsed);
@@ -47,15 +60,18 @@ __noinline int wl_parse_skb(struct __sk_buff *ctx, struct wl_parsed *parsed)
 
 /*
  * Whether a filter accepts the packet in its recorded form: with its tag. `key` is the filter's index in
- * wl_filters. Global functions, as above.
+ * wl_filters. A global function.
  */
-static __always_inline int wl_accepts(void *ctx, enum wl_hook hook, const struct wl_packet *packet, __u32 key)
+__noinline int wl_accepts(wl_ctx *ctx, struct wl_packet *packet, __u32 key)
 {
-	struct wl_filter_packet evaluated = {.ctx = ctx, .hook = hook};
-	__u32 lane_key = packet->lane, behind = 0;
+	struct wl_filter_packet evaluated = {.ctx = ctx};
+	__u32 lane_key, behind = 0;
 	struct wl_filter *filter;
 	struct wl_lane *lane;
 
+	if (!packet || !wl_has(WL_HAS_FILTERS))
+		return 0;
+	lane_key = packet->lane;
 	lane = bpf_map_lookup_elem(&wl_lanes, &lane_key);
 	filter = bpf_map_lookup_elem(&wl_filters, &key);
 	if (!lane || !filter)
@@ -71,52 +87,38 @@ static __always_inline int wl_accepts(void *ctx, enum wl_hook hook, const struct
 			behind = packet->wire_len - WL_PUT_BACK;
 		if (behind > WL_FILTER_HEAD - WL_PUT_BACK)
 			behind = WL_FILTER_HEAD - WL_PUT_BACK;
-		wl_load_most(ctx, hook, 0, lane->head, WL_MACS, WL_MACS);
+		wl_load_most(ctx, 0, lane->head, WL_MACS, WL_MACS);
 		__builtin_memcpy(lane->head + WL_MACS, &packet->vlan_tag, WL_VLAN_TAG);
-		wl_load_most(ctx, hook, WL_MACS, lane->head + WL_PUT_BACK, behind,
-			     WL_FILTER_HEAD - WL_PUT_BACK);
+		wl_load_most(ctx, WL_MACS, lane->head + WL_PUT_BACK, behind, WL_FILTER_HEAD - WL_PUT_BACK);
 	}
 	return wl_filter_evaluate(filter, &evaluated);
 }
 
-__noinline int wl_accepts_xdp(struct xdp_md *ctx, struct wl_packet *packet, __u32 key)
-{
-	return packet && wl_has(WL_HAS_FILTERS) ? wl_accepts(ctx, WL_HOOK_XDP, packet, key) : 0;
-}
-
-__noinline int wl_accepts_skb(struct __sk_buff *ctx, struct wl_packet *packet, __u32 key)
-{
-	return packet && wl_has(WL_HAS_FILTERS) ? wl_accepts(ctx, WL_HOOK_SKB, packet, key) : 0;
-}
-
 /* Whether the filter of group g, by the value of wl_group.filter, accepts the packet. */
-static __always_inline bool wl_is_accepted(void *ctx, enum wl_hook hook, struct wl_packet *packet, __u32 g,
-					   __u32 filter)
+static __always_inline bool wl_is_accepted(wl_ctx *ctx, struct wl_packet *packet, __u32 g, __u32 filter)
 {
 	__u32 direction = packet->flags & WL_REC_EGRESS ? WL_FILTER_GONE_OUT : 0;
 	__u32 tag = packet->vlan ? packet->vlan_tag : 0, number = filter >> WL_FILTER_NUMBER, key;
 	int verdict = WL_FILTER_UNKNOWN;
 
 	if (wl_config.codes[0] && number)
-		verdict = hook == WL_HOOK_XDP
-			      ? wl_filter_code_xdp(ctx, number, packet->wire_len, direction, tag)
-			      : wl_filter_code_skb(ctx, number, packet->wire_len, direction, tag);
+		verdict = wl_filter_code(ctx, number, packet->wire_len, direction, tag);
 	if (verdict != WL_FILTER_UNKNOWN)
 		return verdict;
 	/* A program without the interpreter has all filters of its groups as instructions. */
 	if (!wl_has(WL_HAS_FILTERS))
 		return false;
 	key = g * WL_GROUP_FILTERS + (((filter & WL_FILTER_ENTRY) - 1) & (WL_GROUP_FILTERS - 1));
-	return hook == WL_HOOK_XDP ? wl_accepts_xdp(ctx, packet, key) : wl_accepts_skb(ctx, packet, key);
+	return wl_accepts(ctx, packet, key);
 }
 
 /*
  * Whether the rules of group g let the packet pass. If they do not, it is counted, and *goes tells which
  * receivers do not get the packet.
  */
-static __always_inline bool wl_rules_pass(void *ctx, enum wl_hook hook, struct wl_packet *packet,
-					  struct wl_parsed *parsed, struct wl_group *group,
-					  struct wl_tally *tally, __u32 g, __u32 *goes)
+static __always_inline bool wl_rules_pass(wl_ctx *ctx, struct wl_packet *packet, struct wl_parsed *parsed,
+					  struct wl_group *group, struct wl_tally *tally, __u32 g,
+					  __u32 *goes)
 {
 	/* Read once: the owner may change it at any time. */
 	__u32 rules = *(volatile __u32 *)&group->rules, verdict, target;
@@ -134,18 +136,15 @@ static __always_inline bool wl_rules_pass(void *ctx, enum wl_hook hook, struct w
 	target = g + ((rules - 1) & (WL_RULE_SETS - 1)) * WL_RULE_TARGET_SET;
 	verdict = wl_rules_of(packet, target, group->flags & WL_GROUP_INNER ? WL_RULES_INNER : 0);
 	if (verdict == WL_VERDICT_SEARCH) {
-		if (hook == WL_HOOK_XDP)
-			wl_search_xdp(ctx, packet, target);
-		else
-			wl_search_skb(ctx, packet, target);
+		wl_search_packet(ctx, packet, target);
 		if (wl_config.plugins)
-			wl_plugins_ask(ctx, hook, packet, parsed, target);
+			wl_plugins_ask(ctx, packet, parsed, target);
 		verdict = wl_rules_of(packet, target, WL_RULES_SEARCHED);
 	}
-	if (hook == WL_HOOK_SKB && packet->egress_devices)
+	if (WL_CTX_IS_SKB && packet->egress_devices)
 		wl_send_later(packet, g);
 	if (wl_has(WL_HAS_STREAMS) && verdict == WL_VERDICT_MEASURE) {
-		if (!(hook == WL_HOOK_XDP ? wl_measure_xdp(ctx, packet, g) : wl_measure_skb(ctx, packet, g)))
+		if (!(wl_measure(ctx, packet, g)))
 			return true;
 		if (group->flags & (WL_GROUP_FLOWS_BESIDE | WL_GROUP_STREAMS_BESIDE)) {
 			tally->measured += packet->segments;
@@ -172,16 +171,18 @@ static __always_inline bool wl_rules_pass(void *ctx, enum wl_hook hook, struct w
 }
 
 /* Offers the packet to one group. Returns the other receivers that do not get it: WL_CONSUMED, WL_BLOCKED,
- * or 0. */
-static __always_inline __u32 wl_offer_to(void *ctx, enum wl_hook hook, struct wl_packet *packet,
-					 struct wl_parsed *parsed, __u32 g)
+ * or 0. A global function. */
+__noinline int wl_offer_to(wl_ctx *ctx, struct wl_packet *packet, struct wl_parsed *parsed, __u32 g)
 {
-	__u32 queue = packet->queue, bucket, worker, filter, i;
+	__u32 queue, bucket, worker, filter, i;
 	const struct wl_ip *chosen;
 	struct wl_group *group;
 	struct wl_tally *tally;
 	__u32 goes;
 
+	if (!packet || !parsed)
+		return 0;
+	queue = packet->queue;
 	group = wl_group_wanting(g, queue);
 	if (!group)
 		return 0;
@@ -199,11 +200,11 @@ static __always_inline __u32 wl_offer_to(void *ctx, enum wl_hook hook, struct wl
 	/* Read once: the owner may change it at any time. */
 	filter = *(volatile __u32 *)&group->filter;
 	if ((wl_has(WL_HAS_FILTERS) || wl_config.codes[0]) && filter &&
-	    !wl_is_accepted(ctx, hook, packet, g, filter)) {
+	    !wl_is_accepted(ctx, packet, g, filter)) {
 		wl_account_filtered(tally, packet);
 		return goes;
 	}
-	if (!wl_rules_pass(ctx, hook, packet, parsed, group, tally, g, &goes))
+	if (!wl_rules_pass(ctx, packet, parsed, group, tally, g, &goes))
 		return goes;
 	packet->hash = wl_packet_hash(parsed, chosen, wl_config.seed);
 	switch (group->steering) {
@@ -218,14 +219,13 @@ static __always_inline __u32 wl_offer_to(void *ctx, enum wl_hook hook, struct wl
 		for (i = 0; i < WL_MAX_WORKERS && i < group->workers; i++) {
 			/* Every copy is counted. */
 			wl_account_seen(tally, packet);
-			wl_deliver(ctx, hook, packet, parsed, group, tally, g, i);
+			wl_deliver(ctx, packet, parsed, group, tally, g, i);
 		}
 		return wl_takes(group);
 	case WL_STEER_PROGRAM:
 		worker = STEER_NOT_MINE;
 		if (wl_config.programs)
-			worker = hook == WL_HOOK_XDP ? wl_ask_xdp(ctx, packet, parsed, g)
-						     : wl_ask_skb(ctx, packet, parsed, g);
+			worker = wl_ask(ctx, packet, parsed, g);
 		if ((__s32)worker < 0) {
 			wl_account_filtered(tally, packet);
 			return goes;
@@ -239,25 +239,14 @@ static __always_inline __u32 wl_offer_to(void *ctx, enum wl_hook hook, struct wl
 			worker = wl_balance_bucket(group, g, packet->lane, bucket, worker);
 	}
 	wl_account_seen(tally, packet);
-	wl_deliver(ctx, hook, packet, parsed, group, tally, g, wl_worker(worker, group->workers));
+	wl_deliver(ctx, packet, parsed, group, tally, g, wl_worker(worker, group->workers));
 	return wl_takes(group);
-}
-
-__noinline int wl_offer_xdp(struct xdp_md *ctx, struct wl_packet *packet, struct wl_parsed *parsed, __u32 g)
-{
-	return packet && parsed ? wl_offer_to(ctx, WL_HOOK_XDP, packet, parsed, g) : 0;
-}
-
-__noinline int wl_offer_skb(struct __sk_buff *ctx, struct wl_packet *packet, struct wl_parsed *parsed,
-			    __u32 g)
-{
-	return packet && parsed ? wl_offer_to(ctx, WL_HOOK_SKB, packet, parsed, g) : 0;
 }
 
 /* Offers the packet to these groups, in order, until one blocks it; the others only count it. `goes` as
  * above. */
-static __always_inline __u32 wl_offer_all(void *ctx, enum wl_hook hook, struct wl_packet *packet,
-					  struct wl_parsed *parsed, __u64 groups, __u32 goes)
+static __always_inline __u32 wl_offer_all(wl_ctx *ctx, struct wl_packet *packet, struct wl_parsed *parsed,
+					  __u64 groups, __u32 goes)
 {
 	__u32 g;
 
@@ -267,8 +256,7 @@ static __always_inline __u32 wl_offer_all(void *ctx, enum wl_hook hook, struct w
 		if (goes & WL_BLOCKED)
 			wl_withhold(packet, g);
 		else
-			goes |= hook == WL_HOOK_XDP ? wl_offer_xdp(ctx, packet, parsed, g)
-						    : wl_offer_skb(ctx, packet, parsed, g);
+			goes |= wl_offer_to(ctx, packet, parsed, g);
 	}
 	return goes;
 }
@@ -277,7 +265,7 @@ static __always_inline __u32 wl_offer_all(void *ctx, enum wl_hook hook, struct w
  * Counts the packet in its lane, parses it and offers it to every active group; the caller sets packet->lane,
  * queue, wire_len, flags and vlan. True: it does not go on to the host stack.
  */
-static __always_inline bool wl_offer(void *ctx, enum wl_hook hook, struct wl_packet *packet)
+static __always_inline bool wl_offer(wl_ctx *ctx, struct wl_packet *packet)
 {
 	struct wl_instance *instance;
 	struct wl_lane *lane;
@@ -310,18 +298,15 @@ static __always_inline bool wl_offer(void *ctx, enum wl_hook hook, struct wl_pac
 		packet->ts_ns = bpf_ktime_get_ns();
 	}
 	wl_mark_stamp(packet);
-	if (hook == WL_HOOK_XDP)
-		wl_parse_xdp(ctx, &lane->parsed);
-	else
-		wl_parse_skb(ctx, &lane->parsed);
+	wl_parse_packet(ctx, &lane->parsed);
 	if (packet->vlan)
 		wl_put_vlan_back(&lane->parsed, bpf_ntohs(packet->vlan_tag >> 16));
 	wl_count_segments(packet, &lane->parsed);
 
 	wide = active & *(volatile __u64 *)&instance->wide;
 	if (wide)
-		goes = wl_offer_all(ctx, hook, packet, &lane->parsed, wide, goes);
-	goes = wl_offer_all(ctx, hook, packet, &lane->parsed, active & ~wide, goes);
+		goes = wl_offer_all(ctx, packet, &lane->parsed, wide, goes);
+	goes = wl_offer_all(ctx, packet, &lane->parsed, active & ~wide, goes);
 	wl_mark_end(packet);
 	return goes;
 }

@@ -24,7 +24,7 @@
 #ifndef WL_ORDER_H
 #define WL_ORDER_H
 
-#include "hook.h"
+#include "packet.h"
 #include "maps.h"
 #include "ring.h"
 

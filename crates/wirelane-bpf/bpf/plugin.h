@@ -101,7 +101,7 @@ _Static_assert(WL_PLUGIN_RECORD <= WL_SLACK, "a record fits into a segment's sla
 
 /*
  * Writes the record of a plug-in into the ring of the worker that the packet's hash selects; `of` as for
- * wl_plugin_ask(). Returns 1 if there was space. A global function: see wl_copy_xdp().
+ * wl_plugin_ask(). Returns 1 if there was space. A global function: see wl_copy().
  */
 __noinline int wl_plugin_record(struct wl_packet *packet, __u32 of)
 {
@@ -151,19 +151,25 @@ __noinline int wl_plugin_record(struct wl_packet *packet, __u32 of)
 	return 1;
 }
 
-/* Runs the plug-in in a slot; `of` is the set's number, and WL_PLUGIN_OF times the slot. */
-static __always_inline int wl_plugin_ask(void *ctx, enum wl_hook hook, struct wl_packet *packet,
-					 struct wl_parsed *parsed, __u32 of)
+/* Runs the plug-in in a slot; `of` is the set's number, and WL_PLUGIN_OF times the slot. For global functions
+ * see wl_copy(). */
+__noinline int wl_plugin_ask(wl_ctx *ctx, struct wl_packet *packet, struct wl_parsed *parsed, __u32 of)
 {
 	__u32 target = of % WL_PLUGIN_OF, place = of / WL_PLUGIN_OF % WL_RULE_PLUGINS;
-	__u32 g = wl_target_group(target), key = packet->lane, verdict, bit;
-	struct wl_lane *lane = bpf_map_lookup_elem(&wl_lanes, &key);
-	const struct wl_group *group = bpf_map_lookup_elem(&wl_groups, &g);
-	const struct wl_rule_set *set = wl_rules_set(target);
+	__u32 g = wl_target_group(target), key, verdict, bit;
+	const struct wl_rule_set *set;
+	const struct wl_group *group;
 	struct wl_plugins *plugins;
 	struct wl_plugin *plugin;
+	struct wl_lane *lane;
 	__u64 began = 0;
 
+	if (!wl_config.plugins || !packet || !parsed)
+		return 0;
+	key = packet->lane;
+	lane = bpf_map_lookup_elem(&wl_lanes, &key);
+	group = bpf_map_lookup_elem(&wl_groups, &g);
+	set = wl_rules_set(target);
 	key = g * wl_config.lanes + packet->lane;
 	plugins = bpf_map_lookup_elem(&wl_plugins, &key);
 	if (!lane || !group || !set || !plugins)
@@ -181,10 +187,7 @@ static __always_inline int wl_plugin_ask(void *ctx, enum wl_hook hook, struct wl
 	/* Hash of the headers that this group chooses: steering happens later. */
 	packet->hash =
 	    wl_packet_hash(parsed, wl_choose(parsed, !!(group->flags & WL_GROUP_INNER)), wl_config.seed);
-	if (hook == WL_HOOK_XDP)
-		wl_show_xdp(ctx, packet, parsed, group->workers);
-	else
-		wl_show_skb(ctx, packet, parsed, group->workers);
+	wl_show(ctx, packet, parsed, group->workers);
 	lane->shown.capture = g;
 	lane->shown.rules_count = wl_rule_fresh(lane->rules.evaluated.hit_count);
 	__builtin_memcpy(lane->shown.rules, lane->rules.evaluated.hit, sizeof(lane->shown.rules));
@@ -236,33 +239,16 @@ static __always_inline int wl_plugin_ask(void *ctx, enum wl_hook hook, struct wl
 	return 0;
 }
 
-/* The same as global functions: see wl_copy_xdp(). */
-__noinline int wl_plugin_xdp(struct xdp_md *ctx, struct wl_packet *packet, struct wl_parsed *parsed, __u32 of)
-{
-	return wl_config.plugins && packet && parsed ? wl_plugin_ask(ctx, WL_HOOK_XDP, packet, parsed, of)
-						     : 0;
-}
-
-__noinline int wl_plugin_skb(struct __sk_buff *ctx, struct wl_packet *packet, struct wl_parsed *parsed,
-			     __u32 of)
-{
-	return wl_config.plugins && packet && parsed ? wl_plugin_ask(ctx, WL_HOOK_SKB, packet, parsed, of)
-						     : 0;
-}
-
 /* Runs all plug-ins that the set uses. */
-static __always_inline void wl_plugins_ask(void *ctx, enum wl_hook hook, struct wl_packet *packet,
-					   struct wl_parsed *parsed, __u32 target)
+static __always_inline void wl_plugins_ask(wl_ctx *ctx, struct wl_packet *packet, struct wl_parsed *parsed,
+					   __u32 target)
 {
 	__u32 place;
 
 	for (place = 0; place < WL_RULE_PLUGINS; place++) {
 		if (!(packet->asks >> place & 1))
 			continue;
-		if (hook == WL_HOOK_XDP)
-			wl_plugin_xdp(ctx, packet, parsed, target + place * WL_PLUGIN_OF);
-		else
-			wl_plugin_skb(ctx, packet, parsed, target + place * WL_PLUGIN_OF);
+		wl_plugin_ask(ctx, packet, parsed, target + place * WL_PLUGIN_OF);
 	}
 }
 

@@ -34,20 +34,22 @@ WL_PROGRAM_PLACE(5)
 WL_PROGRAM_PLACE(6)
 WL_PROGRAM_PLACE(7)
 
-/* Result of the program of group g: a worker, or a negative number if the packet is not for the group. */
-static __always_inline int wl_ask(void *ctx, enum wl_hook hook, struct wl_packet *packet,
-				  struct wl_parsed *parsed, __u32 g)
+/* Result of the program of group g: a worker, or a negative number if the packet is not for the group. For
+ * global functions see wl_copy(). */
+__noinline int wl_ask(wl_ctx *ctx, struct wl_packet *packet, struct wl_parsed *parsed, __u32 g)
 {
-	const struct wl_group *group = bpf_map_lookup_elem(&wl_groups, &g);
-	__u32 key = packet->lane;
-	struct wl_lane *lane = bpf_map_lookup_elem(&wl_lanes, &key);
+	const struct wl_group *group;
+	struct wl_lane *lane;
+	__u32 key;
 
+	if (!packet || !parsed)
+		return STEER_NOT_MINE;
+	key = packet->lane;
+	group = bpf_map_lookup_elem(&wl_groups, &g);
+	lane = bpf_map_lookup_elem(&wl_lanes, &key);
 	if (!group || !lane)
 		return STEER_NOT_MINE;
-	if (hook == WL_HOOK_XDP)
-		wl_show_xdp(ctx, packet, parsed, group->workers);
-	else
-		wl_show_skb(ctx, packet, parsed, group->workers);
+	wl_show(ctx, packet, parsed, group->workers);
 	lane->shown.capture = g;
 	switch (group->program) {
 	case 0:
@@ -68,17 +70,6 @@ static __always_inline int wl_ask(void *ctx, enum wl_hook hook, struct wl_packet
 		return wirelane_steer_v1_7(&lane->shown);
 	}
 	return STEER_NOT_MINE;
-}
-
-/* The same as global functions: see wl_copy_xdp(). */
-__noinline int wl_ask_xdp(struct xdp_md *ctx, struct wl_packet *packet, struct wl_parsed *parsed, __u32 g)
-{
-	return packet && parsed ? wl_ask(ctx, WL_HOOK_XDP, packet, parsed, g) : STEER_NOT_MINE;
-}
-
-__noinline int wl_ask_skb(struct __sk_buff *ctx, struct wl_packet *packet, struct wl_parsed *parsed, __u32 g)
-{
-	return packet && parsed ? wl_ask(ctx, WL_HOOK_SKB, packet, parsed, g) : STEER_NOT_MINE;
 }
 
 #endif

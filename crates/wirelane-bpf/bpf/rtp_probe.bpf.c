@@ -4,8 +4,7 @@
  * BPF_PROG_TEST_RUN, to compare the kernel's compilation with the native one, and benchmarks measure the cost
  * of a packet.
  */
-#include <linux/bpf.h>
-#include <bpf/bpf_helpers.h>
+#include "ctx_xdp.h"
 
 #include "lib/parse.h"
 #include "lib/rtp.h"

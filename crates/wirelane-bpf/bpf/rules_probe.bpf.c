@@ -3,8 +3,7 @@
  * Evaluates one packet by one rule set. It is attached nowhere: tests run it with BPF_PROG_TEST_RUN, to
  * compare the kernel's compilation of the evaluator with the native one, and benchmarks measure its cost.
  */
-#include <linux/bpf.h>
-#include <bpf/bpf_helpers.h>
+#include "ctx_xdp.h"
 
 #include "lib/parse.h"
 #include "rules.h"
@@ -126,7 +125,7 @@ __noinline int wl_probe_evaluate(__u32 lane_key, __u32 searched)
 
 __noinline int wl_probe_search(struct xdp_md *ctx, __u32 lane_key)
 {
-	wl_search_payload(ctx, WL_HOOK_XDP, lane_key, 0, 0);
+	wl_search_payload(ctx, lane_key, 0, 0);
 	return 0;
 }
 

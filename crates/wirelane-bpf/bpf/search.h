@@ -54,8 +54,7 @@ __noinline int wl_search_block(__u32 lane, __u32 target, __u32 which)
 }
 
 /* Searches the lane's payload. `tag`: a VLAN tag was put back, which the packet itself does not have. */
-static __always_inline void wl_search_payload(void *ctx, enum wl_hook hook, __u32 lane, __u32 target,
-					      __u32 tag)
+static __always_inline void wl_search_payload(wl_ctx *ctx, __u32 lane, __u32 target, __u32 tag)
 {
 	struct wl_parsed *parsed;
 	struct wl_rule_work *work = wl_rules_lane(lane, &parsed);
@@ -73,7 +72,7 @@ static __always_inline void wl_search_payload(void *ctx, enum wl_hook hook, __u3
 		from = wl_rule_fresh(work->search.from);
 		if (tag)
 			from -= WL_VLAN_TAG;
-		if (wl_load_most(ctx, hook, from, work->search.block, length, WL_SEARCH_BLOCK)) {
+		if (wl_load_most(ctx, from, work->search.block, length, WL_SEARCH_BLOCK)) {
 			/* Impossible: the packet has as many bytes. */
 			work->evaluated.flags |= WL_EVALUATED_HALF;
 			return;

@@ -12,9 +12,7 @@
 #ifndef WL_SEND_H
 #define WL_SEND_H
 
-#include <linux/bpf.h>
-#include <bpf/bpf_helpers.h>
-#include "hook.h"
+#include "packet.h"
 #include "instance.h"
 #include "maps.h"
 
@@ -34,6 +32,8 @@ static __always_inline void wl_send_later(struct wl_packet *packet, __u32 g)
 	*word = (*word & ~(0xffULL << shift)) | (__u64)(packet->egress_devices & 0xff) << shift;
 	lane->senders |= 1ULL << (g & (WL_MAX_GROUPS - 1));
 }
+
+#if WL_CTX_IS_SKB
 
 /* Sends the packet to these egress devices of group g, and counts. `refuse`: sends nothing. */
 __noinline int wl_send_of(struct __sk_buff *skb, __u32 lane, __u32 g, __u32 egress_devices, __u32 refuse)
@@ -84,5 +84,7 @@ __noinline int wl_send(struct __sk_buff *skb, __u32 lane_key)
 	*(volatile __u64 *)&lane->sending = inside;
 	return 0;
 }
+
+#endif
 
 #endif

@@ -8,7 +8,7 @@
 #ifndef WL_SHED_H
 #define WL_SHED_H
 
-#include "hook.h"
+#include "packet.h"
 #include "ring.h"
 #include "lib/shed.h"
 
@@ -22,7 +22,7 @@ __noinline int wl_shed_find(struct wl_shed_set *set, __u32 hash, __u32 tick)
 }
 
 /*
- * Whether the ring refuses this packet; `target` as in wl_copy_xdp(). It needs no context, so that all hooks
+ * Whether the ring refuses this packet; `target` as in wl_copy(). It needs no context, so that all hooks
  * share it, and is a global function for the verifier's sake, too.
  */
 __noinline int wl_shed(struct wl_packet *packet, __u32 target)

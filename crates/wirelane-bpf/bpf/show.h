@@ -67,7 +67,7 @@ _Static_assert(PACKET_LINK_ETHERNET == WL_LINK_ETHERNET && PACKET_LINK_RAW == WL
 _Static_assert(PACKET_NO_OFFSET == WL_NO_OFFSET, "the same mark");
 
 /* The first bytes of the packet, as they were on the wire. */
-static __always_inline void wl_load_bytes(void *ctx, enum wl_hook hook, const struct wl_packet *packet,
+static __always_inline void wl_load_bytes(wl_ctx *ctx, const struct wl_packet *packet,
 					  struct wirelane_packet *to)
 {
 	__u32 len = packet->wire_len;
@@ -77,12 +77,12 @@ static __always_inline void wl_load_bytes(void *ctx, enum wl_hook hook, const st
 		len = PACKET_BYTES;
 	__builtin_memset(to->bytes, 0, PACKET_BYTES);
 	if (!packet->vlan) {
-		error = wl_load_most(ctx, hook, 0, to->bytes, len, PACKET_BYTES);
+		error = wl_load_most(ctx, 0, to->bytes, len, PACKET_BYTES);
 	} else {
-		error = wl_load_most(ctx, hook, 0, to->bytes, WL_MACS, WL_MACS);
+		error = wl_load_most(ctx, 0, to->bytes, WL_MACS, WL_MACS);
 		__builtin_memcpy(to->bytes + WL_MACS, &packet->vlan_tag, WL_VLAN_TAG);
 		if (!error && len > WL_PUT_BACK)
-			error = wl_load_most(ctx, hook, WL_MACS, to->bytes + WL_PUT_BACK, len - WL_PUT_BACK,
+			error = wl_load_most(ctx, WL_MACS, to->bytes + WL_PUT_BACK, len - WL_PUT_BACK,
 					     PACKET_BYTES - WL_PUT_BACK);
 	}
 	/* An error is impossible: a frame has as many bytes. */
@@ -91,17 +91,21 @@ static __always_inline void wl_load_bytes(void *ctx, enum wl_hook hook, const st
 
 /*
  * Writes the packet's description in its lane. For each function anew: none may see data that another one has
- * written there. `workers` is for steering programs.
+ * written there. `workers` is for steering programs. For global
+ * functions see wl_copy().
  */
-static __always_inline int wl_show(void *ctx, enum wl_hook hook, const struct wl_packet *packet,
-				   const struct wl_parsed *parsed, __u32 workers)
+__noinline int wl_show(wl_ctx *ctx, struct wl_packet *packet, struct wl_parsed *parsed, __u32 workers)
 {
+	struct wirelane_packet *to;
+	struct wl_lane *lane;
+	__u32 key;
+
+	if (!packet || !parsed)
+		return 0;
 	/* On the stack: Linux 6.1 does not accept a map key in memory that was passed to a global
 	 * function. */
-	__u32 key = packet->lane;
-	struct wl_lane *lane = bpf_map_lookup_elem(&wl_lanes, &key);
-	struct wirelane_packet *to;
-
+	key = packet->lane;
+	lane = bpf_map_lookup_elem(&wl_lanes, &key);
 	if (!lane)
 		return 0;
 	to = &lane->shown;
@@ -130,21 +134,8 @@ static __always_inline int wl_show(void *ctx, enum wl_hook hook, const struct wl
 	to->wire_bytes = packet->wire_bytes;
 	to->rules_count = 0;
 	__builtin_memset(to->rules, 0, sizeof(to->rules));
-	wl_load_bytes(ctx, hook, packet, to);
+	wl_load_bytes(ctx, packet, to);
 	return 0;
-}
-
-/* The same as global functions: see wl_copy_xdp(). */
-__noinline int wl_show_xdp(struct xdp_md *ctx, struct wl_packet *packet, struct wl_parsed *parsed,
-			   __u32 workers)
-{
-	return packet && parsed ? wl_show(ctx, WL_HOOK_XDP, packet, parsed, workers) : 0;
-}
-
-__noinline int wl_show_skb(struct __sk_buff *ctx, struct wl_packet *packet, struct wl_parsed *parsed,
-			   __u32 workers)
-{
-	return packet && parsed ? wl_show(ctx, WL_HOOK_SKB, packet, parsed, workers) : 0;
 }
 
 #endif

@@ -45,7 +45,7 @@
 #ifndef WL_STREAMS_H
 #define WL_STREAMS_H
 
-#include "hook.h"
+#include "packet.h"
 #include "instance.h"
 #include "evaluate.h"
 #include "maps.h"
@@ -60,8 +60,7 @@
 #define WL_STREAM_MALFORMED 2
 
 /* Reads the RTP header of the lane's packet into lane->rtp. */
-static __always_inline int wl_rtp_look(void *ctx, enum wl_hook hook, const struct wl_packet *packet,
-				       struct wl_lane *lane)
+static __always_inline int wl_rtp_look(wl_ctx *ctx, const struct wl_packet *packet, struct wl_lane *lane)
 {
 	const struct wl_ip *ip = wl_rule_headers(&lane->rules, &lane->parsed);
 	__u32 shift = packet->vlan ? WL_VLAN_TAG : 0, at, off, len, result;
@@ -71,13 +70,8 @@ static __always_inline int wl_rtp_look(void *ctx, enum wl_hook hook, const struc
 	if (ip->proto != 17 || (ip->flags & (WL_IP_PORTS | WL_IP_FRAGMENT)) != WL_IP_PORTS ||
 	    ip->payload_off == WL_NO_OFFSET)
 		return WL_STREAM_NOT;
-	if (hook == WL_HOOK_XDP) {
-		walk.data = (void *)(long)((struct xdp_md *)ctx)->data;
-		walk.data_end = (void *)(long)((struct xdp_md *)ctx)->data_end;
-	} else {
-		walk.data = (void *)(long)((struct __sk_buff *)ctx)->data;
-		walk.data_end = (void *)(long)((struct __sk_buff *)ctx)->data_end;
-	}
+	walk.data = (void *)(long)ctx->data;
+	walk.data_end = (void *)(long)ctx->data_end;
 	/* A tag that is put back is not part of the packet's bytes. */
 	at = (ip->l4_off - shift) & WL_OFFSET_MASK;
 	p = wl_captured(&walk, at, 8);
@@ -183,27 +177,20 @@ leave:
 	return added;
 }
 
-static __always_inline int wl_measure(void *ctx, enum wl_hook hook, struct wl_packet *packet, __u32 g)
+/* Returns whether the packet was added to its stream. For global functions see wl_copy(). */
+__noinline int wl_measure(wl_ctx *ctx, struct wl_packet *packet, __u32 g)
 {
-	__u32 lane_key = packet->lane, looked;
+	__u32 lane_key, looked;
 	struct wl_lane *lane;
 
+	if (!packet || !wl_has(WL_HAS_STREAMS))
+		return 0;
+	lane_key = packet->lane;
 	lane = bpf_map_lookup_elem(&wl_lanes, &lane_key);
 	if (!lane)
 		return 0;
-	looked = wl_rtp_look(ctx, hook, packet, lane);
+	looked = wl_rtp_look(ctx, packet, lane);
 	return looked == WL_STREAM_NOT ? 0 : wl_stream_add(packet, (g & 0xff) | looked << 8);
-}
-
-/* The same as global functions; see wl_copy_xdp(). Returns whether the packet was added to its stream. */
-__noinline int wl_measure_xdp(struct xdp_md *ctx, struct wl_packet *packet, __u32 g)
-{
-	return packet && wl_has(WL_HAS_STREAMS) ? wl_measure(ctx, WL_HOOK_XDP, packet, g) : 0;
-}
-
-__noinline int wl_measure_skb(struct __sk_buff *ctx, struct wl_packet *packet, __u32 g)
-{
-	return packet && wl_has(WL_HAS_STREAMS) ? wl_measure(ctx, WL_HOOK_SKB, packet, g) : 0;
 }
 
 #endif

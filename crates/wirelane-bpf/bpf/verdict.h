@@ -26,10 +26,9 @@
 
 /* The evaluated packet; its length, direction and whether a tag is put back are in `run`. */
 struct wl_filter_packet {
-	void *ctx;
+	wl_ctx *ctx;
 	struct wl_filter_run *run;
 	__u8 *head; /* the first bytes with their tag, if one is put back; in memory of the lane */
-	enum wl_hook hook;
 };
 
 static __always_inline __u32 wl_filter_wire_len(const struct wl_filter_packet *packet)
@@ -52,6 +51,7 @@ static __always_inline int wl_filter_load(const struct wl_filter_packet *packet,
 					  __u32 *value)
 {
 	const __u8 *data, *end;
+	wl_ctx *ctx = packet->ctx;
 	__u32 word = 0;
 
 	if ((__u64)at + size > wl_filter_fresh(packet->run->wire_len))
@@ -63,17 +63,8 @@ static __always_inline int wl_filter_load(const struct wl_filter_packet *packet,
 		}
 		at -= WL_VLAN_TAG;
 	}
-	if (packet->hook == WL_HOOK_XDP) {
-		struct xdp_md *ctx = packet->ctx;
-
-		data = (void *)(long)ctx->data;
-		end = (void *)(long)ctx->data_end;
-	} else {
-		struct __sk_buff *ctx = packet->ctx;
-
-		data = (void *)(long)ctx->data;
-		end = (void *)(long)ctx->data_end;
-	}
+	data = (void *)(long)ctx->data;
+	end = (void *)(long)ctx->data_end;
 	if (wl_likely(at <= WL_FILTER_LINEAR)) {
 		data += at & WL_FILTER_LINEAR;
 		wl_keep(data);
@@ -82,7 +73,7 @@ static __always_inline int wl_filter_load(const struct wl_filter_packet *packet,
 			return 0;
 		}
 	}
-	if (wl_load_most(packet->ctx, packet->hook, at, &word, size, sizeof(word)))
+	if (wl_load_most(ctx, at, &word, size, sizeof(word)))
 		return -1;
 	*value = wl_filter_first_of(__builtin_bswap32(word), size);
 	return 0;
@@ -94,14 +85,13 @@ struct wl_filter_rest {
 	const struct wl_filter *filter;
 };
 
-static __always_inline long wl_filter_next(struct wl_filter_rest *rest, enum wl_hook hook)
+static long wl_filter_next(__u64 turn, struct wl_filter_rest *rest)
 {
 	struct wl_filter_packet packet = rest->packet;
 	struct wl_filter_run *run = packet.run;
 	struct wl_filter_registers r = {.a = run->a, .x = run->x, .at = run->at};
 	int result;
 
-	packet.hook = hook;
 	result = wl_filter_step(&rest->filter->steps[r.at & (WL_FILTER_STEPS - 1)], &r, &packet, run->memory);
 	if (result != WL_FILTER_ON) {
 		run->result = result;
@@ -111,16 +101,6 @@ static __always_inline long wl_filter_next(struct wl_filter_rest *rest, enum wl_
 	run->x = r.x;
 	run->at = r.at;
 	return 0;
-}
-
-static long wl_filter_next_xdp(__u64 turn, struct wl_filter_rest *rest)
-{
-	return wl_filter_next(rest, WL_HOOK_XDP);
-}
-
-static long wl_filter_next_skb(__u64 turn, struct wl_filter_rest *rest)
-{
-	return wl_filter_next(rest, WL_HOOK_SKB);
 }
 
 /*
@@ -158,9 +138,7 @@ static __always_inline int wl_filter_evaluate(const struct wl_filter *filter,
 	 * (optimize_bpf_loop()), before it removes unreachable code, and a program that grows then has no
 	 * space for it (prog_padding.h).
 	 */
-	bpf_loop(WL_FILTER_STEPS,
-		 packet->hook == WL_HOOK_XDP ? (void *)wl_filter_next_xdp : (void *)wl_filter_next_skb, &rest,
-		 wl_filter_fresh(run->zero));
+	bpf_loop(WL_FILTER_STEPS, (void *)wl_filter_next, &rest, wl_filter_fresh(run->zero));
 	return run->result;
 }
 

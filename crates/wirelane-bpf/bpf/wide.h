@@ -19,7 +19,7 @@
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 #include "account.h"
-#include "hook.h"
+#include "packet.h"
 #include "instance.h"
 #include "maps.h"
 

@@ -12,8 +12,7 @@
  * counts the fate of a redirected packet (XDP_STATISTICS). Counters are per CPU, so that generic XDP, where
  * two CPUs can process packets of one queue, counts exactly too.
  */
-#include <linux/bpf.h>
-#include <bpf/bpf_helpers.h>
+#include "ctx_xdp.h"
 #include "verdict.h"
 
 #define WL_XSK_MAX_QUEUES 256
@@ -90,10 +89,10 @@ struct {
 	__type(value, struct wl_filter_run);
 } wl_xsk_runs SEC(".maps");
 
-/* Like wl_accepts_xdp() of the capture programs: a global function, which the verifier walks once. */
+/* Like wl_accepts() of the capture programs: a global function, which the verifier walks once. */
 __noinline int wl_xsk_accepts(struct xdp_md *ctx)
 {
-	struct wl_filter_packet packet = {.ctx = ctx, .hook = WL_HOOK_XDP};
+	struct wl_filter_packet packet = {.ctx = ctx};
 	struct wl_filter *filter;
 	__u32 key = 0;
 	void *map;

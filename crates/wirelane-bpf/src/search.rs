@@ -1,7 +1,7 @@
 //! The Rust side of payload searching: `bpf/lib/search.h`, and its tables in `bpf/lib/rules.h`.
 
 pub use crate::abi::{
-    SearchNode as Node, SearchOutput as Output, SearchOutputs as Outputs, SearchPage as Page,
+    SearchEnds as Ends, SearchOutput as Output, SearchOutputs as Outputs, SearchPage as Page,
 };
 use std::alloc::Layout;
 use std::fmt;
@@ -18,7 +18,11 @@ pub const AT_ONCE: usize = crate::abi::WL_SEARCH_AT_ONCE as usize;
 pub const FOUND: usize = crate::abi::WL_SEARCH_FOUND as usize;
 /// States, and outputs, in one element of a map (`WL_SEARCH_PAGE`).
 pub const PAGE: usize = crate::abi::WL_SEARCH_PAGE as usize;
-/// Flag in [`Node::next`]: patterns end in that state (`WL_SEARCH_HIT`).
+/// A state in [`Page::next`] and in [`Search::roots`] is its number times this (`WL_SEARCH_STATE`).
+pub const STATE: u32 = crate::abi::WL_SEARCH_STATE;
+/// Maximum number of states.
+pub const MAX_STATES: usize = 1 << 22;
+/// Flag in [`Page::next`]: patterns end in that state (`WL_SEARCH_HIT`).
 pub const HIT: u32 = crate::abi::WL_SEARCH_HIT;
 /// Value of [`crate::rules::Set::search_root`]: the set has no such patterns (`WL_SEARCH_NONE`).
 pub const NONE: u32 = crate::abi::WL_SEARCH_NONE;
@@ -51,7 +55,11 @@ impl Search {
     }
 
     /// Automata with `states` states, all of which lead to state 0 so far, and have no outputs.
+    ///
+    /// # Panics
+    /// If there are more than [`MAX_STATES`].
     pub fn new(states: usize) -> Search {
+        assert!(states <= MAX_STATES, "{states} states");
         let pages = zeroed(states.div_ceil(PAGE));
         Search { roots: [NONE; 2], reach: 0, states, outputs: 0, pages, output_pages: Box::default() }
     }
@@ -65,12 +73,20 @@ impl Search {
         }
     }
 
-    /// A state.
+    /// The next states of a state, by its number.
     ///
     /// # Panics
     /// If the number is out of range.
-    pub fn node(&mut self, state: usize) -> &mut Node {
-        &mut self.pages[state / PAGE].node[state % PAGE]
+    pub fn next(&mut self, state: usize) -> &mut [u32; 256] {
+        &mut self.pages[state / PAGE].next[state % PAGE]
+    }
+
+    /// The patterns that end in a state, by its number.
+    ///
+    /// # Panics
+    /// If the number is out of range.
+    pub fn ends(&mut self, state: usize) -> &mut Ends {
+        &mut self.pages[state / PAGE].ends[state % PAGE]
     }
 
     /// Size in bytes.

@@ -3,11 +3,19 @@
 
 include!(concat!(env!("OUT_DIR"), "/skeletons.rs"));
 
-/// The object of `bpf/capture.bpf.c`, to be linked with steering programs.
-pub const CAPTURE_OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/capture.bpf.o"));
+/// The object of `bpf/capture_xdp.bpf.c`, to be linked with steering programs.
+pub const CAPTURE_XDP_OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/capture_xdp.bpf.o"));
+
+/// The object of `bpf/capture_skb.bpf.c`, the same on tc.
+pub const CAPTURE_SKB_OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/capture_skb.bpf.o"));
 
 /// The object of `bpf/rule_change.bpf.c`, to be linked with a plug-in.
 pub const RULE_CHANGE_OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/rule_change.bpf.o"));
 
-/// The object of `bpf/filter_probe.bpf.c`, for tests of filters as instructions.
-pub const FILTER_PROBE_OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/filter_probe.bpf.o"));
+/// The object of `bpf/filter_probe_xdp.bpf.c`, for tests of filters as instructions.
+pub const FILTER_PROBE_XDP_OBJECT: &[u8] =
+    include_bytes!(concat!(env!("OUT_DIR"), "/filter_probe_xdp.bpf.o"));
+
+/// The object of `bpf/filter_probe_skb.bpf.c`, the same on a socket buffer.
+pub const FILTER_PROBE_SKB_OBJECT: &[u8] =
+    include_bytes!(concat!(env!("OUT_DIR"), "/filter_probe_skb.bpf.o"));

@@ -20,9 +20,10 @@ use libbpf_rs::{ObjectBuilder, OpenObject, PrintLevel, Program};
 use wirelane_bpf::instance::features::{ALL, FILTERS, FLOWS, HTTP, RULES, SLOTS, STREAMS};
 use wirelane_bpf::instance::{PROGRAM_EGRESS_MANY, PROGRAM_INGRESS_MANY};
 use wirelane_bpf::layout::LinkType;
-use wirelane_bpf::skel::capture::CaptureSkelBuilder;
+use wirelane_bpf::skel::capture_skb::CaptureSkbSkelBuilder;
+use wirelane_bpf::skel::capture_xdp::CaptureXdpSkelBuilder;
 use wirelane_bpf::skel::clsact::ClsactSkelBuilder;
-use wirelane_bpf::skel::filter_probe::FilterProbeSkelBuilder;
+use wirelane_bpf::skel::filter_probe_xdp::FilterProbeXdpSkelBuilder;
 use wirelane_bpf::skel::generate::GenerateSkelBuilder;
 use wirelane_bpf::skel::parse_probe::ParseProbeSkelBuilder;
 use wirelane_bpf::skel::rtp_probe::RtpProbeSkelBuilder;
@@ -162,33 +163,45 @@ fn capture() -> Result<()> {
                 let configuration = format!("{lanes} {link_name}{steering}{plugged}{some}");
                 let bound = program == BOUND;
                 if bound && kernel_version()? < VLAN_METADATA {
-                    println!("capture/{program}\t{configuration}\t-");
+                    println!("capture_xdp/{program}\t{configuration}\t-");
                     continue;
                 }
-                measure(
-                    CaptureSkelBuilder::default(),
-                    &mut MaybeUninit::uninit(),
-                    ("capture", program),
-                    &configuration,
-                    |open| {
-                        let rodata = open.maps.rodata_data.as_deref_mut().context("no read-only data")?;
-                        rodata.wl_config.lanes = LANES;
-                        rodata.wl_config.queues = LANES;
-                        rodata.wl_config.per_cpu = per_cpu;
-                        rodata.wl_config.link = link as u32;
-                        rodata.wl_config.programs = programs;
-                        rodata.wl_config.plugins = plugins;
-                        let is_many = [PROGRAM_INGRESS_MANY, PROGRAM_EGRESS_MANY].contains(&program);
-                        rodata.wl_config.features = features | if is_many { SLOTS } else { 0 };
-                        if bound {
-                            open.progs.wirelane_xdp_md.set_ifindex(ifindex);
-                            open.progs
-                                .wirelane_xdp_md
-                                .set_flags(sys::BPF_F_XDP_DEV_BOUND_ONLY | sys::BPF_F_XDP_HAS_FRAGS);
+                let is_many = [PROGRAM_INGRESS_MANY, PROGRAM_EGRESS_MANY].contains(&program);
+                // The objects of the two kinds of contexts have the same configuration, by different types.
+                macro_rules! measure_capture {
+                    ($builder:ident, $object:literal, $bind:expr) => {
+                        measure(
+                            $builder::default(),
+                            &mut MaybeUninit::uninit(),
+                            ($object, program),
+                            &configuration,
+                            |open| {
+                                let rodata = open.maps.rodata_data.as_deref_mut();
+                                let config = &mut rodata.context("no read-only data")?.wl_config;
+                                config.lanes = LANES;
+                                config.queues = LANES;
+                                config.per_cpu = per_cpu;
+                                config.link = link as u32;
+                                config.programs = programs;
+                                config.plugins = plugins;
+                                config.features = features | if is_many { SLOTS } else { 0 };
+                                $bind(open.open_object_mut());
+                                Ok(())
+                            },
+                        )
+                    };
+                }
+                if program.starts_with("wirelane_xdp") {
+                    let bind = |object: &mut OpenObject| {
+                        for mut each in object.progs_mut().filter(|each| bound && each.name() == BOUND) {
+                            each.set_ifindex(ifindex);
+                            each.set_flags(sys::BPF_F_XDP_DEV_BOUND_ONLY | sys::BPF_F_XDP_HAS_FRAGS);
                         }
-                        Ok(())
-                    },
-                )?;
+                    };
+                    measure_capture!(CaptureXdpSkelBuilder, "capture_xdp", bind)?;
+                } else {
+                    measure_capture!(CaptureSkbSkelBuilder, "capture_skb", |_: &mut OpenObject| ())?;
+                }
             }
         }
         Ok(())
@@ -246,8 +259,8 @@ fn parse_probe() -> Result<()> {
 }
 
 fn filter_probe() -> Result<()> {
-    let program = ("filter_probe", "wl_filter_probe");
-    measure(FilterProbeSkelBuilder::default(), &mut MaybeUninit::uninit(), program, "-", |_| Ok(()))
+    let program = ("filter_probe_xdp", "wl_filter_probe");
+    measure(FilterProbeXdpSkelBuilder::default(), &mut MaybeUninit::uninit(), program, "-", |_| Ok(()))
 }
 
 fn rtp_probe() -> Result<()> {

@@ -151,7 +151,7 @@ fn packages_have_all_that_they_need() {
         assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
         let text = String::from_utf8(output.stdout).unwrap();
         let files: BTreeSet<&Path> = text.lines().map(Path::new).collect();
-        let may_have = ["README.md", "bpf/capture.bpf.c", "LICENSE-GPL-2.0"];
+        let may_have = ["README.md", "bpf/capture_xdp.bpf.c", "LICENSE-GPL-2.0"];
         let has = may_have.into_iter().filter(|file| folder.join(file).exists());
         for needed in ["LICENSE-MIT", "LICENSE-APACHE"].into_iter().chain(has) {
             if !files.contains(Path::new(needed)) {

@@ -26,7 +26,7 @@
  *
  * Memory safety: every read goes through a pointer that wl_captured() compared with data_end.
  *
- * One turn is a global function (wl_turn_xdp(), wl_turn_skb()). The verifier walks a global function once, by
+ * One turn is a global function (wl_turn_of()). The verifier walks a global function once, by
  * itself, and treats its results as unknown numbers, so that the loop over turns costs no verifier time, and
  * a new header costs only its own reader. The state between two turns is struct wl_position, with masks for
  * the ranges that the verifier cannot know. All other state is in *out: results, whether a tunnel was
@@ -322,68 +322,61 @@ struct wl_position {
 };
 
 /*
- * A turn for each kind of context, as a global function, which the verifier walks by itself and once. The
- * masks change nothing: they state the ranges of *at, which the verifier cannot know.
+ * A turn as a global function, which the verifier walks by itself and once. The masks change nothing: they
+ * state the ranges of *at, which the verifier cannot know.
  */
-#define WL_TURN(name, context)                                                                               \
-	__noinline int name(context *ctx, struct wl_position *at, struct wl_parsed *out)                     \
-	{                                                                                                    \
-		struct wl_walk w = {};                                                                       \
-		int more;                                                                                    \
-                                                                                                             \
-		if (!at || !out)                                                                             \
-			return 0;                                                                            \
-		w.data = wl_fresh_pointer(ctx->data);                                                        \
-		w.data_end = wl_fresh_pointer(ctx->data_end);                                                \
-		w.out = out;                                                                                 \
-		w.off = at->off & WL_OFFSET_MASK;                                                            \
-		w.end = at->end & 0xffff;                                                                    \
-		w.next = at->next & WL_NEXT_MASK;                                                            \
-		w.value = at->value;                                                                         \
-		more = wl_turn(&w, 0);                                                                       \
-		at->off = w.off;                                                                             \
-		at->end = w.end;                                                                             \
-		at->next = w.next;                                                                           \
-		at->value = w.value;                                                                         \
-		return more;                                                                                 \
-	}
+__noinline int wl_turn_of(wl_ctx *ctx, struct wl_position *at, struct wl_parsed *out)
+{
+	struct wl_walk w = {};
+	int more;
 
-WL_TURN(wl_turn_xdp, struct xdp_md)
-WL_TURN(wl_turn_skb, struct __sk_buff)
+	if (!at || !out)
+		return 0;
+	w.data = wl_fresh_pointer(ctx->data);
+	w.data_end = wl_fresh_pointer(ctx->data_end);
+	w.out = out;
+	w.off = at->off & WL_OFFSET_MASK;
+	w.end = at->end & 0xffff;
+	w.next = at->next & WL_NEXT_MASK;
+	w.value = at->value;
+	more = wl_turn(&w, 0);
+	at->off = w.off;
+	at->end = w.end;
+	at->next = w.next;
+	at->value = w.value;
+	return more;
+}
 
 /*
  * The packet is that of a context, of which the linear part is read; *out must not be on the caller's stack.
  * A call for each header costs some 15 ns: so the frequent ones are read without a call, as long as no other
  * header is between them.
  */
-#define wl_parse(ctx, kind, options, to)                                                                     \
-	do {                                                                                                 \
-		struct wl_walk walk = {.out = to};                                                           \
-		struct wl_position at = {};                                                                  \
-		__u32 turns;                                                                                 \
-                                                                                                             \
-		if (wl_parse_plain(wl_fresh_pointer((ctx)->data), wl_fresh_pointer((ctx)->data_end), kind,   \
-				   options, to))                                                             \
-			break;                                                                               \
-		walk.data = wl_fresh_pointer((ctx)->data);                                                   \
-		walk.data_end = wl_fresh_pointer((ctx)->data_end);                                           \
-		wl_begin_walk(&walk, kind, options);                                                         \
-		for (turns = 0; turns < WL_FREQUENT_TURNS && wl_is_frequent(walk.next); turns++)             \
-			if (!wl_turn(&walk, 1))                                                              \
-				break;                                                                       \
-		at.next = walk.next;                                                                         \
-		if (wl_unlikely(at.next != WL_NEXT_END)) {                                                   \
-			at.off = walk.off;                                                                   \
-			at.end = walk.end;                                                                   \
-			at.value = walk.value;                                                               \
-			for (; turns < WL_MAX_HEADERS; turns++)                                              \
-				if (!_Generic((ctx),                                                         \
-					struct xdp_md *: wl_turn_xdp,                                        \
-					struct __sk_buff *: wl_turn_skb)(ctx, &at, to))                      \
-					break;                                                               \
-		}                                                                                            \
-		wl_end_walk(to, at.next);                                                                    \
-	} while (0)
+static __always_inline void wl_parse(wl_ctx *ctx, __u32 link, __u32 options, struct wl_parsed *out)
+{
+	struct wl_walk walk = {.out = out};
+	struct wl_position at = {};
+	__u32 turns;
+
+	if (wl_parse_plain(wl_fresh_pointer(ctx->data), wl_fresh_pointer(ctx->data_end), link, options, out))
+		return;
+	walk.data = wl_fresh_pointer(ctx->data);
+	walk.data_end = wl_fresh_pointer(ctx->data_end);
+	wl_begin_walk(&walk, link, options);
+	for (turns = 0; turns < WL_FREQUENT_TURNS && wl_is_frequent(walk.next); turns++)
+		if (!wl_turn(&walk, 1))
+			break;
+	at.next = walk.next;
+	if (wl_unlikely(at.next != WL_NEXT_END)) {
+		at.off = walk.off;
+		at.end = walk.end;
+		at.value = walk.value;
+		for (; turns < WL_MAX_HEADERS; turns++)
+			if (!wl_turn_of(ctx, &at, out))
+				break;
+	}
+	wl_end_walk(out, at.next);
+}
 
 #else
 

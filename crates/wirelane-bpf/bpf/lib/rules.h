@@ -142,19 +142,23 @@ struct wl_rule_node {
 #define WL_SEARCH_AT_ONCE 128	      /* maximum number of patterns that end at one position */
 #define WL_SEARCH_FOUND	  4	      /* ids of patterns in a record */
 #define WL_SEARCH_PAGE	  64	      /* states, and outputs, in one element of a map */
-#define WL_SEARCH_HIT	  0x80000000u /* of wl_search_node.next: patterns end in that state */
+#define WL_SEARCH_STATE	  1024	      /* a state is its number times the bytes of its row in a page */
+#define WL_SEARCH_HIT	  1	      /* of wl_search_page.next: patterns end in that state */
 #define WL_SEARCH_NONE	  0xffffffffu /* wl_rule_set.search_root: the set has no such patterns */
 
-/* A state of the automaton that searches a payload for patterns. */
-struct wl_search_node {
-	__u32 next[256]; /* the next state, by byte, and WL_SEARCH_HIT */
-	__u32 first;	 /* of its outputs */
+/* The patterns that end in a state of the automaton that searches a payload. */
+struct wl_search_ends {
+	__u32 first; /* of its outputs */
 	__u32 count;
 };
 
-/* Neighbouring states are loaded together: most steps stay within a page. */
+/*
+ * States of an automaton: most steps stay within a page. The time of a step is that from loading a state to
+ * loading the next one, so a state is stored as the offset of its row.
+ */
 struct wl_search_page {
-	struct wl_search_node node[WL_SEARCH_PAGE];
+	__u32 next[WL_SEARCH_PAGE][256]; /* the next state, by byte, and WL_SEARCH_HIT */
+	struct wl_search_ends ends[WL_SEARCH_PAGE];
 };
 
 /*

@@ -44,6 +44,9 @@ static __always_inline void wl_search_ended(const struct wl_rule_env *env, struc
 					    __u32 state, __u32 end);
 
 _Static_assert(!(WL_SEARCH_PAGE & (WL_SEARCH_PAGE - 1)), "numbers are taken apart by a mask");
+_Static_assert(sizeof(((struct wl_search_page *)0)->next[0]) == WL_SEARCH_STATE, "the bytes of a row");
+#define WL_SEARCH_PAGE_OF(state) ((state) / (WL_SEARCH_STATE * WL_SEARCH_PAGE))
+#define WL_SEARCH_ROW_OF(state)	 ((state) / WL_SEARCH_STATE % WL_SEARCH_PAGE)
 _Static_assert(WL_SEARCH_BYTES % WL_SEARCH_BLOCK == 0, "whole blocks");
 
 /* Determines the range that is searched. */
@@ -137,7 +140,7 @@ static __always_inline int wl_search_passes(struct wl_search *search, const stru
 static __always_inline void wl_search_note(const struct wl_rule_env *env, struct wl_rule_work *work,
 					   __u32 state, __u32 end)
 {
-	const struct wl_search_page *page = wl_search_page(env, state / WL_SEARCH_PAGE);
+	const struct wl_search_page *page = wl_search_page(env, WL_SEARCH_PAGE_OF(state));
 	const struct wl_search_outputs *outputs;
 	const struct wl_search_output *output;
 	struct wl_search *search = &work->search;
@@ -146,8 +149,8 @@ static __always_inline void wl_search_note(const struct wl_rule_env *env, struct
 	if (!page)
 		return;
 	wl_rule_hide(state);
-	first = page->node[state & (WL_SEARCH_PAGE - 1)].first;
-	count = page->node[state & (WL_SEARCH_PAGE - 1)].count;
+	first = page->ends[WL_SEARCH_ROW_OF(state)].first;
+	count = page->ends[WL_SEARCH_ROW_OF(state)].count;
 	for (i = 0; i < WL_SEARCH_AT_ONCE && i < count; i++) {
 		if (wl_rule_fresh(search->outputs) >= WL_SEARCH_OUTPUTS) {
 			work->evaluated.flags |= WL_EVALUATED_HALF;
@@ -173,12 +176,13 @@ static __always_inline void wl_search_walk(const struct wl_rule_env *env, struct
 					   __u32 which)
 {
 	struct wl_search *search = &work->search;
-	__u32 state = wl_rule_fresh(search->state[which & 1]), number, next, i;
+	__u32 state = wl_rule_fresh(search->state[which & 1]), number, row, i;
 	const struct wl_search_page *page;
+	const __u8 *column;
 
 	if (state == WL_SEARCH_NONE)
 		return;
-	number = state / WL_SEARCH_PAGE;
+	number = WL_SEARCH_PAGE_OF(state);
 	page = wl_search_page(env, number);
 #ifdef __bpf__
 	/* The verifier discards saved states when it has seen many at one instruction: unrolling gives it
@@ -188,14 +192,15 @@ static __always_inline void wl_search_walk(const struct wl_rule_env *env, struct
 	for (i = 0; page && i < WL_SEARCH_BLOCK; i++) {
 		if (i >= wl_rule_fresh(search->length))
 			break;
-		next = state;
-		wl_rule_hide(next);
-		next = page->node[next & (WL_SEARCH_PAGE - 1)].next[search->block[i]];
-		state = next & ~WL_SEARCH_HIT;
-		if (wl_unlikely(next & WL_SEARCH_HIT))
+		/* First what does not depend on the last step. */
+		column = (const __u8 *)page->next + search->block[i] * sizeof(page->next[0][0]);
+		wl_rule_hide(column);
+		row = state & ((WL_SEARCH_PAGE - 1) * WL_SEARCH_STATE);
+		state = *(const __u32 *)(column + row);
+		if (wl_unlikely(state & WL_SEARCH_HIT))
 			wl_search_ended(env, work, state, wl_rule_fresh(search->at) + i + 1);
-		if (state / WL_SEARCH_PAGE != number) {
-			number = state / WL_SEARCH_PAGE;
+		if (WL_SEARCH_PAGE_OF(state) != number) {
+			number = WL_SEARCH_PAGE_OF(state);
 			page = wl_search_page(env, number);
 		}
 	}

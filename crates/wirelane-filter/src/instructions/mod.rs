@@ -1,4 +1,4 @@
-//! Filters as eBPF instructions: the body of `wl_filter_code_xdp()` or `wl_filter_code_skb()` (bpf/verdict.h).
+//! Filters as eBPF instructions: the body of `wl_filter_code()` (bpf/filter_code.h).
 //!
 //! ```text
 //!            +-> fast: no tag, and the linear part has all bytes at fixed offsets up to HEAD
@@ -44,15 +44,10 @@ impl Context {
             Context::Skb => 26,
         }
     }
-
-    /// Name of the function whose body is generated.
-    fn function(self) -> &'static str {
-        match self {
-            Context::Xdp => "wl_filter_code_xdp",
-            Context::Skb => "wl_filter_code_skb",
-        }
-    }
 }
+
+/// Name of the function whose body is generated.
+const FUNCTION: &str = "wl_filter_code";
 
 /// The result for a number that no filter has.
 const UNKNOWN: u32 = 2;
@@ -61,7 +56,7 @@ const UNKNOWN: u32 = 2;
 ///
 /// `false`: the filters do not fit, or one of them has an invalid step; the object is unchanged.
 pub fn put(object: &mut [u8], filters: &[(u32, &[Step])], context: Context) -> bool {
-    let Some(at) = room(object, context) else { return false };
+    let Some(at) = room(object) else { return false };
     let Some(code) = instructions(filters, context, at.len() / 8) else { return false };
     let Some(room) = object.get_mut(at) else { return false };
     room.copy_from_slice(&code);
@@ -69,9 +64,9 @@ pub fn put(object: &mut [u8], filters: &[(u32, &[Step])], context: Context) -> b
 }
 
 /// Bytes of the object that are the function's instructions.
-fn room(object: &[u8], context: Context) -> Option<std::ops::Range<usize>> {
+fn room(object: &[u8]) -> Option<std::ops::Range<usize>> {
     let file = object::File::parse(object).ok()?;
-    let function = file.symbols().find(|symbol| symbol.name() == Ok(context.function()))?;
+    let function = file.symbols().find(|symbol| symbol.name() == Ok(FUNCTION))?;
     let section = file.section_by_index(function.section_index()?).ok()?;
     let start = (section.file_range()?.0 + function.address()) as usize;
     Some(start..start + function.size() as usize)

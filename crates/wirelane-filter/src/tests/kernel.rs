@@ -1,5 +1,5 @@
 //! The kernel's build of the interpreter, and filters as instructions, compared to the native interpreter:
-//! `bpf/filter_probe.bpf.c`, which includes the capture programs' verdict.h and filter_code.h, run by BPF_PROG_TEST_RUN.
+//! `bpf/filter_probe.h`, which includes the capture programs' verdict.h and filter_code.h, run by BPF_PROG_TEST_RUN.
 //! The hooks around it are tested with traffic (tests/tests/all/filters_live.rs).
 
 use std::cell::{Cell, RefCell};
@@ -9,8 +9,8 @@ use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 use libbpf_rs::{ErrorKind, MapCore as _, MapFlags, Object, ObjectBuilder, OpenObject, ProgramInput};
 use wirelane_bpf::filter::{MAX_STEPS, MEMORY, Step, op};
 use wirelane_bpf::native;
-use wirelane_bpf::skel::FILTER_PROBE_OBJECT;
-use wirelane_bpf::skel::filter_probe::{FilterProbeSkel, FilterProbeSkelBuilder};
+use wirelane_bpf::skel::filter_probe_xdp::{FilterProbeXdpSkel, FilterProbeXdpSkelBuilder};
+use wirelane_bpf::skel::{FILTER_PROBE_SKB_OBJECT, FILTER_PROBE_XDP_OBJECT};
 
 use super::super::instructions::{self, Context};
 use super::super::{Filter, Origin};
@@ -29,11 +29,14 @@ const TAG: std::ops::Range<usize> = 12..16;
 const RUN: usize = 96;
 const HEAD: usize = 24;
 
+/// The program of the filter as instructions.
+const CODE: &str = "wl_filter_code_probe";
+
 /// Maximum length of a packet for BPF_PROG_TEST_RUN with a socket buffer.
 const LONGEST_SKB: usize = 3400;
 
 struct Probe {
-    interpreter: FilterProbeSkel<'static>,
+    interpreter: FilterProbeXdpSkel<'static>,
     /// The filter as instructions, for each context; none where it does not fit.
     code: RefCell<Vec<(Context, Object)>>,
     /// Filters that were loaded as instructions, and verdicts of these.
@@ -42,9 +45,13 @@ struct Probe {
 }
 
 /// Loads the filter as instructions, over the maps of the interpreter's probe.
-fn load_code(probe: &FilterProbeSkel<'_>, filter: &Filter, context: Context) -> Option<Object> {
+fn load_code(probe: &FilterProbeXdpSkel<'_>, filter: &Filter, context: Context) -> Option<Object> {
     use std::os::fd::AsFd as _;
-    let mut object = FILTER_PROBE_OBJECT.to_vec();
+    let object = match context {
+        Context::Xdp => FILTER_PROBE_XDP_OBJECT,
+        Context::Skb => FILTER_PROBE_SKB_OBJECT,
+    };
+    let mut object = object.to_vec();
     if !instructions::put(&mut object, &[(1, filter.steps())], context) {
         return None;
     }
@@ -57,7 +64,7 @@ fn load_code(probe: &FilterProbeSkel<'_>, filter: &Filter, context: Context) -> 
         }
     }
     for mut program in open.progs_mut() {
-        let wanted = program.name() == name(context);
+        let wanted = program.name() == CODE;
         program.set_autoload(wanted);
     }
     Some(
@@ -65,13 +72,6 @@ fn load_code(probe: &FilterProbeSkel<'_>, filter: &Filter, context: Context) -> 
             panic!("{}: {error} ({} steps)", filter.expression(), filter.steps().len())
         }),
     )
-}
-
-fn name(context: Context) -> &'static str {
-    match context {
-        Context::Xdp => "wl_filter_code_probe",
-        Context::Skb => "wl_filter_code_probe_skb",
-    }
 }
 
 impl Probe {
@@ -83,7 +83,8 @@ impl Probe {
         }
         // The object outlives the skeleton; one per test, so it may live as long as the process.
         let object: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
-        let open = FilterProbeSkelBuilder::default().open(object).expect("the embedded BPF object is valid");
+        let open =
+            FilterProbeXdpSkelBuilder::default().open(object).expect("the embedded BPF object is valid");
         match open.load() {
             Ok(skel) => Some(Probe {
                 interpreter: skel,
@@ -92,7 +93,7 @@ impl Probe {
                 ran: Cell::default(),
             }),
             Err(error) => panic!(
-                "the kernel did not load filter_probe.bpf.c: {error}. This test needs root (CAP_BPF, CAP_NET_ADMIN, \
+                "the kernel did not load filter_probe_xdp.bpf.c: {error}. This test needs root (CAP_BPF, CAP_NET_ADMIN, \
                  CAP_PERFMON); set WIRELANE_UNPRIVILEGED=1 to leave it out."
             ),
         }
@@ -140,7 +141,7 @@ impl Probe {
             if *context == Context::Skb && data.len() > LONGEST_SKB {
                 continue;
             }
-            let program = object.progs_mut().find(|program| program.name() == name(*context)).unwrap();
+            let program = object.progs_mut().find(|program| program.name() == CODE).unwrap();
             let input = ProgramInput { data_in: Some(&data), ..Default::default() };
             let found = match program.test_run(input) {
                 Ok(output) => output.return_value,

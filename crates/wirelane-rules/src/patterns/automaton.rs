@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use aho_corasick::automaton::{Automaton as _, StateID};
 use aho_corasick::nfa::noncontiguous::NFA;
 use aho_corasick::{Anchored, MatchKind};
-use wirelane_bpf::search::{HIT, Output, Search};
+use wirelane_bpf::search::{Ends, HIT, Output, STATE, Search};
 
 use super::sip::MESSAGE;
 use super::{Patterns, Role, Sought};
@@ -81,7 +81,7 @@ fn make(asked: &[Sought]) -> Search {
                 });
             }
         }
-        search.roots[which] = first;
+        search.roots[which] = first * STATE;
         fill(&mut search, first, &parts, nocase, &mut outputs);
         first += counts[which] as u32;
     }
@@ -107,23 +107,23 @@ fn fill(search: &mut Search, first: u32, parts: &[Part<'_>], nocase: bool, outpu
     let mut steps = tree.steps.iter().peekable();
     for (state, id) in tree.order.iter().enumerate() {
         let end = ends[state];
-        let mut next = if state == 0 { [first; 256] } else { search.node(first as usize + end).next };
+        let mut next = if state == 0 { [first * STATE; 256] } else { *search.next(first as usize + end) };
         while let Some(Step { byte, to, .. }) = steps.next_if(|step| step.from == state) {
-            let before = next[usize::from(*byte)] & !HIT;
+            let before = next[usize::from(*byte)] / STATE;
             ends[*to] = if state == 0 { 0 } else { (before - first) as usize };
             let hit = if automaton.is_match(tree.order[*to]) { HIT } else { 0 };
             for byte in [*byte, if nocase { other_case(*byte) } else { *byte }] {
-                next[usize::from(byte)] = (first + *to as u32) | hit;
+                next[usize::from(byte)] = ((first + *to as u32) * STATE) | hit;
             }
         }
-        let node = search.node(first as usize + state);
-        node.next = next;
+        *search.next(first as usize + state) = next;
         if automaton.is_match(*id) {
             let ended = (0..automaton.match_len(*id)).map(|place| automaton.match_pattern(*id, place));
             let mut ended: Vec<usize> = ended.map(|pattern| pattern.as_usize()).collect();
             // The order of patterns in records.
             ended.sort_by_key(|pattern| (Reverse(parts[*pattern].bytes.len()), *pattern));
-            (node.first, node.count) = (outputs.len() as u32, ended.len() as u32);
+            *search.ends(first as usize + state) =
+                Ends { first: outputs.len() as u32, count: ended.len() as u32 };
             outputs.extend(ended.into_iter().map(|pattern| parts[pattern].output));
         }
     }
@@ -206,12 +206,14 @@ mod tests {
             return all;
         }
         for (at, byte) in text.iter().enumerate() {
-            let node = |state: u32| &search.pages[state as usize / PAGE].node[state as usize % PAGE];
-            let next = node(state).next[usize::from(*byte)];
+            let number = |state: u32| ((state / STATE) as usize / PAGE, (state / STATE) as usize % PAGE);
+            let (page, row) = number(state);
+            let next = search.pages[page].next[row][usize::from(*byte)];
             state = next & !HIT;
-            let node = node(state);
-            assert_eq!(next & HIT != 0, node.count != 0);
-            for output in (node.first..node.first + node.count).map(|output| output as usize) {
+            let (page, row) = number(state);
+            let ends = search.pages[page].ends[row];
+            assert_eq!(next & HIT != 0, ends.count != 0);
+            for output in (ends.first..ends.first + ends.count).map(|output| output as usize) {
                 all.push((search.output_pages[output / PAGE].output[output % PAGE].id, at + 1));
             }
         }
@@ -255,7 +257,7 @@ mod tests {
         let all = patterns(false, 1, (0..200u8).map(|byte| vec![byte; 100]).collect());
         let search = make(&[sought(1, &all)]);
         assert_eq!((search.states, search.outputs, search.reach), (1 + 200 * 100, 200, u32::MAX));
-        assert!((0..200).all(|byte| search.pages[0].node[0].next[byte] == byte as u32 + 1));
+        assert!((0..200).all(|byte| search.pages[0].next[0][byte] == (byte as u32 + 1) * STATE));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::fs;
 use wirelane_bpf::evaluate::{NoExact, Packet, evaluate};
 use wirelane_bpf::layout::{Ip, NO_OFFSET, Parsed, flags, ip_flags, l3};
 use wirelane_bpf::rules::{Evaluated, Facts, LiveCounts, dim, evaluated_flags, verdict};
-use wirelane_bpf::search::{BLOCK, MAX_BYTES, MAX_OUTPUTS};
+use wirelane_bpf::search::{BLOCK, MAX_BYTES, MAX_OUTPUTS, STATE};
 
 use super::{listed, mistakes};
 use crate::{Condition, Pattern, Reference, Room, Rule, RuleSet, Test};
@@ -99,7 +99,7 @@ fn patterns_are_read_from_files_and_as_they_are_written() {
 
     let flat = set.compile("eth0", &[], Room::UNLIMITED).expect("it fits");
     assert_eq!(flat.set.used, 1 << dim::PAYLOAD);
-    assert!(flat.search.roots.iter().all(|root| (*root as usize) < flat.search.states));
+    assert!(flat.search.roots.iter().all(|root| ((*root / STATE) as usize) < flat.search.states));
     let lines = set.pattern_lines();
     assert_eq!(
         lines.iter().map(|line| (&line.name[..], line.patterns)).collect::<Vec<_>>(),

@@ -57,14 +57,14 @@ fn automata(dice: &mut Dice) -> Search {
     let mut automata = Search::new(room);
     automata.set_outputs(&outputs);
     for state in 0..room {
-        let node = automata.node(state);
         let far = dice.once_in(30);
-        node.next.iter_mut().for_each(|next| {
-            let state = if far { dice.next() as u32 } else { dice.below(room) as u32 };
+        automata.next(state).iter_mut().for_each(|next| {
+            let state = if far { dice.next() as u32 } else { dice.below(room) as u32 * search::STATE };
             *next = state | if dice.once_in(4) { search::HIT } else { 0 };
         });
-        node.first = dice.below(room + 10) as u32;
-        node.count = if dice.once_in(20) { dice.next() as u32 } else { dice.below(4) as u32 };
+        let ends = automata.ends(state);
+        ends.first = dice.below(room + 10) as u32;
+        ends.count = if dice.once_in(20) { dice.next() as u32 } else { dice.below(4) as u32 };
     }
     automata
 }
@@ -106,9 +106,9 @@ fn tables(dice: &mut Dice) -> FlatSet {
     set.used |= if dice.once_in(2) { 1 << dim::PAYLOAD } else { 0 };
     let states = PAGES * search::PAGE;
     set.search_slot = dice.below(2 * MAX_RULES) as u32;
-    set.search_root
-        .iter_mut()
-        .for_each(|root| *root = *dice.pick(&[0, states as u32 - 1, search::NONE, 1 << 20]));
+    set.search_root.iter_mut().for_each(|root| {
+        *root = *dice.pick(&[0, (states as u32 - 1) * search::STATE, search::NONE, 1 << 20, 1 << 31])
+    });
     set.search_reach = *dice.pick(&[0, 7, 200, u32::MAX]);
     // Tests of sets that do not exist.
     set.member.iter_mut().for_each(|member| *member = dice.next() as u8);

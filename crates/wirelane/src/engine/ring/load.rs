@@ -10,7 +10,7 @@ use wirelane_bpf::instance::{
     INTERFACE_VERSION, Instance as Layout, MAX_QUEUES, MAX_WORKERS, PROGRAM_EGRESS, PROGRAM_EGRESS_MANY,
     PROGRAM_INGRESS, PROGRAM_INGRESS_MANY, PROGRAM_XDP, PROGRAM_XDP_METADATA, features,
 };
-use wirelane_bpf::skel::capture::types::wl_config;
+use wirelane_bpf::skel::capture_xdp::types::wl_config;
 use wirelane_filter::instructions::Context;
 
 use super::attach::{self, Found};

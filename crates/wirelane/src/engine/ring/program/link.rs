@@ -12,8 +12,8 @@ use libbpf_rs::{
 };
 use wirelane_bpf::filter::MAX_CODES;
 use wirelane_bpf::instance::PROGRAM_XDP_METADATA;
-use wirelane_bpf::skel::CAPTURE_OBJECT;
-use wirelane_bpf::skel::capture::types::wl_config;
+use wirelane_bpf::skel::capture_xdp::types::wl_config;
+use wirelane_bpf::skel::{CAPTURE_SKB_OBJECT, CAPTURE_XDP_OBJECT};
 use wirelane_filter::instructions::{self, Context};
 
 use super::super::filters::Code;
@@ -145,11 +145,15 @@ pub(super) fn object(
     context: Context,
     new: Option<&UserProgram>,
 ) -> Result<Vec<u8>> {
+    let ours = match context {
+        Context::Xdp => CAPTURE_XDP_OBJECT,
+        Context::Skb => CAPTURE_SKB_OBJECT,
+    };
     let mut linked = if programs.is_empty() {
-        CAPTURE_OBJECT.to_vec()
+        ours.to_vec()
     } else {
         let placed = programs.iter().map(|one| at_place(one.kind, &one.object, one.place));
-        link(CAPTURE_OBJECT, &placed.collect::<Vec<_>>(), new)?
+        link(ours, &placed.collect::<Vec<_>>(), new)?
     };
     let filters: Vec<_> = codes.iter().map(|(number, steps)| (*number, steps.as_slice())).collect();
     if codes.len() > MAX_CODES || !filters.is_empty() && !instructions::put(&mut linked, &filters, context) {

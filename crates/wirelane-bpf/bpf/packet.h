@@ -1,17 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Properties of a packet that a hook knows before parsing. */
-#ifndef WL_HOOK_H
-#define WL_HOOK_H
+/* The packet that the capture program works on. */
+#ifndef WL_PACKET_H
+#define WL_PACKET_H
 
 #include "lib/types.h"
 
-/* The context type of a hook; a constant in every caller. */
-enum wl_hook {
-	WL_HOOK_XDP, /* struct xdp_md */
-	WL_HOOK_SKB, /* struct __sk_buff: tc */
-};
-
-/* The current packet. */
+/* Length, lane and queue, which the hook knows before parsing, and what is found about it afterwards. */
 struct wl_packet {
 	__u64 ts_ns;
 	__u64 card_ns;	  /* the card's clock; 0: not reported by the driver */

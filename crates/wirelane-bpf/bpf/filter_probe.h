@@ -3,13 +3,22 @@
  * Evaluates one packet by one filter. It is attached nowhere: tests run it with BPF_PROG_TEST_RUN, to compare
  * the kernel's compilation of the interpreter, and filters as instructions, with the native interpreter.
  */
-#include <linux/bpf.h>
-#include <bpf/bpf_helpers.h>
+#ifndef WL_FILTER_PROBE_H
+#define WL_FILTER_PROBE_H
 
 #include "filter_code.h"
 #include "verdict.h"
 
-char LICENSE[] SEC("license") = "Dual BSD/GPL";
+/* Results: XDP_DROP and XDP_PASS. */
+#define PROBE_FAILED   0
+#define PROBE_REFUSED  1
+#define PROBE_ACCEPTED 2
+
+#if WL_CTX_IS_SKB
+#define PROBE_SECTION "tc"
+#else
+#define PROBE_SECTION "xdp.frags"
+#endif
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -33,10 +42,11 @@ struct {
 	__type(value, struct probe_lane);
 } probe_lane SEC(".maps");
 
-SEC("xdp.frags")
-int wl_filter_probe(struct xdp_md *ctx)
+/* The filter of the map, by the interpreter. */
+SEC(PROBE_SECTION)
+int wl_filter_probe(wl_ctx *ctx)
 {
-	struct wl_filter_packet packet = {.ctx = ctx, .hook = WL_HOOK_XDP};
+	struct wl_filter_packet packet = {.ctx = ctx};
 	struct wl_filter *filter;
 	struct probe_lane *lane;
 	__u32 key = 0;
@@ -44,54 +54,40 @@ int wl_filter_probe(struct xdp_md *ctx)
 	filter = bpf_map_lookup_elem(&probe_filter, &key);
 	lane = bpf_map_lookup_elem(&probe_lane, &key);
 	if (!filter || !lane)
-		return XDP_ABORTED;
+		return PROBE_FAILED;
 	packet.run = &lane->run;
 	packet.head = lane->head;
 	lane->run.tagged = lane->tagged;
-	lane->run.wire_len = bpf_xdp_get_buff_len(ctx) + (lane->tagged ? WL_VLAN_TAG : 0);
+	lane->run.wire_len = wl_ctx_len(ctx) + (lane->tagged ? WL_VLAN_TAG : 0);
 	lane->run.direction = lane->outgoing ? WL_FILTER_GONE_OUT : 0;
-	return wl_filter_evaluate(filter, &packet) ? XDP_PASS : XDP_DROP;
+	return wl_filter_evaluate(filter, &packet) ? PROBE_ACCEPTED : PROBE_REFUSED;
 }
 
 /* The filter with number 1, as instructions. */
-SEC("?xdp.frags")
-int wl_filter_code_probe(struct xdp_md *ctx)
+SEC("?" PROBE_SECTION)
+int wl_filter_code_probe(wl_ctx *ctx)
 {
 	__u32 key = 0, length, direction, tag = 0;
 	struct probe_lane *lane;
 
 	lane = bpf_map_lookup_elem(&probe_lane, &key);
 	if (!lane)
-		return XDP_ABORTED;
-	length = bpf_xdp_get_buff_len(ctx);
+		return PROBE_FAILED;
+	length = wl_ctx_len(ctx);
 	direction = lane->outgoing ? WL_FILTER_GONE_OUT : 0;
 	if (lane->tagged) {
 		length += WL_VLAN_TAG;
 		__builtin_memcpy(&tag, lane->head + WL_MACS, sizeof(tag));
 	}
-	switch (wl_filter_code_xdp(ctx, 1, length, direction, tag)) {
+	switch (wl_filter_code(ctx, 1, length, direction, tag)) {
 	case 0:
-		return XDP_DROP;
+		return PROBE_REFUSED;
 	case 1:
-		return XDP_PASS;
+		return PROBE_ACCEPTED;
 	}
-	return XDP_ABORTED;
+	return PROBE_FAILED;
 }
 
-/* The same on a socket buffer, whose tag the stack has taken out. */
-SEC("?tc")
-int wl_filter_code_probe_skb(struct __sk_buff *ctx)
-{
-	__u32 key = 0, length = ctx->len, direction, tag = 0;
-	struct probe_lane *lane;
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-	lane = bpf_map_lookup_elem(&probe_lane, &key);
-	if (!lane)
-		return 0;
-	direction = lane->outgoing ? WL_FILTER_GONE_OUT : 0;
-	if (lane->tagged) {
-		length += WL_VLAN_TAG;
-		__builtin_memcpy(&tag, lane->head + WL_MACS, sizeof(tag));
-	}
-	return 1 + wl_filter_code_skb(ctx, 1, length, direction, tag);
-}
+#endif

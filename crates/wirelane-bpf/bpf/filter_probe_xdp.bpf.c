@@ -1,0 +1,3 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+#include "ctx_xdp.h"
+#include "filter_probe.h"
