@@ -23,6 +23,7 @@ use wirelane_bpf::layout::LinkType;
 use wirelane_bpf::skel::capture_skb::CaptureSkbSkelBuilder;
 use wirelane_bpf::skel::capture_xdp::CaptureXdpSkelBuilder;
 use wirelane_bpf::skel::clsact::ClsactSkelBuilder;
+use wirelane_bpf::skel::filter_probe_skb::FilterProbeSkbSkelBuilder;
 use wirelane_bpf::skel::filter_probe_xdp::FilterProbeXdpSkelBuilder;
 use wirelane_bpf::skel::generate::GenerateSkelBuilder;
 use wirelane_bpf::skel::parse_probe::ParseProbeSkelBuilder;
@@ -260,7 +261,9 @@ fn parse_probe() -> Result<()> {
 
 fn filter_probe() -> Result<()> {
     let program = ("filter_probe_xdp", "wl_filter_probe");
-    measure(FilterProbeXdpSkelBuilder::default(), &mut MaybeUninit::uninit(), program, "-", |_| Ok(()))
+    measure(FilterProbeXdpSkelBuilder::default(), &mut MaybeUninit::uninit(), program, "-", |_| Ok(()))?;
+    let program = ("filter_probe_skb", "wl_filter_probe");
+    measure(FilterProbeSkbSkelBuilder::default(), &mut MaybeUninit::uninit(), program, "-", |_| Ok(()))
 }
 
 fn rtp_probe() -> Result<()> {
