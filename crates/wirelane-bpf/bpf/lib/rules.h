@@ -137,11 +137,11 @@ struct wl_rule_node {
 };
 
 #define WL_SEARCH_BYTES	  16384	      /* maximum number of payload bytes that are searched */
-#define WL_SEARCH_BLOCK	  128	      /* bytes that are searched in one step */
+#define WL_SEARCH_BLOCK	  256	      /* bytes that are searched in one step */
 #define WL_SEARCH_OUTPUTS 1024	      /* maximum number of pattern ends that are evaluated in one packet */
 #define WL_SEARCH_AT_ONCE 128	      /* maximum number of patterns that end at one position */
 #define WL_SEARCH_FOUND	  4	      /* ids of patterns in a record */
-#define WL_SEARCH_PAGE	  64	      /* states, and outputs, in one element of a map */
+#define WL_SEARCH_PAGE	  256	      /* states, and outputs, in one element of a map */
 #define WL_SEARCH_STATE	  1024	      /* a state is its number times the bytes of its row in a page */
 #define WL_SEARCH_HIT	  1	      /* of wl_search_page.next: patterns end in that state */
 #define WL_SEARCH_NONE	  0xffffffffu /* wl_rule_set.search_root: the set has no such patterns */

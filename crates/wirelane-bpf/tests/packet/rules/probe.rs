@@ -154,7 +154,7 @@ impl Probe {
     }
 
     pub fn prepare(&self, link: LinkType, inner: bool, facts: &Facts) {
-        const { assert!(offset_of!(Lane, inner) == 840, "Lane mirrors struct probe_lane") };
+        const { assert!(offset_of!(Lane, inner) == 968, "Lane mirrors struct probe_lane") };
         let lane = Lane { facts: *facts, inner: inner.into(), link: link as u32, ..Lane::default() };
         update(&self.skel.maps.probe_lane, &0u32.to_ne_bytes(), &lane);
     }
