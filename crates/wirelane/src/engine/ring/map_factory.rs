@@ -255,9 +255,9 @@ mod tests {
             Wanted::Exact(1),
             Wanted::Exact(7000),
             Wanted::Pages(1),
-            Wanted::Pages(15),
+            Wanted::Pages(3),
             Wanted::Outputs(1),
-            Wanted::Outputs(1024),
+            Wanted::Outputs(256),
         ] {
             assert!(permitted(wanted), "{wanted:?}");
         }
@@ -271,9 +271,9 @@ mod tests {
             Wanted::Exact(0),
             Wanted::Exact(8000),
             Wanted::Pages(0),
-            Wanted::Pages(16),
+            Wanted::Pages(4),
             Wanted::Outputs(0),
-            Wanted::Outputs(1025),
+            Wanted::Outputs(257),
         ] {
             assert!(!permitted(refused), "{refused:?}");
         }
