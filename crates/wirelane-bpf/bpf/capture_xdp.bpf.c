@@ -56,7 +56,7 @@ int wirelane_xdp_md(struct xdp_md *ctx)
 		packet.vlan = 1;
 		packet.vlan_tag = proto | (__u32)bpf_htons(tci) << 16;
 	}
-	/* -ENODATA and 0 both mean that there is no timestamp. */
+	/* Without a timestamp, drivers return -ENODATA or set it to 0. */
 	if (wl_card_clock_wanted() && bpf_xdp_metadata_rx_timestamp(ctx, &packet.card_ns))
 		packet.card_ns = 0;
 	return wl_xdp(ctx, &packet);

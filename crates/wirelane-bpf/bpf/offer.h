@@ -144,7 +144,7 @@ static __always_inline bool wl_rules_pass(wl_ctx *ctx, struct wl_packet *packet,
 	if (WL_CTX_IS_SKB && packet->egress_devices)
 		wl_send_later(packet, g);
 	if (wl_has(WL_HAS_STREAMS) && verdict == WL_VERDICT_MEASURE) {
-		if (!(wl_measure(ctx, packet, g)))
+		if (!wl_measure(ctx, packet, g))
 			return true;
 		if (group->flags & (WL_GROUP_FLOWS_BESIDE | WL_GROUP_STREAMS_BESIDE)) {
 			tally->measured += packet->segments;
