@@ -58,7 +58,7 @@
 
 /* Incremented with every change of a layout or a meaning in this file, or of the name of a shared map:
  * instances of two versions do not mix. */
-#define WL_INTERFACE_VERSION 23
+#define WL_INTERFACE_VERSION 24
 
 #define WL_MAX_GROUPS	     64 /* bits of a word; an instance may have fewer */
 #define WL_FEW_GROUPS	     16 /* slots of an instance whose first group is not one of many that share flows */
@@ -109,6 +109,10 @@ struct wl_instance {
 #define WL_GROUP_STREAMS_BESIDE                                                                              \
 	0x400 /* packets that were added to their RTP stream (streams.h) are delivered, too */
 
+/* wl_group.rules, a bit of it: all its rules are exact-match rules for UDP to an address and port, and those
+ * for which streams (streams.h) exist are WL_VERDICT_MEASURE */
+#define WL_RULES_OF_PLACES 0x100
+
 struct wl_group {
 	__u64 queues[WL_MAX_QUEUES / 64]; /* the RX queues it wants */
 	__u32 snap_len;
@@ -120,7 +124,7 @@ struct wl_group {
 	__u32 owner_pid;     /* informational only */
 	__u32 filter;	     /* WL_FILTER_ENTRY and number; 0: all packets are wanted */
 	__u32 program;	     /* WL_STEER_PROGRAM: the place of its program (program.h) */
-	__u32 rules;	     /* 1 or 2: its first or second set of rules; 0: packets are not evaluated */
+	__u32 rules;	     /* 1 or 2, its set of rules, and WL_RULES_OF_PLACES; 0: no rules are evaluated */
 	char owner[16];	     /* the same: the owner's command */
 	__u64 joined_ns;     /* CLOCK_MONOTONIC */
 	__u32 shed_low;	     /* congestion control (shed.h): unread bytes of a ring; 0 and 0: off */

@@ -121,7 +121,7 @@ static __always_inline bool wl_rules_pass(wl_ctx *ctx, struct wl_packet *packet,
 					  __u32 *goes)
 {
 	/* Read once: the owner may change it at any time. */
-	__u32 rules = *(volatile __u32 *)&group->rules, verdict, target;
+	__u32 rules = *(volatile __u32 *)&group->rules, verdict, target, inner;
 
 	packet->rule_id = 0;
 	packet->truncate = 0;
@@ -133,8 +133,12 @@ static __always_inline bool wl_rules_pass(wl_ctx *ctx, struct wl_packet *packet,
 	packet->measured = 0;
 	if (!wl_has(WL_HAS_RULES) || !rules)
 		return true;
+	inner = group->flags & WL_GROUP_INNER;
+	if (wl_has(WL_HAS_STREAMS) && rules & WL_RULES_OF_PLACES &&
+	    wl_measure(ctx, packet, g | WL_STREAM_BEFORE_RULES | (inner ? WL_STREAM_INNER : 0)))
+		goto measured;
 	target = g + ((rules - 1) & (WL_RULE_SETS - 1)) * WL_RULE_TARGET_SET;
-	verdict = wl_rules_of(packet, target, group->flags & WL_GROUP_INNER ? WL_RULES_INNER : 0);
+	verdict = wl_rules_of(packet, target, inner ? WL_RULES_INNER : 0);
 	if (verdict == WL_VERDICT_SEARCH) {
 		wl_search_packet(ctx, packet, target);
 		if (wl_config.plugins)
@@ -146,6 +150,7 @@ static __always_inline bool wl_rules_pass(wl_ctx *ctx, struct wl_packet *packet,
 	if (wl_has(WL_HAS_STREAMS) && verdict == WL_VERDICT_MEASURE) {
 		if (!wl_measure(ctx, packet, g))
 			return true;
+	measured:
 		if (group->flags & (WL_GROUP_FLOWS_BESIDE | WL_GROUP_STREAMS_BESIDE)) {
 			tally->measured += packet->segments;
 			packet->measured = 1;

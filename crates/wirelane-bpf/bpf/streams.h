@@ -2,8 +2,10 @@
 /*
  * RTP streams measured in the lane, by lib/rtp.h, over the maps of an instance. A packet with the verdict
  * WL_VERDICT_MEASURE that is the next one of a stream that is measured here is added to the stream and is
- * `absorbed`. All others are delivered to the worker. With WL_GROUP_FLOWS_BESIDE it also becomes part of a
- * flow before, and with WL_GROUP_STREAMS_BESIDE it is delivered, too, as a record that says so.
+ * `absorbed`. All others are delivered to the worker. Where all rules of a group are those of announced
+ * places (WL_RULES_OF_PLACES), the stream is looked up first, and the rules are evaluated only for packets
+ *that were not added to one: their result would be the same. With WL_GROUP_FLOWS_BESIDE it also becomes part
+ *of a flow before, and with WL_GROUP_STREAMS_BESIDE it is delivered, too, as a record that says so.
  *
  * One struct wl_rtp_stream has two writers: lanes, and the worker to which packets are delivered. Only one of
  * them updates it at a time, and packets are added in the order of their arrival, so the result is bit for
@@ -53,6 +55,11 @@
 
 /* Maximum number of attempts to get the turn: another lane holds it for a fraction of a microsecond. */
 #define WL_STREAM_TRIES 32
+
+/* wl_measure(): the rules have not been evaluated */
+#define WL_STREAM_BEFORE_RULES 0x100
+/* wl_measure(), before the rules: use the headers inside a tunnel */
+#define WL_STREAM_INNER 0x200
 
 /* wl_rtp_look() */
 #define WL_STREAM_NOT	    0 /* nothing to measure */
@@ -118,11 +125,12 @@ static __always_inline void wl_stream_leave(struct wl_stream *stream)
 
 /*
  * Adds the lane's packet, whose header wl_rtp_look() has read, to its stream: 1. Otherwise 0, and the packet
- * is delivered, possibly with a number. `target` is the group, and 256 times the result of wl_rtp_look().
+ * is delivered, possibly with a number; before the rules it gets none. `target` is the group and WL_STREAM_*
+ * of wl_measure(), and 512 times the result of wl_rtp_look().
  */
 __noinline int wl_stream_add(struct wl_packet *packet, __u32 target)
 {
-	__u32 g = target & 0xff, looked = target >> 8, lane_key, place, generation;
+	__u32 g = target & 0xff, looked = target >> 9, lane_key, place, generation;
 	struct wl_stream_key *key;
 	struct wl_stream_at *at;
 	struct wl_stream *stream;
@@ -167,7 +175,7 @@ __noinline int wl_stream_add(struct wl_packet *packet, __u32 target)
 		wl_rtp_update(&stream->rtp, &lane->rtp, packet->ts_ns);
 		stream->taken++;
 		added = 1;
-	} else {
+	} else if (!(target & WL_STREAM_BEFORE_RULES)) {
 		stream->number++;
 		packet->tag = (__u32)stream->number;
 		packet->tagged = 1;
@@ -177,8 +185,11 @@ leave:
 	return added;
 }
 
-/* Returns whether the packet was added to its stream. For global functions see wl_copy(). */
-__noinline int wl_measure(wl_ctx *ctx, struct wl_packet *packet, __u32 g)
+/*
+ * Returns whether the packet was added to its stream. `target` is the group, with WL_STREAM_INNER and
+ * WL_STREAM_BEFORE_RULES. For global functions see wl_copy().
+ */
+__noinline int wl_measure(wl_ctx *ctx, struct wl_packet *packet, __u32 target)
 {
 	__u32 lane_key, looked;
 	struct wl_lane *lane;
@@ -189,8 +200,12 @@ __noinline int wl_measure(wl_ctx *ctx, struct wl_packet *packet, __u32 g)
 	lane = bpf_map_lookup_elem(&wl_lanes, &lane_key);
 	if (!lane)
 		return 0;
+	if (target & WL_STREAM_BEFORE_RULES)
+		wl_rules_choose(&lane->rules, &lane->parsed, target & WL_STREAM_INNER);
 	looked = wl_rtp_look(ctx, packet, lane);
-	return looked == WL_STREAM_NOT ? 0 : wl_stream_add(packet, (g & 0xff) | looked << 8);
+	if (looked == WL_STREAM_NOT || (target & WL_STREAM_BEFORE_RULES && looked != WL_STREAM_RTP))
+		return 0;
+	return wl_stream_add(packet, (target & 0x1ff) | looked << 9);
 }
 
 #endif

@@ -10,6 +10,8 @@ use crate::flow_cache::FlowSet;
 
 /// `WL_INTERFACE_VERSION`: instances of different versions do not mix.
 pub const INTERFACE_VERSION: u32 = crate::abi::WL_INTERFACE_VERSION;
+/// A bit of [`Group::rules`] (`WL_RULES_OF_PLACES`).
+pub const RULES_OF_PLACES: u32 = crate::abi::WL_RULES_OF_PLACES;
 /// Maximum number of groups of one device.
 pub const MAX_GROUPS: usize = crate::abi::WL_MAX_GROUPS as usize;
 /// Slots for groups of an instance whose first group is not one of many that share flows (`WL_FEW_GROUPS`).

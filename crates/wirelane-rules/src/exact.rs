@@ -225,7 +225,7 @@ impl Shape {
 
     /// The union of both shapes.
     #[must_use]
-    pub fn with(self, other: Shape) -> Shape {
+    pub const fn with(self, other: Shape) -> Shape {
         Shape(self.0 | other.0)
     }
 }

@@ -183,3 +183,16 @@ impl Meter {
 fn fields(place: (IpAddr, u16)) -> ExactFields {
     ExactFields { dst: Some(place.0), dst_port: Some(place.1), protocol: Some(17), ..ExactFields::default() }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_of_a_meter_have_the_shape_by_which_lanes_look_streams_up_first() {
+        for address in ["192.0.2.1", "2001:db8::1"] {
+            let place = (address.parse().unwrap(), 5004);
+            assert_eq!(fields(place).shape(), crate::active_rules::OF_A_PLACE);
+        }
+    }
+}

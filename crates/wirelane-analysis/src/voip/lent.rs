@@ -156,8 +156,7 @@ impl Monitor {
                 self.arrive(ts_ns);
                 self.at_hand.whole = true;
                 let way = Way { from: key.from, to: key.to, tcp: false, ts_ns };
-                let ends = [&way.to, &way.from].map(|place| self.places.get(place).copied());
-                let class = self.rtp(ReadResult::Ok, &packet, &way, ends);
+                let class = self.rtp(ReadResult::Ok, &packet, &way);
                 self.at_hand.heard = None;
                 self.count(class, packets);
             }

@@ -1,5 +1,8 @@
 //! Media part of the monitor: assigns RTP and RTCP packets to streams.
 
+use std::hash::{Hash, Hasher};
+use std::net::IpAddr;
+
 use wirelane_bpf::rtp::{ReadResult, RtpPacket};
 
 use super::call::{Ending, Way};
@@ -34,11 +37,24 @@ pub(super) struct Endpoint {
 }
 
 /// Key of a stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct StreamKey {
     pub from: MediaAddress,
     pub to: MediaAddress,
     pub ssrc: u32,
+}
+
+impl Hash for StreamKey {
+    /// Hashes three words: the derived function hashes twelve values, one after the other.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let bits = |address| match address {
+            IpAddr::V4(address) => u128::from(address.to_bits()),
+            IpAddr::V6(address) => address.to_bits(),
+        };
+        state.write_u128(bits(self.from.0));
+        state.write_u128(bits(self.to.0));
+        state.write_u64(u64::from(self.ssrc) << 32 | u64::from(self.from.1) << 16 | u64::from(self.to.1));
+    }
 }
 
 /// Offset of a message after other bytes, at the start of a line.
@@ -57,26 +73,33 @@ pub(super) fn behind_junk(payload: &[u8]) -> Option<usize> {
 impl Monitor {
     /// Processes a datagram that may be RTP or RTCP.
     pub(super) fn media(&mut self, payload: &[u8], len: usize, way: &Way) -> Class {
-        let to = self.places.get(&way.to).copied();
-        let from = self.places.get(&way.from).copied();
-        if rtcp::may_be(payload) && (to.is_some() || from.is_some() || self.settings.heuristic) {
-            return self.rtcp(payload, len, way, to.or(from).map(|endpoint| endpoint.call));
+        if rtcp::may_be(payload) {
+            let [to, from] = self.ends(way);
+            if to.is_some() || from.is_some() || self.settings.heuristic {
+                return self.rtcp(payload, len, way, to.or(from).map(|endpoint| endpoint.call));
+            }
         }
         let (result, packet) = RtpPacket::read(payload, len);
-        self.rtp(result, &packet, way, [to, from])
+        self.rtp(result, &packet, way)
     }
 
-    /// Processes an RTP packet, valid or not. `ends`: its destination and source, as far as they are places of calls.
-    pub(super) fn rtp(
-        &mut self,
-        result: ReadResult,
-        packet: &RtpPacket,
-        way: &Way,
-        [to, from]: [Option<Endpoint>; 2],
-    ) -> Class {
+    /// Destination and source of a packet, as far as they are places of calls.
+    fn ends(&self, way: &Way) -> [Option<Endpoint>; 2] {
+        [&way.to, &way.from].map(|place| self.places.get(place).copied())
+    }
+
+    /// Processes an RTP packet, valid or not.
+    pub(super) fn rtp(&mut self, result: ReadResult, packet: &RtpPacket, way: &Way) -> Class {
         let known = |result| matches!(result, ReadResult::Ok | ReadResult::Malformed);
         let key = StreamKey { from: way.from, to: way.to, ssrc: packet.ssrc };
         let found = if known(result) { self.streams.find(&key) } else { None };
+        if let (ReadResult::Ok, Some(at)) = (result, found)
+            && self.is_of_active_call(at)
+        {
+            // The stream stays with its call, whoever owns its ends: these look-ups are left out.
+            return self.add(at, packet, way.ts_ns);
+        }
+        let [to, from] = self.ends(way);
         // A place for RTCP alone has no streams.
         let (to, from) = (to.filter(|to| !to.rtcp), from.filter(|from| !from.rtcp));
         let owner = self.owner(to, from, way);
@@ -142,6 +165,11 @@ impl Monitor {
         }
         self.end_call(old, Ending::Ended);
         true
+    }
+
+    fn is_of_active_call(&self, at: u32) -> bool {
+        let call = self.streams.get(at).and_then(|stream| self.calls.get(stream.call?));
+        call.is_some_and(|call| !call.state.is_over())
     }
 
     fn insert(&mut self, key: StreamKey, mut stream: Stream, list: u8) -> u32 {

@@ -25,119 +25,13 @@
 #define WL_PACKET_RTP_H
 
 #include "lib/cursor.h"
+#include "lib/rtp_types.h"
 
 #ifdef __bpf__
 #define WL_RTP_PART __noinline
 #else
 #define WL_RTP_PART static inline
 #endif
-
-#define WL_RTP_WINDOW	256  /* sequence numbers that are tracked */
-#define WL_RTP_DROPOUT	3000 /* largest gap within a stream (MAX_DROPOUT) */
-#define WL_RTP_BURSTS	8    /* of 1, 2, 3-4, 5-8, 9-16, 17-32, 33-64 and more lost packets */
-#define WL_RTP_DTMF	32   /* events that are stored */
-#define WL_RTP_PAYLOADS 8    /* payload types that are stored per stream */
-#define WL_RTP_NO_TYPE	0xff
-#define WL_RTP_JUMP_NS	1000000000ULL /* a larger deviation of a timestamp from its arrival is a jump */
-
-#define WL_RTP_MOST_NS	0x80000000000000ULL /* maximum distance in time: more than a year */
-
-/* wl_rtp_read() */
-#define WL_RTP_OK	 0
-#define WL_RTP_NOT	 1 /* too short, or another version */
-#define WL_RTP_MALFORMED 2 /* header extension, sources or padding exceed the packet */
-#define WL_RTP_CUT	 3 /* the header was not captured completely */
-
-/* wl_rtp_packet.flags */
-#define WL_RTP_MARKER 0x01
-#define WL_RTP_EVENT  0x02 /* the event's fields are valid, if it is one */
-
-/* wl_rtp_payload.kind */
-#define WL_RTP_MEDIA 1
-#define WL_RTP_DIGIT 2 /* telephone-event (RFC 4733): its timestamp does not advance */
-#define WL_RTP_NOISE 3 /* comfort noise (RFC 3389) */
-
-/* wl_rtp_stream.flags */
-#define WL_RTP_TIMED   0x01 /* seq_ns and seq_ts are valid */
-#define WL_RTP_STRAYED 0x02 /* bad_seq is valid */
-#define WL_RTP_DIGITS  0x04 /* digit_ts is valid */
-#define WL_RTP_REGULAR 0x08 /* the least delta is valid */
-#define WL_RTP_JITTER  0x10 /* the least jitter is valid */
-
-/* A header. 24 bytes. */
-struct wl_rtp_packet {
-	__u32 ts;
-	__u32 ssrc;
-	__u16 seq;
-	__u16 payload_len; /* without padding */
-	__u8 pt;
-	__u8 flags; /* WL_RTP_* */
-	__u8 event;
-	__u8 event_end;
-	__u16 event_duration;
-	__u16 pad[3];
-};
-
-/* Meaning of a payload type. 8 bytes. */
-struct wl_rtp_payload {
-	__u32 clock; /* Hz; 0 for an unused type, or an unknown clock */
-	__u8 pt;
-	__u8 kind; /* WL_RTP_*; 0: unused entry */
-	__u16 pad;
-};
-
-/* A stream. The caller clears it, and fills in payload[]. */
-struct wl_rtp_stream {
-	__u64 packets; /* all packets: duplicates and strays too */
-	__u64 bytes;   /* of payload */
-	__u64 duplicate;
-	__u64 out_of_order;
-	__u64 stray;
-	__u64 malformed;
-	__u64 lost;	/* numbers that have left the window; after wl_rtp_finish(): all */
-	__u64 expected; /* before the sender's last restart */
-	__u64 base;	/* the first number, with cycles */
-	__u64 highest;	/* the last number */
-	__u64 left;	/* the first number that is still in the window */
-	__u64 window[WL_RTP_WINDOW / 64];
-	__u64 first_ns;
-	__u64 last_ns;
-	__u64 seq_ns;	/* arrival of the last packet whose timestamp did not step back */
-	__u64 deltas;	/* number of deltas in the sums */
-	__u64 delta_ns; /* their sum */
-	__u64 min_delta_ns;
-	__u64 max_delta_ns;
-	__u64 jitters;
-	__u64 jitter_sum_ns;
-	__u64 jitter16_ns; /* current jitter, times 16 */
-	__u64 min_jitter_ns;
-	__u64 max_jitter_ns;
-	__s64 transit_ns; /* of the last packet, less that of the first: lateness, and drift of clocks */
-	__s64 min_transit_ns;
-	__s64 max_transit_ns;
-	__u64 payload_types[2]; /* a bit for each */
-	__u32 ssrc;
-	__u32 seq_ts;
-	__u32 digit_ts;
-	__u32 run; /* consecutive lost numbers, up to the window */
-	__u32 bursts;
-	__u32 longest_burst;
-	__u32 burst[WL_RTP_BURSTS];
-	__u32 restarts;
-	__u32 markers;
-	__u32 timestamp_jumps;
-	__u32 payload_changes;
-	__u32 noise;
-	__u32 digits; /* events */
-	__u8 digit[WL_RTP_DTMF];
-	struct wl_rtp_payload payload[WL_RTP_PAYLOADS];
-	__u16 bad_seq;
-	__u8 pt;
-	__u8 media_pt;
-	__u8 last_kind;
-	__u8 flags; /* WL_RTP_* */
-	__u16 pad;
-};
 
 /*
  * Reads the RTP header at `off`, of a datagram whose payload has `len` bytes. With WL_RTP_MALFORMED and
@@ -301,6 +195,25 @@ static __always_inline void wl_rtp_advance(struct wl_rtp_stream *s, __u32 ahead)
 	wl_rtp_set(s, now);
 }
 
+/*
+ * Advances the window to the next number, if nothing else changes with it: the number that leaves the window
+ * has arrived, and does not end a run of lost ones. It has the bit of the new number, which stays set.
+ */
+static __always_inline int wl_rtp_next(struct wl_rtp_stream *s)
+{
+	__u64 now = s->highest + 1, bit = 1ULL << (now & 63);
+	__u64 *word = &s->window[now >> 6 & (WL_RTP_WINDOW / 64 - 1)];
+
+	if (s->left + WL_RTP_WINDOW <= now) {
+		if (s->left + WL_RTP_WINDOW != now || !(*word & bit) || s->run)
+			return 0;
+		s->left++;
+	}
+	*word |= bit;
+	s->highest = now;
+	return 1;
+}
+
 /* Classifies a packet's number. Returns 1 if it advances the stream, or is its first. */
 WL_RTP_PART int wl_rtp_sequence(struct wl_rtp_stream *s, __u32 number)
 {
@@ -311,6 +224,10 @@ WL_RTP_PART int wl_rtp_sequence(struct wl_rtp_stream *s, __u32 number)
 	if (!s)
 		return 0;
 	ahead = (__u16)(seq - (__u16)s->highest);
+	if (ahead == 1 && wl_rtp_next(s)) {
+		s->flags &= ~WL_RTP_STRAYED;
+		return 1;
+	}
 	back = (__u16)-ahead;
 	if (!ahead || back < WL_RTP_WINDOW) {
 		at = s->highest - back;
@@ -368,6 +285,19 @@ WL_RTP_PART int wl_rtp_payload_of(struct wl_rtp_stream *s, __u32 pt)
 	return WL_RTP_PAYLOADS;
 }
 
+/* Duration of this many units of a clock, in nanoseconds. A multiplication is faster than a division. */
+static __always_inline __u64 wl_rtp_duration(__u32 units, __u32 clock)
+{
+	switch (clock) {
+	case 8000:
+		return units * 125000ULL;
+	case 16000:
+		return units * 62500ULL;
+	default:
+		return units * 1000000000ULL / clock;
+	}
+}
+
 /* Updates jitter, transit and delta for a packet that arrived at ts_ns, after a timed one. */
 WL_RTP_PART int wl_rtp_time(struct wl_rtp_stream *s, struct wl_rtp_packet *p, __u64 ts_ns, __u32 clock,
 			    __u32 counts)
@@ -385,7 +315,7 @@ WL_RTP_PART int wl_rtp_time(struct wl_rtp_stream *s, struct wl_rtp_packet *p, __
 	if (delta > WL_RTP_MOST_NS)
 		delta = WL_RTP_MOST_NS;
 	if (clock) {
-		nominal = (__u64)(forward ? step : (__u32)-step) * 1000000000ULL / clock;
+		nominal = wl_rtp_duration(forward ? step : (__u32)-step, clock);
 		/* A negative arrival interval, after a step of the capture's clock, counts as zero. */
 		late = forward ? (__s64)delta - (__s64)nominal : (__s64)(delta + nominal);
 		off = late < 0 ? (__u64)-late : (__u64)late;
@@ -460,7 +390,8 @@ WL_RTP_PART int wl_rtp_update(struct wl_rtp_stream *s, struct wl_rtp_packet *p, 
 		if (ts_ns > s->last_ns)
 			s->last_ns = ts_ns;
 	}
-	s->noise += kind == WL_RTP_NOISE;
+	if (kind == WL_RTP_NOISE)
+		s->noise++;
 	if (kind == WL_RTP_MEDIA) {
 		if (s->media_pt != p->pt && s->media_pt != WL_RTP_NO_TYPE)
 			s->payload_changes++;

@@ -25,18 +25,18 @@ struct wl_stream_at {
 	__u32 generation; /* generation of the slot while it belongs to this stream */
 };
 
-/* A slot. 9 cache lines; lanes write the first, user space the second, and the current owner the others. */
+/* A slot. 8 cache lines: lanes write the first three words, user space the next three, and the current owner
+ * `rtp`. A packet in order accesses five lines. */
 struct wl_stream {
 	__u64 turn;   /* odd: a lane is updating it */
 	__u64 number; /* of the last packet of the stream that was delivered; part of its record */
 	__u64 taken;  /* packets that were not delivered */
-	__u64 pad[5];
 	__u64 generation;
 	__u64 handed;	/* the number of the last packet that user space has added to `rtp` */
 	__u64 until_ns; /* packets from then on are delivered */
-	__u64 pad2[5];
+	__u64 pad[2];
 	struct wl_rtp_stream rtp;
-	__u64 pad3[1];
+	__u64 pad2;
 };
 
 #endif

@@ -42,6 +42,8 @@ pub use self::explain::PacketToExplain;
 pub(crate) use self::native::{Evaluator, Fate, NativeRules, fate};
 pub(crate) use self::notices::{Event, Notice, Observer};
 use self::notices::{Successors, Untold};
+#[cfg(test)]
+pub(crate) use self::pending::OF_A_PLACE;
 pub(crate) use self::pending::PendingRuleset;
 pub(crate) use self::target::{InsertOutcome, Page, Target};
 use crate::error::{Error, Result};

@@ -12,6 +12,9 @@ use crate::error::Result;
 use wirelane_rules::plugins::Placed;
 use wirelane_rules::{Condition, NamedSet, Room, RuleSet, Shape, Test};
 
+/// Shape of a rule for a destination of media ([`crate::Meter`]).
+pub(crate) const OF_A_PLACE: Shape = Shape::DST.with(Shape::DST_PORT).with(Shape::PROTOCOL);
+
 /// See the head of this file.
 #[derive(Debug)]
 pub(crate) struct PendingRuleset {
@@ -75,6 +78,11 @@ impl PendingRuleset {
         names.sort_unstable();
         names.dedup();
         names
+    }
+
+    /// Whether all rules have the shape of a meter's rules: RTP streams can be looked up before the rules.
+    pub(crate) fn is_of_places(&self) -> bool {
+        self.set.rules.is_empty() && self.shapes == [OF_A_PLACE]
     }
 
     /// Whether a packet can make an exact-match rule.

@@ -26,7 +26,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use libbpf_rs::libbpf_sys as sys;
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle, MapType};
-use wirelane_bpf::instance::Group;
+use wirelane_bpf::instance::{Group, RULES_OF_PLACES};
 use wirelane_bpf::rules::{Class, Counts, ExactKey, ExactValue, FlatSet, MAX_MEMBERS, Node, PER_GROUP, Set};
 
 use self::named::KernelSet;
@@ -89,6 +89,8 @@ pub(crate) struct GroupRules {
     searched: Mutex<[Option<Arc<KernelSearch>>; PER_GROUP]>,
     /// Number of the set that the next one is written to, from 1; the other one may be in use.
     idle: AtomicU32,
+    /// The value of [`Group::rules`] for the set that was written last.
+    prepared: AtomicU32,
     /// Whether the last switch has not been waited for.
     unsettled: AtomicBool,
     /// Whether the group belongs to the instance.
@@ -189,6 +191,7 @@ impl GroupRules {
             asked: Mutex::default(),
             searched: Mutex::default(),
             idle: AtomicU32::new(1),
+            prepared: AtomicU32::new(1),
             unsettled: AtomicBool::new(false),
             joined: Mutex::new(true),
             _place: place,
@@ -291,6 +294,8 @@ impl Target for GroupRules {
         self.ask(idle, asked)?;
         self.search(idle, search)?;
         self.sets[idle as usize - 1].write(&set);
+        let of_places = if draft.is_of_places() { RULES_OF_PLACES } else { 0 };
+        self.prepared.store(idle | of_places, Ordering::Relaxed);
         Ok(())
     }
 
@@ -298,9 +303,10 @@ impl Target for GroupRules {
         let number = self.idle.load(Ordering::Relaxed);
         let word = self.instance.groups.word(word_of(self.group));
         let lower = word.load(Ordering::Relaxed) & u64::from(u32::MAX);
+        let prepared = self.prepared.load(Ordering::Relaxed);
         // Release: a lane that reads the number sees the tables, which were written before. The lane goes from the
         // number to the tables by addresses that depend on it, which orders its loads.
-        word.store(lower | u64::from(number) << 32, Ordering::Release);
+        word.store(lower | u64::from(prepared) << 32, Ordering::Release);
         self.idle.store(3 - number, Ordering::Relaxed);
         self.unsettled.store(true, Ordering::Relaxed);
     }
