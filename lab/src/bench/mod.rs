@@ -83,6 +83,10 @@ pub struct Args {
     #[arg(long, value_name = "DIR")]
     pub(crate) store_folder: Option<PathBuf>,
 
+    /// store: a Python interpreter that has DuckDB, which answers the same questions of the same files in turns
+    #[arg(long, value_name = "PYTHON")]
+    pub(crate) duckdb: Option<PathBuf>,
+
     /// Folder for the results, which is made
     #[arg(long, value_name = "DIR", default_value = "testbed-parts")]
     pub(crate) out: PathBuf,

@@ -2,7 +2,8 @@
 //!
 //! Flows of a day are generated in memory and passed to the library's writers: first to one, then to as many as there
 //! are cores. Queries run in `wirelane query`, a process each, as for a user; once with the files removed from the page
-//! cache, then with its current contents.
+//! cache, then with its current contents. Where there is one, DuckDB answers the same questions of the same files, in
+//! turns, and the answers have to be equal.
 
 mod flows;
 
@@ -13,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use rustix::fs::{Advice, fadvise, statvfs};
+use serde_json::Value;
 use wirelane::Capture;
 use wirelane_export::flows::Naming;
 use wirelane_store::{StoreSettings, Writer};
@@ -35,6 +37,34 @@ const WARM: usize = 3;
 const QUICK_WARM: usize = 1;
 /// Interval of readings of a query's memory.
 const LOOK: Duration = Duration::from_millis(10);
+
+/// A ready question.
+struct Question {
+    name: &'static str,
+    /// An address, for the question that needs one.
+    address: Option<&'static str>,
+    /// Columns of the answer, without times, which DuckDB writes in another way; `None`: a time.
+    columns: &'static [Option<&'static str>],
+}
+
+const ENDS: [Option<&str>; 3] = [Some("flows"), Some("sent_bytes"), Some("received_bytes")];
+const SUMS: [Option<&str>; 3] = [Some("flows"), Some("packets"), Some("bytes")];
+
+const QUESTIONS: [Question; 5] = [
+    Question { name: "top talkers", address: None, columns: &[Some("address"), ENDS[0], ENDS[1], ENDS[2]] },
+    Question {
+        name: "top ports",
+        address: None,
+        columns: &[Some("protocol"), Some("port"), Some("application"), SUMS[0], SUMS[1], SUMS[2]],
+    },
+    Question { name: "by network", address: None, columns: &[Some("network"), ENDS[0], ENDS[1], ENDS[2]] },
+    Question { name: "over time", address: None, columns: &[None, SUMS[0], SUMS[1], SUMS[2]] },
+    Question {
+        name: "who talked to",
+        address: Some(SOMEBODY),
+        columns: &[Some("address"), ENDS[0], ENDS[1], ENDS[2], None, None],
+    },
+];
 
 /// Sums over writers.
 #[derive(Default)]
@@ -79,28 +109,32 @@ pub(super) fn measure(options: &Args, wirelane: &Path) -> Result<Vec<Table>> {
     // All flows and packets that were written are present.
     let sum = "SELECT count(*) AS flows, sum(packets) AS packets FROM flows";
     let (_, _, answer) = ask(wirelane, &store, &[sum])?;
-    let sums: serde_json::Value = serde_json::from_str(answer.trim()).context("the sums are no JSON")?;
+    let sums: Value = serde_json::from_str(answer.trim()).context("the sums are no JSON")?;
     ensure!(
         sums["flows"] == total && sums["packets"] == packets,
         "{total} flows of {packets} packets were written, and the store has {answer}"
     );
-    let questions: [&[&str]; 5] = [
-        &["top", "talkers"],
-        &["top", "ports"],
-        &["by", "network"],
-        &["over", "time"],
-        &["who", "talked", "to", SOMEBODY],
-    ];
     let mut answers = Table::new(
         "The store of flows: asked",
         format!(
-            "Ready questions over {total} flows, seconds of `wirelane query` from its start to its end (cold: no file in the page cache)."
+            "Ready questions over {total} flows, seconds of `wirelane query` from its start to its end (cold: no file in the page cache), \
+             and of DuckDB's query alone, in turns, with equal answers."
         ),
-        &["question", "cold", "warm, median", "spread", "most MiB", "rows"],
+        &[
+            "question",
+            "cold",
+            "warm, median",
+            "spread",
+            "most MiB",
+            "rows",
+            "DuckDB, median",
+            "its spread",
+            "ratio",
+        ],
     );
-    for question in questions {
+    for question in &QUESTIONS {
         let times = if options.quick { QUICK_WARM } else { WARM };
-        measure_question(wirelane, &store, question, times, &mut answers)?;
+        measure_question((wirelane, options.duckdb.as_deref()), &store, question, times, &mut answers)?;
     }
     Ok(vec![table, answers])
 }
@@ -188,33 +222,67 @@ fn write_one(store: &Path, naming: Naming, count: u64, seed: u64) -> Result<Writ
     Ok(Written { flows: flows_written, packets: flows.packets, bytes: counts.bytes, files: counts.files })
 }
 
-/// Asks a question with all files outside of the page cache, and then this many times with a warm one.
+/// Asks a question with all files outside of the page cache, and then this many times with a warm one, in turns with the
+/// interpreter that has DuckDB.
 fn measure_question(
-    wirelane: &Path,
+    (wirelane, duckdb): (&Path, Option<&Path>),
     store: &Path,
-    question: &[&str],
+    question: &Question,
     times: usize,
     table: &mut Table,
 ) -> Result<()> {
+    let words: Vec<&str> = question.name.split(' ').chain(question.address).collect();
     forget(store)?;
-    let (cold_s, mut peak_mib, answer) = ask(wirelane, store, question)?;
-    let mut warm = Vec::new();
+    let (cold_s, mut peak_mib, answer) = ask(wirelane, store, &words)?;
+    let (mut warm, mut peer) = (Vec::new(), Vec::new());
     for _ in 0..times {
-        let (seconds, mib, again) = ask(wirelane, store, question)?;
-        ensure!(again == answer, "{}: two answers to one question", question.join(" "));
+        let (seconds, mib, again) = ask(wirelane, store, &words)?;
+        ensure!(again == answer, "{}: two answers to one question", question.name);
         warm.push(seconds);
         peak_mib = peak_mib.max(mib);
+        if let Some(python) = duckdb {
+            peer.push(ask_duckdb(python, store, question, &answer)?);
+        }
     }
-    let [warm, ends] = spread(Spread::of(warm).context("no time")?, 2);
+    let (ours, theirs) = (Spread::of(warm).context("no time")?, Spread::of(peer));
+    let ratio = theirs.as_ref().map(|theirs| ours.median / theirs.median);
+    let [warm, ends] = spread(ours, 2);
+    let [peer, peer_ends] = theirs.map_or(["-".into(), "-".into()], |theirs| spread(theirs, 2));
     table.row(&[
-        &question.join(" "),
+        &words.join(" "),
         &format!("{cold_s:.2}"),
         &warm,
         &ends,
         &format!("{peak_mib:.0}"),
         &answer.lines().count(),
+        &peer,
+        &peer_ends,
+        &ratio.map_or("-".into(), |ratio| format!("{ratio:.2}")),
     ]);
     Ok(())
+}
+
+/// Has DuckDB answer a question; returns the seconds of its query. Its answer has to be ours.
+fn ask_duckdb(python: &Path, store: &Path, question: &Question, ours: &str) -> Result<f64> {
+    let rows = ours.lines().count().to_string();
+    let mut command = Command::new(python);
+    command.args(["-c", include_str!("duckdb.py")]).arg(store).args([question.name, &rows]);
+    let output = command.args(question.address).output().context("the interpreter of --duckdb")?;
+    let message = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{}: DuckDB, for '{}': {message}", python.display(), question.name);
+    let (seconds, theirs): (f64, Vec<Vec<Value>>) = serde_json::from_slice(&output.stdout)?;
+    let columns = || question.columns.iter().enumerate().filter_map(|(at, name)| Some((at, (*name)?)));
+    let theirs: Vec<Vec<Value>> =
+        theirs.iter().map(|row| columns().map(|(at, _)| row[at].clone()).collect()).collect();
+    let ours: Vec<Vec<Value>> = ours
+        .lines()
+        .map(|line| {
+            let row: Value = serde_json::from_str(line)?;
+            Ok(columns().map(|(_, name)| row[name].clone()).collect())
+        })
+        .collect::<Result<_>>()?;
+    ensure!(ours == theirs, "'{}' has two answers, ours {ours:?} and DuckDB's {theirs:?}", question.name);
+    Ok(seconds)
 }
 
 /// Runs a query; returns seconds, peak memory in MiB, and the answer.
