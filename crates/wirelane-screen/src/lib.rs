@@ -5,6 +5,7 @@
 //! ledger --------------------------------------------------------->
 //! ```
 pub mod count;
+pub mod devices;
 pub mod flows;
 pub mod http;
 pub mod packet;
