@@ -12,5 +12,6 @@ pub mod packet;
 pub mod probe;
 pub mod table;
 pub mod terminal;
+pub mod tune;
 pub mod voip;
 pub mod warnings;
