@@ -10,6 +10,7 @@ pub mod control;
 pub mod flows;
 pub mod helper;
 pub mod http;
+pub mod instance;
 pub mod kept_ledger;
 pub mod live_view;
 pub mod metrics;

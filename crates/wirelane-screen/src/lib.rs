@@ -7,6 +7,7 @@
 pub mod count;
 pub mod devices;
 pub mod flows;
+pub mod groups;
 pub mod http;
 pub mod packet;
 pub mod probe;
