@@ -15,6 +15,7 @@ pub mod kept_ledger;
 pub mod live_view;
 pub mod metrics;
 pub mod out;
+pub mod packets;
 pub mod probe;
 pub mod receive;
 pub mod record;
