@@ -7,6 +7,7 @@
 pub mod advice;
 pub mod analysis;
 pub mod control;
+pub mod files;
 pub mod flows;
 pub mod helper;
 pub mod http;
@@ -23,6 +24,7 @@ pub mod reload;
 pub mod report;
 pub mod rules;
 pub mod run_loop;
+pub mod send;
 pub mod service;
 pub mod shares;
 pub mod ship;
