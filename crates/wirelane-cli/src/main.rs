@@ -1,4 +1,5 @@
 //! The `wirelane` command: a file per subcommand, thin over the library.
+mod choices;
 mod completions;
 mod count;
 mod devices;

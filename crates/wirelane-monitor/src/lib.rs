@@ -6,6 +6,7 @@
 //! ```
 pub mod advice;
 pub mod analysis;
+pub mod asked;
 pub mod control;
 pub mod files;
 pub mod flows;
