@@ -29,6 +29,8 @@ pub mod send;
 pub mod service;
 pub mod shares;
 pub mod ship;
+#[cfg(feature = "ship")]
+pub mod shipping;
 pub mod site;
 pub mod status;
 pub mod store;
