@@ -1,16 +1,13 @@
 //! `wirelane devices`: devices that can be captured.
 
-mod detail;
-mod text;
-
 use serde::Serialize;
 use wirelane::KernelFeatures;
 use wirelane::Selector;
 use wirelane::device::{Device, Selected};
 use wirelane::escape::to_json;
 
-use text::Style;
 use wirelane_monitor::out;
+use wirelane_screen::devices::{Style, detail, kernel as features, table};
 
 /// List devices with their RX queues, and the kernel's capture features
 ///
@@ -63,13 +60,13 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         return out::print(Device::list()?.iter().map(names).collect::<String>());
     }
     let kernel = KernelFeatures::probe()?;
+    let style = Style { colour: out::in_colour(&std::io::stdout()) };
     let output = if args.devices.is_empty() {
         let devices = Device::list()?;
         if args.json {
             json_lines(&devices, &kernel)?
         } else {
-            let style = Style::of_stdout();
-            format!("{}\n{}", text::table(&devices, style), text::kernel(&kernel, style))
+            format!("{}\n{}", table(&devices, style), features(&kernel, style))
         }
     } else {
         let mut selectors = Vec::new();
@@ -82,8 +79,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         } else if args.json {
             json_lines(&selected.into_iter().map(only_selected).collect::<Vec<_>>(), &kernel)?
         } else {
-            let style = Style::of_stdout();
-            let parts: Vec<String> = selected.iter().map(|one| detail::detail(one, style)).collect();
+            let parts: Vec<String> = selected.iter().map(|one| detail(one, style)).collect();
             parts.join("\n")
         }
     };

@@ -1,4 +1,5 @@
 //! The `wirelane` command: a file per subcommand, thin over the library.
+mod choices;
 mod completions;
 mod count;
 mod devices;
@@ -184,7 +185,7 @@ fn run(command: Command, matches: &ArgMatches) -> anyhow::Result<()> {
         Command::Status(args) => status::status(&args),
         Command::Extcap(args) => extcap::run(&args),
         Command::Helper { jobs, shell, config, monitor } => {
-            helper::run(&Permitted { jobs, shell, config, monitor }, monitor::reload::read)
+            helper::run(&Permitted { jobs, shell, config, monitor }, monitor::read)
         }
         Command::Completions(args) => completions::run(&args, Command::command()),
         Command::Man(args) => man::run(&args, Command::command()),
@@ -234,7 +235,7 @@ fn is_usage(error: &anyhow::Error) -> bool {
     library.is_some_and(wirelane::Error::is_usage)
         || error.downcast_ref().is_some_and(wirelane_send::Error::is_usage)
         || error.is::<wirelane::filter::Error>()
-        || error.is::<monitor::site::Mistakes>()
+        || error.is::<wirelane_monitor::site::Mistakes>()
         || matches!(error.downcast_ref(), Some(wirelane::tune::Error::BadOption { .. }))
         || matches!(error.downcast_ref(), Some(wirelane::rules::Error::BadOption { .. }))
         || matches!(error.downcast_ref(), Some(device::Error::BadSelector { .. }))

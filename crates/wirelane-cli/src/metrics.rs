@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use wirelane::Error;
-use wirelane_export::metrics::{Endpoint, LedgerMetrics, Registry, Serving, Sources, Token};
+use wirelane_export::metrics::{Endpoint, Sources, Token};
 
 use crate::source::{self, SourceArgs};
 
@@ -78,25 +78,5 @@ fn told(error: wirelane_export::Error) -> anyhow::Error {
             Error::BadOption { option: "--metrics", reason: format!("{target}: {reason}") }.into()
         }
         other => anyhow::Error::from(other),
-    }
-}
-
-/// Metrics that are served: of the ledger, and of the command.
-pub struct Numbers<M> {
-    /// Metrics of the ledger.
-    pub ledger: LedgerMetrics,
-    /// Metrics of the command.
-    pub own: M,
-    /// Serves the metrics until drop.
-    _serving: Serving,
-}
-
-impl<M> Numbers<M> {
-    /// Starts serving, after privileges are dropped.
-    pub fn serve(endpoint: Endpoint, own: impl FnOnce(&mut Registry) -> M) -> Result<Numbers<M>> {
-        let mut registry = Registry::default();
-        let (ledger, own) = (LedgerMetrics::new(&mut registry), own(&mut registry));
-        tracing::info!("numbers are at {}", endpoint.url());
-        Ok(Numbers { ledger, own, _serving: endpoint.serve(registry)? })
     }
 }

@@ -105,6 +105,7 @@ pub fn run(_args: &Args) -> Result<()> {
 /// If there is no store, too little memory, or a file cannot be written.
 #[cfg(feature = "store")]
 pub fn run(args: &Args) -> Result<()> {
+    use wirelane_monitor::page::Page;
     use wirelane_store::query::{AskSettings, Asker};
     use wirelane_store::report::{ReportSettings, gather};
 
@@ -173,69 +174,4 @@ fn bar(quiet: bool) -> Result<indicatif::ProgressBar> {
     // A single query of a long time span takes long, too.
     bar.enable_steady_tick(Duration::from_millis(250));
     Ok(bar)
-}
-
-/// Output of the page: opened before any query, so that the user does not wait for a page that cannot be written.
-#[cfg(feature = "store")]
-enum Page {
-    Standard,
-    File(std::fs::File, PathBuf),
-}
-
-#[cfg(feature = "store")]
-impl Page {
-    fn open(path: &std::path::Path, overwrite: bool) -> Result<Page> {
-        use anyhow::Context;
-        use std::io::ErrorKind;
-        use std::os::unix::fs::OpenOptionsExt as _;
-
-        if path.as_os_str() == "-" {
-            return Ok(Page::Standard);
-        }
-        // A report contains private addresses and names, and is only for its owner. A link planted under its name must
-        // not lead to another file.
-        let mut options = std::fs::OpenOptions::new();
-        options.write(true).truncate(false).create(overwrite).create_new(!overwrite);
-        options.mode(0o600).custom_flags(libc::O_NOFOLLOW);
-        match options.open(path) {
-            Err(error) if error.raw_os_error() == Some(libc::ELOOP) => {
-                anyhow::bail!("{} is a symbolic link, which is not followed", path.display())
-            }
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                anyhow::bail!("{} is there already: --overwrite replaces it", path.display())
-            }
-            opened => {
-                Ok(Page::File(opened.with_context(|| format!("writing {}", path.display()))?, path.into()))
-            }
-        }
-    }
-
-    /// The page's absolute path, without symbolic links; `None`: it has none.
-    fn place(&self) -> Option<PathBuf> {
-        match self {
-            Page::Standard => None,
-            Page::File(_, path) => path.canonicalize().ok(),
-        }
-    }
-
-    /// Removes the file if there will be no page, unless it may have existed before.
-    fn give_up(&self, overwrite: bool) {
-        if let (Page::File(_, path), false) = (self, overwrite) {
-            // A file that cannot be removed is empty, and the reported error contains the reason.
-            let _ = std::fs::remove_file(path);
-        }
-    }
-
-    fn write(self, page: &str) -> Result<()> {
-        use anyhow::Context;
-        use std::io::Write;
-
-        match self {
-            Page::Standard => wirelane_monitor::out::print(page),
-            Page::File(mut file, path) => {
-                let written = file.set_len(0).and_then(|()| file.write_all(page.as_bytes()));
-                written.and_then(|()| file.sync_all()).with_context(|| format!("writing {}", path.display()))
-            }
-        }
-    }
 }

@@ -140,33 +140,14 @@ pub use built::run;
 
 #[cfg(feature = "ship")]
 mod built {
-    use std::io::Read as _;
-    use std::path::Path;
-    use std::sync::atomic::{AtomicBool, Ordering};
-    use std::sync::{Arc, Mutex, PoisonError};
-    use std::time::Instant;
-
-    use anyhow::{Context as _, bail, ensure};
-    use wirelane::Error;
-    use wirelane::escape::{printable, to_json};
+    use anyhow::{Context as _, ensure};
     use wirelane::sandbox::Work;
-    use wirelane_ship::{Destination, Place, Secrets, Settings, Shipper, Status, Target};
-    use wirelane_store::shipping::{Lock, Merged, Merger, Outbox, SHIP};
+    use wirelane_monitor::shipping::{Opened, Until};
+    use wirelane_ship::{Place, Settings, Target};
+    use wirelane_store::shipping::SHIP;
 
     use super::*;
-
-    /// Time between two looks of a thread for new files, and for the end.
-    const LOOK: Duration = Duration::from_millis(200);
-    /// Failed attempts after which --once gives up.
-    const ATTEMPTS: u64 = 5;
-    /// Time between two searches for small files that can be merged.
-    const MERGE: Duration = Duration::from_secs(60);
-    /// Time that another shipper gets to end, as after a restart of its monitor.
-    const ENDING: Duration = Duration::from_secs(3);
-
-    fn wrong(option: &'static str, reason: impl Into<String>) -> anyhow::Error {
-        Error::BadOption { option, reason: reason.into() }.into()
-    }
+    use crate::values::wrong;
 
     impl Args {
         /// Checks the values that are otherwise checked at the start.
@@ -199,22 +180,6 @@ mod built {
         }
     }
 
-    /// Takes the lock of the one shipper. One that ends gets a moment for it.
-    fn locked(store: &Path) -> Result<Lock> {
-        let end = Instant::now() + ENDING;
-        loop {
-            let lock = Lock::shipper(store).with_context(|| format!("the store {}", store.display()))?;
-            match lock {
-                Some(lock) => return Ok(lock),
-                None if Instant::now() < end => std::thread::sleep(LOOK),
-                None => bail!(
-                    "another process ships the store {}: one process ships to several targets (--to ... --to ...)",
-                    store.display()
-                ),
-            }
-        }
-    }
-
     /// Runs the command.
     ///
     /// # Errors
@@ -238,201 +203,26 @@ mod built {
         }
         let store = args.store.clone().context("no store")?;
         let targets = args.targets()?;
-        let (passwords, probe) = (&args.password_file, args.probe()?);
-        let names: Vec<String> = targets.iter().map(Place::name).collect();
-        let is_store = wirelane_store::Table::ALL.iter().any(|table| store.join(table.name()).is_dir());
-        ensure!(
-            is_store,
-            "{} is not a store: it has none of the folders flows, calls, transactions, ...",
-            store.display()
-        );
-        let _lock = locked(&store)?;
         let settings = Settings {
             store: store.clone(),
             batch_size: args.batch_size,
             batch_age: args.batch_age,
             create: args.create,
-            probe,
+            probe: args.probe()?,
         };
-        for name in &names {
-            Outbox::prepare(&store, name)?;
-        }
-        let mut destinations: Vec<(Place, Box<dyn Destination>)> = Vec::new();
-        for (at, place) in targets.into_iter().enumerate() {
-            let password = passwords.get(at).or(passwords.first().filter(|_| passwords.len() == 1));
-            let secrets = Secrets::read(password.map(PathBuf::as_path), args.ca.as_deref())?;
-            let destination = place.clone().open(&secrets, args.patience)?;
-            destinations.push((place, destination));
-        }
-        let (stop, ending) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(args.once)));
-        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP]
-        {
-            let flag = if args.until_input_ends { Arc::default() } else { Arc::clone(&stop) };
-            signal_hook::flag::register(signal, flag).context("catching signals")?;
-        }
-        let places = || destinations.iter().map(|(place, _)| place);
-        let (ports, resolves) = (places().flat_map(Place::ports), places().any(Place::resolves_names));
+        let until = match (args.once, args.until_input_ends) {
+            (true, _) => Until::Shipped,
+            (_, true) => Until::InputEnds,
+            _ => Until::Signal,
+        };
+        let (passwords, authorities) = (&args.password_file, args.ca.as_deref());
+        let opened = Opened::open(settings, targets, passwords, authorities, args.patience, until)?;
+        let (ports, resolves) =
+            (opened.places().flat_map(Place::ports), opened.places().any(Place::resolves_names));
         let rights = args.rights.shipping(&store, &store.join(SHIP), ports, resolves);
         if let Some(sandbox) = rights.confinement(Work::Ship, None)? {
             sandbox.apply()?;
         }
-        // Statuses may be shown before the first attempt has ended.
-        let begin = |place: &Place| Status { to: place.to_string(), ..Status::default() };
-        let boards: Vec<Mutex<Status>> = places().map(|place| Mutex::new(begin(place))).collect();
-        let merged = Merged::default();
-        let open = |(place, destination): (Place, Box<dyn Destination>)| {
-            Shipper::open(settings.clone(), &place, destination, merged.clone())
-        };
-        let shippers = destinations.into_iter().map(open);
-        let shippers = shippers.collect::<wirelane_ship::Result<Vec<_>>>()?;
-        if args.until_input_ends {
-            let ending = Arc::clone(&ending);
-            // It is not waited for: the process ends without it after a failure.
-            std::thread::spawn(move || {
-                let _ = std::io::stdin().read_to_end(&mut Vec::new());
-                ending.store(true, Ordering::Relaxed);
-            });
-        }
-        let (merger, over) = (Merger::new(&store, merged), AtomicBool::new(args.once));
-        std::thread::scope(|scope| {
-            let threads: Vec<_> = shippers
-                .into_iter()
-                .zip(&boards)
-                .map(|(shipper, board)| scope.spawn(|| ship(shipper, args.once, &ending, &stop, board)))
-                .collect();
-            let merging = scope.spawn(|| merge(&merger, &over));
-            let mut told = Instant::now();
-            while !threads.iter().all(|thread| thread.is_finished()) {
-                std::thread::sleep(LOOK);
-                if told.elapsed() >= args.interval {
-                    told = Instant::now();
-                    if show(&boards, args.json).is_err() {
-                        stop.store(true, Ordering::Relaxed);
-                    }
-                }
-            }
-            over.store(true, Ordering::Relaxed);
-            show(&boards, args.json)?;
-            for thread in threads {
-                match thread.join() {
-                    Ok(result) => result?,
-                    Err(panic) => std::panic::resume_unwind(panic),
-                }
-            }
-            if merging.join().is_err() {
-                bail!("the thread that merges files panicked; this is a bug");
-            }
-            if args.once {
-                merger.pass(now_s(), &|| !stop.load(Ordering::Relaxed)).context("merging small files")?;
-            }
-            Ok(())
-        })
-    }
-
-    /// Seconds since 1970.
-    fn now_s() -> i64 {
-        let now = std::time::SystemTime::now().duration_since(std::time::SystemTime::UNIX_EPOCH);
-        now.map_or(0, |now| now.as_secs().cast_signed())
-    }
-
-    /// Merges small files from time to time, until it is over.
-    fn merge(merger: &Merger, over: &AtomicBool) {
-        let goes_on = || !over.load(Ordering::Relaxed);
-        let (mut last, mut failed) = (Instant::now(), false);
-        while goes_on() {
-            std::thread::sleep(LOOK);
-            if last.elapsed() < MERGE {
-                continue;
-            }
-            last = Instant::now();
-            match merger.pass(now_s(), &goes_on) {
-                Ok(_) => failed = false,
-                Err(error) if !failed => {
-                    failed = true;
-                    let error = error.to_string();
-                    tracing::warn!("small files are not merged: {}; it is tried again", printable(&error));
-                }
-                Err(_) => {}
-            }
-        }
-    }
-
-    /// Ships to one target until it is stopped, or until the end, when everything that waits is due.
-    fn ship(
-        mut shipper: Shipper,
-        once: bool,
-        ending: &AtomicBool,
-        stop: &AtomicBool,
-        board: &Mutex<Status>,
-    ) -> Result<()> {
-        let mut failures = 0;
-        loop {
-            let ends = ending.load(Ordering::Relaxed);
-            let result = shipper.step(ends);
-            let status = shipper.status()?;
-            *board.lock().unwrap_or_else(PoisonError::into_inner) = status.clone();
-            let delay = match result {
-                Ok(true) => {
-                    failures = 0;
-                    Duration::ZERO
-                }
-                Ok(false) if ends => return Ok(()),
-                Ok(false) => LOOK,
-                Err(error) => {
-                    failures += 1;
-                    if once && (error.is_final() || failures >= ATTEMPTS) {
-                        let files = wirelane_screen::table::counted(status.waiting_files, "file");
-                        bail!("{files} not shipped to {}: {error}", status.to);
-                    }
-                    if failures == 1 {
-                        tracing::warn!("{}: {}; it is tried again", status.to, printable(&error.to_string()));
-                    }
-                    // The next process goes on.
-                    if ends && !once {
-                        return Ok(());
-                    }
-                    shipper.delay()
-                }
-            };
-            let until = Instant::now() + delay;
-            let waits = || {
-                Instant::now() < until
-                    && !stop.load(Ordering::Relaxed)
-                    && ending.load(Ordering::Relaxed) == ends
-            };
-            while waits() {
-                std::thread::sleep(LOOK.min(until.saturating_duration_since(Instant::now())));
-            }
-            if stop.load(Ordering::Relaxed) {
-                return Ok(());
-            }
-        }
-    }
-
-    /// Prints a line for each target.
-    fn show(boards: &[Mutex<Status>], json: bool) -> Result<()> {
-        for board in boards {
-            let status = board.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            let mut line = match json {
-                true => to_json(&status)?,
-                false => {
-                    let error =
-                        status.error.map(|error| format!("; {}", printable(&error))).unwrap_or_default();
-                    format!(
-                        "{}: {} rows in {} batches shipped, {} files ({} bytes) wait, lag {:.1} s, {} retries{error}",
-                        printable(&status.to),
-                        status.shipped_rows,
-                        status.batches,
-                        status.waiting_files,
-                        status.waiting_bytes,
-                        status.lag_s,
-                        status.retries
-                    )
-                }
-            };
-            line.push('\n');
-            wirelane_monitor::out::print(line)?;
-        }
-        Ok(())
+        opened.run(args.interval, args.json)
     }
 }

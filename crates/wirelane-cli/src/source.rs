@@ -1,10 +1,5 @@
 //! Options shared by all capturing commands: the source of packets, and the end of the capture.
 
-mod choices;
-mod files;
-
-use std::fs::File;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -13,19 +8,22 @@ use wirelane::control::{Purpose, SharedSocket};
 use wirelane::filter::FileFilter;
 use wirelane::sandbox::Work;
 use wirelane::{
-    Balance, Builder, Capture, Clock, Direction, Engine, Error, HookChoice, KernelFlows, KernelHttp,
-    RulesCapacity, Selector, Steering, ZeroCopy,
+    Balance, Builder, Capture, Clock, Direction, Engine, HookChoice, KernelFlows, KernelHttp, RulesCapacity,
+    Selector, Steering, ZeroCopy,
 };
 
+use crate::metrics::MetricsArgs;
+use crate::outputs::StoreArgs;
 use crate::rights::{Output, RightsArgs};
 use crate::ruled::RuleArgs;
-use crate::values::{busy_poll, cores, ring_size, seconds, watermarks};
+use crate::values::{busy_poll, cores, ring_size, seconds, watermarks, wrong};
 use wirelane_monitor::advice::Expected;
-use wirelane_monitor::run_loop::{Limits, OnHangup};
+use wirelane_monitor::analysis::{self, Analysis, RowReporter, Told};
+use wirelane_monitor::files;
+use wirelane_monitor::report::{Report, Stream};
+use wirelane_monitor::run_loop::{Limits, OnHangup, Reporter};
 
-pub use files::{expand, open as open_files};
-
-pub use choices::{
+pub use crate::choices::{
     BalanceArg, ClockArg, CongestionControl, CoresArg, DirectionArg, EngineArg, HookArg, PollingArg,
     PriorityArg, SteeringArg, ZeroCopyArg,
 };
@@ -207,11 +205,6 @@ pub struct SourceArgs {
 /// Maximum bytes of a file with an expression.
 const LONGEST_EXPRESSION: u64 = 8192;
 
-/// A usage error.
-fn wrong(option: &'static str, reason: impl Into<String>) -> anyhow::Error {
-    Error::BadOption { option, reason: reason.into() }.into()
-}
-
 impl SourceArgs {
     /// Whether transmitted packets may be captured besides received ones.
     pub fn has_both_directions(&self) -> bool {
@@ -271,13 +264,7 @@ impl SourceArgs {
     /// The filter expression, from the command line or a file; empty: all packets.
     pub fn expression(&self) -> Result<String> {
         let Some(path) = &self.filter_file else { return Ok(self.filter.join(" ")) };
-        let mut text = String::new();
-        let read = if path.as_os_str() == "-" {
-            std::io::stdin().lock().take(LONGEST_EXPRESSION + 1).read_to_string(&mut text)
-        } else {
-            File::open(path).and_then(|file| file.take(LONGEST_EXPRESSION + 1).read_to_string(&mut text))
-        };
-        read.map_err(|source| Error::Io { path: path.clone(), source })?;
+        let text = files::text(path, LONGEST_EXPRESSION)?;
         if text.len() as u64 > LONGEST_EXPRESSION {
             let reason = format!(
                 "{} has more than {LONGEST_EXPRESSION} bytes: expected a filter expression",
@@ -300,6 +287,42 @@ impl SourceArgs {
             }
             _ => error.into(),
         }
+    }
+
+    /// Checks that packets can be analysed in the kernel, as this option asks for.
+    ///
+    /// # Errors
+    /// A usage error.
+    pub fn fits_kernel(&self, option: &'static str) -> Result<()> {
+        if !self.read.is_empty() {
+            return Err(wrong(option, "a file is not analysed in the kernel: use 'user' with -r"));
+        }
+        if self.packets.is_some() {
+            let reason = format!("with {option} kernel packets are not counted one by one: use --duration");
+            return Err(wrong("--packets", reason));
+        }
+        Ok(())
+    }
+
+    /// Runs an analysis that prints rows, with its live view, until the end of its capture.
+    ///
+    /// # Errors
+    /// The first failure.
+    pub fn run_rows(
+        &mut self,
+        (metrics, store): (&MetricsArgs, &StoreArgs),
+        (workers, steering): (usize, SteeringArg),
+        stream: Stream,
+        (analysis, view): (Box<dyn Analysis>, Option<Box<dyn Reporter>>),
+    ) -> Result<()> {
+        let metrics = metrics.open(self)?;
+        let ledger = store.ledger(self)?;
+        let expression = self.expression()?;
+        let capture = self.open(&expression, workers, steering, BalanceArg::Static, None)?;
+        let report = Report::new(self.json, capture.engine(), stream);
+        let mut reporter = RowReporter::new(report, self.json, view);
+        let told = Told { metrics, ledger, ..Told::default() };
+        analysis::run(capture, &self.limits(), &mut [analysis], told, &mut reporter)
     }
 
     /// Starts the capture of the packets that match this expression, with this many workers, and drops the privileges

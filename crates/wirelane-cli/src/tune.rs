@@ -1,18 +1,15 @@
 //! `wirelane tune`: tunes queues, interrupts, threads and workers for capture.
 
-mod text;
-
 use std::fmt;
 use std::io::{self, Write};
 use std::path::PathBuf;
-use std::time::Duration;
 
 use anyhow::Result;
 use serde::Serialize;
 use wirelane::escape::to_json;
-use wirelane::topology::{Card, Topology};
-use wirelane::tune::{self, Applied, Outcome, Plan, Restored, Status, Step, Undoing, Wishes};
-use wirelane::{Error, Selector};
+use wirelane::tune::{self, Plan, Wishes};
+use wirelane::{Device, Error, Selector};
+use wirelane_screen::tune as text;
 
 use crate::source::PollingArg;
 
@@ -120,27 +117,45 @@ pub fn run(args: &Args) -> Result<()> {
     let mut output = Output { json: args.json, text: String::new() };
     let mut not_done = Vec::new();
     let mut plan = None;
+    let journal = args.journal.as_deref();
+    let wishes = Wishes {
+        workers: args.workers.map(usize::from),
+        polling: Some(args.polling.polling()),
+        ..Wishes::default()
+    };
     match args.what {
         What::Plan => {
-            let made = make(&names, args)?;
-            output.plan(&made)?;
+            let made = tune::plan_devices(&names, &wishes)?;
+            made.devices.iter().try_for_each(|one| output.object(&one.device, one))?;
+            output.words(|| text::plan(&made));
             plan = Some(made);
         }
-        What::Apply => plan = Some(apply(&names, args, &mut output, &mut not_done)?),
+        What::Apply => {
+            let (made, done) = tune::apply_to_devices(&names, &wishes, journal)?;
+            for (name, applied) in names.iter().zip(&done) {
+                not_done.extend(text::not_applied(name, applied));
+                output.object(name, applied)?;
+                output.words(|| text::applied(name, applied));
+            }
+            output.words(|| text::places(&made));
+            plan = Some(made);
+        }
         What::Restore => {
             for name in &names {
-                let done = tune::restore(&wirelane::Device::open(name)?, args.journal.as_deref())?;
-                not_done.extend(done.steps.iter().filter_map(|step| not_restored(name, step)));
+                let done = tune::restore(&Device::open(name)?, journal)?;
+                not_done.extend(text::not_restored(name, &done));
                 if done.left > 0 && not_done.is_empty() {
                     not_done.push(format!("{name}: {} changes stay in the journal", done.left));
                 }
-                output.restored(name, &done)?;
+                output.object(name, &done)?;
+                output.words(|| text::restored(name, &done));
             }
         }
         What::Status => {
             for name in &names {
-                let status = tune::status(&wirelane::Device::open(name)?, args.journal.as_deref())?;
-                output.status(name, &status)?;
+                let status = tune::status(&Device::open(name)?, journal)?;
+                output.object(name, &status)?;
+                output.words(|| text::status(name, &status));
             }
         }
     }
@@ -152,83 +167,6 @@ pub fn run(args: &Args) -> Result<()> {
     }
 }
 
-/// The plan for the current state of these devices.
-fn make(names: &[String], args: &Args) -> Result<Plan> {
-    let topology = Topology::live(Duration::from_millis(500))?;
-    let mut cards = Vec::new();
-    for name in names {
-        cards.push(Card::live(&wirelane::Device::open(name)?)?);
-    }
-    let wishes = Wishes {
-        workers: args.workers.map(usize::from),
-        polling: Some(args.polling.polling()),
-        ..Wishes::default()
-    };
-    Ok(tune::plan(&topology, &cards, &wishes))
-}
-
-/// Applies the plan. The number of queues is changed first, separately: with another number the card has other
-/// interrupts, so the rest is planned after that.
-fn apply(names: &[String], args: &Args, output: &mut Output, not_done: &mut Vec<String>) -> Result<Plan> {
-    let mut done: Vec<Option<Applied>> = vec![None; names.len()];
-    let mut plan = make(names, args)?;
-    // The changes up to the number of queues, if that is to change.
-    let until_queues = |changes: &[tune::Change]| {
-        let queues = changes.iter().position(|change| change.what == tune::Setting::Channels);
-        changes[..queues.map_or(0, |at| at + 1)].to_vec()
-    };
-    if plan.devices.iter().any(|device| !until_queues(&device.changes).is_empty()) {
-        run_changes(names, &plan, args, until_queues, &mut done)?;
-        plan = make(names, args)?;
-    }
-    // The plan still contains the number of queues if the change was refused.
-    let rest = |changes: &[tune::Change]| {
-        changes.iter().filter(|change| change.what != tune::Setting::Channels).cloned().collect()
-    };
-    run_changes(names, &plan, args, rest, &mut done)?;
-    for (name, applied) in names.iter().zip(done.iter().flatten()) {
-        not_done.extend(applied.steps.iter().filter_map(|step| match &step.outcome {
-            Outcome::Refused { reason } => Some(format!("{name}: {}: {reason}", step.what)),
-            _ => None,
-        }));
-        output.applied(name, applied)?;
-    }
-    output.workers(&plan);
-    Ok(plan)
-}
-
-fn run_changes(
-    names: &[String],
-    plan: &Plan,
-    args: &Args,
-    which: impl Fn(&[tune::Change]) -> Vec<tune::Change>,
-    done: &mut [Option<Applied>],
-) -> Result<()> {
-    for ((name, own), done) in names.iter().zip(&plan.devices).zip(done) {
-        let changes = which(&own.changes);
-        let applied = tune::apply(&wirelane::Device::open(name)?, &changes, args.journal.as_deref())?;
-        match done {
-            Some(before) => before.steps.extend(applied.steps),
-            None => *done = Some(applied),
-        }
-    }
-    Ok(())
-}
-
-fn not_restored(device: &str, step: &Step<Undoing>) -> Option<String> {
-    match &step.outcome {
-        Undoing::Restored | Undoing::AsItWas | Undoing::Gone => None,
-        Undoing::Foreign { now } => Some(format!(
-            "{device}: {}: it was changed to {now} by another program, and is left alone",
-            step.what
-        )),
-        Undoing::Held { pid } => {
-            Some(format!("{device}: {}: the capture of process {pid} holds it", step.what))
-        }
-        Undoing::Refused { reason } => Some(format!("{device}: {}: {reason}", step.what)),
-    }
-}
-
 /// Standard output.
 struct Output {
     json: bool,
@@ -236,7 +174,11 @@ struct Output {
 }
 
 impl Output {
+    /// Adds an object about a device, with --json.
     fn object(&mut self, device: &str, content: &impl Serialize) -> Result<()> {
+        if !self.json {
+            return Ok(());
+        }
         let mut value = serde_json::to_value(content)?;
         if let Some(object) = value.as_object_mut() {
             object.insert("device".into(), device.into());
@@ -246,42 +188,11 @@ impl Output {
         Ok(())
     }
 
-    fn plan(&mut self, plan: &Plan) -> Result<()> {
-        if self.json {
-            return plan.devices.iter().try_for_each(|one| self.object(&one.device, one));
-        }
-        self.text += &text::plan(plan);
-        Ok(())
-    }
-
-    fn workers(&mut self, plan: &Plan) {
+    /// Adds text, without --json.
+    fn words(&mut self, text: impl FnOnce() -> String) {
         if !self.json {
-            self.text += &text::places(plan);
+            self.text += &text();
         }
-    }
-
-    fn applied(&mut self, device: &str, applied: &Applied) -> Result<()> {
-        if self.json {
-            return self.object(device, applied);
-        }
-        self.text += &text::applied(device, applied);
-        Ok(())
-    }
-
-    fn restored(&mut self, device: &str, restored: &Restored) -> Result<()> {
-        if self.json {
-            return self.object(device, restored);
-        }
-        self.text += &text::restored(device, restored);
-        Ok(())
-    }
-
-    fn status(&mut self, device: &str, status: &Status) -> Result<()> {
-        if self.json {
-            return self.object(device, status);
-        }
-        self.text += &text::status(device, status);
-        Ok(())
     }
 
     fn last(mut self, last: &Last<'_>) -> Result<()> {

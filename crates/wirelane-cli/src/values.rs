@@ -10,6 +10,11 @@ use wirelane_export::calendar;
 use crate::record::options::size;
 use crate::source::{CongestionControl, CoresArg};
 
+/// The usage error of an option.
+pub fn wrong(option: &'static str, reason: impl Into<String>) -> anyhow::Error {
+    Error::BadOption { option, reason: reason.into() }.into()
+}
+
 /// The value of --congestion-control.
 pub fn watermarks(text: &str) -> std::result::Result<CongestionControl, String> {
     let percent = |text: &str| text.trim().trim_end_matches('%').parse::<u8>().ok();

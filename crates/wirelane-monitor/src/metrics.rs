@@ -77,3 +77,25 @@ impl Reporter for Metered<'_> {
         self.reporter.interval(ledger, elapsed)
     }
 }
+
+/// Metrics of the ledger and of a command, which are served until drop.
+pub struct Numbers<M> {
+    /// Metrics of the ledger.
+    pub ledger: LedgerMetrics,
+    /// Metrics of the command.
+    pub own: M,
+    _serving: Serving,
+}
+
+impl<M> Numbers<M> {
+    /// Starts serving, after privileges are dropped.
+    ///
+    /// # Errors
+    /// A thread that cannot be started.
+    pub fn serve(endpoint: Endpoint, own: impl FnOnce(&mut Registry) -> M) -> Result<Numbers<M>> {
+        let mut registry = Registry::default();
+        let (ledger, own) = (LedgerMetrics::new(&mut registry), own(&mut registry));
+        tracing::info!("numbers are at {}", endpoint.url());
+        Ok(Numbers { ledger, own, _serving: endpoint.serve(registry)? })
+    }
+}

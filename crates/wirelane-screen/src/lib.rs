@@ -5,11 +5,14 @@
 //! ledger --------------------------------------------------------->
 //! ```
 pub mod count;
+pub mod devices;
 pub mod flows;
+pub mod groups;
 pub mod http;
 pub mod packet;
 pub mod probe;
 pub mod table;
 pub mod terminal;
+pub mod tune;
 pub mod voip;
 pub mod warnings;

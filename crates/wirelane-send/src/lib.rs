@@ -27,6 +27,7 @@ mod layers;
 pub mod live_frames;
 mod mac;
 mod pace;
+mod packet;
 mod packet_socket;
 mod pattern;
 mod plan;
@@ -47,6 +48,7 @@ pub use generator::{generate, generate_confined};
 pub use interface::{Counters, Gauge, Interface};
 pub use mac::MacAddr;
 pub use pace::{Clock, MOST_CATCH_UP, Pacer, Step, SystemClock};
+pub use packet::{Packet, Sizes, Vlans, streams_of};
 pub use pattern::{DST, IMIX, MOST_SIZES, MOST_TAGS, Pattern, SMALLEST_FRAME, SRC, Traffic, Transport};
 pub use plan::Plan;
 pub use replay::{

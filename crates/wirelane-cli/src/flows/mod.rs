@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use wirelane::{Device, Error, KernelFlows, Selector};
+use wirelane::{Device, KernelFlows, Selector};
 use wirelane_analysis::flows::{CacheSettings, FlowRecord, LEAST_MEMORY, Timeouts};
 use wirelane_export::OutputOptions;
 use wirelane_export::flows::{ExportSettings, Exporters, Target};
@@ -13,11 +13,11 @@ use wirelane_export::pipeline::flows::{FlowSettings, LiveTimeouts};
 
 use crate::metrics::MetricsArgs;
 use crate::outputs::{self, LimitArgs, StoreArgs, TimesArgs};
-use crate::source::{self, BalanceArg, SourceArgs, SteeringArg};
-use wirelane_monitor::analysis::{self, RowReporter, Told};
+use crate::source::{self, SourceArgs, SteeringArg};
+use crate::values::wrong;
 use wirelane_monitor::flows::analysis::{FlowAnalysis, Outputs};
 use wirelane_monitor::flows::show::Show;
-use wirelane_monitor::report::{Report, Stream};
+use wirelane_monitor::report::Stream;
 use wirelane_monitor::shares::{self, Shares};
 use wirelane_monitor::store::Store;
 use wirelane_screen::flows::{Names, Shared};
@@ -277,13 +277,7 @@ impl Args {
             return Err(wrong("--cache-entries", "this is for --cache kernel; leave it out"));
         }
         if self.cache == CacheArg::Kernel {
-            if !self.source.read.is_empty() {
-                return Err(wrong("--cache", "a file is not analysed in the kernel: use 'user' with -r"));
-            }
-            if self.source.packets.is_some() {
-                let reason = "with --cache kernel packets are not counted one by one: use --duration";
-                return Err(wrong("--packets", reason));
-            }
+            self.source.fits_kernel("--cache")?;
         }
         self.targets().map(|_| ())
     }
@@ -353,19 +347,10 @@ impl Args {
 /// Runs the command.
 pub fn run(mut args: Args) -> Result<()> {
     let analysis = args.prepare()?;
-    let metrics = args.metrics.open(&mut args.source)?;
-    let ledger = args.store.ledger(&args.source)?;
-    let expression = args.source.expression()?;
-    let capture = args.source.open(&expression, args.workers, args.steering, BalanceArg::Static, None)?;
+    let view = analysis.view();
     let stream = if args.csv { Stream::Stderr } else { Stream::Stdout };
-    let report = Report::new(args.source.json, capture.engine(), stream);
-    let mut reporter = RowReporter::new(report, args.source.json, analysis.view());
-    let told = Told { metrics, ledger, ..Told::default() };
-    analysis::run(capture, &args.source.limits(), &mut [Box::new(analysis)], told, &mut reporter)
-}
-
-fn wrong(option: &'static str, reason: impl Into<String>) -> anyhow::Error {
-    Error::BadOption { option, reason: reason.into() }.into()
+    let outputs = (&args.metrics, &args.store);
+    args.source.run_rows(outputs, (args.workers, args.steering), stream, (Box::new(analysis), view))
 }
 
 /// Interface indices of the devices, by name.

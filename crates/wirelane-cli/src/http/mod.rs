@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use wirelane::{Error, KernelHttp};
+use wirelane::KernelHttp;
 use wirelane_analysis::http::{HttpSettings, LEAST_MEMORY, Transaction};
 use wirelane_export::flows::{ExportSettings, Exporters, Format, Target};
 use wirelane_export::http::{LOG_FORMATS, Log, LogFormat, Logs};
@@ -13,11 +13,11 @@ use wirelane_export::{OnWire, OutputOptions};
 
 use crate::metrics::MetricsArgs;
 use crate::outputs::{self, LimitArgs, StoreArgs, TimesArgs};
-use crate::source::{self, BalanceArg, SourceArgs, SteeringArg};
-use wirelane_monitor::analysis::{self, RowReporter, Told};
+use crate::source::{self, SourceArgs, SteeringArg};
+use crate::values::wrong;
 use wirelane_monitor::http::analysis::HttpAnalysis;
 use wirelane_monitor::http::show::Show;
-use wirelane_monitor::report::{Report, Stream};
+use wirelane_monitor::report::Stream;
 use wirelane_monitor::shares::{self, Shares};
 use wirelane_monitor::store::Store;
 
@@ -184,10 +184,6 @@ fn format(name: &str) -> std::result::Result<LogFormat, String> {
     LogFormat::named(name).ok_or_else(|| format!("there are {}", names.join(", ")))
 }
 
-fn wrong(option: &'static str, reason: impl Into<String>) -> anyhow::Error {
-    Error::BadOption { option, reason: reason.into() }.into()
-}
-
 impl Args {
     /// Memory and write limits of the connections and of each output.
     fn shares(&self) -> Shares {
@@ -204,13 +200,7 @@ impl Args {
                 None => Ok(()),
             };
         }
-        if !self.source.read.is_empty() {
-            return Err(wrong("--analysis", "a file is not analysed in the kernel: use 'user' with -r"));
-        }
-        if self.source.packets.is_some() {
-            let reason = "with --analysis kernel packets are not counted one by one: use --duration";
-            return Err(wrong("--packets", reason));
-        }
+        self.source.fits_kernel("--analysis")?;
         let directions = self.kernel_directions.map_or(KernelHttp::DIRECTIONS, |number| number as usize);
         self.source.kernel_http = Some(KernelHttp { directions });
         Ok(())
@@ -299,14 +289,9 @@ impl Args {
 pub fn run(mut args: Args) -> Result<()> {
     let mut analysis = args.prepare()?;
     let view = args.top.then(|| analysis.on_screen());
-    let ledger = args.store.ledger(&args.source)?;
-    let told = Told { metrics: args.metrics.open(&mut args.source)?, ledger, ..Told::default() };
-    let expression = args.source.expression()?;
-    let capture = args.source.open(&expression, args.workers, args.steering, BalanceArg::Static, None)?;
     let stream = if args.print.is_some() { Stream::Stderr } else { Stream::Stdout };
-    let report = Report::new(args.source.json, capture.engine(), stream);
-    let mut reporter = RowReporter::new(report, args.source.json, view);
-    analysis::run(capture, &args.source.limits(), &mut [Box::new(analysis)], told, &mut reporter)
+    let outputs = (&args.metrics, &args.store);
+    args.source.run_rows(outputs, (args.workers, args.steering), stream, (Box::new(analysis), view))
 }
 
 /// Opens the export targets.

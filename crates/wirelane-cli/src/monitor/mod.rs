@@ -5,11 +5,9 @@ mod help;
 #[cfg(test)]
 mod keys;
 pub mod print;
-pub mod reload;
-pub mod site;
-mod wait;
+mod words;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
@@ -18,10 +16,13 @@ use wirelane::control::{Purpose, SharedSocket};
 use wirelane_monitor::analysis::{self, Analysis, RowReporter, Told};
 use wirelane_monitor::control::Reload;
 use wirelane_monitor::helper::{Helper, Permitted};
+use wirelane_monitor::reload::{self, Loaded, Reloader};
 use wirelane_monitor::report::{Report, Stream};
-use wirelane_monitor::run_loop::OnHangup;
+use wirelane_monitor::run_loop::{FlowLimits, OnHangup};
 use wirelane_monitor::service::Notifier;
 use wirelane_monitor::ship::{SHIP, Shipper};
+use wirelane_monitor::site::{Entry, Names, Site};
+use wirelane_monitor::wait;
 
 use crate::metrics::MetricsArgs;
 use crate::outputs::StoreArgs;
@@ -29,8 +30,7 @@ use crate::source::{BalanceArg, SourceArgs, SteeringArg};
 use crate::{flows, http, probe, record, ship, voip};
 use control::ControlArgs;
 pub use help::{CHECK_HELP, HELP};
-use reload::{Loaded, Reloader};
-use site::{Entry, Names, Site};
+use words::{reason, words};
 
 /// Analyse and record what one capture delivers, as a file says
 ///
@@ -229,7 +229,7 @@ fn options(name: &'static str) -> Command {
 }
 
 /// Reads a file; all its mistakes are in the error.
-fn plan(path: &std::path::Path) -> Result<Plan> {
+fn plan(path: &Path) -> Result<Plan> {
     let mut site = Site::read(path, &SECTIONS)?;
     let entries = site.entries();
     let captured: Vec<String> = entries
@@ -242,10 +242,10 @@ fn plan(path: &std::path::Path) -> Result<Plan> {
         capture.get_arguments().filter_map(|arg| arg.get_long()).map(str::to_owned).collect();
     let of_capture = |name: &str| !OTHERS.contains(&name) && !name.starts_with("metrics");
     let filter = site.take_text("capture", "filter");
-    let common = site.words("capture", &capture, &of_capture, &Names::new());
-    let metrics = site.words("metrics", &capture, &|_| true, &metrics_names());
+    let common = words(&mut site, "capture", &capture, &of_capture, &Names::new());
+    let metrics = words(&mut site, "metrics", &capture, &|_| true, &metrics_names());
     let control = ControlArgs::augment_args(Command::new("control"));
-    let socket = site.words("control", &control, &|_| true, &Names::new());
+    let socket = words(&mut site, "control", &control, &|_| true, &Names::new());
     let socket = match parse::<ControlArgs>(&control, &socket, &[]) {
         Ok(args) => args.socket().unwrap_or_else(|error| {
             let (key, reason) = refusal(&error);
@@ -253,13 +253,13 @@ fn plan(path: &std::path::Path) -> Result<Plan> {
             None
         }),
         Err(error) => {
-            site.refused("control", &error);
+            site.refused("control", &reason(&error));
             None
         }
     };
     // [store] belongs to all parts that have a store, whose options are the same.
     let store_options = flows::Args::augment_args(Command::new("store"));
-    let store = site.words("store", &store_options, &|_| true, &store_names());
+    let store = words(&mut site, "store", &store_options, &|_| true, &store_names());
     let ship = shipping(&mut site, &store, &common);
     let own = |name: &str| {
         !longs.iter().any(|long| long == name)
@@ -271,7 +271,7 @@ fn plan(path: &std::path::Path) -> Result<Plan> {
     let whole = match parse::<CaptureArgs>(&capture, &[common.clone(), metrics].concat(), &filter) {
         Ok(args) => Some(args),
         Err(error) => {
-            site.refused("capture", &error);
+            site.refused("capture", &reason(&error));
             None
         }
     };
@@ -295,7 +295,7 @@ fn plan(path: &std::path::Path) -> Result<Plan> {
             continue;
         }
         let options = options(name);
-        let mut words = site.words(name, &options, &own, &Names::new());
+        let mut words = words(&mut site, name, &options, &own, &Names::new());
         // Only results at the outputs and the ledger are printed.
         if name != "probe" {
             words.push("--quiet".to_owned());
@@ -318,7 +318,7 @@ fn plan(path: &std::path::Path) -> Result<Plan> {
                 }
                 parts.push(part);
             }
-            Err(error) => site.refused(name, &error),
+            Err(error) => site.refused(name, &reason(&error)),
         }
     }
     if parts.is_empty() {
@@ -356,7 +356,7 @@ fn shipping(site: &mut Site, store: &[String], capture: &[String]) -> Option<Vec
         return None;
     }
     let options = ship::Args::augment_args(Command::new(SHIP));
-    let mut words = site.words(SHIP, &options, &|name| ship::KEYS.contains(&name), &Names::new());
+    let mut words = words(site, SHIP, &options, &|name| ship::KEYS.contains(&name), &Names::new());
     let Some(folder) = store.iter().find_map(|word| word.strip_prefix("--store=")) else {
         site.mistake(SHIP, "", "expected a section [store] with its folder, which is shipped");
         return None;
@@ -365,7 +365,7 @@ fn shipping(site: &mut Site, store: &[String], capture: &[String]) -> Option<Vec
     words.extend(capture.iter().filter(is_right).cloned());
     let rest = ["--json", "--interval=1s", "--until-input-ends", "--", folder].map(str::to_owned);
     match parse::<ship::Args>(&options, &words, &rest) {
-        Err(error) => site.refused(SHIP, &error),
+        Err(error) => site.refused(SHIP, &reason(&error)),
         Ok(args) => {
             if let Err(error) = args.check() {
                 let (key, reason) = refusal(&error);
@@ -410,10 +410,29 @@ fn flows_of(parts: &[Part]) -> Option<&flows::Args> {
     parts.iter().find_map(|part| if let Part::Flows(args) = part { Some(&**args) } else { None })
 }
 
+/// What can change while a monitor runs.
+fn loaded(plan: &Plan) -> Result<Loaded> {
+    let source = &plan.capture.source;
+    let flows = flows_of(&plan.parts).map(|args| FlowLimits {
+        timeouts: args.timeouts(),
+        entries: args.is_offloaded().then(|| args.entries()),
+    });
+    let (filter, rules) = (source.expression()?, source.ruled.of_file()?.unwrap_or_default());
+    Loaded::new(plan.entries.clone(), filter, &rules, source.interval, flows)
+}
+
+/// Reads and checks the file, in the helper process. Returns it as JSON, or an explanation.
+///
+/// # Errors
+/// Its mistakes, a line each.
+pub fn read(path: &Path) -> std::result::Result<String, String> {
+    reload::answer(plan(path).and_then(|plan| loaded(&plan)))
+}
+
 /// Runs the command.
 pub fn run(args: &Args) -> Result<()> {
     let plan = plan(&args.file)?;
-    let loaded = Loaded::of(&plan)?;
+    let loaded = loaded(&plan)?;
     let Plan { site, mut parts, capture, socket, ship, .. } = plan;
     let manager = Notifier::from_environment(capture.source.interval)?;
     // Before anything is opened.

@@ -5,6 +5,7 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Args as _, Command, CommandFactory as _};
 use wirelane::Error;
 use wirelane_monitor::out;
+use wirelane_monitor::site::{quoted, value};
 
 use super::{ANALYSES, CaptureArgs, OTHERS, metrics_names, store_names};
 
@@ -119,35 +120,6 @@ fn words(arg: &Arg, matches: &ArgMatches) -> Result<Vec<String>> {
             .ok_or_else(|| anyhow!("{shown} is not UTF-8: a file cannot have it"))
     };
     values.map(text).collect()
-}
-
-/// A value, or a list of several.
-fn value(words: &[String]) -> String {
-    match words {
-        [word] => one(word),
-        words => format!("[{}]", words.iter().map(|word| one(word)).collect::<Vec<_>>().join(", ")),
-    }
-}
-
-/// An integer if the word is the usual spelling of one, else a text.
-fn one(word: &str) -> String {
-    match word.parse::<i64>() {
-        Ok(number) if number.to_string() == word => word.to_owned(),
-        _ => quoted(word),
-    }
-}
-
-/// A basic string of TOML.
-fn quoted(text: &str) -> String {
-    let mut quoted = String::from("\"");
-    for char in text.chars() {
-        match char {
-            '"' | '\\' => quoted.extend(['\\', char]),
-            char if char.is_control() => quoted += &format!("\\u{:04X}", u32::from(char)),
-            char => quoted.push(char),
-        }
-    }
-    quoted + "\""
 }
 
 #[cfg(test)]

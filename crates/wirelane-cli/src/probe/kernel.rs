@@ -2,11 +2,12 @@
 
 use anyhow::Result;
 use wirelane::rules::RuleSet;
-use wirelane::{Error, Intervals, KernelFlows};
+use wirelane::{Intervals, KernelFlows};
 use wirelane_analysis::flows::Timeouts;
 use wirelane_probe::Config;
 
 use crate::source::{EngineArg, SourceArgs, SteeringArg};
+use crate::values::wrong;
 
 /// Interval at which the kernel's sums are read: twice per measurement interval, between these limits, so that results
 /// come soon after an interval's end, without disturbing lanes.
@@ -82,8 +83,4 @@ pub fn flows(
         source.ruled.decide(whole);
     }
     Ok(Some(flows))
-}
-
-fn wrong(option: &'static str, reason: impl Into<String>) -> anyhow::Error {
-    Error::BadOption { option, reason: reason.into() }.into()
 }

@@ -4,13 +4,9 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use wirelane::{Error, KernelFlows};
-use wirelane_monitor::probe::analysis::{ProbeAnalysis, Settings};
-use wirelane_monitor::probe::exporter::Opened;
+use wirelane_monitor::probe::analysis::ProbeAnalysis;
 use wirelane_monitor::probe::helper;
-use wirelane_monitor::probe::recorder::Folders;
 use wirelane_monitor::probe::show::Show;
-use wirelane_monitor::shares::Shares;
-use wirelane_monitor::store::Store;
 use wirelane_probe::Config;
 
 use super::{Origin, kernel, plugins};
@@ -103,33 +99,14 @@ impl Args {
     /// Opens the outputs, before privileges are dropped.
     pub fn prepare(&mut self) -> Result<ProbeAnalysis> {
         let config = self.config()?;
-        let live = self.source.read.is_empty();
         if !self.is_beside_others {
             self.source.kernel_flows =
                 kernel::flows(&mut self.source, self.cache_entries, &config, self.steering)?;
             plugins::prepare(&mut self.source, &config)?;
         }
         let identity = self.source.rights.identity()?;
-        let owner = identity.as_ref().map(|identity| identity.ids());
         let runs = config.runs_programs();
         let helper = runs.then(|| helper::start(identity, None, &self.source.rights.secrets)).transpose()?;
-        let store = Store::open(&self.store.options(), live, owner, Shares::UNLIMITED, |_| 0)?;
-        self.source.rights.stores(self.store.folder.as_ref());
-        let folders = Folders::open(&config, owner, &mut self.source.rights.trees)?;
-        let targets = Opened::open(&config, owner, self.source.rights.exports())?;
-        Ok(ProbeAnalysis::new(Settings {
-            config,
-            seed: super::seed(live)?,
-            inner: self.source.inner,
-            live,
-            intervals: self.source.kernel_flows.and_then(|flows| flows.intervals),
-            rules_are_own: !self.source.ruled.are_changeable(),
-            workers: self.workers,
-            show: Show::Nothing,
-            store,
-            helper,
-            folders,
-            targets,
-        }))
+        super::opened(&mut self.source, &self.store, config, (helper, Show::Nothing), (self.workers, None))
     }
 }

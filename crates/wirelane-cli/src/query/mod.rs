@@ -5,8 +5,13 @@ mod at;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::values::{Moment, time};
 use anyhow::Result;
+#[cfg(feature = "store")]
+use wirelane_monitor::asked;
+
+#[cfg(feature = "store")]
+use crate::values::wrong;
+use crate::values::{Moment, time};
 
 /// Heading of the help.
 const RANGE: &str = "Time span (default: everything)";
@@ -274,11 +279,6 @@ Examples:
 
 Exit status: 0 answered, 1 failed, 2 wrong usage or invalid SQL.";
 
-#[cfg(feature = "store")]
-fn wrong(option: &'static str, reason: impl Into<String>) -> anyhow::Error {
-    wirelane::Error::BadOption { option, reason: reason.into() }.into()
-}
-
 /// Runs the command.
 #[cfg(not(feature = "store"))]
 pub fn run(_args: &Args) -> Result<()> {
@@ -296,7 +296,7 @@ pub fn run(args: &Args) -> Result<()> {
 
     let (mut from_ns, mut to_ns) = range(args.from, args.to, args.last)?;
     if matches!(args.ready, Some(Ready::Missing)) {
-        (from_ns, to_ns) = hours(from_ns, to_ns, now_ns());
+        (from_ns, to_ns) = asked::hours(from_ns, to_ns, asked::now_ns());
     }
     let question = args.ready.as_ref().map(|ready| question(ready, from_ns, to_ns)).transpose()?;
     let form = match (args.json, args.csv) {
@@ -346,20 +346,12 @@ pub fn run(args: &Args) -> Result<()> {
     let Err(error) = answered else { return Ok(()) };
     match error.downcast::<wirelane_store::Error>() {
         Ok(wirelane_store::Error::Output(_)) if gone => Err(wirelane_monitor::out::ReaderGone.into()),
-        Ok(wirelane_store::Error::Sql { message, at, hint }) => Err(mistake(&sql, &message, at, hint)),
+        Ok(wirelane_store::Error::Sql { message, at, hint }) => {
+            Err(wrong("SQL", asked::mistake(&sql, &message, at, hint.as_deref())))
+        }
         Ok(error) => Err(error.into()),
         Err(error) => Err(error),
     }
-}
-
-/// A time span in whole hours: until the last one that is over, if it has a beginning, and with one hour at least.
-#[cfg(feature = "store")]
-fn hours(from_ns: Option<i64>, to_ns: Option<i64>, now_ns: i64) -> (Option<i64>, Option<i64>) {
-    const HOUR: i64 = 3_600_000_000_000;
-    let begin = |ns: i64| ns.div_euclid(HOUR) * HOUR;
-    let to = to_ns.map(|to| begin(to.saturating_add(HOUR - 1))).or(from_ns.map(|_| begin(now_ns)));
-    let from = from_ns.map(|from| to.map_or(begin(from), |to| begin(from).min(to.saturating_sub(HOUR))));
-    (from, to)
 }
 
 /// The requested time span, in nanoseconds since 1970.
@@ -371,7 +363,7 @@ pub fn range(
 ) -> Result<(Option<i64>, Option<i64>)> {
     let (from_ns, to_ns) = match last {
         Some(last) => {
-            (Some(now_ns().saturating_sub(i64::try_from(last.as_nanos()).unwrap_or(i64::MAX))), None)
+            (Some(asked::now_ns().saturating_sub(i64::try_from(last.as_nanos()).unwrap_or(i64::MAX))), None)
         }
         None => (from.map(Moment::ns).transpose()?, to.map(Moment::ns).transpose()?),
     };
@@ -381,35 +373,6 @@ pub fn range(
         return Err(wrong("--to", "no time is left between --from and --to"));
     }
     Ok((from_ns, to_ns))
-}
-
-/// Formats an SQL error with its position.
-#[cfg(feature = "store")]
-fn mistake(sql: &str, message: &str, at: Option<(u64, u64)>, hint: Option<String>) -> anyhow::Error {
-    use wirelane_screen::table::printable;
-
-    let mut text = printable(message).into_owned();
-    if let Some(hint) = hint {
-        text += &format!("; {}", printable(&hint));
-    }
-    // An error at the end of the text has no other position.
-    let end =
-        || sql.lines().enumerate().last().map(|(at, line)| (at as u64 + 1, line.chars().count() as u64 + 1));
-    let at = at.or_else(|| if message.ends_with("found: EOF") { end() } else { None });
-    if let Some((line, column)) = at
-        && let Some(shown) = sql.lines().nth(line.saturating_sub(1) as usize)
-    {
-        let before: String = shown.chars().take(column.saturating_sub(1) as usize).collect();
-        let pad = " ".repeat(printable(&before).chars().count());
-        text += &format!(" (line {line}, column {column})\n  {}\n  {pad}^", printable(shown));
-    }
-    wrong("SQL", text)
-}
-
-#[cfg(feature = "store")]
-fn now_ns() -> i64 {
-    let now = std::time::SystemTime::now().duration_since(std::time::SystemTime::UNIX_EPOCH);
-    now.map_or(0, |now| now.as_nanos() as i64)
 }
 
 #[cfg(feature = "store")]
@@ -436,7 +399,7 @@ fn question(
         Ready::By { what: By::Status, .. } => Question::HttpStatus,
         Ready::Missing => Question::Missing,
         Ready::Over { step, .. } => {
-            let step = step.map_or_else(|| step_of(from_ns, to_ns), |step| step.as_secs().max(1));
+            let step = step.map_or_else(|| asked::step_of(from_ns, to_ns), |step| step.as_secs().max(1));
             Question::OverTime { step }
         }
         Ready::Who { address, .. } => {
@@ -446,39 +409,4 @@ fn question(
             Question::WhoTalkedTo(peer)
         }
     })
-}
-
-/// Length of a step in seconds that results in some dozen rows, if the range has a beginning.
-#[cfg(feature = "store")]
-fn step_of(from_ns: Option<i64>, to_ns: Option<i64>) -> u64 {
-    let Some(from) = from_ns else { return 3600 };
-    let seconds = (to_ns.unwrap_or_else(now_ns).saturating_sub(from) / 1_000_000_000) as u64;
-    let steps = [1, 5, 10, 30, 60, 300, 600, 1800, 3600, 10_800, 21_600, 86_400, 604_800];
-    steps.into_iter().find(|step| seconds / step <= 36).unwrap_or(2_592_000)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[cfg(feature = "store")]
-    #[test]
-    fn hours_are_whole_and_over() {
-        let at = |text: &str| Moment::parse(text).unwrap().ns().unwrap();
-        let now = at("2026-11-23 12:40");
-        for (from, to, expected) in [
-            (None, None, (None, None)),
-            (None, Some("2026-11-23 04:30"), (None, Some("2026-11-23 05:00"))),
-            (Some("2026-11-23 11:30"), None, (Some("2026-11-23 11:00"), Some("2026-11-23 12:00"))),
-            (Some("2026-11-23 12:10"), None, (Some("2026-11-23 11:00"), Some("2026-11-23 12:00"))),
-            (
-                Some("2026-11-23 03:00"),
-                Some("2026-11-23 04:00"),
-                (Some("2026-11-23 03:00"), Some("2026-11-23 04:00")),
-            ),
-        ] {
-            let (from, to) = (from.map(at), to.map(at));
-            assert_eq!(hours(from, to, now), (expected.0.map(at), expected.1.map(at)));
-        }
-    }
 }

@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Result, ensure};
 use wirelane::{Capture, Ledger};
 use wirelane_monitor::analysis::{self, EndReporter, Told};
+use wirelane_monitor::files;
 use wirelane_monitor::record::analysis::{RecordAnalysis, RecordSettings};
 use wirelane_monitor::record::post_rotate::PostRotate;
 use wirelane_monitor::record::progress::Progress;
@@ -13,7 +14,7 @@ use wirelane_monitor::run_loop::Reporter;
 
 use crate::metrics::MetricsArgs;
 use crate::rights::Output;
-use crate::source::{self, BalanceArg, SourceArgs, SteeringArg, expand};
+use crate::source::{self, BalanceArg, SourceArgs, SteeringArg};
 
 pub mod options;
 
@@ -115,7 +116,7 @@ impl Args {
         let options = recording.resolve(self.workers, live)?;
         let to_stdout = recording.write.as_os_str() == "-";
         ensure!(
-            to_stdout || !expand(&self.source.read)?.contains(&recording.write),
+            to_stdout || !files::expand(&self.source.read)?.contains(&recording.write),
             "{} cannot be read and written at once",
             recording.write.display()
         );

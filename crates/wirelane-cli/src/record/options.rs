@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use anyhow::Result;
-use wirelane::Error;
 use wirelane_export::recorder::{Format, Keep, RecordingOptions, Rotation};
+use wirelane_monitor::record::timed::time_in_name;
 
-use crate::values::{split, time};
+use crate::values::{split, time, wrong};
 
 /// Headings of the help.
 pub const RECORDING: &str = "The recording";
@@ -108,10 +108,6 @@ enum OnWriteError {
     Stop,
 }
 
-fn wrong(option: &'static str, reason: impl Into<String>) -> anyhow::Error {
-    Error::BadOption { option, reason: reason.into() }.into()
-}
-
 impl RecordingArgs {
     /// Replaces strftime's conversions in the name of the file by this time.
     ///
@@ -119,7 +115,7 @@ impl RecordingArgs {
     /// If there are several files: each has its own time in its name anyway.
     pub fn put_time(&mut self, now: SystemTime) -> Result<()> {
         let Some(name) = self.write.file_name().and_then(|name| name.to_str()) else { return Ok(()) };
-        let timed = with_time(name, now);
+        let timed = time_in_name(name, now);
         if timed == name {
             return Ok(());
         }
@@ -208,40 +204,6 @@ impl RecordingArgs {
     }
 }
 
-/// A name with strftime's conversions of numbers replaced. Other percent signs stay as they are.
-fn with_time(name: &str, now: SystemTime) -> String {
-    // 2026-03-01T12:00:00Z
-    let date = humantime::format_rfc3339_seconds(now).to_string();
-    let epoch = now.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs());
-    let mut text = String::with_capacity(name.len() + 16);
-    let mut letters = name.chars();
-    while let Some(letter) = letters.next() {
-        if letter != '%' {
-            text.push(letter);
-            continue;
-        }
-        match letters.clone().next() {
-            Some('Y') => text.push_str(&date[..4]),
-            Some('y') => text.push_str(&date[2..4]),
-            Some('m') => text.push_str(&date[5..7]),
-            Some('d') => text.push_str(&date[8..10]),
-            Some('H') => text.push_str(&date[11..13]),
-            Some('M') => text.push_str(&date[14..16]),
-            Some('S') => text.push_str(&date[17..19]),
-            Some('F') => text.push_str(&date[..10]),
-            Some('T') => text.push_str(&date[11..19]),
-            Some('s') => text.push_str(&epoch.to_string()),
-            Some('%') => text.push('%'),
-            _ => {
-                text.push('%');
-                continue;
-            }
-        }
-        letters.next();
-    }
-    text
-}
-
 fn says_pcap(path: &Path, says_zst: bool) -> bool {
     let inner = if says_zst { path.with_extension("") } else { path.to_owned() };
     inner.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("pcap"))
@@ -310,20 +272,6 @@ mod tests {
         assert_eq!((zstd("zstd"), zstd("zstd:19")), (Ok(3), Ok(19)));
         for wrong in ["", "zstd:", "zstd:0", "zstd:20", "gzip", "zstd3"] {
             assert!(zstd(wrong).is_err(), "{wrong}");
-        }
-    }
-
-    #[test]
-    fn names_have_the_time() {
-        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_772_366_645);
-        for (name, expected) in [
-            ("a-%Y%m%d-%H%M%S.pcap", "a-20260301-120405.pcap"),
-            ("%F_%T_%y_%s", "2026-03-01_12:04:05_26_1772366645"),
-            ("100%.pcap", "100%.pcap"),
-            ("%%Y %q %", "%Y %q %"),
-            ("plain.pcap", "plain.pcap"),
-        ] {
-            assert_eq!(with_time(name, now), expected);
         }
     }
 

@@ -9,16 +9,16 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Result;
-use serde::Serialize;
 use wirelane::Changed;
 use wirelane::control::Status;
 use wirelane::escape::to_json;
-use wirelane::rules::{PatternLine, RuleSet, SetLine};
+use wirelane::rules::RuleSet;
 
 use crate::instance::Which;
 use crate::values;
 use wirelane_monitor::out;
-use wirelane_screen::table::{counted, printable};
+use wirelane_monitor::rules::{Checked, instances};
+use wirelane_screen::table::counted;
 
 /// Check and explain rule files, and change the rules of a running capture
 ///
@@ -126,9 +126,12 @@ enum What {
 /// The fault of a file, or the error of the capture.
 pub fn run(args: &Args) -> Result<()> {
     match &args.what {
-        What::Check { file, plugins, json } => check(file, plugins, *json),
+        What::Check { file, plugins, json } => {
+            let checked = Checked::read(file, plugins)?;
+            out::print(if *json { to_json(&checked)? + "\n" } else { checked.text(file) })
+        }
         What::Explain(args) => explain::run(args),
-        What::Instances { json } => show::instances(*json),
+        What::Instances { json } => out::print(instances(*json)?),
         What::Load { file, which } => {
             let mut client = running::connect(which)?;
             let rules = read_for(file, &client.status()?)?;
@@ -143,72 +146,9 @@ pub fn run(args: &Args) -> Result<()> {
     }
 }
 
-/// Contents of a rule file.
-#[derive(Serialize)]
-struct Checked {
-    rules: usize,
-    exact: usize,
-    /// Capacities for `--rules-capacity`.
-    nodes: usize,
-    classes: usize,
-    table_bytes: usize,
-    /// Named sets.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    sets: Vec<SetLine>,
-    /// Patterns.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    patterns: Vec<PatternLine>,
-    /// Devices to which the rules send packets, for `--mirror-to`.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    egress_devices: Vec<String>,
-    /// Plug-ins that the rules evaluate, for `--plugin`.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    plugins: Vec<String>,
-}
-
 /// Reads a rule file for a running capture.
 fn read_for(file: &Path, status: &Status) -> Result<RuleSet> {
     Ok(RuleSet::read_for(file, Some(&status.egress_devices), Some(&status.plugins))?)
-}
-
-fn check(file: &Path, plugins: &[String], json: bool) -> Result<()> {
-    let rules = RuleSet::read_for(file, None, (!plugins.is_empty()).then_some(plugins))?;
-    let room = rules.room()?;
-    let checked = Checked {
-        rules: rules.rules.len(),
-        exact: rules.exact.len(),
-        nodes: room.nodes,
-        classes: room.classes,
-        table_bytes: room.bytes(),
-        sets: rules.set_lines(),
-        patterns: rules.pattern_lines(),
-        egress_devices: rules.egress_devices(),
-        plugins: rules.plugins(),
-    };
-    if json {
-        return out::print(to_json(&checked)? + "\n");
-    }
-    let sets = checked.sets.iter().map(wirelane_monitor::rules::of_set);
-    let lines = sets.chain(checked.patterns.iter().map(wirelane_monitor::rules::of_patterns));
-    let mut more: String = lines.map(|line| line + "\n").collect();
-    let mut options = Vec::new();
-    if !checked.egress_devices.is_empty() {
-        options.push(format!("--mirror-to {}", checked.egress_devices.join(",")));
-    }
-    options.extend(checked.plugins.iter().map(|name| format!("--plugin {name}=FILE.bpf.o")));
-    if !options.is_empty() {
-        let options = options.join(" ");
-        more += &format!("for a capture that is started with {}\n", printable(&options));
-    }
-    out::print(format!(
-        "{}: {}, {}; look-up tables of up to {} nodes and {} classes ({} KiB)\n{more}",
-        printable(&file.display().to_string()),
-        counted(checked.rules as u64, "wildcard rule"),
-        counted(checked.exact as u64, "exact-match rule"),
-        checked.nodes,
-        checked.classes,
-        checked.table_bytes.div_ceil(1024)
-    ))
 }
 
 /// Shows the result of a change.

@@ -3,15 +3,12 @@
 use std::path::PathBuf;
 
 use anyhow::{Result, bail};
-use wirelane::Changed;
 use wirelane::control::{Client, Purpose};
 use wirelane::rules::{ExactFields, ExactRule, Rule, RuleSet};
+use wirelane_monitor::rules::add_all;
 
 use super::changed;
 use crate::instance::Which;
-
-/// Number of exact-match rules that are sent together.
-const AT_ONCE: usize = 4096;
 
 /// Connects to the selected capture.
 ///
@@ -78,15 +75,7 @@ pub fn add(args: &Add) -> Result<()> {
         }
     };
     let mut client = client.map_or_else(|| connect(&args.which), Ok)?;
-    let mut sum: Option<Changed> = None;
-    let mut rules = Some(set.rules);
-    let mut exact = set.exact.into_iter().peekable();
-    while rules.is_some() || exact.peek().is_some() {
-        let some = exact.by_ref().take(AT_ONCE).collect();
-        let change = client.add(rules.take().unwrap_or_default(), some)?;
-        sum = Some(Changed { added: change.added + sum.map_or(0, |sum| sum.added), ..change });
-    }
-    changed(sum.unwrap_or_default(), args.which.json)
+    changed(add_all(&mut client, set)?, args.which.json)
 }
 
 /// Remove rules, and the exact-match rules that they inserted

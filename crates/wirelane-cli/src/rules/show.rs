@@ -3,16 +3,14 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use serde::Serialize;
-use wirelane::control::{self, Client, Position, Purpose};
+use wirelane::Hits;
 use wirelane::escape::to_json;
-use wirelane::{ExactLine, Hits};
 use wirelane_monitor::out;
-use wirelane_monitor::rules::{lines, summary, table};
+use wirelane_monitor::rules::{all_exact, lines, summary, table};
 
 use super::running::connect;
 use crate::instance::Which;
-use wirelane_screen::table::{Table, amount, printable};
+use wirelane_screen::table::amount;
 
 /// List the active rules with their counters
 #[derive(clap::Args, Debug)]
@@ -57,18 +55,6 @@ pub fn list(args: &List) -> Result<()> {
     }
 }
 
-fn all_exact(client: &mut Client) -> Result<Vec<ExactLine>> {
-    let mut all = Vec::new();
-    let mut from = Some(Position::default());
-    while let Some(position) = from {
-        let (lines, next) = client.exact(position)?;
-        all.extend(lines);
-        from = next;
-    }
-    all.sort_by_key(|line| (line.rule.id, line.device));
-    Ok(all)
-}
-
 /// Runs `stats`.
 ///
 /// # Errors
@@ -85,49 +71,4 @@ pub fn stats(which: &Which) -> Result<()> {
         amount(hits.packets),
         amount(hits.bytes)
     ))
-}
-
-/// A capture in `--json`.
-#[derive(Serialize)]
-struct InstanceLine {
-    #[serde(flatten)]
-    status: control::Status,
-    here: bool,
-    socket: std::path::PathBuf,
-}
-
-/// Runs `instances`.
-///
-/// # Errors
-/// If the captures cannot be listed.
-pub fn instances(json: bool) -> Result<()> {
-    #[derive(Serialize)]
-    struct Last {
-        r#final: bool,
-        instances: usize,
-    }
-    let all = control::instances(Purpose::Rules)?;
-    if json {
-        let last = Last { r#final: true, instances: all.len() };
-        let mut text = String::new();
-        for instance in all {
-            let line = InstanceLine { status: instance.status, here: instance.here, socket: instance.path };
-            text += &(to_json(&line)? + "\n");
-        }
-        return out::print(text + &to_json(&last)? + "\n");
-    }
-    if all.is_empty() {
-        return out::print("no capture is running whose rules you can change\n");
-    }
-    let mut table = Table::new(["CAPTURE", "engine", "devices", "network namespace"]).words_from(1);
-    for instance in all {
-        let status = &instance.status;
-        table.row([
-            format!("{} {}", printable(&status.command), status.pid),
-            status.engine.clone(),
-            printable(&status.devices.join(",")).into_owned(),
-            if instance.here { "this one".into() } else { format!("another ({})", status.namespace) },
-        ]);
-    }
-    out::print(table.to_string())
 }

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use wirelane::control::Purpose;
 use wirelane::escape::to_json;
 use wirelane_monitor::out;
+use wirelane_monitor::rules::entry as text;
 use wirelane_screen::table::printable;
 
 use crate::instance::Which;
@@ -67,25 +68,4 @@ pub fn run(args: &Args) -> Result<()> {
 /// The last line.
 fn end(json: bool, entries: usize) -> Result<()> {
     if json { out::print(to_json(&json!({"final": true, "entries": entries}))? + "\n") } else { Ok(()) }
-}
-
-/// An entry as text.
-fn text(entry: &Value) -> String {
-    let value = entry.get("value").or_else(|| entry.get("values")).unwrap_or(&Value::Null);
-    format!("{}: {}\n", fields(&entry["key"]), fields(value))
-}
-
-/// A value as text: fields by name.
-fn fields(value: &Value) -> String {
-    match value {
-        Value::Object(fields_of) => {
-            let all = fields_of.iter().map(|(name, value)| format!("{} {}", printable(name), fields(value)));
-            all.collect::<Vec<String>>().join(", ")
-        }
-        Value::Array(all) => {
-            format!("[{}]", all.iter().map(fields).collect::<Vec<String>>().join("; "))
-        }
-        Value::String(text) => printable(text).into_owned(),
-        other => other.to_string(),
-    }
 }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
-use wirelane::Error;
 use wirelane_analysis::voip::{Finished, Keep, Settings};
 use wirelane_export::pipeline::voip::Outputs;
 use wirelane_export::voip::{Exporters, SavedCalls, Settings as ExportSettings, Target};
@@ -13,9 +12,9 @@ use wirelane_export::{OnWire, OutputOptions};
 
 use crate::metrics::MetricsArgs;
 use crate::outputs::{self, LimitArgs, StoreArgs, TimesArgs};
-use crate::source::{self, BalanceArg, SourceArgs, SteeringArg};
-use wirelane_monitor::analysis::{self, RowReporter, Told};
-use wirelane_monitor::report::{Report, Stream};
+use crate::source::{self, SourceArgs, SteeringArg};
+use crate::values::wrong;
+use wirelane_monitor::report::Stream;
 use wirelane_monitor::shares::{self, Shares};
 use wirelane_monitor::store::Store;
 use wirelane_monitor::voip::analysis::{Look, VoipAnalysis};
@@ -337,14 +336,10 @@ impl Args {
 /// Runs the command.
 pub fn run(mut args: Args) -> Result<()> {
     let analysis = args.prepare()?;
-    let ledger = args.store.ledger(&args.source)?;
-    let told = Told { metrics: args.metrics.open(&mut args.source)?, ledger, ..Told::default() };
-    let expression = args.source.expression()?;
-    let capture = args.source.open(&expression, args.workers, args.steering, BalanceArg::Static, None)?;
+    let view = analysis.view();
     let stream = if args.csv { Stream::Stderr } else { Stream::Stdout };
-    let report = Report::new(args.source.json, capture.engine(), stream);
-    let mut reporter = RowReporter::new(report, args.source.json, analysis.view());
-    analysis::run(capture, &args.source.limits(), &mut [Box::new(analysis)], told, &mut reporter)
+    let outputs = (&args.metrics, &args.store);
+    args.source.run_rows(outputs, (args.workers, args.steering), stream, (Box::new(analysis), view))
 }
 
 /// Capacity of RTP streams in the kernel, if they are measured there.
@@ -355,22 +350,12 @@ fn kernel_streams(args: &Args) -> Result<Option<usize>> {
             None => Ok(None),
         };
     }
-    if !args.source.read.is_empty() {
-        return Err(wrong("--analysis", "a file is not analysed in the kernel: use 'user' with -r"));
-    }
-    if args.source.packets.is_some() {
-        let reason = "with --analysis kernel packets are not counted one by one: use --duration";
-        return Err(wrong("--packets", reason));
-    }
+    args.source.fits_kernel("--analysis")?;
     if args.with_audio {
         let reason = "with --analysis kernel audio stays in the kernel: leave one of them out";
         return Err(wrong("--with-audio", reason));
     }
     Ok(Some(args.streams.unwrap_or(STREAMS) as usize))
-}
-
-fn wrong(option: &'static str, reason: impl Into<String>) -> anyhow::Error {
-    Error::BadOption { option, reason: reason.into() }.into()
 }
 
 /// Settings of the monitor. `signals`: an output takes SIP messages.

@@ -1,14 +1,20 @@
-//! Measurements of a probe as one of several analyses of a capture.
+//! Measurements of a probe: `wirelane probe`, or one of several analyses of a monitor's capture.
 
+use std::fs::File;
+use std::io::Read as _;
+use std::path::PathBuf;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use anyhow::{Context as _, Result, anyhow};
+use wirelane::control::Serving;
 use wirelane::{Capture, Intervals, Ledger, PluginCounts, Worker};
-use wirelane_export::metrics::{ProbeMetrics, Registry};
+use wirelane_export::metrics::{Endpoint, ProbeMetrics, Registry};
 use wirelane_probe::{Closed, Config, Entry, Orders, Plan, Reader, Switches};
+use wirelane_screen::probe::TopModel;
 
+use super::change::Changer;
 use super::controller::{Controller, locked};
 use super::exporter::Opened;
 use super::helper::ProbeHelper;
@@ -18,20 +24,20 @@ use super::show::Show;
 use super::worker::Prober;
 use crate::analysis::{Analysis, AnyHandler};
 use crate::helper::Helper;
+use crate::metrics::Numbers;
 use crate::report::Report;
 use crate::run_loop::Outcome;
 use crate::status::AnalysisStatus;
 use crate::store::Store;
 
-/// Maximum results in the channel from the workers to the output.
+/// Maximum results in the channel from the workers to the output. If the output is slow, the workers wait, and their
+/// rings fill: packets lost then are in the ledger.
 const UNDER_WAY: usize = 16;
 
 /// Parts of a probe's analysis, opened before privileges are dropped.
 pub struct Settings {
     /// The configuration.
     pub config: Config,
-    /// Seed of sketches.
-    pub seed: u64,
     /// Whether to use the headers inside tunnels.
     pub inner: bool,
     /// Whether the input is live.
@@ -52,15 +58,36 @@ pub struct Settings {
     pub folders: Option<Folders>,
     /// Targets of alarms.
     pub targets: Option<Opened>,
+    /// What `wirelane probe` has besides; `None`: a monitor runs the probe.
+    pub alone: Option<Alone>,
+}
+
+/// What a probe has that is a command of its own.
+pub struct Alone {
+    /// Path and text of the configuration, which SIGHUP and requests of other processes change.
+    pub origin: (PathBuf, String),
+    /// Where metrics of the ledger and of the probe are served.
+    pub endpoint: Option<Endpoint>,
+    /// The live view.
+    pub model: Option<Arc<TopModel>>,
 }
 
 /// See [`Analysis`].
 pub struct ProbeAnalysis {
     /// Set until the start.
-    settings: Option<Settings>,
+    settings: Option<Prepared>,
     metrics: Option<ProbeMetrics>,
+    /// Metrics of a command of its own, served until drop.
+    numbers: Option<Numbers<ProbeMetrics>>,
     /// Set from the start to the end.
     running: Option<Running>,
+}
+
+/// A probe before its start.
+struct Prepared {
+    settings: Settings,
+    seed: u64,
+    switches: Arc<Switches>,
 }
 
 /// A probe between its start and its end.
@@ -75,13 +102,33 @@ struct Running {
     live: bool,
     sender: SyncSender<Closed>,
     thread: JoinHandle<()>,
+    /// Answers requests of other processes until the last packet is counted.
+    serving: Option<Serving>,
 }
 
 impl ProbeAnalysis {
     /// A probe with these settings.
-    pub fn new(settings: Settings) -> ProbeAnalysis {
-        ProbeAnalysis { settings: Some(settings), metrics: None, running: None }
+    ///
+    /// # Errors
+    /// Rules of the configuration that cannot be compiled, or no random numbers.
+    pub fn new(settings: Settings) -> Result<ProbeAnalysis> {
+        let seed = seed(settings.live)?;
+        let switches = Arc::new(Switches::new(Plan::new(settings.config.clone(), seed)?));
+        let settings = Some(Prepared { settings, seed, switches });
+        Ok(ProbeAnalysis { settings, metrics: None, numbers: None, running: None })
     }
+}
+
+/// A secret random seed of sketches for live captures, whose packets may be hostile; for a file a constant, so that results
+/// are the same at every run.
+fn seed(live: bool) -> Result<u64> {
+    if !live {
+        return Ok(0);
+    }
+    let mut bytes = [0; 8];
+    let mut random = File::open("/dev/urandom").context("opening /dev/urandom")?;
+    random.read_exact(&mut bytes).context("reading /dev/urandom")?;
+    Ok(u64::from_ne_bytes(bytes))
 }
 
 impl Analysis for ProbeAnalysis {
@@ -90,25 +137,38 @@ impl Analysis for ProbeAnalysis {
     }
 
     fn start(&mut self, capture: &mut Capture) -> Result<()> {
-        let Some(settings) = self.settings.take() else {
+        let Some(Prepared { settings, seed, switches }) = self.settings.take() else {
             return Err(anyhow!("a probe was started twice; this is a bug"));
         };
-        let Settings { config, seed, inner, live, intervals, rules_are_own, workers, .. } = settings;
-        let Settings { show, mut store, helper, folders, targets, .. } = settings;
+        let Settings { config, inner, live, intervals, rules_are_own, workers, .. } = settings;
+        let Settings { show, mut store, helper, folders, targets, alone, .. } = settings;
         let plugins = capture.plugins();
         let counted = plugins.as_ref().map(PluginCounts::read).unwrap_or_default();
         config.check_counters(&counted).map_err(anyhow::Error::msg)?;
-        let switches = Arc::new(Switches::new(Plan::new(config, seed)?));
+        let helper = helper.map(ProbeHelper::listen).transpose()?;
         if let Some(store) = &mut store {
             store.start(())?;
         }
-        let keep = Keep::new(store, self.metrics.clone(), live);
-        let helper = helper.map(ProbeHelper::listen).transpose()?;
+        let (origin, endpoint, model) = match alone {
+            Some(Alone { origin, endpoint, model }) => (Some(origin), endpoint, model),
+            None => (None, None, None),
+        };
+        self.numbers = endpoint.map(|endpoint| Numbers::serve(endpoint, ProbeMetrics::new)).transpose()?;
+        let own = self.numbers.as_ref().map(|numbers| numbers.own.clone());
+        let keep = Keep::new(store, own.or(self.metrics.clone()), live);
         let recorder = folders.map(|folders| folders.start(workers, capture.interfaces())).transpose()?;
         let exporter = targets.map(Opened::start).transpose()?;
-        let controller = Controller::new(Reader::new(workers), show, keep, helper, (recorder, exporter));
+        let mut controller = Controller::new(Reader::new(workers), show, keep, helper, (recorder, exporter));
+        controller.screen(model);
         let orders = controller.orders();
         let controller = Arc::new(Mutex::new(controller));
+        let mut serving = None;
+        if let Some((path, text)) = origin {
+            let whole = intervals.and_then(|_| config.whole());
+            let changer = Arc::new(Changer::new(Arc::clone(&switches), (path, &text), seed, whole, counted));
+            changer.watch(&controller)?;
+            serving = capture.service().map(|service| changer.serve(service, &controller)).transpose()?;
+        }
         let (sender, inbox) = sync_channel::<Closed>(UNDER_WAY);
         let held = Arc::clone(&controller);
         let thread = std::thread::Builder::new().name("wl-results".into()).spawn(move || {
@@ -130,6 +190,7 @@ impl Analysis for ProbeAnalysis {
             live,
             sender,
             thread,
+            serving,
         });
         Ok(())
     }
@@ -161,18 +222,21 @@ impl Analysis for ProbeAnalysis {
     }
 
     fn interval(&mut self, ledger: &Ledger, _: &mut Report) {
+        self.numbers.iter().for_each(|numbers| numbers.ledger.set(ledger));
         if let Some(running) = &self.running {
             locked(&running.controller).ledger(&ledger.total);
         }
     }
 
     fn finish(&mut self, outcome: Option<&mut Outcome>, report: &mut Report) -> Result<()> {
-        let Some(Running { controller, rules_are_own, sender, thread, .. }) = self.running.take() else {
-            return Ok(());
-        };
+        let Some(running) = self.running.take() else { return Ok(()) };
+        let Running { controller, rules_are_own, sender, thread, serving, .. } = running;
         // The handlers are dropped; this is the last sender of the channel.
         drop(sender);
         thread.join().map_err(|_| anyhow!("the thread that shows results panicked; this is a bug"))?;
+        drop(serving);
+        // The terminal is restored: later output is printed on it.
+        locked(&controller).screen(None);
         let total = outcome.as_ref().map(|outcome| outcome.ledger.total);
         let rules = outcome.as_ref().and_then(|outcome| outcome.rules.as_ref());
         let counted = rules.map_or(&[][..], |rules| &rules.plugins);

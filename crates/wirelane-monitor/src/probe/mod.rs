@@ -9,4 +9,5 @@ pub mod keep;
 pub mod recorder;
 pub mod report;
 pub mod show;
+mod standing;
 pub mod worker;

@@ -4,6 +4,7 @@ pub mod analysis;
 pub mod merge;
 pub mod post_rotate;
 pub mod progress;
+pub mod timed;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -1,8 +1,5 @@
 //! `wirelane send`: numbered packets at a stated rate, or a capture replayed.
 
-mod packet;
-mod report;
-
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -13,16 +10,16 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use wirelane::FileInput;
 use wirelane::sandbox::Work;
+use wirelane_monitor::files;
+use wirelane_monitor::send::{print_interval, print_json, print_replay, print_report};
 use wirelane_send::{
-    Interval, MacAddr, MapAddress, MapPort, Method, Plan, ReplayPlan, ReplaySpeed, Rewrite, Traffic,
-    generate, generate_confined, replay, replay_confined,
+    Interval, MacAddr, MapAddress, MapPort, Method, Packet, Pattern, Plan, ReplayPlan, ReplaySpeed, Rewrite,
+    Sizes, Traffic, Transport, Vlans, generate, generate_confined, replay, replay_confined, streams_of,
 };
 
 use crate::rights::RightsArgs;
-use crate::source::{OUTPUT, expand, open_files};
+use crate::source::OUTPUT;
 use crate::values::seconds;
-use packet::{Packet, PatternArg, ProtoArg, Sizes, Vlans};
-use report::{print_interval, print_json, print_replay, print_report};
 
 /// Send numbered packets, or replay a capture
 ///
@@ -190,6 +187,24 @@ Examples:
 Exit status: 0 done (also after Ctrl-C), 1 failed, 2 wrong usage.";
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum PatternArg {
+    /// The destination address, with one source: the traffic of published measurements
+    Papers,
+    /// The source address
+    Sources,
+    /// The source port
+    Ports,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum ProtoArg {
+    /// UDP
+    Udp,
+    /// TCP segments that belong to no connection
+    Tcp,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum MethodArg {
     /// 'kernel' where it works and the rate is worth it, else 'socket'; the report says which and why
     Auto,
@@ -263,8 +278,15 @@ fn plan(args: &Args) -> Result<Plan> {
         id: None,
         size: args.size.clone(),
         flows: Some(args.flows),
-        pattern: Some(args.pattern),
-        proto: Some(args.proto),
+        pattern: Some(match args.pattern {
+            PatternArg::Papers => Pattern::Papers,
+            PatternArg::Sources => Pattern::Sources,
+            PatternArg::Ports => Pattern::Ports,
+        }),
+        proto: Some(match args.proto {
+            ProtoArg::Udp => Transport::Udp,
+            ProtoArg::Tcp => Transport::Tcp,
+        }),
         src_mac: args.src_mac,
         dst_mac: args.dst_mac,
         src: args.src,
@@ -273,7 +295,7 @@ fn plan(args: &Args) -> Result<Plan> {
         dst_port: Some(args.dst_port),
         vlans: args.vlan.clone(),
     };
-    let traffic = packet::streams(&args.interface, &args.stream, &base, args.timestamps)?;
+    let traffic = streams_of(&args.interface, &args.stream, &base, args.timestamps)?;
     let pps = match args.mbps {
         Some(mbps) => {
             ensure!(mbps.is_finite() && mbps > 0.0, "--mbps: {mbps} is not possible; give more than 0");
@@ -341,7 +363,7 @@ fn run_replay(args: &Args, stop: &AtomicBool) -> Result<()> {
         passes: args.passes,
     };
     // Opened with the privileges of the caller, and parsed without them.
-    let inputs = open_files(&expand(&args.replay)?)?;
+    let inputs = files::open(&files::expand(&args.replay)?)?;
     let passes = || {
         let again: wirelane_pcapng::Result<_> = inputs.iter().map(FileInput::again).collect();
         Ok(wirelane_pcapng::MergedReader::read(again?)?)

@@ -6,12 +6,16 @@
 //! capture -> Ledger -------------------------------------'
 //! ```
 
+mod text;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use wirelane_export::OutputState;
+
+pub use text::text;
 
 /// Time between two updates of a board.
 const REST: Duration = Duration::from_millis(100);

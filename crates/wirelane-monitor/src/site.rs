@@ -4,13 +4,10 @@
 //! collected, with their positions.
 
 use std::collections::BTreeMap;
-use std::error::Error as _;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
-use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Arg, ArgAction, Command};
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -37,18 +34,20 @@ struct Key {
 
 /// A value, as far as options have any.
 #[derive(Debug)]
-enum Value {
+pub enum Value {
+    /// true or false.
     Truth(bool),
+    /// A text or a number.
     Word(String),
+    /// A list of texts or numbers.
     List(Vec<String>),
-    /// A type that no option has.
+    /// A type that no option has; what is expected instead.
     Other(&'static str),
 }
 
 /// A section: the options of one command.
-pub struct Section {
-    /// Name of the section.
-    pub name: String,
+struct Section {
+    name: String,
     at: usize,
     keys: Vec<Key>,
 }
@@ -144,7 +143,7 @@ impl Site {
                     name: name.to_string(),
                     at: key.span().start,
                     value_at: node.span().start,
-                    value: value(node.get_ref()),
+                    value: parsed(node.get_ref()),
                 }
             };
             let keys = table.iter().map(key).collect();
@@ -192,39 +191,28 @@ impl Site {
         self.mistakes.push((at, reason.into()));
     }
 
-    /// Words of the command line for a section. `options`: the command that has them; `taken`: whether a key of that
-    /// name belongs to this section; `names`: options whose keys have other names.
+    /// Converts the keys of a section to words of the command line. `known`: names of its keys; `words`: those of a key with
+    /// this value, or what is wrong with it.
     pub fn words(
         &mut self,
         section: &str,
-        options: &Command,
-        taken: &dyn Fn(&str) -> bool,
-        names: &Names,
+        known: &[&str],
+        words: impl Fn(&str, &Value) -> std::result::Result<Vec<String>, String>,
     ) -> Vec<String> {
-        let known: Vec<(&str, &Arg)> = options
-            .get_arguments()
-            .filter_map(|arg| {
-                let long = arg.get_long()?;
-                match names.iter().find(|(_, option)| **option == long) {
-                    Some((key, _)) => Some((*key, arg)),
-                    None => (names.is_empty() && taken(long)).then_some((long, arg)),
-                }
-            })
-            .collect();
-        let (mut words, mut mistakes) = (Vec::new(), Vec::new());
+        let (mut all, mut mistakes) = (Vec::new(), Vec::new());
         for key in self.section(section).map(|section| section.keys.as_slice()).unwrap_or_default() {
-            let Some((_, arg)) = known.iter().find(|(name, _)| *name == key.name) else {
-                let all = "'wirelane monitor --help' says which keys there are";
-                mistakes.push((key.at, unknown("key", &key.name, known.iter().map(|(name, _)| *name), all)));
+            if !known.contains(&key.name.as_str()) {
+                let where_all = "'wirelane monitor --help' says which keys there are";
+                mistakes.push((key.at, unknown("key", &key.name, known.iter().copied(), where_all)));
                 continue;
-            };
-            match of_key(arg, &key.value).and_then(|these| check(options, &these).map(|()| these)) {
-                Ok(these) => words.extend(these),
+            }
+            match words(&key.name, &key.value) {
+                Ok(these) => all.extend(these),
                 Err(reason) => mistakes.push((key.value_at, format!("{}: {reason}", key.name))),
             }
         }
         self.mistakes.extend(mistakes);
-        words
+        all
     }
 
     /// Removes a key that is not an option from its section, as `filter` from [capture], and returns its text.
@@ -242,8 +230,7 @@ impl Site {
     }
 
     /// Adds an error of the command that has parsed a section.
-    pub fn refused(&mut self, section: &str, error: &clap::Error) {
-        let reason = reason(error);
+    pub fn refused(&mut self, section: &str, reason: &str) {
         let at = self.section(section).map_or(0, |section| section.at);
         self.mistakes.push((at, format!("[{section}]: {reason}")));
     }
@@ -288,7 +275,7 @@ impl Site {
 }
 
 /// The value of a key.
-fn value(value: &DeValue<'_>) -> Value {
+fn parsed(value: &DeValue<'_>) -> Value {
     let word = |value: &DeValue<'_>| match value {
         DeValue::String(text) => Some(text.to_string()),
         DeValue::Integer(number) => Some(number.to_string()),
@@ -308,58 +295,6 @@ fn value(value: &DeValue<'_>) -> Value {
     }
 }
 
-/// The words of an option with this value.
-fn of_key(arg: &Arg, value: &Value) -> std::result::Result<Vec<String>, String> {
-    let long = arg.get_long().unwrap_or_default();
-    let several = matches!(arg.get_action(), ArgAction::Append) || arg.get_value_delimiter().is_some();
-    let with = |words: &[String]| words.iter().map(|word| format!("--{long}={word}")).collect();
-    match (value, arg.get_action().takes_values()) {
-        (Value::Truth(true), false) => Ok(vec![format!("--{long}")]),
-        (Value::Truth(false), false) => Ok(Vec::new()),
-        (_, false) => Err("expected true or false".into()),
-        (Value::Truth(_), true) => Err(format!("expected {}, not true or false", shown_value(arg))),
-        (Value::Word(word), true) => Ok(with(std::slice::from_ref(word))),
-        (Value::List(words), true) if several => Ok(with(words)),
-        (Value::List(_), true) => Err(format!("expected {}, not a list", shown_value(arg))),
-        (Value::Other(expected), true) => Err(format!("expected {expected}")),
-    }
-}
-
-/// The kind of an option's value, as its help shows it.
-fn shown_value(arg: &Arg) -> String {
-    arg.get_value_names().and_then(|names| names.first()).map_or("a value".into(), ToString::to_string)
-}
-
-/// Checks the values of one option.
-fn check(options: &Command, words: &[String]) -> std::result::Result<(), String> {
-    let line = std::iter::once(options.get_name().to_owned()).chain(words.iter().cloned());
-    match options.clone().try_get_matches_from(line) {
-        Err(error) if matches!(error.kind(), ErrorKind::ValueValidation | ErrorKind::InvalidValue) => {
-            Err(reason(&error))
-        }
-        // Whether options fit together is checked when all are known.
-        _ => Ok(()),
-    }
-}
-
-/// The reason of an error, without the command's usage.
-fn reason(error: &clap::Error) -> String {
-    if let Some(source) = error.source() {
-        return source.to_string();
-    }
-    match (error.kind(), error.get(ContextKind::ValidValue)) {
-        (ErrorKind::InvalidValue, Some(ContextValue::Strings(valid))) if !valid.is_empty() => {
-            format!("expected one of {}", valid.join(", "))
-        }
-        _ => {
-            let text = error.to_string();
-            let lines = text.lines().take_while(|line| !line.is_empty() && !line.starts_with("Usage"));
-            let text = lines.map(str::trim).collect::<Vec<_>>().join(" ");
-            text.trim_start_matches("error: ").replace("--", "")
-        }
-    }
-}
-
 /// Text for an unknown section or key.
 fn unknown<'k>(what: &str, name: &str, known: impl Iterator<Item = &'k str>, all: &str) -> String {
     let near = known
@@ -375,4 +310,33 @@ fn unknown<'k>(what: &str, name: &str, known: impl Iterator<Item = &'k str>, all
 
 fn sections(known: &[&str]) -> String {
     known.iter().map(|name| format!("[{name}]")).collect::<Vec<_>>().join(", ")
+}
+
+/// The text of a value, or of a list of several.
+pub fn value(words: &[String]) -> String {
+    match words {
+        [word] => one(word),
+        words => format!("[{}]", words.iter().map(|word| one(word)).collect::<Vec<_>>().join(", ")),
+    }
+}
+
+/// An integer if the word is the usual spelling of one, else a text.
+fn one(word: &str) -> String {
+    match word.parse::<i64>() {
+        Ok(number) if number.to_string() == word => word.to_owned(),
+        _ => quoted(word),
+    }
+}
+
+/// A basic string of TOML.
+pub fn quoted(text: &str) -> String {
+    let mut quoted = String::from("\"");
+    for char in text.chars() {
+        match char {
+            '"' | '\\' => quoted.extend(['\\', char]),
+            char if char.is_control() => quoted += &format!("\\u{:04X}", u32::from(char)),
+            char => quoted.push(char),
+        }
+    }
+    quoted + "\""
 }

@@ -9,7 +9,8 @@ use wirelane::escape::to_json;
 use wirelane_screen::packet;
 use wirelane_screen::table::printable;
 
-use super::{Shower, hex};
+use super::Shower;
+use super::line::hex;
 
 /// A record of a plug-in, with `--json`.
 #[derive(Debug, Serialize)]

@@ -5,21 +5,16 @@ use std::fmt::Write;
 use wirelane::device::Device;
 use wirelane::{Feature, KernelFeatures};
 
-use wirelane_monitor::out;
-use wirelane_screen::table::{printable, wrap};
+use crate::table::{printable, wrap};
 
 /// Whether to use colour.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Style {
-    colour: bool,
+pub struct Style {
+    /// Whether headings are bold and missing features yellow.
+    pub colour: bool,
 }
 
 impl Style {
-    /// As the user and standard output require.
-    pub(super) fn of_stdout() -> Style {
-        Style { colour: out::in_colour(&std::io::stdout()) }
-    }
-
     /// Bold, for headings.
     pub(super) fn bold(self, text: &str) -> String {
         self.wrap("1", text)
@@ -36,7 +31,7 @@ impl Style {
 }
 
 /// All devices, one per line.
-pub(super) fn table(devices: &[Device], style: Style) -> String {
+pub fn table(devices: &[Device], style: Style) -> String {
     let head = ["DEVICE", "STATE", "DRIVER", "SPEED", "MTU", "NUMA", "RX QUEUES", "XDP", "IRQS"];
     let rows: Vec<[String; 9]> = devices.iter().map(row).collect();
     let widths: Vec<usize> = (0..head.len())
@@ -124,7 +119,7 @@ fn xdp(device: &Device) -> String {
 }
 
 /// Present and missing kernel features, and the effect of missing ones.
-pub(super) fn kernel(kernel: &KernelFeatures, style: Style) -> String {
+pub fn kernel(kernel: &KernelFeatures, style: Style) -> String {
     let mut text = format!("{}\n", style.bold(&format!("Linux {}", printable(&kernel.release))));
     let privileges = "privileges to capture";
     let titles = kernel.features.iter().map(|feature| feature.title.len());

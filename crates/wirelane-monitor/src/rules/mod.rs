@@ -1,5 +1,10 @@
 //! The active rules of a capture and their counters, as text and as JSON.
 
+mod checked;
+mod explain;
+mod running;
+mod state;
+
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
@@ -8,6 +13,11 @@ use wirelane::escape::to_json;
 use wirelane::rules::{ExactRule, PatternLine, Policy, SetLine};
 use wirelane::{ExactLine, Hits, PluginLine, RuleLine, RuleStats, Searches};
 use wirelane_screen::table::{Table, amount, counted, printable};
+
+pub use checked::Checked;
+pub use explain::Packet;
+pub use running::{add_all, all_exact, instances};
+pub use state::entry;
 
 /// A wildcard rule in `--json`.
 #[derive(Serialize)]

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use wirelane::device::Error;
 use wirelane::{Device, Selector};
-use wirelane_monitor::service::Notifier;
+
+use crate::service::Notifier;
 
 /// Time between two looks.
 const LOOK: Duration = Duration::from_millis(200);

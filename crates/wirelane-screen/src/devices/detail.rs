@@ -4,14 +4,14 @@ use std::fmt::Write;
 
 use wirelane::device::{Device, Duplex, Irq, RxQueue, Selected, XdpFeatures};
 
-use super::text::{Style, speed, state};
-use wirelane_screen::table::{printable, wrap};
+use super::table::{Style, speed, state};
+use crate::table::{printable, wrap};
 
 /// Width of the names on the left.
 const NAMES: usize = 15;
 
 /// All details of a device.
-pub(super) fn detail(selected: &Selected, style: Style) -> String {
+pub fn detail(selected: &Selected, style: Style) -> String {
     let device = &selected.device;
     let mut text = format!("{}\n", style.bold(&printable(&device.name)));
     let mut line = |name: &str, value: &str| {

@@ -1,17 +1,22 @@
-//! The files that `-r` names: files, patterns and folders.
+//! Files for reading: those that `-r` names as files, patterns and folders.
 
+use std::fs::File;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use wirelane::FileInput;
-
-use super::wrong;
+use wirelane::{Error, FileInput};
 
 /// Endings of capture files in a folder, before `.gz`, `.zst` and tcpdump's numbers.
 const ENDINGS: [&str; 3] = [".pcap", ".pcapng", ".cap"];
 /// Descriptors for everything except the files that are read.
 const OTHER_DESCRIPTORS: u64 = 256;
+
+/// A usage error of `-r`.
+fn wrong(reason: String) -> anyhow::Error {
+    Error::BadOption { option: "-r", reason }.into()
+}
 
 /// The files that these names stand for, each once: the name of a file, a pattern (`*`, `?`, `[...]`) where no file has
 /// that name, or a folder for the capture files in it. Files of a pattern or folder are in the order of their names.
@@ -35,16 +40,16 @@ pub fn expand(names: &[PathBuf]) -> Result<Vec<PathBuf>> {
 
 fn matching(pattern: &str) -> Result<Vec<PathBuf>> {
     let paths =
-        glob::glob(pattern).map_err(|error| wrong("-r", format!("invalid pattern '{pattern}': {error}")))?;
+        glob::glob(pattern).map_err(|error| wrong(format!("invalid pattern '{pattern}': {error}")))?;
     let files: Vec<PathBuf> = paths.filter_map(Result::ok).filter(|path| path.is_file()).collect();
     if files.is_empty() {
-        return Err(wrong("-r", format!("no file matches the pattern '{pattern}'")));
+        return Err(wrong(format!("no file matches the pattern '{pattern}'")));
     }
     Ok(files)
 }
 
 fn in_folder(folder: &Path) -> Result<Vec<PathBuf>> {
-    let failed = |source| wirelane::Error::Io { path: folder.to_owned(), source };
+    let failed = |source| Error::Io { path: folder.to_owned(), source };
     let mut files = Vec::new();
     for entry in folder.read_dir().map_err(failed)? {
         let path = entry.map_err(failed)?.path();
@@ -57,10 +62,25 @@ fn in_folder(folder: &Path) -> Result<Vec<PathBuf>> {
             "the folder {} contains no file *.pcap, *.pcapng or *.cap (also with .gz or .zst)",
             folder.display()
         );
-        return Err(wrong("-r", reason));
+        return Err(wrong(reason));
     }
     files.sort();
     Ok(files)
+}
+
+/// The text of a file with at most this many bytes, and one more if it is longer; `-` is standard input.
+///
+/// # Errors
+/// It cannot be read, or is not UTF-8.
+pub fn text(path: &Path, most: u64) -> Result<String> {
+    let mut text = String::new();
+    let read = if path.as_os_str() == "-" {
+        std::io::stdin().lock().take(most + 1).read_to_string(&mut text)
+    } else {
+        File::open(path).and_then(|file| file.take(most + 1).read_to_string(&mut text))
+    };
+    read.map_err(|source| Error::Io { path: path.to_owned(), source })?;
+    Ok(text)
 }
 
 /// Whether a folder's file of this name is read; tcpdump -C numbers its files (`x.pcap3`).
@@ -85,7 +105,7 @@ pub fn open(files: &[PathBuf]) -> Result<Vec<FileInput>> {
                  fewer files",
                 files.len()
             );
-            return Err(wrong("-r", reason));
+            return Err(wrong(reason));
         }
         setrlimit(Resource::Nofile, Rlimit { current: Some(needed), ..limit })?;
     }

@@ -16,15 +16,13 @@ use serde::{Deserialize, Serialize};
 use wirelane::rules::RuleSet;
 use wirelane_analysis::flows::Timeouts;
 use wirelane_export::pipeline::flows::LiveTimeouts;
-use wirelane_monitor::control::Reload;
-use wirelane_monitor::helper::Helper;
-use wirelane_monitor::probe::helper::ProbeHelper;
-use wirelane_monitor::run_loop::{Change, FlowChange, FlowLimits, Mailbox};
-use wirelane_monitor::service;
 
-use super::site::Entry;
-use super::{Plan, flows_of, plan};
-use crate::flows;
+use crate::control::Reload;
+use crate::helper::Helper;
+use crate::probe::helper::ProbeHelper;
+use crate::run_loop::{Change, FlowChange, FlowLimits, Mailbox};
+use crate::service;
+use crate::site::Entry;
 
 /// Keys that can change while the monitor runs.
 const LIVE: [(&str, &[&str]); 2] = [
@@ -53,12 +51,14 @@ struct Flows {
     entries: Option<usize>,
 }
 
-impl Flows {
-    fn of(args: &flows::Args) -> Flows {
-        let Timeouts { active_ns, idle_ns, ended_ns } = args.timeouts();
-        Flows { active_ns, idle_ns, ended_ns, entries: args.is_offloaded().then(|| args.entries()) }
+impl From<FlowLimits> for Flows {
+    fn from(limits: FlowLimits) -> Flows {
+        let Timeouts { active_ns, idle_ns, ended_ns } = limits.timeouts;
+        Flows { active_ns, idle_ns, ended_ns, entries: limits.entries }
     }
+}
 
+impl Flows {
     fn limits(&self) -> FlowLimits {
         let &Flows { active_ns, idle_ns, ended_ns, entries } = self;
         FlowLimits { timeouts: Timeouts { active_ns, idle_ns, ended_ns }, entries }
@@ -66,19 +66,19 @@ impl Flows {
 }
 
 impl Loaded {
-    /// The contents of a plan.
+    /// A configuration with these sections and keys, filter expression, rules, interval, and limits of flows.
     ///
     /// # Errors
-    /// A file of rules or of a filter expression that cannot be read, or has mistakes.
-    pub(super) fn of(plan: &Plan) -> Result<Loaded> {
-        let source = &plan.capture.source;
-        Ok(Loaded {
-            entries: plan.entries.clone(),
-            filter: source.expression()?,
-            rules: serde_json::to_string(&source.ruled.of_file()?.unwrap_or_default())?,
-            interval: source.interval,
-            flows: flows_of(&plan.parts).map(Flows::of),
-        })
+    /// Rules that cannot be serialised.
+    pub fn new(
+        entries: Vec<Entry>,
+        filter: String,
+        rules: &RuleSet,
+        interval: Duration,
+        flows: Option<FlowLimits>,
+    ) -> Result<Loaded> {
+        let (rules, flows) = (serde_json::to_string(rules)?, flows.map(Flows::from));
+        Ok(Loaded { entries, filter, rules, interval, flows })
     }
 
     /// Reasons why this configuration cannot replace another one while a monitor runs, a line each.
@@ -178,12 +178,11 @@ impl Reload for Reloader {
     }
 }
 
-/// Reads and checks the file, in the helper process. Returns it as JSON, or an explanation.
+/// The answer of the helper process, which has read the file: its contents as JSON.
 ///
 /// # Errors
-/// Its mistakes, a line each.
-pub fn read(path: &Path) -> std::result::Result<String, String> {
-    let loaded = plan(path).and_then(|plan| Loaded::of(&plan));
+/// The mistakes of the file, a line each.
+pub fn answer(loaded: Result<Loaded>) -> std::result::Result<String, String> {
     let text = loaded.and_then(|loaded| Ok(serde_json::to_string(&loaded)?));
     text.map_err(|error| {
         let user = rustix::process::geteuid().as_raw();

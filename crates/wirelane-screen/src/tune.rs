@@ -1,10 +1,10 @@
-//! Formats plans and their results, for people.
+//! Plans of tuning and their results as text.
 
 use std::fmt::Write;
 
 use wirelane::tune::{Applied, By, Outcome, Plan, Restored, Setting, Status, Undoing};
 
-use wirelane_screen::table::wrap;
+use crate::table::wrap;
 
 /// Indentation of a reason, below its line.
 const INDENT: usize = 4;
@@ -133,4 +133,27 @@ pub fn status(device: &str, status: &Status) -> String {
         );
     }
     text
+}
+
+/// Changes of a plan that were not made, in words.
+pub fn not_applied(device: &str, applied: &Applied) -> Vec<String> {
+    let refused = applied.steps.iter().filter_map(|step| match &step.outcome {
+        Outcome::Refused { reason } => Some(format!("{device}: {}: {reason}", step.what)),
+        _ => None,
+    });
+    refused.collect()
+}
+
+/// Changes that were not undone, in words.
+pub fn not_restored(device: &str, restored: &Restored) -> Vec<String> {
+    let why = |outcome: &Undoing| match outcome {
+        Undoing::Restored | Undoing::AsItWas | Undoing::Gone => None,
+        Undoing::Foreign { now } => {
+            Some(format!("it was changed to {now} by another program, and is left alone"))
+        }
+        Undoing::Held { pid } => Some(format!("the capture of process {pid} holds it")),
+        Undoing::Refused { reason } => Some(reason.clone()),
+    };
+    let steps = restored.steps.iter();
+    steps.filter_map(|step| Some(format!("{device}: {}: {}", step.what, why(&step.outcome)?))).collect()
 }

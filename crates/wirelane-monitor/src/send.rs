@@ -1,13 +1,14 @@
-//! Output of `wirelane send`.
+//! Output of `wirelane send`: progress and reports, as text and as JSON.
 
 use std::fmt::Display;
 
 use anyhow::Result;
 use serde::Serialize;
 use wirelane::escape::to_json;
-use wirelane_monitor::out;
 use wirelane_screen::table::{amount, counted, rate, wrap};
 use wirelane_send::{Interval, ReplayReport, Report};
+
+use crate::out;
 
 /// A JSON object of the output: its own fields, and whether it is the last.
 #[derive(Serialize)]
@@ -18,12 +19,18 @@ struct Line<'a, T> {
 }
 
 /// Prints a JSON object on a line.
+///
+/// # Errors
+/// As [`out::print`].
 pub fn print_json(fields: &impl Serialize, last: bool) -> Result<()> {
     let line = to_json(&Line { r#final: last, fields })?;
     out::print(line + "\n")
 }
 
 /// A progress line, the first one after the header.
+///
+/// # Errors
+/// As [`out::print`].
 pub fn print_interval(interval: &Interval, elapsed_s: f64) -> Result<()> {
     let mut text = String::new();
     if interval.interval == 1 {
@@ -82,6 +89,9 @@ fn whole(pps: f64) -> String {
 }
 
 /// Prints the end of a run of the generator.
+///
+/// # Errors
+/// As [`out::print`].
 pub fn print_report(report: &Report) -> Result<()> {
     let mut lines = Lines::default();
     lines.line("device", &report.device);
@@ -122,6 +132,9 @@ pub fn print_report(report: &Report) -> Result<()> {
 }
 
 /// Prints the end of a replay.
+///
+/// # Errors
+/// As [`out::print`].
 pub fn print_replay(report: &ReplayReport) -> Result<()> {
     let mut lines = Lines::default();
     lines.line("device", &report.device);

@@ -1,33 +1,23 @@
-//! Packets of `wirelane send`: options, and streams of their own (`--stream`).
+//! Packets as options and as text describe them: fields with values, streams with fields of their own.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::str::FromStr;
 
-use anyhow::Result;
-use wirelane_send::{IMIX, Interface, MacAddr, Pattern, Traffic, Transport};
+use crate::interface::Interface;
+use crate::mac::MacAddr;
+use crate::pattern::{IMIX, Pattern, Traffic, Transport};
+use crate::{Error, Result};
 
 /// Destination address of IPv6 packets, or the first of them: the counterpart of 10.1.0.0 (RFC 4193).
 const IPV6_DST: Ipv6Addr = Ipv6Addr::new(0xfd57, 0x4c00, 0, 1, 0, 0, 0, 0);
 /// Source address of IPv6 packets.
 const IPV6_SRC: Ipv6Addr = Ipv6Addr::new(0xfd57, 0x4c00, 0, 0, 0, 0, 0, 1);
 
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-pub enum PatternArg {
-    /// The destination address, with one source: the traffic of published measurements
-    Papers,
-    /// The source address
-    Sources,
-    /// The source port
-    Ports,
-}
-
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-pub enum ProtoArg {
-    /// UDP
-    Udp,
-    /// TCP segments that belong to no connection
-    Tcp,
-}
+/// Patterns by name.
+const PATTERNS: [(&str, Pattern); 3] =
+    [("papers", Pattern::Papers), ("sources", Pattern::Sources), ("ports", Pattern::Ports)];
+/// Transport protocols by name.
+const TRANSPORTS: [(&str, Transport); 2] = [("udp", Transport::Udp), ("tcp", Transport::Tcp)];
 
 /// Frame sizes in rotation.
 #[derive(Clone, Debug)]
@@ -36,7 +26,7 @@ pub struct Sizes(pub Vec<u16>);
 impl FromStr for Sizes {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Sizes, String> {
+    fn from_str(text: &str) -> std::result::Result<Sizes, String> {
         if text.eq_ignore_ascii_case("imix") {
             return Ok(Sizes(IMIX.to_vec()));
         }
@@ -44,7 +34,7 @@ impl FromStr for Sizes {
             text.parse()
                 .map_err(|_| format!("invalid frame size '{text}': expected bytes from 60 to 65535, or imix"))
         };
-        text.split([',', '+']).map(size).collect::<Result<_, _>>().map(Sizes)
+        text.split([',', '+']).map(size).collect::<std::result::Result<_, _>>().map(Sizes)
     }
 }
 
@@ -55,29 +45,42 @@ pub struct Vlans(pub Vec<u16>);
 impl FromStr for Vlans {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Vlans, String> {
+    fn from_str(text: &str) -> std::result::Result<Vlans, String> {
         let vlan = |text: &str| {
             text.parse().map_err(|_| format!("invalid VLAN id '{text}': expected a number from 1 to 4094"))
         };
-        text.split([',', '+']).map(vlan).collect::<Result<_, _>>().map(Vlans)
+        text.split([',', '+']).map(vlan).collect::<std::result::Result<_, _>>().map(Vlans)
     }
 }
 
 /// Fields of packets, as far as they are given.
 #[derive(Clone, Debug, Default)]
 pub struct Packet {
+    /// Share among several streams.
     pub weight: Option<u16>,
+    /// Number of the stream.
     pub id: Option<u16>,
+    /// Frame sizes.
     pub size: Option<Sizes>,
+    /// Number of flows.
     pub flows: Option<u32>,
-    pub pattern: Option<PatternArg>,
-    pub proto: Option<ProtoArg>,
+    /// The field in which flows differ.
+    pub pattern: Option<Pattern>,
+    /// Transport protocol.
+    pub proto: Option<Transport>,
+    /// Source MAC address.
     pub src_mac: Option<MacAddr>,
+    /// Destination MAC address.
     pub dst_mac: Option<MacAddr>,
+    /// Source address.
     pub src: Option<IpAddr>,
+    /// Destination address.
     pub dst: Option<IpAddr>,
+    /// Source port.
     pub src_port: Option<u16>,
+    /// Destination port.
     pub dst_port: Option<u16>,
+    /// VLAN ids.
     pub vlans: Option<Vlans>,
 }
 
@@ -88,7 +91,7 @@ const KEYS: &str =
 impl FromStr for Packet {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Packet, String> {
+    fn from_str(text: &str) -> std::result::Result<Packet, String> {
         let mut packet = Packet::default();
         for part in text.split(',') {
             let Some((key, value)) = part.split_once('=') else {
@@ -101,8 +104,8 @@ impl FromStr for Packet {
                 "id" => set(&mut packet.id, key, value, "a number from 0 to 65535")?,
                 "size" => set(&mut packet.size, key, value, "bytes, several with '+', or imix")?,
                 "flows" => set(&mut packet.flows, key, value, "a number from 1")?,
-                "pattern" => choose(&mut packet.pattern, key, value)?,
-                "proto" => choose(&mut packet.proto, key, value)?,
+                "pattern" => choose(&mut packet.pattern, key, value, &PATTERNS)?,
+                "proto" => choose(&mut packet.proto, key, value, &TRANSPORTS)?,
                 "src" => set(&mut packet.src, key, value, "an IPv4 or IPv6 address")?,
                 "dst" => set(&mut packet.dst, key, value, "an IPv4 or IPv6 address")?,
                 "src-port" => set(&mut packet.src_port, key, value, "a port from 0 to 65535")?,
@@ -118,25 +121,39 @@ impl FromStr for Packet {
 }
 
 /// Sets a field once.
-fn set<T: FromStr>(field: &mut Option<T>, key: &str, value: &str, expected: &str) -> Result<(), String> {
-    if field.is_some() {
-        return Err(format!("{key} is given twice"));
-    }
-    *field = Some(value.parse().map_err(|_| format!("invalid {key} '{value}': expected {expected}"))?);
-    Ok(())
+fn set<T: FromStr>(
+    field: &mut Option<T>,
+    key: &str,
+    value: &str,
+    expected: &str,
+) -> std::result::Result<(), String> {
+    put(field, key, value, value.parse().ok(), expected)
 }
 
 /// Sets a field with words.
-fn choose<T: clap::ValueEnum>(field: &mut Option<T>, key: &str, value: &str) -> Result<(), String> {
+fn choose<T: Copy>(
+    field: &mut Option<T>,
+    key: &str,
+    value: &str,
+    words: &[(&str, T)],
+) -> std::result::Result<(), String> {
+    let found = words.iter().find(|(word, _)| *word == value).map(|(_, meaning)| *meaning);
+    let words: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+    put(field, key, value, found, &words.join(" or "))
+}
+
+/// Sets a field to the meaning of its value.
+fn put<T>(
+    field: &mut Option<T>,
+    key: &str,
+    value: &str,
+    meaning: Option<T>,
+    expected: &str,
+) -> std::result::Result<(), String> {
     if field.is_some() {
         return Err(format!("{key} is given twice"));
     }
-    let words: Vec<String> = T::value_variants()
-        .iter()
-        .filter_map(|one| Some(one.to_possible_value()?.get_name().to_owned()))
-        .collect();
-    let chosen = T::from_str(value, false);
-    *field = Some(chosen.map_err(|_| format!("invalid {key} '{value}': expected {}", words.join(" or ")))?);
+    *field = Some(meaning.ok_or_else(|| format!("invalid {key} '{value}': expected {expected}"))?);
     Ok(())
 }
 
@@ -167,6 +184,9 @@ impl Packet {
 
     /// The traffic of this stream. Missing fields are those of [`Traffic::default`], the smallest size that carries a
     /// number, and the device's own MAC address.
+    ///
+    /// # Errors
+    /// The device does not exist.
     pub fn traffic(self, device: &str, stream: Option<u16>) -> Result<Traffic> {
         let default = Traffic::default();
         let ipv6 = self.src.or(self.dst).is_some_and(|address| address.is_ipv6());
@@ -175,15 +195,8 @@ impl Packet {
             weight: self.weight.unwrap_or(1),
             stream,
             sizes: Vec::new(),
-            transport: match self.proto {
-                Some(ProtoArg::Tcp) => Transport::Tcp,
-                Some(ProtoArg::Udp) | None => Transport::Udp,
-            },
-            pattern: match self.pattern {
-                Some(PatternArg::Sources) => Pattern::Sources,
-                Some(PatternArg::Ports) => Pattern::Ports,
-                Some(PatternArg::Papers) | None => Pattern::Papers,
-            },
+            transport: self.proto.unwrap_or(Transport::Udp),
+            pattern: self.pattern.unwrap_or(Pattern::Papers),
             flows: self.flows.unwrap_or(default.flows),
             src_mac: match self.src_mac {
                 Some(mac) => mac,
@@ -201,8 +214,12 @@ impl Packet {
     }
 }
 
-/// The streams of a run: those of --stream, or the only one.
-pub fn streams(device: &str, streams: &[Packet], base: &Packet, stamped: bool) -> Result<Vec<Traffic>> {
+/// The streams of a run: those of --stream, or the only one. `base`: the fields that streams do not name; `stamped`: packets
+/// carry the time of sending.
+///
+/// # Errors
+/// Two streams with one number, or a device that does not exist.
+pub fn streams_of(device: &str, streams: &[Packet], base: &Packet, stamped: bool) -> Result<Vec<Traffic>> {
     if streams.is_empty() {
         return Ok(vec![base.clone().traffic(device, stamped.then_some(0))?]);
     }
@@ -211,7 +228,7 @@ pub fn streams(device: &str, streams: &[Packet], base: &Packet, stamped: bool) -
         let id = stream.id.unwrap_or(at);
         let reason = format!("two streams have the number {id}; give one of them another id");
         if all.iter().any(|one| one.stream == Some(id)) {
-            return Err(wirelane_send::Error::BadOption { option: "--stream", reason }.into());
+            return Err(Error::BadOption { option: "--stream", reason });
         }
         all.push(stream.clone().over(base).traffic(device, Some(id))?);
     }
