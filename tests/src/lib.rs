@@ -77,6 +77,21 @@ pub fn timed() -> bool {
     std::env::var_os("WIRELANE_TIMED").is_some_and(|value| value == "1")
 }
 
+/// True if tests run in full what they run in part in the gate: with `WIRELANE_FULL=1`, as `make test-all` sets it.
+pub fn full() -> bool {
+    std::env::var_os("WIRELANE_FULL").is_some_and(|value| value == "1")
+}
+
+/// True for one in `parts` consecutive numbers, which the seed of the random cases selects, so that successive commits
+/// have all of them in turn; true for each number in `make test-all`.
+///
+/// # Panics
+/// If `WIRELANE_SEED` is not a number.
+pub fn chosen(number: usize, parts: usize) -> bool {
+    let seed = std::env::var("WIRELANE_SEED").map_or(0, |seed| seed.parse::<u64>().expect("a number"));
+    full() || (number as u64 + seed % parts as u64).is_multiple_of(parts as u64)
+}
+
 /// True if a test that needs root may run. A test calls this first and returns if it is false.
 ///
 /// # Panics

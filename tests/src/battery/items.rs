@@ -23,7 +23,7 @@ pub const ITEMS: [Item; 45] = [
     ),
     item(
         "L5",
-        "Real and hostile traffic at a paced rate for 30 minutes (2 minutes in `make test`): no packet lost, resident memory grows by less than 1 MiB in 10 minutes, descriptors and BPF objects constant, for `flows`, `http`, `voip`, `probe` and `record`",
+        "Real and hostile traffic at a paced rate for 30 minutes (50 seconds in `make test`): no packet lost, resident memory grows by less than 1 MiB in 10 minutes, descriptors and BPF objects constant, for `flows`, `http`, `voip`, `probe` and `record`",
     ),
     item(
         "L6",

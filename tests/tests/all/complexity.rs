@@ -17,8 +17,7 @@ fn ticks() -> u64 {
     fields.split_whitespace().skip(13).take(2).map(|field| field.parse::<u64>().unwrap()).sum()
 }
 
-/// Ticks of a command for so many times these bytes, each on a connection of its own and in segments of one byte: the
-/// least of some runs.
+/// Ticks of a command for so many times these bytes, each on a connection of its own and in segments of one byte.
 fn cost(folder: &Path, command: &str, port: u16, bytes: &[u8], times: usize) -> u64 {
     let file = folder.join("in.pcap");
     let mut scene = Scene::new();
@@ -30,14 +29,11 @@ fn cost(folder: &Path, command: &str, port: u16, bytes: &[u8], times: usize) -> 
         }
     }
     scene.write(&file).unwrap();
-    let run = || {
-        let begun = ticks();
-        let mut child = Command::new(wirelane_binary().unwrap());
-        let child = child.args([command, "--quiet", "-r"]).arg(&file).stdout(Stdio::null());
-        assert!(child.stderr(Stdio::null()).status().unwrap().success());
-        ticks() - begun
-    };
-    (0..3).map(|_| run()).min().unwrap()
+    let begun = ticks();
+    let mut child = Command::new(wirelane_binary().unwrap());
+    let child = child.args([command, "--quiet", "-r"]).arg(&file).stdout(Stdio::null());
+    assert!(child.stderr(Stdio::null()).status().unwrap().success());
+    ticks() - begun
 }
 
 /// One head of 64,000 bytes costs as much as eight of 8,000. If each segment parsed the earlier ones again, it would
@@ -65,7 +61,14 @@ fn messages_in_small_segments_take_linear_time() {
     ];
     for (command, port, name, make) in cases {
         let cost = |bytes, times| cost(folder.path(), command, port, make(bytes).as_bytes(), times);
-        let (small, large) = (cost(8_000, 16), cost(64_000, 2));
+        // The least of some runs counts, as other processes disturb one; mostly the first run decides.
+        let (mut small, mut large) = (cost(8_000, 16), cost(64_000, 2));
+        for _ in 1..3 {
+            if large < 3 * small {
+                break;
+            }
+            (small, large) = (small.min(cost(8_000, 16)), large.min(cost(64_000, 2)));
+        }
         println!("{command}, {name}: {small} and {large} ticks");
         assert!(large < 3 * small, "{command}, {name}: {small} and {large} ticks");
     }

@@ -88,6 +88,9 @@ const OUTPUTS: [Output; 9] = [
     },
 ];
 
+/// Number of outputs, each of a process of its own, that have the same traffic.
+const AT_A_TIME: usize = 3;
+
 /// Options that make a command write records continuously.
 fn hurry(command: &str) -> &'static [&'static str] {
     match command {
@@ -201,27 +204,37 @@ fn outputs_on_a_full_disk_count_and_go_on() {
     if !require_root("outputs_on_a_full_disk_count_and_go_on") {
         return;
     }
-    for output in &OUTPUTS {
+    for outputs in OUTPUTS.chunks(AT_A_TIME) {
         let lab = Lab::new(1).unwrap();
-        let disk = Disk::new("tmpfs", "size=512k").unwrap();
-        let file = disk.path().join(output.file);
-        let child = start(&lab, output, &file);
-        // 8 KiB stay free.
-        let ballast = disk.path().join("ballast");
-        fs::write(&ballast, vec![0; 504 << 10]).unwrap();
+        let running: Vec<(&Output, Disk, PathBuf, Child)> = outputs
+            .iter()
+            .map(|output| {
+                let disk = Disk::new("tmpfs", "size=512k").unwrap();
+                let file = disk.path().join(output.file);
+                let child = start(&lab, output, &file);
+                // 8 KiB stay free.
+                fs::write(disk.path().join("ballast"), vec![0; 504 << 10]).unwrap();
+                (output, disk, file, child)
+            })
+            .collect();
         traffic(&lab, Duration::from_millis(1500));
-        let full = fs::metadata(&file).unwrap().len();
-        fs::remove_file(&ballast).unwrap();
+        let full: Vec<u64> =
+            running.iter().map(|(_, _, file, _)| fs::metadata(file).unwrap().len()).collect();
+        for (_, disk, ..) in &running {
+            fs::remove_file(disk.path().join("ballast")).unwrap();
+        }
         // Writing is retried every second.
         traffic(&lab, Duration::from_millis(2500));
         std::thread::sleep(Duration::from_millis(1200));
-        let (written, unwritten) = account(output, &file, child);
-        println!("{:?} {}: {written} written, {unwritten} not", output.words, output.file);
-        assert!(
-            fs::metadata(&file).unwrap().len() > full,
-            "{:?}: nothing was written once there was room",
-            output.words
-        );
+        for ((output, _disk, file, child), full) in running.into_iter().zip(full) {
+            let (written, unwritten) = account(output, &file, child);
+            println!("{:?} {}: {written} written, {unwritten} not", output.words, output.file);
+            assert!(
+                fs::metadata(&file).unwrap().len() > full,
+                "{:?}: nothing was written once there was room",
+                output.words
+            );
+        }
     }
 }
 
@@ -233,7 +246,8 @@ fn on_a_broken_disk(lab: &Lab, output: &Output, file: &Path, from: u32, to: u32)
     let calls = "write,pwrite64,writev,pwritev,fsync,fdatasync";
     let inject = format!("inject={calls}:error=EIO:when={from}..{to}");
     let mut command = lab.command(&lab.receiver().namespace, "strace");
-    command.args(["-f", "-qq", "-o", "/dev/null", "-P", file.to_str().unwrap()]);
+    // Calls that are not traced do not stop the program.
+    command.args(["-f", "--seccomp-bpf", "-qq", "-o", "/dev/null", "-P", file.to_str().unwrap()]);
     command.args(["-e", &format!("trace={calls}"), "-e", &inject]);
     command.arg(wirelane_binary().unwrap()).args(&words).args(hurry(&words[0]));
     // strace replaces the number of an injected call by -1, which no allow list of seccomp contains.
@@ -261,28 +275,41 @@ fn outputs_on_a_failing_disk_count_and_go_on() {
         println!("left out: {NAME} (no strace)");
         return;
     }
-    for output in &OUTPUTS {
+    for outputs in OUTPUTS.chunks(AT_A_TIME) {
         let lab = Lab::new(1).unwrap();
         let folder = tempfile::tempdir().unwrap();
-        let file: PathBuf = folder.path().join(output.file);
-        let child = on_a_broken_disk(&lab, output, &file, 3, 5);
+        let running: Vec<(&Output, PathBuf, Child)> = outputs
+            .iter()
+            .map(|output| {
+                let file = folder.path().join(output.file);
+                let child = on_a_broken_disk(&lab, output, &file, 3, 5);
+                (output, file, child)
+            })
+            .collect();
         traffic(&lab, Duration::from_millis(6000));
         std::thread::sleep(Duration::from_millis(1200));
-        let program = nix::unistd::Pid::from_raw(traced(&child).cast_signed());
-        nix::sys::signal::kill(program, nix::sys::signal::Signal::SIGTERM).unwrap();
-        let finished = child.finish(LIMIT).unwrap();
-        assert!(finished.stderr.contains("Input/output error"), "{:?}: {}", output.words, finished.stderr);
-        let last = finished.last_json().unwrap();
-        assert_eq!((&last["final"], column(&last, "lost")), (&true.into(), 0), "{last}");
-        let counts = &last[output.account][0];
-        let written = column(counts, output.written);
-        let there = records(&file);
-        println!("{:?} {}: {counts}", output.words, output.file);
-        whole(output, &last);
-        if file.extension().unwrap() != "ipfix" {
-            assert_eq!(there, written, "{:?}: {counts}", output.words);
+        for (output, file, child) in running {
+            let program = nix::unistd::Pid::from_raw(traced(&child).cast_signed());
+            nix::sys::signal::kill(program, nix::sys::signal::Signal::SIGTERM).unwrap();
+            let finished = child.finish(LIMIT).unwrap();
+            assert!(
+                finished.stderr.contains("Input/output error"),
+                "{:?}: {}",
+                output.words,
+                finished.stderr
+            );
+            let last = finished.last_json().unwrap();
+            assert_eq!((&last["final"], column(&last, "lost")), (&true.into(), 0), "{last}");
+            let counts = &last[output.account][0];
+            let written = column(counts, output.written);
+            let there = records(&file);
+            println!("{:?} {}: {counts}", output.words, output.file);
+            whole(output, &last);
+            if file.extension().unwrap() != "ipfix" {
+                assert_eq!(there, written, "{:?}: {counts}", output.words);
+            }
+            assert!(there > 0 && written > 0, "{:?}: nothing was written: {counts}", output.words);
         }
-        assert!(there > 0 && written > 0, "{:?}: nothing was written: {counts}", output.words);
     }
 }
 
