@@ -31,7 +31,9 @@ sql = {
     "who talked to": "SELECT other, count(*), sum(received), sum(sent), min(start_time), max(end_time) "
     f"FROM ({ends}) WHERE e = $1 GROUP BY 1 ORDER BY sum(sent) + sum(received) DESC, 1 LIMIT {rows}",
 }
+# A progress bar would go to the standard output.
 connection = duckdb.connect()
+connection.execute("SET enable_progress_bar = false")
 start = time.monotonic()
 answer = connection.execute(sql[question], address).fetchall()
 seconds = time.monotonic() - start
