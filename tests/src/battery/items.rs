@@ -103,10 +103,7 @@ pub const ITEMS: [Item; 45] = [
         "I6",
         "Hostile SIP and RTP: headers of 0 to 64 KiB, 10,000 Via, Content-Length of 2^32+32, control bytes, 1000 media, 100,000 calls without an answer, SSRC collisions, wraps, other payload types, floods of a negotiated port: bounded memory, exact counts",
     ),
-    item(
-        "I7",
-        "8n hostile elements take at most 12 times the time of n, for every parser and table",
-    ),
+    item("I7", "8n hostile elements take at most 12 times the time of n, for every parser and table"),
     item(
         "I8",
         "Every expression of libpcap's tests is compiled with tcpdump's verdicts or refused with the place; 10,000 terms and 1 MiB of text take less than a second",
