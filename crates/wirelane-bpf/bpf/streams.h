@@ -2,10 +2,12 @@
 /*
  * RTP streams measured in the lane, by lib/rtp.h, over the maps of an instance. A packet with the verdict
  * WL_VERDICT_MEASURE that is the next one of a stream that is measured here is added to the stream and is
- * `absorbed`. All others are delivered to the worker. Where all rules of a group are those of announced
- * places (WL_RULES_OF_PLACES), the stream is looked up first, and the rules are evaluated only for packets
- *that were not added to one: their result would be the same. With WL_GROUP_FLOWS_BESIDE it also becomes part
- *of a flow before, and with WL_GROUP_STREAMS_BESIDE it is delivered, too, as a record that says so.
+ * `absorbed`. All others are delivered to the worker. With WL_GROUP_FLOWS_BESIDE it also becomes part of a
+ * flow before, and with WL_GROUP_STREAMS_BESIDE it is delivered, too, as a record that says so.
+ *
+ * Where all rules of a group are those of announced places (WL_RULES_OF_PLACES), the stream is looked up
+ *first, and the rules are evaluated only for packets that were not added to it. The verdict is the same; the
+ *rules do not count the packets of streams, and the record of such a packet names no rule.
  *
  * One struct wl_rtp_stream has two writers: lanes, and the worker to which packets are delivered. Only one of
  * them updates it at a time, and packets are added in the order of their arrival, so the result is bit for

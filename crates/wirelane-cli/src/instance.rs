@@ -24,7 +24,7 @@ impl Which {
     /// Connects to the capture; also returns its status.
     ///
     /// # Errors
-    /// If there is no such capture, or several.
+    /// If no capture, or more than one, matches.
     pub fn connect(&self, purpose: Purpose) -> Result<(Status, Client)> {
         instance::connect(self.interface.as_deref(), self.pid, purpose)
     }

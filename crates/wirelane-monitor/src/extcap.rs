@@ -42,14 +42,14 @@ pub fn interfaces(devices: &[Device]) -> String {
 /// The device with this name, which is one.
 ///
 /// # Errors
-/// There is no such device, or there are several.
+/// If no device, or more than one, matches.
 pub fn device(name: &str) -> Result<Device> {
     let selectors = Selector::parse_list(name)?;
     let [selector] = selectors.as_slice() else { bail!("'{name}' is several devices") };
     Ok(selector.resolve()?.device)
 }
 
-/// What packets of a device begin with, in the protocol's form.
+/// Link type of a device, in the protocol's form.
 pub fn link_type(device: &Device) -> &'static str {
     match device.link_type {
         LinkType::Raw => "dlt {number=101}{name=RAW}{display=Raw IP}\n",

@@ -7,7 +7,7 @@ use wirelane_screen::table::printable;
 /// Connects to the capture on this device, or of this process; also returns its status.
 ///
 /// # Errors
-/// If there is no such capture, or several.
+/// If no capture, or more than one, matches.
 pub fn connect(device: Option<&str>, pid: Option<u32>, purpose: Purpose) -> Result<(Status, Client)> {
     let all = instances(purpose)?;
     let fits = |instance: &&Instance| {

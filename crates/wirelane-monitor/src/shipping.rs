@@ -53,7 +53,7 @@ impl Opened {
     /// for each; `authorities`: a file with those to trust; `patience`: the limit of a request.
     ///
     /// # Errors
-    /// There is no store, another process ships it, or a target cannot be opened.
+    /// If the store does not exist, another process ships it, or a target cannot be opened.
     pub fn open(
         settings: Settings,
         targets: Vec<Place>,

@@ -410,7 +410,7 @@ fn flows_of(parts: &[Part]) -> Option<&flows::Args> {
     parts.iter().find_map(|part| if let Part::Flows(args) = part { Some(&**args) } else { None })
 }
 
-/// What can change while a monitor runs.
+/// Settings that a reload can change.
 fn loaded(plan: &Plan) -> Result<Loaded> {
     let source = &plan.capture.source;
     let flows = flows_of(&plan.parts).map(|args| FlowLimits {

@@ -13,7 +13,7 @@ use crate::instance::Which;
 /// Connects to the selected capture.
 ///
 /// # Errors
-/// If there is no such capture, or several.
+/// If no capture, or more than one, matches.
 pub fn connect(which: &Which) -> Result<Client> {
     Ok(which.connect(Purpose::Rules)?.1)
 }

@@ -58,11 +58,11 @@ pub struct Settings {
     pub folders: Option<Folders>,
     /// Targets of alarms.
     pub targets: Option<Opened>,
-    /// What `wirelane probe` has besides; `None`: a monitor runs the probe.
+    /// Parts that only `wirelane probe` has; `None`: a monitor runs the probe.
     pub alone: Option<Alone>,
 }
 
-/// What a probe has that is a command of its own.
+/// Parts of a probe that runs as a command.
 pub struct Alone {
     /// Path and text of the configuration, which SIGHUP and requests of other processes change.
     pub origin: (PathBuf, String),

@@ -23,7 +23,7 @@ impl Packet<'_> {
     /// Explains which of the rules match the packet.
     ///
     /// # Errors
-    /// There is no such packet, or its file cannot be read.
+    /// If the packet does not exist, or its file cannot be read.
     pub fn explain(&self, rules: &RuleSet) -> Result<Explanation> {
         let Some(bytes) = hex(self.packet) else { return self.of_file(rules) };
         let packet = PacketToExplain {
