@@ -5,9 +5,9 @@
  * `absorbed`. All others are delivered to the worker. With WL_GROUP_FLOWS_BESIDE it also becomes part of a
  * flow before, and with WL_GROUP_STREAMS_BESIDE it is delivered, too, as a record that says so.
  *
- * Where all rules of a group are those of announced places (WL_RULES_OF_PLACES), the stream is looked up
- *first, and the rules are evaluated only for packets that were not added to it. The verdict is the same; the
- *rules do not count the packets of streams, and the record of such a packet names no rule.
+ * Where all rules of a group are those of announced places (WL_RULES_OF_PLACES), the stream is looked
+ * up first, and the rules are evaluated only for packets that were not added to it. The verdict is the
+ * same; the rules do not count the packets of streams, and the record of such a packet names no rule.
  *
  * One struct wl_rtp_stream has two writers: lanes, and the worker to which packets are delivered. Only one of
  * them updates it at a time, and packets are added in the order of their arrival, so the result is bit for
