@@ -41,7 +41,7 @@ help: ## list these targets
 setup: ## install packages for building, checks, tests and the demo (Debian and Ubuntu)
 	@scripts/setup build demo check test kernels
 
-# The test-bed has no store: with its features of shared dependencies, DataFusion would be built a second time.
+# The test-bed has no store: with its features of shared dependencies, Arrow and Parquet would be built a second time.
 build: ## build the wirelane program: target/release/wirelane
 	@scripts/setup build
 	scripts/cargo-release -p wirelane-cli -p wirelane-libpcap-dropin -p wirelane-libpcap-preload

@@ -15,11 +15,11 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use clap::Parser;
-use datafusion::arrow::array::UInt32Array;
-use datafusion::arrow::array::{
+use arrow::array::UInt32Array;
+use arrow::array::{
     Array, ArrayRef, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray,
 };
-use datafusion::arrow::compute::{concat_batches, take_record_batch};
+use arrow::compute::{concat_batches, take_record_batch};
 use serde_json::json;
 use std::sync::Arc;
 use wirelane_ship::{Place, Secrets, Settings, Shipper, Status};

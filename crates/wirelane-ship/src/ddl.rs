@@ -5,7 +5,7 @@
 
 use std::fmt::Write as _;
 
-use datafusion::arrow::datatypes::{DataType, Field};
+use arrow::datatypes::{DataType, Field};
 use wirelane_store::Table;
 
 /// Columns of addresses.

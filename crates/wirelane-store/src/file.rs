@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use datafusion::parquet::arrow::ArrowWriter;
-use datafusion::parquet::basic::{Compression, Encoding, ZstdLevel};
-use datafusion::parquet::errors::ParquetError;
-use datafusion::parquet::file::metadata::KeyValue;
-use datafusion::parquet::file::properties::{WriterProperties, WriterPropertiesPtr};
-use datafusion::parquet::schema::types::ColumnPath;
+use parquet::arrow::ArrowWriter;
+use parquet::basic::{Compression, Encoding, ZstdLevel};
+use parquet::errors::ParquetError;
+use parquet::file::metadata::KeyValue;
+use parquet::file::properties::{WriterProperties, WriterPropertiesPtr};
+use parquet::schema::types::ColumnPath;
 
 use crate::tables::{Columns, PROBE, Row, SCHEMA, TABLE, Table, VERSION};
 use crate::unfinished::Unfinished;

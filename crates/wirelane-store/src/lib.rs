@@ -4,7 +4,7 @@
 //! flows, calls, ... (Storable) -> Writer -(channel)-> thread: tables -> file (Parquet, zstd) -> unfinished
 //!                                                    -> DIR/TABLE/date=.../hour=.../*.parquet
 //!                                         retention: what is too old or too much, what dead writers left
-//! SQL, questions -> Asker (DataFusion) -> table (which files) -> rows -> report
+//! SQL, questions -> Asker -> scan (row groups, columns) -> sums, or SQLite -> rows -> report
 //! ```
 //!
 //! A store is a folder with a folder for each table ([`Table`]), which contains files by the hour in which their flows,
@@ -13,8 +13,7 @@
 //! ignore it. A store has no index and no list of files: everybody who may write to the folder can be a writer, and there
 //! may be several, each with its own files and a mark in `.writers`. `.ship` has the state of shipping.
 //!
-//! Writing needs only `arrow` and `parquet`; queries need DataFusion, which takes long to build. Both are in this
-//! crate, which only the program's feature `store` needs.
+//! Files are written and read with `arrow` and `parquet`; SQL is that of SQLite (docs/decisions/sqlite.md).
 mod counts;
 mod error;
 mod file;

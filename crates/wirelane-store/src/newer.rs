@@ -3,8 +3,8 @@
 use std::fs::File;
 use std::path::Path;
 
-use datafusion::parquet::file::metadata::FileMetaData;
-use datafusion::parquet::file::reader::{FileReader as _, SerializedFileReader};
+use parquet::file::metadata::FileMetaData;
+use parquet::file::reader::{FileReader as _, SerializedFileReader};
 
 use crate::paths::Stored;
 use crate::query::guarded::guarded;

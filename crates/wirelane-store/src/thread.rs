@@ -126,7 +126,7 @@ impl Store {
         &mut self,
         place: TableHour,
         fill: &mut dyn FnMut(&mut Row<'_>),
-    ) -> datafusion::parquet::errors::Result<()> {
+    ) -> parquet::errors::Result<()> {
         let (table, hour) = place;
         if !self.open.contains_key(&place) {
             let its = self.open.iter().filter(|((of, _), _)| *of == table);
@@ -165,7 +165,7 @@ impl Store {
     }
 
     /// The encoder rejected rows, which is a bug of ours: this file is lost, and reported as lost.
-    fn broken(&mut self, place: TableHour, error: &datafusion::parquet::errors::ParquetError) {
+    fn broken(&mut self, place: TableHour, error: &parquet::errors::ParquetError) {
         let lost = self.open.remove(&place).map_or(1, |file| file.rows);
         self.lost(place.0, lost);
         self.counts.failed(format!("{} cannot be encoded, which is a bug: {error}", place.0.name()));

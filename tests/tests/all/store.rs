@@ -438,12 +438,17 @@ fn where_nothing_can_be_written_or_asked_it_is_said() {
             &["SELECT src FROM flows WHERE"],
             "(line 1, column 28)\n  SELECT src FROM flows WHERE\n                             ^",
         ),
-        (&["SELECT nett(src) FROM flows"], "Invalid function 'nett'"),
+        (&["SELECT nett(src) FROM flows"], "no function 'nett'"),
         (&["DROP TABLE flows"], "a store is read-only"),
         (&["COPY flows TO 'x.csv'"], "a store is read-only"),
         (&["INSERT INTO flows SELECT * FROM flows"], "a store is read-only"),
-        (&["SET datafusion.execution.batch_size = 1"], "a store is read-only"),
-        (&["SELECT 1; SELECT 2"], "SQL"),
+        (&["SET threads = 1"], "a store is read-only"),
+        (&["ATTACH '/etc/passwd' AS other"], "a store is read-only"),
+        (&["PRAGMA cache_size = 1"], "a store is read-only"),
+        (&["SELECT load_extension('x.so')"], "a store is read-only"),
+        (&["SELECT \"scr\" FROM flows"], "no column 'scr'"),
+        (&["  -- nothing"], "SQL is empty"),
+        (&["SELECT 1; SELECT 2"], "SQL has more than one statement"),
         (&["who", "talked", "to", "me"], "'me' is neither an address nor a network"),
         (&["--from", "yesterday", "SELECT 1"], "give a time, as in 2026-11-23"),
         (&["--from", "2026-01-02", "--to", "2026-01-01", "SELECT 1"], "no time is left"),
@@ -455,7 +460,7 @@ fn where_nothing_can_be_written_or_asked_it_is_said() {
         assert!(finished.lines.is_empty(), "{words:?}: {:?}", finished.lines);
     }
     // Stored text does not have an effect on a terminal or a spreadsheet.
-    let evil = "SELECT chr(27) || '[2J' AS a, '=1+1' AS b";
+    let evil = "SELECT char(27) || '[2J' AS a, '=1+1' AS b";
     let shown = |form: &[&str]| run(&[&["query", "--store", text(&db), evil], form].concat()).lines.join("|");
     assert_eq!(shown(&[]), "a          b|\\u{1b}[2J  =1+1");
     assert_eq!(shown(&["--csv"]), "a,b|\\u{1b}[2J,'=1+1");

@@ -252,13 +252,14 @@ Columns of flows:
   local with --local-time.
   network(src, 24, 48) is the network of an address, with so many bits for IPv4
   and IPv6; in_network(src, '10.0.0.0/8') is whether it is in that network.
+  step(end_time, 300) is the start of the 5 minutes that contain a time.
 
 Columns of all tables: start_time end_time start_ns duration_ns date hour
 probe schema_version. probe is who stored the row. A row of streams has the
 call_id and call_start_ns of its call.
 
-The SQL dialect is Apache DataFusion's, close to PostgreSQL's, and read-only. A
-file that cannot be read is left out and named.
+The SQL dialect is SQLite's, and read-only. A file that cannot be read is left
+out and named.
 
 Examples:
   wirelane query top talkers --store flows.db
@@ -313,8 +314,8 @@ pub fn run(args: &Args) -> Result<()> {
     };
     let probe = args.probe.clone();
     let sql = match (&args.sql, &question) {
-        (Some(sql), None) => sql.clone(),
-        (None, Some(question)) => question.sql(args.limit),
+        (Some(sql), None) => sql.as_str(),
+        (None, Some(_)) => "",
         _ => {
             let reason = "ask in SQL, or one of: top talkers, top ports, top pairs, by network, by application, \
                           by protocol, by device, by status, over time, who talked to ADDRESS, worst calls, worst streams, \
@@ -340,14 +341,18 @@ pub fn run(args: &Args) -> Result<()> {
                 let path = path.display().to_string();
                 tracing::warn!("{} cannot be read and is left out: {}", printable(&path), printable(why));
             };
-            asker.ask(&sql, form, &mut sink, &mut named).map_err(Into::into)
+            match &question {
+                Some(question) => asker.answer(question, args.limit, form, &mut sink, &mut named),
+                None => asker.ask(sql, form, &mut sink, &mut named),
+            }
+            .map_err(Into::into)
         }
     };
     let Err(error) = answered else { return Ok(()) };
     match error.downcast::<wirelane_store::Error>() {
         Ok(wirelane_store::Error::Output(_)) if gone => Err(wirelane_monitor::out::ReaderGone.into()),
         Ok(wirelane_store::Error::Sql { message, at, hint }) => {
-            Err(wrong("SQL", asked::mistake(&sql, &message, at, hint.as_deref())))
+            Err(wrong("SQL", asked::mistake(sql, &message, at, hint.as_deref())))
         }
         Ok(error) => Err(error.into()),
         Err(error) => Err(error),

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use datafusion::arrow::array::{Array, Int32Array, Int64Array, RecordBatch, StringArray};
+use arrow::array::{Array, Int32Array, Int64Array, RecordBatch, StringArray};
 use prost::Message;
 
 use crate::{Error, Result};

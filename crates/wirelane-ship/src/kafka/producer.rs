@@ -4,7 +4,7 @@ use std::net::ToSocketAddrs as _;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use datafusion::arrow::array::RecordBatch;
+use arrow::array::RecordBatch;
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::client::{ClientContext, DefaultClientContext};
 use rdkafka::config::{ClientConfig, RDKafkaLogLevel};

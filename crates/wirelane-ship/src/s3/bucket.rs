@@ -5,10 +5,10 @@ use std::net::ToSocketAddrs as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use datafusion::object_store::aws::{AmazonS3, AmazonS3Builder};
-use datafusion::object_store::client::{HttpClient, HttpConnector};
-use datafusion::object_store::path::Path;
-use datafusion::object_store::{
+use object_store::aws::{AmazonS3, AmazonS3Builder};
+use object_store::client::{HttpClient, HttpConnector};
+use object_store::path::Path;
+use object_store::{
     ClientOptions, Error as StoreError, ObjectStore as _, PutMode, PutOptions, RetryConfig,
 };
 use tokio::runtime::Runtime;
@@ -40,7 +40,7 @@ pub(crate) struct Bucket {
 struct Resolved(reqwest::Client);
 
 impl HttpConnector for Resolved {
-    fn connect(&self, _: &ClientOptions) -> datafusion::object_store::Result<HttpClient> {
+    fn connect(&self, _: &ClientOptions) -> object_store::Result<HttpClient> {
         Ok(HttpClient::new(self.0.clone()))
     }
 }

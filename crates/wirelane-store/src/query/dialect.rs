@@ -1,4 +1,4 @@
-//! Differences between DataFusion's SQL over a store and ClickHouse's over the tables to which stores are shipped.
+//! Differences between SQLite's SQL over a store and ClickHouse's over the tables to which stores are shipped.
 //!
 //! ClickHouse resolves an alias of the list of columns everywhere in a query, so shared SQL qualifies each column by the
 //! alias of its table. No setting is needed, so that an account that may not change settings (`readonly = 1`) can ask.
@@ -120,10 +120,26 @@ impl Dialect<'_> {
         }
     }
 
+    /// The lower one of the two ports of a flow `f`.
+    pub(super) fn lower(&self) -> &'static str {
+        match self {
+            Dialect::Store => "min(f.src_port, f.dst_port)",
+            Dialect::ClickHouse(_) => "least(f.src_port, f.dst_port)",
+        }
+    }
+
+    /// The beginning of the hour that contains a time.
+    pub(super) fn hour(&self, time: &str) -> String {
+        match self {
+            Dialect::Store => self.step(time, 3600),
+            Dialect::ClickHouse(_) => format!("date_trunc('hour', {time})"),
+        }
+    }
+
     /// The beginning of the step of so many seconds that contains a time.
     pub(super) fn step(&self, time: &str, seconds: u64) -> String {
         match self {
-            Dialect::Store => format!("date_bin(INTERVAL '{seconds} seconds', {time})"),
+            Dialect::Store => format!("step({time}, {seconds})"),
             Dialect::ClickHouse(_) => {
                 format!("toDateTime64(toStartOfInterval({time}, INTERVAL {seconds} SECOND), 6, 'UTC')")
             }
@@ -135,11 +151,23 @@ impl Dialect<'_> {
     pub(super) fn ends(&self, by: &By<'_>) -> String {
         let shipped = match self {
             Dialect::Store => {
-                return match by {
-                    By::Address => "ends()".to_owned(),
-                    By::Network(bits4, bits6) => format!("ends({bits4}, {bits6})"),
-                    By::Peer(peer) => format!("ends('{peer}')"),
+                let end = |own: &str, other: &str, sent: &str, received: &str| {
+                    let address = match by {
+                        By::Network(bits4, bits6) => format!("network({own}, {bits4}, {bits6})"),
+                        _ => own.to_owned(),
+                    };
+                    let peer = match by {
+                        By::Peer(peer) => format!(" AND in_network({other}, '{peer}')"),
+                        _ => String::new(),
+                    };
+                    format!(
+                        "SELECT {address} AS address, 1 AS flows, {sent} AS sent, {received} AS received, \
+                         start_time AS first, end_time AS last FROM flows WHERE {own} IS NOT NULL{peer}"
+                    )
                 };
+                let back = "coalesce(reverse_bytes, 0)";
+                let (there, here) = (end("src", "dst", "bytes", back), end("dst", "src", back, "bytes"));
+                return format!("({there} UNION ALL {here})");
             }
             Dialect::ClickHouse(shipped) => shipped,
         };

@@ -1,19 +1,16 @@
-//! Our own SQL functions: addresses and networks.
+//! Our own SQL functions: networks and times.
 //!
-//! `network(address, bits4, bits6)` is the network that contains an address, as text, and
-//! `in_network(address, network)` whether the network contains the address. Text that is not an address is not in any
-//! network.
+//! `network(address, bits4, bits6)` is the network that contains an address, as text, and `in_network(address, network)`
+//! whether the network contains the address. Text that is not an address is not in any network. `step(time, seconds)` is
+//! the beginning of the step that contains a time. `text REGEXP pattern` is that of the crate `regex`.
 
-use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::Arc;
 
-use datafusion::arrow::array::{Array, ArrayRef, BooleanArray, StringArray};
-use datafusion::arrow::datatypes::DataType;
-use datafusion::common::cast::{as_int64_array, as_string_array};
-use datafusion::error::{DataFusionError, Result};
-use datafusion::logical_expr::{ColumnarValue, ScalarUDF, Volatility, create_udf};
-use datafusion::prelude::SessionContext;
+use regex::Regex;
+use rusqlite::functions::{Context, FunctionFlags};
+use rusqlite::{Connection, Error, Result};
+
+use super::cell::{parse_time, time};
 
 /// A network: its address and prefix length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,81 +83,64 @@ impl std::fmt::Display for Network {
     }
 }
 
-/// Registers the functions in a session.
-pub(super) fn register(session: &SessionContext) {
-    let text = DataType::Utf8;
-    session.register_udf(create_udf(
-        "network",
-        vec![text.clone(), DataType::Int64, DataType::Int64],
-        text.clone(),
-        Volatility::Immutable,
-        Arc::new(network),
-    ));
-    session.register_udf(contained());
+/// Registers the functions.
+pub(super) fn register(connection: &Connection) -> Result<()> {
+    let flags = FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_DETERMINISTIC;
+    connection.create_scalar_function("network", 3, flags, network)?;
+    connection.create_scalar_function("in_network", 2, flags, in_network)?;
+    connection.create_scalar_function("step", 2, flags, step)?;
+    connection.create_scalar_function("regexp", 2, flags, regexp)?;
+    Ok(())
 }
 
-/// Whether an address is in a network.
-pub(super) fn contained() -> ScalarUDF {
-    let (text, function) = (DataType::Utf8, Arc::new(in_network));
-    create_udf("in_network", vec![text.clone(), text], DataType::Boolean, Volatility::Immutable, function)
+/// An argument that is an address; `None`: it is another text, or NULL.
+fn address(context: &Context<'_>) -> Option<IpAddr> {
+    context.get_raw(0).as_str().ok()?.parse().ok()
 }
 
-/// The value at a row of a column.
-fn at(values: &StringArray, row: usize) -> Option<&str> {
-    values.is_valid(row).then(|| values.value(row))
+/// An error of a function.
+type Wrong = Box<dyn std::error::Error + Send + Sync>;
+
+fn wrong(message: String) -> Error {
+    Error::UserFunctionError(message.into())
 }
 
-fn bits(value: i64, most: i64) -> Result<u8> {
-    match value {
-        0.. if value <= most => Ok(value as u8),
-        _ => Err(DataFusionError::Execution(format!("network(): {value} bits, of 0 to {most}"))),
+fn network(context: &Context<'_>) -> Result<Option<String>> {
+    let bits = |at: usize, most: i64| match context.get::<i64>(at)? {
+        bits @ 0.. if bits <= most => Ok(bits as u8),
+        bits => Err(wrong(format!("network(): {bits} bits, of 0 to {most}"))),
+    };
+    let (four, six) = (bits(1, 32)?, bits(2, 128)?);
+    let bits = |address: &IpAddr| if address.is_ipv4() { four } else { six };
+    Ok(address(context).map(|address| Network::of(address, bits(&address)).to_string()))
+}
+
+fn in_network(context: &Context<'_>) -> Result<Option<bool>> {
+    let Ok(text) = context.get_raw(1).as_str() else { return Ok(None) };
+    let network = Network::parse(text).ok_or_else(|| {
+        wrong(format!(
+            "in_network(): '{text}' is not a network: expected 10.0.0.0/8 or 2001:db8::/32"
+        ))
+    })?;
+    Ok(address(context).map(|address| network.contains(address)))
+}
+
+fn regexp(context: &Context<'_>) -> Result<Option<bool>> {
+    // Compiled once for a pattern that is a constant.
+    let pattern = context.get_or_create_aux(0, |value| -> std::result::Result<Regex, Wrong> {
+        Ok(Regex::new(value.as_str()?)?)
+    })?;
+    Ok(context.get_raw(1).as_str().ok().map(|text| pattern.is_match(text)))
+}
+
+fn step(context: &Context<'_>) -> Result<Option<String>> {
+    let Ok(text) = context.get_raw(0).as_str() else { return Ok(None) };
+    let seconds = context.get::<i64>(1)?;
+    let us = parse_time(text).ok_or_else(|| wrong(format!("step(): '{text}' is not a time")))?;
+    match seconds.checked_mul(1_000_000) {
+        Some(length @ 1..) => Ok(Some(time(us - us.rem_euclid(length), ' '))),
+        _ => Err(wrong(format!("step(): {seconds} is not a number of seconds"))),
     }
-}
-
-fn network(arguments: &[ColumnarValue]) -> Result<ColumnarValue> {
-    let arrays = ColumnarValue::values_to_arrays(arguments)?;
-    let (addresses, four, six) =
-        (as_string_array(&arrays[0])?, as_int64_array(&arrays[1])?, as_int64_array(&arrays[2])?);
-    let mut networks = Vec::with_capacity(addresses.len());
-    for row in 0..addresses.len() {
-        let address = at(addresses, row).and_then(|address| address.parse::<IpAddr>().ok());
-        networks.push(match address {
-            None => None,
-            Some(address @ IpAddr::V4(_)) => {
-                Some(Network::of(address, bits(four.value(row), 32)?).to_string())
-            }
-            Some(address) => Some(Network::of(address, bits(six.value(row), 128)?).to_string()),
-        });
-    }
-    Ok(ColumnarValue::Array(Arc::new(StringArray::from(networks)) as ArrayRef))
-}
-
-fn in_network(arguments: &[ColumnarValue]) -> Result<ColumnarValue> {
-    let arrays = ColumnarValue::values_to_arrays(arguments)?;
-    let (addresses, networks) = (as_string_array(&arrays[0])?, as_string_array(&arrays[1])?);
-    let mut known: HashMap<&str, Network> = HashMap::new();
-    let mut answers = Vec::with_capacity(addresses.len());
-    for row in 0..addresses.len() {
-        let Some(text) = at(networks, row) else {
-            answers.push(None);
-            continue;
-        };
-        let network = match known.get(text) {
-            Some(network) => *network,
-            None => {
-                let network = Network::parse(text).ok_or_else(|| {
-                    DataFusionError::Execution(format!(
-                        "in_network(): '{text}' is not a network: expected 10.0.0.0/8 or 2001:db8::/32"
-                    ))
-                })?;
-                known.insert(text, network);
-                network
-            }
-        };
-        let address = at(addresses, row).and_then(|address| address.parse().ok());
-        answers.push(address.map(|address| network.contains(address)));
-    }
-    Ok(ColumnarValue::Array(Arc::new(BooleanArray::from(answers)) as ArrayRef))
 }
 
 #[cfg(test)]

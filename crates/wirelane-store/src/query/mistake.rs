@@ -1,96 +1,97 @@
 //! Error messages of SQL, with their position and a suggestion.
 
-use datafusion::common::{Column, SchemaError};
-use datafusion::error::DataFusionError;
-use datafusion::sql::sqlparser::parser::ParserError;
+use rusqlite::ErrorCode;
 
 use super::Failed;
-use crate::Error;
+use crate::{Error, Table};
 
-/// Converts an error of the engine.
-pub(super) fn failed(error: &DataFusionError, memory_mib: usize) -> Failed {
-    let found = position(error);
-    let sql = |message: String, at: Option<(u64, u64)>, hint: Option<String>| {
-        Failed::Finally(Error::Sql { message, at: at.or(found), hint })
-    };
-    match error.find_root() {
-        DataFusionError::SQL(parser, _) => {
-            let (message, at) = parser_message(parser);
-            sql(message, at, None)
-        }
-        DataFusionError::SchemaError(schema, _) => {
-            let (message, hint) = schema_message(schema);
-            sql(message, None, hint)
-        }
-        DataFusionError::Plan(message) | DataFusionError::NotImplemented(message) => {
-            let (message, hint) = plan_message(message);
-            sql(message, None, hint)
-        }
-        DataFusionError::ResourcesExhausted(reason) => {
-            let reason = reason.lines().next().unwrap_or_default().to_owned();
-            Failed::Finally(Error::Memory { mib: memory_mib, reason })
-        }
-        other => Failed::Perhaps(other.strip_backtrace().lines().next().unwrap_or_default().to_owned()),
-    }
+/// First words of statements of other databases, or that would write.
+const WRITING: [&str; 22] = [
+    "alter", "analyze", "attach", "begin", "commit", "copy", "create", "delete", "detach", "drop", "export", "grant",
+    "insert", "merge", "pragma", "reindex", "replace", "set", "truncate", "update", "use", "vacuum",
+];
+const READ_ONLY: &str = "a store is read-only: begin with SELECT or WITH";
+
+/// An answer that does not fit into memory.
+pub(super) fn too_large(memory_mib: usize, reason: &str) -> Failed {
+    Failed::Finally(Error::Memory { mib: memory_mib, reason: reason.to_owned() })
 }
 
-/// Position of the error, as the engine reports it.
-fn position(error: &DataFusionError) -> Option<(u64, u64)> {
-    let start = error.diagnostic()?.span?.start;
-    (start.line > 0).then_some((start.line, start.column))
+pub(super) fn wrong(message: impl Into<String>, at: Option<(u64, u64)>, hint: Option<String>) -> Failed {
+    Failed::Finally(Error::Sql { message: message.into(), at, hint })
 }
 
-/// Splits a parser message, which contains the position.
-fn parser_message(error: &ParserError) -> (String, Option<(u64, u64)>) {
-    let message = match error {
-        ParserError::TokenizerError(message) | ParserError::ParserError(message) => message.clone(),
-        ParserError::RecursionLimitExceeded => "it is nested too deeply".to_owned(),
-    };
-    let place = message.rsplit_once(" at Line: ").and_then(|(text, place)| {
-        let (line, column) = place.split_once(", Column: ")?;
-        Some((text.to_owned(), (line.parse().ok()?, column.trim().parse().ok()?)))
-    });
-    match place {
-        Some((text, at)) => (text, Some(at)),
-        None => (message, None),
-    }
-}
-
-/// Rewrites the message without the lists of all columns that the engine appends, which do not help.
-fn schema_message(error: &SchemaError) -> (String, Option<String>) {
+/// Converts an error of SQLite.
+pub(super) fn failed(error: &rusqlite::Error, sql: &str, memory_mib: usize) -> Failed {
+    let read_only = |what: &str| wrong(format!("{what} is not supported"), None, Some(READ_ONLY.to_owned()));
+    let first = sql.split_whitespace().next().unwrap_or_default().trim_end_matches(';');
     match error {
-        SchemaError::FieldNotFound { field, valid_fields } => {
-            let valid: Vec<&str> = valid_fields.iter().map(Column::name).collect();
-            let hint = match closest(&field.name, &valid) {
-                Some(close) => format!("did you mean '{close}'?"),
-                None if valid.len() < 12 && !valid.is_empty() => format!("there are {}", valid.join(", ")),
-                None => "DESCRIBE with a table's name lists its columns".to_owned(),
-            };
-            (format!("there is no column '{}'", field.name), Some(hint))
+        rusqlite::Error::SqlInputError { msg, offset, .. } => {
+            if msg.contains("syntax error") && WRITING.contains(&first.to_lowercase().as_str()) {
+                return read_only(&first.to_uppercase());
+            }
+            let at = usize::try_from(*offset).ok().or_else(|| (msg == "incomplete input").then_some(sql.len()));
+            let at = at.map(|offset| position(sql, offset));
+            let (message, hint) = explained(msg, sql);
+            wrong(message, at, hint)
         }
-        other => (other.to_string(), None),
+        rusqlite::Error::SqliteFailure(code, message) => match code.code {
+            ErrorCode::AuthorizationForStatementDenied => read_only(&first.to_uppercase()),
+            ErrorCode::OutOfMemory => too_large(memory_mib, "SQLite"),
+            ErrorCode::DiskFull | ErrorCode::SystemIoFailure | ErrorCode::CannotOpen => {
+                let reason = message.clone().unwrap_or_else(|| code.to_string());
+                Failed::Finally(Error::Engine(format!("a temporary file cannot be written: {reason}")))
+            }
+            _ => {
+                let message = message.clone().unwrap_or_else(|| code.to_string());
+                let at = (message == "incomplete input").then(|| position(sql, sql.len()));
+                let (message, hint) = explained(&message, sql);
+                wrong(message, at, hint)
+            }
+        },
+        rusqlite::Error::NulError(_) => wrong("SQL contains a NUL character", None, None),
+        other => wrong(other.to_string(), None, None),
     }
 }
 
-fn plan_message(message: &str) -> (String, Option<String>) {
-    let (first, rest) = message.split_once('\n').unwrap_or((message, ""));
-    if let Some(table) = between(first, "table '", "' not found") {
-        let table = table.rsplit('.').next().unwrap_or(table);
-        return (
-            format!("there is no table '{table}'"),
-            Some(format!("the tables of a store are {}", super::tables())),
-        );
-    }
-    if first.contains("not supported: ") || first.starts_with("DDL ") || first.starts_with("DML ") {
-        return (first.to_owned(), Some("a store is read-only: begin with SELECT or WITH".into()));
-    }
-    let hint = rest.lines().map(str::trim).find(|line| line.starts_with("Did you mean"));
-    (first.trim_end_matches(['.', ' ']).to_owned(), hint.map(|hint| hint.replacen('D', "d", 1)))
+/// Line and column, both from 1, of a byte of a text.
+fn position(sql: &str, offset: usize) -> (u64, u64) {
+    let before = sql.get(..offset).unwrap_or(sql);
+    let line = before.matches('\n').count() as u64 + 1;
+    let column = before.rsplit('\n').next().unwrap_or_default().chars().count() as u64 + 1;
+    (line, column)
 }
 
-fn between<'a>(text: &'a str, before: &str, behind: &str) -> Option<&'a str> {
-    let (_, rest) = text.split_once(before)?;
-    rest.split_once(behind).map(|(found, _)| found)
+/// SQLite's message in the words of this program, and what may be meant.
+fn explained(message: &str, sql: &str) -> (String, Option<String>) {
+    if let Some(name) = message.strip_prefix("no such column: ") {
+        let column = name.rsplit('.').next().unwrap_or(name);
+        let names = names(sql);
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let hint = match closest(column, &names) {
+            Some(close) => format!("did you mean '{close}'?"),
+            None => "DESCRIBE with a table's name lists its columns".to_owned(),
+        };
+        return (format!("there is no column '{name}'"), Some(hint));
+    }
+    if let Some(name) = message.strip_prefix("no such table: ") {
+        let hint = format!("the tables of a store are {}", super::tables());
+        return (format!("there is no table '{name}'"), Some(hint));
+    }
+    if let Some(name) = message.strip_prefix("no such function: ") {
+        let hint = "functions are those of SQLite, network(), in_network() and step()";
+        return (format!("there is no function '{name}'"), Some(hint.to_owned()));
+    }
+    (message.to_owned(), None)
+}
+
+/// Names of columns of the tables that a query names.
+fn names(sql: &str) -> Vec<String> {
+    let words: Vec<&str> = sql.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_').collect();
+    let named = Table::ALL.into_iter().filter(|table| words.contains(&table.name()));
+    let schemas = named.map(Table::schema).collect::<Vec<_>>();
+    let fields = schemas.iter().flat_map(|schema| schema.fields());
+    fields.map(|field| field.name().clone()).chain(["date", "hour"].map(str::to_owned)).collect()
 }
 
 /// The most similar name, if it is similar enough.
@@ -110,26 +111,8 @@ fn closest<'a>(name: &str, among: &[&'a str]) -> Option<&'a str> {
     if let Some(found) = among.clone().find(|other| Some(*other) == known) {
         return Some(found);
     }
-    let (distance, found) = among.map(|other| (distance(&name, other), other)).min()?;
+    let (distance, found) = among.map(|other| (strsim::osa_distance(&name, other), other)).min()?;
     (distance <= 1 + name.len() / 4).then_some(found)
-}
-
-/// Edit distance: letters to add, remove or replace, or to swap with their neighbours.
-fn distance(one: &str, other: &str) -> usize {
-    let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
-    let mut rows = vec![(0..=other.len()).collect::<Vec<usize>>()];
-    for (i, a) in one.iter().enumerate() {
-        let mut row = vec![i + 1];
-        for (j, b) in other.iter().enumerate() {
-            let mut least = (rows[i][j] + usize::from(a != b)).min(rows[i][j + 1] + 1).min(row[j] + 1);
-            if i > 0 && j > 0 && *a == other[j - 1] && one[i - 1] == *b {
-                least = least.min(rows[i - 1][j - 1] + 1);
-            }
-            row.push(least);
-        }
-        rows.push(row);
-    }
-    rows[one.len()][other.len()]
 }
 
 #[cfg(test)]

@@ -1,56 +1,71 @@
-//! Questions about a store, answered by DataFusion: SQL over its files, in parallel, within a memory limit above which
-//! sorting and grouping use temporary files.
+//! Questions about a store. Ready ones about flows are answered by a scan of our own on all processors ([`groups`]), all
+//! others by SQLite over virtual tables ([`rows`]).
 //!
-//! An unreadable file ends DataFusion's query. If a query fails because of a file before any output was written, the
-//! files are read one by one, the damaged ones are left out and named, and the query is run again.
+//! ```text
+//! files -> scan -+-> groups -------------------+-> cells -> show
+//!                +-> rows -> SQLite (engine) --+
+//! ```
+//!
+//! An unreadable file ends a query. If a query fails because of a file before any output was written, the files are read
+//! one by one, the damaged ones are left out and named, and the query is run again.
 
+mod cell;
 mod dialect;
 mod elsewhere;
-mod ends;
+mod engine;
 mod functions;
+mod groups;
 pub(crate) mod guarded;
 mod mistake;
 mod noted;
 mod questions;
+#[cfg(feature = "remote")]
 mod remote;
+mod rows;
+mod scan;
 mod show;
-mod table;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use datafusion::arrow::array::RecordBatch;
-use datafusion::arrow::datatypes::SchemaRef;
-use datafusion::error::DataFusionError;
-use datafusion::execution::memory_pool::FairSpillPool;
-use datafusion::execution::runtime_env::RuntimeEnvBuilder;
-use datafusion::logical_expr::lit_timestamp_nano;
-use datafusion::prelude::{DataFrame, Expr, SQLOptions, SessionConfig, SessionContext, coalesce, col, lit};
-use futures::StreamExt;
-
+pub(crate) use cell::json_lines as json;
+use cell::{Column, Row};
 pub use dialect::Shipped;
 pub use elsewhere::show;
-use ends::Ends;
+use engine::Engine;
 pub(crate) use guarded::guarded;
+use groups::Without;
 pub use questions::{Peer, Question};
+#[cfg(feature = "remote")]
 pub use remote::Remote;
+use scan::Source;
 pub use show::Form;
 use show::Shown;
-pub(crate) use show::json_lines as json;
-use table::Files;
 
 use crate::newer;
 use crate::paths::{self, Stored};
-use crate::tables::RENAMED;
 use crate::{Error, Result, Table};
+
+/// A store in a bucket, of which this build has none (feature `remote`).
+#[cfg(not(feature = "remote"))]
+#[derive(Clone, Debug)]
+pub enum Remote {}
+
+#[cfg(not(feature = "remote"))]
+impl Remote {
+    fn files(&self, _: &AskSettings) -> Result<Vec<(Table, Stored)>> {
+        match *self {}
+    }
+
+    fn noted(&self, _: &AskSettings) -> Result<noted::Noted> {
+        match *self {}
+    }
+}
 
 /// Rows that are held back because a file may turn out to be damaged.
 const HELD: usize = 20_000;
 /// Maximum attempts for a question.
 const ATTEMPTS: usize = 4;
-/// Stack in bytes of the threads that plan and execute: SQL can be nested.
-const STACK: usize = 16 << 20;
 
 /// Settings of queries.
 #[derive(Clone, Debug)]
@@ -82,12 +97,16 @@ pub type Sink<'a> =
     dyn FnMut(&[u8]) -> std::result::Result<(), Box<dyn std::error::Error + Send + Sync>> + 'a;
 
 /// Result of a failed attempt.
+#[derive(Debug)]
 enum Failed {
     /// The error is final.
     Finally(Error),
     /// The cause may be a damaged file.
     Perhaps(String),
 }
+
+/// An answer, or a failure, and whether a part of the answer was written.
+type Attempt<T> = std::result::Result<T, (Failed, bool)>;
 
 impl Asker {
     /// Opens the store.
@@ -123,34 +142,112 @@ impl Asker {
     /// # Errors
     /// [`Error::Sql`], [`Error::Memory`], [`Error::Cut`] if something fails after the answer has begun,
     /// [`Error::Output`] with the error of `sink`, [`Error::Engine`].
-    pub fn ask(
+    pub fn ask<'s>(
         &mut self,
         sql: &str,
         form: Form,
-        sink: &mut Sink<'_>,
+        sink: &'s mut Sink<'s>,
         named: &mut dyn FnMut(&Path, &str),
     ) -> Result<()> {
-        let runtime =
-            tokio::runtime::Builder::new_multi_thread().thread_stack_size(STACK).enable_all().build();
-        let runtime = runtime.map_err(|error| Error::Engine(error.to_string()))?;
+        let mut shown = Shown::new(form, sink);
+        self.attempts(named, |asker, files| {
+            asker.run(sql, files, &mut shown).map_err(|failed| (failed, shown.begun()))
+        })
+    }
+
+    /// Answers a ready question with at most `limit` rows, as [`Self::ask`] does.
+    ///
+    /// # Errors
+    /// As [`Self::ask`].
+    pub fn answer<'s>(
+        &mut self,
+        question: &Question,
+        limit: u64,
+        form: Form,
+        sink: &'s mut Sink<'s>,
+        named: &mut dyn FnMut(&Path, &str),
+    ) -> Result<()> {
+        let mut shown = Shown::new(form, sink);
+        self.attempts(named, |asker, files| {
+            let failed = |error| (Failed::Finally(error), true);
+            let source = asker.source(Table::Flows, files);
+            match groups::answer(question, limit, &source, asker.memory()) {
+                Ok((columns, rows)) => shown
+                    .rows(&columns, &rows)
+                    .and_then(|()| shown.end(&columns))
+                    .map_err(failed),
+                Err(Without::Failed(why)) => Err((Failed::Perhaps(why), false)),
+                Err(Without::Sql) => {
+                    let answered = asker.run(&question.sql(limit), files, &mut shown);
+                    answered.map_err(|failed| (failed, shown.begun()))
+                }
+            }
+        })
+    }
+
+    /// Number of rows of a table, the first start, the last end and the longest duration in nanoseconds; `None`: no rows.
+    ///
+    /// # Errors
+    /// [`Error::Engine`].
+    pub(crate) fn span(
+        &mut self,
+        table: Table,
+        named: &mut dyn FnMut(&Path, &str),
+    ) -> Result<Option<[i64; 4]>> {
+        self.attempts(named, |asker, files| {
+            groups::span(&asker.source(table, files)).map_err(|why| (Failed::Perhaps(why), false))
+        })
+    }
+
+    /// Number, flows and bytes of each step of this length in which flows have ended.
+    ///
+    /// # Errors
+    /// [`Error::Memory`], [`Error::Engine`].
+    pub(crate) fn steps(
+        &mut self,
+        step_ns: i64,
+        named: &mut dyn FnMut(&Path, &str),
+    ) -> Result<Vec<[i64; 3]>> {
+        self.attempts(named, |asker, files| {
+            let steps = groups::steps(step_ns, &asker.source(Table::Flows, files), asker.memory());
+            steps.map_err(|without| match without {
+                Without::Failed(why) => (Failed::Perhaps(why), false),
+                Without::Sql => (mistake::too_large(asker.settings.memory_mib, "sums by time"), false),
+            })
+        })
+    }
+
+    fn source(&self, table: Table, files: &[(Table, Stored)]) -> Source {
+        Source::new(table, files, &self.settings, self.remote.as_ref())
+    }
+
+    /// Memory limit in bytes.
+    fn memory(&self) -> usize {
+        self.settings.memory_mib << 20
+    }
+
+    /// Runs a query, again without those files that turn out to be damaged. `attempt` returns whether a part of the answer
+    /// was written before a failure.
+    fn attempts<T>(
+        &mut self,
+        named: &mut dyn FnMut(&Path, &str),
+        mut attempt: impl FnMut(&Asker, &[(Table, Stored)]) -> Attempt<T>,
+    ) -> Result<T> {
         let mut last = String::new();
         for _ in 0..ATTEMPTS {
             let files = match &self.remote {
-                Some(remote) => runtime.block_on(remote.files(&self.settings))?,
+                Some(remote) => remote.files(&self.settings)?,
                 None => listed(&self.settings.folder)?,
             };
             let files = self.wanted(files)?;
-            let mut shown = Shown::new(form, &mut *sink);
             // The decoder may panic on a file that was damaged on purpose.
-            let attempt = guarded(|| runtime.block_on(attempt(sql, self, &files, &mut shown)));
-            let why = match attempt {
-                Ok(Ok(())) => return Ok(()),
-                Ok(Err(Failed::Finally(error))) => return Err(error),
-                Ok(Err(Failed::Perhaps(why))) => why,
-                Err(why) => why,
+            let (why, begun) = match guarded(|| attempt(self, &files)) {
+                Ok(Ok(answer)) => return Ok(answer),
+                Ok(Err((Failed::Finally(error), _))) => return Err(error),
+                Ok(Err((Failed::Perhaps(why), begun))) => (why, begun),
+                Err(why) => (why, false),
             };
-            let begun = shown.begun();
-            let found = table::damaged(&files);
+            let found = if self.remote.is_none() { scan::damaged(&files) } else { Vec::new() };
             // The next attempt does not list files that have been removed meanwhile.
             let gone = self.remote.is_none() && files.iter().any(|(_, file)| !file.path.exists());
             if found.is_empty() && !gone {
@@ -167,6 +264,24 @@ impl Asker {
             last = why;
         }
         Err(Error::Engine(format!("the files of the store keep changing: {last}")))
+    }
+
+    /// Runs SQL once.
+    fn run(
+        &self,
+        sql: &str,
+        files: &[(Table, Stored)],
+        shown: &mut Shown<'_>,
+    ) -> std::result::Result<(), Failed> {
+        let noted = noted::of(sql, &self.settings, self.remote.as_ref()).map_err(Failed::Finally)?;
+        let engine = Engine::new(&self.settings, files, noted.as_ref(), self.remote.as_ref());
+        let engine = engine.map_err(|error| Failed::Finally(Error::Engine(error.to_string())))?;
+        let mut last: Vec<Column> = Vec::new();
+        engine.run(sql, &mut |columns: &[Column], rows: &[Row]| {
+            last = columns.to_vec();
+            if rows.is_empty() { Ok(()) } else { shown.rows(columns, rows) }
+        })?;
+        shown.end(&last).map_err(Failed::Finally)
     }
 
     /// Files in the requested time span.
@@ -199,100 +314,16 @@ fn tables() -> String {
     Table::ALL.map(Table::name).join(", ")
 }
 
-/// A session with the tables over these files, and those of what was noted of files.
-fn session(
-    settings: &AskSettings,
-    files: &[(Table, Stored)],
-    noted: Option<&noted::Noted>,
-    remote: Option<&Remote>,
-) -> datafusion::error::Result<SessionContext> {
-    let mut config = SessionConfig::new().with_information_schema(true);
-    config.options_mut().sql_parser.collect_spans = true;
-    // For rows that a condition excludes, only the columns of the condition are decoded.
-    config.options_mut().execution.parquet.pushdown_filters = true;
-    let pool = Arc::new(FairSpillPool::new(settings.memory_mib << 20));
-    let runtime = RuntimeEnvBuilder::new().with_memory_pool(pool).build_arc()?;
-    if let Some(remote) = remote {
-        runtime.register_object_store(remote.url().as_ref(), remote.store());
-    }
-    let session = SessionContext::new_with_config_rt(config, runtime);
-    functions::register(&session);
-    for table in Table::ALL {
-        let its = files.iter().filter(|(of, _)| *of == table).map(|(_, file)| file);
-        let mut rows =
-            with_names_of_today(table, session.read_table(Arc::new(Files::new(table, its, remote)?))?)?;
-        if let Some(from) = settings.from_ns {
-            rows = rows.filter(col("end_time").gt_eq(lit_timestamp_nano(from)))?;
-        }
-        if let Some(to) = settings.to_ns {
-            rows = rows.filter(col("end_time").lt(lit_timestamp_nano(to)))?;
-        }
-        if let Some(probe) = &settings.probe {
-            rows = rows.filter(col("probe").eq(lit(probe.as_str())))?;
-        }
-        if table == Table::Flows {
-            session.register_udtf("ends", Arc::new(Ends::new(rows.clone())));
-        }
-        session.register_table(table.name(), rows.into_view())?;
-    }
-    if let Some(noted) = noted {
-        noted::register(&session, settings, noted)?;
-    }
-    Ok(session)
-}
-
-/// The rows of a table whose files may have been written before a column was renamed, or before rows had a schema version.
-fn with_names_of_today(table: Table, mut rows: DataFrame) -> datafusion::error::Result<DataFrame> {
-    rows = rows.with_column("schema_version", coalesce(vec![col("schema_version"), lit(1)]))?;
-    for (_, former, now) in RENAMED.iter().filter(|(of, ..)| *of == table) {
-        let names = rows.schema().fields().iter().map(|field| field.name()).filter(|name| name != former);
-        let columns: Vec<Expr> = names
-            .map(|name| match name == now {
-                true => coalesce(vec![col(*now), col(*former)]).alias(*now),
-                false => col(name),
-            })
-            .collect();
-        rows = rows.select(columns)?;
-    }
-    Ok(rows)
-}
-
-/// Runs the query once.
-async fn attempt(
-    sql: &str,
-    asker: &Asker,
-    files: &[(Table, Stored)],
-    shown: &mut Shown<'_>,
-) -> std::result::Result<(), Failed> {
-    let (settings, remote) = (&asker.settings, asker.remote.as_ref());
-    let failed = |error: DataFusionError| mistake::failed(&error, settings.memory_mib);
-    let noted = noted::of(sql, settings, remote).await.map_err(Failed::Finally)?;
-    let session = session(settings, files, noted.as_ref(), remote).map_err(failed)?;
-    // Only queries are allowed: nothing is created, changed or written.
-    let allowed = SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
-    let answer = session.sql_with_options(sql, allowed).await.map_err(failed)?;
-    let schema: SchemaRef = Arc::new(answer.schema().as_arrow().clone());
-    let mut rows = answer.execute_stream().await.map_err(failed)?;
-    let mut held: Vec<RecordBatch> = Vec::new();
-    let mut count = 0;
-    while let Some(batch) = rows.next().await {
-        let batch = batch.map_err(failed)?;
-        count += batch.num_rows();
-        held.push(batch);
-        if count >= HELD || shown.begun() {
-            shown.rows(&schema, &held).map_err(Failed::Finally)?;
-            held.clear();
-        }
-    }
-    shown.rows(&schema, &held).and_then(|()| shown.end(&schema)).map_err(Failed::Finally)
-}
-
 #[cfg(test)]
 mod tests {
-    use datafusion::arrow::array::{Array, ArrayRef, Int32Array};
-    use datafusion::arrow::compute::cast;
-    use datafusion::arrow::datatypes::Schema;
-    use datafusion::parquet::arrow::ArrowWriter;
+    use std::sync::Arc;
+
+    use arrow::array::{ArrayRef, Int32Array, RecordBatch};
+    use arrow::compute::cast;
+    use arrow::datatypes::Schema;
+    use parquet::arrow::ArrowWriter;
+
+    use super::cell::Cell;
 
     use super::*;
 
@@ -331,18 +362,19 @@ mod tests {
         let folder = folder.path().to_owned();
         let settings = AskSettings { folder, memory_mib: 64, from_ns: None, to_ns: None, probe: None };
         let sql = "SELECT protocol FROM flows WHERE protocol > 5 ORDER BY packets";
-        let session = session(&settings, &files, None, None).unwrap();
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let rows = runtime.block_on(async { session.sql(sql).await.unwrap().collect().await.unwrap() });
-        let column = datafusion::arrow::compute::concat_batches(&rows[0].schema(), &rows).unwrap();
-        let numbers = column.column(0).as_any().downcast_ref::<Int32Array>().unwrap();
-        assert_eq!(numbers.values(), &[6, 17]);
-        assert_eq!(numbers.null_count(), 0);
+        let engine = Engine::new(&settings, &files, None, None).unwrap();
+        let asked = |sql: &str| {
+            let mut found = Vec::new();
+            let ran = engine.run(sql, &mut |_, rows| {
+                found.extend(rows.iter().map(|row| row[0].clone()));
+                Ok(())
+            });
+            ran.map(|()| found)
+        };
+        assert_eq!(asked(sql).unwrap(), [Cell::Int(6), Cell::Int(17)]);
         let sql = "SELECT schema_version FROM flows WHERE probe IS NULL ORDER BY schema_version";
-        let rows = runtime.block_on(async { session.sql(sql).await.unwrap().collect().await.unwrap() });
-        let column = datafusion::arrow::compute::concat_batches(&rows[0].schema(), &rows).unwrap();
-        assert_eq!(column.column(0).as_any().downcast_ref::<Int32Array>().unwrap().values(), &[1, 1]);
-        let former = runtime.block_on(session.sql("SELECT proto FROM flows"));
-        assert!(former.is_err(), "the former name is not offered");
+        assert_eq!(asked(sql).unwrap(), [Cell::Int(1), Cell::Int(1)]);
+        assert_eq!(asked("SELECT count(*) FROM flows WHERE schema_version = 1").unwrap(), [Cell::Int(2)]);
+        assert!(asked("SELECT proto FROM flows").is_err(), "the former name is not offered");
     }
 }

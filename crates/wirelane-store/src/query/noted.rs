@@ -2,14 +2,10 @@
 //! they were shipped, and killed writers, as a place to ask has them), `probes` and `hours`.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use datafusion::arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray};
-use datafusion::arrow::datatypes::{DataType, Field, Schema, TimeUnit};
-use datafusion::datasource::MemTable;
-use datafusion::error::Result;
-use datafusion::prelude::SessionContext;
+use rusqlite::{Connection, Result, params};
 
+use super::cell::time;
 use super::{AskSettings, Remote};
 use crate::Error;
 use crate::shipping::{self, described};
@@ -22,7 +18,7 @@ pub(super) type Noted = BTreeMap<(Option<String>, i64, &'static str), (i64, i64)
 
 /// Reads the footers of all files, and what retention has noted, if a query asks for it; in a bucket, what shippers have
 /// noted.
-pub(super) async fn of(
+pub(super) fn of(
     sql: &str,
     settings: &AskSettings,
     remote: Option<&Remote>,
@@ -31,7 +27,7 @@ pub(super) async fn of(
         return Ok(None);
     }
     let noted = match remote {
-        Some(remote) => remote.noted(settings).await?,
+        Some(remote) => remote.noted(settings)?,
         None => noted(settings).map_err(|error| Error::Engine(error.to_string()))?,
     };
     Ok(Some(noted))
@@ -58,8 +54,8 @@ fn noted(settings: &AskSettings) -> std::io::Result<Noted> {
     Ok(noted)
 }
 
-/// Registers the tables.
-pub(super) fn register(session: &SessionContext, settings: &AskSettings, noted: &Noted) -> Result<()> {
+/// Makes the tables.
+pub(super) fn register(connection: &Connection, settings: &AskSettings, noted: &Noted) -> Result<()> {
     let mut probes: Vec<Option<&str>> = noted
         .iter()
         .filter(|((_, _, kind), _)| *kind != "damaged")
@@ -70,32 +66,24 @@ pub(super) fn register(session: &SessionContext, settings: &AskSettings, noted: 
     let from = settings.from_ns.map(hour).or(noted.keys().map(|(_, hour, _)| *hour).min());
     let to = settings.to_ns.map(hour).or(noted.keys().map(|(_, hour, _)| *hour + 1).max());
     let hours = from.unwrap_or(0)..to.unwrap_or(0);
-    let rows: Vec<_> = noted.iter().filter(|((_, hour, _), _)| hours.contains(hour)).collect();
-    let text = |name: &str| Field::new(name, DataType::Utf8, true);
-    let time = Field::new("hour", DataType::Timestamp(TimeUnit::Microsecond, None), false);
-    let number = |name: &str| Field::new(name, DataType::Int64, false);
-    let times = |hours: &mut dyn Iterator<Item = i64>| -> ArrayRef {
-        Arc::new(TimestampMicrosecondArray::from_iter_values(hours.map(|hour| hour * HOUR_US)))
-    };
-    let shipments: [(Field, ArrayRef); 5] = [
-        (
-            text("probe"),
-            Arc::new(rows.iter().map(|((probe, ..), _)| probe.as_deref()).collect::<StringArray>()),
-        ),
-        (time.clone(), times(&mut rows.iter().map(|((_, hour, _), _)| *hour))),
-        (text("kind"), Arc::new(rows.iter().map(|((.., kind), _)| Some(*kind)).collect::<StringArray>())),
-        (number("files"), Arc::new(rows.iter().map(|(_, (files, _))| *files).collect::<Int64Array>())),
-        (number("rows"), Arc::new(rows.iter().map(|(_, (_, rows))| *rows).collect::<Int64Array>())),
-    ];
-    table(session, "shipments", shipments.into())?;
-    table(session, "probes", vec![(text("probe"), Arc::new(StringArray::from(probes)))])?;
-    table(session, "hours", vec![(time, times(&mut hours.clone()))])
-}
-
-fn table(session: &SessionContext, name: &str, columns: Vec<(Field, ArrayRef)>) -> Result<()> {
-    let (fields, columns): (Vec<Field>, Vec<ArrayRef>) = columns.into_iter().unzip();
-    let schema = Arc::new(Schema::new(fields));
-    let batch = RecordBatch::try_new(Arc::clone(&schema), columns)?;
-    session.register_table(name, Arc::new(MemTable::try_new(schema, vec![vec![batch]])?))?;
-    Ok(())
+    let text = |hour: i64| time(hour.saturating_mul(HOUR_US), ' ');
+    connection.execute_batch(
+        "BEGIN; CREATE TABLE shipments(probe TEXT, hour TIMESTAMP TEXT, kind TEXT, files INTEGER, rows INTEGER); \
+         CREATE TABLE probes(probe TEXT); CREATE TABLE hours(hour TIMESTAMP TEXT);",
+    )?;
+    let mut insert = connection.prepare("INSERT INTO shipments VALUES (?, ?, ?, ?, ?)")?;
+    for ((probe, hour, kind), (files, rows)) in noted {
+        if hours.contains(hour) {
+            insert.execute(params![probe, text(*hour), kind, files, rows])?;
+        }
+    }
+    let mut insert = connection.prepare("INSERT INTO probes VALUES (?)")?;
+    for probe in probes {
+        insert.execute([probe])?;
+    }
+    let mut insert = connection.prepare("INSERT INTO hours VALUES (?)")?;
+    for hour in hours {
+        insert.execute([text(hour)])?;
+    }
+    connection.execute_batch("COMMIT")
 }

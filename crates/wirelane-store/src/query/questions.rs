@@ -1,4 +1,4 @@
-//! Ready questions, as SQL of DataFusion and of ClickHouse.
+//! Ready questions, as SQL of SQLite and of ClickHouse.
 
 use super::dialect::{Dialect, Shipped};
 use super::functions::Network;
@@ -52,7 +52,7 @@ pub enum Question {
 
 /// An address or a network.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Peer(Network);
+pub struct Peer(pub(super) Network);
 
 impl Peer {
     /// Parses `192.0.2.1`, `2001:db8::1` or `10.0.0.0/8`; `None` for anything else.
@@ -96,9 +96,9 @@ impl Question {
         let by = |columns: &[(&str, &str)], condition: &str| {
             let shown: Vec<String> =
                 columns.iter().map(|(column, name)| format!("{column} AS {name}")).collect();
-            let (shown, keys) = (shown.join(", "), keys(columns.len()));
+            let (shown, keys, order) = (shown.join(", "), keys(columns.len()), order(1..=columns.len()));
             format!(
-                "SELECT {shown}, {SUMS} FROM {flows} AS f {condition} GROUP BY {keys} ORDER BY bytes DESC, {keys} LIMIT {limit}"
+                "SELECT {shown}, {SUMS} FROM {flows} AS f {condition} GROUP BY {keys} ORDER BY bytes DESC, {order} LIMIT {limit}"
             )
         };
         match self {
@@ -107,7 +107,7 @@ impl Question {
             Question::Ports => by(
                 &[
                     ("f.protocol", "protocol"),
-                    ("least(f.src_port, f.dst_port)", "port"),
+                    (to.lower(), "port"),
                     ("f.application", "application"),
                 ],
                 "WHERE f.src_port IS NOT NULL",
@@ -135,40 +135,40 @@ impl Question {
                 "SELECT s.start_time AS start_time, s.mos AS mos, {} AS src, s.src_port AS src_port, {} AS dst, \
                  s.dst_port AS dst_port, s.codec AS codec, s.lost AS lost, s.expected AS expected, \
                  s.jitter_mean_ms AS jitter_mean_ms, s.capture_lost AS capture_lost, s.call_id AS call_id \
-                 FROM {streams} AS s WHERE s.mos IS NOT NULL ORDER BY s.mos, s.start_ns, s.ssrc, 4, 6 LIMIT {limit}",
+                 FROM {streams} AS s WHERE s.mos IS NOT NULL ORDER BY s.mos, s.start_ns, s.ssrc, 4 NULLS LAST, 6 NULLS LAST LIMIT {limit}",
                 to.address("s.src"),
                 to.address("s.dst")
             ),
             Question::CallStatus => format!(
                 "SELECT c.state AS state, c.status AS status, count(*) AS calls, \
                  avg(c.post_dial_delay_ns) / 1e6 AS post_dial_delay_ms, avg(c.talk_ns) / 1e9 AS talk_seconds, \
-                 {MEAN_MOS} AS mos FROM {calls} AS c GROUP BY 1, 2 ORDER BY calls DESC, 1, 2 LIMIT {limit}"
+                 {MEAN_MOS} AS mos FROM {calls} AS c GROUP BY 1, 2 ORDER BY calls DESC, 1 NULLS LAST, 2 NULLS LAST LIMIT {limit}"
             ),
             Question::Hosts => format!(
                 "SELECT coalesce(t.host, {}) AS host, count(*) AS transactions, \
                  count(*) FILTER (WHERE t.status >= 400) AS failed, sum(t.response_body) AS bytes, \
                  avg(t.ttfb_ns) / 1e6 AS ttfb_ms FROM {transactions} AS t GROUP BY 1 \
-                 ORDER BY transactions DESC, 1 LIMIT {limit}",
+                 ORDER BY transactions DESC, 1 NULLS LAST LIMIT {limit}",
                 to.address("t.server")
             ),
             Question::Slowest => format!(
                 "SELECT t.start_time AS start_time, t.duration_ns / 1e6 AS ms, t.ttfb_ns / 1e6 AS ttfb_ms, {} AS client, \
                  t.method AS method, t.host AS host, t.uri AS uri, t.status AS status, t.response_body AS response_body, \
                  t.marks AS marks FROM {transactions} AS t ORDER BY t.duration_ns DESC, t.start_ns, \
-                 t.client_port, 5, 6, 7, 8 LIMIT {limit}",
+                 t.client_port, 5 NULLS LAST, 6 NULLS LAST, 7 NULLS LAST, 8 NULLS LAST LIMIT {limit}",
                 to.address("t.client")
             ),
             Question::HttpStatus => format!(
                 "SELECT t.status AS status, count(*) AS transactions, sum(t.response_body) AS bytes, \
                  avg(t.ttfb_ns) / 1e6 AS ttfb_ms FROM {transactions} AS t GROUP BY 1 \
-                 ORDER BY transactions DESC, 1 LIMIT {limit}"
+                 ORDER BY transactions DESC, 1 NULLS LAST LIMIT {limit}"
             ),
             Question::WhoTalkedTo(Peer(peer)) => {
                 let by = By::Peer(peer);
                 format!(
                     "SELECT {} AS address, sum(e.flows) AS flows, sum(e.sent) AS sent_bytes, sum(e.received) AS received_bytes, \
                      min(e.first) AS first_time, max(e.last) AS last_time FROM {} AS e \
-                     GROUP BY e.address ORDER BY sent_bytes + received_bytes DESC, 1 LIMIT {limit}",
+                     GROUP BY e.address ORDER BY sent_bytes + received_bytes DESC, 1 NULLS LAST LIMIT {limit}",
                     to.end(&by),
                     to.ends(&by)
                 )
@@ -178,16 +178,21 @@ impl Question {
     }
 }
 
+/// These positions of columns in ascending order, NULL last.
+fn order(columns: std::ops::RangeInclusive<usize>) -> String {
+    columns.map(|column| format!("{column} NULLS LAST")).collect::<Vec<_>>().join(", ")
+}
+
 /// The positions of the first columns.
 fn keys(number: usize) -> String {
     (1..=number).map(|key| key.to_string()).collect::<Vec<_>>().join(", ")
 }
 
-/// Both ends of all flows, by address or an attribute of it ([`super::ends`]).
+/// Both ends of all flows, by address or an attribute of it .
 fn ends(to: Dialect<'_>, by: &By<'_>, name: &str, limit: u64) -> String {
     format!(
         "SELECT {} AS {name}, sum(e.flows) AS flows, sum(e.sent) AS sent_bytes, sum(e.received) AS received_bytes \
-         FROM {} AS e GROUP BY e.address ORDER BY sent_bytes DESC, 1 LIMIT {limit}",
+         FROM {} AS e GROUP BY e.address ORDER BY sent_bytes DESC, 1 NULLS LAST LIMIT {limit}",
         to.end(by),
         to.ends(by)
     )
@@ -202,16 +207,18 @@ fn missing(to: Dialect<'_>) -> String {
         .into_iter()
         .map(|table| {
             format!(
-                "SELECT t.probe AS probe, date_trunc('hour', t.end_time) AS hour, {NONE} AS seen, {NONE} AS lost, \
+                "SELECT t.probe AS probe, {} AS hour, {NONE} AS seen, {NONE} AS lost, \
                  {NONE} AS shed, {NONE} AS nic_missed, 0 AS noted, 0 AS unshipped, 0 AS damaged, 0 AS interrupted, {NONE} AS unstored, \
                  count(*) AS arrived FROM {} AS t GROUP BY 1, 2",
+                to.hour("t.end_time"),
                 to.rows(table.name())
             )
         })
         .collect();
     parts.push(format!(
-        "SELECT l.probe, date_trunc('hour', l.end_time), sum(l.seen), sum(l.lost), sum(l.shed), sum(l.nic_missed), 0, 0, 0, 0, sum(l.unstored), 0 \
+        "SELECT l.probe, {}, sum(l.seen), sum(l.lost), sum(l.shed), sum(l.nic_missed), 0, 0, 0, 0, sum(l.unstored), 0 \
          FROM {} AS l GROUP BY 1, 2",
+        to.hour("l.end_time"),
         to.rows("ledgers")
     ));
     let sum =
@@ -238,7 +245,7 @@ fn missing(to: Dialect<'_>) -> String {
          WHEN sum(m.arrived) < sum(m.noted) OR sum(m.unshipped) > 0 OR sum(m.damaged) > 0 OR coalesce(sum(m.unstored), 0) > 0 THEN 'rows missing' \
          WHEN sum(m.interrupted) > 0 THEN 'interrupted' \
          WHEN coalesce(sum(m.lost), 0) + coalesce(sum(m.shed), 0) + coalesce(sum(m.nic_missed), 0) > 0 THEN 'packets lost' \
-         ELSE 'complete' END AS state FROM ({}) AS m GROUP BY 1, 2 ORDER BY 2, 1",
+         ELSE 'complete' END AS state FROM ({}) AS m GROUP BY 1, 2 ORDER BY 2, 1 NULLS LAST",
         parts.join(" UNION ALL ")
     )
 }

@@ -77,7 +77,7 @@ pub fn gather(
             ("Top ports of services, by the bytes of flows", Question::Ports, PORTS),
             ("Applications, by the bytes of flows", Question::Applications, APPLICATIONS),
         ] {
-            sections.push(gather.listed(title, &question.sql(limit), names)?);
+            sections.push(gather.listed(title, Asked::Ready(&question, limit), names)?);
         }
     }
     if has(Stored::Transactions) {
@@ -88,7 +88,7 @@ pub fn gather(
             ("Web: status of responses", Question::HttpStatus, STATUSES),
             ("Web: the slowest transactions", Question::Slowest, SLOWEST),
         ] {
-            sections.push(gather.listed(title, &question.sql(limit), names)?);
+            sections.push(gather.listed(title, Asked::Ready(&question, limit), names)?);
         }
     }
     if has(Stored::Calls) {
@@ -98,7 +98,7 @@ pub fn gather(
             ("Calls: how they ended, with means", Question::CallStatus, CALLS),
             ("Calls: those with the worst quality", Question::WorstCalls, WORST_CALLS),
         ] {
-            sections.push(gather.listed(title, &question.sql(limit), names)?);
+            sections.push(gather.listed(title, Asked::Ready(&question, limit), names)?);
         }
     }
     if has(Stored::Alarms) {
@@ -185,6 +185,14 @@ fn empty(settings: &ReportSettings) -> Report {
     }
 }
 
+/// A question of a report.
+#[derive(Clone, Copy)]
+enum Asked<'q> {
+    Sql(&'q str),
+    /// With the maximum number of rows.
+    Ready(&'q Question, u64),
+}
+
 struct Gather<'a, 'p> {
     asker: &'a mut Asker,
     named: &'a mut dyn FnMut(&Path, &str),
@@ -195,14 +203,19 @@ struct Gather<'a, 'p> {
 }
 
 impl Gather<'_, '_> {
-    fn ask(&mut self, what: &str, sql: &str) -> Result<Vec<Row>> {
+    fn ask(&mut self, what: &str, asked: Asked<'_>) -> Result<Vec<Row>> {
         (self.progress)(self.done, self.all.max(self.done), what);
         let mut lines = Vec::new();
         let mut sink = |text: &[u8]| {
             lines.extend_from_slice(text);
             Ok(())
         };
-        self.asker.ask(sql, Form::Json, &mut sink, &mut *self.named)?;
+        match asked {
+            Asked::Sql(sql) => self.asker.ask(sql, Form::Json, &mut sink, &mut *self.named)?,
+            Asked::Ready(question, limit) => {
+                self.asker.answer(question, limit, Form::Json, &mut sink, &mut *self.named)?;
+            }
+        }
         self.done += 1;
         (self.progress)(self.done, self.all.max(self.done), what);
         let rows = serde_json::Deserializer::from_slice(&lines).into_iter::<Row>();
@@ -211,20 +224,18 @@ impl Gather<'_, '_> {
 
     /// Start and end of the stored data, and the longest row; `None`: no rows.
     fn span(&mut self, table: Stored) -> Result<Option<(i64, i64, i64)>> {
-        let name = table.name();
-        let longest = if matches!(table, Stored::Measurements) { "max(duration_ns)" } else { "0" };
-        let sql = format!(
-            "SELECT count(*) AS rows, min(start_ns) AS first, max(start_ns + duration_ns) AS last, {longest} AS longest \
-             FROM {name}"
-        );
-        let rows = self.ask(name, &sql)?;
-        let Some(row) = rows.first().filter(|row| number(row, "rows") > 0) else { return Ok(None) };
-        let first = number(row, "first");
-        Ok(Some((first, number(row, "last").max(first), number(row, "longest"))))
+        let what = table.name();
+        (self.progress)(self.done, self.all.max(self.done), what);
+        let span = self.asker.span(table, &mut *self.named)?;
+        self.done += 1;
+        (self.progress)(self.done, self.all.max(self.done), what);
+        // Intervals of measurements are reported as a whole.
+        let is_measured = matches!(table, Stored::Measurements);
+        Ok(span.map(|[_, first, last, longest]| (first, last.max(first), if is_measured { longest } else { 0 })))
     }
 
-    fn listed(&mut self, title: &str, sql: &str, columns: &[Named]) -> Result<Section> {
-        let rows = self.ask(title, sql)?;
+    fn listed(&mut self, title: &str, asked: Asked<'_>, columns: &[Named]) -> Result<Section> {
+        let rows = self.ask(title, asked)?;
         let bar = ["bytes", "sent_bytes", "transactions", "calls", "lost"];
         if rows.is_empty() {
             return Ok(noted(title, "None is stored for this time span."));
@@ -260,7 +271,7 @@ impl Gather<'_, '_> {
              FROM measurements WHERE kind = 'all' GROUP BY 1 ORDER BY packets DESC, 1 LIMIT {}",
             MOST_MEASUREMENTS + 1
         );
-        let mut known = self.ask("measurements", &sql)?;
+        let mut known = self.ask("measurements", Asked::Sql(&sql))?;
         let mut notes = Vec::new();
         if known.len() > MOST_MEASUREMENTS {
             known.truncate(MOST_MEASUREMENTS);
@@ -276,7 +287,7 @@ impl Gather<'_, '_> {
              WHERE kind = 'all' AND measurement IN ({}) GROUP BY 1, 2 ORDER BY 1, 2",
             drawn.join(", ")
         );
-        let steps = self.ask("traffic over time", &sql)?;
+        let steps = self.ask("traffic over time", Asked::Sql(&sql))?;
         let line = |name: &String| {
             let its: Vec<Row> =
                 steps.iter().filter(|row| string(row, "measurement") == name).cloned().collect();
@@ -298,7 +309,7 @@ impl Gather<'_, '_> {
                  WHERE kind = 'key' AND measurement = {} GROUP BY 1 ORDER BY bytes DESC, 1 LIMIT {limit}",
                 quoted(&name)
             );
-            let mut section = self.listed(&format!("Keys with most bytes: {name}"), &sql, KEYS)?;
+            let mut section = self.listed(&format!("Keys with most bytes: {name}"), Asked::Sql(&sql), KEYS)?;
             let note =
                 "Of the keys that were shown in each interval, as many as the configuration's 'show' says.";
             section.notes.push(note.to_owned());
@@ -307,12 +318,12 @@ impl Gather<'_, '_> {
         let sql = format!(
             "SELECT measurement, list FROM measurements WHERE kind = 'list' GROUP BY 1, 2 ORDER BY 1, 2 LIMIT {MOST_MEASUREMENTS}"
         );
-        for row in self.ask("lists", &sql)? {
+        for row in self.ask("lists", Asked::Sql(&sql))? {
             self.all += 1;
             let (name, list) = (string(&row, "measurement"), string(&row, "list"));
             // Classes are listed in their order, as `32-63`, and there are few.
             let order = if matches!(list, "lengths" | "gaps") {
-                "try_cast(split_part(item, '-', 1) AS bigint)".to_owned()
+                "CAST(item AS INTEGER)".to_owned()
             } else {
                 format!("packets DESC, 1 LIMIT {limit}")
             };
@@ -322,7 +333,7 @@ impl Gather<'_, '_> {
                 quoted(name),
                 quoted(list)
             );
-            let rows = self.ask(list, &sql)?;
+            let rows = self.ask(list, Asked::Sql(&sql))?;
             let mut section = Section { title: list_title(list, name), ..Section::default() };
             // Length classes have no error.
             let columns = if rows.iter().any(|row| row.contains_key("error")) { ITEMS } else { &ITEMS[..2] };
@@ -333,14 +344,16 @@ impl Gather<'_, '_> {
     }
 
     fn flows_over_time(&mut self) -> Result<Section> {
-        let step_ns = self.period.step_ns();
-        let sql = format!(
-            "SELECT greatest(start_ns + duration_ns - 1, 0) / {step_ns} AS step, count(*) AS flows, \
-             sum(bytes + coalesce(reverse_bytes, 0)) AS bytes FROM flows GROUP BY 1 ORDER BY 1"
-        );
-        let rows = self.ask("flows over time", &sql)?;
-        let line =
-            Line { name: "flows".to_owned(), points: self.rates(&rows, "bytes", 8.0, Period::whole_step) };
+        let what = "flows over time";
+        (self.progress)(self.done, self.all.max(self.done), what);
+        let steps = self.asker.steps(self.period.step_ns(), &mut *self.named)?;
+        self.done += 1;
+        (self.progress)(self.done, self.all.max(self.done), what);
+        let point = |[step, _, bytes]: [i64; 3]| {
+            let (start, seconds) = self.period.whole_step(step);
+            (start, bytes as f64 * 8.0 / seconds)
+        };
+        let line = Line { name: "flows".to_owned(), points: steps.into_iter().map(point).collect() };
         Ok(Section {
             title: "Traffic over time, by when flows have ended".to_owned(),
             notes: vec!["All bytes of a flow are counted at its end.".to_owned()],
@@ -353,11 +366,11 @@ impl Gather<'_, '_> {
         let step_ns = self.period.step_ns();
         let [(one, _), (other, _)] = of.lines;
         let sql = format!(
-            "SELECT greatest(start_ns + duration_ns - 1, 0) / {step_ns} AS step, count(*) FILTER (WHERE {one}) AS one, \
+            "SELECT max(start_ns + duration_ns - 1, 0) / {step_ns} AS step, count(*) FILTER (WHERE {one}) AS one, \
              count(*) FILTER (WHERE {other}) AS other FROM {} GROUP BY 1 ORDER BY 1",
             of.table
         );
-        let rows = self.ask(of.title, &sql)?;
+        let rows = self.ask(of.title, Asked::Sql(&sql))?;
         let line = |(value, name): (&str, &str)| Line {
             name: name.to_owned(),
             points: self.rates(&rows, value, of.factor, Period::whole_step),
@@ -374,7 +387,7 @@ impl Gather<'_, '_> {
         let sql = format!(
             "SELECT start_ns AS time FROM alarms WHERE state = 'raised' GROUP BY 1 ORDER BY 1 LIMIT {MOST_MARKS}"
         );
-        let rows = self.ask("alarms over time", &sql)?;
+        let rows = self.ask("alarms over time", Asked::Sql(&sql))?;
         Ok(rows.iter().map(|row| number(row, "time")).collect())
     }
 
@@ -386,13 +399,13 @@ impl Gather<'_, '_> {
              max(value) FILTER (WHERE state = 'raised') AS highest, min(start_ns) AS first, max(start_ns) AS last \
              FROM alarms GROUP BY 1, 2 ORDER BY raised DESC, 1, 2 LIMIT {limit}"
         );
-        let rows = self.ask("alarms", &sql)?;
+        let rows = self.ask("alarms", Asked::Sql(&sql))?;
         let sql = format!(
             "SELECT start_ns AS time, alarm, state, key, value_name, value, recording FROM alarms \
              ORDER BY 1 DESC, 2, 4 LIMIT {}",
             limit.saturating_mul(2).min(MOST_MARKS)
         );
-        let events = self.ask("the last alarms", &sql)?;
+        let events = self.ask("the last alarms", Asked::Sql(&sql))?;
         let has_files = events.iter().any(|row| row.contains_key("recording"));
         let columns = if has_files { EVENTS } else { &EVENTS[..EVENTS.len() - 1] };
         let section = |title: &str, table| Section {
@@ -411,16 +424,16 @@ impl Gather<'_, '_> {
         self.all += 2;
         let sums = COLUMNS.map(|column| format!("sum({column}) AS {column}")).join(", ");
         let sql = format!("SELECT {sums}, sum(bytes) AS bytes, sum(nic_missed) AS nic_missed FROM ledgers");
-        let rows = self.ask("ledgers", &sql)?;
+        let rows = self.ask("ledgers", Asked::Sql(&sql))?;
         let sum = rows.into_iter().next().unwrap_or_default();
         let step_ns = self.period.step_ns();
         // A partial ledger is placed at its end: it may have begun long before, if no packets came.
         let sql = format!(
-            "SELECT greatest(start_ns + duration_ns - 1, 0) / {step_ns} AS step, sum(seen) AS seen, \
+            "SELECT max(start_ns + duration_ns - 1, 0) / {step_ns} AS step, sum(seen) AS seen, \
              sum(analysed) AS analysed, sum(lost + shed + coalesce(nic_missed, 0)) AS missing \
              FROM ledgers GROUP BY 1 ORDER BY 1"
         );
-        let steps = self.ask("ledgers over time", &sql)?;
+        let steps = self.ask("ledgers over time", Asked::Sql(&sql))?;
         let line = |(column, name): (&str, &str)| Line {
             name: name.to_owned(),
             points: self.rates(&steps, column, 1.0, Period::whole_step),

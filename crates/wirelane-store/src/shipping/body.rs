@@ -4,9 +4,9 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use datafusion::arrow::array::{ArrayRef, Int32Array, RecordBatch, StringArray, new_null_array};
-use datafusion::parquet::arrow::ArrowWriter;
-use datafusion::parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use arrow::array::{ArrayRef, Int32Array, RecordBatch, StringArray, new_null_array};
+use parquet::arrow::ArrowWriter;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
 use crate::Error;
 use crate::file::properties;
@@ -81,7 +81,7 @@ pub fn parquet<'a>(
     probe: &str,
     batches: impl Iterator<Item = &'a RecordBatch>,
 ) -> crate::Result<Vec<u8>> {
-    let failed = |error: datafusion::parquet::errors::ParquetError| {
+    let failed = |error: parquet::errors::ParquetError| {
         Error::Engine(format!("{} cannot be encoded: {error}", table.name()))
     };
     let (mut bytes, properties) = (Vec::new(), properties(table, probe).as_ref().clone());

@@ -62,7 +62,7 @@ impl Sums {
 
 /// An address in the fewest machine words: an entry with its sums is a cache line of 64 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Key {
+pub(super) struct Key {
     high: u64,
     low: u64,
     is_six: bool,
@@ -121,7 +121,11 @@ impl Table {
                 Network::of(address, if address.is_ipv4() { four } else { six }).address()
             }
         };
-        let (key, random) = (Key::from(address), &self.random);
+        self.put(Key::from(address), sums);
+    }
+
+    fn put(&mut self, key: Key, sums: &Sums) {
+        let random = &self.random;
         let hash = |key: &Key| random.hash_one(key);
         let entry = self.known.entry(hash(&key), |(known, _)| *known == key, |(known, _)| hash(known));
         entry.and_modify(|(_, known)| known.add(sums)).or_insert((key, *sums));
@@ -132,17 +136,41 @@ impl Table {
         self.known.allocation_size() + self.strange.len() * (size_of::<Sums>() + 64)
     }
 
-    /// All rows: the name of the address or network, if known, and its sums.
-    pub(super) fn into_rows(self) -> impl Iterator<Item = (Option<String>, Sums)> + Send {
-        let by = self.by;
-        let name = move |address: IpAddr| match by {
-            By::Address => address.to_string(),
-            By::Network(four, six) => {
-                Network::of(address, if address.is_ipv4() { four } else { six }).to_string()
+    /// Adds the sums of another thread.
+    pub(super) fn merge(&mut self, other: Table) {
+        for (key, sums) in other.known {
+            self.put(key, &sums);
+        }
+        for (name, sums) in other.strange {
+            self.strange.entry(name).and_modify(|known| known.add(&sums)).or_insert(sums);
+        }
+    }
+
+    /// All sums.
+    pub(super) fn into_sums(self) -> impl Iterator<Item = (Name, Sums)> {
+        let known = self.known.into_iter().map(|(key, sums)| (Name::Known(key), sums));
+        known.chain(self.strange.into_iter().map(|(name, sums)| (Name::Strange(name), sums)))
+    }
+}
+
+/// An address or network of which there are sums.
+#[derive(Debug)]
+pub(super) enum Name {
+    Known(Key),
+    Strange(Option<Box<str>>),
+}
+
+impl Name {
+    /// The text, if it is known.
+    pub(super) fn name(self, by: By) -> Option<String> {
+        match (self, by) {
+            (Name::Strange(name), _) => name.map(String::from),
+            (Name::Known(key), By::Address) => Some(IpAddr::from(key).to_string()),
+            (Name::Known(key), By::Network(four, six)) => {
+                let bits = if key.is_six { six } else { four };
+                Some(Network::of(key.into(), bits).to_string())
             }
-        };
-        let known = self.known.into_iter().map(move |(key, sums)| (Some(name(key.into())), sums));
-        known.chain(self.strange.into_iter().map(|(name, sums)| (name.map(String::from), sums)))
+        }
     }
 }
 
@@ -157,7 +185,7 @@ mod tests {
     fn rows(by: By, ends: &[&str]) -> BTreeMap<Option<String>, i64> {
         let mut table = Table::new(by);
         ends.iter().for_each(|end| table.add(End::read(end), &ONE));
-        table.into_rows().map(|(name, sums)| (name, sums.flows)).collect()
+        table.into_sums().map(|(name, sums)| (name.name(by), sums.flows)).collect()
     }
 
     #[test]
@@ -191,7 +219,7 @@ mod tests {
         let later = Sums { flows: 1, sent: i64::MAX, received: 0, first: 9, last: 9 };
         let earlier = Sums { first: 1, last: 2, ..ONE };
         [ONE, later, earlier].iter().for_each(|sums| table.add(End::read("10.0.0.1"), sums));
-        let rows: Vec<_> = table.into_rows().collect();
+        let rows: Vec<_> = table.into_sums().map(|(name, sums)| (name.name(By::Address), sums)).collect();
         let sent = i64::MAX.wrapping_add(20);
         assert_eq!(
             rows,

@@ -1,0 +1,229 @@
+//! Sums of a scan against sums computed row by row, and against those of SQLite.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow::array::{Int32Array, TimestampMicrosecondArray, new_null_array};
+use arrow::datatypes::DataType;
+use parquet::arrow::ArrowWriter;
+use parquet::file::properties::WriterProperties;
+use serde_json::Value;
+
+use super::super::{AskSettings, Asker, Form};
+use super::*;
+use crate::Table;
+
+const FILES: i64 = 4;
+const ROWS: i64 = 5000;
+
+/// A row: source, destination, bytes, reverse bytes; all else follows from `bytes`.
+type Flow = (Option<String>, Option<String>, i64, Option<i64>);
+
+fn flow(number: i64) -> Flow {
+    // The one form in which we write addresses to files.
+    let address = |n: i64| match n % 7 {
+        0 => format!("2001:db8:{:x}::{:x}", 1 + n % 3, n + 1),
+        _ => format!("10.{}.{}.{}", n % 5, n % 11, n % 251),
+    };
+    let other = match number % 100 {
+        0 => None,
+        1 => Some("no address".to_owned()),
+        _ => Some(address(number * 7 % 1000)),
+    };
+    (Some(address(number * 13 % 3001)), other, number, (number % 3 == 0).then_some(number * 2))
+}
+
+/// A column of a file, from the number of a flow.
+fn column(name: &str, kind: &DataType, flows: &[Flow]) -> ArrayRef {
+    let text = |of: &dyn Fn(&Flow) -> Option<String>| -> ArrayRef {
+        Arc::new(flows.iter().map(of).collect::<StringArray>())
+    };
+    let long = |of: &dyn Fn(&Flow) -> Option<i64>| -> ArrayRef {
+        Arc::new(flows.iter().map(of).collect::<Int64Array>())
+    };
+    let int = |of: &dyn Fn(&Flow) -> Option<i64>| -> ArrayRef {
+        Arc::new(flows.iter().map(|flow| of(flow).map(|number| number as i32)).collect::<Int32Array>())
+    };
+    match (name, kind) {
+        ("src", _) => text(&|flow| flow.0.clone()),
+        ("dst", _) => text(&|flow| flow.1.clone()),
+        ("application", _) => text(&|flow| (flow.2 % 4 > 0).then(|| format!("app{}", flow.2 % 4))),
+        ("device", _) => text(&|flow| Some(format!("eth{}", flow.2 % 2))),
+        ("direction", _) => text(&|flow| (flow.2 % 5 > 0).then(|| "rx".to_owned())),
+        ("bytes", _) => long(&|flow| Some(flow.2)),
+        ("reverse_bytes", _) => long(&|flow| flow.3),
+        ("packets", _) => long(&|flow| Some(flow.2 % 9)),
+        ("reverse_packets", _) => long(&|flow| flow.3.map(|bytes| bytes % 3)),
+        ("protocol", _) => int(&|flow| Some(flow.2 % 3)),
+        ("ether_type", _) => int(&|flow| (flow.2 % 6 > 0).then_some(0x800)),
+        ("src_port", _) => int(&|flow| (flow.2 % 8 > 0).then_some(flow.2 % 50)),
+        ("dst_port", _) => int(&|flow| (flow.2 % 8 > 0).then_some(40)),
+        ("start_ns", _) => long(&|flow| Some(flow.2 * 1_000_000)),
+        ("duration_ns", _) => long(&|_| Some(5000)),
+        ("start_time" | "end_time", _) => {
+            let more = if name == "end_time" { 5 } else { 0 };
+            let times = flows.iter().map(|flow| flow.2 * 1000 + more);
+            Arc::new(TimestampMicrosecondArray::from_iter_values(times))
+        }
+        (_, kind) => new_null_array(kind, flows.len()),
+    }
+}
+
+/// A store with the flows.
+fn store(folder: &Path) {
+    let schema = Table::Flows.schema();
+    let schema = Arc::new(arrow::datatypes::Schema::new(
+        schema.fields().iter().map(|field| field.as_ref().clone().with_nullable(true)).collect::<Vec<_>>(),
+    ));
+    for file in 0..FILES {
+        let flows: Vec<Flow> = (file * ROWS..(file + 1) * ROWS).map(flow).collect();
+        let columns = schema.fields().iter().map(|field| column(field.name(), field.data_type(), &flows));
+        let batch = RecordBatch::try_new(Arc::clone(&schema), columns.collect()).unwrap();
+        let hour = folder.join(format!("flows/date=1970-01-01/hour=0{file}"));
+        std::fs::create_dir_all(&hour).unwrap();
+        let output = std::fs::File::create(hour.join("a.parquet")).unwrap();
+        let groups = WriterProperties::builder().set_max_row_group_row_count(Some(999)).build();
+        let mut writer = ArrowWriter::try_new(output, Arc::clone(&schema), Some(groups)).unwrap();
+        writer.write(&batch).unwrap();
+        writer.close().unwrap();
+    }
+}
+
+fn settings(folder: &Path, memory_mib: usize) -> AskSettings {
+    AskSettings { folder: folder.to_owned(), memory_mib, from_ns: None, to_ns: None, probe: None }
+}
+
+fn answered(settings: AskSettings, asked: &dyn Fn(&mut Asker, &mut Vec<u8>)) -> Vec<Value> {
+    let mut lines = Vec::new();
+    asked(&mut Asker::open(settings).unwrap(), &mut lines);
+    serde_json::Deserializer::from_slice(&lines).into_iter().collect::<Result<_, _>>().unwrap()
+}
+
+/// Rows of the scan.
+fn scanned(settings: AskSettings, question: &Question, limit: u64) -> Vec<Value> {
+    answered(settings, &|asker, lines| {
+        let mut sink = |text: &[u8]| {
+            lines.extend_from_slice(text);
+            Ok(())
+        };
+        asker.answer(question, limit, Form::Json, &mut sink, &mut |path, why| panic!("{path:?}: {why}")).unwrap();
+    })
+}
+
+/// Rows of SQLite.
+fn queried(settings: AskSettings, question: &Question, limit: u64) -> Vec<Value> {
+    answered(settings, &|asker, lines| {
+        let mut sink = |text: &[u8]| {
+            lines.extend_from_slice(text);
+            Ok(())
+        };
+        let sql = question.sql(limit);
+        asker.ask(&sql, Form::Json, &mut sink, &mut |path, why| panic!("{path:?}: {why}")).unwrap();
+    })
+}
+
+fn questions() -> Vec<Question> {
+    let mut questions = vec![
+        Question::Talkers,
+        Question::Ports,
+        Question::Pairs,
+        Question::Networks { bits4: 16, bits6: 48 },
+        Question::Applications,
+        Question::Protocols,
+        Question::Devices,
+        Question::OverTime { step: 7 },
+    ];
+    let peers = ["10.1.0.0/16", "10.1.1.1", "2001:db8:1::/48", "2001:db8:2::104", "0.0.0.0/0"];
+    questions.extend(peers.map(|peer| Question::WhoTalkedTo(Peer::parse(peer).unwrap())));
+    questions
+}
+
+#[test]
+fn a_scan_and_sqlite_have_the_same_answers() {
+    let folder = tempfile::tempdir().unwrap();
+    store(folder.path());
+    let bounded = AskSettings { from_ns: Some(6_000_000_001), to_ns: Some(11_999_000_000), ..settings(folder.path(), 64) };
+    let nobody = AskSettings { probe: Some("nobody".to_owned()), ..settings(folder.path(), 64) };
+    for question in questions() {
+        for limit in [0, 1, 20, 100_000] {
+            let rows = scanned(settings(folder.path(), 64), &question, limit);
+            assert_eq!(rows, queried(settings(folder.path(), 64), &question, limit), "{question:?} {limit}");
+            assert!(limit == 0 || !rows.is_empty(), "{question:?}");
+        }
+        let rows = scanned(bounded.clone(), &question, 100_000);
+        assert_eq!(rows, queried(bounded.clone(), &question, 100_000), "{question:?}");
+        assert!(!rows.is_empty() && rows != scanned(settings(folder.path(), 64), &question, 100_000));
+        assert_eq!(scanned(nobody.clone(), &question, 9), Vec::<Value>::new(), "{question:?}");
+        // Without memory for the sums, SQLite answers.
+        assert_eq!(
+            scanned(settings(folder.path(), 0), &question, 50),
+            scanned(settings(folder.path(), 64), &question, 50),
+            "{question:?}"
+        );
+    }
+}
+
+#[test]
+fn each_end_is_added_up_once_with_the_times() {
+    let folder = tempfile::tempdir().unwrap();
+    store(folder.path());
+    for question in questions() {
+        let of = |end: &str, other: Option<&str>| -> Option<String> {
+            match &question {
+                Question::Talkers => Some(end.to_owned()),
+                Question::Networks { bits4, bits6 } => {
+                    let address: Option<IpAddr> = end.parse().ok();
+                    let bits = |address: &IpAddr| if address.is_ipv4() { *bits4 } else { *bits6 };
+                    Some(address.map_or("none".to_owned(), |it| Network::of(it, bits(&it)).to_string()))
+                }
+                Question::WhoTalkedTo(Peer(peer)) => {
+                    other?.parse().is_ok_and(|other| peer.contains(other)).then(|| end.to_owned())
+                }
+                _ => None,
+            }
+        };
+        let mut expected = BTreeMap::<String, [i64; 3]>::new();
+        for (src, dst, bytes, back) in (0..FILES * ROWS).map(flow) {
+            let back = back.unwrap_or(0);
+            for (end, other, sent, received) in [(&src, &dst, bytes, back), (&dst, &src, back, bytes)] {
+                if let Some(name) = end.as_deref().and_then(|end| of(end, other.as_deref())) {
+                    let sums = expected.entry(name).or_default();
+                    *sums = [sums[0] + 1, sums[1] + sent, sums[2] + received];
+                }
+            }
+        }
+        if expected.is_empty() {
+            continue;
+        }
+        let rows = scanned(settings(folder.path(), 64), &question, u64::MAX >> 1);
+        let found: BTreeMap<String, [i64; 3]> = rows
+            .iter()
+            .map(|row| {
+                let name = row.get("address").or(row.get("network")).map_or("none", |name| name.as_str().unwrap());
+                (name.to_owned(), ["flows", "sent_bytes", "received_bytes"].map(|sum| row[sum].as_i64().unwrap()))
+            })
+            .collect();
+        assert!(found == expected, "{question:?}");
+    }
+}
+
+#[test]
+fn spans_and_steps_are_those_of_all_flows() {
+    let folder = tempfile::tempdir().unwrap();
+    store(folder.path());
+    let mut asker = Asker::open(settings(folder.path(), 64)).unwrap();
+    let mut named = |path: &Path, why: &str| panic!("{path:?}: {why}");
+    let last = (FILES * ROWS - 1) * 1_000_000 + 5000;
+    assert_eq!(asker.span(Table::Flows, &mut named).unwrap(), Some([FILES * ROWS, 0, last, 5000]));
+    assert_eq!(asker.span(Table::Calls, &mut named).unwrap(), None);
+    let steps = asker.steps(3_000_000_000, &mut named).unwrap();
+    assert_eq!(steps.len(), 7);
+    assert_eq!((steps[0][..2].to_vec(), steps[6][..2].to_vec()), (vec![0, 3000], vec![6, 2000]));
+    let bytes = |number: i64| {
+        let (.., bytes, back) = flow(number);
+        bytes + back.unwrap_or(0)
+    };
+    assert_eq!(steps[1][2], (3000..6000).map(bytes).sum::<i64>());
+}
