@@ -14,12 +14,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use clap::Parser;
 use arrow::array::UInt32Array;
-use arrow::array::{
-    Array, ArrayRef, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray,
-};
+use arrow::array::{Array, ArrayRef, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray};
 use arrow::compute::{concat_batches, take_record_batch};
+use clap::Parser;
 use serde_json::json;
 use std::sync::Arc;
 use wirelane_ship::{Place, Secrets, Settings, Shipper, Status};

@@ -122,11 +122,7 @@ impl Store {
         }
     }
 
-    fn row(
-        &mut self,
-        place: TableHour,
-        fill: &mut dyn FnMut(&mut Row<'_>),
-    ) -> parquet::errors::Result<()> {
+    fn row(&mut self, place: TableHour, fill: &mut dyn FnMut(&mut Row<'_>)) -> parquet::errors::Result<()> {
         let (table, hour) = place;
         if !self.open.contains_key(&place) {
             let its = self.open.iter().filter(|((of, _), _)| *of == table);

@@ -8,9 +8,7 @@ use std::time::Duration;
 use object_store::aws::{AmazonS3, AmazonS3Builder};
 use object_store::client::{HttpClient, HttpConnector};
 use object_store::path::Path;
-use object_store::{
-    ClientOptions, Error as StoreError, ObjectStore as _, PutMode, PutOptions, RetryConfig,
-};
+use object_store::{ClientOptions, Error as StoreError, ObjectStore as _, PutMode, PutOptions, RetryConfig};
 use tokio::runtime::Runtime;
 use wirelane_store::Table;
 use wirelane_store::query::Remote;

@@ -49,9 +49,10 @@ fn read(answer: Vec<u8>, count: usize) -> std::result::Result<Vec<Row>, String> 
         }
         let columns = batch.columns().iter().map(plain).collect::<std::result::Result<Vec<_>, _>>();
         let columns = columns.map_err(|error| error.to_string())?;
-        rows.extend((0..batch.num_rows()).map(|row| -> Row {
-            columns.iter().map(|column| cell(column, row).into_owned()).collect()
-        }));
+        rows.extend(
+            (0..batch.num_rows())
+                .map(|row| -> Row { columns.iter().map(|column| cell(column, row).into_owned()).collect() }),
+        );
     }
     Ok(rows)
 }

@@ -14,7 +14,7 @@ use rusqlite::{Batch, Connection, OpenFlags, Statement};
 
 use super::cell::{Cell, Column, Kind, Row, is_time, parse_time};
 use super::noted::Noted;
-use super::scan::Source;
+use super::scan::{Failure, Source};
 use super::{AskSettings, Failed, HELD, Remote, functions, mistake, noted, rows};
 use crate::Table;
 use crate::paths::Stored;
@@ -24,25 +24,16 @@ const SORTED: usize = 4;
 /// Longest text of a result in bytes.
 const LONGEST: i32 = 64 << 20;
 
-/// The failure that ended a scan of files, which SQLite reports as text only.
+/// The failure that ended a scan, which SQLite reports as text only.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Failure(Arc<Mutex<Option<Broken>>>);
+pub(super) struct Cause(Arc<Mutex<Option<Failure>>>);
 
-/// Why a scan has ended.
-#[derive(Clone, Debug)]
-pub(super) enum Broken {
-    /// A file cannot be read.
-    File(String),
-    /// Rows that a join reads again do not fit into memory.
-    Memory,
-}
-
-impl Failure {
-    pub(super) fn set(&self, why: Broken) {
+impl Cause {
+    pub(super) fn set(&self, why: Failure) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
     }
 
-    pub(super) fn take(&self) -> Option<Broken> {
+    fn take(&self) -> Option<Failure> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
@@ -50,7 +41,7 @@ impl Failure {
 /// A database with the tables over these files, and those of what was noted of files.
 pub(super) struct Engine {
     connection: Connection,
-    failure: Failure,
+    cause: Cause,
     memory_mib: usize,
 }
 
@@ -70,16 +61,16 @@ impl Engine {
         connection.pragma_update(None, "cache_size", -(cache_kib.min(1 << 30) as i64))?;
         connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, LONGEST)?;
         functions::register(&connection)?;
-        let failure = Failure::default();
+        let cause = Cause::default();
         for table in Table::ALL {
             let source = Source::new(table, files, settings, remote);
-            rows::register(&connection, source, failure.clone(), settings.memory_mib << 20)?;
+            rows::register(&connection, source, cause.clone(), settings.memory_mib << 20)?;
         }
         if let Some(noted) = noted {
             noted::register(&connection, settings, noted)?;
         }
         connection.authorizer(Some(authorize))?;
-        Ok(Engine { connection, failure, memory_mib: settings.memory_mib })
+        Ok(Engine { connection, cause, memory_mib: settings.memory_mib })
     }
 
     /// Columns of the answer to a statement.
@@ -93,9 +84,9 @@ impl Engine {
         sql: &str,
         each: &mut impl FnMut(&[Column], &[Row]) -> crate::Result<()>,
     ) -> Result<(), Failed> {
-        let failed = |error: rusqlite::Error| match self.failure.take() {
-            Some(Broken::File(why)) => Failed::Perhaps(why),
-            Some(Broken::Memory) => mistake::too_large(self.memory_mib, "a join"),
+        let failed = |error: rusqlite::Error| match self.cause.take() {
+            Some(Failure::File(why)) => Failed::Perhaps(why),
+            Some(Failure::Memory) => mistake::too_large(self.memory_mib, "a join"),
             None => mistake::failed(&error, sql, self.memory_mib),
         };
         let described = described(sql);
@@ -110,9 +101,10 @@ impl Engine {
         let mut rows = statement.raw_query();
         let mut held: Vec<Row> = Vec::new();
         while let Some(row) = rows.next().map_err(failed)? {
-            let cells = columns.iter().enumerate().map(|(at, column)| {
-                row.get_ref(at).map(|value| cell(column.kind, value))
-            });
+            let cells = columns
+                .iter()
+                .enumerate()
+                .map(|(at, column)| row.get_ref(at).map(|value| cell(column.kind, value)));
             held.push(cells.collect::<rusqlite::Result<_>>().map_err(failed)?);
             if held.len() >= HELD {
                 each(&columns, &held).map_err(Failed::Finally)?;
@@ -129,7 +121,11 @@ fn described(sql: &str) -> Option<String> {
     let (verb, name) = (words.next()?, words.next()?);
     let is_name = |name: &str| name.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '_');
     let is_one = verb.eq_ignore_ascii_case("describe") && is_name(name) && words.next().is_none();
-    is_one.then(|| format!("SELECT name AS \"column\", replace(type, ' TEXT', '') AS type FROM pragma_table_info('{name}')"))
+    is_one.then(|| {
+        format!(
+            "SELECT name AS \"column\", replace(type, ' TEXT', '') AS type FROM pragma_table_info('{name}')"
+        )
+    })
 }
 
 fn columns(statement: &Statement<'_>) -> Vec<Column> {
@@ -174,4 +170,3 @@ fn authorize(context: AuthContext<'_>) -> Authorization {
         _ => Authorization::Deny,
     }
 }
-

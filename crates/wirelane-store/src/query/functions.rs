@@ -2,7 +2,8 @@
 //!
 //! `network(address, bits4, bits6)` is the network that contains an address, as text, and `in_network(address, network)`
 //! whether the network contains the address. Text that is not an address is not in any network. `step(time, seconds)` is
-//! the beginning of the step that contains a time. `text REGEXP pattern` is that of the crate `regex`.
+//! the beginning of the step that contains a time. `text REGEXP pattern` is that of the crate `regex`. `floor(x)` is
+//! in SQLite only if it was built with its mathematical functions.
 
 use std::net::IpAddr;
 
@@ -90,6 +91,9 @@ pub(super) fn register(connection: &Connection) -> Result<()> {
     connection.create_scalar_function("in_network", 2, flags, in_network)?;
     connection.create_scalar_function("step", 2, flags, step)?;
     connection.create_scalar_function("regexp", 2, flags, regexp)?;
+    connection.create_scalar_function("floor", 1, flags, |context| {
+        Ok(context.get::<Option<f64>>(0)?.map(f64::floor))
+    })?;
     Ok(())
 }
 
@@ -118,9 +122,7 @@ fn network(context: &Context<'_>) -> Result<Option<String>> {
 fn in_network(context: &Context<'_>) -> Result<Option<bool>> {
     let Ok(text) = context.get_raw(1).as_str() else { return Ok(None) };
     let network = Network::parse(text).ok_or_else(|| {
-        wrong(format!(
-            "in_network(): '{text}' is not a network: expected 10.0.0.0/8 or 2001:db8::/32"
-        ))
+        wrong(format!("in_network(): '{text}' is not a network: expected 10.0.0.0/8 or 2001:db8::/32"))
     })?;
     Ok(address(context).map(|address| network.contains(address)))
 }
@@ -128,7 +130,11 @@ fn in_network(context: &Context<'_>) -> Result<Option<bool>> {
 fn regexp(context: &Context<'_>) -> Result<Option<bool>> {
     // Compiled once for a pattern that is a constant.
     let pattern = context.get_or_create_aux(0, |value| -> std::result::Result<Regex, Wrong> {
-        Ok(Regex::new(value.as_str()?)?)
+        let pattern = value.as_str()?;
+        Regex::new(pattern).map_err(|error| {
+            let error = error.to_string();
+            format!("REGEXP '{pattern}': {}", error.lines().last().unwrap_or_default()).into()
+        })
     })?;
     Ok(context.get_raw(1).as_str().ok().map(|text| pattern.is_match(text)))
 }

@@ -7,8 +7,8 @@ use crate::{Error, Table};
 
 /// First words of statements of other databases, or that would write.
 const WRITING: [&str; 22] = [
-    "alter", "analyze", "attach", "begin", "commit", "copy", "create", "delete", "detach", "drop", "export", "grant",
-    "insert", "merge", "pragma", "reindex", "replace", "set", "truncate", "update", "use", "vacuum",
+    "alter", "analyze", "attach", "begin", "commit", "copy", "create", "delete", "detach", "drop", "export",
+    "grant", "insert", "merge", "pragma", "reindex", "replace", "set", "truncate", "update", "use", "vacuum",
 ];
 const READ_ONLY: &str = "a store is read-only: begin with SELECT or WITH";
 
@@ -30,8 +30,7 @@ pub(super) fn failed(error: &rusqlite::Error, sql: &str, memory_mib: usize) -> F
             if msg.contains("syntax error") && WRITING.contains(&first.to_lowercase().as_str()) {
                 return read_only(&first.to_uppercase());
             }
-            let at = usize::try_from(*offset).ok().or_else(|| (msg == "incomplete input").then_some(sql.len()));
-            let at = at.map(|offset| position(sql, offset));
+            let at = usize::try_from(*offset).ok().map(|offset| position(sql, offset));
             let (message, hint) = explained(msg, sql);
             wrong(message, at, hint)
         }
@@ -44,7 +43,11 @@ pub(super) fn failed(error: &rusqlite::Error, sql: &str, memory_mib: usize) -> F
             }
             _ => {
                 let message = message.clone().unwrap_or_else(|| code.to_string());
-                let at = (message == "incomplete input").then(|| position(sql, sql.len()));
+                let at = match message.strip_prefix("no such table: ") {
+                    Some(name) => word(sql, name),
+                    None => (message == "incomplete input").then_some(sql.len()),
+                };
+                let at = at.map(|offset| position(sql, offset));
                 let (message, hint) = explained(&message, sql);
                 wrong(message, at, hint)
             }
@@ -62,9 +65,22 @@ fn position(sql: &str, offset: usize) -> (u64, u64) {
     (line, column)
 }
 
+/// Offset of a name that SQLite does not place.
+fn word(sql: &str, name: &str) -> Option<usize> {
+    let is_part =
+        |letter: Option<char>| letter.is_some_and(|letter| letter.is_alphanumeric() || letter == '_');
+    let places = sql.match_indices(name).map(|(at, _)| at);
+    let mut alone = places.filter(|at| {
+        !is_part(sql[..*at].chars().next_back()) && !is_part(sql[at + name.len()..].chars().next())
+    });
+    alone.next()
+}
+
 /// SQLite's message in the words of this program, and what may be meant.
 fn explained(message: &str, sql: &str) -> (String, Option<String>) {
     if let Some(name) = message.strip_prefix("no such column: ") {
+        // SQLite also asks whether a name in double quotes is a text.
+        let name = name.split(" - ").next().unwrap_or(name).trim_matches('"');
         let column = name.rsplit('.').next().unwrap_or(name);
         let names = names(sql);
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -87,7 +103,8 @@ fn explained(message: &str, sql: &str) -> (String, Option<String>) {
 
 /// Names of columns of the tables that a query names.
 fn names(sql: &str) -> Vec<String> {
-    let words: Vec<&str> = sql.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_').collect();
+    let words: Vec<&str> =
+        sql.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_').collect();
     let named = Table::ALL.into_iter().filter(|table| words.contains(&table.name()));
     let schemas = named.map(Table::schema).collect::<Vec<_>>();
     let fields = schemas.iter().flat_map(|schema| schema.fields());

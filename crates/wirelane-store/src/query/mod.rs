@@ -33,8 +33,8 @@ use cell::{Column, Row};
 pub use dialect::Shipped;
 pub use elsewhere::show;
 use engine::Engine;
-pub(crate) use guarded::guarded;
 use groups::Without;
+pub(crate) use guarded::guarded;
 pub use questions::{Peer, Question};
 #[cfg(feature = "remote")]
 pub use remote::Remote;
@@ -172,11 +172,10 @@ impl Asker {
             let failed = |error| (Failed::Finally(error), true);
             let source = asker.source(Table::Flows, files);
             match groups::answer(question, limit, &source, asker.memory()) {
-                Ok((columns, rows)) => shown
-                    .rows(&columns, &rows)
-                    .and_then(|()| shown.end(&columns))
-                    .map_err(failed),
-                Err(Without::Failed(why)) => Err((Failed::Perhaps(why), false)),
+                Ok((columns, rows)) => {
+                    shown.rows(&columns, &rows).and_then(|()| shown.end(&columns)).map_err(failed)
+                }
+                Err(Without::File(why)) => Err((Failed::Perhaps(why), false)),
                 Err(Without::Sql) => {
                     let answered = asker.run(&question.sql(limit), files, &mut shown);
                     answered.map_err(|failed| (failed, shown.begun()))
@@ -195,7 +194,8 @@ impl Asker {
         named: &mut dyn FnMut(&Path, &str),
     ) -> Result<Option<[i64; 4]>> {
         self.attempts(named, |asker, files| {
-            groups::span(&asker.source(table, files)).map_err(|why| (Failed::Perhaps(why), false))
+            let span = groups::span(&asker.source(table, files));
+            span.map_err(|without| (asker.without(without), false))
         })
     }
 
@@ -210,15 +210,20 @@ impl Asker {
     ) -> Result<Vec<[i64; 3]>> {
         self.attempts(named, |asker, files| {
             let steps = groups::steps(step_ns, &asker.source(Table::Flows, files), asker.memory());
-            steps.map_err(|without| match without {
-                Without::Failed(why) => (Failed::Perhaps(why), false),
-                Without::Sql => (mistake::too_large(asker.settings.memory_mib, "sums by time"), false),
-            })
+            steps.map_err(|without| (asker.without(without), false))
         })
     }
 
     fn source(&self, table: Table, files: &[(Table, Stored)]) -> Source {
         Source::new(table, files, &self.settings, self.remote.as_ref())
+    }
+
+    /// The failure of a question that SQLite is not asked.
+    fn without(&self, without: Without) -> Failed {
+        match without {
+            Without::File(why) => Failed::Perhaps(why),
+            Without::Sql => mistake::too_large(self.settings.memory_mib, "sums by time"),
+        }
     }
 
     /// Memory limit in bytes.

@@ -18,11 +18,7 @@ pub(super) type Noted = BTreeMap<(Option<String>, i64, &'static str), (i64, i64)
 
 /// Reads the footers of all files, and what retention has noted, if a query asks for it; in a bucket, what shippers have
 /// noted.
-pub(super) fn of(
-    sql: &str,
-    settings: &AskSettings,
-    remote: Option<&Remote>,
-) -> crate::Result<Option<Noted>> {
+pub(super) fn of(sql: &str, settings: &AskSettings, remote: Option<&Remote>) -> crate::Result<Option<Noted>> {
     if !sql.contains("shipments") {
         return Ok(None);
     }

@@ -105,11 +105,7 @@ impl Question {
             Question::Talkers => ends(to, &By::Address, "address", limit),
             Question::Networks { bits4, bits6 } => ends(to, &By::Network(*bits4, *bits6), "network", limit),
             Question::Ports => by(
-                &[
-                    ("f.protocol", "protocol"),
-                    (to.lower(), "port"),
-                    ("f.application", "application"),
-                ],
+                &[("f.protocol", "protocol"), (to.lower(), "port"), ("f.application", "application")],
                 "WHERE f.src_port IS NOT NULL",
             ),
             Question::Pairs => format!(

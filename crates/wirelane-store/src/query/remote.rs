@@ -14,7 +14,7 @@ use tokio::runtime::Runtime;
 
 use super::AskSettings;
 use super::noted::Noted;
-use super::scan::{Each, Part, Parts, Scan};
+use super::scan::{Each, Failure, Part, Parts, Scan};
 use crate::newer::version_of;
 use crate::paths::{HOUR_NS, Stored};
 use crate::shipping::hour_of;
@@ -65,7 +65,7 @@ impl Remote {
         part: Part,
         parts: &Parts,
         each: &mut Each<'_>,
-    ) -> std::result::Result<(), String> {
+    ) -> std::result::Result<(), Failure> {
         let location = StorePath::parse(stored.path.to_string_lossy()).map_err(|error| error.to_string())?;
         let mut reader =
             ParquetObjectReader::new(Arc::clone(&self.store), location).with_file_size(stored.size);
@@ -141,7 +141,8 @@ impl Remote {
     fn refuse_newer(&self, file: &Stored) -> Result<()> {
         let location = StorePath::parse(file.path.to_string_lossy())
             .map_err(|error| Error::Engine(error.to_string()))?;
-        let mut reader = ParquetObjectReader::new(Arc::clone(&self.store), location).with_file_size(file.size);
+        let mut reader =
+            ParquetObjectReader::new(Arc::clone(&self.store), location).with_file_size(file.size);
         // A damaged file is an error of the query.
         let loaded = self.runtime.block_on(ArrowReaderMetadata::load_async(&mut reader, Default::default()));
         let Ok(metadata) = loaded else {

@@ -21,29 +21,24 @@ use rusqlite::vtab::{
 use rusqlite::{Connection, Error, Result};
 
 use super::cell::{Cell, cell, parse_time, time};
-use super::engine::{Broken, Failure};
-use super::scan::{Condition, Operator, Scan, Source, Value};
+use super::engine::Cause;
+use super::scan::{Condition, Failure, Operator, Scan, Source, Value};
 
 /// Approximate bytes of a row in the files, from which SQLite's planner has the number of rows.
 const ROW: u64 = 50;
 
 /// Registers a table under its name.
-pub(super) fn register(
-    connection: &Connection,
-    source: Source,
-    failure: Failure,
-    memory: usize,
-) -> Result<()> {
+pub(super) fn register(connection: &Connection, source: Source, cause: Cause, memory: usize) -> Result<()> {
     const MODULE: Module<'_, Rows> = Module::eponymous_only_module();
     let name = source.table.name();
-    connection.create_module(name, &MODULE, Some(Shared { source: Arc::new(source), failure, memory }))
+    connection.create_module(name, &MODULE, Some(Shared { source: Arc::new(source), cause, memory }))
 }
 
 /// What a table and its cursors know.
 #[derive(Clone, Debug)]
 struct Shared {
     source: Arc<Source>,
-    failure: Failure,
+    cause: Cause,
     /// Limit in bytes of what is kept for a join.
     memory: usize,
 }
@@ -210,11 +205,20 @@ fn value(kind: &DataType, value: ValueRef<'_>) -> Option<Value> {
 #[derive(Debug)]
 enum Found {
     /// As they are read.
-    Read { from: Receiver<Result<RecordBatch, String>>, batch: RecordBatch, row: usize },
+    Read {
+        from: Receiver<Result<RecordBatch, Failure>>,
+        batch: RecordBatch,
+        row: usize,
+    },
     /// Those of what is kept.
-    Kept { rows: Arc<[u32]>, at: usize },
+    Kept {
+        rows: Arc<[u32]>,
+        at: usize,
+    },
     /// All of what is kept.
-    All { row: usize },
+    All {
+        row: usize,
+    },
     End,
 }
 
@@ -251,18 +255,19 @@ struct Cursor<'vtab> {
 
 impl Cursor<'_> {
     /// Reports a failure to SQLite, and its cause to the engine.
-    fn failed(&self, why: Broken) -> Error {
-        self.shared.failure.set(why.clone());
-        Error::ModuleError(format!("{why:?}"))
+    fn failed(&self, why: Failure) -> Error {
+        let text = format!("{why:?}");
+        self.shared.cause.set(why);
+        Error::ModuleError(text)
     }
 
     /// The next batch with rows.
-    fn next_batch(&self, from: Receiver<Result<RecordBatch, String>>) -> Result<Found> {
+    fn next_batch(&self, from: Receiver<Result<RecordBatch, Failure>>) -> Result<Found> {
         loop {
             match from.recv() {
                 Ok(Ok(batch)) if batch.num_rows() == 0 => {}
                 Ok(Ok(batch)) => return Ok(Found::Read { from, batch, row: 0 }),
-                Ok(Err(why)) => return Err(self.failed(Broken::File(why))),
+                Ok(Err(why)) => return Err(self.failed(why)),
                 // The thread has ended.
                 Err(_) => return Ok(Found::End),
             }
@@ -275,23 +280,22 @@ impl Cursor<'_> {
         let mut size = 0;
         let scan = Scan::new(&self.shared.source, wanted.clone(), Vec::new());
         for batch in scan.stream() {
-            let batch = batch.map_err(|why| self.failed(Broken::File(why)))?;
+            let batch = batch.map_err(|why| self.failed(why))?;
             size += batch.get_array_memory_size() + batch.num_rows() * size_of::<(Key, u32)>();
             if size > self.shared.memory {
-                return Err(self.failed(Broken::Memory));
+                return Err(self.failed(Failure::Memory));
             }
             batches.push(batch);
         }
-        let fields: Vec<_> =
-            wanted.iter().map(|column| self.shared.source.columns[*column].clone().with_nullable(true)).collect();
+        let fields: Vec<_> = wanted
+            .iter()
+            .map(|column| self.shared.source.columns[*column].clone().with_nullable(true))
+            .collect();
         let schema = Arc::new(arrow::datatypes::Schema::new(fields));
         let rows = match batches.is_empty() {
             true => RecordBatch::new_empty(schema),
-            false => {
-                arrow::compute::concat_batches(&batches[0].schema(), &batches).map_err(|error| {
-                    self.failed(Broken::File(error.to_string()))
-                })?
-            }
+            false => arrow::compute::concat_batches(&batches[0].schema(), &batches)
+                .map_err(|error| self.failed(Failure::File(error.to_string())))?,
         };
         drop(batches);
         let equal = plan.conditions.iter().position(|(_, operator)| *operator == Operator::Equal);
@@ -341,9 +345,10 @@ unsafe impl VTabCursor for Cursor<'_> {
                 (0..fields.len()).map(|column| wanted.iter().position(|wanted| *wanted == column)).collect();
             self.plan = Some((text.to_owned(), plan.clone(), columns));
             self.kept = None;
-            let conditions = plan.conditions.iter().zip(values).filter_map(|((column, operator), value)| {
-                Some(Condition::new(*column, *operator, value?))
-            });
+            let conditions =
+                plan.conditions.iter().zip(values).filter_map(|((column, operator), value)| {
+                    Some(Condition::new(*column, *operator, value?))
+                });
             let scan = Scan::new(&self.shared.source, wanted, conditions.collect());
             self.rows = Found::End;
             self.rows = self.next_batch(scan.stream())?;

@@ -231,7 +231,8 @@ impl Gather<'_, '_> {
         (self.progress)(self.done, self.all.max(self.done), what);
         // Intervals of measurements are reported as a whole.
         let is_measured = matches!(table, Stored::Measurements);
-        Ok(span.map(|[_, first, last, longest]| (first, last.max(first), if is_measured { longest } else { 0 })))
+        Ok(span
+            .map(|[_, first, last, longest]| (first, last.max(first), if is_measured { longest } else { 0 })))
     }
 
     fn listed(&mut self, title: &str, asked: Asked<'_>, columns: &[Named]) -> Result<Section> {
@@ -309,7 +310,8 @@ impl Gather<'_, '_> {
                  WHERE kind = 'key' AND measurement = {} GROUP BY 1 ORDER BY bytes DESC, 1 LIMIT {limit}",
                 quoted(&name)
             );
-            let mut section = self.listed(&format!("Keys with most bytes: {name}"), Asked::Sql(&sql), KEYS)?;
+            let mut section =
+                self.listed(&format!("Keys with most bytes: {name}"), Asked::Sql(&sql), KEYS)?;
             let note =
                 "Of the keys that were shown in each interval, as many as the configuration's 'show' says.";
             section.notes.push(note.to_owned());

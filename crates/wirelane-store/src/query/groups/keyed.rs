@@ -126,8 +126,7 @@ impl Groups {
     fn put(&mut self, values: Values, total: &Total) {
         let random = &self.random;
         let hash = |values: &Values| random.hash_one(values);
-        let entry =
-            self.totals.entry(hash(&values), |(known, _)| *known == values, |(known, _)| hash(known));
+        let entry = self.totals.entry(hash(&values), |(known, _)| *known == values, |(known, _)| hash(known));
         entry.and_modify(|(_, known)| known.add(total)).or_insert((values, *total));
     }
 

@@ -25,15 +25,15 @@ pub(super) enum Without {
     /// The question is one for SQL, or its sums exceed the memory limit.
     Sql,
     /// A file cannot be read.
-    Failed(Failure),
+    File(String),
 }
-
-/// Marks sums that exceed the memory limit among the failures of a scan.
-const TOO_LARGE: &str = "sums exceed the memory limit";
 
 impl From<Failure> for Without {
     fn from(why: Failure) -> Without {
-        if why == TOO_LARGE { Without::Sql } else { Without::Failed(why) }
+        match why {
+            Failure::Memory => Without::Sql,
+            Failure::File(why) => Without::File(why),
+        }
     }
 }
 
@@ -59,13 +59,17 @@ pub(super) fn answer(
         }
         Question::Ports => (
             &["protocol", "port", "application"],
-            keys(&[("protocol", KeyKind::Number), ("src_port", KeyKind::Lower("dst_port")), ("application", KeyKind::Text)]),
+            keys(&[
+                ("protocol", KeyKind::Number),
+                ("src_port", KeyKind::Lower("dst_port")),
+                ("application", KeyKind::Text),
+            ]),
         ),
         Question::Pairs => (&["src", "dst"], keys(&[("src", KeyKind::Known), ("dst", KeyKind::Text)])),
         Question::Applications => (&["application"], keys(&[("application", KeyKind::Text)])),
         Question::Protocols => (
             &["protocol", "ether_type"],
-            keys(&[("protocol", KeyKind::Number), ("ether_type", KeyKind::Number)]),
+            keys(&[("protocol", KeyKind::Number), ("ether_type", KeyKind::Text)]),
         ),
         Question::Devices => {
             (&["device", "direction"], keys(&[("device", KeyKind::Text), ("direction", KeyKind::Text)]))
@@ -81,17 +85,24 @@ pub(super) fn answer(
         KeyKind::Step(_) => Kind::Time,
         _ => Kind::Number,
     });
-    let mut columns: Vec<Column> = names.iter().zip(kinds).map(|(name, kind)| Column::new(name, kind)).collect();
+    let mut columns: Vec<Column> =
+        names.iter().zip(kinds).map(|(name, kind)| Column::new(name, kind)).collect();
     columns.extend(["flows", "packets", "bytes"].map(|name| Column::new(name, Kind::Number)));
     let groups = summed(&keys, flows, memory)?;
     let is_over_time = matches!(question, Question::OverTime { .. });
     let rank = |total: &Total| if is_over_time { Reverse(0) } else { Reverse(total.bytes) };
     let limit = if is_over_time { usize::MAX } else { limit };
     let totals = groups.into_totals();
-    let rows = best(totals, limit, |(_, total)| rank(total), |(cells, total)| {
-        let numbers = [total.flows, total.packets, total.bytes].map(Cell::Int);
-        cells.iter().cloned().chain(numbers).collect()
-    }, names.len());
+    let rows = best(
+        totals,
+        limit,
+        |(_, total)| rank(total),
+        |(cells, total)| {
+            let numbers = [total.flows, total.packets, total.bytes].map(Cell::Int);
+            cells.iter().cloned().chain(numbers).collect()
+        },
+        names.len(),
+    );
     Ok((columns, rows))
 }
 
@@ -116,7 +127,7 @@ pub(super) fn steps(step_ns: i64, flows: &Source, memory: usize) -> Result<Vec<[
 ///
 /// # Errors
 /// A file that cannot be read.
-pub(super) fn span(source: &Source) -> Result<Option<[i64; 4]>, Failure> {
+pub(super) fn span(source: &Source) -> Result<Option<[i64; 4]>, Without> {
     let wanted = ["start_ns", "duration_ns"].into_iter().filter_map(|name| source.column(name)).collect();
     let scan = Scan::new(source, wanted, Vec::new());
     let parts = scan.collect(
@@ -147,7 +158,7 @@ fn summed(keys: &Keys, flows: &Source, memory: usize) -> Result<Groups, Without>
         || Groups::new(keys.clone()),
         |groups, batch| {
             groups.add(batch);
-            if groups.size() > share { Err(TOO_LARGE.to_owned()) } else { Ok(()) }
+            if groups.size() > share { Err(Failure::Memory) } else { Ok(()) }
         },
     )?;
     let mut parts = parts.into_iter();
@@ -167,13 +178,14 @@ fn sums_of_ends(
 ) -> Result<(Vec<Column>, Vec<Row>), Without> {
     let mut names = vec!["src", "dst", "bytes", "reverse_bytes"];
     names.extend(peer.iter().flat_map(|_| ["start_time", "end_time"]));
-    let scan = Scan::new(flows, names.into_iter().filter_map(|name| flows.column(name)).collect(), Vec::new());
+    let scan =
+        Scan::new(flows, names.into_iter().filter_map(|name| flows.column(name)).collect(), Vec::new());
     let share = memory / super::scan::threads();
     let parts = scan.with_peer(peer).collect(
         || ends::Table::new(by),
         |table, batch| {
             add_ends(table, batch, peer);
-            if table.size() > share { Err(TOO_LARGE.to_owned()) } else { Ok(()) }
+            if table.size() > share { Err(Failure::Memory) } else { Ok(()) }
         },
     )?;
     let mut parts = parts.into_iter();
@@ -188,14 +200,20 @@ fn sums_of_ends(
         Some(_) => Reverse(sums.sent.wrapping_add(sums.received)),
         None => Reverse(sums.sent),
     };
-    let rows = best(all.into_sums(), limit, |(_, sums)| rank(sums), |(end, sums)| {
-        let mut row = vec![end.name(by).map_or(Cell::Null, |name| Cell::Text(name.into()))];
-        row.extend([sums.flows, sums.sent, sums.received].map(Cell::Int));
-        if peer.is_some() {
-            row.extend([sums.first, sums.last].map(Cell::Time));
-        }
-        row
-    }, 1);
+    let rows = best(
+        all.into_sums(),
+        limit,
+        |(_, sums)| rank(sums),
+        |(end, sums)| {
+            let mut row = vec![end.name(by).map_or(Cell::Null, |name| Cell::Text(name.into()))];
+            row.extend([sums.flows, sums.sent, sums.received].map(Cell::Int));
+            if peer.is_some() {
+                row.extend([sums.first, sums.last].map(Cell::Time));
+            }
+            row
+        },
+        1,
+    );
     Ok((columns, rows))
 }
 
@@ -210,9 +228,8 @@ fn add_ends(table: &mut ends::Table, flows: &RecordBatch, peer: Option<Network>)
         let (sent, received) = (value(bytes, row), value(back, row));
         let (first, last) = times.map_or((0, 0), |(first, last)| (first.value(row), last.value(row)));
         let sums = ends::Sums { flows: 1, sent, received, first, last };
-        let wanted = |other: Option<End<'_>>| {
-            peer.is_none_or(|peer| other.is_some_and(|other| other.is_in(&peer)))
-        };
+        let wanted =
+            |other: Option<End<'_>>| peer.is_none_or(|peer| other.is_some_and(|other| other.is_in(&peer)));
         if let Some(end) = source.filter(|_| wanted(destination)) {
             table.add(end, &sums);
         }

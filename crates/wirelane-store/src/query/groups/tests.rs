@@ -16,7 +16,7 @@ use super::*;
 use crate::Table;
 
 const FILES: i64 = 4;
-const ROWS: i64 = 5000;
+const ROWS: i64 = 2000;
 
 /// A row: source, destination, bytes, reverse bytes; all else follows from `bytes`.
 type Flow = (Option<String>, Option<String>, i64, Option<i64>);
@@ -57,7 +57,7 @@ fn column(name: &str, kind: &DataType, flows: &[Flow]) -> ArrayRef {
         ("packets", _) => long(&|flow| Some(flow.2 % 9)),
         ("reverse_packets", _) => long(&|flow| flow.3.map(|bytes| bytes % 3)),
         ("protocol", _) => int(&|flow| Some(flow.2 % 3)),
-        ("ether_type", _) => int(&|flow| (flow.2 % 6 > 0).then_some(0x800)),
+        ("ether_type", _) => text(&|flow| (flow.2 % 6 > 0).then(|| "0x0800".to_owned())),
         ("src_port", _) => int(&|flow| (flow.2 % 8 > 0).then_some(flow.2 % 50)),
         ("dst_port", _) => int(&|flow| (flow.2 % 8 > 0).then_some(40)),
         ("start_ns", _) => long(&|flow| Some(flow.2 * 1_000_000)),
@@ -81,9 +81,9 @@ fn store(folder: &Path) {
         let flows: Vec<Flow> = (file * ROWS..(file + 1) * ROWS).map(flow).collect();
         let columns = schema.fields().iter().map(|field| column(field.name(), field.data_type(), &flows));
         let batch = RecordBatch::try_new(Arc::clone(&schema), columns.collect()).unwrap();
-        let hour = folder.join(format!("flows/date=1970-01-01/hour=0{file}"));
+        let hour = folder.join("flows/date=1970-01-01/hour=00");
         std::fs::create_dir_all(&hour).unwrap();
-        let output = std::fs::File::create(hour.join("a.parquet")).unwrap();
+        let output = std::fs::File::create(hour.join(format!("{file}.parquet"))).unwrap();
         let groups = WriterProperties::builder().set_max_row_group_row_count(Some(999)).build();
         let mut writer = ArrowWriter::try_new(output, Arc::clone(&schema), Some(groups)).unwrap();
         writer.write(&batch).unwrap();
@@ -108,7 +108,9 @@ fn scanned(settings: AskSettings, question: &Question, limit: u64) -> Vec<Value>
             lines.extend_from_slice(text);
             Ok(())
         };
-        asker.answer(question, limit, Form::Json, &mut sink, &mut |path, why| panic!("{path:?}: {why}")).unwrap();
+        asker
+            .answer(question, limit, Form::Json, &mut sink, &mut |path, why| panic!("{path:?}: {why}"))
+            .unwrap();
     })
 }
 
@@ -144,7 +146,11 @@ fn questions() -> Vec<Question> {
 fn a_scan_and_sqlite_have_the_same_answers() {
     let folder = tempfile::tempdir().unwrap();
     store(folder.path());
-    let bounded = AskSettings { from_ns: Some(6_000_000_001), to_ns: Some(11_999_000_000), ..settings(folder.path(), 64) };
+    let bounded = AskSettings {
+        from_ns: Some(6_000_000_001),
+        to_ns: Some(11_999_000_000),
+        ..settings(folder.path(), 64)
+    };
     let nobody = AskSettings { probe: Some("nobody".to_owned()), ..settings(folder.path(), 64) };
     for question in questions() {
         for limit in [0, 1, 20, 100_000] {
@@ -154,7 +160,9 @@ fn a_scan_and_sqlite_have_the_same_answers() {
         }
         let rows = scanned(bounded.clone(), &question, 100_000);
         assert_eq!(rows, queried(bounded.clone(), &question, 100_000), "{question:?}");
-        assert!(!rows.is_empty() && rows != scanned(settings(folder.path(), 64), &question, 100_000));
+        let is_of_one = matches!(&question, Question::WhoTalkedTo(Peer(peer)) if peer.is_one());
+        let all = scanned(settings(folder.path(), 64), &question, 100_000);
+        assert!(is_of_one || (!rows.is_empty() && rows != all), "{question:?}");
         assert_eq!(scanned(nobody.clone(), &question, 9), Vec::<Value>::new(), "{question:?}");
         // Without memory for the sums, SQLite answers.
         assert_eq!(
@@ -201,8 +209,12 @@ fn each_end_is_added_up_once_with_the_times() {
         let found: BTreeMap<String, [i64; 3]> = rows
             .iter()
             .map(|row| {
-                let name = row.get("address").or(row.get("network")).map_or("none", |name| name.as_str().unwrap());
-                (name.to_owned(), ["flows", "sent_bytes", "received_bytes"].map(|sum| row[sum].as_i64().unwrap()))
+                let name =
+                    row.get("address").or(row.get("network")).map_or("none", |name| name.as_str().unwrap());
+                (
+                    name.to_owned(),
+                    ["flows", "sent_bytes", "received_bytes"].map(|sum| row[sum].as_i64().unwrap()),
+                )
             })
             .collect();
         assert!(found == expected, "{question:?}");
@@ -219,8 +231,8 @@ fn spans_and_steps_are_those_of_all_flows() {
     assert_eq!(asker.span(Table::Flows, &mut named).unwrap(), Some([FILES * ROWS, 0, last, 5000]));
     assert_eq!(asker.span(Table::Calls, &mut named).unwrap(), None);
     let steps = asker.steps(3_000_000_000, &mut named).unwrap();
-    assert_eq!(steps.len(), 7);
-    assert_eq!((steps[0][..2].to_vec(), steps[6][..2].to_vec()), (vec![0, 3000], vec![6, 2000]));
+    assert_eq!(steps.len(), 3);
+    assert_eq!((steps[0][..2].to_vec(), steps[2][..2].to_vec()), (vec![0, 3000], vec![2, 2000]));
     let bytes = |number: i64| {
         let (.., bytes, back) = flow(number);
         bytes + back.unwrap_or(0)

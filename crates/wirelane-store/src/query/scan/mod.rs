@@ -29,8 +29,20 @@ use crate::paths::Stored;
 /// Batches that wait for their reader.
 const AHEAD: usize = 4;
 
-/// A failure of reading, with the name of the file.
-pub(super) type Failure = String;
+/// Why a scan has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// A file cannot be read: its name and the reason.
+    File(String),
+    /// What is collected exceeds the memory limit.
+    Memory,
+}
+
+impl From<String> for Failure {
+    fn from(why: String) -> Failure {
+        Failure::File(why)
+    }
+}
 
 /// The files of a table, and the rows of them that a query may see.
 #[derive(Clone, Debug)]
@@ -132,7 +144,7 @@ impl Scan {
                 }
                 Ok(())
             });
-            let read = read.and_then(|read| read);
+            let read = read.map_err(Failure::File).and_then(|read| read);
             if read.is_err() {
                 is_over.store(true, Ordering::Relaxed);
             }
@@ -141,7 +153,7 @@ impl Scan {
         std::thread::scope(|scope| {
             let threads: Vec<_> = (0..threads()).map(|_| scope.spawn(one)).collect();
             let ended = threads.into_iter().map(|thread| {
-                thread.join().unwrap_or_else(|_| Err("a thread of the query has ended".to_owned()))
+                thread.join().unwrap_or_else(|_| Err(Failure::File("a thread has ended".to_owned())))
             });
             // All are joined before the first failure is returned.
             ended.collect::<Vec<_>>().into_iter().collect()
@@ -166,7 +178,7 @@ impl Scan {
                 }
                 Ok(())
             });
-            if let Err(why) = read.and_then(|read| read) {
+            if let Err(why) = read.map_err(Failure::File).and_then(|read| read) {
                 // Nobody may want it.
                 let _ = to.send(Err(why));
             }
@@ -184,7 +196,10 @@ impl Scan {
             Some(remote) => match *remote {},
             None => part::local(self, file, part, parts, each),
         };
-        read.map_err(|why| format!("{}: {why}", file.path.display()))
+        read.map_err(|why| match why {
+            Failure::File(why) => Failure::File(format!("{}: {why}", file.path.display())),
+            Failure::Memory => why,
+        })
     }
 }
 

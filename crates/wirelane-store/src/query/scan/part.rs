@@ -17,7 +17,7 @@ use parquet::file::metadata::RowGroupMetaData;
 
 use super::super::functions::Network;
 use super::condition::Verdict;
-use super::{Condition, Scan};
+use super::{Condition, Failure, Scan};
 use crate::Table;
 use crate::paths::Stored;
 use crate::tables::RENAMED;
@@ -26,7 +26,7 @@ use crate::tables::RENAMED;
 const TOGETHER: usize = 8192;
 
 /// Receives batches, and returns whether more are wanted.
-pub(in super::super) type Each<'e> = dyn FnMut(RecordBatch) -> Result<bool, String> + 'e;
+pub(in super::super) type Each<'e> = dyn FnMut(RecordBatch) -> Result<bool, Failure> + 'e;
 
 /// A part of a scan.
 #[derive(Debug)]
@@ -73,7 +73,7 @@ pub(super) fn local(
     part: Part,
     parts: &Parts,
     each: &mut Each<'_>,
-) -> Result<(), String> {
+) -> Result<(), Failure> {
     let open = || File::open(&stored.path).map_err(|error| error.to_string());
     let (file, metadata, group, is_decided) = match part {
         Part::File(file) => {
@@ -125,7 +125,8 @@ impl Scan {
             "hour" => return condition.judge_number(hour(stored).into()),
             _ => {}
         }
-        let column = group.columns().iter().find(|column| self.is_column(name, column.column_path().string()));
+        let column =
+            group.columns().iter().find(|column| self.is_column(name, column.column_path().string()));
         match column {
             Some(column) => column.statistics().map_or(Verdict::Some, |known| condition.judge(known)),
             // Rows of a file without the column do not have a value.
@@ -164,8 +165,7 @@ impl Scan {
         let wanted = mask(&self.wanted);
         let checked: Vec<usize> =
             if is_decided { Vec::new() } else { self.conditions.iter().map(|it| it.column).collect() };
-        let ends: Vec<usize> =
-            ["src", "dst"].iter().filter_map(|name| self.source.column(name)).collect();
+        let ends: Vec<usize> = ["src", "dst"].iter().filter_map(|name| self.source.column(name)).collect();
         let mut filters: Vec<Box<dyn parquet::arrow::arrow_reader::ArrowPredicate>> = Vec::new();
         if !checked.is_empty() {
             let scan = self.clone();
@@ -173,7 +173,8 @@ impl Scan {
             filters.push(Box::new(ArrowPredicateFn::new(mask(&checked), rows)));
         }
         if let Some(peer) = self.peer {
-            filters.push(Box::new(ArrowPredicateFn::new(mask(&ends), move |batch| with_end_in(&batch, &peer))));
+            filters
+                .push(Box::new(ArrowPredicateFn::new(mask(&ends), move |batch| with_end_in(&batch, &peer))));
         }
         let builder = builder.with_batch_size(TOGETHER).with_row_groups(vec![group]).with_projection(wanted);
         if filters.is_empty() { builder } else { builder.with_row_filter(RowFilter::new(filters)) }
@@ -211,7 +212,8 @@ impl Scan {
             columns.push(match (self.found(batch, field.name()), field.name().as_str()) {
                 (Some(column), "schema_version") if column.null_count() > 0 => {
                     let versions = arrow::compute::cast(column, field.data_type())?;
-                    let versions = arrow::array::cast::as_primitive_array::<arrow::datatypes::Int32Type>(&versions);
+                    let versions =
+                        arrow::array::cast::as_primitive_array::<arrow::datatypes::Int32Type>(&versions);
                     Arc::new(versions.iter().map(|version| version.or(Some(1))).collect::<Int32Array>())
                 }
                 (Some(column), _) => ArrayRef::clone(column),
@@ -266,17 +268,14 @@ fn hour(stored: &Stored) -> i32 {
 }
 
 /// Checks that columns of a file have the types that the table has.
-fn check_types<'n>(
-    table: Table,
-    found: &Schema,
-    names: impl Iterator<Item = &'n str>,
-) -> Result<(), String> {
+fn check_types<'n>(table: Table, found: &Schema, names: impl Iterator<Item = &'n str>) -> Result<(), String> {
     let schema = table.schema();
     for name in names {
         for name in [Some(name), former(table, name)].into_iter().flatten() {
-            let today = schema.fields().iter().find(|field| {
-                field.name() == name || former(table, field.name()) == Some(name)
-            });
+            let today = schema
+                .fields()
+                .iter()
+                .find(|field| field.name() == name || former(table, field.name()) == Some(name));
             let (Ok(found), Some(field)) = (found.field_with_name(name), today) else { continue };
             if found.data_type() != field.data_type() {
                 return Err(format!("its column {name} is {}, not {}", found.data_type(), field.data_type()));
