@@ -74,6 +74,13 @@ pub struct Lab {
     _lock: File,
 }
 
+/// Whether the running test is in tests/alone. The thread of a test has its name, unless the test is the only one.
+fn is_listed() -> bool {
+    let thread = std::thread::current();
+    let name = thread.name().unwrap_or("main");
+    name == "main" || include_str!("../alone").lines().any(|line| line == name)
+}
+
 impl Lab {
     /// Builds a lab with `queues` queues and otherwise the defaults.
     ///
@@ -90,6 +97,7 @@ impl Lab {
     pub fn with(options: &LabOptions) -> Result<Lab> {
         static COUNTER: AtomicU32 = AtomicU32::new(0);
         ensure!((1..=200).contains(&options.links), "a lab has 1 to 200 links");
+        ensure!(!options.alone || is_listed(), "this test's lab is to be alone: add the test to tests/alone");
         let lock = File::create(LOCK).with_context(|| format!("opening {LOCK} (a lab needs root)"))?;
         sys::lock(&lock, options.alone).with_context(|| format!("locking {LOCK}"))?;
         remove_stale();

@@ -68,8 +68,10 @@ impl Total {
     }
 }
 
-/// Values of the keys: a number, or the position of a text; `None`: NULL.
-type Values = [Option<i64>; KEYS];
+/// Values of the keys: a number, or the position of a text.
+type Values = [i64; KEYS];
+/// NULL as a value; no column has this number.
+const NULL: i64 = i64::MIN;
 
 /// Texts, each with its position.
 #[derive(Debug, Default)]
@@ -156,34 +158,34 @@ impl Groups {
         // The last text of each key and its position: neighbours are often equal.
         let mut last: [Option<(&str, i64)>; KEYS] = [None; KEYS];
         'rows: for row in 0..flows.num_rows() {
-            let mut values = Values::default();
+            let mut values = [NULL; KEYS];
             for (at, (kind, input)) in inputs.iter().enumerate() {
                 values[at] = match (input, kind) {
                     (Input::Number(column), KeyKind::Step(step)) => {
-                        at_row(column, row).map(|time| time - time.rem_euclid(*step))
+                        at_row(column, row).map_or(NULL, |time| time - time.rem_euclid(*step))
                     }
-                    (Input::Number(column), _) => at_row(column, row),
+                    (Input::Number(column), _) => at_row(column, row).unwrap_or(NULL),
                     (Input::Pair(first, second), kind) => {
                         match (at_row(first, row).zip(at_row(second, row)), kind) {
                             (Some((start, length)), KeyKind::EndStep(_, step)) => {
-                                Some(start.saturating_add(length).saturating_sub(1).max(0) / step)
+                                start.saturating_add(length).saturating_sub(1).max(0) / step
                             }
-                            (Some((first, second)), _) => Some(first.min(second)),
+                            (Some((first, second)), _) => first.min(second),
                             (None, _) => continue 'rows,
                         }
                     }
                     (Input::Text(column), KeyKind::Known) if column.is_null(row) => continue 'rows,
-                    (Input::Text(column), _) if column.is_null(row) => None,
+                    (Input::Text(column), _) if column.is_null(row) => NULL,
                     (Input::Text(column), _) => {
                         let text = column.value(row);
-                        Some(match last[at] {
+                        match last[at] {
                             Some((known, position)) if known == text => position,
                             _ => {
                                 let position = self.texts[at].position(text);
                                 last[at] = Some((text, position));
                                 position
                             }
-                        })
+                        }
                     }
                 };
             }
@@ -201,8 +203,8 @@ impl Groups {
         let texts = other.texts;
         for (mut values, total) in other.totals {
             for (at, (_, kind)) in self.keys.0.iter().enumerate() {
-                if let (KeyKind::Text | KeyKind::Known, Some(position)) = (kind, values[at]) {
-                    values[at] = Some(self.texts[at].position(&texts[at].texts[position as usize]));
+                if matches!(kind, KeyKind::Text | KeyKind::Known) && values[at] != NULL {
+                    values[at] = self.texts[at].position(&texts[at].texts[values[at] as usize]);
                 }
             }
             self.put(values, &total);
@@ -214,12 +216,12 @@ impl Groups {
         let (keys, texts) = (self.keys, self.texts);
         self.totals.into_iter().map(move |(values, total)| {
             let cells = keys.kinds().enumerate().map(|(at, kind)| match (values[at], kind) {
-                (None, _) => Cell::Null,
-                (Some(position), KeyKind::Text | KeyKind::Known) => {
+                (NULL, _) => Cell::Null,
+                (position, KeyKind::Text | KeyKind::Known) => {
                     Cell::Text(texts[at].texts[position as usize].to_string().into())
                 }
-                (Some(us), KeyKind::Step(_)) => Cell::Time(us),
-                (Some(number), _) => Cell::Int(number),
+                (us, KeyKind::Step(_)) => Cell::Time(us),
+                (number, _) => Cell::Int(number),
             });
             (cells.collect(), total)
         })
