@@ -90,16 +90,17 @@ fn the_program_holds_rate_and_limit() {
     let share = Share { first: 0, stride: 1, limit: 5, pps: Some(100.0) };
     let program = load(&mut storage, 0, &template, share).unwrap();
     let start = std::time::Instant::now();
-    let mut verdict = 0;
+    let mut is_dropped = false;
     while start.elapsed() < std::time::Duration::from_millis(35) {
-        verdict = test_run(program.handle().program, &template.frame, 1, 0, None).unwrap();
+        is_dropped |= test_run(program.handle().program, &template.frame, 1, 0, None).unwrap() == XDP_DROP;
     }
     // At 0, 10, 20 and 30 ms, and later ones if the machine stalled before the last run; packets that are more than 20 ms
     // late are skipped.
     let due = 1 + start.elapsed().as_millis() as u64 / 10;
     let counts = program.handle().counts();
     assert!(counts.offered + counts.given_up <= due && counts.offered >= 1, "{counts:?}");
-    assert_eq!(verdict, XDP_DROP);
+    // A stalled machine may have a packet due in each run, all of which are sent then.
+    assert!(is_dropped || counts.offered == 5, "{counts:?}");
     // All five in the end, however slow the machine is, and no sixth.
     while program.handle().counts().offered < 5 && start.elapsed() < std::time::Duration::from_secs(20) {
         test_run(program.handle().program, &template.frame, 1, 0, None).unwrap();

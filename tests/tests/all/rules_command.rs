@@ -238,7 +238,7 @@ fn no_socket_stays_behind() {
         }
         assert!(brokers(&lab).is_empty(), "a broker is left");
     }
-    // Both killed: the next command removes the socket.
+    // Both killed: the next command removes the socket, which may be one of another test.
     let child = start();
     let socket = socket_of(&child).unwrap();
     for broker in brokers(&lab) {
@@ -246,7 +246,6 @@ fn no_socket_stays_behind() {
     }
     child.signal(Signal::Kill).unwrap();
     child.finish(LIMIT).unwrap();
-    assert!(socket.exists(), "there is nobody to remove it");
     wirelane(&lab, &lab.receiver().namespace, &["rules", "instances"]).unwrap().finish(LIMIT).unwrap();
     assert!(!socket.exists());
     // Without rules there is no socket.
