@@ -123,7 +123,7 @@ fn described(sql: &str) -> Option<String> {
     let is_one = verb.eq_ignore_ascii_case("describe") && is_name(name) && words.next().is_none();
     is_one.then(|| {
         format!(
-            "SELECT name AS \"column\", replace(type, ' TEXT', '') AS type FROM pragma_table_info('{name}')"
+            "SELECT name AS column_name, replace(type, ' TEXT', '') AS data_type FROM pragma_table_info('{name}')"
         )
     })
 }
