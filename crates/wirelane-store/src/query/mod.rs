@@ -13,6 +13,8 @@ mod cell;
 mod dialect;
 mod elsewhere;
 mod engine;
+#[cfg(test)]
+mod fixture;
 mod functions;
 mod groups;
 pub(crate) mod guarded;
