@@ -54,7 +54,7 @@ impl Engine {
     ) -> rusqlite::Result<Engine> {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_in_memory_with_flags(flags)?;
-        // A name in double quotes that is no column is a mistake, and no text.
+        // By default SQLite takes an unknown name in double quotes as text.
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DQS_DML, false)?;
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DQS_DDL, false)?;
         let cache_kib = (settings.memory_mib << 10) / SORTED;
@@ -78,7 +78,7 @@ impl Engine {
         Ok(columns(&self.connection.prepare(sql)?))
     }
 
-    /// Runs a statement. `each` receives rows, many at a time, also if there are none.
+    /// Runs a statement. `each` receives the columns and up to [`HELD`] rows a call; the last call may have no rows.
     pub(super) fn run(
         &self,
         sql: &str,

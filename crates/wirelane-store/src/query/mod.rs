@@ -247,12 +247,10 @@ impl Asker {
                 None => listed(&self.settings.folder)?,
             };
             let files = self.wanted(files)?;
-            // The decoder may panic on a file that was damaged on purpose.
-            let (why, begun) = match guarded(|| attempt(self, &files)) {
-                Ok(Ok(answer)) => return Ok(answer),
-                Ok(Err((Failed::Finally(error), _))) => return Err(error),
-                Ok(Err((Failed::Perhaps(why), begun))) => (why, begun),
-                Err(why) => (why, false),
+            let (why, begun) = match attempt(self, &files) {
+                Ok(answer) => return Ok(answer),
+                Err((Failed::Finally(error), _)) => return Err(error),
+                Err((Failed::Perhaps(why), begun)) => (why, begun),
             };
             let found = if self.remote.is_none() { scan::damaged(&files) } else { Vec::new() };
             // The next attempt does not list files that have been removed meanwhile.

@@ -12,7 +12,7 @@ use crate::Error;
 use crate::file::properties;
 use crate::newer;
 use crate::query::{guarded, json};
-use crate::tables::{PROBE, RENAMED, Table};
+use crate::tables::{PROBE, Table};
 
 /// Rows and origin of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -110,11 +110,7 @@ fn read(table: Table, path: &Path, probe: &str) -> Result<Vec<RecordBatch>, Stri
     for batch in reader.build().map_err(|error| error.to_string())? {
         let batch = batch.map_err(|error| error.to_string())?;
         let column = |name: &str| -> Option<ArrayRef> {
-            let former = RENAMED
-                .iter()
-                .find(|(of, _, now)| *of == table && *now == name)
-                .map(|(_, former, _)| *former);
-            batch.column_by_name(name).or_else(|| batch.column_by_name(former?)).cloned()
+            batch.column_by_name(name).or_else(|| batch.column_by_name(table.former(name)?)).cloned()
         };
         let columns = schema.fields().iter().map(|field| match (column(field.name()), &**field.name()) {
             (Some(column), _) => column,

@@ -76,7 +76,7 @@ const IDENTITY: [Described; 2] = [("probe", Type::Text, true), ("schema_version"
 
 /// Columns that had another name before version 0.2: table, former name, name. Files keep the names that they were written
 /// with.
-pub(crate) const RENAMED: [(Table, &str, &str); 1] = [(Table::Flows, "proto", "protocol")];
+const RENAMED: [(Table, &str, &str); 1] = [(Table::Flows, "proto", "protocol")];
 
 #[derive(Clone, Copy)]
 enum Type {
@@ -114,6 +114,11 @@ impl Table {
             Table::Alarms => "alarms",
             Table::Ledgers => "ledgers",
         }
+    }
+
+    /// Name of a column before version 0.2.
+    pub(crate) fn former(self, name: &str) -> Option<&'static str> {
+        RENAMED.iter().find(|(of, _, now)| *of == self && *now == name).map(|(_, former, _)| *former)
     }
 
     /// Name of the counter of rows that are not in any file.

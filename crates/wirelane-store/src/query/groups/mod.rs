@@ -19,7 +19,7 @@ use super::scan::{Failure, Scan, Source};
 use ends::{By, End};
 use keyed::{Groups, KeyKind, Keys, Total};
 
-/// Why there is no answer.
+/// Reasons for a missing answer.
 #[derive(Debug)]
 pub(super) enum Without {
     /// The question is one for SQL, or its sums exceed the memory limit.
@@ -48,7 +48,6 @@ pub(super) fn answer(
     memory: usize,
 ) -> Result<(Vec<Column>, Vec<Row>), Without> {
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-    let keys = |columns: &[(&'static str, KeyKind)]| Keys::new(columns);
     let (names, keys): (&[&str], Keys) = match question {
         Question::Talkers => return sums_of_ends(By::Address, None, "address", limit, flows, memory),
         Question::Networks { bits4, bits6 } => {
@@ -59,24 +58,24 @@ pub(super) fn answer(
         }
         Question::Ports => (
             &["protocol", "port", "application"],
-            keys(&[
+            Keys::new(&[
                 ("protocol", KeyKind::Number),
                 ("src_port", KeyKind::Lower("dst_port")),
                 ("application", KeyKind::Text),
             ]),
         ),
-        Question::Pairs => (&["src", "dst"], keys(&[("src", KeyKind::Known), ("dst", KeyKind::Text)])),
-        Question::Applications => (&["application"], keys(&[("application", KeyKind::Text)])),
+        Question::Pairs => (&["src", "dst"], Keys::new(&[("src", KeyKind::Known), ("dst", KeyKind::Text)])),
+        Question::Applications => (&["application"], Keys::new(&[("application", KeyKind::Text)])),
         Question::Protocols => (
             &["protocol", "ether_type"],
-            keys(&[("protocol", KeyKind::Number), ("ether_type", KeyKind::Text)]),
+            Keys::new(&[("protocol", KeyKind::Number), ("ether_type", KeyKind::Text)]),
         ),
         Question::Devices => {
-            (&["device", "direction"], keys(&[("device", KeyKind::Text), ("direction", KeyKind::Text)]))
+            (&["device", "direction"], Keys::new(&[("device", KeyKind::Text), ("direction", KeyKind::Text)]))
         }
         Question::OverTime { step } => {
             let us = i64::try_from(*step).unwrap_or(i64::MAX).saturating_mul(1_000_000).max(1);
-            (&["time"], keys(&[("end_time", KeyKind::Step(us))]))
+            (&["time"], Keys::new(&[("end_time", KeyKind::Step(us))]))
         }
         _ => return Err(Without::Sql),
     };

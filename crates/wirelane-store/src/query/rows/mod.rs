@@ -34,7 +34,7 @@ pub(super) fn register(connection: &Connection, source: Source, cause: Cause, me
     connection.create_module(name, &MODULE, Some(Shared { source: Arc::new(source), cause, memory }))
 }
 
-/// What a table and its cursors know.
+/// State shared by a table and its cursors.
 #[derive(Clone, Debug)]
 struct Shared {
     source: Arc<Source>,
@@ -141,7 +141,7 @@ fn operator(operator: IndexConstraintOp) -> Option<Operator> {
     }
 }
 
-/// What SQLite asks of a scan, as text in the plan of its statement: `USED COLUMN:OPERATOR ...`.
+/// Columns and comparisons that SQLite requests of a scan; as text in its plan: `USED COLUMN OPERATOR, ...` as in `5 14= 1>`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Plan {
     /// Used columns as bits; the last bit is that of all from the 64th one.

@@ -34,7 +34,7 @@ const AHEAD: usize = 4;
 pub(super) enum Failure {
     /// A file cannot be read: its name and the reason.
     File(String),
-    /// What is collected exceeds the memory limit.
+    /// Collected rows or sums exceed the memory limit.
     Memory,
 }
 

@@ -20,7 +20,6 @@ use super::condition::Verdict;
 use super::{Condition, Failure, Scan};
 use crate::Table;
 use crate::paths::Stored;
-use crate::tables::RENAMED;
 
 /// Rows of a batch.
 const TOGETHER: usize = 8192;
@@ -136,7 +135,7 @@ impl Scan {
 
     /// Whether a column of a file is this one, also under its former name.
     fn is_column(&self, name: &str, found: impl AsRef<str>) -> bool {
-        found.as_ref() == name || Some(found.as_ref()) == former(self.source.table, name)
+        found.as_ref() == name || Some(found.as_ref()) == self.source.table.former(name)
     }
 
     /// Positions of all columns that are read, some twice.
@@ -196,7 +195,7 @@ impl Scan {
 
     fn found<'b>(&self, batch: &'b RecordBatch, name: &str) -> Option<&'b ArrayRef> {
         let named = |name: &str| batch.column_by_name(name);
-        named(name).or_else(|| named(former(self.source.table, name)?))
+        named(name).or_else(|| named(self.source.table.former(name)?))
     }
 
     /// The wanted columns, in their order, of rows as a file has them.
@@ -251,11 +250,6 @@ fn with_end_in(batch: &RecordBatch, peer: &Network) -> Result<BooleanArray, Arro
     Ok(met)
 }
 
-/// Name of a column before version 0.2.
-fn former(table: Table, name: &str) -> Option<&'static str> {
-    RENAMED.iter().find(|(of, _, now)| *of == table && *now == name).map(|(_, former, _)| *former)
-}
-
 /// Date of a file's hour, as in the name of its folder.
 fn date(stored: &Stored) -> String {
     let date = chrono::DateTime::from_timestamp(stored.hour.saturating_mul(3600), 0);
@@ -271,11 +265,11 @@ fn hour(stored: &Stored) -> i32 {
 fn check_types<'n>(table: Table, found: &Schema, names: impl Iterator<Item = &'n str>) -> Result<(), String> {
     let schema = table.schema();
     for name in names {
-        for name in [Some(name), former(table, name)].into_iter().flatten() {
+        for name in [Some(name), table.former(name)].into_iter().flatten() {
             let today = schema
                 .fields()
                 .iter()
-                .find(|field| field.name() == name || former(table, field.name()) == Some(name));
+                .find(|field| field.name() == name || table.former(field.name()) == Some(name));
             let (Ok(found), Some(field)) = (found.field_with_name(name), today) else { continue };
             if found.data_type() != field.data_type() {
                 return Err(format!("its column {name} is {}, not {}", found.data_type(), field.data_type()));
