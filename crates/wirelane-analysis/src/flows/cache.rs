@@ -1,7 +1,6 @@
 //! Active flows of one worker.
 
 use ahash::RandomState;
-use hashbrown::HashTable;
 use wirelane::Ip;
 use wirelane_bpf::flow::{EndReason, Flow, FlowKey, FlowPacket, KEY_EGRESS, Timeouts, flow_flags};
 
@@ -10,6 +9,7 @@ use super::lists::{Link, Links, List, NONE};
 use super::record::{FlowRecord, KEY_TURNS, reverse_key};
 use super::settings::{CacheSettings, LEAST_MEMORY};
 use super::totals::Totals;
+use crate::index::{self, Index};
 
 /// Interval of checks for expired flows, on the clock of the packets.
 const LOOK_EVERY_NS: u64 = 100_000_000;
@@ -43,7 +43,7 @@ struct Entry {
 pub struct FlowCache {
     settings: CacheSettings,
     random: RandomState,
-    table: HashTable<u32>,
+    table: Index,
     entries: Vec<Entry>,
     most: usize,
     free: u32,
@@ -77,14 +77,14 @@ impl Links for Silences<'_> {
 impl FlowCache {
     /// An empty cache. Its hash is seeded at random, so an attacker cannot choose keys that collide.
     pub fn new(settings: CacheSettings) -> FlowCache {
-        let most = settings.memory.max(LEAST_MEMORY) / (size_of::<Entry>() + crate::index::BYTES);
+        let most = settings.memory.max(LEAST_MEMORY) / (size_of::<Entry>() + index::BYTES);
         let most = most.min(NONE as usize - 1);
         FlowCache {
             settings,
             random: RandomState::new(),
-            // All at once: a table or vector that grows needs memory for both the old and the new one. Memory that is
-            // not touched is not allocated.
-            table: crate::index::table(most),
+            table: Index::new(most),
+            // All at once: a vector that grows needs memory for both the old and the new one. Memory that is not touched
+            // is not allocated.
             entries: Vec::with_capacity(most),
             most,
             free: NONE,
@@ -116,7 +116,7 @@ impl FlowCache {
 
     /// Requested memory in bytes.
     pub fn memory(&self) -> usize {
-        self.entries.capacity() * size_of::<Entry>() + self.table.allocation_size()
+        self.entries.capacity() * size_of::<Entry>() + self.table.memory()
     }
 
     /// Records of ended flows that were not taken yet. Take them after each packet: while 256 of them wait, timeouts do
@@ -294,7 +294,7 @@ impl FlowCache {
     }
 
     fn find(&self, hash: u64, key: &FlowKey) -> u32 {
-        self.table.find(hash, |at| self.entries[*at as usize].key == *key).copied().unwrap_or(NONE)
+        self.table.find(hash, |at| self.entries[at as usize].key == *key).unwrap_or(NONE)
     }
 
     /// A new entry without packets.
@@ -338,7 +338,7 @@ impl FlowCache {
         self.aged.push(&mut Ages(&mut self.entries), at);
         self.silent.push(&mut Silences(&mut self.entries), at);
         let entries = &self.entries;
-        self.table.insert_unique(hash, at, |at| entries[*at as usize].hash);
+        self.table.insert(hash, at, |at| entries[at as usize].hash);
         at
     }
 
@@ -456,9 +456,7 @@ impl FlowCache {
         self.aged.remove(&mut Ages(&mut self.entries), at);
         let list = if entry.ended { &mut self.ended } else { &mut self.silent };
         list.remove(&mut Silences(&mut self.entries), at);
-        if let Ok(found) = self.table.find_entry(entry.hash, |other| *other == at) {
-            found.remove();
-        }
+        self.table.remove(entry.hash, at);
         self.entries[at as usize].peer = self.free;
         self.free = at;
         entry

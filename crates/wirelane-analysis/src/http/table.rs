@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 
 use ahash::RandomState;
-use hashbrown::HashTable;
 use wirelane::{HttpOffload, Ip, Record, SkippedBytes, Timebase, ip_flags};
 use wirelane_bpf::flow::{FlowKey, FlowPacket};
 use wirelane_bpf::http::HttpHalf;
@@ -18,6 +17,7 @@ use crate::Outbox;
 use crate::flows::lists::{Link, List, NONE};
 use crate::flows::{FlowReader, FlowRecord, reverse_key};
 use crate::fragments::{Fragments, Joined};
+use crate::index::{self, Index};
 use wirelane_bpf::flow::EndReason;
 
 /// Time for which a finished connection is kept, for retransmissions.
@@ -35,7 +35,7 @@ pub struct HttpTable {
     reader: FlowReader,
     fragments: Fragments,
     random: RandomState,
-    table: HashTable<u32>,
+    table: Index,
     entries: Vec<Entry>,
     most: usize,
     room: usize,
@@ -59,13 +59,13 @@ impl HttpTable {
     pub fn new(settings: HttpSettings) -> HttpTable {
         let memory = settings.memory.max(LEAST_MEMORY);
         // A third for connections, a part for fragments, and the rest for held pieces.
-        let most = (memory / 3 / (size_of::<Entry>() + crate::index::BYTES)).min(NONE as usize - 1);
+        let most = (memory / 3 / (size_of::<Entry>() + index::BYTES)).min(NONE as usize - 1);
         HttpTable {
             reader: FlowReader::new(settings.inner),
             fragments: Fragments::new((memory / 16).max(256 << 10)),
             random: RandomState::new(),
+            table: Index::new(most),
             // All at once, as for flows: memory that is not touched is not allocated.
-            table: crate::index::table(most),
             entries: Vec::with_capacity(most),
             most,
             room: memory - memory / 3 - memory / 16,
@@ -157,7 +157,7 @@ impl HttpTable {
         let dir = usize::from((key.src, key.src_port) > (reverse.src, reverse.src_port));
         let key = if dir == 0 { key } else { reverse };
         let hash = self.random.hash_one(key);
-        let found = self.table.find(hash, |at| self.entries[*at as usize].key == key).copied();
+        let found = self.table.find(hash, |at| self.entries[at as usize].key == key);
         // An unknown connection begins with its next packet.
         let Some(at) = found else { return };
         self.now_ns = self.now_ns.max(last_ns);
@@ -181,7 +181,7 @@ impl HttpTable {
         let key = if dir == 0 { key } else { reverse };
         let hash = self.random.hash_one(key);
         let mut at =
-            self.table.find(hash, |at| self.entries[*at as usize].key == key).copied().unwrap_or(NONE);
+            self.table.find(hash, |at| self.entries[at as usize].key == key).unwrap_or(NONE);
         if at != NONE && self.entries[at as usize].connection.is_another(dir, segment) {
             self.remove(at, EndReason::Ended);
             at = NONE;
@@ -361,7 +361,7 @@ impl HttpTable {
             }
         };
         let entries = &self.entries;
-        self.table.insert_unique(hash, at, |at| entries[*at as usize].hash);
+        self.table.insert(hash, at, |at| entries[at as usize].hash);
         self.silent.push(&mut Silences(&mut self.entries), at);
         at
     }
@@ -419,9 +419,7 @@ impl HttpTable {
         // A finished connection may hold pieces that arrived after its end.
         self.used -= std::mem::take(&mut entry.memory);
         entry.free = true;
-        if let Ok(found) = self.table.find_entry(entry.hash, |other| *other == at) {
-            found.remove();
-        }
+        self.table.remove(entry.hash, at);
         self.free.push(at);
     }
 
