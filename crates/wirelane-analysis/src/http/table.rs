@@ -180,8 +180,7 @@ impl HttpTable {
         let dir = usize::from((key.src, key.src_port) > (reverse.src, reverse.src_port));
         let key = if dir == 0 { key } else { reverse };
         let hash = self.random.hash_one(key);
-        let mut at =
-            self.table.find(hash, |at| self.entries[at as usize].key == key).unwrap_or(NONE);
+        let mut at = self.table.find(hash, |at| self.entries[at as usize].key == key).unwrap_or(NONE);
         if at != NONE && self.entries[at as usize].connection.is_another(dir, segment) {
             self.remove(at, EndReason::Ended);
             at = NONE;
