@@ -98,6 +98,10 @@ impl Lab {
         static COUNTER: AtomicU32 = AtomicU32::new(0);
         ensure!((1..=200).contains(&options.links), "a lab has 1 to 200 links");
         ensure!(!options.alone || is_listed(), "this test's lab is to be alone: add the test to tests/alone");
+        ensure!(
+            std::env::var_os("WIRELANE_NO_LAB").is_none(),
+            "this test makes a lab: remove its module from tests/without-lab"
+        );
         let lock = File::create(LOCK).with_context(|| format!("opening {LOCK} (a lab needs root)"))?;
         sys::lock(&lock, options.alone).with_context(|| format!("locking {LOCK}"))?;
         remove_stale();
