@@ -5,12 +5,15 @@ use hashbrown::HashTable;
 /// Maximum bytes of an [`Index`] per entry: a number and a control byte, for at most 32 buckets for 7 entries.
 pub(crate) const BYTES: usize = 23;
 
-/// Entries for which a table is made first, and the factor and end of its growth in steps. A small table stays in the
-/// processor's caches. A step visits each entry, which a capture can wait for up to some 100,000 entries; the step
-/// beyond them is the last one.
-const FIRST: usize = 1 << 12;
-const FACTOR: usize = 16;
-const STEPS_END: usize = 1 << 16;
+/// Sizes of a table in entries before it has room for all: a small table stays in the processor's caches. Growth visits
+/// each entry while packets wait, at most as many as the last size. The old and the new table exist at the same time then,
+/// so a size is used only where at most a quarter of the entries, and so of their memory, is in use.
+const SIZES: [usize; 2] = [1 << 12, 1 << 16];
+
+/// Size of a table that has more than this many entries, of at most `most`.
+fn size_above(entries: usize, most: usize) -> usize {
+    SIZES.into_iter().find(|size| *size > entries && *size <= most / 4).unwrap_or(most)
+}
 
 /// A hash table of entry numbers.
 #[derive(Debug)]
@@ -25,7 +28,7 @@ pub(crate) struct Index {
 impl Index {
     /// An empty table for at most this many entries.
     pub fn new(most: usize) -> Index {
-        let room = most.min(FIRST);
+        let room = size_above(0, most);
         Index { table: HashTable::with_capacity(2 * room), room, most }
     }
 
@@ -53,7 +56,7 @@ impl Index {
     /// Adds an entry that is not present. `hash_of`: hash of each entry, also of this one.
     pub fn insert(&mut self, hash: u64, at: u32, hash_of: impl Fn(u32) -> u64) {
         if self.table.len() == self.room && self.room < self.most {
-            self.room = if self.room < STEPS_END { (self.room * FACTOR).min(self.most) } else { self.most };
+            self.room = size_above(self.room, self.most);
             self.table.reserve(2 * self.room - self.table.len(), |at| hash_of(*at));
         }
         self.table.insert_unique(hash, at, |at| hash_of(*at));
@@ -79,14 +82,16 @@ mod tests {
     /// Entries that come and go, at each size of the table.
     #[test]
     fn entries_are_found_while_the_table_grows() {
-        for most in [1, 100, FIRST, FIRST + 1, STEPS_END * 3] {
+        for most in [1, 100, SIZES[0], 4 * SIZES[0], 4 * SIZES[1] - 1, 4 * SIZES[1] + 1] {
             let mut index = Index::new(most);
-            let mut largest = 0;
+            let mut largest = index.memory();
             for at in 0..2 * most as u32 {
                 if index.len() == most {
                     index.remove(hash(at - most as u32), at - most as u32);
                 }
+                let (entries, memory) = (index.len(), index.memory());
                 index.insert(hash(at), at, hash);
+                assert!(index.memory() == memory || entries <= most / 4, "grown with {entries} of {most}");
                 largest = largest.max(index.memory());
             }
             for at in 0..2 * most as u32 {
