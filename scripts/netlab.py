@@ -25,6 +25,14 @@ def become_root(command):
     os.execvp("sudo", ["sudo", "--", sys.executable, os.path.abspath(sys.argv[0]), *sys.argv[1:]])
 
 
+def refuse_statistics():
+    """Fails while the kernel counts the run times of BPF programs, which costs each run two readings of a clock."""
+    with open("/proc/sys/kernel/bpf_stats_enabled", encoding="ascii") as file:
+        if file.read().strip() != "0":
+            raise Failure("kernel.bpf_stats_enabled is not 0, which makes every BPF program slower: "
+                          "sysctl -w kernel.bpf_stats_enabled=0")
+
+
 def run(*words, **keywords):
     """Runs a program to its end and returns what it wrote to standard output."""
     done = subprocess.run(words, capture_output=True, text=True, start_new_session=True, check=False, **keywords)

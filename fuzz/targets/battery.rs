@@ -28,7 +28,8 @@ fuzz_target!(|text: &str| {
     };
     assert!(!chart::charts(&battery).iter().any(|chart| chart.quantity.name().is_empty()));
     // The result is the missing requirement, if any.
-    let _ = battery.possible(&Resources { cores: vec![0, 1, 2, 3], root: true }, &SENSORS);
+    let _ = battery
+        .possible(&Resources { cores: vec![0, 1, 2, 3], root: true, program_statistics: false }, &SENSORS);
     let dimensions = [
         battery.repetitions as usize,
         battery.rates.len(),

@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn each_can_be_run_on_two_cores_and_is_quick_where_that_is_asked_for() {
         let sensors = Duts::shipped();
-        let resources = Resources { cores: vec![0, 1], root: true };
+        let resources = Resources { cores: vec![0, 1], root: true, program_statistics: false };
         for collection in [Collection::Reproductions, Collection::Benchmarks] {
             let mut quick = std::time::Duration::ZERO;
             for name in collection.names() {

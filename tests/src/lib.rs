@@ -68,7 +68,8 @@ pub use paths::{Capture, corpus, merged, repository, wirelane_binary};
 pub use process::{bpf_links, brokers, cpu_time, in_own_process, open_descriptors, resident_bytes};
 pub use programs::{program_file, program_object, tag_beside};
 pub use sys::{
-    Signal, children_cpu_time, detach_link, raw_ns, set_guest_clock, slew_guest_clock, test_run, timed_run,
+    Signal, children_cpu_time, detach_link, program_statistics, raw_ns, set_guest_clock, slew_guest_clock,
+    test_run, timed_run,
 };
 
 /// True if tests assert durations, which hold on an otherwise idle machine: with `WIRELANE_TIMED=1`, as `make test-all`

@@ -36,6 +36,19 @@ pub(crate) fn signal(pid: u32, signal: Signal) -> io::Result<()> {
     if unsafe { libc::kill(pid, signal as i32) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// Has the kernel count the runs and run times of BPF programs until the descriptor is closed (`BPF_ENABLE_STATS`,
+/// bpf(2)), however this process ends.
+pub fn program_statistics() -> io::Result<OwnedFd> {
+    use libbpf_rs::libbpf_sys::{BPF_STATS_RUN_TIME, bpf_enable_stats};
+    // SAFETY: takes a constant, and returns a new descriptor or a negative error number.
+    let fd = unsafe { bpf_enable_stats(BPF_STATS_RUN_TIME) };
+    if fd < 0 {
+        return Err(io::Error::from_raw_os_error(-fd));
+    }
+    // SAFETY: the descriptor is new, and nobody else's.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
 /// True if this process has root's user id.
 pub(crate) fn is_root() -> bool {
     // SAFETY: geteuid(2) takes nothing and cannot fail.

@@ -41,9 +41,11 @@ static __always_inline int wl_tc(struct __sk_buff *skb, __u32 queue, __u32 flags
 		packet.segments = skb->gso_segs;
 	}
 	taken = wl_offer(skb, &packet);
+#ifndef WL_SIMPLE
 	/* After all groups: sending moves the packet in memory. */
 	if (wl_has(WL_HAS_RULES) && packet.sent)
 		wl_send(skb, packet.lane);
+#endif
 	return taken ? TC_ACT_SHOT : TC_ACT_UNSPEC; /* on to the next program; TCX calls it TCX_NEXT */
 }
 

@@ -378,6 +378,9 @@ _Static_assert(sizeof(struct wl_lane) % 64 == 0, "lanes share no cache line");
 #define WL_HAS_BALANCE 0x20 /* WL_GROUP_ADAPTIVE */
 #define WL_HAS_SHED    0x40 /* congestion control (shed.h) */
 #define WL_HAS_SLOTS   0x80 /* slots of devices take the place of RX queues (wl_slots) */
+#define WL_HAS_GROUPS                                                                                        \
+	0x100 /* groups in other slots than the first; a share of flows, WL_GROUP_WIDE, steering other than  \
+		 WL_STEER_FLOW */
 
 struct wl_config {
 	__u32 lanes;

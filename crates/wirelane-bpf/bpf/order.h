@@ -28,23 +28,19 @@
 #include "maps.h"
 #include "ring.h"
 
-static __always_inline struct wl_mark *wl_mark_of(const struct wl_packet *packet)
-{
-	__u32 lane = packet->lane;
-
-	return packet->marked ? bpf_map_lookup_elem(&wl_marks, &lane) : 0;
-}
-
-/* Marks the current packet as not yet stamped, if one of the active groups is ordered. */
-static __always_inline void wl_mark_begin(struct wl_packet *packet, const struct wl_instance *instance,
-					  __u64 active)
+/* Marks the current packet as not yet stamped, if one of the active groups is ordered. Returns the lane's
+ * mark then. */
+static __always_inline struct wl_mark *wl_mark_begin(__u32 lane, const struct wl_instance *instance,
+						     __u64 active)
 {
 	struct wl_mark *mark;
 
-	packet->marked = !!(active & *(volatile __u64 *)&instance->ordered);
-	mark = wl_mark_of(packet);
+	if (!(active & *(volatile __u64 *)&instance->ordered))
+		return 0;
+	mark = bpf_map_lookup_elem(&wl_marks, &lane);
 	if (mark)
 		wl_publish(&mark->in_flight, WL_MARK_UNSTAMPED);
+	return mark;
 }
 
 /*
@@ -52,10 +48,8 @@ static __always_inline void wl_mark_begin(struct wl_packet *packet, const struct
  * adjusts its clock (kernel/time/timekeeping.c, ktime_get_mono_fast_ns()): then the previous stamp is used
  * again.
  */
-static __always_inline void wl_mark_stamp(struct wl_packet *packet)
+static __always_inline void wl_mark_stamp(struct wl_mark *mark, struct wl_packet *packet)
 {
-	struct wl_mark *mark = wl_mark_of(packet);
-
 	if (!mark)
 		return;
 	if (packet->ts_ns < mark->latest)
@@ -65,10 +59,8 @@ static __always_inline void wl_mark_stamp(struct wl_packet *packet)
 }
 
 /* Clears the mark: the packet is in all its rings. */
-static __always_inline void wl_mark_end(const struct wl_packet *packet)
+static __always_inline void wl_mark_end(struct wl_mark *mark)
 {
-	struct wl_mark *mark = wl_mark_of(packet);
-
 	if (mark)
 		wl_publish(&mark->in_flight, 0);
 }

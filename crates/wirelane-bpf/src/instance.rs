@@ -142,8 +142,16 @@ pub mod features {
     pub const SHED: u32 = crate::abi::WL_HAS_SHED;
     /// Slots of devices in place of RX queues: [`super::PROGRAM_INGRESS_MANY`], [`super::PROGRAM_EGRESS_MANY`].
     pub const SLOTS: u32 = crate::abi::WL_HAS_SLOTS;
+    /// Groups in other slots than the first; a share of flows, [`super::group_flags::WIDE`], steering other than
+    /// [`super::steering::FLOW`].
+    pub const GROUPS: u32 = crate::abi::WL_HAS_GROUPS;
     /// All that a group may need.
-    pub const ALL: u32 = FILTERS | RULES | STREAMS | FLOWS | HTTP | BALANCE | SHED;
+    pub const ALL: u32 = FILTERS | RULES | STREAMS | FLOWS | HTTP | BALANCE | SHED | GROUPS;
+
+    /// Whether the simple programs (`bpf/offer_first.h`) have these features.
+    pub const fn are_simple(features: u32) -> bool {
+        features & !SLOTS == 0
+    }
 }
 
 /// Values of [`Group::steering`].

@@ -9,6 +9,14 @@ pub const CAPTURE_XDP_OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/
 /// The object of `bpf/capture_skb.bpf.c`, the same on tc.
 pub const CAPTURE_SKB_OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/capture_skb.bpf.o"));
 
+/// The object of `bpf/capture_xdp_simple.bpf.c`: the same programs for [`crate::instance::features::are_simple`].
+pub const CAPTURE_XDP_SIMPLE_OBJECT: &[u8] =
+    include_bytes!(concat!(env!("OUT_DIR"), "/capture_xdp_simple.bpf.o"));
+
+/// The object of `bpf/capture_skb_simple.bpf.c`, the same on tc.
+pub const CAPTURE_SKB_SIMPLE_OBJECT: &[u8] =
+    include_bytes!(concat!(env!("OUT_DIR"), "/capture_skb_simple.bpf.o"));
+
 /// The object of `bpf/rule_change.bpf.c`, to be linked with a plug-in.
 pub const RULE_CHANGE_OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/rule_change.bpf.o"));
 

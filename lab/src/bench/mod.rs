@@ -29,6 +29,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
+use crate::suite::Resources;
 pub use table::Table;
 
 /// A part that is measured separately.
@@ -95,6 +96,7 @@ pub struct Args {
 /// Measures a part; `None`: it needs captures, and none are given.
 #[cfg_attr(not(feature = "store"), expect(unused_variables, reason = "only the store runs the program"))]
 pub(crate) fn measure(part: Part, options: &Args, wirelane: &Path) -> Result<Option<Vec<Table>>> {
+    Resources::here().fast_programs()?;
     let tables = match (part, &options.captures) {
         (Part::Cost, _) => on_core(options.core, cost::measure)?,
         (Part::Program, _) => on_core(options.core, program::measure)?,

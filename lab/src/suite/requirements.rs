@@ -14,12 +14,31 @@ pub struct Resources {
     pub cores: Vec<usize>,
     /// Whether this process may create network namespaces.
     pub root: bool,
+    /// Whether the kernel counts the run times of BPF programs, which costs each run two readings of a clock.
+    pub program_statistics: bool,
 }
 
 impl Resources {
     /// Resources of this machine.
     pub fn here() -> Resources {
-        Resources { cores: wirelane_netdev::allowed_cpus(), root: nix::unistd::geteuid().is_root() }
+        let statistics = std::fs::read_to_string("/proc/sys/kernel/bpf_stats_enabled").unwrap_or_default();
+        Resources {
+            cores: wirelane_netdev::allowed_cpus(),
+            root: nix::unistd::geteuid().is_root(),
+            program_statistics: statistics.trim() == "1",
+        }
+    }
+
+    /// Checks that BPF programs run as fast as they can.
+    ///
+    /// # Errors
+    /// The setting to change.
+    pub fn fast_programs(&self) -> Result<()> {
+        ensure!(
+            !self.program_statistics,
+            "kernel.bpf_stats_enabled is 1, which makes every BPF program slower: sysctl -w kernel.bpf_stats_enabled=0"
+        );
+        Ok(())
     }
 }
 
@@ -72,6 +91,7 @@ impl Suite {
     /// The missing requirement, with advice.
     pub fn possible(&self, resources: &Resources, sensors: &Duts) -> Result<()> {
         ensure!(resources.root, "a test-bed makes network namespaces, which takes root: run it with sudo");
+        resources.fast_programs()?;
         let name = &self.name;
         for core in self.injector.iter().chain(self.cores.iter().flatten()) {
             if !resources.cores.contains(core) {
@@ -124,7 +144,11 @@ mod tests {
 
     #[test]
     fn what_a_machine_lacks_is_named() {
-        let resources = Resources { cores: vec![0, 1], root: true };
+        let resources = Resources { cores: vec![0, 1], root: true, program_statistics: false };
+        assert!(
+            refused("", &Resources { program_statistics: true, ..resources.clone() })
+                .contains("bpf_stats_enabled=0")
+        );
         assert!(refused("cores = [[1], [1, 2]]", &resources).contains("core 2, and there are these: 0, 1"));
         assert!(refused("injector-cores = [1]\ncores = [[1]]", &resources).contains("both on core 1"));
         assert!(refused("", &Resources { root: false, ..resources.clone() }).contains("sudo"));

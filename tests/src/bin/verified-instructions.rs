@@ -17,11 +17,15 @@ use anyhow::{Context, Result, bail};
 use libbpf_rs::libbpf_sys as sys;
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use libbpf_rs::{ObjectBuilder, OpenObject, PrintLevel, Program};
-use wirelane_bpf::instance::features::{ALL, FILTERS, FLOWS, HTTP, RULES, SLOTS, STREAMS};
+use wirelane_bpf::instance::features::{
+    ALL, FILTERS, FLOWS, GROUPS, HTTP, RULES, SLOTS, STREAMS, are_simple,
+};
 use wirelane_bpf::instance::{PROGRAM_EGRESS_MANY, PROGRAM_INGRESS_MANY};
 use wirelane_bpf::layout::LinkType;
 use wirelane_bpf::skel::capture_skb::CaptureSkbSkelBuilder;
+use wirelane_bpf::skel::capture_skb_simple::CaptureSkbSimpleSkelBuilder;
 use wirelane_bpf::skel::capture_xdp::CaptureXdpSkelBuilder;
+use wirelane_bpf::skel::capture_xdp_simple::CaptureXdpSimpleSkelBuilder;
 use wirelane_bpf::skel::clsact::ClsactSkelBuilder;
 use wirelane_bpf::skel::filter_probe_skb::FilterProbeSkbSkelBuilder;
 use wirelane_bpf::skel::filter_probe_xdp::FilterProbeXdpSkelBuilder;
@@ -38,9 +42,10 @@ const LANES: u32 = 4;
 /// Programs that are also loaded with slots for users' programs: those that are not bound to a device
 /// (`crates/wirelane-bpf/bpf/prog_padding.h`).
 const STEERED: [&str; 2] = ["wirelane_xdp", "wirelane_in"];
-/// Sets of features that captures ask for.
-const FEATURES: [(&str, u32); 6] = [
+/// Sets of features that captures ask for. All programs are loaded without any.
+const FEATURES: [(&str, u32); 7] = [
     ("plain", 0),
+    ("groups", GROUPS),
     ("filters", FILTERS),
     ("filters rules", FILTERS | RULES),
     ("filters rules streams", FILTERS | RULES | STREAMS),
@@ -152,7 +157,8 @@ fn capture() -> Result<()> {
             let steered = [(1, links[0], 1, 0, ALL), (1, links[0], 1, 1, ALL)];
             // With some of the features only.
             let featured = FEATURES.map(|(_, features)| (per_cpu[0], links[0], 0, 0, features));
-            let few = steered.into_iter().chain(featured).filter(|_| STEERED.contains(&program));
+            let few = steered.into_iter().chain(featured);
+            let few = few.filter(|of| STEERED.contains(&program) || are_simple(of.4));
             let configurations =
                 per_cpu.iter().flat_map(|per_cpu| links.map(|link| (*per_cpu, link, 0, 0, ALL))).chain(few);
             for (per_cpu, (link_name, link), programs, plugins, features) in configurations {
@@ -199,7 +205,17 @@ fn capture() -> Result<()> {
                             each.set_flags(sys::BPF_F_XDP_DEV_BOUND_ONLY | sys::BPF_F_XDP_HAS_FRAGS);
                         }
                     };
-                    measure_capture!(CaptureXdpSkelBuilder, "capture_xdp", bind)?;
+                    if are_simple(features) {
+                        measure_capture!(CaptureXdpSimpleSkelBuilder, "capture_xdp_simple", bind)?;
+                    } else {
+                        measure_capture!(CaptureXdpSkelBuilder, "capture_xdp", bind)?;
+                    }
+                } else if are_simple(features) {
+                    measure_capture!(
+                        CaptureSkbSimpleSkelBuilder,
+                        "capture_skb_simple",
+                        |_: &mut OpenObject| ()
+                    )?;
                 } else {
                     measure_capture!(CaptureSkbSkelBuilder, "capture_skb", |_: &mut OpenObject| ())?;
                 }

@@ -165,13 +165,23 @@ fn two_processes_share_one_tc_instance_and_leave_nothing() {
     let options = ["--hook", "tc", "--direction", "both"];
     let first = count(&lab, &options);
     let with_one = settled_bpf_objects();
+    // It replaces the programs for one group by those for several.
     let second = count(&lab, &options);
-    assert_eq!(bpf_objects().programs, with_one.programs, "the second process loaded programs of its own");
+    let with_two = settled_bpf_objects();
+    assert_eq!(
+        with_two.programs.len(),
+        with_one.programs.len(),
+        "the second process has programs of its own"
+    );
+    let third = count(&lab, &options);
+    assert_eq!(bpf_objects().programs, with_two.programs, "the third process loaded programs of its own");
     send(&lab, 200, &[]);
     answer(&lab, 20);
     assert_eq!(field(&finish(first), "analysed"), 220);
     send(&lab, 100, &[]);
     assert_eq!(field(&finish(second), "analysed"), 320);
+    send(&lab, 10, &[]);
+    assert_eq!(field(&finish(third), "analysed"), 330);
     assert_eq!(wait_for_bpf_objects(&before, Duration::from_secs(5)), before);
 }
 

@@ -1,43 +1,18 @@
 //! Cost of rules per packet in the kernel, by the kernel's own statistics of program run times.
 
-use std::fs;
 use std::net::Ipv4Addr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use libbpf_rs::query::ProgInfoIter;
 use wirelane::rules::{Action, ExactFields, ExactRule, RuleSet};
 use wirelane::{Capture, Engine, HookChoice, RulesCapacity, Worker};
 use wirelane_tests::numbers::send;
 use wirelane_tests::ruled::{drain, open, rules};
-use wirelane_tests::{Lab, LabOptions, require_root};
+use wirelane_tests::{Lab, LabOptions, program_statistics, require_root};
 
 /// Packets of one measurement.
 const PACKETS: u64 = 20_000;
 /// Most measurements of each kind, of which the least counts: others use the processors, too.
 const TIMES: usize = 20;
-
-/// Enables the kernel's run-time statistics of BPF programs until it is dropped
-/// (Documentation/admin-guide/sysctl/kernel.rst).
-struct Statistics(String, #[expect(dead_code, reason = "held")] MutexGuard<'static, ()>);
-
-const SWITCH: &str = "/proc/sys/kernel/bpf_stats_enabled";
-
-impl Statistics {
-    fn on() -> Statistics {
-        // Another test must not disable them meanwhile.
-        static ONE: Mutex<()> = Mutex::new(());
-        let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = fs::read_to_string(SWITCH).unwrap();
-        fs::write(SWITCH, "1").unwrap();
-        Statistics(before, one)
-    }
-}
-
-impl Drop for Statistics {
-    fn drop(&mut self) {
-        let _ = fs::write(SWITCH, &self.0);
-    }
-}
 
 /// Id, run time in nanoseconds and number of runs of each loaded program; tail calls count for the entered program.
 fn runs() -> Vec<(u32, u64, u64)> {
@@ -134,7 +109,7 @@ fn large_sets_and_many_patterns_cost_a_packet_little_more_than_one_entry() {
     if !require_root("large_sets_and_many_patterns_cost_a_packet_little_more_than_one_entry") {
         return;
     }
-    let _statistics = Statistics::on();
+    let _statistics = program_statistics().unwrap();
     let kinds = [
         ("set", [named_set(1, ""), named_set(20_000, "")]),
         ("confirmed set", [named_set(1, "confirm = true"), named_set(20_000, "confirm = true")]),
@@ -162,7 +137,7 @@ fn ten_thousand_exact_rules_cost_a_packet_little_more_than_one() {
     if !require_root("ten_thousand_exact_rules_cost_a_packet_little_more_than_one") {
         return;
     }
-    let _statistics = Statistics::on();
+    let _statistics = program_statistics().unwrap();
     let sets: [&dyn Fn(&mut Capture); 5] = [
         &|_| {},
         &|capture| exact(capture, 1),

@@ -94,7 +94,15 @@ pub(crate) fn needs(settings: &Settings, programs: &UserPrograms, device: &Devic
     Ok(Needs { features: needed_features(settings), steering, plugins, filter, many_groups })
 }
 
-/// The features of the capture program that a capture needs.
+/// The steering of a capture, as the kernel knows it.
+fn chosen_steering(settings: &Settings) -> u32 {
+    match settings.steering_program {
+        Some(_) => steering::PROGRAM,
+        None => settings.steering.code(),
+    }
+}
+
+/// The features of the capture program that a capture needs in any slot.
 fn needed_features(settings: &Settings) -> u32 {
     [
         // A filter from the start becomes instructions.
@@ -105,6 +113,10 @@ fn needed_features(settings: &Settings) -> u32 {
         (settings.http.is_some(), features::HTTP),
         (settings.moves_buckets(), features::BALANCE),
         (settings.congestion_control.is_some(), features::SHED),
+        (
+            settings.share.is_some() || settings.device_wide || chosen_steering(settings) != steering::FLOW,
+            features::GROUPS,
+        ),
     ]
     .into_iter()
     .fold(0, |all, (needed, feature)| if needed { all | feature } else { all })
@@ -133,10 +145,7 @@ impl GroupConfig {
             snap_len: settings.bytes_of_a_packet() as u32,
             workers: settings.workers,
             ring_size,
-            steering: match settings.steering_program {
-                Some(_) => steering::PROGRAM,
-                None => settings.steering.code(),
-            },
+            steering: chosen_steering(settings),
             share: settings.share,
             flags: if settings.exclusive { group_flags::EXCLUSIVE } else { 0 }
                 | if settings.exclusive_all { group_flags::EXCLUSIVE_ALL } else { 0 }

@@ -125,7 +125,7 @@ fn load_as(
     let doing = |what: &str| format!("{what} for {}", device.name);
     let context = if matches!(hook, Hook::Xdp(_)) { Context::Xdp } else { Context::Skb };
     let new = needs.suspect().filter(|_| parts.has_programs());
-    let bytes = match parts.object(context, new) {
+    let bytes = match parts.object((context, features), new) {
         Ok(bytes) => bytes,
         Err(error) => return Ok(Loaded::Refused(error)),
     };
@@ -217,8 +217,8 @@ fn load_as(
         MapHandle::try_from(&map).map_err(|e| Error::bpf(doing("keeping a map"), e))
     };
     let maps = Maps::of(take)?;
-    // Some programs do not use these maps: bound to the program, they are found by processes that find the program.
-    for map in [&maps.owners, &maps.programs, &maps.egress_devices] {
+    // Bound to the program, maps that it does not use are found by processes that find the program.
+    for map in object.maps().filter(|map| program::is_shared(&map.name().to_string_lossy(), is_many)) {
         attach::bind(program, map.as_fd()).map_err(|e| Error::kernel(doing("binding a map"), e))?;
     }
     let state = Layout {

@@ -88,12 +88,12 @@ impl Parts {
         !self.placed.is_empty()
     }
 
-    /// The object of the capture program with these parts. `new`: the program of a user to blame.
+    /// The object of the capture program with these parts, for a context and features. `new`: the program of a user to blame.
     ///
     /// # Errors
     /// If a program of a user cannot be linked, or a filter is too long to be instructions.
-    pub(crate) fn object(&self, context: Context, new: Option<&UserProgram>) -> Result<Vec<u8>> {
-        link::object(&self.placed, &self.codes, context, new)
+    pub(crate) fn object(&self, of: (Context, u32), new: Option<&UserProgram>) -> Result<Vec<u8>> {
+        link::object(&self.placed, &self.codes, of, new)
     }
 
     /// Has a map of a user's program in the linked program take the layout of the capture's map.

@@ -11,9 +11,11 @@ use libbpf_rs::{
     AsRawLibbpf as _, Linker, MapCore as _, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject,
 };
 use wirelane_bpf::filter::MAX_CODES;
-use wirelane_bpf::instance::PROGRAM_XDP_METADATA;
+use wirelane_bpf::instance::{PROGRAM_XDP_METADATA, features};
 use wirelane_bpf::skel::capture_xdp::types::wl_config;
-use wirelane_bpf::skel::{CAPTURE_SKB_OBJECT, CAPTURE_XDP_OBJECT};
+use wirelane_bpf::skel::{
+    CAPTURE_SKB_OBJECT, CAPTURE_SKB_SIMPLE_OBJECT, CAPTURE_XDP_OBJECT, CAPTURE_XDP_SIMPLE_OBJECT,
+};
 use wirelane_filter::instructions::{self, Context};
 
 use super::super::filters::Code;
@@ -137,17 +139,19 @@ pub(super) fn features(running: &OwnedFd) -> Result<u32> {
     word.map(u32::from_ne_bytes).ok_or_else(|| missing(READ_ONLY))
 }
 
-/// The object of the capture program with these programs of users, and these filters as instructions. `new` is the one of the
-/// programs that does not run yet.
+/// The object of the capture program for these features, with these programs of users, and these filters as instructions.
+/// `new` is the one of the programs that does not run yet.
 pub(super) fn object(
     programs: &[Placed],
     codes: &[Code],
-    context: Context,
+    (context, features): (Context, u32),
     new: Option<&UserProgram>,
 ) -> Result<Vec<u8>> {
-    let ours = match context {
-        Context::Xdp => CAPTURE_XDP_OBJECT,
-        Context::Skb => CAPTURE_SKB_OBJECT,
+    let ours = match (context, features::are_simple(features) && programs.is_empty()) {
+        (Context::Xdp, true) => CAPTURE_XDP_SIMPLE_OBJECT,
+        (Context::Skb, true) => CAPTURE_SKB_SIMPLE_OBJECT,
+        (Context::Xdp, false) => CAPTURE_XDP_OBJECT,
+        (Context::Skb, false) => CAPTURE_SKB_OBJECT,
     };
     let mut linked = if programs.is_empty() {
         ours.to_vec()
@@ -178,18 +182,19 @@ pub(super) fn load(
     let name = attach::name_in(&info);
     let maps = maps_of(ids)?;
     let context = if name.starts_with("wirelane_xdp") { Context::Xdp } else { Context::Skb };
-    let linked = object(programs, codes, context, new)?;
+    let features = features | self::features(running)?;
+    let linked = object(programs, codes, (context, features), new)?;
     let (open, heard) = log::listening(|| {
         ObjectBuilder::default().name(OBJECT).and_then(|builder| builder.open_memory(&linked))
     });
     let mut open = open.map_err(|e| unlinkable(new, &e, &heard))?;
-    let mut unused = Vec::new();
+    let mut shared = Vec::new();
     for mut map in open.maps_mut() {
         let own = map.name().to_string_lossy().into_owned();
         if own.ends_with(READ_ONLY) {
             let mut config = configuration(&maps)?;
             describe(&mut config, programs, codes)?;
-            set(&mut config, offset_of!(wl_config, features), |own| own | features)?;
+            set(&mut config, offset_of!(wl_config, features), |_| features)?;
             let to = map.initial_value_mut().and_then(|value| value.get_mut(..config.len()));
             to.ok_or_else(|| missing(READ_ONLY))?.copy_from_slice(&config);
         } else if own == SLOT_MAP && !name.ends_with("_n") {
@@ -200,8 +205,8 @@ pub(super) fn load(
         } else if own.starts_with("wl_") || of_program(&own).is_some() {
             let theirs = maps.iter().find(|map| map.name() == own.as_str()).ok_or_else(|| missing(&own))?;
             map.reuse_fd(theirs.as_fd()).map_err(|e| Error::bpf(doing("sharing the maps"), e))?;
-            if ["wl_owners", "wl_programs", "wl_egress"].contains(&own.as_str()) {
-                unused.push(theirs);
+            if is_shared(&own, true) {
+                shared.push(theirs);
             }
         }
     }
@@ -233,13 +238,18 @@ pub(super) fn load(
                 )));
             }
         }
-        // Some programs do not use these maps, which are found through the program.
-        for map in unused {
+        // Maps that this program does not use are found through it, too.
+        for map in shared {
             attach::bind(program, map.as_fd()).map_err(|e| Error::kernel(doing("binding a map"), e))?;
         }
         Ok(())
     })?;
     Ok(loaded)
+}
+
+/// Whether a map of the capture program belongs to the instance; `is_many`: of a program for any number of devices.
+pub(crate) fn is_shared(name: &str, is_many: bool) -> bool {
+    name.starts_with("wl_") && !name.ends_with(READ_ONLY) && (is_many || name != SLOT_MAP)
 }
 
 /// The maps of the program that has the map with this name, if the program is new.

@@ -51,7 +51,7 @@ use wirelane_bpf::instance::{Group, PROGRAM_PART, features, steering};
 
 pub(crate) use first::{First, Needs, Parts};
 pub(crate) use layout::Layout;
-pub(crate) use link::{OBJECT, READ_ONLY, SLOT_MAP, load_object, load_plain, refused, set};
+pub(crate) use link::{OBJECT, READ_ONLY, SLOT_MAP, is_shared, load_object, load_plain, refused, set};
 pub(crate) use object::{Kind, UserProgram};
 pub(crate) use rule_calls::RuleCalls;
 pub(crate) use state::{GroupState, State, StateMap, of_program, take_layout};
@@ -180,7 +180,8 @@ pub(super) fn install(
     own: Option<usize>,
     needs: &Needs,
 ) -> Result<Installed> {
-    let mut features = needs.features;
+    let other_slot = own.is_some_and(|own| own > 0);
+    let mut features = needs.features | if other_slot { features::GROUPS } else { 0 };
     let interprets = features & features::FILTERS != 0;
     if needs.is_plain() && features & !link::features(&instance.program()?)? == 0 {
         return Ok(Installed { interprets, ..Installed::default() });
