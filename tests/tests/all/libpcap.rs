@@ -193,6 +193,8 @@ fn opening_and_closing_leaves_nothing_behind() {
     let all = devices.join(",");
     let words = ["count", "-i", &all, "--direction", "both", "--json", "len >= 0"];
     let holder = capture(&lab, &words).unwrap();
+    // A second capture has the programs for several loaded.
+    finish(capture(&lab, &words).unwrap()).unwrap();
     let before = settled_bpf_objects();
     // Total of all devices; 'make soak' runs 1000.
     let cycles = std::env::var("WIRELANE_PCAP_CYCLES").map_or(60, |cycles| cycles.parse::<u32>().unwrap());

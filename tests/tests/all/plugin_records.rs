@@ -257,6 +257,8 @@ fn maps_of_a_killed_capture_are_removed() {
         open(&lab, KERNEL[0], settings).unwrap()
     };
     let stays = start();
+    // A second capture has the program for several loaded.
+    drop(start());
     let before = settled_bpf_objects();
     let (end, plugin) = (lab.receiver(), format!("ports={}", object.display()));
     let words = [
