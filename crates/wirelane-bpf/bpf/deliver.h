@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What becomes of a packet that a group wants: a copy in a ring, a part of a flow or of an RTP stream, a head
- * of HTTP, or nothing under congestion. */
+/* Delivers a packet that a group wants: copies it into a ring, adds it to a flow, keeps it back as HTTP
+ * payload or as part of an RTP stream, or refuses it under congestion. */
 #ifndef WL_DELIVER_H
 #define WL_DELIVER_H
 

@@ -7,7 +7,8 @@
 #include "maps.h"
 #include "packet.h"
 
-/* The same for the matched patterns. */
+/* The address of the matched patterns, `at` bytes after the record's start; `room` has WL_SLACK bytes. Bounds
+ * as in wl_tail_at(). */
 static __always_inline struct wl_found *wl_found_at(__u8 *room, __u32 at)
 {
 	barrier_var(at);

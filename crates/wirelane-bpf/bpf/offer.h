@@ -3,7 +3,7 @@
  * Common part of all capture hooks, once length, lane and queue of a packet are known: parses the packet
  * once, and offers it to each active group. Kinds of contexts differ only in how bytes are copied out of the
  * packet (ctx_xdp.h, ctx_skb.h). One program is loaded and attached per instance (capture_xdp.bpf.c,
- * capture_skb.bpf.c).
+ * capture_skb.bpf.c), with offer_first.h for one group without features (WL_SIMPLE), else with offer_each.h.
  *
  *            +-- lane (RX queue, or CPU under generic XDP): one packet at a time, one writer ------------+
  *   packet ->| parse once -> for each active group: wanted? -> steer -> ring (the single copy)           |->

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use wirelane_tests::numbers::{LIMIT, capture, column, finish, send, wirelane};
 use wirelane_tests::{
-    Child, Lab, LabOptions, Signal, brokers, require_root, settled_bpf_objects, wait_for_bpf_objects,
+    Child, Lab, LabOptions, Signal, bpf_objects, brokers, require_root, settled_bpf_objects,
+    wait_for_bpf_objects,
 };
 
 const BOTH: [&str; 4] = ["--hook", "clsact", "--direction", "both"];
@@ -91,6 +92,7 @@ fn processes_share_one_filter_and_the_last_one_removes_it() {
     kill(first);
     send(&lab, 1000, &[]).unwrap();
     let third = count(&lab, &BOTH);
+    assert_eq!(bpf_objects().programs, with_two.programs, "the third process loaded programs of its own");
     send(&lab, 1000, &[]).unwrap();
     let last = finish(second).unwrap();
     assert_eq!((column(&last, "analysed"), column(&last, "lost")), (3000, 0));

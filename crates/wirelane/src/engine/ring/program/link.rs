@@ -133,7 +133,11 @@ pub(super) fn maps_of(ids: Vec<u32>) -> Result<Vec<MapHandle>> {
 /// The features that the running program (an open descriptor) was loaded with.
 pub(super) fn features(running: &OwnedFd) -> Result<u32> {
     let (_, ids) = attach::program_info(running)?;
-    let config = configuration(&maps_of(ids)?)?;
+    features_in(&configuration(&maps_of(ids)?)?)
+}
+
+/// The features in a configuration.
+fn features_in(config: &[u8]) -> Result<u32> {
     let at = offset_of!(wl_config, features);
     let word = config.get(at..at + 4).and_then(|bytes| bytes.try_into().ok());
     word.map(u32::from_ne_bytes).ok_or_else(|| missing(READ_ONLY))
@@ -182,7 +186,8 @@ pub(super) fn load(
     let name = attach::name_in(&info);
     let maps = maps_of(ids)?;
     let context = if name.starts_with("wirelane_xdp") { Context::Xdp } else { Context::Skb };
-    let features = features | self::features(running)?;
+    let mut config = configuration(&maps)?;
+    let features = features | features_in(&config)?;
     let linked = object(programs, codes, (context, features), new)?;
     let (open, heard) = log::listening(|| {
         ObjectBuilder::default().name(OBJECT).and_then(|builder| builder.open_memory(&linked))
@@ -192,7 +197,6 @@ pub(super) fn load(
     for mut map in open.maps_mut() {
         let own = map.name().to_string_lossy().into_owned();
         if own.ends_with(READ_ONLY) {
-            let mut config = configuration(&maps)?;
             describe(&mut config, programs, codes)?;
             set(&mut config, offset_of!(wl_config, features), |_| features)?;
             let to = map.initial_value_mut().and_then(|value| value.get_mut(..config.len()));
